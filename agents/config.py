@@ -61,9 +61,6 @@ class ModelConfig(Checked):
     """Address of a vLLM server for sampling, "http://host:port", or one per agent separated by commas. "+" joins
     several servers of one model: requests are distributed over them, and a server that fails is not used until it
     answers again. None: sample in this process."""
-    server_weights: Advanced[Literal["folder", "nccl", "ipc"]] = "folder"
-    """Transfer of full weights to vLLM servers: a folder that they load ("folder"), NCCL broadcasts from GPU to GPU
-    ("nccl"), or CUDA IPC on one GPU ("ipc"). Adapters are always loaded from a folder."""
     server_logprobs: Advanced[Literal["learner", "server"]] = "learner"
     """Log-probabilities of tokens that vLLM servers sample: computed again by the trained model ("learner"), or
     returned by the servers ("server"). Truncated importance weights correct the servers' rounding; see

@@ -47,7 +47,6 @@ def check_models(config: ModelConfig, num_agents: int) -> None:
     for addresses in config.servers(num_agents):
         for address in addresses:
             VLLMClient(address, SERVER_CHECK_S)
-    _check_transfer(config, num_agents)
     if config.server is None and config.sampler == "graphs":
         for device in config.devices(num_agents):
             check_graphs(device_named(device))
@@ -211,7 +210,7 @@ def load_language_model(
             model, adapters, config.lora_rank, alpha=config.lora_alpha, target_modules=config.lora_target_modules
         )
     serving = Serving(
-        addresses=tuple(servers), weights=config.server_weights, keeps_logprobs=config.server_logprobs == "server"
+        addresses=tuple(servers), keeps_logprobs=config.server_logprobs == "server"
     )
     return LanguageModel(
         model,
@@ -288,21 +287,6 @@ def peft_of_old_names() -> Iterator[None]:
         yield
 
 
-def _check_transfer(config: ModelConfig, num_agents: int) -> None:
-    """Check that weights for a GPU-to-GPU transfer are on a GPU, and that all of them are sent."""
-    if config.server_weights == "folder":
-        return
-    if config.weights == "adapters":
-        raise UserError(
-            f"server_weights={config.server_weights!r} is for all weights, but with weights='adapters' servers load "
-            "adapters from a folder; leave it out"
-        )
-    for name in config.devices(num_agents):
-        if device_named(name).type != "cuda":
-            raise UserError(
-                f"server_weights={config.server_weights!r} sends from GPU to GPU, but the weights are on device="
-                f"{name!r}; use server_weights='folder'"
-            )
 
 
 def _check_target_modules(config: ModelConfig, name: str) -> None:

@@ -6,9 +6,15 @@ from typing import Any
 
 import torch
 from fakes import random_llama
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch import nn
 from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
+    MambaConfig,
+    MambaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
     OlmoConfig,
@@ -44,4 +50,25 @@ def model_of(name: str) -> PreTrainedModel:
         return OlmoForCausalLM(OlmoConfig(**SMALL)).eval()
     if name == "windowed":
         return MistralForCausalLM(MistralConfig(**SMALL, sliding_window=16)).eval()
-    return random_llama(vocab_size=97).eval()
+    if name == "mamba":
+        sizes = {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 2}
+        return MambaForCausalLM(MambaConfig(**sizes, state_size=4, expand=1)).eval()
+    if name == "gemma2":  # windows in every other layer, and capped logits
+        return Gemma2ForCausalLM(Gemma2Config(**SMALL, head_dim=8, sliding_window=12)).eval()
+    llama = random_llama(vocab_size=97).eval()
+    if name == "eager":
+        llama.set_attn_implementation("eager")
+    return llama
+
+
+def adapted_model(name: str = "llama", **left: Any) -> PeftModel:
+    """A model with random adapters "left", with other settings of LoRA if they are given, and "right"."""
+    base = model_of(name)
+    model = get_peft_model(base, LoraConfig(r=4, target_modules="all-linear", **left), adapter_name="left")
+    right = ["c_attn"] if name == "gpt2" else ["q_proj", "up_proj"]
+    model.add_adapter("right", LoraConfig(r=2, lora_alpha=3, target_modules=right))
+    for parameter, weight in model.named_parameters():
+        if "lora_B" in parameter:
+            nn.init.normal_(weight, std=0.3)
+        weight.requires_grad_("lora" in parameter)
+    return model.eval()

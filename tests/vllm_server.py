@@ -1,4 +1,4 @@
-"""A stub of the part of vLLM's HTTP API that is used, which samples from a model of its own."""
+"""A stub of vLLM's HTTP API that samples from a small model, and generators that use it."""
 
 from __future__ import annotations
 
@@ -11,43 +11,67 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
+from collm.agents.decoding.samples import Prompt
+from collm.agents.scoring.scorer import Scorer
+from collm.agents.vllm.server import Serving, VLLMServer
+
 GENERATE = "/inference/v1/generate"
+EXCHANGE = ["/pause?mode=wait", "/update_weight_version", "/collective_rpc", "/update_weight_version", "/resume"]
+STOP = [0, 2]
+
+
+def learner(folder, *urls, **serving):
+    """A generator that samples on servers, with its own copy of the model."""
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    return VLLMServer(Serving(addresses=urls, **({"patience_s": 0} | serving)), model, Scorer(model), STOP)
+
+
+def perturb(generator, scale=0.2, of="", seed=3):
+    """Change the weights whose names contain `of`, equally for each generator, as an update does."""
+    noise = torch.Generator().manual_seed(seed)
+    for name, weight in generator._model.named_parameters():
+        if of in name:
+            weight.data += scale * torch.randn(weight.shape, generator=noise)
+    generator.forget()
+
+
+def prompts(count=8, adapter=None):
+    return [Prompt([5 + n, 9, 40 + n], (1, n, 0, 0), 4 + n % 3, adapter=adapter) for n in range(count)]
 
 
 class Broken(Exception):
-    """The stub fails inside, as it was told to."""
+    """An internal error of the stub, requested by a test."""
 
 
 class Refused(Exception):
-    """The stub refuses a request, with a status and a text."""
+    """A rejected request: status and text."""
 
 
 class StubServer(ThreadingHTTPServer):
-    """Speaks as vLLM 0.32 does: see `test_real.py`, which asks both the same.
+    """Answers like vLLM 0.32: `test_real.py` sends the same requests to vLLM.
 
     Args:
-        folder: the model that it serves.
-        port: 0 takes a free one.
+        folder: the served model.
+        port: 0 chooses a free one.
         mode: "processed_logprobs" or "raw_logprobs".
     """
 
     daemon_threads = True
 
     def __init__(self, folder: Path, port: int = 0, mode: str = "raw_logprobs"):
-        self.live: set = set()  # connections under way
+        self.live: set = set()  # open connections
         super().__init__(("127.0.0.1", port), _Handler)
         self.root = str(folder)
         self.mode = mode
         self.base = AutoModelForCausalLM.from_pretrained(folder)
         self.version = "default"
-        self.is_updating = False
         self.adapters: dict[str, PeftModel] = {}
         self.calls: list[tuple[str, dict]] = []
         self.lock = threading.Lock()
-        self.changes: dict = {}  # to an honest answer
-        self.fails: dict[str, int] = {}  # by path: requests that are still answered
-        self.num_left: int | None = None  # completions that it still gives before it dies; None: it lives
-        self.refusals: dict[str, tuple[int, str]] = {}  # by path: what it was not started for
+        self.changes: dict = {}  # fields of completions to overwrite
+        self.fails: dict[str, int] = {}  # by path: requests that still succeed
+        self.num_left: int | None = None  # completions until the server dies; None: it does not die
+        self.refusals: dict[str, tuple[int, str]] = {}  # by path: status and text of the refusal
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     @property
@@ -55,18 +79,18 @@ class StubServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def paths(self):
-        """What was asked, without completions."""
+        """Paths of all requests except completions."""
         return [path for path, _ in self.calls if path != GENERATE]
 
     def die(self):
-        """Break off everything, as `kill -9` does."""
+        """Close all connections, as `kill -9` does."""
         self.shutdown()
         self.server_close()
         for connection in list(self.live):
             connection.close()
 
     def is_dead(self, path, body):
-        """Whether it breaks off a request, as from a certain completion on."""
+        """True if the connection is to be closed without a response."""
         if self.num_left is None:
             return False
         with self.lock:
@@ -96,26 +120,11 @@ class StubServer(ThreadingHTTPServer):
             self.base = AutoModelForCausalLM.from_pretrained(body["kwargs"]["weights_path"])
         elif path == "/weight_info":
             return {"weight_version": self.version}
-        elif path == "/get_world_size":
-            return {"world_size": 1}
         elif path == "/update_weight_version":
             self.version = body["new_version"]
-        elif path == "/start_weight_update":
-            assert not self.is_updating
-            self.is_updating = True
-        elif path == "/update_weights":
-            assert self.is_updating
-            self.receive(body["update_info"])
-        elif path == "/finish_weight_update":
-            assert self.is_updating
-            self.is_updating, self.version = False, body["weight_version"]
         elif path == GENERATE:
             return {"choices": [self.completion(body) | self.changes]}
         return {}
-
-    def receive(self, info):
-        """Take weights; who plays a way to do so overrides it."""
-        raise Broken("no way to take weights")
 
     @torch.no_grad()
     def completion(self, body):
@@ -159,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or "null")
-        if body != {}:  # which asks for nothing
+        if body != {}:  # which only tests if the route exists
             self.server.calls.append((self.path, body))
         self._do(body)
 
@@ -190,4 +199,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(payload)
 
     def log_message(self, *arguments):
-        """Keep quiet."""
+        """Log nothing."""

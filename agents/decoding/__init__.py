@@ -1,5 +1,5 @@
-"""Prompts → sampled tokens: batched decoding with cached keys and values.
+"""Batched decoding with a KV cache.
 
-One token, from top to bottom: `Decoder.generate` → `Scheduler.run` → `Steps.step` → `Engine.forward` →
-`ArenaLayer.update` (within the model's forward) → `draw` → `DrawRecorder.record`.
+Call chain of one token: `Decoder.generate` → `Scheduler.run` → `Steps.step` → `Engine.forward` → `ArenaLayer.update`
+(in the model's forward pass) → `draw` → `DrawRecorder.record`.
 """

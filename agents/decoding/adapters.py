@@ -1,12 +1,11 @@
-"""Which adapters of a model are at work: one for everything, or one for each row of a batch."""
+"""Selection of LoRA adapters: one for a whole pass, or one per row of a batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import cast
 
-import numpy as np
 import torch
 from peft import PeftModel
 from peft.tuners.lora import Linear as LoraLinear
@@ -18,29 +17,22 @@ from transformers import PreTrainedModel
 
 from ..batching import sent
 
-Valuer = Callable[[Tensor, Sequence[str | None]], Tensor]
-"""Values [N] from the hidden states [N, d] at the ends of prompts and the names of their adapters."""
-
 
 def check_adapter(model: PreTrainedModel | PeftModel, name: str | None) -> None:
-    """Refuse an adapter that the model does not have.
-
-    Raises:
-        ValueError: naming those that it has.
-    """
+    """Raise ValueError if the model lacks the adapter."""
     if name is None:
         return
     if not isinstance(model, PeftModel):
-        raise ValueError(f"adapter {name!r} is asked for, but the model has no adapters: wrap it with peft")
+        raise ValueError(f"the model has no adapters, so it cannot use adapter {name!r}; wrap it with peft")
     if name not in model.peft_config:
         raise ValueError(f"the model has no adapter {name!r}; it has {sorted(model.peft_config)}")
 
 
 @contextmanager
 def active_adapter(model: PreTrainedModel | PeftModel, name: str | None) -> Iterator[None]:
-    """Let the adapter of this name act inside the block, or none of them; afterwards all is as it was.
+    """Activate one adapter inside the block, or none.
 
-    Peft marks the adapter that it activates as trainable and the others as frozen; that is undone too.
+    peft marks the active adapter as trainable and the others as frozen. The block restores `requires_grad`, too.
     """
     if not isinstance(model, PeftModel):
         yield
@@ -61,48 +53,44 @@ def active_adapter(model: PreTrainedModel | PeftModel, name: str | None) -> Iter
 
 
 class AdapterBank:
-    """LoRA adapters side by side: each row of a batch passes through its own, all rows in one product.
+    """Several LoRA adapters (arXiv:2106.09685) in one batch: each row uses its own adapter.
 
         y = W x + B (m * A x)
 
-    A and B hold the adapters' matrices one below (beside) the other, and the mask m, which depends on the row, lets one
-    adapter's share of the rank through. Adapters are small, so computing all of them for every row costs less than
-    sorting the rows; and rows may stand in any order.
+    A and B are the concatenated matrices of all adapters. The mask m of a row is 1 for the ranks of its adapter and 0
+    elsewhere. Adapters are small, so computing all of them for each row costs less than sorting the rows.
+
+    Args:
+        model: the model with adapters.
+        names: adapters by number. None is the model without adapters.
     """
 
     def __init__(self, model: PeftModel, names: Sequence[str | None]) -> None:
-        """Say whose weights there will be copies of.
-
-        Args:
-            names: adapters by number; None is the model without adapters.
-        """
         self._numbers = {name: number for number, name in enumerate(names)}
         self._layers = [_BankLayer(layer, names) for layer in model.modules() if isinstance(layer, LoraLinear)]
         self._selected: Tensor | None = None
 
     @staticmethod
     def serves(model: PreTrainedModel | PeftModel) -> bool:
-        """Whether every adapted layer is plain LoRA on a linear layer, nothing merged, wrapped or traded."""
+        """True if each adapter is plain LoRA on linear layers: not merged, no variant, no other trainable modules."""
         if not isinstance(model, PeftModel):
             return False
         layers = [layer for layer in model.modules() if isinstance(layer, BaseTunerLayer | AuxiliaryTrainingWrapper)]
         return bool(layers) and all(isinstance(layer, LoraLinear) and _is_plain(layer) for layer in layers)
 
     def holds(self, names: Sequence[str | None]) -> bool:
-        """Whether all of these adapters have numbers here."""
         return self._numbers.keys() >= set(names)
 
     def number(self, name: str | None) -> int:
-        """The number of an adapter."""
         return self._numbers[name]
 
     def select(self, numbers: Tensor) -> None:
-        """Say the number of the adapter of each row of the next pass."""
+        """Set the adapter's number for each row of the next pass."""
         self._selected = numbers
 
     @contextmanager
     def acting(self) -> Iterator[None]:
-        """Let the selected adapters act inside the block, as they are now, in place of whichever peft has active."""
+        """Use the selected adapters, with their current weights, instead of peft's active one inside the block."""
         with ExitStack() as stack:
             for layer in self._layers:
                 layer.copy_weights()
@@ -116,8 +104,6 @@ class AdapterBank:
 
 
 class _BankLayer:
-    """One layer's adapters."""
-
     def __init__(self, module: LoraLinear, names: Sequence[str | None]) -> None:
         self.module = module
         self._own = [name for name in names if name is not None and name in module.lora_A]
@@ -131,7 +117,7 @@ class _BankLayer:
             self._mask = sent(mask.to(down[0].dtype), down[0].device)
 
     def copy_weights(self) -> None:
-        """Take the adapters' weights as they are now, to where they were taken before."""
+        """Copy the current weights of the adapters, to the same addresses as before."""
         if not self._own:
             return
         down = [cast(nn.Linear, self.module.lora_A[name]).weight for name in self._own]
@@ -159,17 +145,3 @@ class _BankLayer:
 def _is_plain(layer: LoraLinear) -> bool:
     is_vanilla = type(layer) is LoraLinear and not layer.lora_variant and not any(layer.lora_bias.values())
     return is_vanilla and not layer.merged and not layer.disable_adapters and "forward" not in vars(layer)
-
-
-def values_of(heads: nn.Module | Mapping[str | None, nn.Module], hidden: Tensor, names: Sequence[str | None]) -> Tensor:
-    """Each row's value by the head of its adapter: [N] from hidden states [N, d]; NaN where there is no head."""
-    if not isinstance(heads, Mapping):
-        values: Tensor = heads(hidden).float().flatten()
-        return values
-    values = torch.full((len(names),), torch.nan, device=hidden.device)
-    for name in dict.fromkeys(names):
-        head = heads.get(name)
-        if head is not None:
-            rows = sent(np.flatnonzero([own == name for own in names]), hidden.device)
-            values[rows] = head(hidden[rows]).float().flatten()
-    return values

@@ -1,4 +1,4 @@
-"""The base: the model below peft's wrapper, the types it computes and is kept in, its window, logits, hidden states."""
+"""Access to transformers models: base model, compute type, attention window, logits and hidden states."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingW
 
 from .cpu import is_plain_linear
 
-WINDOW_NAMES = ("window_size", "attention_window_size")  # of models whose cache does not tell, as GPT-Neo
+WINDOW_NAMES = ("window_size", "attention_window_size")  # for models whose cache lacks the window, as GPT-Neo
 
 
 def base_of(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
-    """The transformers model below peft's wrapper, if there is one; adapters act in its layers all the same.
+    """Return the transformers model without peft's wrapper. Its layers still contain the adapters.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if it is not a transformers model.
     """
     base = model.get_base_model() if isinstance(model, PeftModel) else model
     if not isinstance(base, PreTrainedModel):
@@ -31,16 +31,16 @@ def base_of(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
 
 
 def computing_type(base: PreTrainedModel) -> torch.dtype:
-    """The type of a model's matrix products here: autocast's where it is on, else that of the weights."""
+    """Return the type of the model's matmuls: autocast's type if autocast is on, else the weights' type."""
     kind = base.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else base.dtype
 
 
 def window_of(base: PreTrainedModel) -> int | None:
-    """The shortest window of the model's attention layers in tokens; None if all of them see everything.
+    """Return the shortest attention window of the model's layers, in tokens. None: all layers have full attention.
 
     Raises:
-        ValueError: if a layer keeps something other than the keys and values of its tokens.
+        ValueError: if a layer caches something other than one key and one value per token.
     """
     config = base.config.get_text_config(decoder=True)
     windows = [window for name in WINDOW_NAMES if (window := getattr(config, name, None)) is not None]
@@ -48,12 +48,12 @@ def window_of(base: PreTrainedModel) -> int | None:
         if type(layer) is DynamicSlidingWindowLayer:
             windows.append(layer.sliding_window)
         elif type(layer) is not DynamicLayer:
-            raise ValueError(f"its {type(layer).__name__} keeps more than one key and value per token")
+            raise ValueError(f"its {type(layer).__name__} caches more than one key and value per token")
     return min(windows, default=None)
 
 
 def next_logits(base: PreTrainedModel, ids: Tensor, cache: DynamicCache | None) -> Tensor:
-    """Logits [N, V] after the last of the ids [N, T], which follow what the cache holds."""
+    """Return logits [N, V] after the last of the ids [N, T]. The ids continue the cached sequences."""
     kept = {} if cache is None else {"past_key_values": cache}
     logits: Tensor = base(input_ids=ids, use_cache=cache is not None, **kept).logits[:, -1]
     return logits
@@ -61,7 +61,7 @@ def next_logits(base: PreTrainedModel, ids: Tensor, cache: DynamicCache | None) 
 
 @contextmanager
 def hidden_states_of(base: PreTrainedModel) -> Iterator[list[Tensor]]:
-    """A list whose only element is always the last hidden states [N, T, d] of the newest pass through the model."""
+    """Yield a list whose only element is the last hidden states [N, T, d] of the newest forward pass."""
     newest: list[Tensor] = []
 
     def keep(module: nn.Module, args: object, output: object) -> None:
@@ -75,26 +75,23 @@ def hidden_states_of(base: PreTrainedModel) -> Iterator[list[Tensor]]:
 
 
 def keep_in(model: nn.Module, dtype: torch.dtype | None) -> None:
-    """Keep the weights of linear layers, which autocast would make anew for each pass, in its type; not those that an
-    embedding shares, which is added up in fp32."""
+    """Convert the weights of linear layers, so that autocast need not cast them in each pass.
+
+    Weights that are tied to an embedding stay in fp32, because embeddings are added in fp32.
+    """
     if dtype is None:
         return
-    looked_up = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Embedding)}
+    embeddings = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Embedding)}
     for layer in model.modules():
-        if isinstance(layer, nn.Linear) and id(layer.weight) not in looked_up:
+        if isinstance(layer, nn.Linear) and id(layer.weight) not in embeddings:
             layer.to(dtype)
 
 
 class CastWeights:
-    """Copies of linear layers' weights in the type that autocast multiplies in, at addresses that stay.
+    """Copies of linear layers' weights in autocast's type, at fixed addresses.
 
-    In inference mode autocast casts every weight anew in each pass, which takes several times as long as to read the
-    copies; else it keeps such copies, but only until its context ends. Layers that are no plain linear ones are left to
-    it.
-
-    Args:
-        model: the model.
-        dtype: what autocast casts to.
+    In inference mode autocast casts all weights in each pass, which takes several times as long as reading the copies.
+    Otherwise it caches copies only until its context ends. Layers that are not plain linear ones are left to autocast.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
@@ -105,14 +102,9 @@ class CastWeights:
             if is_plain_linear(layer) and layer.weight.dtype != dtype and "forward" not in vars(layer)
         ]
 
-    @property
-    def num_bytes(self) -> int:
-        """Memory that the copies take."""
-        return sum(weight.nbytes + (0 if bias is None else bias.nbytes) for _, weight, bias in self._layers)
-
     @contextmanager
     def acting(self) -> Iterator[None]:
-        """Bring the copies up to date, and let the layers multiply by them inside the block."""
+        """Update the copies, and use them in the layers inside the block."""
         with ExitStack() as stack:
             for layer, weight, bias in self._layers:
                 weight.copy_(layer.weight)

@@ -1,29 +1,32 @@
-"""Batched decoding: many prompts in, one sample each out, whatever else is in the batch.
+"""Batched decoding with a KV cache.
 
     decoder = Decoder(model, stop_ids=[tokenizer.eos_token_id])
     samples = decoder.generate([Prompt(ids, stream=(seed, episode, agent, turn), max_new_tokens=64)], Sampling())
 
-Rows leave the batch when they end and new ones take their place; rows parked between turns are extended by what was
-appended. A sample depends on its prompt, its stream and the weights alone.
+A sample depends only on its prompt, its random stream and the weights, not on the rest of the batch. The parts:
+
+- `Scheduler` fills the batch: a sequence that ends makes room for the next prompt.
+- `Engine` runs the model: prefill of prompts, then one token per sequence and step.
+- `Arena` is the KV cache, with one row per sequence. Rows with a handle stay parked for the next turn of an episode.
+- `draw` samples tokens from logits. `DrawRecorder` collects them into samples.
+- `decode_by_hf_cache` decodes models that the arena cannot serve.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from peft import PeftModel
 from torch import nn
 from transformers import PreTrainedModel
 
 from ..._errors import UserError
-from .adapters import AdapterBank, active_adapter, check_adapter, values_of
+from .adapters import AdapterBank, active_adapter, check_adapter
 from .base import base_of, computing_type, window_of
 from .cpu import packed_weights, patch_layers
 from .engine import Engine
@@ -37,14 +40,29 @@ from .steps.graph_steps import Capture
 
 __all__ = ["Decoder", "Prompt", "Sample"]
 
-FIXED_ROWS = 32  # of every step in fixed shapes
+FIXED_ROWS = 32  # rows of every step in fixed shapes
 PACKED_ROWS, PACKED_STEPS = 3, 32
-"""Sequences, and tokens of the longest, that are worth to pack weights for on a CPU."""
-PREFILL_TOKENS = {"cpu": 1536, "cuda": 8192}  # a pass that fills the second-level cache, or the GPU
+"""Fewest prompts, and fewest tokens of the longest completion, for which packing weights on a CPU saves time."""
+PREFILL_TOKENS = {"cpu": 1536, "cuda": 8192}
+"""Tokens per prefill pass, by device: they fill the second-level cache, or keep a GPU busy."""
 
 
 class Decoder:
-    """Samples completions from one causal language model, with or without adapters on it."""
+    """Samples completions from a causal language model, with or without adapters.
+
+    Args:
+        model: any causal language model of transformers, bare or wrapped by peft. It is tested on a few tokens: if the
+            arena does not reproduce its logits, decoding falls back to transformers' cache with one warning.
+        stop_ids: tokens that end a completion. They are part of it.
+        max_slots: most sequences decoded at the same time. As many are parked between calls; the oldest leave first.
+        value_head: maps hidden states [N, d] at the last prompt tokens to values [N] or [N, 1].
+        kv_memory: memory for the KV cache in GiB. None: 40 % of a GPU's free memory; no limit on a CPU.
+        capture: recorder of steps in static shapes, as CUDA graphs. None: steps run eagerly.
+
+    Raises:
+        ValueError: if `max_slots` is below 1, a stop token is outside the vocabulary, or the model does not expose the
+            hidden states that a value head reads.
+    """
 
     def __init__(
         self,
@@ -52,86 +70,68 @@ class Decoder:
         stop_ids: Collection[int],
         *,
         max_slots: int = 128,
-        max_parked: int | None = None,
-        prefill_tokens: int | None = None,
-        value_head: nn.Module | Mapping[str | None, nn.Module] | None = None,
+        value_head: nn.Module | None = None,
         kv_memory: float | None = None,
         capture: Capture | None = None,
     ) -> None:
-        """Check on the model itself whether the fast path is exact for it, and warn once if it is not.
-
-        Args:
-            model: any causal language model of transformers, bare or wrapped by peft.
-            stop_ids: tokens that end a completion; the token itself belongs to it.
-            max_slots: sequences decoded at the same time.
-            max_parked: sequences kept between calls beyond that, the oldest leaving first; None is `max_slots`.
-            prefill_tokens: most tokens in one pass over prompts; None chooses by device.
-            value_head: maps the hidden state [N, d] at the last prompt token to [N] or [N, 1]; or one for each adapter.
-            kv_memory: GiB that keys and values may take, from which the number of sequences follows; None: what
-                `Engine` thinks right.
-            capture: records steps of the arena, in static shapes, so that a device can be given a whole step at once;
-                None: the host starts kernel by kernel.
-
-        Raises:
-            ValueError: if a limit is below 1, a stop token outside the vocabulary, or the model shows a value head no
-                hidden states.
-        """
         if max_slots < 1:
-            raise ValueError(f"max_slots {max_slots} leaves no room for a sequence: use at least 1")
+            raise ValueError(f"max_slots={max_slots} leaves no room for a sequence: use at least 1")
         self._model = model
         self._base = base_of(model)
         patch_layers(self._base)
         if value_head is not None and self._base.base_model is self._base:
-            raise ValueError(f"{type(self._base).__name__} does not show the hidden states that a value head reads")
-        self._heads = value_head
-        self._valuer = None if value_head is None else partial(values_of, value_head)
-        self._is_stop = self._stop_table(stop_ids)
-        self._prefill_tokens = prefill_tokens or PREFILL_TOKENS.get(self._base.device.type, PREFILL_TOKENS["cuda"])
+            raise ValueError(f"{type(self._base).__name__} does not expose the hidden states that a value head reads")
+        self._value_head = value_head
+        config = self._base.config.get_text_config(decoder=True)
+        self._max_length: int | None = getattr(config, "max_position_embeddings", None)
+        self._is_stop = np.zeros(config.vocab_size, np.bool_)
+        for token in stop_ids:
+            if not 0 <= token < config.vocab_size:
+                raise ValueError(f"stop token {token} is outside the vocabulary of {config.vocab_size} tokens")
+            self._is_stop[token] = True
+        self._prefill_tokens = PREFILL_TOKENS.get(self._base.device.type, PREFILL_TOKENS["cuda"])
         self._engine = Engine(self._base, self._prefill_tokens, kv_memory)
-        num_parked = max_slots if max_parked is None else max_parked
-        self._scheduler = Scheduler(self._engine, self._is_stop, max_slots, num_parked, capture)
-        self._bank: AdapterBank | None = None  # of the newest call that needed one
+        self._scheduler = Scheduler(self._engine, self._is_stop, max_slots, capture)
+        self._bank: AdapterBank | None = None  # of the last call with several adapters
         self._reason = self._why_not_served()
         self._window = None if self._reason else window_of(self._base)
-        self._is_cached: bool | None = None  # by the plain loop; None until that is needed
+        self._is_cached: bool | None = None  # transformers' cache serves the model; None: not tested yet
         self._has_warned = False
         self._computes = self._base.device, self._base.dtype
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Sample]:
-        """One sample for each prompt, in their order.
+        """Return one sample per prompt, in the order of the prompts.
 
         Raises:
-            ValueError: for an empty prompt, a limit below 1, two prompts with one handle, an unknown adapter, or more
-                tokens than the model has positions.
+            ValueError: if a prompt is empty, its limit is below 1, it needs more tokens than the model has positions,
+                its adapter is unknown, or two prompts have the same handle.
         """
         if not prompts:
             return []
+        # 1) Check the prompts, and drop parked rows that may not be extended.
         self._check(prompts)
         if self._engine.num_fixed:
-            # What is parked was computed in other shapes than what is filled anew, and may have left by then.
-            prompts = [replace(prompt, parked=None) for prompt in prompts]
-        self._follow_type_and_device()
+            prompts = [replace(prompt, parked=None) for prompt in prompts]  # parked rows were computed in other shapes
+        computes = self._base.device, computing_type(self._base)
+        if computes != self._computes:
+            self._computes = computes
+            self.forget()
+        # 2) Decode: all adapters in one batch if possible, else by one adapter after another.
         recorder = DrawRecorder(prompts, sampling)
         adapters = list(dict.fromkeys(prompt.adapter for prompt in prompts))
         claims = [Claim(owner, prompt) for owner, prompt in enumerate(prompts)]
         reason = self._why_not(prompts)
+        is_mixed = len(adapters) > 1 and not self._engine.num_fixed
         with torch.inference_mode(), self._evaluation(), self._engine.casting(), self._packing(prompts):
-            is_mixed = len(adapters) > 1 and not self._engine.num_fixed
             if reason is None and is_mixed and AdapterBank.serves(self._model):
-                assert isinstance(self._model, PeftModel)
-                if self._bank is None or not self._bank.holds(adapters):
-                    self._bank = AdapterBank(self._model, adapters)
-                self._engine.bank = self._bank
-                try:
-                    with self._engine.bank.acting():
-                        self._scheduler.run(claims, sampling, recorder, self._valuer)
-                finally:
-                    self._engine.bank = None
+                with self._all_adapters(adapters):
+                    self._scheduler.run(claims, sampling, recorder, self._value_head)
             else:
                 for adapter in adapters:
                     with active_adapter(self._model, adapter):
                         own = [claim for claim in claims if claim.prompt.adapter == adapter]
                         self._complete(own, sampling, recorder, reason)
+        # 3) Collect the samples, and note the tokens of parked rows.
         samples = recorder.samples(self._is_stop)
         for prompt, sample in zip(prompts, samples, strict=True):
             if prompt.key is not None:
@@ -140,42 +140,59 @@ class Decoder:
         return samples
 
     def forget(self) -> None:
-        """Drop what is parked, and give its memory back; necessary after every change of weights."""
-        self._release()
+        """Drop parked rows and release the KV cache. Required after every change of weights."""
+        self._scheduler.release()
+        self._bank = None
 
     def rest(self) -> None:
-        """Give the memory of keys and values back, until something is generated again."""
-        self._release()
+        """Release the KV cache until the next call."""
+        self.forget()
 
     @property
     def kv_bytes(self) -> int:
-        """Memory that keys and values take at the moment."""
+        """Current size of the KV cache in bytes."""
         return self._engine.arena.num_bytes
 
     def fix_shapes(self) -> None:
-        """From here on, no sample depends on the others by a single bit, nor on what was sampled before.
+        """Make samples independent of the batch and of earlier calls, bit for bit.
 
-        Every step decodes `FIXED_ROWS` rows, prompts are read one by one, and nothing is parked.
+        Every step then decodes `FIXED_ROWS` rows, prompts are prefilled one by one, and no row is parked.
 
         Raises:
-            ValueError: if this model still rounds by what else is in the batch, on this device.
+            ValueError: if the model's rounding still depends on the batch, on this device.
         """
-        self._prefill_tokens = 1  # for the plain loop: one prompt per batch
+        self._prefill_tokens = 1  # `decode_by_hf_cache` then takes one prompt per batch
         self._scheduler.fix_shapes(FIXED_ROWS)
-        if not is_exact_alone(self.generate, len(self._is_stop), self._limit() or 1024):
+        if not is_exact_alone(self.generate, len(self._is_stop), self._max_length or 1024):
             raise ValueError(
-                f"{type(self._base).__name__} rounds by what else is in the batch even in fixed shapes, on "
-                f"{self._base.device.type}; leave deterministic=True out"
+                f"deterministic=True is not possible: the rounding of {type(self._base).__name__} on "
+                f"{self._base.device.type} depends on the batch even in fixed shapes; leave it out"
             )
+
+    @contextmanager
+    def _all_adapters(self, adapters: Sequence[str | None]) -> Iterator[None]:
+        """Let each row of the batch use its own adapter inside the block."""
+        assert isinstance(self._model, PeftModel)
+        if self._bank is None or not self._bank.holds(adapters):
+            self._bank = AdapterBank(self._model, adapters)
+        self._engine.bank = self._bank
+        try:
+            with self._bank.acting():
+                yield
+        finally:
+            self._engine.bank = None
 
     def _complete(
         self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder, reason: str | None
     ) -> None:
-        """Complete the prompts of one adapter, through the arena unless there is a reason against it."""
+        """Decode the prompts of one adapter: through the arena, or by transformers' cache if there is a reason."""
         if reason is None:
-            self._scheduler.run(claims, sampling, recorder, self._valuer)
+            self._scheduler.run(claims, sampling, recorder, self._value_head)
             return
-        self._warn(reason)
+        if not self._has_warned:
+            self._has_warned = True
+            name = type(self._base).__name__
+            warnings.warn(f"{name} is decoded by the slower plain loop: {reason}", stacklevel=3)
         if self._is_cached is None:
             self._is_cached = is_cache_exact(self._base)
         decode_by_hf_cache(
@@ -185,42 +202,41 @@ class Decoder:
             self._is_stop,
             recorder,
             self._prefill_tokens,
-            self._valuer,
+            self._value_head,
             is_cached=self._is_cached,
         )
 
     def _packing(self, prompts: Sequence[Prompt]) -> AbstractContextManager[None]:
-        """Packed weights where they gain; in fixed shapes always, as no sample may depend on how many there are."""
+        """Pack weights if that saves time. In fixed shapes always, so that samples do not depend on the number of
+        prompts."""
         is_long = len(prompts) >= PACKED_ROWS and max(prompt.max_new_tokens for prompt in prompts) >= PACKED_STEPS
         return packed_weights(self._base) if is_long or self._engine.num_fixed else nullcontext()
 
-    def _release(self) -> None:
-        self._scheduler.release()
-        self._bank = None
-
-    def _follow_type_and_device(self) -> None:
-        """Drop parked rows if the model, or autocast, now computes in another type or place than they have."""
-        computes = self._base.device, computing_type(self._base)
-        if computes != self._computes:
-            self._computes = computes
-            self._release()
+    def _why_not_served(self) -> str | None:
+        """The reason why the arena cannot serve the model, found by a test on a few tokens; None if it can."""
+        try:
+            with torch.inference_mode(), self._evaluation():
+                self._engine.kept_per_position = check_arena(self._base)
+        except ValueError as error:
+            return str(error)
+        return None
 
     def _why_not(self, prompts: Sequence[Prompt]) -> str | None:
-        """Why the arena must not serve these prompts; None if it may."""
+        """The reason why the arena cannot serve these prompts; None if it can."""
         longest = max(len(prompt.ids) + prompt.max_new_tokens for prompt in prompts)
         if self._reason is None and self._window is not None and longest > self._window:
             return f"{longest} tokens exceed its attention window of {self._window}"
         return self._reason
 
     def _check(self, prompts: Sequence[Prompt]) -> None:
-        limit = self._limit()
+        limit = self._max_length
         keys: set[Hashable] = set()
         for number, prompt in enumerate(prompts):
             if len(prompt.ids) == 0:
-                raise ValueError(f"prompt {number} has no tokens: a completion needs at least one to follow")
+                raise ValueError(f"prompt {number} has no tokens; a prompt needs at least one")
             check_adapter(self._model, prompt.adapter)
             if prompt.max_new_tokens < 1:
-                raise ValueError(f"prompt {number} has max_new_tokens {prompt.max_new_tokens}: use at least 1")
+                raise ValueError(f"prompt {number} has max_new_tokens {prompt.max_new_tokens}; use at least 1")
             total = len(prompt.ids) + prompt.max_new_tokens
             if limit is not None and total > limit:
                 raise UserError(
@@ -230,46 +246,13 @@ class Decoder:
                 )
             if prompt.key is not None:
                 if prompt.key in keys:
-                    raise ValueError(f"two prompts of one call share the handle {prompt.parked!r}: use one for each")
+                    raise ValueError(f"two prompts of one call have the handle {prompt.parked!r}; use one per prompt")
                 keys.add(prompt.key)
-
-    def _limit(self) -> int | None:
-        """Positions that the model has; None where it sets no limit."""
-        config = self._base.config.get_text_config(decoder=True)
-        limit: int | None = getattr(config, "max_position_embeddings", None)
-        return limit
-
-    def _stop_table(self, stop_ids: Collection[int]) -> NDArray[np.bool_]:
-        size = self._base.config.get_text_config(decoder=True).vocab_size
-        table = np.zeros(size, np.bool_)
-        for token in stop_ids:
-            if not 0 <= token < size:
-                raise ValueError(f"stop token {token} is outside the vocabulary of {size} tokens")
-            table[token] = True
-        return table
-
-    def _why_not_served(self) -> str | None:
-        try:
-            with torch.inference_mode(), self._evaluation():
-                self._engine.kept_per_position = check_arena(self._base)
-        except ValueError as error:
-            return str(error)
-        return None
-
-    def _warn(self, reason: str) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            name = type(self._base).__name__
-            warnings.warn(f"{name} is decoded by the slower plain loop: {reason}", stacklevel=4)
 
     @contextmanager
     def _evaluation(self) -> Iterator[None]:
-        """Dropout off inside the block; every module's mode is restored."""
-        roots: list[nn.Module] = [self._model]
-        if isinstance(self._heads, Mapping):
-            roots += self._heads.values()
-        elif self._heads is not None:
-            roots.append(self._heads)
+        """Turn off dropout inside the block. Afterwards each module has its own mode again."""
+        roots = [self._model] if self._value_head is None else [self._model, self._value_head]
         with ExitStack() as stack:
             for module in (module for root in roots for module in root.modules() if module.training):
                 module.training = False

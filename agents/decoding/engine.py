@@ -1,4 +1,4 @@
-"""One forward pass at a time through the arena: prefill what a row lacks, then one token for every active row."""
+"""Forward passes through the KV cache: prefill of prompts, and decoding steps of one token per row."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from .kv_cache import Arena, Placement, StopForward, own_attention, visibility
 from .slots import Moves, Seat
 
 MASK_BLOCK = 8  # widths of masks are multiples of this, for aligned kernels
-FIXED_BLOCK = 64  # the same in fixed shapes: attention then sums over hidden columns, which add 0, in the same order
+FIXED_BLOCK = 64  # the same in fixed shapes, so that attention always sums in the same order
 SHARE_OF_FREE = 0.4
-"""Share of a GPU's free memory for one model's keys and values where no setting says: two models have room."""
+"""Default fraction of a GPU's free memory for the KV cache of one model: two models fit."""
 GIB = 2**30
 
 
 class Engine:
-    """A causal model with its arena. Nothing is known here of requests and sampling.
+    """A causal language model with its KV cache.
 
     Args:
         base: the model.
-        prefill_tokens: most tokens in one pass over prompts.
-        kv_memory: GiB that keys and values may take; None: `SHARE_OF_FREE` on a GPU, no limit elsewhere.
+        prefill_tokens: most tokens per prefill pass, padding included.
+        kv_memory: memory for the KV cache in GiB. None: `SHARE_OF_FREE` of a GPU's free memory; no limit on a CPU.
     """
 
     def __init__(self, base: PreTrainedModel, prefill_tokens: int, kv_memory: float | None = None) -> None:
         self.base = base
-        self.kept_per_position = 0  # numbers that one token's keys and values are; 0 where nobody has counted
+        self.kept_per_position = 0  # elements in the keys and values of one token; 0: unknown
         self._kv_memory = kv_memory
         self.arena = Arena(base.config.get_text_config(decoder=True).num_hidden_layers)
-        self.bank: AdapterBank | None = None  # set where rows have adapters of their own
-        self.casts: CastWeights | None = None  # where autocast computes in another type than the weights'
+        self.bank: AdapterBank | None = None  # if rows use different adapters
+        self.casts: CastWeights | None = None  # if autocast is on
         self._prefill_tokens = prefill_tokens
-        self.num_fixed = 0  # rows of every step, however many are active; 0: as many as are active
-        self.num_scratch = 0  # rows behind all others, into which steps write what is nobody's
+        self.num_fixed = 0  # rows of every step in fixed shapes; 0: only active rows
+        self.num_scratch = 0  # rows after all others, into which steps write padding
         self._numbers = torch.empty(0, dtype=torch.int64)  # 0, 1, 2, … on the device
 
     def max_rows(self, length: int) -> int | None:
-        """Rows of sequences of this length that there is memory for; None: any number.
+        """Return how many sequences of this length fit in memory. None: any number.
 
         Raises:
-            UserError: if there is not enough for one.
+            UserError: if not even one fits.
         """
         allowed = self._allowed_bytes()
         row = self.arena.columns_for(length) * self.kept_per_position * computing_type(self.base).itemsize
@@ -61,13 +61,13 @@ class Engine:
             spare = " and of a spare row" if self.num_scratch else ""
             setting = "" if self._kv_memory is None else f" (kv_memory={self._kv_memory:g})"
             raise UserError(
-                f"the keys and values of {what} of {length} tokens{spare} take {least * row / GIB:.3g} GiB, "
-                f"but may take {allowed / GIB:.3g}{setting}; raise kv_memory, or lower max_new_tokens"
+                f"the KV cache of {what} of {length} tokens{spare} takes {least * row / GIB:.3g} GiB, "
+                f"but may take {allowed / GIB:.3g} GiB{setting}; raise kv_memory, or lower max_new_tokens"
             )
         return allowed // row - self.num_scratch
 
     def reserve(self, num_rows: int, length: int, max_rows: int | None = None) -> None:
-        """Make room in the arena, as `Arena.reserve`; scratch rows come on top."""
+        """Allocate rows by `Arena.reserve`, and the scratch row."""
         limit = None if max_rows is None else max_rows + self.num_scratch
         self.arena.reserve(num_rows + self.num_scratch, length, limit)
 
@@ -83,7 +83,7 @@ class Engine:
 
     @contextmanager
     def casting(self) -> Iterator[None]:
-        """Cast the weights once, and not in every pass inside the block; the copies stay until `release`."""
+        """Cast the weights for autocast once instead of in every pass inside the block."""
         dtype = computing_type(self.base)
         if not torch.is_autocast_enabled(self.base.device.type):
             self.casts = None
@@ -96,21 +96,21 @@ class Engine:
             yield
 
     def release(self) -> None:
-        """Give back the memory of keys, values and cast weights."""
+        """Release the KV cache and the cast weights."""
         self.arena.release()
         self.casts = None
 
     def prefill(self, seats: Sequence[Seat]) -> None:
-        """Keep the keys and values of every prompt, but for its last token, which is the first to be decoded.
+        """Store the keys and values of each prompt without its last token, which is the first input of decoding.
 
-        No logits are computed here. Equal prompts are computed once and copied.
+        No logits are computed. Equal prompts are computed once and copied.
         """
         copies: list[tuple[int, Seat]] = []
         leaders: dict[tuple[str | None, bytes], Seat] = {}
         fresh: list[Seat] = []
         grown: list[Seat] = []
         for seat in seats:
-            if _num_missing(seat) == 0:  # a prompt of one token, or one that is parked whole
+            if _num_missing(seat) == 0:  # the prompt has one token, or the parked row holds all of it
                 continue
             if seat.num_kept:
                 grown.append(seat)
@@ -136,13 +136,13 @@ class Engine:
             )
 
     def step(self, tokens: Tensor, columns: Tensor, width: int, adapters: Tensor | None = None) -> Tensor:
-        """Feed one token to each of the first rows and return the logits [N, V] that follow it.
+        """Run the model on one token of each of the first N rows and return the next logits [N, V].
 
         Args:
             tokens: int64 [N], on the device.
-            columns: int64 [N], where they belong.
+            columns: int64 [N], positions of the tokens.
             width: more than any of the columns.
-            adapters: int64 [N], the rows' adapters by number, where there is a bank.
+            adapters: int64 [N], numbers of the rows' adapters, if there is a bank.
         """
         block = FIXED_BLOCK if self.num_fixed else MASK_BLOCK
         width = min(-(-width // block) * block, self.arena.capacity)
@@ -151,11 +151,11 @@ class Engine:
     def forward(
         self, tokens: Tensor, columns: Tensor, rows: Tensor, width: int, adapters: Tensor | None = None
     ) -> Tensor:
-        """`step`, of which rows and width are all that the host says.
+        """Run `step` with explicit rows and width, so that only tensors and N change between steps.
 
         Args:
-            rows: int64 [N], where keys and values are written; read are those of the first N rows.
-            width: columns that are read, all of which there are.
+            rows: int64 [N], rows in which keys and values are stored. Attention reads the first N rows.
+            width: number of columns to read, at most the capacity.
         """
         if self.bank is not None and adapters is not None:
             self.bank.select(adapters)
@@ -173,17 +173,16 @@ class Engine:
         return logits
 
     def move(self, moves: Moves | None) -> None:
-        """Copy rows, if there is anything to copy."""
         if moves is not None:
             targets, sources = sent(np.stack([moves.targets, moves.sources]), self.base.device)
             self.arena.move(targets, sources, moves.width)
 
     def adapter_numbers(self, names: Sequence[str | None]) -> list[int]:
-        """The numbers of adapters in the bank; nothing where there is none."""
+        """Return the numbers of adapters in the bank; empty without a bank."""
         return [] if self.bank is None else [self.bank.number(name) for name in names]
 
     def _first(self, count: int) -> Tensor:
-        """0 … count - 1, on the device."""
+        """Return 0, …, count - 1 on the device."""
         if len(self._numbers) < count or self._numbers.device != self.base.device:
             self._numbers = torch.arange(2 * count, device=self.base.device)
         return self._numbers[:count]
@@ -194,7 +193,7 @@ class Engine:
             self.bank.select(sent(np.array(numbers), self.base.device))
 
     def _batches(self, seats: Sequence[Seat]) -> Iterator[list[Seat]]:
-        """Seats of similar length together, as many as the token budget allows, in the order of their rows."""
+        """Yield seats of similar length, as many as the token budget allows, in the order of their rows."""
         batch: list[Seat] = []
         for seat in sorted(seats, key=_num_missing, reverse=True):
             if batch and (self.num_fixed or (len(batch) + 1) * _num_missing(batch[0]) > self._prefill_tokens):
@@ -209,7 +208,7 @@ class Engine:
         empty = ids[:0, 0]
         self.arena.placement = Placement(self._rows(batch), 0, empty, empty, empty, empty, is_filling=True)
         positions = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
-        # Without a mask attention is causal, and causal attention never looks at padding on the right.
+        # Without a mask attention is causal: real tokens do not attend to the padding on their right.
         self._fill(ids, positions, None)
 
     def _extend(self, batch: Sequence[Seat]) -> None:
@@ -228,11 +227,11 @@ class Engine:
         )
         positions = sent(places, device)
         mask = visibility(positions, width, computing_type(self.base))
-        # Padding must not ask for a position that the model does not have.
+        # The positions of padding are clamped: the model may have no more positions.
         self._fill(ids, positions.clamp(max=last - 1), mask)
 
     def _fill(self, ids: Tensor, positions: Tensor, mask: Tensor | None) -> None:
-        # The rest of the last layer would be thrown away: a sixth of the pass in a model of four layers.
+        # `StopForward` skips the rest of the last layer: a sixth of the pass in a model of four layers.
         with suppress(StopForward), nullcontext() if mask is None else own_attention(self.base):
             self.base.base_model(
                 input_ids=ids,
@@ -243,7 +242,7 @@ class Engine:
             )
 
     def _rows(self, batch: Sequence[Seat]) -> slice | Tensor:
-        """The arena's rows of a batch; a slice where it can be, since that is a view."""
+        """Return the arena's rows of a batch: a slice if possible, because a slice is a view."""
         rows = [seat.row for seat in batch]
         if rows == list(range(rows[0], rows[0] + len(rows))):
             return slice(rows[0], rows[0] + len(rows))

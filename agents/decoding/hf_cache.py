@@ -1,4 +1,4 @@
-"""Decoding through transformers' own cache: slower, for models that the KV cache of the decoder cannot serve."""
+"""Decoding with transformers' own cache: slower, for models that the arena cannot serve."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
 from ..batching import sent
-from .adapters import Valuer
 from .base import hidden_states_of, next_logits
 from .samples import DrawRecorder
 from .sampling import Sampling, draw
@@ -26,16 +26,16 @@ def decode_by_hf_cache(
     is_stop: NDArray[np.bool_],
     recorder: DrawRecorder,
     prefill_tokens: int,
-    valuer: Valuer | None,
+    value_head: nn.Module | None,
     *,
     is_cached: bool,
 ) -> None:
-    """Complete these prompts and record them under their numbers.
+    """Complete all claims and record the draws.
 
-    Prompts of equal length run together, so that no padding and hence no mask is needed: masks are where models differ.
+    Prompts of equal length run together: models differ in masks, and equal lengths need no padding and no mask.
 
     Args:
-        is_cached: transformers' cache serves the model. False: every step passes over all tokens again.
+        is_cached: True if transformers' cache serves the model. False: every step computes all tokens again.
     """
     for batch in _equal_lengths(claims, prefill_tokens):
         owners = np.array([claim.owner for claim in batch])
@@ -46,8 +46,8 @@ def decode_by_hf_cache(
         for step in range(int(limits.max())):
             with hidden_states_of(base) as hidden:
                 logits = next_logits(base, sent(ids, base.device), cache)
-                if step == 0 and valuer is not None:
-                    recorder.record_values(owners, valuer(hidden[0][:, -1], [claim.prompt.adapter for claim in batch]))
+                if step == 0 and value_head is not None:
+                    recorder.record_values(owners, value_head(hidden[0][:, -1]))
             noise = recorder.noise
             own_noise = None if noise is None else sent(noise[owners, np.minimum(step, limits - 1)], logits.device)
             drawn = draw(logits, sampling, own_noise)
@@ -61,7 +61,7 @@ def decode_by_hf_cache(
 
 
 def _equal_lengths(claims: Sequence[Claim], max_tokens: int) -> Iterator[list[Claim]]:
-    """Batches of prompts of equal length, with at most `max_tokens` tokens."""
+    """Yield batches of prompts of equal length, with at most `max_tokens` tokens."""
     groups: defaultdict[int, list[Claim]] = defaultdict(list)
     for claim in claims:
         groups[len(claim.prompt.ids)].append(claim)

@@ -1,11 +1,11 @@
-"""The KV cache of the decoder, one row per sequence, and attention to it.
+"""The decoder's KV cache, with one row per sequence, and attention to it.
 
-Axes of a layer's store: rows, key-value heads, columns (positions of a sequence), head dimension. A sequence always
-begins in column 0, so nothing is padded on the left, and the column of a token is its position.
+Axes of a layer's store: rows, key-value heads, columns (positions of a sequence), head dimension. A sequence starts in
+column 0, so there is no padding on the left, and the column of a token is its position.
 
-Several query heads may share a key-value head (grouped-query attention, GQA). On a CPU a kernel computes the attention
-of one new token per row. Otherwise torch gets the query heads of a group as rows that see the same keys: with a mask,
-transformers repeats keys and values for every query head instead.
+Several query heads may share a key-value head (grouped-query attention, GQA, arXiv:2305.13245). On a CPU a kernel
+computes the attention of one new token per row. Otherwise the query heads of a group become rows of one attention call:
+transformers would repeat keys and values for each query head if there is a mask.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from .cpu import attend
 
-COLUMN_BLOCK = 64  # the capacity grows in whole blocks of columns
+COLUMN_BLOCK = 64  # the capacity is a multiple of this
 
 
 class StopForward(Exception):
@@ -39,12 +39,12 @@ class Placement:
     """Rows and columns of the cache for the tokens of one forward pass, the same for every layer."""
 
     rows: slice | Tensor  # rows of the arena, in the order of the batch
-    width: int  # columns that the queries may see; 0 if every sequence begins with this pass
-    batch_index: Tensor  # int64 [tokens]: batch row of each token that is not padding,
-    token_index: Tensor  # and its place in that row
-    row_index: Tensor  # int64 [tokens]: the arena's row that stores the token,
-    column_index: Tensor  # and column
-    is_filling: bool = False  # the pass only fills the arena, and ends by `StopForward`
+    width: int  # columns that queries attend to; 0 if all sequences start in this pass
+    batch_index: Tensor  # int64 [tokens]: batch row of each token that is not padding
+    token_index: Tensor  # int64 [tokens]: its index in that row
+    row_index: Tensor  # int64 [tokens]: row of the arena that stores it
+    column_index: Tensor  # int64 [tokens]: column that stores it
+    is_filling: bool = False  # prefill: the pass ends by `StopForward`
     _flat: dict[tuple[int, int], Tensor] = field(default_factory=dict)
 
     def flat_index(self, num_heads: int, capacity: int) -> Tensor:
@@ -69,7 +69,7 @@ class ArenaLayer(CacheLayerMixin):
         self.values: Tensor
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        # Zeros, not garbage: columns behind the mask are still multiplied by a weight of 0, and 0 * NaN is NaN.
+        # Zeros: masked columns are multiplied by a weight of 0, and 0 * NaN would be NaN.
         self.keys = _empty_store(key_states, self._arena)
         self.values = _empty_store(value_states, self._arena)
         self.is_initialized = True
@@ -82,7 +82,7 @@ class ArenaLayer(CacheLayerMixin):
             self.lazy_initialization(key_states, value_states)
         place = self._arena.placement
         if place.width == 0:
-            # Padding lies to the right of a sequence: its columns are overwritten before any mask lets them be seen.
+            # Padding on the right is stored too: masks hide its columns until real tokens overwrite them.
             self.keys[place.rows, :, : key_states.shape[2]] = key_states.to(self.keys.dtype)
             self.values[place.rows, :, : key_states.shape[2]] = value_states.to(self.values.dtype)
         else:
@@ -119,33 +119,32 @@ class ArenaLayer(CacheLayerMixin):
 
 
 class Arena(Cache):
-    """Keys and values of many sequences; any prefix of the rows can be a batch without a copy."""
+    """KV cache of many sequences. The first rows form a batch without a copy."""
 
     layers: Sequence[ArenaLayer]  # type: ignore[assignment]
 
     def __init__(self, num_layers: int) -> None:
         self.num_rows = 0
         self.capacity = 0  # columns
-        self.num_layouts = 0  # counts changes of the stores' addresses: a recorded step is valid for one layout
+        self.num_layouts = 0  # number of changes of the stores' addresses; a recorded step is valid for one of them
         self.placement: Placement
         super().__init__(layers=[ArenaLayer(self) for _ in range(num_layers)])
 
     @property
     def num_bytes(self) -> int:
-        """Memory that keys and values take."""
         return sum(layer.keys.nbytes + layer.values.nbytes for layer in self.layers if layer.is_initialized)
 
     def columns_for(self, length: int) -> int:
-        """Columns of every row if a sequence of this length is stored."""
+        """Return the capacity that sequences of this length need."""
         return max(-(-length // COLUMN_BLOCK) * COLUMN_BLOCK, self.capacity)
 
     def reserve(self, num_rows: int, length: int, max_rows: int | None = None) -> None:
-        """Allocate rows for sequences of this length; stored sequences stay.
+        """Allocate rows for sequences of this length, and keep the stored sequences.
 
-        Layers grow one after the other, so that only one store is in memory twice.
+        Layers grow one by one, so that only one store at a time is in memory twice.
 
         Args:
-            max_rows: rows behind these are dropped; None: none.
+            max_rows: rows after the first `max_rows` are dropped. None: no row is dropped.
         """
         old_rows = self.num_rows if max_rows is None else min(self.num_rows, max_rows)
         num_rows, capacity = max(num_rows, old_rows), self.columns_for(length)
@@ -164,21 +163,21 @@ class Arena(Cache):
             layer.keys = layer.values = torch.empty(0)
 
     def move(self, targets: Tensor, sources: Tensor, width: int) -> None:
-        """Copy the first `width` columns of row sources[i] into row targets[i], all at once, so that swaps work."""
+        """Copy the first `width` columns of rows sources[i] to rows targets[i], simultaneously: swaps work."""
         for layer in self.layers:
             layer.move(targets, sources, width)
 
 
 def visibility(columns: Tensor, width: int, dtype: torch.dtype) -> Tensor:
-    """Additive mask with which a query at column c sees columns 0..c.
+    """Return the additive causal mask, with which a query in column c attends to columns 0..c.
 
-    A boolean mask would be wrong in attention that adds it to the scores.
+    The mask is not boolean, because some attention functions add it to the scores.
 
     Args:
-        columns: int64 [N, T], of the queries.
+        columns: int64 [N, T], columns of the queries.
 
     Returns:
-        [N, 1, T, width]: 0 where visible, else the least number of the type.
+        [N, 1, T, width]: 0 for visible columns, else the lowest number of the type.
     """
     is_visible = torch.arange(width, device=columns.device) <= columns[:, :, None]
     hidden = torch.full((), torch.finfo(dtype).min, dtype=dtype, device=columns.device)
@@ -186,12 +185,12 @@ def visibility(columns: Tensor, width: int, dtype: torch.dtype) -> Tensor:
 
 
 def _real(states: Tensor, place: Placement) -> Tensor:
-    """States of the real tokens: [tokens, heads, d]."""
+    """Return the states [tokens, heads, d] of tokens that are not padding."""
     return states[:, :, 0] if states.shape[2] == 1 else states[place.batch_index, :, place.token_index]
 
 
 def _empty_store(states: Tensor, arena: Arena) -> Tensor:
-    """In the type that attention computes in: a norm with fp32 weights would leave keys in fp32 under autocast."""
+    """Allocate a store in autocast's type: under autocast, norms with fp32 weights return fp32 keys."""
     kind = states.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else states.dtype
     return states.new_zeros(arena.num_rows, states.shape[1], arena.capacity, states.shape[3], dtype=dtype)
@@ -210,18 +209,18 @@ NAME = "collm_sdpa"
 def attention_to_kept(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, None]:
-    """Attention to the KV cache: as transformers' `sdpa`, but faster on a CPU, and without repeating shared keys.
+    """Compute what transformers' `sdpa` computes, faster on a CPU, and without repeating shared keys.
 
-    Axes: N rows, H query heads, K heads of keys and values, T new tokens, W columns, d numbers of a head.
+    Axes: N rows, H query heads, K key-value heads, T new tokens, W columns, d head dimension.
 
     Args:
         query: [N, H, T, d].
-        key: [N, K, W, d], as values.
-        attention_mask: [N, 1, T, W], added to the scores. None, or one per head: transformers computes.
+        key, value: [N, K, W, d].
+        attention_mask: [N, 1, T, W], added to the scores. Without a mask, or with one per head, transformers computes.
         kwargs: other arguments of transformers' attention functions.
 
     Returns:
-        [N, T, H, d], and no attention weights.
+        [N, T, H, d], and None instead of attention weights.
     """
     num_rows, num_heads, num_tokens, width = query.shape
     num_kept = key.shape[1]
@@ -232,7 +231,7 @@ def attention_to_kept(
         output = attend(query, key, value, attention_mask, width**-0.5 if scale is None else scale)
         if output is not None:
             return output, None
-    # On other devices torch keeps all scores if heads share keys under a mask.
+    # Except on a CPU, torch stores all scores if heads share keys under a mask.
     if num_heads == num_kept or (num_tokens > 1 and query.device.type != "cpu"):
         return _by_transformers(module, query, key, value, attention_mask, **kwargs)
     options = {"dropout_p": dropout, "scale": scale}
@@ -245,7 +244,6 @@ def attention_to_kept(
 
 
 def _by_transformers(*args: Any, **kwargs: Any) -> tuple[Tensor, None]:
-    """Attention by transformers."""
     attended: tuple[Tensor, None] = sdpa_attention_forward(*args, **kwargs)
     return attended
 
@@ -257,8 +255,8 @@ AttentionInterface.register(NAME, attention_to_kept)
 def own_attention(base: PreTrainedModel) -> Iterator[None]:
     """Use `attention_to_kept` inside the block, if it is faster for this model.
 
-    Only for passes that bring their own mask: for an attention of this name transformers makes none. Concurrent passes
-    of other threads are correct with both.
+    Passes need an explicit mask, because transformers makes none for this attention. Passes of other threads are
+    correct with both attention functions.
     """
     config = base.config.get_text_config(decoder=True)
     num_heads = getattr(config, "num_attention_heads", None)

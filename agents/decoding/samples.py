@@ -1,8 +1,7 @@
-"""Prompts in, samples out: what a generator of completions is asked and what it answers, and the recorder of draws."""
+"""Prompts and samples, the protocol of generators, and the recorder of draws."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,64 +17,64 @@ from .sampling import Draw, Sampling, uniforms
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One request for a completion."""
+    """Request for one completion."""
 
     ids: Sequence[int] | NDArray[np.int64]
-    """All tokens so far, history included; at least one."""
+    """Token ids of the whole history, at least one."""
     stream: tuple[int, ...]
-    """Name of the request's own random numbers: (seed, episode, agent, turn)."""
+    """Name of the random stream: (seed, episode, agent, turn)."""
     max_new_tokens: int
-    """The completion is cut after this many tokens, >= 1."""
+    """Most tokens of the completion, >= 1."""
     parked: Hashable | None = None
-    """Handle under which the keys and values stay for the next prompt with the same handle, which is expected to begin
-    with these tokens and this completion; whatever does not agree is computed anew. None keeps nothing."""
+    """Handle under which keys and values stay cached for the next prompt with this handle. If that prompt starts with
+    these tokens and this completion, only the rest is computed. None: no caching."""
     adapter: str | None = None
-    """Name of the adapter that decides; None is the model without adapters."""
+    """Name of the adapter. None: the model without adapters."""
 
     @property
     def key(self) -> Hashable | None:
-        """What its keys and values are parked under: the handle of one adapter is not another's. None keeps nothing."""
+        """Cache key of the handle, separate for each adapter. None: no caching."""
         return None if self.parked is None else (self.adapter, self.parked)
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One completion. T tokens; the distribution is softmax(logits / temperature) before any filter."""
+    """One completion of T tokens, with facts of the distribution softmax(logits / temperature) before filters."""
 
-    ids: NDArray[np.int64]  # [T] as sampled, the end token included when it was sampled
+    ids: NDArray[np.int64]  # [T] sampled tokens, including the stop token
     logprobs: NDArray[np.float32]  # [T]
     entropies: NDArray[np.float32]  # [T], nats
-    is_cut: bool  # stopped by max_new_tokens, not by an end token
-    value: float | None  # what the value head says at the last prompt token; None without a head
+    is_cut: bool  # ended by max_new_tokens, not by a stop token
+    value: float | None  # prediction of the value head at the last prompt token; None without a head
 
 
 class Generator(Protocol):
-    """What samples completions for a language policy: the decoder in this process, or a server elsewhere."""
+    """Sampler of completions for a language policy: a decoder in this process, or a client of servers."""
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Sample]:
-        """One sample for each prompt, in their order; the sample of one does not depend on the others."""
+        """Return one sample per prompt, in the order of the prompts. No sample depends on the other prompts."""
 
     def forget(self) -> None:
-        """The weights have changed: drop what was computed with old ones, and sample from the new from here on."""
+        """Clear caches after a change of weights, and use the new weights."""
 
     def rest(self) -> None:
-        """Nothing is asked for until the weights have changed: give memory back that only sampling needs."""
+        """Release memory that only sampling needs. The weights change before the next call of `generate`."""
 
     def fix_shapes(self) -> None:
-        """From here on, no sample depends on the others by a single bit.
+        """Make samples independent of the batch, bit for bit.
 
         Raises:
-            ValueError: if that cannot be had.
+            ValueError: if that is not possible.
         """
 
 
 class DrawRecorder:
-    """Records one row of draws per step and cuts the record into samples, one for each request."""
+    """Collects the draws of all steps and splits them into one sample per request."""
 
     def __init__(self, prompts: Sequence[Prompt], sampling: Sampling) -> None:
         longest = max(prompt.max_new_tokens for prompt in prompts)
         self.noise = np.zeros((len(prompts), longest)) if not sampling.greedy else None
-        """Random numbers [prompts, steps] of every request; None when greedy."""
+        """Random numbers [prompts, steps]; None if greedy."""
         if self.noise is not None:
             for row, prompt in zip(self.noise, prompts, strict=True):
                 row[: prompt.max_new_tokens] = uniforms(prompt.stream, prompt.max_new_tokens)
@@ -88,25 +87,25 @@ class DrawRecorder:
         self._entropies: list[Tensor] = []
 
     def record(self, owners: NDArray[np.int64], tokens: NDArray[np.int64], drawn: Draw) -> None:
-        """Keep the draws of a step, by request; a draw whose owner is -1 is nobody's."""
+        """Store the draws of a step with the numbers of their requests; -1 marks draws to discard."""
         self._owners.append(owners)
         self._tokens.append(tokens)
         self._logprobs.append(drawn.logprobs)
         self._entropies.append(drawn.entropies)
 
     def record_values(self, owners: NDArray[np.int64], values: Tensor) -> None:
-        """Keep what the value head says [N] before the completions of these requests; NaN where there is no head."""
+        """Store predicted values [N] or [N, 1] of these requests' prompts."""
         self._valued.append(owners)
-        self._values.append(values)
+        self._values.append(values.float().flatten())
 
     def samples(self, is_stop: NDArray[np.bool_]) -> list[Sample]:
-        """The completions in the order of the prompts.
+        """Return one sample per prompt, in the order of the prompts.
 
         Raises:
-            Divergence: naming the prompts for which the model computed something that is not a number.
+            Divergence: if log-probabilities are NaN. `rows` are the numbers of those prompts.
         """
         owners = np.concatenate(self._owners)
-        read = torch.cat([*self._logprobs, *self._entropies, *self._values]).cpu().numpy()  # the host waits once
+        read = torch.cat([*self._logprobs, *self._entropies, *self._values]).cpu().numpy()  # one synchronization
         recorded, entropies, values = np.split(read, [len(owners), 2 * len(owners)])
         wrong = np.isnan(recorded) & (owners >= 0)
         if wrong.any():
@@ -114,15 +113,12 @@ class DrawRecorder:
         order = np.argsort(owners, kind="stable")
         order = order[np.count_nonzero(owners < 0) :]
         cuts = np.cumsum(np.bincount(owners[order], minlength=self._num_prompts))[:-1]
+        value_of: list[float | None] = [None] * self._num_prompts
+        if self._valued:
+            for owner, value in zip(np.concatenate(self._valued).tolist(), values.tolist(), strict=True):
+                value_of[owner] = value
         parts = (np.split(each[order], cuts) for each in (np.concatenate(self._tokens), recorded, entropies))
         return [
             Sample(tokens, logprob, entropy, not is_stop[tokens[-1]], value)
-            for tokens, logprob, entropy, value in zip(*parts, self._value_of_each(values), strict=True)
+            for tokens, logprob, entropy, value in zip(*parts, value_of, strict=True)
         ]
-
-    def _value_of_each(self, recorded: NDArray[np.float32]) -> list[float | None]:
-        values: list[float | None] = [None] * self._num_prompts
-        if self._valued:
-            for owner, value in zip(np.concatenate(self._valued).tolist(), recorded.tolist(), strict=True):
-                values[owner] = None if math.isnan(value) else value
-        return values

@@ -1,18 +1,17 @@
-"""Who is in the batch: admission, refill and compaction, one decoding step after the other."""
+"""Continuous batching: admits prompts, runs decoding steps, and removes sequences that end."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..batching import sent
-from .adapters import Valuer
 from .base import hidden_states_of
 from .engine import Engine
 from .samples import DrawRecorder
@@ -26,92 +25,94 @@ from .steps.graph_steps import Capture, GraphSteps
 class Step:
     """A step that is queued on the device."""
 
-    owners: NDArray[np.int64]  # number of the request of each row; -1: nobody's
+    owners: NDArray[np.int64]  # number of the request of each row; -1: padding
     drawn: Draw
-    reading: HostCopy  # of the tokens
+    copied_tokens: HostCopy
 
 
 class Scheduler:
-    """Runs claims through an engine, at most `max_slots` at a time, and keeps parked rows between runs.
+    """Decodes claims, at most `max_slots` at a time, and keeps parked rows between runs.
 
     Args:
-        capture: records steps, which then have static shapes; None: steps are eager.
+        engine: the model with its KV cache.
+        is_stop: [V] True for tokens that end a completion.
+        max_slots: most active rows, and most parked rows.
+        capture: recorder of steps in static shapes. None: steps run eagerly.
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        is_stop: NDArray[np.bool_],
-        max_slots: int,
-        max_parked: int,
-        capture: Capture | None = None,
+        self, engine: Engine, is_stop: NDArray[np.bool_], max_slots: int, capture: Capture | None = None
     ) -> None:
         self._engine = engine
         self._is_stop = is_stop
         self._max_slots = max_slots
-        self._table = SlotTable(max_slots + max_parked)
+        self._table = SlotTable(2 * max_slots)
         self._static = None if capture is None else GraphSteps(engine, capture)
 
     def fix_shapes(self, num_rows: int) -> None:
-        """Decode as many rows in every step, free ones among them; prompts must not be parked."""
+        """Decode `num_rows` rows in every step, free rows included. Prompts may not be parked."""
         self.release()
         self._max_slots = self._engine.num_fixed = num_rows
         self._table = SlotTable(num_rows)
 
-    def run(self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder, valuer: Valuer | None) -> None:
-        """Complete every claim and record it."""
+    def run(
+        self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder, value_head: nn.Module | None
+    ) -> None:
+        """Complete all claims and record the draws."""
         try:
-            self._run(claims, sampling, recorder, valuer)
+            self._run(claims, sampling, recorder, value_head)
         except BaseException:
-            self.forget()  # rows in the middle of a completion are of no use to anyone
+            self._table.clear()  # incomplete rows cannot be extended
             raise
 
     def remember(self, key: Hashable, ids: NDArray[np.int64]) -> None:
-        """Say what the row parked under this key holds."""
+        """Set the token ids of the row that is parked under this key."""
         self._table.remember(key, ids)
 
-    def forget(self) -> None:
-        """Drop every parked row."""
-        self._table.clear()
-
     def release(self) -> None:
-        """Drop every parked row, and give the memory back."""
-        self.forget()
+        """Drop parked rows and release the KV cache."""
+        self._table.clear()
         if self._static is not None:
-            self._static.drop()  # first: it waits for what may still read the arena
+            self._static.drop()  # before the arena, because it waits for steps that may still read the arena
         self._engine.release()
 
-    def _run(self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder, valuer: Valuer | None) -> None:
+    def _run(
+        self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder, value_head: nn.Module | None
+    ) -> None:
         table, engine = self._table, self._engine
-        # Rows of similar length side by side waste the least padding and the fewest masked columns.
+        # Sorted by length: rows of similar length waste least on padding and masked columns.
         queue = deque(sorted(claims, key=lambda claim: len(claim.prompt.ids), reverse=True))
         adapters = {claim.owner: claim.prompt.adapter for claim in claims}
         max_active = self._reserve(claims)
-        least_free = max(1, max_active // 8)  # a pass over the prompt of a single row wastes the hardware
+        least_free = max(1, max_active // 8)  # prefilling a single prompt uses the hardware badly
         has_stopped = np.zeros(1 + max(claim.owner for claim in claims), np.bool_)  # by request
         ahead = steps_ahead(engine.base.device)
         queued: deque[Step] = deque()
-        is_new = True  # other rows than in the step before
-        with self._steps(claims, sampling, recorder, has_values=valuer is not None) as steps:
+        has_changed = True  # since the last step, active rows came or went
+        with self._steps(claims, sampling, recorder, has_values=value_head is not None) as steps:
             while queue or table.num_active or queued:
+                # 1) Prefill waiting prompts into free rows.
                 if queue and max_active - table.num_active >= min(least_free, len(queue)):
                     self._admit(queue, max_active)
-                    is_new = True
+                    has_changed = True
+                # 2) Queue one step: a forward pass and a draw for each active row.
                 has_work = table.num_active > 0
                 if has_work:
-                    if is_new:
+                    if has_changed:
                         own = [adapters[owner] for owner in table.owner[: table.num_active].tolist()]
                         steps.follow(table, engine.adapter_numbers(own))
                     drawn = steps.step(table.width)
-                    if valuer is not None:
-                        self._value(valuer, steps.states, adapters, recorder)
-                    queued.append(self._queued(drawn))
+                    if value_head is not None:
+                        self._value(value_head, steps.states, recorder)
+                    queued.append(self._advance(drawn))
+                # 3) Read and record the tokens of the oldest step.
                 while len(queued) > (ahead if has_work else 0):
-                    self._settle(queued.popleft(), has_stopped, recorder)
+                    self._record(queued.popleft(), has_stopped, recorder)
+                # 4) Free the rows of completions that have ended.
                 active = slice(0, table.num_active)
                 done = np.flatnonzero(has_stopped[table.owner[active]] | (table.column[active] == table.end[active]))
-                is_new = len(done) > 0
-                if is_new:
+                has_changed = len(done) > 0
+                if has_changed:
                     table.retire(done.tolist())
                     engine.move(table.take_moves())
 
@@ -119,7 +120,6 @@ class Scheduler:
     def _steps(
         self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder, *, has_values: bool
     ) -> Iterator[Steps]:
-        """The steps of a run."""
         engine = self._engine
         with hidden_states_of(engine.base) as hidden:
             if self._static is None:
@@ -133,15 +133,15 @@ class Scheduler:
                 yield steps
 
     def _reserve(self, claims: Sequence[Claim]) -> int:
-        """Make room for what will be active or parked, as far as there is memory; returns the most active rows.
+        """Allocate rows for active and parked sequences, as far as memory allows, and return the most active rows.
 
         Raises:
-            UserError: if there is no memory for one row.
+            UserError: if memory is too small for one row.
         """
         table, engine = self._table, self._engine
         length = max(len(claim.prompt.ids) + claim.prompt.max_new_tokens for claim in claims)
         if not table.num_parked and length > engine.arena.capacity:
-            engine.arena.release()  # rather than have the old and the new at once
+            engine.arena.release()  # so that the old and the new cache are not in memory together
         max_rows = engine.max_rows(length)
         table.limit(max_rows)
         num_kept = sum(claim.prompt.key is not None for claim in claims)
@@ -157,10 +157,8 @@ class Scheduler:
         engine.move(table.take_moves())
         engine.prefill(seats)
 
-    def _value(
-        self, valuer: Valuer, states: Tensor, adapters: Mapping[int, str | None], recorder: DrawRecorder
-    ) -> None:
-        """Value the prompts whose last token this step has read, by the hidden states [N, d] there."""
+    def _value(self, value_head: nn.Module, states: Tensor, recorder: DrawRecorder) -> None:
+        """Record the values of prompts whose last token was the input of this step, from hidden states [N, d]."""
         table, count = self._table, self._table.num_active
         rows = np.flatnonzero(table.column[:count] == table.start[:count])
         if not len(rows):
@@ -168,12 +166,10 @@ class Scheduler:
         states = states[sent(rows, states.device)]
         size = 1 if self._engine.num_fixed else len(rows)
         for first in range(0, len(rows), size):
-            own = table.owner[rows[first : first + size]]
-            values = valuer(states[first : first + size], [adapters[owner] for owner in own.tolist()])
-            recorder.record_values(own, values)
+            recorder.record_values(table.owner[rows[first : first + size]], value_head(states[first : first + size]))
 
-    def _queued(self, drawn: Draw) -> Step:
-        """Go on to the next column, and have what was drawn read."""
+    def _advance(self, drawn: Draw) -> Step:
+        """Advance all active rows by one column, and start copying the drawn tokens to the host."""
         table, count = self._table, self._table.num_active
         owners = np.full(len(drawn.tokens), -1)
         owners[:count] = table.owner[:count]
@@ -181,9 +177,9 @@ class Scheduler:
         table.column[:count] += 1
         return Step(owners, drawn, HostCopy(drawn.tokens))
 
-    def _settle(self, step: Step, has_stopped: NDArray[np.bool_], recorder: DrawRecorder) -> None:
-        """Read and record what a step drew, and see who has stopped; what was drawn for those before counts not."""
-        tokens = step.reading.numbers()
+    def _record(self, step: Step, has_stopped: NDArray[np.bool_], recorder: DrawRecorder) -> None:
+        """Record the draws of a step and mark requests that have stopped. Draws after a stop are discarded."""
+        tokens = step.copied_tokens.numbers()
         owners = np.where(has_stopped[step.owners], -1, step.owners)
         recorder.record(owners, tokens, step.drawn)
         has_stopped[owners[self._is_stop[tokens] & (owners >= 0)]] = True

@@ -1,4 +1,4 @@
-"""Self-check of decoding: whether the arena, or transformers' cache, gives what plain forward passes give."""
+"""Tests of decoding on a few tokens: the arena, or transformers' cache, must reproduce plain forward passes."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from .sampling import Sampling
 from .slots import Claim, SlotTable
 
 FAILURES = (ArithmeticError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
-"""What a model may raise that does not know what to do with a cache or a mask."""
+"""Errors of models that do not support a given cache or mask."""
 
 
 def tolerance(dtype: torch.dtype) -> float:
-    """By how much results of a model in this type may differ, as a share of the largest of them."""
+    """Largest rounding error in this type, relative to the largest result."""
     return {torch.float64: 1e-8, torch.float32: 5e-5}.get(dtype, 0.05)
 
 
 def check_arena(base: PreTrainedModel) -> int:
-    """Compare rows of different lengths, begun, decoded, parked and extended, with plain forward passes.
+    """Compare logits through the arena with plain forward passes, for rows that start, decode, park and resume.
 
-    Token ids are fixed, so that no random state is touched.
+    Token ids are fixed, so that no random state changes.
 
     Returns:
-        Numbers that the keys and values of one token are.
+        Number of elements in the keys and values of one token.
 
     Raises:
-        ValueError: saying why the arena must not serve this model.
+        ValueError: with the reason if the arena cannot serve this model.
     """
     window_of(base)
     if base.config.is_encoder_decoder or base.base_model is base:
@@ -55,9 +55,9 @@ def check_arena(base: PreTrainedModel) -> int:
 
 
 def is_cache_exact(base: PreTrainedModel) -> bool:
-    """Whether transformers' own cache, fed one token at a time, gives the logits of a plain forward pass.
+    """True if decoding with transformers' cache reproduces the logits of a plain forward pass.
 
-    Some models take their state by another name and would silently start every token afresh.
+    Some models take their state under another name, and would silently start again at every token.
     """
     ids = torch.arange(3, 12, device=base.device)[None] % base.config.get_text_config(decoder=True).vocab_size
     expected = base(input_ids=ids, use_cache=False).logits[:, -1]
@@ -71,12 +71,12 @@ def is_cache_exact(base: PreTrainedModel) -> bool:
 
 
 def is_exact_alone(generate: Callable[[Sequence[Prompt], Sampling], list[Sample]], vocab_size: int, limit: int) -> bool:
-    """Whether prompts of different lengths are completed bit for bit alike, alone and together.
+    """True if prompts of different lengths get bit-identical samples alone and in one batch.
 
     Args:
-        generate: generator under test.
-        vocab_size: token ids of the prompts are below it.
-        limit: positions that the model has.
+        generate: generator to test.
+        vocab_size: upper bound of the prompts' token ids.
+        limit: number of positions of the model.
     """
     lengths = [min(length, limit - 3) for length in (5, 70, 17, 130)]
     prompts = [Prompt((np.arange(n) * 7 + 3 * n) % vocab_size, (), max_new_tokens=3) for n in lengths]
@@ -91,15 +91,15 @@ def is_exact_alone(generate: Callable[[Sequence[Prompt], Sampling], list[Sample]
 
 
 def _largest_difference(engine: Engine, sequences: list[NDArray[np.int64]]) -> tuple[float, float]:
-    """Largest difference of a logit, and the largest logit."""
+    """Return the largest error of a logit and the largest logit."""
     base = engine.base
     engine.arena.reserve(len(sequences), max(map(len, sequences)))
     table = SlotTable(len(sequences))
     plain = [base(input_ids=torch.from_numpy(ids)[None].to(base.device)).logits[0] for ids in sequences]
     worst, scale = 0.0, max(float(logits.abs().max()) for logits in plain)
-    for shares in ((0.3, 0.5), (0.8, 1.0)):
-        cuts = [max(1, int(len(ids) * shares[0])) for ids in sequences]
-        ends = [int(len(ids) * shares[1]) for ids in sequences]
+    for fractions in ((0.3, 0.5), (0.8, 1.0)):
+        cuts = [max(1, int(len(ids) * fractions[0])) for ids in sequences]
+        ends = [int(len(ids) * fractions[1]) for ids in sequences]
         claims = [
             Claim(owner, Prompt(ids[:cut], (), max_new_tokens=end - cut + 1, parked=owner))
             for owner, (ids, cut, end) in enumerate(zip(sequences, cuts, ends, strict=True))

@@ -1,6 +1,6 @@
-"""Which row of the arena holds what: bookkeeping on the host, free of tensors.
+"""Allocation of the KV cache's rows to sequences, on the host and without tensors.
 
-The batch under way is always a prefix of the rows, so that the model sees views; behind it lie parked and free rows.
+The active rows are always the first ones, so that a batch is a view of the cache. Parked and free rows follow.
 """
 
 from __future__ import annotations
@@ -16,59 +16,58 @@ from .samples import Prompt
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A prompt's claim to a row."""
+    """A prompt that needs a row."""
 
     owner: int  # number of the prompt in its call
     prompt: Prompt
 
     @property
     def ids(self) -> NDArray[np.int64]:
-        """The prompt's tokens."""
         return np.asarray(self.prompt.ids, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """The row that a claim got."""
+    """The row of a claim."""
 
     claim: Claim
     row: int
-    num_kept: int  # columns that already hold the prompt's keys and values
+    num_kept: int  # columns that already hold keys and values of the prompt
 
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """Rows to copy, all at once: sources[i] into targets[i]."""
+    """Simultaneous copies of rows: sources[i] into targets[i]."""
 
     targets: NDArray[np.int64]
     sources: NDArray[np.int64]
-    width: int  # columns that matter
+    width: int  # columns to copy
 
 
 class SlotTable:
-    """Rows of the arena by number; `owner`, `column`, `end`, `token` and `previous` describe the active ones."""
+    """State of the cache's rows. The public arrays describe active rows."""
 
     def __init__(self, max_rows: int) -> None:
         self.num_active = 0
         self.owner = np.zeros(max_rows, np.int64)  # number of the request
         self.start = np.zeros(max_rows, np.int64)  # column of the last prompt token
-        self.column = np.zeros(max_rows, np.int64)  # next to be written; before it, everything is kept
+        self.column = np.zeros(max_rows, np.int64)  # next column to write; all earlier ones are stored
         self.end = np.zeros(max_rows, np.int64)  # column at which the completion is cut
         self.token = np.zeros(max_rows, np.int64)  # last token of the prompt
-        self.previous = np.full(max_rows, -1)  # row of the step that drew what belongs in `column`; -1: it is `token`
+        self.previous = np.full(max_rows, -1)  # row of the last step that drew the token of `column`; -1: it is `token`
         self.max_rows = max_rows
         self._keys: list[Hashable | None] = [None] * max_rows
         self._parked: dict[Hashable, int] = {}  # key → row, oldest first
-        self._ids: dict[Hashable, NDArray[np.int64]] = {}  # what a parked row holds
+        self._ids: dict[Hashable, NDArray[np.int64]] = {}  # token ids of parked rows
         self._rows = np.arange(max_rows)
-        self._source = self._rows.copy()  # where a row's content still lies, until the moves are taken
+        self._source = self._rows.copy()  # row of the arena that holds this row's content until the moves are done
 
     def admit(self, claims: Sequence[Claim], wanted: Collection[Hashable]) -> list[Seat]:
-        """Give each claim a row right behind the active ones and make it active.
+        """Activate a free row for each claim, directly after the active rows.
 
         Args:
-            claims: at most as many as there are rows behind the active ones.
-            wanted: keys that later claims will ask for; they are evicted last.
+            claims: no more than there are inactive rows.
+            wanted: keys of later claims, which are evicted last.
         """
         first, last = self.num_active, self.num_active + len(claims)
         kept = [self._num_kept(claim) for claim in claims]
@@ -103,28 +102,27 @@ class SlotTable:
         return seats
 
     def limit(self, num_rows: int | None) -> None:
-        """Keep to the first rows from here on, None: to all; what is parked behind them is dropped."""
+        """Use only the first rows (None: all rows), and drop sequences that are parked behind them."""
         self.max_rows = len(self._rows) if num_rows is None else min(num_rows, len(self._rows))
         for key in [key for key, row in self._parked.items() if row >= self.max_rows]:
             self._drop(key)
 
     @property
     def width(self) -> int:
-        """Columns up to the last that the active rows are about to write."""
+        """Columns of the cache up to the last one that the next step writes."""
         return int(self.column[: self.num_active].max()) + 1
 
     @property
     def num_parked(self) -> int:
-        """Rows that hold what a later prompt may extend."""
         return len(self._parked)
 
     @property
     def num_used(self) -> int:
-        """Rows that the arena must have for all that is active or parked."""
+        """Rows that the arena needs for all active and parked sequences."""
         return max([self.num_active - 1, *self._parked.values()]) + 1
 
     def retire(self, rows: Sequence[int]) -> None:
-        """End the completions in these active rows; those with a key stay parked, the others are free."""
+        """End the completions in these active rows: rows with a key are parked, the others become free."""
         for row in sorted(rows, reverse=True):
             self.num_active -= 1
             self._swap(row, self.num_active)
@@ -133,12 +131,12 @@ class SlotTable:
                 self._parked[key] = self.num_active
 
     def remember(self, key: Hashable, ids: NDArray[np.int64]) -> None:
-        """Say what the row parked under this key holds; nothing happens if it was evicted meanwhile."""
+        """Set the token ids of a parked row, unless it was evicted."""
         if key in self._parked:
             self._ids[key] = ids
 
     def clear(self) -> None:
-        """Free every row."""
+        """Free all rows."""
         self.num_active = 0
         self._keys = [None] * len(self._rows)
         self._parked.clear()
@@ -146,7 +144,7 @@ class SlotTable:
         self._source = self._rows.copy()
 
     def take_moves(self) -> Moves | None:
-        """The copies that bring every row's content to its place, and forget them."""
+        """Return the pending copies between rows of the arena, and mark them as done."""
         targets = np.flatnonzero(self._source != self._rows)
         if not len(targets):
             return None
@@ -159,7 +157,7 @@ class SlotTable:
         return Moves(targets, sources, int(self.column[targets].max()))
 
     def _num_kept(self, claim: Claim) -> int:
-        """Leading tokens of the prompt, without the last, that the parked row holds."""
+        """Number of leading prompt tokens that the parked row holds. The last token is never counted."""
         key = claim.prompt.key
         kept = None if key is None else self._ids.get(key)
         if kept is None:
@@ -170,7 +168,7 @@ class SlotTable:
         return int(differs[0]) if len(differs) else length
 
     def _clear(self, row: int, outside: int, wanted: Collection[Hashable]) -> None:
-        """Make a row free: what is parked there moves behind `outside`, in place of the oldest if all is taken."""
+        """Free a row: its parked sequence moves to a row from `outside` on, and replaces the oldest if none is free."""
         key = self._keys[row]
         if key is None:
             return

@@ -75,14 +75,7 @@ class LanguageModel:
             return Decoder(
                 self.model, self.encoder.stop_ids, value_head=value_head, kv_memory=self.kv_memory, capture=capture
             )
-        return VLLMServer(
-            self.serving,
-            self.model,
-            self.scorer,
-            self.encoder.stop_ids,
-            value_head=value_head,
-            compute_dtype=self.compute_dtype,
-        )
+        return VLLMServer(self.serving, self.model, self.scorer, self.encoder.stop_ids, value_head=value_head)
 
     @property
     def device(self) -> torch.device:

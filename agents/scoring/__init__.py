@@ -1,1 +1,1 @@
-"""Sampled tokens → their log-probabilities with a gradient, in one forward pass per episode."""
+"""Log-probabilities of sampled tokens, with gradients, by one forward pass per episode."""

@@ -1,7 +1,8 @@
-"""Tracks → rows → trees: as few tokens as hold all turns of all episodes of a batch.
+"""Packing of episodes into few tokens for one forward pass.
 
-A row is the last turn of an episode, which holds its earlier turns; a tree is rows that begin with the same prompt,
-with one copy of it: the prompt, then each row's own tokens, which see the prompt and themselves but not each other.
+A row is the last turn of an episode, which contains the earlier turns. A tree is a set of rows with the same first
+prompt, of which it has one copy. After the prompt come the other tokens of each row, which attend to the prompt and to
+tokens of their own row.
 """
 
 from __future__ import annotations
@@ -20,33 +21,33 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class PackedRow:
-    """The tokens of consecutive turns that extend each other."""
+    """Tokens of consecutive turns, each of which extends the one before."""
 
     ids: Ids
-    """[L] the last of these turns' prompt and completion: it contains all the others."""
+    """[L] prompt and completion of the last turn, which contain all the others."""
     turns: tuple[TokenRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Rows with one copy of the prompt that all begin with."""
+    """Rows that share one copy of their first prompt."""
 
     rows: tuple[int, ...]
-    """Their numbers."""
+    """Numbers of the rows."""
     num_shared: int
-    """Tokens of that prompt."""
+    """Number of tokens of the shared prompt."""
     length: int
-    """Tokens in all."""
+    """Number of tokens of the tree."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassCost:
-    """What a forward pass costs a model, in operations."""
+    """Cost of a forward pass, in operations."""
 
     token: float
     """Operations per token in linear layers."""
     pair: float
-    """Operations per pair of a token and one that it may attend to."""
+    """Operations per pair of tokens in attention."""
 
     def saved_by_sharing(self, tree: Tree, num_shared: int, length: int) -> float:
         """Operations saved if a row of `length` tokens joins `tree` instead of being scored alone.
@@ -60,46 +61,46 @@ class PassCost:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the tokens of a batch lie. Axes: R trees, L tokens, N turns, K sampled tokens."""
+    """Tensors of a batch of trees. Axes: R trees, L tokens, N turns, K sampled tokens."""
 
     ids: Ids
-    """[R, L] padded on the right."""
+    """[R, L] token ids, padded on the right."""
     places: Ids | None
-    """[R, L] each token's place in its own row; None where every tree is a single row."""
+    """[R, L] position of each token in its row. None if each tree is a single row."""
     is_visible: NDArray[np.bool_] | None
-    """[R, L, L] which tokens (last axis) a token sees; None where it sees all before it."""
+    """[R, L, L] True if a token attends to the token of the last axis. None: causal attention."""
     predictors: Ids
-    """[2, K] tree and position of the hidden state that predicts each sampled token."""
+    """[2, K] tree and index of the hidden state that predicts each sampled token."""
     targets: Ids
-    """[K] the sampled tokens."""
+    """[K] sampled tokens."""
     prompt_ends: Ids
-    """[2, N] tree and position of the last prompt token of each turn."""
+    """[2, N] tree and index of the last prompt token of each turn."""
 
 
 def rows_of(track: Sequence[Completion]) -> list[PackedRow]:
-    """As few rows as hold all the turns of a track: one, unless its history was rewritten."""
+    """Return the fewest rows that contain all turns of an agent's episode: one, unless its history was rewritten."""
     return [
         PackedRow(np.concatenate([chain[-1].prompt_ids, chain[-1].completion_ids]), chain) for chain in _chains(track)
     ]
 
 
 def num_tokens(track: Sequence[Completion]) -> int:
-    """Tokens of all rows of a track."""
+    """Return the number of tokens of all rows of an agent's episode."""
     return sum(len(chain[-1].prompt_ids) + len(chain[-1].completion_ids) for chain in _chains(track))
 
 
 def trees_of(
     rows: Sequence[PackedRow], cost: PassCost, *, max_row: int | None = None, max_tree: int | None = None
 ) -> list[Tree]:
-    """Trees of the rows that begin with the same prompt, as far as sharing it is cheaper; other rows stand alone.
+    """Group rows with the same first prompt into trees if that is cheaper. Each other row is a tree.
 
     Args:
-        cost: what a token costs the model.
-        max_row: a longer row stands alone; None: none is too long.
-        max_tree: tokens of a tree of several rows.
+        cost: cost of the model's forward pass.
+        max_row: most tokens of a row that may share its prompt. None: no limit.
+        max_tree: most tokens of a tree of several rows. None: no limit.
     """
     trees: list[Tree] = []
-    newest: dict[bytes, int] = {}  # the tree that a prompt's next row may join
+    newest: dict[bytes, int] = {}  # the last tree of each prompt
     for number, row in enumerate(rows):
         prompt, length = row.turns[0].prompt_ids, len(row.ids)
         if max_row is not None and length > max_row:
@@ -119,12 +120,12 @@ def trees_of(
 
 
 def laid_out(rows: Sequence[PackedRow], trees: Sequence[Tree]) -> Layout:
-    """A row of the batch for each tree."""
+    """Return the batch of these trees."""
     width = max(tree.length for tree in trees)
     ids = np.zeros((len(trees), width), dtype=np.int64)
     places = np.zeros_like(ids)
-    branch = np.zeros_like(ids)  # 0 in what is shared, then counted from 1
-    home: dict[int, tuple[int, int]] = {}  # row → its tree, and how far its own tokens lie from their places
+    branch = np.zeros_like(ids)  # 0 in the shared prompt, then the number of the row from 1
+    home: dict[int, tuple[int, int]] = {}  # row → its tree, and the offset of its tokens after the shared prompt
     for number, tree in enumerate(trees):
         start = tree.num_shared
         ids[number, :start], places[number, :start] = rows[tree.rows[0]].ids[:start], np.arange(start)

@@ -1,4 +1,4 @@
-"""Activation checkpointing (arXiv:1604.06174): layers keep their inputs only, and run again in the backward pass."""
+"""Activation checkpointing (arXiv:1604.06174): layers store only their inputs and run again in the backward pass."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 
 def recompute_layers(model: nn.Module) -> None:
-    """Let every layer of a transformers model do so where a gradient is wanted; sampling is as it was.
+    """Turn on activation checkpointing for each layer of a transformers model. It has no effect without gradients.
 
-    transformers' own switch works in training mode only, in which dropout would make the update score another
-    distribution than was sampled.
+    transformers' `gradient_checkpointing_enable` works only in training mode. There, dropout would change the
+    distribution that was sampled.
 
     Raises:
-        ValueError: if the model has no layers that can.
+        ValueError: if the model has no layers that support it.
     """
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
         raise ValueError(
-            f"{type(model).__name__} has no layers that can be run again; use recomputes_activations=False"
+            f"{type(model).__name__} has no layers that support recomputation; use recomputes_activations=False"
         )
     for layer in layers:
         vars(layer)["forward"] = partial(_recomputed, layer.forward)

@@ -1,7 +1,7 @@
-"""FSDP2 (arXiv:2304.11277): ranks share a model's matrices out by rows, and have a layer whole while it is computed.
+"""Sharding of a model by FSDP2 (arXiv:2304.11277): matrices are sharded by rows, and gathered per layer.
 
-Vectors, such as the scales of norms, stay whole on every rank: they are small, and are not multiplied in half precision
-as matrices are. So a pass computes what it computes with whole weights, rounding by rounding.
+Vectors, such as the scales of norms, are replicated: they are small, and are not cast to half precision. A sharded pass
+therefore computes the same as an unsharded one, bit for bit.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ Result = TypeVar("Result")
 
 
 class Shards(nn.Module):
-    """A model's twin that ranks share.
+    """A sharded copy of a model.
 
     Args:
-        model: the model, whole and alike on all ranks. It stays a model of its own, which no pass goes through.
-        mesh: the ranks, along one dimension.
-        compute_dtype: type that autocast multiplies matrices in, in which layers are then gathered; None: the weights'.
-        keeps_copy: leave the model its weights, in the type that they are multiplied in, to decode with; they are
-            those of the last `refresh`. False: it has none, but for a `whole` moment.
+        model: the model, complete and equal on all ranks. Training passes use only the sharded copy.
+        mesh: one-dimensional mesh of the ranks.
+        compute_dtype: autocast's type, in which layers are gathered. None: the weights' type.
+        keeps_copy: whether the model keeps its weights for decoding, in `compute_dtype` and as of the last `refresh`.
+            False: it has matrices only inside `whole`.
 
     Attributes:
-        module: the twin. What computes with it must be given to a call of this.
+        module: the sharded copy. To compute with it, call this object with a function.
     """
 
     def __init__(
@@ -43,14 +43,14 @@ class Shards(nn.Module):
     ):
         super().__init__()
         self.keeps_copy = keeps_copy
-        self._model = (model,)  # not a part of this module
+        self._model = (model,)  # a tuple, so that it is not a submodule
         self._is_first = mesh.get_local_rank() == 0
         matrices = [weight for weight in model.parameters() if weight.ndim > 1]
         self.module: PreTrainedModel = copy.deepcopy(model, {id(weight): weight for weight in matrices})
         vectors = {weight for weight in self.module.parameters() if weight.ndim < 2}
         layers = [layer for layer in self.module.modules() if isinstance(layer, GradientCheckpointingLayer)]
-        # Inputs are left as they are, as autocast knows what is to be cast; and nothing stays gathered between a pass
-        # and the next, as weights may change and decoding needs the memory.
+        # Autocast casts inputs, so FSDP does not. Nothing stays gathered after a pass: weights may change, and decoding
+        # needs the memory.
         outer = MixedPrecisionPolicy(cast_forward_inputs=False)
         inner = MixedPrecisionPolicy(param_dtype=compute_dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
         for layer in reversed(layers):
@@ -64,12 +64,12 @@ class Shards(nn.Module):
                 weight.data = weight.data.new_empty(0)
 
     def forward(self, compute: Callable[[], Result]) -> Result:
-        """What a function that computes with the twin returns: tensors, from which the gradient comes back."""
+        """Call a function that computes with `module`. It must return tensors, through which gradients flow back."""
         return compute()
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Bring the model's own weights up to date, where it has them. All ranks call it."""
+        """Copy the sharded weights into the model, if it keeps a copy (collective)."""
         if not self.keeps_copy:
             return
         (model,) = self._model
@@ -80,16 +80,16 @@ class Shards(nn.Module):
 
     @torch.no_grad()
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """The model's weights by name, gathered one after the other. All ranks go through all of them."""
+        """Yield all weights by name, gathered one by one (collective: all ranks must iterate to the end)."""
         for name, weight in self.module.named_parameters():
             yield name, full(weight.detach())
 
     @contextmanager
     def whole(self, *, on_all: bool = False) -> Iterator[None]:
-        """Let the first rank's model have all weights, in host memory, inside the block. All ranks enter it.
+        """Gather all weights into the model of rank 0, in host memory, inside the block (collective).
 
         Args:
-            on_all: let those of all ranks have them.
+            on_all: gather into the models of all ranks.
         """
         (model,) = self._model
         own = dict(model.named_parameters())
@@ -105,17 +105,17 @@ class Shards(nn.Module):
 
 
 def full(weight: Tensor) -> Tensor:
-    """A tensor with the rows of all ranks, who call it together; one that is whole as it is."""
+    """All-gather a sharded tensor (collective). An unsharded tensor is returned unchanged."""
     return weight.full_tensor() if isinstance(weight, DTensor) else weight
 
 
 def own_rows(weight: Tensor) -> Tensor:
-    """This rank's rows of a tensor, in the same memory; all of one that is whole."""
+    """Return a view of this rank's rows of a tensor, or of all rows of an unsharded tensor."""
     return weight.to_local().detach() if isinstance(weight, DTensor) else weight.detach()
 
 
 def rows_for(tensor: Tensor, weight: Tensor) -> Tensor:
-    """The rows of a whole tensor that this rank keeps of a weight of its shape."""
+    """Return this rank's rows of an unsharded tensor with the shape of a weight."""
     if not isinstance(weight, DTensor):
         return tensor
     return distribute_tensor(tensor, weight.device_mesh, weight.placements, src_data_rank=None).to_local()
@@ -123,6 +123,6 @@ def rows_for(tensor: Tensor, weight: Tensor) -> Tensor:
 
 @torch.no_grad()
 def give(weights: Mapping[str, Tensor], values: Mapping[str, Tensor], prefix: str) -> None:
-    """Let weights have the values of whole tensors, whose names have the prefix before theirs."""
+    """Copy unsharded tensors into (sharded) weights. The tensors' names have this prefix."""
     for name, weight in weights.items():
         own_rows(weight).copy_(rows_for(values[f"{prefix}{name}"], weight))

@@ -1,7 +1,7 @@
-"""Only for small models, the last layer's output at selected tokens.
+"""Last layer of a transformer at selected tokens only, which saves time for small models.
 
-The last layer needs every token's keys and values, but its output only where a value or a prediction is read. Leaving
-the rest out saves almost half of the work of a model of two layers, and next to nothing of one of 28.
+The last layer needs keys and values of all tokens, but its output only at tokens whose state is read. The saving is
+almost half of a model with 2 layers, and negligible with 28.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from ..decoding.kv_cache import StopForward, visibility
 from ..decoding.self_check import FAILURES, tolerance
 
 Ids = NDArray[np.int64]
-MAX_SHARE = 0.8
-"""Where more of the tokens are read, a second pass through a layer's norm and queries costs more than it saves."""
+MAX_FRACTION = 0.8
+"""Largest fraction of tokens to select. Above it, computing the layer's norm and queries twice costs more time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Readout:
-    """Tokens to be read. Axes: R rows of a batch, S most tokens read in one of them."""
+    """Selected tokens. Axes: R rows of a batch, S largest number of selected tokens per row, M selected tokens."""
 
     positions: Ids
-    """[R, S] places in the rows, ascending; 0 where a row has fewer to read."""
+    """[R, S] positions in the rows, ascending, padded with 0."""
     keys: Ids
-    """[M] row * width + place of what is read, ascending."""
+    """[M] row * width + position of each selected token, ascending."""
     width: int
-    """Tokens of the longest row."""
+    """Tokens per row, padding included."""
 
     @classmethod
     def of(cls, wanted: Sequence[Ids], num_rows: int, width: int) -> Readout:
-        """The readout of rows and places [2, any number of them]: each token once, however often it is asked for."""
+        """Return the union of selections of tokens [2, K] (row, position)."""
         keys = np.unique(np.concatenate([rows * width + places for rows, places in wanted]))
         rows = keys // width
         rank = np.arange(len(keys)) - np.searchsorted(rows, rows)
@@ -50,44 +50,44 @@ class Readout:
         return cls(positions, keys, width)
 
     def found(self, wanted: Ids) -> Ids:
-        """[2, K] row and place among those read, of tokens [2, K] by row and place."""
+        """Return [2, K] row and index among the selected tokens, of tokens [2, K] (row, position)."""
         start = wanted[0] * self.width
         ranks = np.searchsorted(self.keys, start + wanted[1]) - np.searchsorted(self.keys, start)
         return np.stack([wanted[0], ranks])
 
 
 class SelectiveLastLayer:
-    """Runs a transformers model without a head, its last layer for selected tokens only.
+    """Runs a transformers model without head, and its last layer only at selected tokens.
 
     Args:
-        backbone: the model, which is left as it is.
+        backbone: the model, which is not changed.
 
     Raises:
-        ValueError: if the model has no layer of the usual kind, or an attention that takes no masks.
+        ValueError: if the model has no transformers layer, or its attention accepts no mask.
     """
 
     def __init__(self, backbone: PreTrainedModel):
         layers = [module for module in backbone.modules() if isinstance(module, GradientCheckpointingLayer)]
         attention = None if not layers else backbone.config.get_text_config(decoder=True)._attn_implementation
         if not layers or attention not in ("sdpa", "eager"):
-            raise ValueError(f"{type(backbone).__name__} has no layers to tell apart, or {attention} takes no masks")
+            raise ValueError(f"{type(backbone).__name__} has no layers, or its attention {attention!r} accepts no mask")
         self.backbone = backbone
         self.layer: nn.Module = layers[-1]
 
     def states(self, inputs: Mapping[str, Any], readout: Readout) -> Tensor:
-        """[R, S, d] last hidden states of the tokens that are read.
+        """Return last hidden states [R, S, d] of the selected tokens.
 
         Args:
-            inputs: the model's, for rows padded on the right.
+            inputs: inputs of the model, for rows padded on the right.
 
         Raises:
-            ValueError: if the last layer is not called with its states alone and the rest by name.
+            ValueError: if the model calls its last layer with several positional arguments or without a cache argument.
         """
         positions = sent(readout.positions, inputs["input_ids"].device)
 
         def select(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if len(args) != 1 or "past_key_values" not in kwargs:
-                raise ValueError(f"{type(layer).__name__} is called in a way of its own")
+                raise ValueError(f"{type(layer).__name__} is called with unknown arguments")
             cache = _OneLayerCache()
             with suppress(StopForward):
                 type(layer).forward(layer, *args, **kwargs | {"past_key_values": cache})
@@ -103,28 +103,36 @@ class SelectiveLastLayer:
 
 
 def selective_last_layer(backbone: PreTrainedModel) -> SelectiveLastLayer | None:
-    """The model's, if on a few tokens it gives the states of a whole pass; else None."""
+    """Return a `SelectiveLastLayer` if it reproduces the states of a whole pass on a few tokens, else None."""
+    wanted = np.array([[0, 0, 1, 1, 1], [4, 11, 0, 7, 11]])
+    readout = Readout.of([wanted], 2, 12)
     try:
         selective = SelectiveLastLayer(backbone)
-        difference, scale = _largest_difference(selective)
+        size = backbone.config.get_text_config(decoder=True).vocab_size
+        ids = (torch.arange(24, device=backbone.device) * 5 + 3).view(2, 12) % size
+        inputs = {"input_ids": ids, "use_cache": False}
+        with torch.no_grad():
+            whole = at(backbone(**inputs).last_hidden_state, wanted)
+            selected = at(selective.states(inputs, readout), readout.found(wanted))
     except FAILURES:
         return None
-    return selective if difference <= tolerance(computing_type(backbone)) * scale else None
+    is_exact = (whole - selected).abs().max() <= tolerance(computing_type(backbone)) * whole.abs().max()
+    return selective if is_exact else None
 
 
 def states_at(
     backbone: PreTrainedModel, inputs: Mapping[str, Any], wanted: Sequence[Ids], selective: SelectiveLastLayer | None
 ) -> list[Tensor]:
-    """[K, d] last hidden states at each selection of tokens.
+    """Return last hidden states [K, d] of each selection of tokens.
 
     Args:
-        inputs: the model's, for rows padded on the right.
-        wanted: [2, K] rows and places of each selection.
-        selective: the model's selective last layer; None where the model must be run whole.
+        inputs: inputs of the model, for rows padded on the right.
+        wanted: [2, K] rows and positions of each selection.
+        selective: the model's selective last layer. None: the whole model runs.
     """
     num_rows, width = inputs["input_ids"].shape
     readout = Readout.of(wanted, num_rows, width)
-    if selective is None or readout.positions.shape[1] > MAX_SHARE * width:
+    if selective is None or readout.positions.shape[1] > MAX_FRACTION * width:
         whole: Tensor = backbone(**inputs).last_hidden_state
         return [at(whole, each) for each in wanted]
     states = selective.states(inputs, readout)
@@ -132,26 +140,13 @@ def states_at(
 
 
 def at(states: Tensor, wanted: Ids) -> Tensor:
-    """[K, d] of [R, L, d], at rows and places [2, K]."""
+    """Return states [K, d] of [R, L, d], at rows and positions [2, K]."""
     index = sent(wanted, states.device)
     return states[index[0], index[1]]
 
 
-@torch.no_grad()
-def _largest_difference(selective: SelectiveLastLayer) -> tuple[float, float]:
-    """Largest difference of a state, and the largest state."""
-    backbone = selective.backbone
-    size = backbone.config.get_text_config(decoder=True).vocab_size
-    inputs = {"input_ids": (torch.arange(24, device=backbone.device) * 5 + 3).view(2, 12) % size, "use_cache": False}
-    wanted = np.array([[0, 0, 1, 1, 1], [4, 11, 0, 7, 11]])
-    readout = Readout.of([wanted], 2, 12)
-    whole = at(backbone(**inputs).last_hidden_state, wanted)
-    selected = at(selective.states(inputs, readout), readout.found(wanted))
-    return float((whole - selected).abs().max()), float(whole.abs().max())
-
-
 class _OneLayerCache:
-    """Stands in for a cache: takes the keys and values of all tokens, and then gives them for those of a few."""
+    """Cache that stores the keys and values of all tokens, and returns them for the pass of the selected ones."""
 
     def __init__(self) -> None:
         self.states: tuple[Tensor, Tensor] | None = None
@@ -164,7 +159,7 @@ class _OneLayerCache:
 
 
 def _arguments_at(kwargs: Mapping[str, Any], positions: Tensor, states: Tensor) -> dict[str, Any]:
-    """What a layer is told of its tokens, for some of them: their mask, places, and what is made from the places."""
+    """Return a layer's arguments for the selected tokens: mask, positions and position embeddings."""
     selected = dict(kwargs)
     mask = kwargs.get("attention_mask")
     if mask is None:
@@ -180,6 +175,6 @@ def _arguments_at(kwargs: Mapping[str, Any], positions: Tensor, states: Tensor) 
 
 
 def _gathered(states: Tensor, positions: Tensor) -> Tensor:
-    """[R, S, d] of [R, L, d], or of [1, L, d] that is alike for all rows."""
+    """Return states [R, S, d] of [R, L, d], or of [1, L, d] for all rows."""
     index = positions[:, :, None].expand(-1, -1, states.shape[-1])
     return states.expand(len(positions), -1, -1).gather(1, index)

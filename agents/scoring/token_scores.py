@@ -1,8 +1,8 @@
-"""Hidden states → log-probabilities and entropies of given tokens, in bounded memory however wide the vocabulary.
+"""Log-probabilities and entropies of given tokens from hidden states, in memory that does not grow with the vocabulary.
 
     z = head(h) / temperature;  log pi(k) = z[k] - logsumexp z;  H = logsumexp z - sum over words of softmax(z) z
 
-Axes: K scored tokens, d hidden units, V words of the vocabulary.
+Axes: K scored tokens, d hidden units, V tokens of the vocabulary ("words").
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from ..decoding.cpu import is_plain_linear
 from ..decoding.sampling import LOWEST_LOGIT, Sampling, kept
 
 MAX_LOGITS = {"cpu": 2**25}
-"""More logits than these (128 MiB in fp32) are made in tiles, and made again in the backward pass. By device."""
+"""Most logits (128 MiB in fp32) that are computed at once, by device. More are computed in tiles, and again in the
+backward pass."""
 TILE_LOGITS = {"cpu": 2**23}
-"""Logits per tile: those that a CPU's cache bears. A GPU would start hundreds of kernels too small for it."""
+"""Logits per tile, by device: a tile fits into a CPU's cache. A GPU would start hundreds of small kernels for them."""
 ON_GPU = 2**28
-"""Both, on every other device: 1 GiB in fp32."""
+"""Value of both on other devices: 1 GiB in fp32."""
 
 
 def token_scores(
@@ -33,27 +34,22 @@ def token_scores(
     temperature: float,
     *,
     filters: Sampling | None = None,
-    max_logits: int | None = None,
-    tile_logits: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Log-probability of each target and entropy of its distribution, in nats.
+    """Return the log-probability of each target and the entropy of its distribution, in nats.
 
     Args:
         hidden: [K, d].
-        head: makes logits. For a plain linear layer the tiles lie along the vocabulary, so that its gradient is written
-            once; for any other module they lie along the tokens.
-        targets: [K] long.
-        temperature: > 0.
-        filters: score the distribution after its top-k and top-p; None: the one before.
-        max_logits: K * V above which tiles are used; None: by device.
-        tile_logits: logits per tile; None: by device.
+        head: maps hidden states to logits. Tiles of a plain linear layer are along the vocabulary, so that its gradient
+            is written once. Tiles of other modules are along the tokens.
+        targets: int64 [K].
+        temperature: divisor of the logits, > 0.
+        filters: use the distribution after these top-k and top-p filters. None: before filters.
 
     Returns:
         [K] and [K], in fp32 or wider.
     """
     kind = hidden.device.type
-    max_logits = max_logits or MAX_LOGITS.get(kind, ON_GPU)
-    tile_logits = tile_logits or TILE_LOGITS.get(kind, ON_GPU)
+    max_logits, tile_logits = MAX_LOGITS.get(kind, ON_GPU), TILE_LOGITS.get(kind, ON_GPU)
     with torch.no_grad():
         num_words = head(hidden[:1]).shape[-1]
     if len(hidden) * num_words <= max_logits:
@@ -79,17 +75,17 @@ def token_scores(
 def logit_scores(
     logits: Tensor, targets: Tensor, temperature: float, filters: Sampling | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The same, of logits [K, V] that are there already.
+    """Compute `token_scores` from logits [K, V].
 
-    Which tokens a filter keeps depends on the weights in steps, so that no gradient passes through the choice. The
-    target is always among them: it was drawn, though a rounding or an earlier optimizer step may say otherwise now.
+    The set of tokens that a filter keeps is piecewise constant in the weights, so it has no gradient. A target always
+    counts as kept: it was sampled, even if rounding or an earlier optimizer step now drops it.
     """
     scored: tuple[Tensor, Tensor] = _Scores.apply(logits, targets, temperature, filters)  # type: ignore[no-untyped-call]
     return scored
 
 
 class _Scores(torch.autograd.Function):
-    """Logits that are there already. Of all that is as large as they, the backward pass keeps p = softmax z alone.
+    """Scores from logits z. The only saved tensor of the size of the logits is p = softmax z.
 
     logsumexp z = max z - log max p;  d log pi(k) / dz = [k] - p;  dH / dz = -p (log p + H).
     """
@@ -107,30 +103,30 @@ class _Scores(torch.autograd.Function):
         if filters is not None:
             stays = kept(torch.softmax(scaled.float(), dim=-1), filters.top_k, filters.top_p)
             scaled = scaled.where(stays.scatter_(-1, targets[:, None], True), LOWEST_LOGIT)
-        shares = torch.softmax(scaled, dim=-1)
-        total = scaled.amax(dim=-1) - shares.amax(dim=-1).log()
+        softmax = torch.softmax(scaled, dim=-1)
+        total = scaled.amax(dim=-1) - softmax.amax(dim=-1).log()
         logprobs = scaled.gather(-1, targets[:, None])[:, 0] - total
-        entropies = total - scaled.mul_(shares).sum(dim=-1)
-        ctx.save_for_backward(shares, targets, entropies)
+        entropies = total - scaled.mul_(softmax).sum(dim=-1)
+        ctx.save_for_backward(softmax, targets, entropies)
         return logprobs, entropies
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by_logprob: Tensor | None, by_entropy: Tensor | None) -> tuple[Tensor | None, ...]:
-        shares, targets, entropies = ctx.saved_tensors
+        softmax, targets, entropies = ctx.saved_tensors
         temperature, dtype = ctx.settings
         by_own = torch.zeros_like(entropies) if by_logprob is None else by_logprob
         if by_entropy is None:
-            slope = shares * -by_own[:, None]
-        else:  # both at once: -p (log pi's + (log p + H) H's)
-            slope = torch.xlogy(shares, shares).addcmul_(shares, entropies[:, None])
-            slope = slope.mul_(by_entropy[:, None]).addcmul_(shares, by_own[:, None]).neg_()
+            slope = softmax * -by_own[:, None]
+        else:  # -p (by_logprob + (log p + H) by_entropy)
+            slope = torch.xlogy(softmax, softmax).addcmul_(softmax, entropies[:, None])
+            slope = slope.mul_(by_entropy[:, None]).addcmul_(softmax, by_own[:, None]).neg_()
         slope.scatter_add_(-1, targets[:, None], by_own[:, None])
         return (slope if temperature == 1 else slope.div_(temperature)).to(dtype), None, None, None
 
 
 class _TiledScores(torch.autograd.Function):
-    """One pass over the vocabulary in tiles, with running sums.
+    """Scores from hidden states, in one pass over tiles of the vocabulary with running sums.
 
     With p = softmax z:  d log pi(k) / dz = [k] - p  and  dH / dz = -p (z - sum p z).
     """
@@ -152,9 +148,9 @@ class _TiledScores(torch.autograd.Function):
             chosen = torch.where(inside, logits.gather(1, local.clamp(0, logits.shape[1] - 1)[:, None])[:, 0], chosen)
             higher = torch.maximum(top, logits.amax(dim=-1))
             shrink = torch.exp(top - higher)
-            shares = (logits - higher[:, None]).exp_()
-            total = total * shrink + shares.sum(dim=-1)
-            weighted = weighted * shrink + shares.mul_(logits).sum(dim=-1)
+            weights = (logits - higher[:, None]).exp_()
+            total = total * shrink + weights.sum(dim=-1)
+            weighted = weighted * shrink + weights.mul_(logits).sum(dim=-1)
             top = higher
         log_total, mean = top + torch.log(total), weighted / total
         ctx.save_for_backward(hidden, weight, bias, targets, log_total, mean)
@@ -166,11 +162,21 @@ class _TiledScores(torch.autograd.Function):
         hidden, weight, bias, targets, log_total, mean = ctx.saved_tensors
         temperature, width, compute = ctx.settings
         wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
+        by_own = torch.zeros_like(mean) if by_logprob is None else by_logprob
         by_hidden = torch.zeros_like(hidden, dtype=_wide(compute)) if wants_hidden else None
         by_weight = torch.empty_like(weight) if wants_weight else None
         by_bias = torch.empty_like(bias) if wants_bias and bias is not None else None
         for start, logits in _tiles(hidden, weight, bias, temperature, width, compute):
-            slope = _slope(logits, start, targets, log_total, mean, by_logprob, by_entropy)
+            softmax = (logits - log_total[:, None]).exp_()
+            if by_entropy is None:
+                slope = softmax.mul_(-by_own[:, None])
+            else:  # -p (by_logprob + (z - mean) by_entropy)
+                slope = logits.sub_(mean[:, None]).mul_(by_entropy[:, None]).add_(by_own[:, None]).mul_(softmax).neg_()
+            local = targets - start
+            inside = (local >= 0) & (local < logits.shape[1])
+            # For targets in other tiles, 0 is added to some word: selecting rows would synchronize with the host.
+            column = local.clamp(0, logits.shape[1] - 1)[:, None]
+            slope.scatter_add_(1, column, by_own.where(inside, 0)[:, None])
             if temperature != 1:
                 slope.div_(temperature)
             stop = start + logits.shape[1]
@@ -187,7 +193,7 @@ class _TiledScores(torch.autograd.Function):
 def _tiles(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, width: int, compute: torch.dtype
 ) -> Iterator[tuple[int, Tensor]]:
-    """Each tile's first word, and its logits [K, width], temperature included, which may be written over."""
+    """Yield the first word of each tile and its logits [K, width] after temperature, which may be overwritten."""
     states = hidden.to(compute)
     for start in range(0, len(weight), width):
         part = slice(start, start + width)
@@ -197,27 +203,5 @@ def _tiles(
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
-    """What sums over a vocabulary are made in."""
+    """Return the type of sums over a vocabulary."""
     return torch.promote_types(dtype, torch.float32)
-
-
-def _slope(
-    logits: Tensor,
-    start: int,
-    targets: Tensor,
-    log_total: Tensor,
-    mean: Tensor,
-    by_logprob: Tensor | None,
-    by_entropy: Tensor | None,
-) -> Tensor:
-    """[K, width] gradient of the loss by the logits of a tile, which are written over."""
-    shares = (logits - log_total[:, None]).exp_()
-    by_own = torch.zeros_like(mean) if by_logprob is None else by_logprob
-    if by_entropy is None:
-        slope = shares.mul_(-by_own[:, None])
-    else:  # both at once: -p (log pi's + (z - mean) H's)
-        slope = logits.sub_(mean[:, None]).mul_(by_entropy[:, None]).add_(by_own[:, None]).mul_(shares).neg_()
-    local = targets - start
-    inside = (local >= 0) & (local < logits.shape[1])
-    # Where the target is in another tile, 0 is added to some word: to pick the rows would make the host wait.
-    return slope.scatter_add_(1, local.clamp(0, logits.shape[1] - 1)[:, None], by_own.where(inside, 0)[:, None])

@@ -1,1 +1,1 @@
-"""Sampling by vLLM servers in place of this process."""
+"""Sampling on vLLM servers."""

@@ -1,9 +1,8 @@
-"""The part of vLLM's HTTP API that sampling and learning need: completions of token ids, and weights.
+"""Client of vLLM's HTTP API: completions of token ids, and exchange of weights.
 
-Completions: `/inference/v1/generate` of `--enable-scale-out`, tokens in and tokens out, which tells the version of the
-weights with them. Adapters: https://docs.vllm.ai/en/latest/features/lora/. Weights: the routes of
-`VLLM_SERVER_DEV_MODE=1`, https://docs.vllm.ai/en/latest/training/weight_transfer/. Names and fields are vLLM 0.32's.
-Connections go straight to the server, whatever proxy is set.
+Completions use `/inference/v1/generate` (`--enable-scale-out`), which takes and returns token ids and returns the
+version of the weights. Adapters: https://docs.vllm.ai/en/latest/features/lora/. Full weights: the routes of
+`VLLM_SERVER_DEV_MODE=1`. All names and fields are those of vLLM 0.32. Proxy settings are ignored.
 """
 
 from __future__ import annotations
@@ -32,46 +31,46 @@ RUNTIME_ADAPTERS = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora"
 
 
 class ServerError(UserError, RuntimeError):
-    """A server is not there, refuses a request, or answers what it was not asked."""
+    """A server cannot be reached, refuses a request, or returns an invalid response."""
 
 
 class ServerLost(ServerError):
-    """A server does not answer, broke off, or failed inside: another one may do what it was asked."""
+    """No response, a broken connection, or an internal error of the server. Another server may succeed."""
 
 
-class NotThere(ServerError):
-    """A server does not have the model or adapter that it is asked for, as after a new start, or the route."""
+class NotFound(ServerError):
+    """The server lacks the requested model, adapter or route (404), for example after a restart."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model as the server lists it."""
+    """The base model of a server."""
 
     name: str
-    """What requests call it."""
+    """Model name in requests."""
     root: str
-    """The folder or hub name that it was loaded from."""
+    """Folder or hub name from which the server loaded the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedSample:
-    """A completion as the server gives it."""
+    """A completion from a server."""
 
-    ids: NDArray[np.int64]  # [T] as sampled
-    logprobs: NDArray[np.float32]  # [T] by the server's logprobs mode: before or after temperature and filters
+    ids: NDArray[np.int64]  # [T] sampled tokens
+    logprobs: NDArray[np.float32]  # [T] before or after temperature and filters: depends on the server's logprobs mode
     versions: frozenset[str]  # labels of the weights that sampled its tokens
-    url: str  # who sampled
+    url: str  # of the server
 
 
 class VLLMClient:
-    """Talks to one server.
+    """HTTP client of one vLLM server.
 
     Args:
-        url: where it listens, such as "http://localhost:8000".
-        timeout_s: seconds that one answer may take.
+        url: URL of the server, such as "http://localhost:8000".
+        timeout_s: timeout of one request, in seconds.
 
     Raises:
-        UserError: if the address is not one.
+        UserError: if the URL is malformed or contains a password.
     """
 
     def __init__(self, url: str, timeout_s: float):
@@ -79,7 +78,7 @@ class VLLMClient:
         try:
             parts = urlsplit(url)
             port = parts.port
-        except ValueError as error:  # a port that is no number, or too great
+        except ValueError as error:  # the port is not a number from 0 to 65535
             raise UserError(f"the server's address {url!r} is not of the form http://host:port: {error}") from error
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
             raise UserError(f"the server's address {url!r} is not of the form http://host:port")
@@ -89,12 +88,12 @@ class VLLMClient:
         self._host, self._port = parts.hostname, port
 
     def models(self) -> list[dict[str, Any]]:
-        """What the server lists: the model that it was started with, and its adapters."""
+        """Return the server's list of models: the base model and the adapters."""
         listed: list[dict[str, Any]] = self._json("GET", "/v1/models").get("data", [])
         return listed
 
     def base_model(self) -> ServedModel:
-        """The model that the server was started with, below its adapters."""
+        """Return the model that the server was started with."""
         listed = self.models()
         bases = [card for card in listed if card.get("parent") is None]
         if not bases:
@@ -102,31 +101,19 @@ class VLLMClient:
         return ServedModel(bases[0]["id"], bases[0].get("root") or bases[0]["id"])
 
     def adapters(self) -> set[str]:
-        """Names of the adapters that it serves."""
+        """Return the names of the served adapters."""
         return {card["id"] for card in self.models() if card.get("parent") is not None}
 
     def check_health(self) -> None:
-        """Ask whether the server and its engine live.
-
-        Raises:
-            ServerLost: if one of them does not.
-        """
-        self._post("/health", None, "vLLM", method="GET")
+        """Raise `ServerLost` if the server or its engine does not run."""
+        self._call("GET", "/health", None, "vLLM")
 
     def check_sampling(self) -> None:
-        """Ask whether it samples tokens for tokens.
-
-        Raises:
-            ServerError: if it was started without the option for it.
-        """
+        """Raise `ServerError` if the server was started without `--enable-scale-out`."""
         self._check_route("POST", GENERATE, SCALE_OUT)
 
     def check_exchange(self, *, adapters: bool) -> None:
-        """Ask whether its weights, or adapters, can be exchanged.
-
-        Raises:
-            ServerError: if it was started without the option for it.
-        """
+        """Raise `ServerError` if the server was started without the option for replacing weights or adapters."""
         if adapters:
             self._check_route("POST", LOAD_ADAPTER, RUNTIME_ADAPTERS)
         else:
@@ -136,7 +123,7 @@ class VLLMClient:
         """Sample one completion.
 
         Raises:
-            ServerError: if the server fails, or its answer lacks token ids or ends where it should not.
+            ServerError: if the request fails, the response lacks a field, or the completion ends too early.
         """
         answer = self._json("POST", GENERATE, _request(model, prompt, sampling, stop_ids))
         choice = (answer.get("choices") or [{}])[0]
@@ -144,8 +131,8 @@ class VLLMClient:
         versions = choice.get("weight_versions")
         if not ids or content is None or len(ids) != len(content) or not versions:
             raise ServerError(
-                f"the server at {self.url} answers without the ids of the tokens that it sampled, their "
-                "log-probabilities or the version of its weights, which vLLM 0.32 tells"
+                f"the response of the server at {self.url} lacks the sampled token ids, their log-probabilities or the "
+                "version of the weights, which vLLM 0.32 returns"
             )
         reason, ends = choice.get("finish_reason"), ids[-1] in stop_ids
         if reason == "abort":
@@ -162,86 +149,68 @@ class VLLMClient:
         )
 
     def load_adapter(self, name: str, folder: str) -> None:
-        """Serve an adapter under a name that is not taken."""
+        """Load an adapter under a new name."""
         self._post(LOAD_ADAPTER, {"lora_name": name, "lora_path": folder}, RUNTIME_ADAPTERS)
 
     def unload_adapter(self, name: str) -> None:
-        """Let go of an adapter."""
+        """Unload an adapter."""
         self._post("/v1/unload_lora_adapter", {"lora_name": name}, RUNTIME_ADAPTERS)
 
     def version(self) -> str | None:
-        """The label of its weights; None where the server does not tell, which only those of `DEV_MODE` do."""
+        """Return the label of the server's weights, or None without `DEV_MODE`."""
         try:
             return str(self._json("GET", WEIGHT_INFO)["weight_version"])
-        except NotThere:  # 404
+        except NotFound:
             return None
 
     def label(self, version: str) -> None:
-        """Label its weights."""
+        """Set the label of the server's weights."""
         self._post("/update_weight_version", {"new_version": version}, DEV_MODE)
 
     def reload(self, folder: str) -> None:
-        """Replace the model's weights by those in a folder."""
+        """Load the model's weights from a folder."""
         self._post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": folder}}, DEV_MODE)
 
     def pause(self) -> None:
-        """Finish what is under way, keep what comes in waiting, and forget what was computed."""
+        """Finish running requests, queue new ones, and clear the KV cache."""
         self._post("/pause?mode=wait", None, DEV_MODE)
 
     def resume(self) -> None:
-        """Go on after a pause."""
+        """Continue after a pause."""
         self._post("/resume", None, DEV_MODE)
 
-    def world_size(self) -> int:
-        """Number of its workers that hold weights."""
-        return int(self._json("GET", "/get_world_size")["world_size"])
-
-    def init_transfer(self, info: dict[str, Any]) -> None:
-        """Let its workers join the transfer of weights."""
-        self._post("/init_weight_transfer_engine", {"init_info": info}, DEV_MODE)
-
-    def start_update(self) -> None:
-        """Let its workers await weights."""
-        self._post("/start_weight_update", None, DEV_MODE)
-
-    def update(self, info: dict[str, Any]) -> None:
-        """Let its workers receive weights."""
-        self._post("/update_weights", {"update_info": info}, DEV_MODE)
-
-    def finish_update(self, version: str) -> None:
-        """Let its workers take over what they received, under a label."""
-        self._post("/finish_weight_update", {"weight_version": version}, DEV_MODE)
-
-    def _post(self, path: str, body: Any, needs: str, method: str = "POST") -> None:
-        status, answer = self._exchange(method, path, body)
-        if status in (404, 405):
-            raise ServerError(f"the server at {self.url} has no {path}: start vLLM with {needs}")
-        self._check(status, path, answer)
+    def _post(self, path: str, body: Any, needs: str) -> None:
+        self._call("POST", path, body, needs)
 
     def _check_route(self, method: str, path: str, needs: str) -> None:
-        """Refuse a server without a route, by a request that asks for nothing: one with the route misses its fields.
+        """Raise `ServerError` if the server lacks a route.
 
-        vLLM 0.32 answers 403 on routes that an option is to enable, other versions 404.
+        The request has no fields, so that an existing route rejects it without doing anything. For a route that an
+        option enables, vLLM 0.32 responds with status 403, and other versions with 404.
         """
         status, _ = self._exchange(method, path, {} if method == "POST" else None)
         if status in (403, 404):
             raise ServerError(f"the server at {self.url} has no {path}: start vLLM with {needs}")
 
     def _json(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        status, answer = self._exchange(method, path, body)
-        self._check(status, path, answer)
+        answer = self._call(method, path, body)
         try:
             found = json.loads(answer)
         except ValueError as error:
-            raise ServerError(f"{self.url}{path} answers something that is not JSON: {answer[:200]!r}") from error
+            raise ServerError(f"{self.url}{path} returned no JSON: {answer[:200]!r}") from error
         if not isinstance(found, dict):
-            raise ServerError(f"{self.url}{path} answers something that is not an object: {answer[:200]!r}")
+            raise ServerError(f"{self.url}{path} returned no JSON object: {answer[:200]!r}")
         return found
 
-    def _check(self, status: int, path: str, answer: bytes) -> None:
+    def _call(self, method: str, path: str, body: Any, needs: str | None = None) -> bytes:
+        """Return the body of a successful response. `needs`: option of vLLM that enables the route."""
+        status, answer = self._exchange(method, path, body)
+        if needs is not None and status in (404, 405):
+            raise ServerError(f"the server at {self.url} has no {path}: start vLLM with {needs}")
         if not 200 <= status < 300:
-            kind = ServerLost if status >= 500 else NotThere if status == 404 else ServerError
+            kind = ServerLost if status >= 500 else NotFound if status == 404 else ServerError
             raise kind(f"{self.url}{path} answers {status}: {answer[:500].decode(errors='replace')}")
+        return answer
 
     def _exchange(self, method: str, path: str, body: Any) -> tuple[int, bytes]:
         connection = self._connection(self._host, self._port, timeout=self.timeout_s)
@@ -251,7 +220,7 @@ class VLLMClient:
             response = connection.getresponse()
             return response.status, response.read()
         except TimeoutError as error:
-            raise ServerLost(f"{self.url}{path} gave no answer within {self.timeout_s} s; raise timeout_s") from error
+            raise ServerLost(f"{self.url}{path} gave no answer within {self.timeout_s:g} s; look at its log") from error
         except (http.client.HTTPException, ConnectionResetError, BrokenPipeError) as error:
             raise ServerLost(f"the server at {self.url} broke off {path} ({error}); look at its log") from error
         except OSError as error:
@@ -272,9 +241,9 @@ def _request(model: str, prompt: Prompt, sampling: Sampling, stop_ids: Sequence[
             "temperature": 0.0 if sampling.greedy else sampling.temperature,
             "top_k": 0 if sampling.greedy else sampling.top_k,
             "top_p": 1.0 if sampling.greedy else sampling.top_p,
-            "ignore_eos": True,  # our own stop tokens alone end a completion
+            "ignore_eos": True,  # only `stop_token_ids` end a completion
             "stop_token_ids": list(stop_ids),
-            "logprobs": 0,  # of the sampled token alone
+            "logprobs": 0,  # of the sampled token only
             "detokenize": False,
         },
     }

@@ -1,4 +1,4 @@
-"""Several servers of one model: who gets which prompt, who is set aside, and when it is asked again."""
+"""Load balancing over several servers of one model, with retries and probes of failed servers."""
 
 from __future__ import annotations
 
@@ -11,66 +11,58 @@ from dataclasses import dataclass, field
 
 from ..decoding.samples import Prompt
 from ..decoding.sampling import seed_of
-from .client import NotThere, ServedSample, ServerError, ServerLost, VLLMClient
+from .client import NotFound, ServedSample, ServerError, ServerLost, VLLMClient
 
+NUM_CONNECTIONS = 128
+"""Concurrent requests per server."""
 MAX_STALE = 3
-"""Answers of other weights than were sent after which a prompt is given up."""
+"""Responses from wrong weights after which a prompt fails."""
 PROBE_S = 2.0
-"""Seconds between two looks at a server that is set aside."""
+"""Seconds between two probes of a failed server."""
 
 
 @dataclass
 class Replica:
-    """One server, and what it is known to hold."""
+    """One server and its last known state."""
 
     client: VLLMClient
     name: str = ""
-    """What it calls the model."""
+    """Name of the base model in requests."""
     is_known: bool = False
-    """It was asked what it holds. False again when it may have been started anew."""
+    """True if the state was read from the server and the server has not failed since."""
     version: str | None = None
-    """Label of its weights, where it is known."""
+    """Label of the weights. None: unknown."""
     adapters: set[str] = field(default_factory=set)
-    """Names of the adapters that it serves."""
+    """Names of the served adapters."""
     fault: ServerLost | None = None
-    """Why it is set aside; None while it answers."""
-    next_look: float = 0.0
-    """When it is looked at again, on the monotonic clock."""
+    """Error for which the server is set aside. None: the server is in use."""
+    next_probe: float = 0.0
+    """Time of the next probe, in seconds of `time.monotonic`."""
 
-    def doubt(self) -> None:
-        """Know nothing of what it holds."""
+    def reset(self) -> None:
+        """Mark the state as unknown: the server may have restarted."""
         self.is_known, self.version, self.adapters = False, None, set()
 
 
 class Replicas:
-    """Asks servers that hold the same weights; a prompt that one of them loses is another's.
+    """Distributes prompts over servers with the same weights. Prompts of a failed server go to another one.
 
-    The turns of an episode go to one server as long as it answers, which then has their beginning in its cache. Samples
-    do not depend on who gives them: every request names its own seed.
+    All turns of an episode go to the same server while it answers, so that its prefix cache is used. Samples do not
+    depend on the server, because each request has its own seed.
 
     Args:
         clients: the servers.
-        update: brings a replica to the present weights, asking what it holds where that is not known; raises
-            `ServerLost` where it does not answer.
-        num_connections: requests per server under way at the same time.
+        update: sends a replica the current weights. Raises `ServerLost` if the server does not answer.
         patience_s: seconds to wait while no server answers.
     """
 
-    def __init__(
-        self,
-        clients: Sequence[VLLMClient],
-        update: Callable[[Replica], None],
-        *,
-        num_connections: int = 128,
-        patience_s: float = 60.0,
-    ):
+    def __init__(self, clients: Sequence[VLLMClient], update: Callable[[Replica], None], patience_s: float):
         self.all = [Replica(client) for client in clients]
         self._update = update
-        self._num_connections = num_connections
         self._patience_s = patience_s
 
     def make_ready(self) -> None:
-        """Let those that answer have the present weights.
+        """Send the current weights to all servers that answer.
 
         Raises:
             ServerError: if no server answers for `patience_s`.
@@ -80,19 +72,19 @@ class Replicas:
     def ask(
         self, prompts: Sequence[Prompt], request: Callable[[Replica, Prompt], ServedSample | None]
     ) -> list[ServedSample]:
-        """An answer for each prompt, in their order.
+        """Return one sample per prompt, in the order of the prompts.
 
         Args:
-            request: asks one replica; None where it answered with other weights than it should have.
+            request: sends a prompt to a replica. Returns None if the replica's weights were not the current ones.
 
         Raises:
-            ServerError: if no server answers for `patience_s`, or if one refuses what it is asked.
+            ServerError: if no server answers for `patience_s`, or one refuses a request.
         """
         answers: dict[int, ServedSample] = {}
         waiting = deque(range(len(prompts)))
         num_stale = [0] * len(prompts)
         under_way: dict[Future[ServedSample | None], tuple[int, Replica]] = {}
-        with ThreadPoolExecutor(min(self._num_connections * len(self.all), len(prompts))) as pool:
+        with ThreadPoolExecutor(min(NUM_CONNECTIONS * len(self.all), len(prompts))) as pool:
             try:
                 while len(answers) < len(prompts):
                     if waiting:
@@ -109,17 +101,17 @@ class Replicas:
                             self._set_aside(replica, fault)
                             waiting.append(number)
                             continue
-                        except NotThere as fault:
+                        except NotFound as fault:
                             answer, reason = None, str(fault)
                         else:
-                            reason = f"the server at {replica.client.url} answers with other weights than it was sent"
+                            reason = f"the server at {replica.client.url} sampled from other weights than it was sent"
                         if answer is not None:
                             answers[number] = answer
                             continue
                         num_stale[number] += 1
                         if num_stale[number] == MAX_STALE:
-                            raise ServerError(f"{reason}, {MAX_STALE} times; does somebody else change its weights?")
-                        replica.doubt()
+                            raise ServerError(f"{reason}, {MAX_STALE} times; does another run change its weights?")
+                        replica.reset()
                         waiting.append(number)
             except BaseException:
                 for asked in under_way:
@@ -128,11 +120,7 @@ class Replicas:
         return [answers[number] for number in range(len(prompts))]
 
     def _ready(self, *, may_wait: bool) -> list[Replica]:
-        """Those that answer, with the present weights.
-
-        Args:
-            may_wait: wait until there is one. False: there may be none.
-        """
+        """Return the servers that answer and have the current weights. With `may_wait`, wait for at least one."""
         deadline = time.monotonic() + self._patience_s
         while True:
             ready = [replica for replica in self.all if self._is_ready(replica)]
@@ -145,7 +133,7 @@ class Replicas:
 
     def _is_ready(self, replica: Replica) -> bool:
         was_aside = replica.fault is not None
-        if was_aside and time.monotonic() < replica.next_look:
+        if was_aside and time.monotonic() < replica.next_probe:
             return False
         try:
             if was_aside:
@@ -157,15 +145,15 @@ class Replicas:
         if was_aside:
             replica.fault = None
             warnings.warn(
-                f"the server at {replica.client.url} answers again, has the present weights, and is asked again",
+                f"the server at {replica.client.url} answers again, has the current weights, and is used again",
                 RuntimeWarning,
                 stacklevel=2,
             )
         return True
 
     def _set_aside(self, replica: Replica, fault: ServerLost) -> None:
-        replica.doubt()
-        replica.next_look = time.monotonic() + PROBE_S
+        replica.reset()
+        replica.next_probe = time.monotonic() + PROBE_S
         if replica.fault is None:
             warnings.warn(f"set aside: {fault}", RuntimeWarning, stacklevel=2)
         replica.fault = fault

@@ -1,4 +1,4 @@
-"""Faster layers on a CPU, by C++ kernels and oneDNN. COLLM_KERNEL=0 leaves all of it to torch."""
+"""Faster layers on a CPU, by C++ kernels and oneDNN. COLLM_KERNEL=0 turns them off."""
 
 from .fused_ops import attend
 from .kernels import compiler

@@ -1,6 +1,6 @@
 """RMSNorm, SwiGLU, RoPE and attention of one new token, each by one kernel on a CPU.
 
-Functions return None if torch must compute: without kernels, or unless all tensors are fp32 on a CPU.
+Functions return None if there are no kernels, or a tensor is not fp32 on a CPU. The caller then uses torch.
 Axes: N rows, H query heads, K key-value heads, T tokens, C columns of the KV cache, d numbers per head.
 """
 
@@ -30,7 +30,7 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor | None:
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor | None:
-    """silu(gate) * up, elementwise (SwiGLU, arXiv:2002.05202, eq. 6, between its products)."""
+    """silu(gate) * up, elementwise (SwiGLU, arXiv:2002.05202, eq. 6, between its matmuls)."""
     if gate.shape != up.shape or gate.numel() % LANES or not can_run(gate, up):
         return None
     return run(_swiglu, _swiglu_backward, gate.contiguous(), up.contiguous())
@@ -52,7 +52,7 @@ def rope(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor | None:
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor | None:
     """softmax(scale q k^T + mask) v [N, 1, H, d] for one new token per row, without a gradient.
 
-    query: [N, H, 1, d]; key, value: [N, K, C, d]; mask: [N, 1, 1, C]. A row that sees nothing gets zeros.
+    query: [N, H, 1, d]; key, value: [N, K, C, d]; mask: [N, 1, 1, C]. The output of a fully masked row is 0.
     """
     num_rows, num_heads, num_tokens, width = query.shape
     num_kept, num_columns = key.shape[1:3]
@@ -71,9 +71,9 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float
 
 
 def run(forward: Forward, backward: Backward, *given: Any) -> Tensor:
-    """Compute the first result of `forward`, through autograd only if a gradient is wanted: that takes longer.
+    """Return the first result of `forward`. Autograd is used only if a gradient is required, because it costs time.
 
-    forward(*given) -> result, *saved; backward(wanted, slope, *saved) -> gradients of the first given, where wanted.
+    forward(*given) -> result, *saved; backward(wanted, slope, *saved) -> gradients of the first arguments, or None.
     """
     if torch.is_grad_enabled() and any(isinstance(each, Tensor) and each.requires_grad for each in given):
         result: Tensor = _Function.apply(forward, backward, *given)  # type: ignore[no-untyped-call]
@@ -82,7 +82,7 @@ def run(forward: Forward, backward: Backward, *given: Any) -> Tensor:
 
 
 def can_run(*tensors: Tensor, heads: tuple[int, int] = ANY_HEADS) -> bool:
-    """True if there are kernels for these tensors, and no dispatch mode records torch's operations: it misses ours."""
+    """True if there are kernels for these tensors. False if a dispatch mode or compiler records torch's operations."""
     is_watched = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
     return not is_watched and are_fp32_on_cpu(*tensors) and kernels(*heads) is not None
 

@@ -1,4 +1,4 @@
-"""Compile and load the C++ kernels of `kernels.cpp`, when they are first needed, for the user's cache folder."""
+"""Compile the C++ kernels of `kernels.cpp` into the user's cache folder at their first use, and load them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-SWITCH = "COLLM_KERNEL"  # environment variable; 0 leaves everything to torch
+SWITCH = "COLLM_KERNEL"  # environment variable; 0 turns off all CPU kernels
 SOURCE = Path(__file__).with_name("kernels.cpp")
 COMPILE_S = 120.0
-LANES = 16  # numbers per vector: rows and heads must be multiples of it
+LANES = 16  # numbers per vector: row and head sizes must be multiples of it
 TYPES = {"const float*": ctypes.c_void_p, "float*": ctypes.c_void_p, "int64_t": ctypes.c_int64, "float": ctypes.c_float}
 
 
 @cache
 def kernels(head: int, group: int) -> ctypes.CDLL | None:
-    """The kernels for heads of `head` numbers and `group` query heads per key-value head. None: torch must compute."""
+    """Load the kernels for `head` numbers per head and `group` query heads per key-value head. None: no kernels."""
     found = compiler()
     if found is None:
         return None
@@ -51,7 +51,7 @@ def kernels(head: int, group: int) -> ctypes.CDLL | None:
 
 
 def compiler() -> str | None:
-    """The C++ compiler: CXX, or the machine's. None: there is none, this is Windows, or kernels are switched off."""
+    """Return the C++ compiler: CXX, or the system's. None: no compiler, Windows, or kernels are switched off."""
     if os.environ.get(SWITCH) == "0" or os.name == "nt":
         return None
     named = os.environ.get("CXX")
@@ -59,13 +59,13 @@ def compiler() -> str | None:
 
 
 def cache_folder() -> Path:
-    """The folder of compiled kernels, by the XDG convention."""
+    """Return the folder of compiled kernels (XDG convention)."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "collm" / "kernels"
 
 
 @cache
 def processor() -> str:
-    """Vendor, model and instruction sets of the CPU on Linux; elsewhere what Python knows."""
+    """Return vendor, model and instruction sets of the CPU on Linux; on other systems, Python's `platform` data."""
     known = Path("/proc/cpuinfo")
     lines = known.read_text("utf-8").splitlines() if known.exists() else []
     told = [next((line for line in lines if line.startswith(key)), "") for key in ("vendor_id", "model name", "flags")]
@@ -73,7 +73,7 @@ def processor() -> str:
 
 
 def are_fp32_on_cpu(*tensors: Tensor) -> bool:
-    """True for fp32 tensors in this process's memory; sharded tensors and other subclasses are not."""
+    """True if all are fp32 tensors on the CPU. False for sharded tensors and other subclasses."""
     return all(
         type(each) in (Tensor, nn.Parameter) and each.dtype == torch.float32 and each.device.type == "cpu"
         for each in tensors
@@ -81,7 +81,11 @@ def are_fp32_on_cpu(*tensors: Tensor) -> bool:
 
 
 def _compiled(compiler: str, head: int, group: int) -> Path:
-    """The compiled library, from the cache if it is there. Raises OSError for a folder that others can write to."""
+    """Return the path of the compiled library, and compile it if necessary.
+
+    Raises:
+        OSError: if other users can write to the cache folder.
+    """
     native = "-march=native" if platform.machine().lower() in ("x86_64", "amd64") else "-mcpu=native"
     flags = ["-std=c++17", "-O3", "-ffp-contract=fast", native, "-fPIC", "-shared", "-pthread"]
     flags += [f"-DHEAD={head}", f"-DGROUP={group}"]
@@ -89,24 +93,24 @@ def _compiled(compiler: str, head: int, group: int) -> Path:
     digest = hashlib.sha256(chr(0).join(made_of).encode()).hexdigest()[:24]
     folder = cache_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not _is_private(folder.resolve()):  # what is loaded from it runs with the user's rights
+    if not _is_private(folder.resolve()):  # a loaded library runs with the user's rights
         raise PermissionError(
-            f"{folder} belongs to another user, or others can write to it, so nothing is loaded from it: "
+            f"kernels are not loaded from {folder}, which belongs to another user or which others can write to; run "
             f"chmod 700 {shlex.quote(str(folder))}"
         )
     kept = folder / f"kernels_{head}_{group}_{digest}.so"
-    if not _is_private(kept):  # missing, or somebody else's
+    if not _is_private(kept):  # missing, or writable by others
         with tempfile.TemporaryDirectory(dir=folder) as building:
             made = Path(building) / kept.name
             command = [compiler, *flags, str(SOURCE), "-o", str(made)]
             subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMPILE_S)
-            made.chmod(0o700)  # whatever the umask
-            os.replace(made, kept)  # other processes find all of it or nothing
+            made.chmod(0o700)  # independent of the umask
+            os.replace(made, kept)  # atomic: other processes never load a partial file
     return kept
 
 
 def _is_private(path: Path) -> bool:
-    """True if the path exists, is no link, belongs to this user, and only this user can write to it."""
+    """True if the path exists, is not a link, belongs to this user, and only this user can write to it."""
     try:
         found = path.lstat()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Linear layers by oneDNN, for CPUs on which it multiplies fp32 matrices faster than torch's default, Intel's MKL."""
+"""Linear layers by oneDNN, for CPUs on which its fp32 matmuls are faster than those of torch's default, MKL."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from .fused_ops import run
 from .kernels import SWITCH, are_fp32_on_cpu, processor
 
-MIN_ROWS = 2  # one row reads every weight once: no product is faster than memory
-MIN_PRODUCTS = 2**23  # rows x inputs x outputs of the smallest product that gains
-MIN_PACKED = 2**16  # inputs x outputs of the smallest weights that gain from packing
+MIN_ROWS = 2  # a matmul of one row is limited by memory bandwidth
+MIN_PRODUCTS = 2**23  # rows x inputs x outputs of the smallest matmul that oneDNN speeds up
+MIN_PACKED = 2**16  # inputs x outputs of the smallest weights for which packing saves time
 
 
 class Linear(nn.Linear):
-    """torch's linear layer, with oneDNN for its larger fp32 products on a CPU."""
+    """torch's linear layer, with oneDNN for larger fp32 matmuls on a CPU."""
 
-    packed: Tensor | None = None  # the weights in oneDNN's own order, inside `packed_weights`
+    packed: Tensor | None = None  # the weights in oneDNN's layout, inside `packed_weights`
 
     def forward(self, input: Tensor) -> Tensor:
         packed = None if torch.is_grad_enabled() else self.packed
@@ -42,14 +42,14 @@ def _product_backward(wanted: Sequence[bool], slope: Tensor, x: Tensor, weight: 
 
 
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x W^T + b by oneDNN, without a gradient; the weights may be packed, or a view."""
+    """x W^T + b by oneDNN, without a gradient. The weights may be packed, or a view."""
     product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return product
 
 
 @contextmanager
 def packed_weights(model: nn.Module) -> Iterator[None]:
-    """Keep copies of larger weights in oneDNN's own order in the block; packing takes as long as ten products save."""
+    """Use copies of larger weights in oneDNN's layout inside the block. Packing pays off after about ten matmuls."""
     linear = (layer for layer in model.modules() if type(layer) is Linear)
     layers = [layer for layer in linear if layer.weight.numel() >= MIN_PACKED and _may_multiply(layer.weight)]
     try:
@@ -67,7 +67,7 @@ def is_plain_linear(layer: nn.Module) -> TypeGuard[nn.Linear]:
 
 
 def is_onednn_faster() -> bool:
-    """True on AMD's processors, by measurement; not on Intel's, and other vendors have no MKL."""
+    """True on AMD's processors, as measured. Other vendors' processors have no MKL, except Intel's."""
     is_amd = "AuthenticAMD" in processor()
     return is_amd and torch.backends.mkldnn.is_available() and os.environ.get(SWITCH) != "0"
 

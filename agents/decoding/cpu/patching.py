@@ -1,7 +1,7 @@
 """Replace the `forward` of a model's layers by faster ones for CPUs.
 
-Linear layers become `onednn_linear.Linear`. RMSNorm, SwiGLU and RoPE have classes of their own in every family of
-transformers models: they are recognised by their parts and by what they compute on random numbers.
+Linear layers become `onednn_linear.Linear`. RMSNorm, SwiGLU and RoPE have different classes in each family of
+transformers models. They are recognized by their parts and by their outputs on random inputs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOLERANCE = 1e-4
 
 @torch.no_grad()
 def patch_layers(model: nn.Module) -> None:
-    """Patch the layers that compute in fp32 on a CPU, for good. Weights, names and saved files stay as they are."""
+    """Patch the layers that compute in fp32 on a CPU, permanently. Weights, names and saved files do not change."""
     for layer in model.modules():
         weights = list(layer.parameters())
         if type(layer) is nn.Linear:
@@ -45,7 +45,7 @@ def _is_rms_norm(layer: Any) -> bool:
     if _epsilon(layer) is None or layer.weight.ndim != 1 or not _reads_one(layer):
         return False
     x, other = torch.randn(2, 2, len(layer.weight), generator=torch.Generator().manual_seed(0))
-    found = functional_call(layer, {"weight": other[0]}, x)  # initial weights of 1 tell little
+    found = functional_call(layer, {"weight": other[0]}, x)  # with the initial weights of 1, other norms would agree
     return _is_close(found, functional.rms_norm(x, layer.weight.shape, other[0], _epsilon(layer)))
 
 
@@ -54,7 +54,7 @@ def _is_swiglu(layer: Any) -> bool:
         return False
     code, weight = getattr(type(layer).forward, "__code__", None), getattr(layer.gate_proj, "weight", None)
     if weight is None or code is None or set(code.co_names) != SWIGLU_PARTS or not _reads_one(layer):
-        return False  # it does more, perhaps only in training
+        return False  # it computes something else, perhaps only in training
     x = torch.randn(2, weight.shape[1], generator=torch.Generator().manual_seed(0))
     return _is_close(layer(x), layer.down_proj(functional.silu(layer.gate_proj(x)) * layer.up_proj(x)))
 
@@ -93,7 +93,7 @@ KINDS = ((_is_rms_norm, _rms_norm), (_is_swiglu, _swiglu), (_applies_rope, _atte
 
 @cache
 def _with_fused_rope(forward: Any) -> Callable[..., Any]:
-    """A copy of an attention layer's function that calls the kernel of RoPE."""
+    """Return a copy of an attention layer's `forward` that calls the RoPE kernel."""
     own = forward.__globals__[ROPE]
 
     def apply(query: Tensor, key: Tensor, cosine: Tensor, sine: Tensor, *more: Any, **others: Any) -> Any:
@@ -110,13 +110,13 @@ def _with_fused_rope(forward: Any) -> Callable[..., Any]:
 
 
 def _epsilon(norm: nn.Module) -> float | None:
-    """The number that a norm adds to the mean square; None if it has none."""
+    """Return the number that a norm adds to the mean square, or None."""
     found = (getattr(norm, name, None) for name in ("variance_epsilon", "eps"))
     return next((epsilon for epsilon in found if isinstance(epsilon, float)), None)
 
 
 def _reads_one(layer: nn.Module) -> bool:
-    return len(signature(type(layer).forward).parameters) == 2  # itself and a tensor
+    return len(signature(type(layer).forward).parameters) == 2  # self and a tensor
 
 
 def _is_close(found: Any, meant: Tensor) -> bool:

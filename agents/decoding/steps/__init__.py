@@ -1,1 +1,1 @@
-"""Decoding steps that read and draw on the device: kernel by kernel, or recorded in static shapes and done again."""
+"""Decoding steps: eager, or recorded as CUDA graphs."""

@@ -1,7 +1,7 @@
-"""Decoding steps whose kernels the host starts one by one, and the base of all steps.
+"""Eager decoding steps, and the base class of all steps.
 
 The tokens that a step draws are the input of the next step. On a GPU the host reads them one step later, while the
-device is busy, to see which completions have ended. On a CPU the host reads them at once.
+device computes, to find the completions that have ended. On a CPU the host reads them immediately.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ..slots import SlotTable
 
 
 def steps_ahead(device: torch.device) -> int:
-    """Number of steps that are queued before the host reads the tokens of an earlier one."""
+    """Return how many steps are queued before the host reads the tokens of the oldest one."""
     return 0 if device.type == "cpu" else 1
 
 
 class Steps(ABC):
-    """Decoding steps of one run: each feeds one token per row and draws the next one."""
+    """Decoding steps of one run. Each step runs the model on one token per row and draws the next one."""
 
     states: Tensor  # [N, d] last hidden states of the newest step
 
     @abstractmethod
     def follow(self, table: SlotTable, adapters: Sequence[int]) -> None:
-        """Copy the table of rows to the device; called only if rows have come or gone.
+        """Copy the table of rows to the device. Called only if the active rows have changed.
 
         Args:
             adapters: numbers of the active rows' adapters; empty if there is only one.
@@ -40,7 +40,7 @@ class Steps(ABC):
 
     @abstractmethod
     def step(self, width: int) -> Draw:
-        """Draw for N rows, the active ones first, and advance to the next column.
+        """Draw one token for each of N rows, the active ones first, and advance to the next column.
 
         Args:
             width: more than any column of an active row.
@@ -48,15 +48,15 @@ class Steps(ABC):
 
 
 def rows_of(table: SlotTable, adapters: Sequence[int], num_rows: int) -> NDArray[np.int64]:
-    """Inputs of a step by row; inactive rows stay in column 0.
+    """Return the inputs of a step by row. Inactive rows stay in column 0.
 
     Args:
         adapters: numbers of the active rows' adapters; empty if there is only one.
         num_rows: rows of the step, N.
 
     Returns:
-        [7, N]: row of the last step that drew the token (-1: none did), token if none did, column, column of the
-        request's last prompt token, number of the request, columns to advance by, number of the adapter.
+        [7, N]: row of the last step that drew the token (-1: none), token if none did, column, column of the last
+        prompt token, number of the request, columns to advance by, number of the adapter.
     """
     count = table.num_active
     rows = np.zeros((7, num_rows), np.int64)
@@ -80,7 +80,7 @@ class HostCopy:
             self._is_there = torch.cuda.current_stream(numbers.device).record_event()
 
     def numbers(self) -> NDArray[np.int64]:
-        """The numbers; waits for the copy."""
+        """Wait for the copy and return it."""
         if self._is_there is not None:
             self._is_there.synchronize()
         found: NDArray[np.int64] = self._numbers.cpu().numpy()
@@ -92,8 +92,8 @@ class EagerSteps(Steps):
 
     Args:
         engine: the model with its arena.
-        noise: [requests, steps] random numbers; None when greedy.
-        sampling: how tokens are drawn.
+        noise: [requests, steps] random numbers; None if greedy.
+        sampling: sampling parameters.
         hidden: its first element is the last hidden states of the newest pass.
     """
 

@@ -1,11 +1,11 @@
 """Decoding steps with static shapes and preallocated buffers, recorded as CUDA graphs.
 
-A replay starts the same kernels on the same addresses without Python. All that changes between two steps is therefore
-read from buffers: columns, rows, adapters and places among the random numbers. A step leaves the drawn tokens in a
-buffer for the next step. The active rows are padded to a bucket of rows, and a bucket of columns is read. Rows of
-padding are fed their own draws in column 0 and written into a scratch row.
+A replay starts the same kernels on the same addresses without Python. Values that change between steps are therefore
+read from buffers: columns, rows, adapters and indices of random numbers. A step writes the drawn tokens into a buffer
+for the next step. The active rows are padded to a bucket of rows, and a bucket of columns is read. Padding rows stay in
+column 0 and are stored in a scratch row.
 
-The first step in a bucket runs without a graph, which warms up the libraries. The second one is recorded.
+The first step in a bucket runs eagerly, which warms up the libraries. The second one is recorded.
 
 Axes: R rows of the buffers, N rows of a step's bucket.
 """
@@ -33,7 +33,7 @@ from ..slots import SlotTable
 from .eager_steps import Steps, rows_of
 
 Work: TypeAlias = Callable[[], None]
-_ONE_AT_A_TIME = threading.Lock()  # torch records one graph per process at a time; agents may decode side by side
+_CAPTURE_LOCK = threading.Lock()  # torch records one graph per process at a time; agents decode in several threads
 
 
 class Capture(Protocol):
@@ -43,20 +43,17 @@ class Capture(Protocol):
         """Run the work once, so that libraries initialize before a recording."""
 
     def capture(self, work: Work) -> Work:
-        """Record the work without running it; returns the replay, which runs it."""
+        """Record the work without running it, and return the replay."""
 
     def release(self) -> None:
-        """Wait for all replays, before they and their shared memory are dropped."""
+        """Wait for all replays, before they and their memory are released."""
 
 
 class CudaGraphs:
     """CUDA graphs that share one memory pool: a replay may overwrite another one's temporaries, but not its outputs.
 
-    Args:
-        device: a GPU.
-
     Raises:
-        UserError: if the device has no CUDA graphs.
+        UserError: if the device is not a CUDA GPU.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -76,11 +73,11 @@ class CudaGraphs:
         """Record the work.
 
         Raises:
-            UserError: if it does what cannot be recorded, such as reading a number on the host.
+            UserError: if it cannot be recorded, for example because it synchronizes with the host.
         """
         graph = torch.cuda.CUDAGraph()
-        # The stream is set here too: torch does not restore it if a capture fails at its end.
-        with _ONE_AT_A_TIME, torch.cuda.stream(self._stream):
+        # The stream is also set here: torch does not restore it if a capture fails at its end.
+        with _CAPTURE_LOCK, torch.cuda.stream(self._stream):
             try:
                 # Other threads allocate and wait meanwhile.
                 with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
@@ -98,56 +95,50 @@ class CudaGraphs:
 
 
 def check_graphs(device: torch.device) -> None:
-    """Refuse a device without CUDA graphs.
-
-    Raises:
-        UserError: naming the device.
-    """
+    """Raise UserError if the device is not a CUDA GPU."""
     if device.type != "cuda":
         raise UserError(f"sampler='graphs' needs a GPU with CUDA, but the model is on {device.type}; use 'arena'")
 
 
-WIDTH_BLOCK = (
-    128  # widths are multiples of this: a step reads at most so many columns in vain, and longer rows are rare
-)
+WIDTH_BLOCK = 128  # widths are multiples of this: fewer recordings, but up to 127 unused columns per step
 MAX_RECORDED = 128
-"""Recorded steps that are kept; the oldest are dropped first."""
+"""Most recorded steps; the oldest are dropped first."""
 
 
 def bucket(count: int) -> int:
-    """Smallest of 1, 2, 3, 4, 6, 8, 12, 16, 24, … that is at least `count`: powers of 2 and their midpoints."""
+    """Return the smallest of 1, 2, 3, 4, 6, 8, 12, 16, 24, … that is at least `count`."""
     power = 1 << (count - 1).bit_length()
     return 3 * power // 4 if power >= 4 and count <= 3 * power // 4 else power
 
 
 @dataclass(frozen=True, slots=True)
 class StepKind:
-    """Properties of a step, without its sizes, that a recording depends on."""
+    """Properties of a step, except sizes, that a recording depends on."""
 
     sampling: Sampling
     keeps_states: bool  # for a value head
-    adapter: str | None  # active for all rows, unless rows have their own
+    adapter: str | None  # adapter of all rows; None: no adapter, or a bank
 
 
 class StepBuffers:
-    """Tensors that a step reads and writes, besides weights, keys and values."""
+    """Tensors that a step reads and writes, in addition to weights, keys and values."""
 
     def __init__(self, num_rows: int, device: torch.device) -> None:
         self.num_rows = num_rows
-        self.tokens = torch.zeros(num_rows, dtype=torch.int64, device=device)  # to be fed, then drawn
-        # By row: column, place among the random numbers, columns to advance by, row of the arena to write, adapter.
+        self.tokens = torch.zeros(num_rows, dtype=torch.int64, device=device)  # input of the step, then its draws
+        # By row: column, index of the random number, columns to advance by, row of the arena to write, adapter.
         self.numbers = torch.zeros(5, num_rows, dtype=torch.int64, device=device)
-        self.noise = torch.zeros(1, dtype=torch.float64, device=device)  # of all requests, one after the other
-        self.facts = torch.zeros(2, num_rows, device=device)  # log-probabilities and entropies of what is drawn
+        self.noise = torch.zeros(1, dtype=torch.float64, device=device)  # of all requests, concatenated
+        self.facts = torch.zeros(2, num_rows, device=device)  # log-probabilities and entropies of the draws
         self.states: Tensor | None = None  # [R, d] last hidden states
 
 
 class GraphSteps(Steps):
-    """Recorded steps of one run after the other.
+    """Recorded steps, for consecutive runs.
 
     Args:
-        engine: the model with its arena, which gets a scratch row.
-        capture: records steps.
+        engine: the model with its KV cache, which gets a scratch row.
+        capture: recorder of steps.
     """
 
     def __init__(self, engine: Engine, capture: Capture) -> None:
@@ -155,8 +146,8 @@ class GraphSteps(Steps):
         self._engine = engine
         self._capture = capture
         self._buffers: StepBuffers | None = None
-        self._recorded: dict[tuple[int, int, StepKind], Work | None] = {}  # None: warm, not recorded yet
-        self._recorded_at: tuple[object, ...] = ()  # where weights, keys and values were then
+        self._recorded: dict[tuple[int, int, StepKind], Work | None] = {}  # None: warmed up, not recorded
+        self._recorded_at: tuple[object, ...] = ()  # addresses of weights, keys and values in the recordings
         self._addresses: tuple[object, ...] = ()
 
     @contextmanager
@@ -173,12 +164,12 @@ class GraphSteps(Steps):
         """Begin a run.
 
         Args:
-            noise: [requests, steps] random numbers; None when greedy.
-            sampling: how tokens are drawn.
+            noise: [requests, steps] random numbers; None if greedy.
+            sampling: sampling parameters.
             hidden: its first element is the last hidden states of the newest pass.
-            adapter: active for all rows, unless rows have their own.
+            adapter: adapter of all rows. None: no adapter, or a bank.
             num_rows: most active rows, R.
-            keeps_states: store `states`.
+            keeps_states: whether to store `states`, for a value head.
         """
         base = self._engine.base
         if self._buffers is None or self._buffers.tokens.device != base.device or num_rows > self._buffers.num_rows:
@@ -222,7 +213,7 @@ class GraphSteps(Steps):
             replay()
         if buffers.states is not None:
             self.states = buffers.states[:count]
-        facts = buffers.facts[:, :count].clone()  # the next step writes over it
+        facts = buffers.facts[:, :count].clone()  # the next step overwrites it
         return Draw(buffers.tokens[:count].clone(), facts[0], facts[1])
 
     def drop(self) -> None:
@@ -232,7 +223,7 @@ class GraphSteps(Steps):
         self._buffers = None
 
     def _work(self, count: int, width: int) -> None:
-        """The recorded step: it reads only buffers, the arena and the model."""
+        """Run a step that reads only buffers, the KV cache and the model."""
         buffers, kind = self._held(), self._kind
         columns, places, paces, rows, adapters = buffers.numbers[:, :count]
         with self._without_cache():
@@ -268,16 +259,16 @@ class GraphSteps(Steps):
         buffers.noise[: noise.size] = sent(noise.reshape(-1), buffers.noise.device)
 
     def _without_cache(self) -> torch.autocast:
-        """The current autocast without its weight cache, whose memory the next recorded step would not own."""
+        """Return the current autocast without its weight cache, whose memory a recording would not own."""
         kind = self._engine.base.device.type
         return torch.autocast(kind, enabled=torch.is_autocast_enabled(kind), cache_enabled=False)
 
     def _tensor_addresses(self) -> tuple[object, ...]:
-        """Addresses of all tensors of the model that a graph reads; if they change, recordings are stale."""
+        """Return the addresses of all tensors of the model that a recording reads. If they change, it is invalid."""
         base = self._engine.base
         weights = [weight.data_ptr() for weight in (*base.parameters(), *base.buffers())]
         return self._engine.bank, self._engine.casts, computing_type(base), *weights
 
     def _held(self) -> StepBuffers:
-        assert self._buffers is not None, "a step belongs to a run"
+        assert self._buffers is not None, "steps need `run`"
         return self._buffers

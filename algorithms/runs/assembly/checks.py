@@ -78,11 +78,6 @@ def _check_servers(config: TrainConfig, model: ModelConfig) -> None:
                 f"{name}={getattr(config, name)!r} plays with copies of the models, but server={model.server!r} has "
                 "only one version of the weights; leave one of them out"
             )
-        if current().size > 1 and model.server_weights != "folder":
-            raise ValueError(
-                f"server_weights={model.server_weights!r} sends the weights of one process, but {current().size} "
-                "ranks train; use server_weights='folder', or train in one process"
-            )
         if config.deterministic:
             raise ValueError(
                 f"deterministic=True needs models that sample in this process, but the batches of "

@@ -143,8 +143,7 @@ RULES = (
     Rule("lora_rank lora_alpha lora_target_modules", "weights='adapters'", lambda s: s.model.weights == "adapters"),
     Rule("template_kwargs", "is_chat=True", lambda s: s.model.is_chat),
     Rule("learns_filtered", "top_p or top_k", lambda s: s.model.top_p != 1 or s.model.top_k != 0),
-    Rule("server_weights server_logprobs", "server", lambda s: s.model.server is not None),
-    Rule("server_weights", "full weights, not weights='adapters'", lambda s: s.model.weights != "adapters"),
+    Rule("server_logprobs", "server", lambda s: s.model.server is not None),
 )
 """Rules in order: a setting is reported with the first condition that does not hold."""
 

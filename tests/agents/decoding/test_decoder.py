@@ -5,143 +5,81 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from architectures import SMALL, model_of
+from decoded import assert_same, next_turn, ragged_prompts
 from torch import nn
-from transformers import (
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MambaConfig,
-    MambaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
-from collm.agents.decoding.decoder import Decoder, Prompt
+from collm.agents.decoding.decoder import PREFILL_TOKENS, Decoder, Prompt
 from collm.agents.decoding.sampling import Sampling
 
 STOP = 3
-SIZES = {
-    "vocab_size": 96,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "initializer_range": 0.2,
-    "max_position_embeddings": 192,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
-}
-GROUPED = {**SIZES, "intermediate_size": 64, "num_key_value_heads": 2}
-MODELS = {
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**GROUPED)),
-    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**GROUPED)),
-    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**GROUPED, head_dim=16)),
-    "gpt2": lambda: GPT2LMHeadModel(GPT2Config(**SIZES)),
-}
-OTHERS = {
-    "window of mistral": lambda: MistralForCausalLM(MistralConfig(**GROUPED, sliding_window=30)),
-    "state of mamba": lambda: MambaForCausalLM(MambaConfig(**SIZES, state_size=4, expand=1)),
-    "windows and caps of gemma2": lambda: Gemma2ForCausalLM(Gemma2Config(**GROUPED, head_dim=8, sliding_window=12)),
-}
-
-
-def build(name):
-    torch.manual_seed(0)
-    return (MODELS | OTHERS)[name]().eval()
+MODELS = ("llama", "eager", "qwen2", "qwen3", "gpt2")
+OTHERS = ("windowed", "mamba", "gemma2")
+"""Models that the arena cannot serve."""
 
 
 @pytest.fixture(scope="module")
 def llama():
-    return build("llama")
+    return model_of("llama")
 
 
-def ragged_prompts(count, seed=0, **changes):
-    rng = np.random.default_rng(seed)
-    return [
-        Prompt(
-            rng.integers(4, 96, int(rng.integers(1, 40))),
-            **{"stream": (seed, row, 0, 0), "max_new_tokens": int(rng.integers(1, 25)), **changes},
-        )
-        for row in range(count)
-    ]
+@pytest.fixture
+def row():
+    """A prompt with a handle."""
+    return Prompt(np.arange(4, 30), (0,), 8, parked="row")
 
 
-def next_turn(prompts, samples, seed=1):
-    rng = np.random.default_rng(seed)
-    return [
-        Prompt(
-            np.concatenate([prompt.ids, sample.ids, rng.integers(4, 96, int(rng.integers(1, 9)))]),
-            (*prompt.stream, seed),
-            10,
-            prompt.parked,
-            prompt.adapter,
-        )
-        for prompt, sample in zip(prompts, samples, strict=True)
-    ]
+def fresh(model, prompts, sampling=None):
+    """Samples of a new decoder."""
+    return Decoder(model, [STOP]).generate(prompts, sampling or Sampling())
 
 
 @torch.no_grad()
-def facts_by_force(model, prompt, sample, temperature):
-    """Log-probability and entropy of every token of a sample: one full forward for each."""
-    ids = torch.from_numpy(np.concatenate([np.asarray(prompt.ids), sample.ids]))
-    facts = []
-    for place in range(len(prompt.ids), len(ids)):
-        logprobs = torch.log_softmax(model(input_ids=ids[None, :place]).logits[0, -1] / temperature, -1)
-        facts.append((logprobs[ids[place]].item(), -(logprobs.exp() * logprobs).sum().item()))
-    return np.array(facts).T
-
-
-def assert_same(left, right):
-    for one, other in zip(left, right, strict=True):
-        assert one.ids.tolist() == other.ids.tolist()
-        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-5)
-        np.testing.assert_allclose(one.entropies, other.entropies, atol=1e-5)
-        assert one.is_cut == other.is_cut
+def assert_exact(model, prompts, samples, temperature=1.0):
+    """Compare log-probabilities and entropies with one full forward pass per token."""
+    for prompt, sample in zip(prompts, samples, strict=True):
+        ids = torch.from_numpy(np.concatenate([np.asarray(prompt.ids), sample.ids]))
+        facts = []
+        for place in range(len(prompt.ids), len(ids)):
+            logprobs = torch.log_softmax(model(input_ids=ids[None, :place]).logits[0, -1] / temperature, -1)
+            facts.append((logprobs[ids[place]].item(), -(logprobs.exp() * logprobs).sum().item()))
+        np.testing.assert_allclose([sample.logprobs, sample.entropies], np.array(facts).T, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.8, 20, 0.9), Sampling(greedy=True)], ids=str)
 def test_log_probabilities_and_entropies_equal_one_full_forward_for_each_token(name, sampling):
-    model, prompts = build(name), ragged_prompts(9)
-    for prompt, sample in zip(prompts, Decoder(model, [STOP], max_slots=4).generate(prompts, sampling), strict=True):
-        logprobs, entropies = facts_by_force(model, prompt, sample, sampling.temperature)
-        np.testing.assert_allclose(sample.logprobs, logprobs, atol=1e-5)
-        np.testing.assert_allclose(sample.entropies, entropies, atol=1e-5)
+    model, prompts = model_of(name), ragged_prompts(9)
+    assert_exact(model, prompts, Decoder(model, [STOP], max_slots=4).generate(prompts, sampling), sampling.temperature)
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_model_that_the_arena_would_falsify_falls_back_with_one_warning(name):
-    model, prompts = build(name), ragged_prompts(6, max_new_tokens=20)
+    model, prompts = model_of(name), ragged_prompts(6, max_new_tokens=20)
     decoder = Decoder(model, [STOP])
     with pytest.warns(UserWarning, match="slower plain loop") as told:
         samples = decoder.generate(prompts, Sampling(0.9)) + decoder.generate(prompts, Sampling(0.9))
     assert len(told) == 1
-    for prompt, sample in zip(prompts * 2, samples, strict=True):
-        logprobs, entropies = facts_by_force(model, prompt, sample, 0.9)
-        np.testing.assert_allclose(sample.logprobs, logprobs, atol=1e-5)
-        np.testing.assert_allclose(sample.entropies, entropies, atol=1e-5)
+    assert_exact(model, prompts * 2, samples, 0.9)
 
 
 def test_a_window_longer_than_all_sequences_needs_no_fallback():
+    model = MistralForCausalLM(MistralConfig(**SMALL, sliding_window=30)).eval()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        Decoder(build("window of mistral"), [STOP]).generate([Prompt([5] * 20, (0,), 10)], Sampling())
+        fresh(model, [Prompt([5] * 20, (0,), 10)])
 
 
 @pytest.mark.parametrize(
     "sampling", [pytest.param(Sampling(), marks=pytest.mark.slow), Sampling(0.8, 20, 0.9)], ids=str
 )
-def test_a_sample_is_the_same_alone_and_in_a_batch_of_64(llama, sampling):
-    prompts = ragged_prompts(64)
+def test_a_sample_is_the_same_alone_and_in_a_batch_of_64(llama, sampling, monkeypatch):
+    prompts = ragged_prompts(64, longest=40, new=25)
     together = Decoder(llama, [STOP], max_slots=64).generate(prompts, sampling)
-    refilled = Decoder(llama, [STOP], max_slots=7, prefill_tokens=50).generate(prompts[::-1], sampling)[::-1]
+    with monkeypatch.context() as patch:
+        patch.setitem(PREFILL_TOKENS, "cpu", 50)
+        refilled = Decoder(llama, [STOP], max_slots=7).generate(prompts[::-1], sampling)[::-1]
     lone = Decoder(llama, [STOP])
     alone = [lone.generate([prompt], sampling)[0] for prompt in prompts]
     assert_same(together, alone)
@@ -160,34 +98,31 @@ def test_a_completion_ends_with_its_stop_token_or_is_marked_as_cut(llama):
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("max_slots", [3, 20])
 def test_rows_parked_between_turns_continue_as_if_computed_anew(name, max_slots):
-    model = build(name)
-    decoder = Decoder(model, [STOP], max_slots=max_slots, max_parked=10)
-    prompts = [Prompt(p.ids, p.stream, p.max_new_tokens, parked=p.stream) for p in ragged_prompts(11)]
+    model, prompts = model_of(name), ragged_prompts(11, seed=2, parks=True)
+    decoder = Decoder(model, [STOP], max_slots=max_slots)
     for turn in range(1, 4):
         samples = decoder.generate(prompts, Sampling(0.9))
-        assert_same(samples, Decoder(model, [STOP]).generate(prompts, Sampling(0.9)))
+        assert_same(samples, fresh(model, prompts, Sampling(0.9)))
         prompts = next_turn(prompts, samples, turn)[::-1]
 
 
-def test_a_parked_row_is_used_only_as_far_as_the_new_prompt_agrees(llama):
+def test_a_parked_row_is_used_only_as_far_as_the_new_prompt_agrees(llama, row):
     decoder = Decoder(llama, [STOP])
-    first = Prompt(np.arange(4, 30), (0,), 8, parked="row")
-    decoder.generate([first], Sampling())
+    decoder.generate([row], Sampling())
     for ids in ([*range(4, 20), 70, 71, 72, 73], [90, 91, 92], list(range(4, 12)), [4]):
-        changed = Prompt(ids, (1,), 8, parked="row")
-        assert_same(decoder.generate([changed], Sampling()), Decoder(llama, [STOP]).generate([changed], Sampling()))
+        changed = [Prompt(ids, (1,), 8, parked="row")]
+        assert_same(decoder.generate(changed, Sampling()), fresh(llama, changed))
 
 
-def test_changed_weights_need_parked_rows_to_be_forgotten():
-    model = build("llama")
+def test_changed_weights_need_parked_rows_to_be_forgotten(row):
+    model = model_of("llama")
     decoder = Decoder(model, [STOP])
-    prompts = [Prompt(np.arange(4, 30), (0,), 8, parked="row")]
-    prompts = next_turn(prompts, decoder.generate(prompts, Sampling()))
+    prompts = next_turn([row], decoder.generate([row], Sampling()))
     with torch.no_grad():
         for weight in model.parameters():
             weight.mul_(1.1)
     decoder.forget()
-    assert_same(decoder.generate(prompts, Sampling()), Decoder(model, [STOP]).generate(prompts, Sampling()))
+    assert_same(decoder.generate(prompts, Sampling()), fresh(model, prompts))
 
 
 def test_equal_prompts_are_computed_once_and_sampled_apart(llama):
@@ -205,28 +140,20 @@ def test_equal_prompts_are_computed_once_and_sampled_apart(llama):
     assert_same(samples, [Decoder(llama, []).generate([prompt], Sampling())[0] for prompt in prompts])
 
 
-def test_the_value_is_the_heads_at_the_last_prompt_token(llama):
+@pytest.mark.parametrize("name", ["llama", "gemma2"])
+@pytest.mark.filterwarnings("ignore:.*slower plain loop:UserWarning")
+def test_the_value_is_the_heads_at_the_last_prompt_token(name):
     torch.manual_seed(1)
-    head, prompts = nn.Linear(32, 1), ragged_prompts(9)
-    samples = Decoder(llama, [STOP], max_slots=4, value_head=head).generate(prompts, Sampling())
-    with torch.no_grad():
-        expected = [head(llama.model(input_ids=torch.tensor(p.ids)[None])[0][0, -1]).item() for p in prompts]
-    assert [sample.value for sample in samples] == pytest.approx(expected, abs=1e-5)
-    assert Decoder(llama, [STOP]).generate(prompts[:1], Sampling())[0].value is None
-
-
-def test_the_fallback_values_prompts_too():
-    torch.manual_seed(1)
-    model, head, prompts = build("windows and caps of gemma2"), nn.Linear(32, 1), ragged_prompts(3)
-    with pytest.warns(UserWarning, match="plain loop"):
-        samples = Decoder(model, [STOP], value_head=head).generate(prompts, Sampling())
+    model, head, prompts = model_of(name), nn.Linear(32, 1), ragged_prompts(9)
+    samples = Decoder(model, [STOP], max_slots=4, value_head=head).generate(prompts, Sampling())
     with torch.no_grad():
         expected = [head(model.model(input_ids=torch.tensor(p.ids)[None])[0][0, -1]).item() for p in prompts]
     assert [sample.value for sample in samples] == pytest.approx(expected, abs=1e-5)
+    assert fresh(model, prompts[:1])[0].value is None
 
 
 def test_dropout_is_off_while_decoding_and_every_mode_is_restored():
-    model = GPT2LMHeadModel(GPT2Config(**SIZES, resid_pdrop=0.9)).train()
+    model = GPT2LMHeadModel(GPT2Config(**SMALL, resid_pdrop=0.9)).train()
     model.transformer.h[0].eval()
     modes = [module.training for module in model.modules()]
     prompts = ragged_prompts(4)
@@ -253,13 +180,12 @@ def test_no_random_state_outside_the_streams_is_touched(llama):
     assert torch.equal(torch.rand(1), expected)
 
 
-def test_rows_parked_in_one_compute_type_are_not_read_in_another():
-    decoder = Decoder(build("llama"), [STOP])
-    prompts = [Prompt(np.arange(4, 30), (0,), 8, parked="row")]
-    prompts = next_turn(prompts, decoder.generate(prompts, Sampling()))
+def test_rows_parked_in_one_compute_type_are_not_read_in_another(llama, row):
+    decoder = Decoder(llama, [STOP])
+    prompts = next_turn([row], decoder.generate([row], Sampling()))
     with torch.autocast("cpu", torch.bfloat16):
         coarse = decoder.generate(prompts, Sampling())
-    assert_same(decoder.generate(prompts, Sampling()), Decoder(build("llama"), [STOP]).generate(prompts, Sampling()))
+    assert_same(decoder.generate(prompts, Sampling()), fresh(llama, prompts))
     with torch.autocast("cpu", torch.bfloat16):
         assert_same(decoder.generate(prompts, Sampling()), coarse)
 
@@ -269,18 +195,18 @@ def test_rows_parked_in_one_compute_type_are_not_read_in_another():
     [
         ([Prompt([], (0,), 4)], "prompt 0 has no tokens"),
         ([Prompt([5], (0,), 0)], "max_new_tokens 0"),
-        ([Prompt([5] * 150, (0,), 43)], "makes 193, above the model's max_position_embeddings 192"),
-        ([Prompt([5], (0,), 4, "row"), Prompt([6], (1,), 4, "row")], "share the handle 'row'"),
+        ([Prompt([5] * 100, (0,), 29)], "makes 129, above the model's max_position_embeddings 128"),
+        ([Prompt([5], (0,), 4, "row"), Prompt([6], (1,), 4, "row")], "handle 'row'"),
         ([Prompt([5], (0,), 4, adapter="left")], "no adapters"),
     ],
 )
-def test_a_request_that_cannot_be_served_says_why(llama, prompts, message):
+def test_a_request_that_cannot_be_served_says_why(prompts, message):
     with pytest.raises(ValueError, match=message):
-        Decoder(llama, [STOP]).generate(prompts, Sampling())
+        fresh(model_of("qwen2"), prompts)
 
 
 def test_a_model_that_has_diverged_says_so():
-    model = build("llama")
+    model = model_of("llama")
     decoder = Decoder(model, [STOP])
     with torch.no_grad():
         model.model.norm.weight.fill_(torch.nan)
@@ -288,14 +214,14 @@ def test_a_model_that_has_diverged_says_so():
         decoder.generate(ragged_prompts(2), Sampling(top_p=0.9))
 
 
-def test_the_last_position_of_the_model_is_usable(llama):
-    sample = Decoder(llama, []).generate([Prompt([5] * 150, (0,), 42)], Sampling())[0]
-    assert len(sample.ids) == 42
+def test_the_last_position_of_the_model_is_usable():
+    sample = Decoder(model_of("qwen2"), []).generate([Prompt([5] * 100, (0,), 28)], Sampling())[0]
+    assert len(sample.ids) == 28
 
 
 def test_a_decoder_refuses_a_stop_token_outside_the_vocabulary(llama):
-    with pytest.raises(ValueError, match="stop token 96"):
-        Decoder(llama, [96])
+    with pytest.raises(ValueError, match="stop token 97"):
+        Decoder(llama, [97])
 
 
 def test_no_prompts_give_no_samples(llama):

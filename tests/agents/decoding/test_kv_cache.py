@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 from architectures import SMALL, model_of
+from decoded import assert_same, next_turn
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.integrations import sdpa_attention
@@ -16,8 +17,8 @@ from collm.agents.decoding.kv_cache import NAME, Arena, Placement, attention_to_
 from collm.agents.decoding.sampling import Sampling
 
 
-def states(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+def states(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
 
 
 def begun(num_rows=3, length=5, capacity=20):
@@ -28,25 +29,6 @@ def begun(num_rows=3, length=5, capacity=20):
     arena.placement = Placement(slice(0, num_rows), 0, empty, empty, empty, empty)
     arena.update(keys, keys + 1, 0)
     return arena, keys
-
-
-def test_a_fresh_pass_attends_to_its_own_keys_alone():
-    arena, keys = begun()
-    seen, values = arena.update(keys, keys + 1, 0)
-    assert seen is keys
-    assert arena.get_mask_sizes(5, 0) == (5, 0)
-    assert torch.equal(values, keys + 1)
-
-
-def test_a_token_is_written_into_its_rows_own_column():
-    arena, keys = begun()
-    rows, columns, new = torch.arange(2), torch.tensor([5, 3]), states(2, 2, 1, 4, seed=1)
-    arena.placement = Placement(slice(0, 2), 8, rows, torch.zeros(2, dtype=torch.int64), rows, columns)
-    seen, _ = arena.update(new, new, 0)
-    assert seen.shape == (2, 2, 8, 4)
-    assert torch.equal(seen[0, :, 5], new[0, :, 0])
-    assert torch.equal(seen[1, :, 3], new[1, :, 0])
-    assert torch.equal(seen[0, :, :5], keys[0])
 
 
 def test_padding_of_an_extension_is_not_written():
@@ -86,46 +68,11 @@ def test_visibility_by_hand():
     assert visibility(torch.tensor([[0, 1], [2, 5]]), 3, torch.float32).tolist() == expected
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_a_model_decodes_the_same_through_the_arena(attention):
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=50,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        attn_implementation=attention,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    model, ids = LlamaForCausalLM(config).eval(), torch.arange(3, 15)[None]
-    arena, empty = Arena(2), torch.zeros(0, dtype=torch.int64)
-    arena.reserve(1, 20)
-    with torch.inference_mode():
-        expected = model(input_ids=ids).logits
-        arena.placement = Placement(slice(0, 1), 0, empty, empty, empty, empty)
-        model(input_ids=ids[:, :-1], past_key_values=arena, use_cache=True)
-        column, zero = torch.tensor([11]), torch.zeros(1, dtype=torch.int64)
-        arena.placement = Placement(slice(0, 1), 16, zero, zero, zero, column)
-        mask = visibility(column[None], 16, torch.float32)
-        output = model(input_ids=ids[:, -1:], position_ids=column[None], attention_mask=mask, past_key_values=arena)
-    assert torch.allclose(output.logits[0, -1], expected[0, -1], atol=1e-6)
-
-
-def normal(*shape, seed):
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
 @pytest.mark.parametrize("num_kept", [1, 2, 6])
 @pytest.mark.parametrize("num_tokens", [1, 3])
 def test_attention_is_a_softmax_over_what_the_mask_shows(num_kept, num_tokens):
-    query, key, value = (
-        normal(5, 6, num_tokens, 8, seed=1),
-        normal(5, num_kept, 9, 8, seed=2),
-        normal(5, num_kept, 9, 8, seed=3),
-    )
+    query = states(5, 6, num_tokens, 8, seed=1, dtype=torch.float64)
+    key, value = states(2, 5, num_kept, 9, 8, seed=2, dtype=torch.float64)
     columns = torch.arange(5)[:, None] + torch.arange(num_tokens)
     mask = visibility(columns, 9, torch.float64)
     found, weights = attention_to_kept(torch.nn.Module(), query, key, value, mask, dropout=0.0, scaling=0.3)
@@ -141,29 +88,27 @@ def test_attention_is_a_softmax_over_what_the_mask_shows(num_kept, num_tokens):
 
 def test_neither_steps_nor_extensions_repeat_keys(monkeypatch):
     model = model_of("llama")
-    decoder = Decoder(model, stop_ids=[])
     first = Prompt([3, 4, 5], (0,), max_new_tokens=4, parked="a")
-    expected = [sample.ids.tolist() for sample in decoder.generate([first], Sampling())]
-    longer = Prompt([3, 4, 5, *expected[0], 7, 8, 9], (1,), max_new_tokens=4, parked="a")
-    expected += [sample.ids.tolist() for sample in decoder.generate([longer], Sampling())]
+
+    def generate(decoder):
+        said = decoder.generate([first], Sampling())
+        return said + decoder.generate(next_turn([first], said), Sampling())
+
+    expected = generate(Decoder(model, stop_ids=[]))
 
     def repeated(states, times):
         pytest.fail(f"keys or values of {states.shape} are repeated {times} times")
 
     monkeypatch.setattr(sdpa_attention, "repeat_kv", repeated)
-    decoder.forget()
-    again = [sample.ids.tolist() for prompt in (first, longer) for sample in decoder.generate([prompt], Sampling())]
-    assert again == expected
+    assert_same(generate(Decoder(model, stop_ids=[])), expected)
     with pytest.raises(pytest.fail.Exception, match="repeated 2 times"):
         model(torch.zeros(1, 2, dtype=torch.int64), attention_mask=torch.zeros(1, 1, 2, 2))
 
 
 def test_only_models_with_torchs_attention_are_told_to():
     own = LlamaForCausalLM(LlamaConfig(**{**SMALL, "num_key_value_heads": SMALL["num_attention_heads"]}))
-    eager = model_of("llama")
-    eager.set_attn_implementation("eager")
     elsewhere = copy.deepcopy(own).to("meta")
-    for model, inside in ((model_of("llama"), NAME), (own, NAME), (elsewhere, "sdpa"), (eager, "eager")):
+    for model, inside in ((model_of("llama"), NAME), (own, NAME), (elsewhere, "sdpa"), (model_of("eager"), "eager")):
         before = model.config._attn_implementation
         with pytest.raises(RuntimeError, match="of the block"), own_attention(model):
             assert model.config._attn_implementation == inside

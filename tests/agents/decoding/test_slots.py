@@ -28,22 +28,19 @@ def key_of(handle):
     return Prompt([0], (), 1, parked=handle).key
 
 
-def test_a_parked_row_keeps_what_the_next_prompt_begins_with():
-    table = SlotTable(4)
-    table.admit([claim(0, [5, 6, 7], key="a")], ())
+def park(table, ids, key="a", wanted=()):
+    """Begin and end a completion of these tokens, and return what was kept of them before."""
+    [seat] = table.admit([claim(0, ids, key=key)], wanted)
     table.retire([0])
-    table.remember(key_of("a"), np.array([5, 6, 7, 8]))
-    [seat] = table.admit([claim(0, [5, 6, 7, 9, 9], key="a")], ())
-    assert (seat.row, seat.num_kept) == (0, 3)
+    table.remember(key_of(key), np.array(ids))
+    return seat.num_kept
 
 
-def test_at_least_the_last_token_of_a_prompt_is_left_to_compute():
+@pytest.mark.parametrize(("ids", "num_kept"), [([5, 6, 7, 9, 9], 3), ([5, 6], 1), ([6], 0)])
+def test_a_parked_row_keeps_what_the_next_prompt_begins_with_except_its_last_token(ids, num_kept):
     table = SlotTable(4)
-    table.admit([claim(0, [5, 6, 7], key="a")], ())
-    table.retire([0])
-    table.remember(key_of("a"), np.array([5, 6, 7, 8]))
-    [seat] = table.admit([claim(0, [5, 6], key="a")], ())
-    assert seat.num_kept == 1
+    park(table, [5, 6, 7, 8])
+    assert park(table, ids) == num_kept
 
 
 def test_active_rows_are_a_prefix_after_any_retirement():
@@ -56,24 +53,18 @@ def test_active_rows_are_a_prefix_after_any_retirement():
 
 def test_the_oldest_row_that_no_one_waits_for_is_evicted():
     table = SlotTable(2)
-    for key in ("a", "b"):
-        table.admit([claim(0, [1, 2, 3], key=key)], ())
-        table.retire([0])
-        table.remember(key_of(key), np.array([1, 2, 3]))
-    table.admit([claim(0, [9, 9], key="c")], {key_of("a")})
-    table.retire([0])
-    assert table.admit([claim(0, [1, 2, 3, 4], key="a")], ())[0].num_kept == 3
-    table.retire([0])
-    assert table.admit([claim(0, [1, 2, 3, 4], key="b")], ())[0].num_kept == 0
+    park(table, [1, 2, 3], "a")
+    park(table, [1, 2, 3], "b")
+    park(table, [9, 9], "c", {key_of("a")})
+    assert park(table, [1, 2, 3, 4], "a") == 3
+    assert park(table, [1, 2, 3, 4], "b") == 0
 
 
 def test_a_cleared_table_keeps_nothing():
     table = SlotTable(2)
-    table.admit([claim(0, [1, 2, 3], key="a")], ())
-    table.retire([0])
-    table.remember(key_of("a"), np.array([1, 2, 3]))
+    park(table, [1, 2, 3])
     table.clear()
-    assert table.admit([claim(0, [1, 2, 3], key="a")], ())[0].num_kept == 0
+    assert park(table, [1, 2, 3]) == 0
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -1,4 +1,4 @@
-"""What tests of vLLM servers share."""
+"""Fixtures of the tests of vLLM servers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,19 @@ from pathlib import Path
 
 import pytest
 from fakes import random_llama
+from vllm_server import StubServer
 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small model's folder, which servers and learners load."""
+    """Folder of a small model, for servers and learners."""
     where = tmp_path_factory.mktemp("model")
     random_llama().save_pretrained(where)
     return where
+
+
+@pytest.fixture
+def stub(folder):
+    server = StubServer(folder)
+    yield server
+    server.die()

@@ -1,4 +1,4 @@
-"""Two ranks and one server, in one process: who sends, who waits, and what both do when the server has lost weights."""
+"""Two ranks and one server, in one process: one rank sends weights, the other one waits for them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ import torch
 from fakes import byte_tokenizer
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
-from vllm_server import StubServer
+from vllm_server import EXCHANGE, learner, perturb, prompts
 
-from collm.agents.decoding.samples import Prompt
 from collm.agents.decoding.sampling import Sampling
 from collm.agents.language.model import LanguageModel
 from collm.agents.loading import with_adapters
-from collm.agents.scoring.scorer import Scorer
 from collm.agents.vllm import replicas, weight_transfer
-from collm.agents.vllm.server import ServerError, Serving, VLLMServer
-
-PROMPTS = [Prompt([5 + number, 9, 40], (1, number, 0, 0), 4) for number in range(4)]
-EXCHANGE = ["/pause?mode=wait", "/update_weight_version", "/collective_rpc", "/update_weight_version", "/resume"]
+from collm.agents.vllm.server import ServerError, Serving
 
 
 class First:
@@ -45,23 +40,15 @@ class Second:
         return self.first.done.pop(0)
 
 
-@pytest.fixture
-def stub(folder, monkeypatch):
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
     monkeypatch.setattr(replicas, "PROBE_S", 0.0)
-    server = StubServer(folder)
-    yield server
-    server.die()
 
 
 @pytest.fixture
 def ranks(folder, stub):
     """Generators of two ranks with the same weights."""
-
-    def generator():
-        model = AutoModelForCausalLM.from_pretrained(folder)
-        return VLLMServer(Serving(addresses=(stub.url,), patience_s=0), model, Scorer(model), [0, 2])
-
-    return generator(), generator()
+    return learner(folder, stub.url), learner(folder, stub.url)
 
 
 def make_ready(ranks, adapter=None):
@@ -70,17 +57,14 @@ def make_ready(ranks, adapter=None):
     ranks[1].make_ready(Second(processes), adapter, None)
 
 
-def learn(ranks):
+def learn(ranks, of=""):
     for rank in ranks:
-        noise = torch.Generator().manual_seed(3)
-        for weight in rank._model.parameters():
-            weight.data += 0.1 * torch.randn(weight.shape, generator=noise)
-        rank.forget()
+        perturb(rank, of=of)
 
 
-def same(ranks, prompts=PROMPTS):
-    """Whether both ranks are given the same samples, of the weights that they have."""
-    first, second = (rank.generate(prompts, Sampling()) for rank in ranks)
+def same(ranks, asked=None):
+    """True if both ranks get the same samples, from the weights that they have."""
+    first, second = (rank.generate(asked or prompts(4), Sampling()) for rank in ranks)
     assert max(rank.drift for rank in ranks) < 1e-5
     return all(np.array_equal(a.ids, b.ids) for a, b in zip(first, second, strict=True))
 
@@ -98,9 +82,9 @@ def test_a_rank_that_sends_nothing_waits_until_a_new_server_has_the_weights(rank
     make_ready(ranks)
     assert same(ranks)
     stub.base, stub.version = AutoModelForCausalLM.from_pretrained(folder), "default"  # started anew
-    with pytest.warns(RuntimeWarning, match="set aside"), pytest.raises(ServerError, match="has not been sent the pre"):
-        ranks[1].generate(PROMPTS, Sampling())
-    ranks[0].generate(PROMPTS, Sampling())  # which finds out, and sends them again
+    with pytest.warns(RuntimeWarning, match="set aside"), pytest.raises(ServerError, match="has not received"):
+        ranks[1].generate(prompts(4), Sampling())
+    ranks[0].generate(prompts(4), Sampling())  # which finds out, and sends them again
     assert stub.paths() == EXCHANGE * 2
     with pytest.warns(RuntimeWarning, match="answers again"):
         assert same(ranks)
@@ -114,31 +98,23 @@ def test_one_rank_sends_adapters_and_both_ask_for_them(folder, stub):
         return LanguageModel(model, byte_tokenizer(), serving=Serving(addresses=(stub.url,), patience_s=0)).generator
 
     ranks = generator(), generator()
-    prompts = [
-        Prompt(each.ids, each.stream, 4, adapter=adapter) for adapter in ("fox", "stone") for each in PROMPTS[:2]
-    ]
     for _ in range(2):
-        for rank in ranks:
-            noise = torch.Generator().manual_seed(3)
-            for name, weight in rank._model.named_parameters():
-                if "lora_" in name:
-                    weight.data += 0.1 * torch.randn(weight.shape, generator=noise)
-            rank.forget()
+        learn(ranks, of="lora_")
         for adapter in ("fox", "stone"):
             make_ready(ranks, adapter)
-        assert same(ranks, prompts)
+        assert same(ranks, prompts(2, "fox") + prompts(2, "stone"))
     assert stub.paths() == ["/v1/load_lora_adapter"] * 2 + ["/v1/load_lora_adapter", "/v1/unload_lora_adapter"] * 2
 
 
-def test_a_folder_of_single_weights_is_what_save_pretrained_writes(folder, tmp_path):
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    weight_transfer.write_folder(model, model.named_parameters(), tmp_path / "single", First())
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "single")
+def test_a_folder_of_single_weights_is_what_save_pretrained_writes(folder):
+    model, written = AutoModelForCausalLM.from_pretrained(folder), weight_transfer.WeightFolder()
+    written.write(model, model.named_parameters(), "first", First())
+    loaded = AutoModelForCausalLM.from_pretrained(written._folder / "first")
     assert loaded.config.to_dict() | {"_name_or_path": ""} == model.config.to_dict() | {"_name_or_path": ""}
     assert all(torch.equal(weight, model.state_dict()[name]) for name, weight in loaded.state_dict().items())
 
 
-def test_weights_that_cannot_be_written_are_gone_through_all_the_same(folder, tmp_path, monkeypatch):
+def test_weights_that_cannot_be_written_are_gone_through_all_the_same(folder, monkeypatch):
     """Each is gathered from all ranks, who would wait for this one."""
     model = AutoModelForCausalLM.from_pretrained(folder)
     gone_through = []
@@ -153,5 +129,5 @@ def test_weights_that_cannot_be_written_are_gone_through_all_the_same(folder, tm
 
     monkeypatch.setattr(weight_transfer, "save_file", fail)
     with pytest.raises(ServerError, match=r"cannot be written to .*: No space left on device"):
-        weight_transfer.write_folder(model, weights(), tmp_path / "single", First())
+        weight_transfer.WeightFolder().write(model, weights(), "first", First())
     assert gone_through == [name for name, _ in model.named_parameters()]

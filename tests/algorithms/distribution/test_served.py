@@ -7,10 +7,7 @@ import pytest
 import ranked
 from vllm_server import GENERATE
 
-from collm.agents.config import ModelConfig
-from collm.algorithms.config import MAACConfig
-from collm.algorithms.distribution.group import Alone, member
-from collm.algorithms.runs.assembly.experiment import Experiment
+from collm.algorithms.distribution.group import Alone
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +54,3 @@ def test_a_server_that_dies_leaves_its_prompts_to_another_one(pair, servers):
 def test_ranks_with_shares_and_servers_have_no_copy_to_decode_with(pair):
     assert [rank["served"][1].num_own for rank in pair] == [0, 0]
     assert all(rank["served"][0].num_own > 400_000 for rank in pair)
-
-
-class Two(Alone):
-    size = 2
-
-
-def test_ranks_send_by_a_folder_alone():
-    model = ModelConfig(server="http://a:1", weights="shared", server_weights="nccl")
-    asked = Experiment(algorithm="maac", config=MAACConfig(), env="collm/MiniWriting-v2", model=model)
-    with member(Two()), pytest.raises(ValueError, match=r"server_weights='nccl' .* but 2 ranks train"):
-        asked.check()

@@ -52,24 +52,6 @@ def test_models_compute_what_they_did(name):
             torch.testing.assert_close(now, then, atol=2e-5, rtol=1e-3)
 
 
-@needs_compiler
-def test_the_kernels_are_used(monkeypatch):
-    used = set()
-
-    def noted(name):
-        own = getattr(patching, name)
-        monkeypatch.setattr(patching, name, lambda *given: used.add(name) or own(*given))
-
-    for name in ("rms_norm", "swiglu", "rope"):
-        noted(name)
-    model = model_of("llama")
-    model(torch.arange(6)[None])
-    assert used == set()
-    patch_layers(model)
-    model(torch.arange(6)[None])
-    assert used == {"rms_norm", "swiglu", "rope"}
-
-
 def test_the_switch_leaves_a_model_as_it_is(monkeypatch):
     monkeypatch.setenv(SWITCH, "0")
     model, ids = model_of("qwen3"), torch.arange(24)[None]

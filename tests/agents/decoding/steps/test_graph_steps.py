@@ -5,14 +5,11 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
-from architectures import model_of
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from architectures import adapted_model, model_of
+from decoded import assert_same, next_turn, ragged_prompts, stores
 from kernels import torch_alone
-from peft import LoraConfig, get_peft_model
 from pretended import NAME, pretended
 from taped import Eagerly, Taped, place_of
 from torch import nn
@@ -20,7 +17,7 @@ from torch import nn
 from collm._errors import UserError
 from collm.agents.decoding import engine
 from collm.agents.decoding import sampling as sampling_module
-from collm.agents.decoding.decoder import Decoder, Prompt
+from collm.agents.decoding.decoder import Decoder
 from collm.agents.decoding.sampling import Sampling
 from collm.agents.decoding.steps import graph_steps as static
 from collm.agents.decoding.steps.graph_steps import CudaGraphs, bucket
@@ -40,51 +37,19 @@ def as_on_tapes():
         yield
 
 
-def prompts_of(count, seed=0, *, longest=30, new=14, **changes):
-    rng = np.random.default_rng(seed)
-    return [
-        Prompt(
-            rng.integers(4, 97, int(rng.integers(1, longest))), (seed, row), int(rng.integers(1, new)), row, **changes
-        )
-        for row in range(count)
-    ]
+def prompts_of(count, seed=0, **changes):
+    return ragged_prompts(count, seed, parks=True, **changes)
 
 
 def lasting(count, new=12):
     """Prompts of which nobody stops before the others, nor stays."""
-    return [replace(prompt, max_new_tokens=new, parked=None) for prompt in prompts_of(count)]
-
-
-def next_turn(prompts, samples, seed):
-    rng = np.random.default_rng(seed)
-    return [
-        replace(
-            prompt,
-            ids=np.concatenate([prompt.ids, sample.ids, rng.integers(4, 97, int(rng.integers(1, 6)))]),
-            stream=(*prompt.stream, seed),
-        )
-        for prompt, sample in zip(prompts, samples, strict=True)
-    ]
-
-
-def assert_same(found, expected, atol=1e-5):
-    for one, other in zip(found, expected, strict=True):
-        assert one.ids.tolist() == other.ids.tolist()
-        assert one.is_cut == other.is_cut
-        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=atol)
-        np.testing.assert_allclose(one.entropies, other.entropies, atol=atol)
-        assert (one.value is None) == (other.value is None)
-        assert one.value is None or one.value == pytest.approx(other.value, abs=atol)
-
-
-def stores(decoder):
-    return [store for layer in decoder._engine.arena.layers for store in (layer.keys, layer.values)]
+    return ragged_prompts(count, max_new_tokens=new)
 
 
 @pytest.fixture(autouse=True)
 def filters_of_a_device(monkeypatch):
     """On a CPU filters sort with NumPy, which no tape sees."""
-    monkeypatch.setattr(sampling_module, "_is_at_hand", lambda values: False)
+    monkeypatch.setattr(sampling_module, "_is_on_host", lambda values: False)
 
 
 @pytest.fixture
@@ -119,8 +84,8 @@ def test_static_steps_say_what_eager_steps_say_over_turns_and_refills(capture, n
     model, prompts, recording = model_of(name), prompts_of(11), capture()
     torch.manual_seed(1)
     head = nn.Linear(32, 1)
-    ours = Decoder(model, [STOP], max_slots=5, max_parked=6, value_head=head, capture=recording)
-    eager = Decoder(model, [STOP], max_slots=5, max_parked=6, value_head=head)
+    ours = Decoder(model, [STOP], max_slots=5, value_head=head, capture=recording)
+    eager = Decoder(model, [STOP], max_slots=5, value_head=head)
     for turn in range(3):
         samples = ours.generate(prompts, sampling)
         assert_same(samples, eager.generate(prompts, sampling))
@@ -157,33 +122,6 @@ def test_what_is_recorded_reads_weights_keys_values_and_buffers_and_nothing_else
     assert recording.tapes
     for tape in recording.tapes:
         assert {place_of(tensor) for tensor in tape.read} <= places
-
-
-def test_a_replay_is_the_eager_step_of_whatever_lies_in_the_buffers(llama):
-    recording = Taped()
-    decoder = Decoder(llama, [STOP], capture=recording)
-    decoder.generate(prompts_of(4, new=30), Sampling())
-    steps, tape = decoder._scheduler._static, recording.tapes[-1]
-    held = steps._buffers
-    count, width, kind = next(key for key, replay in reversed(steps._recorded.items()) if replay)
-    rng = torch.Generator().manual_seed(5)
-    with torch.inference_mode(), nullcontext():
-        for _ in range(3):
-            held.tokens[:] = torch.randint(4, 97, held.tokens.shape, generator=rng)
-            held.numbers[0] = torch.randint(0, 30, held.tokens.shape, generator=rng)  # columns
-            held.noise[:] = torch.rand(held.noise.shape, generator=rng, dtype=torch.float64)
-            before = [tensor.clone() for tensor in (held.tokens, held.numbers, held.facts, *stores(decoder))]
-            tape.replay()
-            replayed = [tensor.clone() for tensor in (held.tokens, held.numbers, held.facts, *stores(decoder))]
-            for tensor, old in zip((held.tokens, held.numbers, held.facts, *stores(decoder)), before, strict=True):
-                tensor.copy_(old)
-            steps._kind = kind
-            steps._work(count, width)
-            for tensor, expected in zip(
-                (held.tokens, held.numbers, held.facts, *stores(decoder)), replayed, strict=True
-            ):
-                assert torch.equal(tensor, expected)
-            assert not torch.equal(replayed[0][:count], before[0][:count])
 
 
 def test_padding_changes_nobody_s_keys_and_values(llama):
@@ -227,52 +165,10 @@ def test_weights_keys_and_values_that_lie_elsewhere_are_recorded_anew(change):
     assert recording.num_captured > recorded
 
 
-@SLOW
-@given(st.data())
-@settings(max_examples=25, deadline=None)
-def test_whatever_comes_goes_grows_and_changes_the_samples_are_those_of_eager_steps(data):
-    """Recorded steps meet resizes, releases, a limit of memory, and weights changed in place and replaced."""
-    model = model_of("llama")
-    slots = data.draw(st.integers(1, 6))
-    ours = Decoder(model, [STOP], max_slots=slots, max_parked=3, capture=Taped())
-    seen = []
-    for turn in range(4):
-        action = data.draw(st.sampled_from(["go on", "rest", "in place", "out of place", "elsewhere"]))
-        if action == "rest":
-            ours.rest()
-        elif action == "in place":
-            with torch.no_grad():
-                model.lm_head.weight.mul_(1.1)
-            ours.forget()
-        elif action == "out of place":
-            layer = model.model.layers[0].self_attn.q_proj
-            layer.weight.data = layer.weight.data * 0.9
-            ours.forget()
-        elif action == "elsewhere":  # as offload does, without a word to the decoder
-            seen.append([weight.data for weight in model.parameters()])  # so that no address is used again
-            for weight in model.parameters():
-                weight.data = weight.data.clone()
-            for old in seen[-1]:
-                old.fill_(torch.nan)
-        longest = data.draw(st.sampled_from([5, 40, 90]))
-        prompts = prompts_of(data.draw(st.integers(1, 9)), seed=turn, longest=longest)
-        assert_same(ours.generate(prompts, Sampling()), Decoder(model, [STOP]).generate(prompts, Sampling()))
-
-
-def adapted():
-    torch.manual_seed(0)
-    model = get_peft_model(model_of("llama"), LoraConfig(r=4, target_modules="all-linear"), adapter_name="left")
-    model.add_adapter("right", LoraConfig(r=2, target_modules=["q_proj", "up_proj"]))
-    for name, weight in model.named_parameters():
-        if "lora_B" in name:
-            nn.init.normal_(weight, std=0.3)
-    return model.eval()
-
-
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
 @pytest.mark.parametrize("compute", [None, pytest.param(BF16, marks=SLOW)])
 def test_adapters_one_by_one_and_side_by_side_are_recorded_apart(compute, equal_widths):
-    model, recording = adapted(), Taped()
+    model, recording = adapted_model(), Taped()
     ours = Decoder(model, [STOP], capture=recording)
     calls = [["left"], ["right"], ["left", "right", None], ["right", "left"], ["left"]]
     for turn, names in enumerate(calls):

@@ -1,0 +1,55 @@
+"""Random prompts, their next turns, and comparisons of samples, for tests of decoders."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from collm.agents.decoding.decoder import Prompt
+
+
+def ragged_prompts(count, seed=0, *, longest=30, new=14, parks=False, **changes):
+    """Prompts of random tokens, lengths and limits; `parks` gives each of them a handle."""
+    rng = np.random.default_rng(seed)
+    return [
+        Prompt(
+            rng.integers(4, 97, int(rng.integers(1, longest))),
+            **{
+                "stream": (seed, row),
+                "max_new_tokens": int(rng.integers(1, new)),
+                "parked": row if parks else None,
+                **changes,
+            },
+        )
+        for row in range(count)
+    ]
+
+
+def next_turn(prompts, samples, seed=1):
+    """The same prompts, each followed by its sample and a few other tokens."""
+    rng = np.random.default_rng(seed)
+    return [
+        replace(
+            prompt,
+            ids=np.concatenate([prompt.ids, sample.ids, rng.integers(4, 97, int(rng.integers(1, 6)))]),
+            stream=(*prompt.stream, seed),
+        )
+        for prompt, sample in zip(prompts, samples, strict=True)
+    ]
+
+
+def assert_same(found, expected, atol=1e-5):
+    for one, other in zip(found, expected, strict=True):
+        assert one.ids.tolist() == other.ids.tolist()
+        assert one.is_cut == other.is_cut
+        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=atol)
+        np.testing.assert_allclose(one.entropies, other.entropies, atol=atol)
+        assert (one.value is None) == (other.value is None)
+        assert one.value is None or one.value == pytest.approx(other.value, abs=atol)
+
+
+def stores(decoder):
+    """Keys and values of all layers."""
+    return [store for layer in decoder._engine.arena.layers for store in (layer.keys, layer.values)]
