@@ -1,4 +1,4 @@
-"""Two programmers, one program: tasks from a line of code to a class."""
+"""Coding environments: two to four programmers write a line, a function or a class together."""
 
 from ..sandbox import AsyncSandbox, Limits, Sandbox, SandboxError, SandboxUnavailable, shared_sandbox
 

@@ -1,7 +1,7 @@
-"""The code in a completion: out of fences and prose, as a syntax tree, without ever running it.
+"""Extraction of code from completions: Markdown fences and prose are removed, and the code is parsed but never run.
 
-A model writes code between sentences, in several Markdown blocks, next to examples of its use, or breaks off in the
-middle. Whatever it writes is data: any text has a result, in time about linear in its length.
+A completion may have prose, several code blocks, examples, or an incomplete end. Any text has a result, and the time is
+about linear in its length.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ _START = re.compile(
     r"[ \t]*(?:(?P<definition>@|(?:async[ \t]+)?def\b|class\b)|import\b|from\b|[A-Za-z_]\w*[ \t]*=[^=])"
 )
 _CONTINUATION = re.compile(r"[ \t]*(?:[)\]}]|(?:elif|else|except|finally)\b)")
-_MAX_PARSES = 64  # of one completion: bounds the work on a text made of broken beginnings
+_MAX_PARSES = 64  # per completion: limits the time for a text of many broken definitions
 
 
 @dataclass(frozen=True)
 class Code:
-    """What a completion holds of code."""
+    """Code of a completion."""
 
     statements: tuple[ast.stmt, ...] = ()
-    """Top-level statements that parse, in the order of the completion."""
+    """Top-level statements that parse, in order."""
     broken: str = ""
     """Definitions that do not parse."""
 
 
 def code_in(completion: str) -> Code:
-    """All code in a completion.
+    """Extract the code of a completion.
 
-    Where there are fenced blocks of Python they are the code; else it is what parses, line by line from each beginning
-    of a definition, import or assignment on.
+    The code is the content of the Python code blocks. Without a code block, it is the text that parses from the start
+    of a definition, import or assignment.
     """
     answer = completion.replace("\r\n", "\n")
     budget = _Budget()
@@ -51,7 +51,7 @@ def code_in(completion: str) -> Code:
 
 
 class _Budget:
-    """How many more times a completion may be parsed."""
+    """Limit on the number of parses of a completion."""
 
     def __init__(self) -> None:
         self._left = _MAX_PARSES
@@ -62,7 +62,7 @@ class _Budget:
 
 
 def _fenced_blocks(text: str) -> Iterator[str]:
-    """The contents of Markdown's fenced blocks of Python; one that is never closed ends with the text."""
+    """Yield the contents of Python code blocks. An open block ends with the text."""
     lines: list[str] = []
     mark, language = "", ""
     for line in text.split("\n"):
@@ -85,7 +85,7 @@ def _parsed_text(text: str, budget: _Budget) -> Code:
 
 
 def _islands(lines: list[str], budget: _Budget) -> Code:
-    """The definitions, imports and assignments that stand between lines which are no code."""
+    """Extract definitions, imports and assignments from lines of prose."""
     statements: list[ast.stmt] = []
     broken: list[str] = []
     at = 0
@@ -105,9 +105,9 @@ def _islands(lines: list[str], budget: _Budget) -> Code:
 
 
 def _island(lines: list[str], at: int, budget: _Budget, is_definition: bool) -> tuple[int, list[ast.stmt] | None]:
-    """The statements that begin at a line, and the line after them; None if there are none.
+    """Parse the statements that begin at a line; return the line after them, and None if they do not parse.
 
-    A string over several lines may hold lines without indent, so an end that does not parse is tried further on.
+    Later ends are tried if a statement does not parse, because a multi-line string may have lines without indentation.
     """
     end = at
     for _ in range(8 if is_definition else 4):
@@ -121,7 +121,7 @@ def _island(lines: list[str], at: int, budget: _Budget, is_definition: bool) -> 
 
 
 def _end(lines: list[str], at: int, after: int) -> int:
-    """The first line from `after` on that does not belong to the statement which begins at a line."""
+    """Return the first line, from `after` on, that is not part of the statement that begins at line `at`."""
     indent = _indent(lines[at])
     is_decorator = lines[after - 1].lstrip().startswith("@")
     for number in range(after, len(lines)):

@@ -1,9 +1,9 @@
-"""Running code against its tests, apart from what the code is for."""
+"""Grades of programs: results of tests that run in the sandbox."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..sandbox import Case, Limits, Sandbox
@@ -11,33 +11,31 @@ from ..sandbox import Case, Limits, Sandbox
 
 @dataclass(frozen=True)
 class TestResult:
-    """What became of one test."""
+    """Result of one test."""
 
     name: str
-    """An assertion's text, or `Class.method`."""
+    """Text of an assertion, or `Class.method`."""
     is_passed: bool
     message: str = ""
-    """What spoke against it."""
+    """Reason for the failure."""
     line: int | None = None
     """Line of the assertion in the test source, from 1."""
 
 
 @dataclass(frozen=True)
 class Grade:
-    """What became of all tests of a program."""
+    """Results of all tests of a program."""
 
     results: tuple[TestResult, ...]
     status: str
-    """As of the sandbox's reports: "ok", "load_error", "cpu_limit", ..."""
+    """Status of the sandbox's report: "ok", "load_error", "cpu_limit", ..."""
     fault: str = ""
-    """Why the program could not be run to its end; empty if it could."""
+    """Reason why the program did not run to its end; empty if it did."""
     cpu_s: float = 0.0
 
     def of(self, is_counted: Callable[[TestResult], bool]) -> Grade:
-        """The grade without the tests that do not count."""
-        return Grade(
-            tuple(result for result in self.results if is_counted(result)), self.status, self.fault, self.cpu_s
-        )
+        """Return the grade of the tests that count."""
+        return replace(self, results=tuple(filter(is_counted, self.results)))
 
     @property
     def num_passed(self) -> int:
@@ -45,48 +43,35 @@ class Grade:
 
     @property
     def pass_rate(self) -> float:
-        """Share of the tests passed; 0 without tests."""
+        """Fraction of the tests passed; 0 without tests."""
         return self.num_passed / len(self.results) if self.results else 0.0
 
     @property
     def is_perfect(self) -> bool:
-        """Whether there are tests, all passed, and the program ran to its end."""
+        """True if there are tests, all passed, and the program ran to its end."""
         return bool(self.results) and self.num_passed == len(self.results) and not self.fault
 
 
 def graded_by_source(
-    sandbox: Sandbox,
-    program: str,
-    tests: str,
-    limits: Limits,
-    *,
-    seed: int,
-    candidate: str,
-    functions: Sequence[str] = (),
-    classes: Sequence[str] = (),
-    support: str = "",
+    sandbox: Sandbox, program: str, tests: str, candidate: str, limits: Limits, *, seed: int, **options: Any
 ) -> Grade:
-    """The program under a test source: assertions, a function `check(candidate)`, or unittest classes.
+    """Grade a program by a test source.
 
     Args:
-        sandbox: where both run, apart from each other.
-        program: the source under test.
-        tests: the test source.
-        limits: of the program; those of the tests are twice as wide.
-        seed: what the tests draw from, and the program otherwise: another one in each episode and turn.
-        candidate: the name that `check` is given.
-        functions: further functions of the program that the tests call.
-        classes: classes of the program that the tests make instances of.
-        support: trusted source that runs before the tests.
+        sandbox: runs the program and the tests in separate jails.
+        program: source under test.
+        tests: assertions, a function `check(candidate)`, or unittest classes.
+        candidate: name of the function or class under test, which `check` receives.
+        limits: limits of the program. Those of the tests are twice as wide.
+        seed: seed of the tests and the program.
+        **options: `functions`, `classes` and `support` of `Sandbox.run_tests`.
 
     Raises:
-        SandboxError: if the program could not be tested at all, which says nothing about it.
-        ValueError: if the tests themselves are broken.
+        SandboxError: if the program could not be tested.
+        ValueError: if the tests are broken.
     """
-    report = sandbox.run_tests(
-        program, tests, candidate, functions=functions, classes=classes, support=support, limits=limits, seed=seed
-    )
-    # Tests that could not even be set up are the data's fault; ones that died may have been worn out by the program.
+    report = sandbox.run_tests(program, tests, candidate, limits=limits, seed=seed, **options)
+    # A failed set-up of the tests is a fault of the data. Tests that died may have been exhausted by the program.
     if report.test_failure is not None and report.test_failure.kind != "TestsDied":
         raise ValueError(f"the tests of {candidate!r} are broken: {report.test_failure}; repair the data's tests")
     results = tuple(TestResult(test.name, test.passed, test.message, test.line) for test in report.tests)
@@ -102,16 +87,7 @@ def graded_by_calls(
     *,
     seed: int,
 ) -> Grade:
-    """The program by the values that one of its functions returns.
-
-    Args:
-        sandbox: where it runs.
-        program: the source.
-        function: its name.
-        calls: (arguments, expected value) of each test.
-        limits: of all calls together.
-        seed: what the program draws from.
-    """
+    """Grade a program by the values of one of its functions; `calls` has (arguments, expected value) of each test."""
     cases = [Case(arguments, expected, tolerance=1e-9) for arguments, expected in calls]
     verdict = sandbox.check(program, function, cases, limits=limits, seed=seed)
     results = tuple(
@@ -128,10 +104,10 @@ def graded_by_calls(
 def values_of(
     sandbox: Sandbox, program: str, function: str, calls: Sequence[tuple[Any, ...]], limits: Limits
 ) -> tuple[Any, ...]:
-    """What a trusted function returns; it is run in the jail too, as data may come from anywhere.
+    """Return the values of a reference function. It runs in the jail too, because data may come from any source.
 
     Raises:
-        ValueError: if it fails on any of the arguments.
+        ValueError: if a call fails.
     """
     report = sandbox.call(program, function, calls, limits=limits)
     for arguments, outcome in zip(calls, report.outcomes, strict=True):

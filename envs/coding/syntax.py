@@ -1,7 +1,7 @@
-"""Python source as a syntax tree, and questions about code that the tree answers.
+"""Python source as syntax trees, and properties of code that are determined on the tree.
 
-Source written by a model is data. `parsed` returns None for source that is not Python, and for a tree deeper than
-`MAX_DEPTH`, so functions on trees may be recursive.
+Models write the source, so broken source is data. `parsed` returns None for source that does not parse and for a tree
+deeper than `MAX_DEPTH`; functions on trees may therefore be recursive.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ..._syntax import parse
 
-MAX_DEPTH = 80  # of a syntax tree: `ast.unparse` takes up to 6 frames per node, and Python allows 1,000 by default
+MAX_DEPTH = 80  # `ast.unparse` uses up to 6 stack frames per level, and Python allows 1,000 by default
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 def parsed(text: str) -> list[ast.stmt] | None:
-    """The statements of a text; None if the text is not Python or its tree is deeper than `MAX_DEPTH`."""
+    """Return the statements of a text, or None if it does not parse or its tree is deeper than `MAX_DEPTH`."""
     try:
         module = parse(text)
-    except (SyntaxError, ValueError, MemoryError, RecursionError):  # ValueError: a null, a surrogate, a huge number
+    except (SyntaxError, ValueError, MemoryError, RecursionError):  # ValueError: null bytes, surrogates, huge numbers
         return None
     return module.body if _is_shallow(module) else None
 
 
 def _is_shallow(module: ast.Module) -> bool:
-    """Whether a tree is at most `MAX_DEPTH` deep; level by level, because recursion would fail on a deep tree."""
+    """Return True for a depth of at most `MAX_DEPTH`. Not recursive, because recursion would fail on a deep tree."""
     level: list[ast.AST] = [module]
     for _ in range(MAX_DEPTH):
         level = [child for node in level for child in ast.iter_child_nodes(node)]
@@ -36,9 +36,9 @@ def _is_shallow(module: ast.Module) -> bool:
 
 
 def source(statements: Sequence[ast.stmt]) -> str | None:
-    """The statements as text; None if they cannot be written out.
+    """Return the statements as text, or None if that fails.
 
-    Older Pythons cannot write out every f-string. Too little stack is left only far down in the caller's own.
+    Older Python versions cannot write every f-string. A RecursionError occurs if the caller's stack is almost full.
     """
     try:
         return ast.unparse(ast.Module(list(statements), []))
@@ -47,7 +47,7 @@ def source(statements: Sequence[ast.stmt]) -> str | None:
 
 
 def function_named(statements: Iterable[ast.stmt], name: str) -> ast.FunctionDef | None:
-    """The last top-level function of this name."""
+    """Return the last top-level function of this name."""
     found = [node for node in statements if isinstance(node, ast.FunctionDef) and node.name == name]
     return found[-1] if found else None
 
@@ -55,15 +55,15 @@ def function_named(statements: Iterable[ast.stmt], name: str) -> ast.FunctionDef
 def needed_statements(
     statements: Sequence[ast.stmt], name: str, foreign: Collection[str] = (), also: Collection[str] = ()
 ) -> tuple[ast.stmt, ...]:
-    """The statements that a definition needs, itself among them, in their order.
+    """Return a definition and the statements that it needs, in order.
 
-    Examples of use, prints and tests around it are left behind, and so is whatever defines a foreign name.
+    Examples, prints and tests are left out, as are definitions of a name in `foreign`.
 
     Args:
-        statements: at top level.
-        name: what is wanted; if nothing defines it, nothing is needed.
-        foreign: names that somebody else defines.
-        also: further names that are wanted where anything defines them.
+        statements: top-level statements.
+        name: required name. Without a definition of it, nothing is returned.
+        foreign: names that other agents define.
+        also: optional names, kept if they are defined.
     """
     found = _definers(statements, {name, *also}, foreign)
     return tuple(found) if any(name in _bound_names(node) for node in found) else ()
@@ -72,7 +72,7 @@ def needed_statements(
 def defining_statements(
     statements: Sequence[ast.stmt], users: Iterable[ast.AST], foreign: Collection[str] = ()
 ) -> tuple[ast.stmt, ...]:
-    """The statements that some code, given elsewhere, needs; see `needed_statements`."""
+    """Return the statements that other code, `users`, needs; see `needed_statements`."""
     return tuple(_definers(statements, {name for node in users for name in _read_names(node)}, foreign))
 
 
@@ -82,36 +82,35 @@ def _definers(statements: Sequence[ast.stmt], names: Collection[str], foreign: C
         for node in statements
         if (bound := _bound_names(node)) and not bound & set(foreign) and not _is_future_import(node)
     ]
-    wanted, kept = set(names), set()
-    is_growing = True
-    while is_growing:
-        is_growing = False
+    wanted, kept = set(names), dict[int, ast.stmt]()
+    num_kept = -1
+    while num_kept < len(kept):
+        num_kept = len(kept)
         for i, (node, bound) in enumerate(definers):
             if i not in kept and ("*" in bound or bound & wanted):
-                kept.add(i)
+                kept[i] = node
                 wanted |= _read_names(node)
-                is_growing = True
-    return [definers[i][0] for i in sorted(kept)]
+    return [kept[i] for i in sorted(kept)]
 
 
 def returns_value(function: ast.FunctionDef) -> bool:
-    """Whether the function itself, not one inside it, returns anything."""
+    """Return True if the function itself, not an inner one, returns a value."""
     return any(isinstance(node, ast.Return) and node.value is not None for node in own_nodes(function))
 
 
 def uses_function(statements: Iterable[ast.stmt], name: str) -> bool:
-    """Whether the statements call a function by its name, or pass it on to be called."""
+    """Return True if the statements call a function by its name, or pass it as an argument."""
     return any(_references(node, name) for node in statements)
 
 
 def is_thin_wrapper(function: ast.FunctionDef, *names: str) -> bool:
-    """Whether the function only hands its arguments to others of these names, and hands back what they return."""
+    """Return True if the function only passes its arguments to functions of these names and returns their values."""
     is_wrapper = any(_references(function, name) for name in names)
     return is_wrapper and all(_is_passing_on(node, names) for node in _flat(function.body))
 
 
 def ignores_result(statements: Iterable[ast.stmt], name: str) -> bool:
-    """Whether the statements call a function, and none of the values that it returns is read."""
+    """Return True if the statements call a function and read none of its values."""
     is_called = False
     for scope in statements:
         parents = {child: node for node in ast.walk(scope) for child in ast.iter_child_nodes(node)}
@@ -141,7 +140,7 @@ def _is_read(call: ast.Call, parent: ast.AST, read: Collection[str]) -> bool:
 
 
 def _references(scope: ast.stmt, name: str) -> list[ast.Name]:
-    """Where a scope reads this global name; nowhere if it binds the name itself."""
+    """Return the reads of a global name in a scope; none if the scope binds the name."""
     found = []
     for node in ast.walk(scope):
         if isinstance(node, ast.Name) and node.id == name:
@@ -172,7 +171,7 @@ def _is_passing_on(node: ast.stmt, names: Collection[str]) -> bool:
 
 
 def _is_plain(value: ast.expr, names: Collection[str]) -> bool:
-    """Whether the value is a name or a constant, or a call of one of the functions with nothing else."""
+    """Return True for a name, a constant, or a call of one of the functions with only such arguments."""
     if isinstance(value, ast.Call):
         given = [*value.args, *(keyword.value for keyword in value.keywords)]
         bare = [item.value if isinstance(item, ast.Starred) else item for item in given]
@@ -182,7 +181,7 @@ def _is_plain(value: ast.expr, names: Collection[str]) -> bool:
 
 
 def _flat(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements, with those under a condition that is a constant in its place."""
+    """Yield the statements; those under a constant condition replace their `if`."""
     for node in body:
         if isinstance(node, ast.If) and isinstance(node.test, ast.Constant):
             yield from _flat([*node.body, *node.orelse])
@@ -191,7 +190,7 @@ def _flat(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a scope without those of the scopes inside it."""
+    """Yield the nodes of a scope without those of inner scopes."""
     waiting = list(ast.iter_child_nodes(scope))
     while waiting:
         node = waiting.pop()
@@ -201,28 +200,29 @@ def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
 
 
 def _bound_names(node: ast.stmt) -> set[str]:
-    """The names that a top-level statement defines; "*" for those of a star import."""
-    if isinstance(node, ast.Expr) or _is_main_guard(node):
+    """Return the names that a top-level statement defines; "*" for a star import."""
+    is_main_guard = isinstance(node, ast.If) and "__name__" in _read_names(node.test)
+    if isinstance(node, ast.Expr) or is_main_guard:
         return set()
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return {node.name}
-    names = set()
-    for part in (node, *own_nodes(node)):
-        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(part.name)
-        elif isinstance(part, ast.alias):
-            names.add(part.asname or part.name.partition(".")[0])
-        elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-            names.add(part.id)
-    return names
+    if isinstance(node, SCOPES):
+        return {bound_name(node)}
+    return {name for part in (node, *own_nodes(node)) if (name := bound_name(part))}
+
+
+def bound_name(node: ast.AST) -> str:
+    """Return the name that a single node binds, or an empty string."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return name
+        case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+            return name
+        case ast.alias(name=name, asname=asname):
+            return asname or name.partition(".")[0]
+    return ""
 
 
 def _read_names(node: ast.AST) -> set[str]:
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
-
-
-def _is_main_guard(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and "__name__" in _read_names(node.test)
 
 
 def _is_future_import(node: ast.stmt) -> bool:
@@ -230,28 +230,19 @@ def _is_future_import(node: ast.stmt) -> bool:
 
 
 def names_bound_by(statements: Iterable[ast.stmt]) -> set[str]:
-    """The names that top-level statements define."""
     return {name for node in statements for name in _bound_names(node)}
 
 
 def free_names(statements: Sequence[ast.stmt]) -> set[str]:
-    """The names that top-level statements read and nothing in them defines, builtins aside."""
-    bound = set(vars(builtins))
-    for node in statements:
-        for part in ast.walk(node):
-            if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load):
-                bound.add(part.id)
-            elif isinstance(part, ast.arg):
-                bound.add(part.arg)
-            elif isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                bound.add(part.name)
-            elif isinstance(part, ast.alias):
-                bound.add(part.asname or part.name.partition(".")[0])
-    return {name for node in statements for name in _read_names(node)} - bound
+    """Return the names that top-level statements read but do not define, without builtins."""
+    nodes = [part for node in statements for part in ast.walk(node)]
+    deleted = {part.id for part in nodes if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Del)}
+    read = {name for node in statements for name in _read_names(node)}
+    return read - deleted - set(map(bound_name, nodes)) - set(vars(builtins))
 
 
 def rename_inside(statements: Iterable[ast.stmt], name: str, new: str) -> None:
-    """Rename what statements define themselves under a name that is somebody else's."""
+    """Rename all uses and definitions of a name in place."""
     for node in statements:
         for part in ast.walk(node):
             if isinstance(part, ast.Name) and part.id == name:
@@ -263,7 +254,7 @@ def rename_inside(statements: Iterable[ast.stmt], name: str, new: str) -> None:
 
 
 def returned_through(node: ast.stmt, function: str, name: str) -> ast.stmt:
-    """The statement; if it is the function of that name, with every value it returns handed through another."""
+    """Pass every returned value of the named function through another function, in place."""
     if not isinstance(node, ast.FunctionDef) or node.name != function:
         return node
     for part in own_nodes(node):

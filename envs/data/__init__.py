@@ -1,4 +1,4 @@
-"""Data: rows of files, of the hub and of objects, and the tasks that are made of them."""
+"""Tasks from data: rows of files, of the Hugging Face hub, or of objects."""
 
 from .files import has_splits
 from .tasks import BUILTIN, MAX_STREAMED, Data, Tasks, load_tasks

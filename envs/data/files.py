@@ -1,7 +1,6 @@
-"""Rows out of data files: JSONL, JSON, CSV and Parquet, and directories written by `datasets`.
+"""Rows of data files (JSONL, JSON, CSV, Parquet, directories of `datasets`), tables and iterables.
 
-Rows are a sequence, each with its number. Those of a large file stay where they are, and are read when they are asked
-for: a million of them start in a second or two and take no more memory than where each begins.
+Rows of large sources stay on disk and are read on access (`RowsInPlace`). Only their positions are in memory.
 """
 
 from __future__ import annotations
@@ -9,35 +8,39 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import itertools
 import json
+import os
+import pickle
 import sys
+import tempfile
+import weakref
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
-from .spool import Block, Row, Spool, blocks, num_rows_in, row_in
-
-NumberedRow = tuple[int, Row]  # counted from 1, by lines where the format has lines
-Rows = Sequence[NumberedRow]
+Row = Mapping[str, Any]
+NumberedRow = tuple[int, Row]  # numbers start at 1, and count lines if the format has lines
+Block = list[Row] | Mapping[str, Sequence[Any]]
+"""Successive rows, as a list or by columns."""
 LARGE_BYTES = 2**25
-"""Size of a file of JSON lines from which on its rows stay in the file."""
+"""Size of a JSONL file from which its rows stay in the file."""
 LARGE_ROWS = 50_000
-"""Number of rows from which on those of a table stay in it."""
+"""Number of rows from which the rows of a table stay in the table."""
+BLOCK = 1_000
+"""Rows per block of a `Spool`."""
 _CHUNK = 2**24
 
 
-class RowsInPlace(Sequence[NumberedRow]):
-    """Rows that are read when they are asked for.
-
-    A pickle has them on disk, in a `Spool`, and names it.
+class RowsInPlace:
+    """Numbered rows that are read on access. A pickle refers to a temporary file with the rows (`Spool`).
 
     Args:
-        numbers: the number of each row.
-        read: the row at a position, with its number for messages.
+        numbers: number of each row.
+        read: function of a row's position and number that returns the row.
     """
 
     def __init__(self, numbers: Sequence[int] | np.ndarray[Any, Any], read: Callable[[int, int], Row]):
@@ -48,17 +51,12 @@ class RowsInPlace(Sequence[NumberedRow]):
     def __len__(self) -> int:
         return len(self._numbers)
 
-    @overload
-    def __getitem__(self, index: int) -> NumberedRow: ...
-    @overload
-    def __getitem__(self, index: slice) -> Rows: ...
-    def __getitem__(self, index: int | slice) -> NumberedRow | Rows:
-        if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        at = index % len(self)
-        return int(self._numbers[at]), self._read(at, int(self._numbers[at]))
+    def __getitem__(self, at: int) -> NumberedRow:
+        number = int(self._numbers[at])
+        return number, self._read(at % len(self), number)
+
+    def __iter__(self) -> Iterator[NumberedRow]:
+        return map(self.__getitem__, range(len(self)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._spool is None:
@@ -66,22 +64,112 @@ class RowsInPlace(Sequence[NumberedRow]):
         return rows_of_spool, (self._spool, len(self))
 
 
+Rows = Sequence[NumberedRow] | RowsInPlace
+
+
+class Spool:
+    """Rows in a temporary file, by position.
+
+    The file is deleted with the `Spool` that wrote it. A pickle contains only the name of the file, for worker
+    processes on the same machine.
+
+    Args:
+        file: path of the file.
+        offsets: file position of each block, and of the end.
+        starts: position of each block's first row, and the number of all rows.
+    """
+
+    def __init__(self, file: Path, offsets: Sequence[int], starts: Sequence[int]):
+        self._file = file
+        self._offsets = np.asarray(offsets, np.int64)
+        self._starts = np.asarray(starts, np.int64)
+        self._block: tuple[int, Block] = (-1, [])  # the last block that was read, with its number
+
+    @classmethod
+    def of(cls, parts: Iterable[Block]) -> Spool:
+        """Write blocks to a new file."""
+        handle, name = tempfile.mkstemp(prefix="collm-rows-")
+        offsets, starts = [0], [0]
+        try:
+            with os.fdopen(handle, "wb") as file:
+                for block in parts:
+                    file.write(pickle.dumps(block, pickle.HIGHEST_PROTOCOL))
+                    offsets.append(file.tell())
+                    starts.append(starts[-1] + num_rows_in(block))
+        except BaseException:
+            os.unlink(name)
+            raise
+        spool = cls(Path(name), offsets, starts)
+        weakref.finalize(spool, _remove, name, os.getpid())
+        return spool
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __getitem__(self, at: int) -> Row:
+        number = int(np.searchsorted(self._starts, at, side="right")) - 1
+        if self._block[0] != number:
+            self._block = number, self._read(number)
+        return row_in(self._block[1], at - int(self._starts[number]))
+
+    def _read(self, number: int) -> Block:
+        start, end = (int(each) for each in self._offsets[number : number + 2])
+        try:
+            with self._file.open("rb") as file:
+                file.seek(start)
+                block: Block = pickle.loads(file.read(end - start))
+        except FileNotFoundError:
+            raise ValueError(
+                f"{self._file} with the rows of the data was deleted, because its process ended; make a new environment"
+            ) from None
+        return block
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Spool, (self._file, self._offsets, self._starts)
+
+
+def _remove(name: str, owner: int) -> None:
+    if os.getpid() == owner:  # not in a forked copy of the process
+        os.unlink(name)
+
+
+def blocks(rows: Iterable[Row], max_rows: int) -> Iterator[Block]:
+    """Yield the first rows in blocks; those of an `IterableDataset` by columns, which is faster."""
+    datasets = sys.modules.get("datasets")
+    if datasets is not None and isinstance(rows, datasets.IterableDataset):
+        yield from rows.take(max_rows).iter(batch_size=BLOCK)
+        return
+    left = itertools.islice(rows, max_rows)
+    while block := list(itertools.islice(left, BLOCK)):
+        yield block
+
+
+def num_rows_in(block: Block) -> int:
+    return len(next(iter(block.values()))) if isinstance(block, Mapping) else len(block)
+
+
+def row_in(block: Block, place: int) -> Row:
+    if isinstance(block, Mapping):
+        return {name: column[place] for name, column in block.items()}
+    return block[place]
+
+
 def rows_of_table(table: Any) -> Rows:
-    """The rows of a `datasets.Dataset`, or of anything else with a length whose items are rows."""
+    """Return the rows of a `datasets.Dataset`, or of another sequence of rows."""
     if len(table) < LARGE_ROWS:
         return list(enumerate(table, start=1))
     return RowsInPlace(range(1, len(table) + 1), lambda at, number: dict(table[at]))
 
 
 def rows_of_spool(spool: Spool, num_rows: int) -> RowsInPlace:
-    """The first rows that a spool holds."""
+    """Return the first rows of a spool."""
     rows = RowsInPlace(range(1, num_rows + 1), lambda at, number: spool[at])
     rows._spool = spool
     return rows
 
 
 def rows_of_stream(rows: Iterable[Row], max_rows: int) -> tuple[Rows, bool]:
-    """The first rows of what has no length and is read only once, on disk if they are many; and whether more came."""
+    """Read the first rows of an iterable once, to disk if they are many. Also return True if there were more rows."""
     left = blocks(rows, max_rows + 1)
     first: list[Block] = []
     count = 0
@@ -91,50 +179,50 @@ def rows_of_stream(rows: Iterable[Row], max_rows: int) -> tuple[Rows, bool]:
     if count < LARGE_ROWS:
         few = [row_in(each, place) for each in first for place in range(num_rows_in(each))]
         return list(enumerate(few[:max_rows], start=1)), count > max_rows
-    kept = Spool.of(chain(first, left))
+    kept = Spool.of(itertools.chain(first, left))
     return rows_of_spool(kept, min(len(kept), max_rows)), len(kept) > max_rows
 
 
 def is_data_path(text: str) -> bool:
-    """Whether the text names a file or directory here rather than a data set on the Hugging Face hub."""
+    """Return True if the text is a local file or directory, and False for a data set on the Hugging Face hub."""
     path = Path(text).expanduser()
-    return _is_file_name(path) or "{split}" in text or text.startswith((".", "/", "~")) or path.exists()
+    return _has_file_suffix(path) or "{split}" in text or text.startswith((".", "/", "~")) or path.exists()
 
 
 def numbered_rows(path: Path, split: str) -> Rows:
-    """All rows of a file, each with its number, so that an error can say where.
+    """Read all rows of a file with their numbers.
 
-    Those of JSON lines (not as .gz) and of Parquet and saved directories are `RowsInPlace` where there are many.
+    Many rows of JSONL (without .gz), Parquet and saved directories are `RowsInPlace`.
 
     Args:
         path: a .jsonl, .json (a list of objects), .csv or .parquet file, the first three also as .gz; or a directory
-            written by `datasets`' `save_to_disk`.
-        split: which part of a directory that holds several.
+            that `save_to_disk` of `datasets` wrote.
+        split: split of a directory with several.
 
     Raises:
-        FileNotFoundError: if there is nothing at the path.
-        ValueError: if the format is unknown, or the file is not in the format that its name says.
+        FileNotFoundError: if the path does not exist.
+        ValueError: if the format is unknown, or the content does not have the format of the file's name.
     """
     if path.is_dir():
         return _saved_rows(path, split)
     reader = _READERS.get(_format(path))
-    if reader is None and (path.exists() or _is_file_name(path)):
+    if reader is None and (path.exists() or _has_file_suffix(path)):
         raise ValueError(f"{path} is of an unknown format; give one of {', '.join(_READERS)}; text also as .gz")
     if reader is None or not path.exists():
         raise FileNotFoundError(f"there is no data file at {path}; give the path of one, a hub name, or 'builtin'")
     if path.suffix == ".jsonl" and path.stat().st_size >= LARGE_BYTES:
         return _lines_in_place(path)
     rows = reader(path)
-    return rows if isinstance(rows, Sequence) else list(rows)
+    return list(rows) if isinstance(rows, Iterator) else rows
 
 
 def has_splits(path: Path) -> bool:
-    """Whether the path is a directory that holds several named splits."""
+    """Return True if the path is a directory with named splits."""
     return (path / "dataset_dict.json").is_file()
 
 
-def _is_file_name(path: Path) -> bool:
-    """Whether a name ends as files of data do, which names on the hub do not."""
+def _has_file_suffix(path: Path) -> bool:
+    """Return True for the suffix of a data file, which names on the hub do not have."""
     return not _FILE_SUFFIXES.isdisjoint({path.suffix, _format(path)})
 
 
@@ -149,20 +237,24 @@ def _text(path: Path) -> str:
         try:
             content = gzip.decompress(content)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise ValueError(f"{path} is not a whole gzip file ({error}); write it anew") from error
+            raise ValueError(f"{path} is not a complete gzip file ({error}); write it again") from error
+    return _decoded(content, str(path))
+
+
+def _decoded(content: bytes, place: str) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text ({error}); save it as UTF-8") from error
+        raise ValueError(f"{place} is not UTF-8 text ({error}); save the file as UTF-8") from error
 
 
-def _parsed(path: Path, text: str, place: str) -> Any:
+def _parsed(text: str, place: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{path}, {place} is not valid JSON: {error}") from error
+        raise ValueError(f"{place} is not valid JSON: {error}") from error
     except RecursionError:
-        raise ValueError(f"{path}, {place} is nested too deep to be read as JSON") from None
+        raise ValueError(f"{place} is nested too deep for JSON") from None
 
 
 def _checked(path: Path, number: int, row: Any) -> NumberedRow:
@@ -171,8 +263,8 @@ def _checked(path: Path, number: int, row: Any) -> NumberedRow:
     return number, row
 
 
-def _lines_in_place(path: Path) -> Rows:
-    """The rows of a large file of JSON lines, of which only the places are kept."""
+def _lines_in_place(path: Path) -> RowsInPlace:
+    """Return the rows of a large JSONL file; only the positions of its lines are kept."""
     ends = []
     size = 0
     with path.open("rb") as file:
@@ -188,25 +280,22 @@ def _lines_in_place(path: Path) -> Rows:
         with path.open("rb") as file:
             file.seek(int(starts[at]))
             line = file.read(int(stops[at] - starts[at]))
-        try:
-            text = line.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path}, line {number} is not UTF-8 text ({error}); save the file as UTF-8") from error
-        return _checked(path, number, _parsed(path, text, f"line {number}"))[1]
+        place = f"{path}, line {number}"
+        return _checked(path, number, _parsed(_decoded(line, place), place))[1]
 
     return RowsInPlace(numbers, read)
 
 
 def _jsonl_rows(path: Path) -> Iterator[NumberedRow]:
-    for number, line in enumerate(_text(path).split("\n"), start=1):  # not splitlines: it also splits at U+2028
+    for number, line in enumerate(_text(path).split("\n"), start=1):  # not splitlines, which also splits at U+2028
         if line.strip():
-            yield _checked(path, number, _parsed(path, line, f"line {number}"))
+            yield _checked(path, number, _parsed(line, f"{path}, line {number}"))
 
 
 def _json_rows(path: Path) -> Iterator[NumberedRow]:
-    rows = _parsed(path, _text(path), "the whole file")
+    rows = _parsed(_text(path), str(path))
     if not isinstance(rows, list):
-        raise ValueError(f"{path} must hold a list of objects, got {type(rows).__name__}; or use JSON lines (.jsonl)")
+        raise ValueError(f"{path} must contain a list of objects, got {type(rows).__name__}; or use JSONL (.jsonl)")
     for number, row in enumerate(rows, start=1):
         yield _checked(path, number, row)
 
@@ -214,11 +303,11 @@ def _json_rows(path: Path) -> Iterator[NumberedRow]:
 def _csv_rows(path: Path) -> Iterator[NumberedRow]:
     reader = csv.DictReader(io.StringIO(_text(path), newline=""), strict=True)
     number = 0
-    limit = csv.field_size_limit(sys.maxsize)  # a text of a book's length is no fault
+    limit = csv.field_size_limit(sys.maxsize)  # long texts are valid
     try:
         for number, row in enumerate(reader, start=1):
             if None in row or None in row.values():
-                raise ValueError(f"{path}, row {number} has not as many cells as the header {reader.fieldnames}")
+                raise ValueError(f"{path}, row {number} must have as many cells as the header {reader.fieldnames}")
             yield number, row
     except csv.Error as error:
         raise ValueError(f"{path}, after row {number} is not valid CSV: {error}") from error
@@ -245,7 +334,7 @@ def _saved_rows(path: Path, split: str) -> Rows:
     try:
         saved = datasets.load_from_disk(str(path))
     except FileNotFoundError as error:
-        raise ValueError(f"{path} is a directory, but not one written by datasets' save_to_disk") from error
+        raise ValueError(f"{path} must be a file, or a directory written by save_to_disk of datasets") from error
     if isinstance(saved, datasets.DatasetDict):
         if split not in saved:
             raise ValueError(f"{path} has no split {split!r}; it has {', '.join(map(repr, saved))}")
@@ -259,11 +348,7 @@ _READERS: dict[str, Callable[[Path], Iterator[NumberedRow] | Rows]] = {
     ".csv": _csv_rows,
     ".parquet": _parquet_rows,
 }
-_FILE_SUFFIXES = frozenset(
-    {
-        *_READERS,
-        *(".gz", ".zst", ".bz2", ".xz", ".lz4", ".zip", ".7z", ".tar", ".tgz"),
-        *(".txt", ".tsv", ".ndjson", ".arrow", ".feather", ".orc", ".avro", ".pkl", ".pickle", ".npz", ".npy", ".h5"),
-        *(".xls", ".xlsx", ".xml", ".yaml", ".yml", ".toml", ".db", ".sqlite"),
-    }
+_FILE_SUFFIXES = frozenset(_READERS).union(
+    ".gz .zst .bz2 .xz .lz4 .zip .7z .tar .tgz .txt .tsv .ndjson .arrow .feather .orc .avro .pkl .pickle .npz .npy .h5 "
+    ".xls .xlsx .xml .yaml .yml .toml .db .sqlite".split()
 )

@@ -1,4 +1,4 @@
-"""Tasks of an environment: rows of a sample in the package, of a file, of a data set on the hub, or of an object."""
+"""Tasks of an environment: rows of the built-in sample, a file, a data set on the hub, or an object."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,16 +15,15 @@ from typing import Any, overload
 import numpy as np
 
 from ..spaces import is_unicode_text
-from .files import Rows, RowsInPlace, has_splits, is_data_path, numbered_rows, rows_of_stream, rows_of_table
-from .spool import Row
+from .files import Row, Rows, RowsInPlace, has_splits, is_data_path, numbered_rows, rows_of_stream, rows_of_table
 
 BUILTIN = "builtin"
 MAX_STREAMED = 1_000_000
-"""Rows that are taken of an iterable without a length: it may have no end."""
+"""Maximum number of rows of an iterable without a length, which may be endless."""
 Source = str | Path | Iterable[Row]
-"""Where rows come from: "builtin", a path, a hub name; a `datasets.Dataset`, a list of dicts, an iterable of dicts."""
+"""Source of rows: "builtin", a path, a hub name, a `datasets.Dataset`, a list of dicts, or an iterable of dicts."""
 Data = Source | Mapping[str, Source]
-"""A source, or one for each split."""
+"""A source, or one per split."""
 _ID = "id"
 _HUB = re.compile(
     r"(?P<name>[\w.-]+(?:/[\w.-]+)?)(?:/(?P<config>[\w.-]+))?(?:@(?P<revision>[\w./-]+))?(?::(?P<split>.+))?"
@@ -33,37 +32,31 @@ _log = logging.getLogger(__name__)
 
 
 class Tasks(Sequence[Mapping[str, Any]]):
-    """Rows that an episode can be dealt from, each with an "id"; read-only, so that copies share them.
+    """Tasks of a split, each with a unique "id". They are read-only, and copies share them.
 
-    A pickle of tasks that were loaded from a file or the hub says where they are, and loads them again.
+    A pickle of tasks from a file or the hub contains their place, and loads them again.
 
     Args:
-        rows: the tasks, each with a text "id" that no other has.
-        source: where they are from, for messages.
-        again: what loads them again, and its argument; None to pickle the rows themselves.
-        is_in_place: whether rows are read, and looked at, only when they are dealt.
+        rows: tasks, each with a unique text "id".
+        source: place of the tasks, for messages.
+        request: arguments for loading the tasks again. None: a pickle contains the rows.
     """
 
-    def __init__(
-        self,
-        rows: Sequence[Mapping[str, Any]],
-        source: str,
-        *,
-        again: tuple[Callable[[Any], Tasks], Any] | None = None,
-        is_in_place: bool = False,
-    ):
+    def __init__(self, rows: Sequence[Mapping[str, Any]] | _TasksInPlace, source: str, request: _Request | None = None):
         self.source = source
-        self.is_in_place = is_in_place
-        self._rows = rows if is_in_place else tuple(rows)
-        self._again = again
-        self._position = {} if is_in_place else {str(row[_ID]): i for i, row in enumerate(self._rows)}
+        self.is_in_place = isinstance(rows, _TasksInPlace)
+        self._rows = rows if isinstance(rows, _TasksInPlace) else tuple(rows)
+        self._request = request
+        self._position = {} if self.is_in_place else {str(row[_ID]): at for at, row in enumerate(self)}
 
     @overload
     def __getitem__(self, index: int) -> Mapping[str, Any]: ...
     @overload
     def __getitem__(self, index: slice) -> Tasks: ...
     def __getitem__(self, index: int | slice) -> Mapping[str, Any] | Tasks:
-        return Tasks(self._rows[index], self.source) if isinstance(index, slice) else self._rows[index]
+        if isinstance(index, slice):
+            return Tasks([self[at] for at in range(*index.indices(len(self)))], self.source)
+        return self._rows[index]
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -72,36 +65,30 @@ class Tasks(Sequence[Mapping[str, Any]]):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self._again is not None:
-            load, argument = self._again
-            return load, (argument,)
-        return _tasks_again, (self._rows, self.source, self.is_in_place)
+        return (Tasks, (self._rows, self.source)) if self._request is None else (_load, (self._request,))
 
     def __repr__(self) -> str:
         return f"Tasks({len(self)} of {self.source})"
 
     def task(self, which: int | str) -> Mapping[str, Any]:
-        """The task at an index or with an id; among rows in place the first one with it, found by reading them.
+        """Return the task with this index or id. For rows in place, ids are searched in order.
 
         Raises:
-            ValueError: if there is none.
+            ValueError: if there is no such task.
         """
-        if isinstance(which, str) and which in self._position:
-            return self._rows[self._position[which]]
+        found: Mapping[str, Any] | None = None
         if isinstance(which, int) and not isinstance(which, bool) and 0 <= which < len(self):
-            return self._rows[which]
-        if isinstance(which, str) and self.is_in_place:
-            found = next((row for row in self._rows if row[_ID] == which), None)
-            if found is not None:
-                return found
-        raise ValueError(
-            f"there is no task {which!r} in {self.source}; give an index 0..{len(self) - 1} or an id such as "
-            f"{self._rows[0][_ID]!r}"
-        )
-
-
-def _tasks_again(rows: Sequence[Mapping[str, Any]], source: str, is_in_place: bool) -> Tasks:
-    return Tasks(rows, source, is_in_place=is_in_place)
+            found = self[which]
+        elif isinstance(which, str) and self.is_in_place:
+            found = next((row for row in self if row[_ID] == which), None)
+        elif isinstance(which, str) and which in self._position:
+            found = self[self._position[which]]
+        if found is None:
+            raise ValueError(
+                f"there is no task {which!r} in {self.source}; give an index 0..{len(self) - 1} or an id such as "
+                f"{self[0][_ID]!r}"
+            )
+        return found
 
 
 def load_tasks(
@@ -114,42 +101,42 @@ def load_tasks(
     columns: Mapping[str, str] | None = None,
     test_fraction: float | None = None,
 ) -> Tasks:
-    """All rows of one split, with the fields that the environment needs; none is dropped.
+    """Load all rows of a split with the fields that an environment needs.
 
-    A text field may hold a list of sentences: they are joined by single spaces. Columns that nobody asked for are
-    kept as they are. A row's "id" is that of its column "id", or else "<split>-<row number>". Rows are looked at before
-    the first is dealt; those of a large file or table (`files.LARGE_BYTES`, `files.LARGE_ROWS`) only when they are.
+    A list of sentences in a text field is joined by spaces. Other columns are kept. A row without a column "id" has the
+    id "<split>-<row number>". Rows are checked here, and rows of large files and tables (`files.LARGE_BYTES`,
+    `files.LARGE_ROWS`) when they are used.
 
     Args:
         data: "builtin"; the path of a .jsonl, .json, .csv (these also as .gz) or .parquet file or of a directory
             written by `datasets`' `save_to_disk`, where "{split}" in the path stands for the split's name; the name of
-            a data set on the Hugging Face hub, "owner/name", optionally with a configuration, a revision and the hub's
-            own name or slice of a split, "owner/name/config@revision:train[:1000]"; a `datasets.Dataset`; or a list of
-            dicts. Another iterable, such as an `IterableDataset`, is read once, to a temporary file where it is long,
-            and up to 1,000,000 rows; `.take(n)` or `itertools.islice` takes fewer. A mapping, such as a `DatasetDict`,
-            gives one of these for each split.
-        split: "train", "test", or another that the data has.
-        text_fields: fields that must hold text.
-        other_fields: fields that must be there and not be empty, of any type.
-        builtin: the path of the sample in the package, with "{split}" in it.
-        columns: the data's name for a field where it differs: {"post": "source"}.
-        test_fraction: share of rows that make up "test", the others "train", for data without splits. A row's
-            place follows from a hash of its text fields, so it stays when rows are added, and twins stay together.
+            a data set on the Hugging Face hub, "owner/name", optionally with a configuration, a revision, and the
+            hub's split or a slice of it, "owner/name/config@revision:train[:1000]"; a `datasets.Dataset`; or a list of
+            dicts. Another iterable, such as an `IterableDataset`, is read once, up to 1,000,000 rows, and to a
+            temporary file if it is long; `.take(n)` or `itertools.islice` limits it. A mapping, such as a
+            `DatasetDict`, has one of these per split.
+        split: "train", "test", or another split of the data.
+        text_fields: required fields with text.
+        other_fields: required fields of any type that are not empty.
+        builtin: path of the built-in sample, with "{split}" in it.
+        columns: column names of the data by field, if they differ: {"post": "source"}.
+        test_fraction: fraction of the rows in "test", the others are in "train", for data without splits. A hash of
+            the text fields decides, so that new rows do not move old ones, and equal rows are in one split.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        TypeError: if the data is none of these.
-        ValueError: if a row lacks a field or has it empty (with file, row and column), if two rows have one id, if
-            the data has no such split or does not say which of its rows are in it, or if there are no rows.
+        FileNotFoundError: if the file does not exist.
+        TypeError: if the data is of another type.
+        ValueError: if a field of a row is missing or empty (with file, row and column), if two rows have the same id,
+            if the data does not have or does not name the split, or if there are no rows.
         ConnectionError: if the hub cannot be read.
     """
     text, other = tuple(text_fields), tuple(other_fields)
     renamed = dict(columns or {})
     unknown = set(renamed) - {*text, *other, _ID}
     if unknown:
-        raise ValueError(f"columns renames unknown fields {sorted(unknown)}; the fields are {[*text, *other, _ID]}")
+        raise ValueError(f"columns={sorted(unknown)} must be among the fields {[*text, *other, _ID]}")
     if test_fraction is not None and not 0 < test_fraction < 1:
-        raise ValueError(f"test_fraction must lie between 0 and 1, got {test_fraction}")
+        raise ValueError(f"{test_fraction=} must be between 0 and 1")
     source = _source(data, split, builtin, test_fraction)
     place = source if isinstance(source, str) else f"the given {type(source).__name__}"
     request = _Request(
@@ -167,10 +154,10 @@ def load_tasks(
 
 @dataclass(frozen=True)
 class _Request:
-    """What rows to load; equal requests give the same object, because many copies of an environment ask for it."""
+    """Arguments for loading rows; the key of the cache that copies of an environment share."""
 
     source: str
-    stamp: tuple[int, int] | None  # changes when the file does
+    stamp: tuple[int, int] | None  # changes with the file
     split: str
     text_fields: tuple[tuple[str, str], ...]  # field, column
     other_fields: tuple[tuple[str, str], ...]
@@ -180,44 +167,40 @@ class _Request:
 
 
 def _source(data: Data, split: str, builtin: Path | str | None, test_fraction: float | None) -> str | Iterable[Row]:
-    """The file, hub name or object that holds the split."""
+    """Return the file, hub name or object with the split."""
+    has_splits_given = isinstance(data, Mapping)
     if isinstance(data, Mapping) and split not in data:
-        raise ValueError(f"data has no split {split!r}; it gives {', '.join(map(repr, data)) or 'none'}")
+        raise ValueError(f"data has no split {split!r}; it has {', '.join(map(repr, data)) or 'none'}")
     chosen: Any = data[split] if isinstance(data, Mapping) else data
     if not isinstance(chosen, str | Path):
-        _refuse_no_rows(chosen)
-        _refuse_unsaid_split(isinstance(data, Mapping), split, test_fraction, f"a {type(chosen).__name__}")
-        rows: Iterable[Row] = chosen
-        return rows
+        if not isinstance(chosen, Iterable) or isinstance(chosen, bytes):
+            raise TypeError(
+                "data must be 'builtin', a path, a hub name, a datasets.Dataset, a list of dicts or an iterable of "
+                f"dicts, or one of these for each split; got {type(chosen).__name__}: {chosen!r:.80}"
+            )
+        _check_split(has_splits_given, split, test_fraction, f"a {type(chosen).__name__}")
+        return chosen
     name = str(chosen)
     if name == BUILTIN:
         if builtin is None or split not in ("train", "test"):
-            raise ValueError(f"there is no built-in data for the split {split!r}; give a file or a hub name")
+            raise ValueError(f"there is no built-in data for {split=}; give a file or a hub name")
         name = str(builtin)
     is_path = is_data_path(name)
     named = None if is_path else _hub_name(name)["split"]
     has_own = "{split}" in name or has_splits(Path(name).expanduser()) if is_path else named is None
-    if test_fraction is not None and (isinstance(data, Mapping) or (is_path and has_own)):
-        raise ValueError(f"test_fraction divides rows without splits, but {data!r} has them; leave one of the two out")
-    is_said = isinstance(data, Mapping) or has_own or (named is not None and named.partition("[")[0] == split)
-    _refuse_unsaid_split(is_said, split, test_fraction, name)
+    if test_fraction is not None and (has_splits_given or (is_path and has_own)):
+        raise ValueError(f"{test_fraction=} needs rows without splits, but {data!r} has splits; leave out one of them")
+    is_named = has_splits_given or has_own or (named is not None and named.partition("[")[0] == split)
+    _check_split(is_named, split, test_fraction, name)
     return str(Path(name.replace("{split}", split)).expanduser()) if is_path else name
 
 
-def _refuse_no_rows(chosen: Any) -> None:
-    if not isinstance(chosen, Iterable) or isinstance(chosen, bytes):
-        raise TypeError(
-            f"data must be 'builtin', a path, a hub name, a datasets.Dataset, a list of dicts or an iterable of dicts, "
-            f"or one of these for each split; got {type(chosen).__name__}: {chosen!r:.80}"
-        )
-
-
-def _refuse_unsaid_split(is_said: bool, split: str, test_fraction: float | None, name: str) -> None:
-    """Refuse to take the same rows for one split and another."""
-    if not is_said and split != "train" and test_fraction is None:
+def _check_split(is_named: bool, split: str, test_fraction: float | None, name: str) -> None:
+    """Refuse data without splits for other splits than "train", because they would have the same rows."""
+    if not is_named and split != "train" and test_fraction is None:
         raise ValueError(
-            f"{name} does not say which of its rows are {split!r}; give data={{'train': …, {split!r}: …}}, "
-            "a path with '{split}' in it, or test_fraction"
+            f"{name} does not name its {split!r} rows; give data={{'train': …, {split!r}: …}}, a path with '{{split}}' "
+            "in it, or test_fraction"
         )
 
 
@@ -225,7 +208,7 @@ def _hub_name(name: str) -> re.Match[str]:
     found = _HUB.fullmatch(name)
     if found is None:
         raise ValueError(
-            f"{name!r} is no file here, nor the name of a data set on the hub, such as "
+            f"{name!r} must be a file or the name of a data set on the hub, such as "
             "'owner/name/config@revision:train[:1000]'"
         )
     return found
@@ -240,20 +223,20 @@ def _stamp(source: str) -> tuple[int, int] | None:
 
 @lru_cache(maxsize=16)
 def _load(request: _Request) -> Tasks:
-    """The tasks of a file or a hub name; once, since many copies of an environment ask for them."""
+    """Load the tasks of a file or a hub name. Copies of an environment share the cached object."""
     source = request.source
     if request.stamp != _stamp(source):
-        raise ValueError(f"{source} has changed or gone since its tasks were pickled; make the environment anew")
+        raise ValueError(f"{source} was changed or removed after its tasks were pickled; make a new environment")
     whole = request.split if request.test_fraction is None else "train"
     rows = numbered_rows(Path(source), whole) if is_data_path(source) else _hub_rows(source, whole)
-    return _tasks(request, rows, again=(_load, request))
+    return _tasks(request, rows, is_loaded=True)
 
 
-def _tasks(request: _Request, rows: Rows, again: tuple[Callable[[Any], Tasks], Any] | None = None) -> Tasks:
+def _tasks(request: _Request, rows: Rows, is_loaded: bool = False) -> Tasks:
     source, split = request.source, request.split
-    label = f"{source} ({split})"
+    label, again = f"{source} ({split})", request if is_loaded else None
     if isinstance(rows, RowsInPlace):
-        return Tasks(_TasksInPlace(rows, request), label, again=again, is_in_place=True)
+        return Tasks(_TasksInPlace(rows, request), label, again)
     tasks: list[dict[str, Any]] = []
     numbers: dict[str, int] = {}
     for number, row in rows:
@@ -266,13 +249,13 @@ def _tasks(request: _Request, rows: Rows, again: tuple[Callable[[Any], Tasks], A
         tasks.append(task)
     if not tasks:
         raise ValueError(f"{source} has no rows for the split {split!r}")
-    return Tasks(tasks, label, again=again)
+    return Tasks(tasks, label, again)
 
 
-class _TasksInPlace(Sequence[Mapping[str, Any]]):
-    """Tasks made of rows in place when they are asked for."""
+class _TasksInPlace:
+    """Tasks of rows in place, made on access."""
 
-    def __init__(self, rows: Rows, request: _Request):
+    def __init__(self, rows: RowsInPlace, request: _Request):
         self._rows = rows
         self._request = request
         self._chosen: range | np.ndarray[Any, Any] = range(len(rows))
@@ -283,43 +266,32 @@ class _TasksInPlace(Sequence[Mapping[str, Any]]):
     def __len__(self) -> int:
         return len(self._chosen)
 
-    @overload
-    def __getitem__(self, index: int) -> Mapping[str, Any]: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Mapping[str, Any]]: ...
-    def __getitem__(self, index: int | slice) -> Mapping[str, Any] | Sequence[Mapping[str, Any]]:
-        if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self)))]
+    def __getitem__(self, index: int) -> Mapping[str, Any]:
         number, row = self._rows[int(self._chosen[index])]
         return _task(row, number, self._request)
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = self._chosen if isinstance(self._chosen, range) else np.packbits(_marked(self._chosen, len(self._rows)))
-        return {"rows": self._rows, "request": self._request, "kept": kept}
+        chosen = self._chosen
+        if not isinstance(chosen, range):
+            chosen = np.packbits(np.isin(np.arange(len(self._rows)), chosen))  # 1 bit per row in a pickle
+        return self.__dict__ | {"_chosen": chosen}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self._rows, self._request, kept = state["rows"], state["request"], state["kept"]
-        self._chosen = kept if isinstance(kept, range) else np.flatnonzero(np.unpackbits(kept))
-
-
-def _marked(chosen: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
-    """True at the chosen ones of so many places."""
-    marks = np.zeros(count, bool)
-    marks[chosen] = True
-    return marks
+        self.__dict__.update(state)
+        if not isinstance(self._chosen, range):
+            self._chosen = np.flatnonzero(np.unpackbits(self._chosen))
 
 
 def _given_rows(source: Iterable[Row]) -> Rows:
-    """The rows of an object."""
     rows = rows_of_table(source) if isinstance(source, Sized) else _streamed(_Given(source))
-    wrong = next((row for _, row in rows[:1] if not isinstance(row, Mapping)), None)
-    if wrong is not None:
-        raise TypeError(f"rows must be dicts of columns, got {type(wrong).__name__}: {wrong!r:.80}")
+    _, first = next(iter(rows), (0, {}))
+    if not isinstance(first, Mapping):
+        raise TypeError(f"rows must be dicts of columns, got {type(first).__name__}: {first!r:.80}")
     return rows
 
 
 class _Given:
-    """An object by what it is, not by what it holds: copies of an environment ask for the rows of the same one."""
+    """Cache key of an iterable: its identity. Copies of an environment request the rows of the same object."""
 
     def __init__(self, rows: Iterable[Row]):
         self.rows = rows
@@ -333,13 +305,13 @@ class _Given:
 
 @lru_cache(maxsize=16)
 def _streamed(given: _Given) -> Rows:
-    """The rows of an iterable without a length, which may be read only once; many of them are kept on disk."""
+    """Read the rows of an iterable without a length, once."""
     rows, has_more = rows_of_stream(given.rows, MAX_STREAMED)
     if has_more:
         _log.warning(
-            "of the given %s the first %d rows are taken; give a Dataset or a file for all of them",
-            type(given.rows).__name__,
+            "only the first %d rows of the given %s are used; give a Dataset or a file for all of them",
             MAX_STREAMED,
+            type(given.rows).__name__,
         )
     return rows
 
@@ -347,7 +319,11 @@ def _streamed(given: _Given) -> Rows:
 def _is_of_split(task: Mapping[str, Any], request: _Request) -> bool:
     if request.test_fraction is None:
         return True
-    return request.split == _split_of([task[name] for name, _ in request.text_fields], request.test_fraction)
+    texts = "\x1f".join(task[name] for name, _ in request.text_fields)
+    # Not crc32, which distributes texts that differ in one digit unevenly.
+    digest = hashlib.blake2b(texts.encode(), digest_size=8).digest()
+    is_test = int.from_bytes(digest, "big") < request.test_fraction * 2**64
+    return request.split == ("test" if is_test else "train")
 
 
 def _task(row: Row, number: int, request: _Request) -> dict[str, Any]:
@@ -370,7 +346,7 @@ def _value(row: Row, column: str, place: str) -> Any:
     value = row[column]
     is_blank = isinstance(value, str) and not value.strip()
     if value is None or is_blank or (isinstance(value, Sequence | Mapping) and len(value) == 0):
-        raise ValueError(f"{place}, column {column!r} is empty; fill it or take the row out of the data")
+        raise ValueError(f"{place}, column {column!r} is empty; fill it or remove the row")
     return value
 
 
@@ -379,16 +355,10 @@ def _text(value: Any, column: str, place: str) -> str:
         raise ValueError(f"{place}, column {column!r} must be a text or a list of texts, got {type(value).__name__}")
     text = value if isinstance(value, str) else " ".join(value)
     if not text.strip():
-        raise ValueError(f"{place}, column {column!r} is empty; fill it or take the row out of the data")
+        raise ValueError(f"{place}, column {column!r} is empty; fill it or remove the row")
     if not is_unicode_text(text):
-        raise ValueError(f"{place}, column {column!r} holds half of a surrogate pair, which tokenizers refuse; mend it")
+        raise ValueError(f"{place}, column {column!r} has half of a surrogate pair, which tokenizers refuse; repair it")
     return text
-
-
-def _split_of(texts: Sequence[str], test_fraction: float) -> str:
-    # Not crc32: it spreads texts that differ in a digit unevenly.
-    digest = hashlib.blake2b("\x1f".join(texts).encode(), digest_size=8).digest()
-    return "test" if int.from_bytes(digest, "big") < test_fraction * 2**64 else "train"
 
 
 def _hub_rows(source: str, split: str) -> Rows:
@@ -404,5 +374,5 @@ def _hub_rows(source: str, split: str) -> Rows:
         return rows_of_table(datasets.load_dataset(name, split=hub_split or split, **chosen))
     except (OSError, datasets.exceptions.DatasetsError) as error:
         raise ConnectionError(
-            f"{name!r} is no file here, and could not be read from the Hugging Face hub either; {advice} ({error})"
+            f"{name!r} is no local file, and could not be read from the Hugging Face hub; {advice} ({error})"
         ) from error

@@ -1,4 +1,4 @@
-"""Writing together: two to four writers, one turn."""
+"""Writing environments: two to four writers, one turn."""
 
 from .documents.env import TLDR, ArxivExpansion
 from .mini_writing.env import MiniWriting

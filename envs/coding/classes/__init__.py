@@ -1,4 +1,4 @@
-"""Two programmers, one class: ClassEval."""
+"""ClassEval: a team writes the methods of one class."""
 
 from .env import ClassEval
 from .skeletons import ClassTask, task_of

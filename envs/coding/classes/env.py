@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,28 +13,27 @@ from ..extraction import code_in
 from ..grading import graded_by_source
 from ..rows import Sources
 from ..syntax import parsed, source
-from ..two_programmers import Judgement, TwoProgrammers, refuse_team
+from ..two_programmers import Judgement, TwoProgrammers, fenced, refuse_team
 from . import prompts, rules
 from .prompts import reference_reply
 from .skeletons import ClassTask, delivery_of, divided, merged, task_of
 
 
 class ClassEval(TwoProgrammers):
-    """`programmer_0` writes the methods that take only `self`, `programmer_1` the others; more divide all evenly.
+    """`programmer_0` writes the methods that take only `self`, `programmer_1` the others; larger teams divide evenly.
 
-    None sees another's code of the turn. The methods are merged into the skeleton, and the class is tested in
-    the sandbox; the score is that of `rules`, at most 6. The data's columns are those of `skeletons.task_of`, as in
-    "FudanSELab/ClassEval" (where CoMLRL trains on ":test[:66]" and evaluates on ":test[66:82]"), the id in "task_id".
+    Agents do not see each other's code of the turn. The methods are merged into the skeleton, and the class is tested
+    in the sandbox. The return is 0 to 6 (see `rules`). The columns of the data are those of `skeletons.task_of`, and
+    "task_id" for the id, as in "FudanSELab/ClassEval"; CoMLRL trains on ":test[:66]" and evaluates on ":test[66:82]".
 
     Args:
         num_agents: programmers, 2 to 4.
-        needs_both: whether a method counts only if the programmer wrote it who was asked for it, and no other one did;
-            further methods and functions of a programmer are then of no use to the others. The published task counts
-            every method.
-        stop_at: as of `TwoProgrammers`; by default that of a class that passes all tests and holds (nearly) every
+        needs_both: whether a method counts only if its own programmer wrote it and no other one did. Other methods and
+            functions of a programmer then cannot be used by the others. For variant="ours".
+        stop_at: see `TwoProgrammers`. The default is the score of a class that passes all tests and has (nearly) every
             method once.
-        test_seconds: as of `TwoProgrammers`, of all tests of the class together.
-        **kwargs: of `TwoProgrammers` and `TextParallelEnv`. The places of `prompts` are {skeleton}, {class_name},
+        test_seconds: CPU-time limit of all tests of a class in seconds, at least 0.1.
+        **kwargs: see `TwoProgrammers` and `TextParallelEnv`. The places of `prompts` are {skeleton}, {class_name},
             {own_methods} and {other_methods}.
     """
 
@@ -57,9 +57,9 @@ class ClassEval(TwoProgrammers):
         test_seconds: float = 40.0,
         **kwargs: Any,
     ):
-        refuse_team(num_agents, kwargs.get("variant", "own"))
+        refuse_team(num_agents, kwargs.get("variant"))
         if needs_both and kwargs.get("variant") == "published":
-            raise ValueError("needs_both=True is not part of variant='published'; leave out one of them")
+            raise ValueError("needs_both=True needs variant='ours'; variant='published' does not have it")
         self._needs_both = needs_both
         self.programmers = [f"programmer_{seat}" for seat in range(num_agents)]
         super().__init__(stop_at=stop_at, test_seconds=test_seconds, **kwargs)
@@ -67,7 +67,7 @@ class ClassEval(TwoProgrammers):
 
     @property
     def task(self) -> ClassTask:
-        """The class that the team completes."""
+        """Class of the current episode."""
         if self._task is None:
             raise RuntimeError("no episode is running; call reset() first")
         return self._task
@@ -95,19 +95,11 @@ class ClassEval(TwoProgrammers):
         written = [delivery_of(task, codes[agent], keeps_empty=self._is_published) for agent in self.programmers]
         deliveries = divided(task, written) if self._needs_both else written
         program = merged(task, deliveries)
-        grade = (
-            graded_by_source(
-                self.sandbox,
-                program,
-                task.tests,
-                self.limits,
-                seed=self.test_seed,
-                candidate=task.name,
-                classes=[task.name],
+        grade = None
+        if program is not None:
+            grade = graded_by_source(
+                self.sandbox, program, task.tests, task.name, self.limits, seed=self.test_seed, classes=[task.name]
             )
-            if program is not None
-            else None
-        )
         is_solved = grade is not None and grade.is_perfect
         pass_rate = grade.pass_rate if grade else None
         return Judgement(
@@ -129,7 +121,7 @@ class ClassEval(TwoProgrammers):
         return prompts.request(self.task, agent)
 
     def task_text(self) -> str:
-        return prompts.skeleton_text(self.task)
+        return fenced(self.task.skeleton)
 
     def reference_reply(self, agent: str) -> str:
         if not self.task.solution:
@@ -137,25 +129,22 @@ class ClassEval(TwoProgrammers):
         return prompts.reference_reply(self.task, agent)
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Teams whose methods do nothing, or of which one programmer does all the work."""
+        return {name: partial(self._exploit, team) for name, team in EXPLOITS.items()}
 
-        def player(team: Callable[[ClassTask], Sequence[str]]) -> Callable[[str], str]:
-            return lambda agent: team(self.task)[self.programmers.index(agent)]
-
-        return {name: player(team) for name, team in EXPLOITS.items()}
+    def _exploit(self, team: Callable[[ClassTask], Sequence[str]], agent: str) -> str:
+        return team(self.task)[self.programmers.index(agent)]
 
     @property
     def allowed_exploits(self) -> Mapping[str, str]:
-        """Teams that the published task pays, without `needs_both`; and one that tests do not tell apart."""
-        secret = {"secret calls": "tests do not show that a method hands its work to a partner's method"}
+        secret = {"secret calls": "tests do not show that a method leaves its work to a partner's method"}
         if self._needs_both:
             return secret
-        reason = "as in the published task, a method counts whoever writes it; `needs_both=True` does not pay it"
+        reason = "as in the published task, any programmer may write a method; `needs_both=True` prevents it"
         return dict.fromkeys(("one does all", "others for show", "all do all", "private methods"), reason) | secret
 
 
 def idle_methods(task: ClassTask) -> Sequence[str]:
-    """Methods that are not empty and do nothing."""
+    """Each programmer's methods are not empty and have no effect."""
     return [_methods(own, "found = 1") for own in task.shares]
 
 
@@ -165,12 +154,12 @@ def all_do_all(task: ClassTask) -> Sequence[str]:
 
 
 def private_methods(task: ClassTask) -> Sequence[str]:
-    """One programmer also writes the others' methods, under further names; the others' methods call those."""
+    """One programmer also writes the others' methods under new names, which the others' methods call."""
     return _lone(task, "return self.own_{name}(*arguments, **named)", is_secret=False)
 
 
 def secret_calls(task: ClassTask) -> Sequence[str]:
-    """The others' methods call the first method of one programmer with a first argument that only they give."""
+    """The others' methods call the first method of one programmer with a secret first argument."""
     return _lone(task, 'return self.{first}("secret", "{name}", *arguments, **named)', is_secret=True)
 
 
@@ -180,11 +169,11 @@ EXPLOITS: Mapping[str, Callable[[ClassTask], Sequence[str]]] = {
     "private methods": private_methods,
     "secret calls": secret_calls,
 }
-"""Each programmer's code, by the name of the team."""
+"""Functions by exploit that return each programmer's code."""
 
 
 def _lone(task: ClassTask, call: str, *, is_secret: bool) -> Sequence[str]:
-    """The programmer with most methods writes all; the others' methods are calls."""
+    """The programmer with most methods writes all; the others' methods only call them."""
     doer = max(range(len(task.shares)), key=lambda seat: len(task.shares[seat]))
     first = task.shares[doer][0]
     others = [name for name in task.methods if name not in task.shares[doer]]
@@ -202,13 +191,13 @@ def _lone(task: ClassTask, call: str, *, is_secret: bool) -> Sequence[str]:
 
 
 def _methods(names: Sequence[str], body: str) -> str:
-    """Methods that take anything, with this body, in which {name} is the method's name."""
+    """Return methods with any parameters and this body, in which {name} is the method's name."""
     heads = ((name, f"def {name}(self, *arguments, **named):\n    ") for name in names)
     return "\n\n".join(head + body.replace("{name}", name) for name, head in heads) or "pass"
 
 
 def _solution(task: ClassTask, renamed: Sequence[str]) -> str:
-    """All methods of the reference, some of them under a name that begins with `own_`."""
+    """Return all methods of the reference. The `renamed` ones have the prefix `own_`."""
     replies = (reference_reply(task, f"programmer_{seat}") for seat in range(len(task.shares)))
     statements = parsed("\n\n".join(replies)) or []
     for node in statements:

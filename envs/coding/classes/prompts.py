@@ -1,4 +1,4 @@
-"""Text in and out of the divided class: every string an agent reads passes through here."""
+"""Prompts and feedback of ClassEval."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _AGAIN = "Write your methods once more, better if you can ({own}): the whole met
 
 
 def prompt(task: ClassTask, agent: str) -> str:
-    """What an agent reads first: the skeleton and its share of the methods."""
+    """Return the first prompt of an agent: the skeleton and the names of its methods."""
     own, others = shares(task, agent)
     is_pair = len(task.shares) == 2
     share = (_SHARE if is_pair else _SHARE_OF_TEAM) if own else _no_share(task)
     opening = _TASK.format(team=NUMBERS[len(task.shares)])
-    parts = [opening, skeleton_text(task), share.format(own=_names(own), others=_names(others) or "none")]
+    parts = [opening, fenced(task.skeleton), share.format(own=_names(own), others=_names(others) or "none")]
     return "\n\n".join(parts + [_FORM] * bool(own))
 
 
@@ -42,13 +42,7 @@ def _no_share(task: ClassTask) -> str:
     return _NO_SHARE if len(task.shares) == 2 else _NO_SHARE_OF_TEAM
 
 
-def skeleton_text(task: ClassTask) -> str:
-    """The class as it is given."""
-    return fenced(task.skeleton)
-
-
 def request(task: ClassTask, agent: str) -> str:
-    """What an agent is asked for after a turn."""
     own, others = shares(task, agent)
     return _AGAIN.format(own=_names(own)) if own else _no_share(task).format(others=_names(others))
 
@@ -58,19 +52,18 @@ def verdict(
     task: ClassTask,
     deliveries: Sequence[Delivery],
     grade: Grade | None,
-    written: Sequence[Delivery] | None = None,
+    written: Sequence[Delivery],
 ) -> str:
-    """What both agents are told of a turn.
+    """Return the feedback on a turn.
 
     Args:
-        mode: "plain" tells nothing; "passed" whether all tests passed; "level_passed" how many methods were written
-            and tests passed; "level_feedback" also which were not. What a test holds is never told.
-        task: the class.
-        deliveries: what counts of each programmer's methods.
-        grade: what became of the tests; None if the merged class did not parse.
-        written: all that each programmer wrote. None: `deliveries`.
+        mode: "plain" (none), "passed" (whether all tests passed), "level_passed" (numbers of methods written and of
+            tests passed), or "level_feedback" and "expert" (also which are missing). The tests are never shown.
+        task: current class.
+        deliveries: code of each programmer that counts.
+        grade: results of the tests. None: the merged class did not parse.
+        written: all code of each programmer.
     """
-    written = written or deliveries
     if mode == "plain":
         return ""
     if mode == "passed":
@@ -100,19 +93,19 @@ def verdict(
 
 
 def reference_reply(task: ClassTask, agent: str) -> str:
-    """The agent's methods out of the data's solution, with the imports and functions around the class."""
+    """Return the agent's methods in the data's solution, with imports and functions outside of the class."""
     own, _ = shares(task, agent)
     statements = parsed(task.solution) or []
     solved = class_named(statements, task.name)
     body = with_helpers(task, solved, own) if solved else []
     around = [node for node in statements if node is not solved and not isinstance(node, ast.If | ast.Expr)]
-    if solved and not all(has_self(node) for node in body):  # outside of its class, such a method would be a function
+    if solved and not all(has_self(node) for node in body):  # outside of a class, a method without self is a function
         body = [ast.ClassDef(task.name, solved.bases, [], body, [])]
     return (source([*around, *body]) or "") if body else "pass"
 
 
 def shares(task: ClassTask, agent: str) -> tuple[Sequence[str], Sequence[str]]:
-    """The methods that an agent writes, and those that the others do."""
+    """Return the methods of an agent, and those of the others."""
     number = int(agent.rpartition("_")[2])
     others = (*task.shares[:number], *task.shares[number + 1 :])
     return task.shares[number], [name for share in others for name in share]
@@ -123,5 +116,4 @@ def _names(names: Sequence[str]) -> str:
 
 
 def code_text(code: Code) -> str:
-    """All that an agent wrote of code."""
     return "\n".join(part for part in (source(code.statements), code.broken) if part)

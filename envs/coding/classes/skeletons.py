@@ -1,4 +1,4 @@
-"""A class that programmers complete, out of a row of ClassEval: who writes which methods, and how they merge."""
+"""Tasks of ClassEval: the division of a class into methods per programmer, and the merge of the replies."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from ..syntax import defining_statements, names_bound_by, parsed, source
 
 @dataclass(frozen=True)
 class ClassTask:
-    """A class whose methods are divided."""
+    """Class whose methods are divided among programmers."""
 
     id: str
     name: str
     """Name of the class."""
     skeleton: str
-    """Source of the class with methods to be written; those that it gives in full are kept."""
+    """Source of the class. Its empty methods are to be written; the others are kept."""
     shares: tuple[tuple[str, ...], ...]
-    """Methods by programmer: of two the first has those whose only parameter is `self`, and the second all others."""
+    """Names of the methods to write, by programmer."""
     tests: str
     """Source with unittest classes."""
     solution: str
-    """Source of the whole class; empty if the data has none."""
+    """Source of the complete class; empty if the data has none."""
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """All methods that are to be written."""
+        """Names of all methods to write."""
         return tuple(name for share in self.shares for name in share)
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """What one programmer wrote."""
+    """Code that one programmer wrote."""
 
     methods: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
-    """By name, as a rule without those that were left empty."""
+    """Methods by name, usually without empty ones."""
     around: tuple[ast.stmt, ...] = ()
     """Imports, constants and functions outside of the class that the methods need."""
     broken: str = ""
@@ -47,15 +47,15 @@ class Delivery:
 
 
 def task_of(row: Mapping[str, Any], num_programmers: int = 2, *, needs_both: bool = False) -> ClassTask:
-    """The task in a row.
+    """Read the task in a row.
 
-    More than two programmers divide the methods evenly, those that take only `self` first. With `needs_both` so do two
-    programmers, if one of them would have no method.
+    The first of two programmers writes the methods whose only parameter is `self`. Larger teams divide this order of
+    the methods evenly, and with `needs_both` so do two programmers if one of them would have no method.
 
-    Columns: "skeleton", "test", "class_name"; optionally "import_statement" (a list or a text), "solution_code".
+    Columns: "skeleton", "test", "class_name"; optional: "import_statement" (a list or a text), "solution_code".
 
     Raises:
-        ValueError: if the skeleton or the tests do not parse, or no method is to be written.
+        ValueError: if the skeleton or the tests do not parse, or the skeleton has no empty method.
     """
     place = f"task {row['id']!r}"
     name = str(row["class_name"])
@@ -64,12 +64,12 @@ def task_of(row: Mapping[str, Any], num_programmers: int = 2, *, needs_both: boo
     skeleton = _with_imports(str(row["skeleton"]), lines)
     found = class_named(parsed(skeleton) or [], name)
     if found is None:
-        raise ValueError(f"{place}: its skeleton must be Python with a class {name!r}; repair the row")
+        raise ValueError(f"{place}: its skeleton must be Python code with a class {name!r}; repair the row")
     if not parsed(str(row["test"])):
-        raise ValueError(f"{place}: its tests must be Python; repair the row")
+        raise ValueError(f"{place}: its tests must be Python code; repair the row")
     wanted = [node for node in _methods(found) if is_empty(node)]
     if not wanted:
-        raise ValueError(f"{place}: its skeleton leaves no method to be written; empty those that are the task")
+        raise ValueError(f"{place}: its skeleton has no empty method; empty those that are the task")
     return ClassTask(
         id=str(row["id"]),
         name=name,
@@ -97,7 +97,7 @@ def _with_imports(code: str, imports: Sequence[str]) -> str:
 
 
 def class_named(statements: Sequence[ast.stmt], name: str) -> ast.ClassDef | None:
-    """The last top-level class of this name."""
+    """Return the last top-level class of this name."""
     found = [node for node in statements if isinstance(node, ast.ClassDef) and node.name == name]
     return found[-1] if found else None
 
@@ -114,7 +114,7 @@ def _takes_only_self(node: ast.FunctionDef) -> bool:
 
 
 def is_empty(node: ast.FunctionDef) -> bool:
-    """Whether a function has no body but a docstring, `pass`, `...` or `raise NotImplementedError`."""
+    """Return True if the body has only a docstring, `pass`, `...` or `raise NotImplementedError`."""
     for part in node.body:
         match part:
             case ast.Pass() | ast.Expr(value=ast.Constant()):
@@ -126,20 +126,20 @@ def is_empty(node: ast.FunctionDef) -> bool:
 
 
 def delivery_of(task: ClassTask, code: Code, *, keeps_empty: bool = False) -> Delivery:
-    """What is in a programmer's code: methods in a class of the task's name, or bare ones.
+    """Read the methods in a programmer's code, inside or outside of a class of the task's name.
 
-    A method that is not asked for is kept if a method that is asked for may need it; `__init__` is the skeleton's.
+    Other methods are also kept, because the required methods may need them. `__init__` is always the skeleton's.
 
     Args:
-        task: the class.
-        code: the programmer's.
-        keeps_empty: whether a method without more than a placeholder is one.
+        task: current class.
+        code: code of the programmer.
+        keeps_empty: whether methods with only a placeholder count as written.
     """
     found: dict[str, ast.FunctionDef] = {}
     for node in code.statements:
         if isinstance(node, ast.ClassDef) and node.name == task.name:
             found |= {part.name: part for part in _methods(node)}
-        elif isinstance(node, ast.FunctionDef) and (node.name in task.methods or _has_self(node)):
+        elif isinstance(node, ast.FunctionDef) and (node.name in task.methods or has_self(node)):
             found[node.name] = node
     methods = {name: node for name, node in found.items() if keeps_empty or not is_empty(node)}
     rest = [node for node in code.statements if node not in found.values()]
@@ -148,11 +148,11 @@ def delivery_of(task: ClassTask, code: Code, *, keeps_empty: bool = False) -> De
 
 
 def divided(task: ClassTask, deliveries: Sequence[Delivery]) -> list[Delivery]:
-    """The deliveries with the methods that count if all programmers are needed.
+    """Keep the code that counts if all programmers are needed.
 
-    A method that is asked for counts if its own programmer wrote it, and only this one. A further method counts if
-    another part of its programmer's code names it and no other programmer's code does; a further function, if no other
-    programmer's code names it. Otherwise the others' methods could hand all their work to it.
+    A required method counts if only its own programmer wrote it. An extra method counts if other code of its
+    programmer names it and no code of the others does. An extra function counts if no code of the others names it.
+    Otherwise the others' methods could leave all their work to it.
     """
     return [_own_part(task, seat, deliveries) for seat in range(len(deliveries))]
 
@@ -170,12 +170,16 @@ def _own_part(task: ClassTask, seat: int, deliveries: Sequence[Delivery]) -> Del
     return replace(
         own,
         methods={name: node for name, node in own.methods.items() if is_counted(name)},
-        around=tuple(node for node in own.around if _is_import(node) or not names_bound_by([node]) & foreign),
+        around=tuple(
+            node
+            for node in own.around
+            if isinstance(node, ast.Import | ast.ImportFrom) or not names_bound_by([node]) & foreign
+        ),
     )
 
 
 def _names_in(delivery: Delivery, without: str = "") -> set[str]:
-    """Names and attributes in a programmer's code, a method of this name aside."""
+    """Return names and attributes in a programmer's code, except in the method `without`."""
     roots = (*(node for name, node in delivery.methods.items() if name != without), *delivery.around)
     nodes = [part for root in roots for part in ast.walk(root)]
     return {part.attr for part in nodes if isinstance(part, ast.Attribute)} | {
@@ -183,44 +187,30 @@ def _names_in(delivery: Delivery, without: str = "") -> set[str]:
     }
 
 
-def _is_import(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Import | ast.ImportFrom)
-
-
 def with_helpers(task: ClassTask, solved: ast.ClassDef, own: Sequence[str]) -> list[ast.stmt]:
-    """A programmer's methods in a solution, with those that they need and that the skeleton does not have."""
+    """Return a programmer's methods in a solution, with the methods that they need and the skeleton lacks."""
     skeleton = class_named(parsed(task.skeleton) or [], task.name)
     listed = {node.name for node in _methods(skeleton)} if skeleton else set()
-    kept = {node.name for node in _methods(solved) if node.name in own}
-    is_growing = bool(kept)
-    while is_growing:
-        used = {
-            part.attr
-            for node in _methods(solved)
-            if node.name in kept
-            for part in ast.walk(node)
-            if isinstance(part, ast.Attribute)
-        }
-        more = {node.name for node in _methods(solved) if node.name in used - listed} - kept
+    methods = _methods(solved)
+    kept, more = set[str](), {node.name for node in methods if node.name in own}
+    while more:
         kept |= more
-        is_growing = bool(more)
-    return [node for node in _methods(solved) if node.name in kept]
+        parts = (part for node in methods if node.name in kept for part in ast.walk(node))
+        used = {part.attr for part in parts if isinstance(part, ast.Attribute)}
+        more = {node.name for node in methods if node.name in used - listed} - kept
+    return [node for node in methods if node.name in kept]
 
 
 def has_self(node: ast.stmt) -> bool:
-    """Whether a statement is a function whose first parameter is `self`."""
-    return isinstance(node, ast.FunctionDef) and _has_self(node)
-
-
-def _has_self(node: ast.FunctionDef) -> bool:
-    return bool(node.args.args) and node.args.args[0].arg == "self"
+    """Return True for a function whose first parameter is `self`."""
+    return isinstance(node, ast.FunctionDef) and bool(node.args.args) and node.args.args[0].arg == "self"
 
 
 def merged(task: ClassTask, deliveries: Sequence[Delivery]) -> str | None:
-    """Source of the class with all programmers' methods; None if it does not parse.
+    """Return the source of the class with all programmers' methods, or None if it does not parse.
 
-    A method that several wrote is its owner's. Methods that nobody wrote are left out, so that no test passes by
-    calling an empty one.
+    The owner's version of a method has priority. Unwritten methods are left out, so that no test passes by calling an
+    empty method.
     """
     statements = parsed(task.skeleton) or []
     target = class_named(statements, task.name)

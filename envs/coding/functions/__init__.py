@@ -1,4 +1,4 @@
-"""Two programmers, one function: HumanEval, MBPP and CoopHumanEval."""
+"""HumanEval, MBPP and CoopHumanEval: a team writes one function."""
 
 from .env import MBPP, CoopHumanEval, FunctionPair, HumanEval
 from .problems import Problem, problem_of

@@ -1,4 +1,4 @@
-"""A solution divided: expressions of a function become functions of helpers, which it calls in their place."""
+"""Division of a solution: expressions of a function become functions of helpers, which the function calls."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..syntax import (
     SCOPES,
+    bound_name,
     defining_statements,
     function_named,
     ignores_result,
@@ -18,27 +19,27 @@ from ..syntax import (
 )
 
 _PARTS = (ast.BinOp, ast.Compare, ast.Call, ast.BoolOp, ast.IfExp, ast.ListComp, ast.SetComp, ast.DictComp)
-_TIED = (ast.Lambda, ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)  # to the function that they stand in
+_TIED = (ast.Lambda, ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)  # these depend on their function
 _FRAME = {"dir", "eval", "exec", "globals", "locals", "super", "vars"}
 
 
 def identity(name: str) -> str:
-    """Code of a helper that hands back what it is given."""
+    """Return the code of a helper that returns its argument."""
     return f"def {name}(value):\n    return value"
 
 
 @dataclass(frozen=True)
 class _Part:
-    """An expression that a helper took over."""
+    """Expression that became a helper's function."""
 
     place: tuple[int, int]
-    """Line and column of the solution where it stood."""
+    """Line and column of the expression in the solution."""
     around: str
     """Imports, constants and functions that it needs."""
     parameters: tuple[str, ...]
     body: str
     call: ast.Call
-    """What stands there now."""
+    """Call that replaces the expression."""
 
     def code(self, name: str) -> str:
         function = f"def {name}({', '.join(self.parameters)}):\n    return {self.body}"
@@ -48,19 +49,19 @@ class _Part:
 def divided(
     statements: Sequence[ast.stmt], function: str, names: Sequence[str], known: Sequence[str] = ()
 ) -> tuple[str, ...] | None:
-    """Code of helpers of these names, and of the statements, whose function now calls all of them.
+    """Move the largest expressions of a function into helper functions, in the order of the source.
 
-    The largest expressions of the function become helpers' functions, in the order in which they stand in it. Where
-    there are too few, the remaining helpers hand back what the function is about to return.
+    If there are too few expressions, the remaining helpers return their argument, and the function passes its results
+    through them.
 
     Args:
-        statements: the solution at top level; changed in place.
-        function: name of the function that is divided.
-        names: of the helpers whose functions are to be found.
-        known: of helpers that the function calls already.
+        statements: top-level statements of the solution; changed in place.
+        function: name of the function to divide.
+        names: names of the new helper functions.
+        known: names of helpers that the function already calls.
 
     Returns:
-        The helpers' code, then the solution's; None if it cannot be written out.
+        Code of the helpers, then of the solution. None if the code cannot be written as text.
     """
     main = function_named(statements, function)
     parts: list[_Part] = []
@@ -80,11 +81,13 @@ def divided(
 def _taken(
     statements: Sequence[ast.stmt], main: ast.FunctionDef, names: Sequence[str], known: Sequence[str]
 ) -> _Part | None:
-    """The largest expression that a helper can take over, taken over; None if there is none."""
+    """Replace the largest possible expression by a call of a helper; return None if there is none."""
     places = {child: parent for parent in ast.walk(main) for child in ast.iter_child_nodes(parent)}
     inside = [node for statement in main.body if not isinstance(statement, SCOPES) for node in own_nodes(statement)]
     candidates = [node for node in inside if isinstance(node, _PARTS)]
-    for expression in sorted(candidates, key=_size, reverse=True):  # of equal ones the first
+    for expression in sorted(
+        candidates, key=lambda node: len(list(ast.walk(node))), reverse=True
+    ):  # stable: the first of equal sizes
         outer = _local_names(main, expression)
         parameters = _parameters(expression, outer, {*names, *known})
         body = _line(expression)
@@ -102,7 +105,7 @@ def _taken(
 
 
 def _parameters(expression: ast.expr, outer: set[str], helpers: Collection[str]) -> tuple[str, ...]:
-    """The local names that an expression reads; none if it cannot leave its function, or calls a helper."""
+    """Return the local names that an expression reads; none if it cannot be moved or calls a helper."""
     nodes = list(ast.walk(expression))
     named = [node for node in nodes if isinstance(node, ast.Name)]
     own = {node.id for node in named if isinstance(node.ctx, ast.Store)}
@@ -112,35 +115,20 @@ def _parameters(expression: ast.expr, outer: set[str], helpers: Collection[str])
 
 
 def _local_names(main: ast.FunctionDef, expression: ast.expr) -> set[str]:
-    """The names that a function binds anywhere but in an expression."""
-    skipped = set(ast.walk(expression))
-    found = set()
-    for node in ast.walk(main):
-        if node in skipped or node is main:
-            continue
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-        elif isinstance(node, ast.arg):
-            found.add(node.arg)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler) and node.name:
-            found.add(node.name)
-        elif isinstance(node, ast.alias):
-            found.add(node.asname or node.name.partition(".")[0])
-    return found
+    """Return the names that a function binds outside of an expression."""
+    skipped = {main, *ast.walk(expression)}
+    nodes = [node for node in ast.walk(main) if node not in skipped]
+    caught = {node.name for node in nodes if isinstance(node, ast.ExceptHandler) and node.name}
+    return caught.union(filter(None, map(bound_name, nodes)))
 
 
 def _line(expression: ast.expr) -> str | None:
-    """The expression on a line; None if it takes more than one, or is nested too deep to be written out."""
+    """Return the expression as one line of text, or None if it needs several or is nested too deep."""
     text = source([ast.Expr(expression)])
     return text if text and "\n" not in text else None
 
 
-def _size(expression: ast.expr) -> int:
-    return sum(1 for _ in ast.walk(expression))
-
-
 def _put(parent: ast.AST, old: ast.expr, new: ast.expr) -> None:
-    """Put an expression in the place of another."""
     for field, value in ast.iter_fields(parent):
         if value is old:
             setattr(parent, field, new)

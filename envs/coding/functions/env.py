@@ -1,10 +1,11 @@
-"""HumanEval, MBPP and CoopHumanEval: helpers and a main programmer write one function."""
+"""HumanEval, MBPP and CoopHumanEval: helpers and a main programmer write one function together."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -19,38 +20,35 @@ from . import prompts, published, rules
 from .problems import Problem, drawn_arguments, problem_of, shown_assertions
 
 Tests = Literal["given", "generated"]
-
-
 SAMPLES = Path(__file__).parent / "samples"
 
 
 class FunctionPair(TwoProgrammers):
-    """`helper_0` writes `aux`, `main_0` the function that the task asks for and that should call it.
+    """`helper_0` writes the function `aux`; `main_0` writes the function of the task, which should call `aux`.
 
-    None sees another's code of the turn. All programs are joined and tested in the sandbox; the reward is that of
-    `rules`, 0 to 4 in an episode. In a larger team each helper has a function of its own, `aux_1` to `aux_3`. The
-    data's columns are those of `problems.problem_of`, with the id in "task_id".
+    Agents do not see each other's code of the turn. The programs are joined and tested in the sandbox. The return is 0
+    to 4 (see `rules`). Larger teams have several helpers, with the functions `aux_1` to `aux_3`. The columns of the
+    data are those of `problems.problem_of`, and "task_id" for the id.
 
     Args:
-        num_agents: programmers, 2 to 4: one main programmer, all others helpers.
-        style: how the task is shown, "stub" (the head of the function with its docstring) or "description" (in
-            words); None for the benchmark's own.
-        num_revealed: how many assertions "level_feedback" and the expert may see; None for all.
-        tests: "given" (the data's) or "generated": drawn in each episode from the column "inputs", with the values
-            that the reference returns.
-        num_generated: tests drawn in an episode.
-        num_public: how many of the tests are shown in the prompt; the reward counts the others, of which one at least
-            is kept back.
-        needs_both: whether the helper counts in a solution only if both are needed; for two programmers.
-            A solution is run again with the helper's function replaced by its own first value, by its first argument
-            and by an error, and once with a main that only calls the helper's function; each of these must fail a
-            test. The published task has no such rule.
-        stop_at: as of `TwoProgrammers`; by default that of a pair that solves the task together.
-        **kwargs: of `TwoProgrammers` and `TextParallelEnv`. The places of `prompts` are {task} (in `style`), {prompt}
-            (as the data states it), {description}, {entry_point}, {head} and {public_tests}.
+        num_agents: programmers, 2 to 4: one main programmer and one to three helpers.
+        style: form of the task in the prompt: "stub" (head of the function with its docstring) or "description" (in
+            words). None: the benchmark's form.
+        num_revealed: assertions that "level_feedback" and the expert may see. None: all.
+        tests: "given" (the data's tests) or "generated": arguments are drawn in each episode from the column "inputs",
+            and the reference computes the expected values.
+        num_generated: generated tests per episode.
+        num_public: tests that the prompt shows. Only the others are scored; at least one is kept hidden.
+        needs_both: whether the helper of a solution counts only if both programs are needed. A solution runs again
+            with `aux` replaced by its first value, by its first argument, and by an error, and once with a main
+            function that only calls `aux`. Each of these runs must fail a test. For two programmers and
+            variant="ours".
+        stop_at: see `TwoProgrammers`. The default is the score of a team that solves the task together.
+        **kwargs: see `TwoProgrammers` and `TextParallelEnv`. The places of `prompts` are {task} (in `style`), {prompt}
+            (the data's text), {description}, {entry_point}, {head} and {public_tests}.
 
     Raises:
-        ValueError: if a setting is none of the above, or the data lacks what it needs.
+        ValueError: if a setting is out of range, or the data lacks a column.
     """
 
     own_style: ClassVar[prompts.Style] = "stub"
@@ -78,24 +76,24 @@ class FunctionPair(TwoProgrammers):
         stop_at: float | None = 3.8,
         **kwargs: Any,
     ):
-        refuse_team(num_agents, kwargs.get("variant", "own"))
+        refuse_team(num_agents, kwargs.get("variant"))
         self.programmers = prompts.agents(num_agents)
         self._needs_both = needs_both
         self.depends_on = self._is_generated = tests == "generated"
         super().__init__(stop_at=stop_at, **kwargs)
         style = style or self.own_style
         if style not in get_args(prompts.Style):
-            raise ValueError(f"style must be one of {get_args(prompts.Style)} or None, got {style!r}")
+            raise ValueError(f"{style=} must be one of {get_args(prompts.Style)} or None")
         if tests not in get_args(Tests):
-            raise ValueError(f"tests must be one of {get_args(Tests)}, got {tests!r}")
+            raise ValueError(f"{tests=} must be one of {get_args(Tests)}")
         if num_public < 0 or num_generated <= num_public * (tests == "generated"):
-            raise ValueError(f"num_public must be 0 to num_generated - 1 = {num_generated - 1}, got {num_public}")
+            raise ValueError(f"{num_public=} must be 0 to num_generated - 1 = {num_generated - 1}")
         if self._is_published and (num_public or tests == "generated"):
-            raise ValueError("variant='published' has the data's tests, all hidden; leave out tests and num_public")
+            raise ValueError("variant='published' uses the data's tests, all hidden; leave out tests and num_public")
         if needs_both and (self._is_published or num_agents != 2):
-            raise ValueError("needs_both=True is for two programmers of our variant; leave out variant and num_agents")
+            raise ValueError("needs_both=True needs num_agents=2 and variant='ours'; leave out variant and num_agents")
         if num_revealed is not None and num_revealed < 0:
-            raise ValueError(f"num_revealed must be at least 0, or None for all, got {num_revealed}")
+            raise ValueError(f"{num_revealed=} must be at least 0; None shows all")
         self._style: prompts.Style = style
         self._num_revealed = num_revealed
         self._num_generated = num_generated
@@ -105,7 +103,7 @@ class FunctionPair(TwoProgrammers):
 
     @property
     def problem(self) -> Problem:
-        """What the team is to write."""
+        """Problem of the current episode."""
         if self._problem is None:
             raise RuntimeError("no episode is running; call reset() first")
         return self._problem
@@ -113,7 +111,7 @@ class FunctionPair(TwoProgrammers):
     def sources(self, row: Mapping[str, Any]) -> Sources:
         problem = problem_of(row)
         if self._is_generated and (problem.inputs is None or problem.reference is None):
-            raise ValueError(f"tests='generated' needs a column 'inputs' and a solution, task {problem.id!r} lacks one")
+            raise ValueError(f"task {problem.id!r} needs a column 'inputs' and a solution for tests='generated'")
         if not self._is_generated and not problem.tests:
             raise ValueError(f"task {problem.id!r} has no tests; give it some, or use tests='generated'")
         return Sources(
@@ -169,37 +167,34 @@ class FunctionPair(TwoProgrammers):
         return reference[self.programmers.index(agent)]
 
     def absence(self, agent: str) -> str:
-        """A helper that is left out returns nothing, so that main's calls for show lose nothing by it."""
+        """A function that returns None for an absent helper, so that calls of an unused helper do not fail."""
         return "" if agent == prompts.MAIN else idle_helper(prompts.written_by(self.problem, agent))
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Teams in which one programmer does all the work, or none."""
+        return {name: partial(self._exploit, team) for name, team in EXPLOITS.items()}
 
-        def player(team: Callable[[Problem], Sequence[str]]) -> Callable[[str], str]:
-            return lambda agent: team(self.problem)[self.programmers.index(agent)]
-
-        return {name: player(team) for name, team in EXPLOITS.items()}
+    def _exploit(self, team: Callable[[Problem], Sequence[str]], agent: str) -> str:
+        return team(self.problem)[self.programmers.index(agent)]
 
     @property
     def allowed_exploits(self) -> Mapping[str, str]:
-        """Teams that the published task pays, without `needs_both`; and one that no test of a solution tells apart."""
         secret = {"secret helpers": "running a solution does not show that main undoes a helper's work"}
         if self._needs_both:
             return secret
-        reason = "as in the published task, one programmer may do all the work; `needs_both=True` does not pay it"
+        reason = "as in the published task, one programmer may do all the work; `needs_both=True` prevents it"
         return dict.fromkeys(("helpers for show", "lone helper"), reason) | secret
 
     def _generated_calls(self) -> tuple[tuple[tuple[Any, ...], Any], ...]:
-        """(arguments, expected value) of this episode's tests."""
+        """Draw (arguments, expected value) of this episode's tests."""
         problem = self.problem
-        assert problem.inputs is not None and problem.reference is not None  # `sources` has seen to it
+        assert problem.inputs is not None and problem.reference is not None  # checked by `sources`
         calls = drawn_arguments(problem.inputs, self.rng, self._num_generated)
         program = "\n\n".join((problem.preamble, *problem.reference))
         values = values_of(self.sandbox, program, problem.entry_point, calls, self.limits)
         return tuple(zip(calls, values, strict=True))
 
     def _public_tests(self) -> list[tuple[int, str]]:
-        """Number (a line of the given tests, or a place among the generated ones) and text of the tests to show."""
+        """Return number (line of a given test, or index of a generated one) and text of the tests to show."""
         name = self.problem.entry_point
         if self._is_generated:
             found = [
@@ -218,16 +213,16 @@ class FunctionPair(TwoProgrammers):
         return rules.programs_of(self.problem, helpers, main)
 
     def _with_needs(self, programs: rules.Programs, solved: Grade) -> rules.Programs:
-        """The programs of a solution, with the helpers marked that are not needed or that solve the task alone."""
-        # Loops of a sound main may not end with another function in place of the helper's, so its time is short.
+        """Set `is_needed` of the helpers in a solution."""
+        # A short time limit, because loops of a correct main function may not end with a replaced helper.
         limits = replace(self.limits, cpu_s=min(self.limits.cpu_s, 0.5 + 2 * solved.cpu_s), max_deaths=1)
 
         def is_solved(**code: str) -> bool:
             return self._grade(programs, limits, **code).is_perfect
 
         def is_needed(name: str) -> bool:
-            return not is_solved(after_main=rules.main_stand_in(self.problem.entry_point, name)) and not any(
-                is_solved(after_helpers=code) for code in rules.helper_stand_ins(name)
+            return not is_solved(after_main=rules.main_replacement(self.problem.entry_point, name)) and not any(
+                is_solved(after_helpers=code) for code in rules.helper_replacements(name)
             )
 
         helpers = [
@@ -237,52 +232,48 @@ class FunctionPair(TwoProgrammers):
         return replace(programs, helpers=tuple(helpers))
 
     def _grade(self, programs: rules.Programs, limits: Limits | None = None, **code: str) -> Grade:
-        """The programs under the tests; `code` as of `rules.Programs.program`."""
+        """Grade the programs by the hidden tests; `code` is passed to `rules.Programs.program`."""
         limits = limits or self.limits
         problem = self.problem
         if self._is_published:
             program = programs.program(published.imports_of(problem.prompt))
-            tests = published.counted_tests(problem.tests, problem.entry_point)
-            return self._graded(program, tests, limits)
-        program = programs.program(problem.preamble, **code)
-        public = {number for number, _ in self._public_tests()}
+            tests, public = published.counted_tests(problem.tests, problem.entry_point), set[int]()
+        else:
+            program = programs.program(problem.preamble, **code)
+            tests, public = problem.tests, {number for number, _ in self._public_tests()}
         if self._is_generated:
             calls = self._calls[len(public) :]
             return graded_by_calls(self.sandbox, program, problem.entry_point, calls, limits, seed=self.test_seed)
-        return self._graded(program, problem.tests, limits).of(lambda result: result.line not in public)
-
-    def _graded(self, program: str, tests: str, limits: Limits) -> Grade:
-        problem = self.problem
-        return graded_by_source(
+        grade = graded_by_source(
             self.sandbox,
             program,
             tests,
+            problem.entry_point,
             limits,
             seed=self.test_seed,
-            candidate=problem.entry_point,
             functions=problem.functions,
             classes=problem.classes,
             support=problem.support,
         )
+        return grade.of(lambda result: result.line not in public)
 
 
 class HumanEval(FunctionPair):
-    """HumanEval for a main programmer and one to three helpers; arguments as of `FunctionPair`.
+    """HumanEval for one main programmer and one to three helpers. For the arguments see `FunctionPair`.
 
-    The 164 problems are "openai/openai_humaneval" on the hub, where CoMLRL trains on ":test[33:163]" and evaluates on
-    ":test[:32]". The built-in data are 15 other problems of the same form.
+    The 164 problems are "openai/openai_humaneval" on the hub; CoMLRL trains on ":test[33:163]" and evaluates on
+    ":test[:32]". The built-in data has 15 other problems of the same form.
     """
 
-    sample = SAMPLES / "human_eval_{split}.jsonl"
-
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "human_eval_v1"}
+    sample = SAMPLES / "human_eval_{split}.jsonl"
 
 
 class MBPP(FunctionPair):
-    """MBPP for a main programmer and one to three helpers: the task is told in words; arguments as of `FunctionPair`.
+    """MBPP for one main programmer and one to three helpers. The prompt describes the task in words.
 
     Reads the columns of "google-research-datasets/mbpp" ("sanitized", or "full" with columns={"prompt": "text"}). The
-    built-in data are 15 problems of its own.
+    built-in data has 15 other problems. For the arguments see `FunctionPair`.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "mbpp_v1"}
@@ -291,14 +282,13 @@ class MBPP(FunctionPair):
 
 
 class CoopHumanEval(FunctionPair):
-    """Problems whose solution falls into two natural parts; arguments as of `FunctionPair`.
+    """Functions whose solution has two natural parts. For the arguments see `FunctionPair`.
 
-    The built-in data are 15 problems of its own.
+    The built-in data has 15 problems.
     """
 
-    sample = SAMPLES / "coop_human_eval_{split}.jsonl"
-
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "coop_human_eval_v1"}
+    sample = SAMPLES / "coop_human_eval_{split}.jsonl"
 
 
 _SHOW = "helped = {name}(0)\nhelped"
@@ -306,12 +296,11 @@ _SECRET = "if [{name}(1), {name}(2)] != [2, 3]:\n    return None"
 
 
 def idle_helper(name: str) -> str:
-    """A helper's function that takes anything and returns nothing."""
     return f"def {name}(*arguments, **named):\n    return None"
 
 
 def constant_answer(problem: Problem) -> Sequence[str]:
-    """Helpers that return nothing, and a main program that answers False, whatever it is asked."""
+    """Helpers that return None, and a main function that always returns False."""
     calls = ", ".join(f"{name}(0)" for name in problem.helpers)
     main = (
         f"def {problem.entry_point}(*arguments, **named):\n    helped = [{calls}]\n    return False if helped else None"
@@ -320,18 +309,18 @@ def constant_answer(problem: Problem) -> Sequence[str]:
 
 
 def helpers_for_show(problem: Problem) -> Sequence[str]:
-    """Helpers that return nothing, and a main program that solves the task and calls them."""
+    """Helpers that return None, and a main function that calls them and solves the task alone."""
     return *map(idle_helper, problem.helpers), _lone_main(problem, _SHOW)
 
 
 def secret_helpers(problem: Problem) -> Sequence[str]:
-    """Helpers that add 1, and a main program that solves the task if they do."""
+    """Helpers that add 1, and a main function that checks this and solves the task alone."""
     helpers = (f"def {name}(value):\n    return value + 1" for name in problem.helpers)
     return *helpers, _lone_main(problem, _SECRET)
 
 
 def lone_helper(problem: Problem) -> Sequence[str]:
-    """A helper that solves the task, and a main program that hands its value on."""
+    """A helper that solves the task, and a main function that returns the helper's value."""
     first, *others = problem.helpers
     solved = _solution(problem)
     rename_inside(solved, problem.entry_point, "solved")
@@ -348,11 +337,11 @@ EXPLOITS: Mapping[str, Callable[[Problem], Sequence[str]]] = {
     "lone helper": lone_helper,
     "secret helpers": secret_helpers,
 }
-"""The helpers' programs and then the main programmer's, by the name of the team."""
+"""Functions by exploit that return the helpers' programs and then the main program."""
 
 
 def _solution(problem: Problem) -> list[ast.stmt]:
-    """The reference, with the helpers' functions under names of its own."""
+    """Return the reference with renamed helper functions."""
     statements = parsed("\n\n".join(problem.reference or ())) or []
     for name in problem.helpers:
         rename_inside(statements, name, f"own_{name}")
@@ -360,7 +349,7 @@ def _solution(problem: Problem) -> list[ast.stmt]:
 
 
 def _lone_main(problem: Problem, call: str) -> str:
-    """A main program that does all the work of the reference, after code that calls each helper."""
+    """Return a main program that calls each helper and then solves the task alone."""
     statements = _solution(problem)
     main = function_named(statements, problem.entry_point)
     if main is not None:

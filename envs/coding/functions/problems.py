@@ -1,4 +1,4 @@
-"""A problem for a team of programmers, out of a row of HumanEval, MBPP, or the sample in the package."""
+"""Problems of HumanEval, MBPP and the built-in data: rows of the data as tasks for a team."""
 
 from __future__ import annotations
 
@@ -9,68 +9,61 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from ..syntax import (
-    free_names,
-    function_named,
-    names_bound_by,
-    parsed,
-    rename_inside,
-    returned_through,
-    source,
-)
+from ..syntax import free_names, function_named, names_bound_by, parsed, rename_inside, returned_through, source
 from .division import divided, identity
 
 HELPER_FUNCTION = "aux"
 
 
 def helper_functions(count: int) -> tuple[str, ...]:
-    """Names of the functions that so many helpers write."""
+    """Return the names of the functions of `count` helpers."""
     return (HELPER_FUNCTION,) if count == 1 else tuple(f"{HELPER_FUNCTION}_{place}" for place in range(1, count + 1))
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What the programmers are to write, and how it is tested."""
+    """Task of a team and its tests."""
 
     id: str
     prompt: str
-    """The task as the data states it: the head of a function with its docstring, or a sentence."""
+    """Task as in the data: the head of a function with its docstring, or a sentence."""
     entry_point: str
-    """The main function's name."""
+    """Name of the main function."""
     head: str
-    """`def name(parameters)`; only the name where the parameters are not known."""
+    """`def name(parameters)`, or only the name if the parameters are unknown."""
     description: str
-    """The task in words."""
+    """Task in words."""
     preamble: str
-    """Imports and functions that the prompt gives; the code under test and the tests both have them."""
+    """Imports and functions of the prompt, which the programs under test and the tests have."""
     tests: str
-    """Source with a function `check(candidate)`, or with assertions at top level; empty if tests are only generated."""
+    """Source with a function `check(candidate)` or with assertions at top level; empty if all tests are generated."""
     reference: tuple[str, ...] | None
-    """Code of the helpers and of the main programmer that solves it."""
+    """Code of the helpers, then of the main programmer, that solves the task."""
     support: str
-    """What the tests' own jail runs before them: the preamble, and imports that they leave to the solution."""
+    """Code that runs before the tests: the preamble, and imports of the solution that the tests use."""
     functions: tuple[str, ...] = ()
-    """Further functions that the solution must define, since the tests call them."""
+    """Other functions of the solution that the tests call."""
     classes: tuple[str, ...] = ()
-    """Classes that it must define, since the tests make instances of them."""
+    """Classes of the solution that the tests use."""
     inputs: tuple[Mapping[str, Any], ...] | None = None
-    """Kinds of the arguments, for generated tests (`inputs`)."""
+    """Description of each argument for generated tests; see `drawn`."""
     helpers: tuple[str, ...] = (HELPER_FUNCTION,)
     """Names of the helpers' functions."""
 
 
 def problem_of(row: Mapping[str, Any], num_helpers: int = 1, *, needs_both: bool = False) -> Problem:
-    """The problem in a row.
-
-    The reference of one helper is the row's own pair, or a pair whose helper hands back what main has found. More
-    helpers write parts of main's work (`division`), and so does one helper with `needs_both`.
+    """Read the problem in a row.
 
     Columns: "prompt"; "entry_point" and "test" (HumanEval), or "test_list" and optionally "test_imports" or
-    "test_setup_code" (MBPP, where the name follows from the code and the tests); optionally "aux" and "main", or
-    "canonical_solution", or "code", for a reference; optionally "inputs".
+    "test_setup_code" (MBPP, where the code and the tests determine the name). Optional: "inputs"; and for the
+    reference "aux" and "main", "canonical_solution", or "code".
+
+    The reference of one helper is the row's own pair, or a helper that returns its argument and a main function that
+    passes its result through the helper. The helpers of larger teams, and one helper with `needs_both`, compute parts
+    of the solution (see `division`).
 
     Raises:
-        ValueError: if there is no test, or no name, or the tests do not parse.
+        ValueError: if there is no test or no name, or the tests do not parse.
     """
     prompt = str(row["prompt"])
     solution = _solution(row, prompt)
@@ -108,7 +101,6 @@ def problem_of(row: Mapping[str, Any], num_helpers: int = 1, *, needs_both: bool
 
 
 def _solution(row: Mapping[str, Any], prompt: str) -> str:
-    """The one function that solves it, where the data has one."""
     if row.get("canonical_solution"):
         return prompt + str(row["canonical_solution"])
     return str(row.get("main") or row.get("code") or "")
@@ -123,7 +115,7 @@ def _tests(row: Mapping[str, Any]) -> str:
 
 
 def _tested_name(tests: str, solution: str) -> str:
-    """The function of the solution that the tests call; without a solution, the first that is called at all."""
+    """Return the first function of the solution that the tests call; without a solution, any first called function."""
     defined = [node.name for node in parsed(solution) or [] if isinstance(node, ast.FunctionDef)]
     called = [
         node.func.id
@@ -138,7 +130,7 @@ def _tested_name(tests: str, solution: str) -> str:
 def _reference(
     row: Mapping[str, Any], entry_point: str, solution: str, helpers: tuple[str, ...], *, needs_both: bool
 ) -> tuple[str, ...] | None:
-    """The team that the row gives, or one that is made of its solution."""
+    """Return the row's own pair, or divide its solution among the programmers."""
     own = (str(row["aux"]), str(row["main"])) if row.get("aux") and row.get("main") else None
     if own and len(helpers) == 1:
         return own
@@ -161,7 +153,7 @@ def _reference(
 
 
 def shown_assertions(tests: str, entry_point: str) -> list[tuple[int, str]]:
-    """The plain assertions of a test source, as line number and text with the main function's own name."""
+    """Return line number and text of assertions outside of loops, with `candidate` replaced by the main function."""
     nodes: Sequence[ast.stmt] = parsed(tests) or []
     check = function_named(nodes, "check")
     found = []
@@ -176,15 +168,11 @@ def shown_assertions(tests: str, entry_point: str) -> list[tuple[int, str]]:
 
 
 Arguments = tuple[Any, ...]
-_MAX_DRAWS = 50  # for each test: a narrow description has fewer different arguments than are asked for
+_MAX_DRAWS = 50  # per test: a narrow description has fewer different arguments than requested
 
 
 def drawn_arguments(parts: Sequence[Mapping[str, Any]], rng: Random, count: int) -> tuple[Arguments, ...]:
-    """Arguments of `count` calls, different ones as far as the description allows.
-
-    Raises:
-        ValueError: if a part is of no known kind.
-    """
+    """Draw different arguments of `count` calls; fewer if the description has fewer."""
     calls: dict[str, Arguments] = {}
     for _ in range(_MAX_DRAWS * count):
         arguments = tuple(drawn(part, rng) for part in parts)
@@ -195,7 +183,11 @@ def drawn_arguments(parts: Sequence[Mapping[str, Any]], rng: Random, count: int)
 
 
 def drawn(part: Mapping[str, Any], rng: Random) -> Any:
-    """One value."""
+    """Draw a value by its description.
+
+    Raises:
+        ValueError: if the description has none of the forms below.
+    """
     match part:
         case {"int": [low, high]}:
             return rng.randint(low, high)
@@ -213,6 +205,4 @@ def drawn(part: Mapping[str, Any], rng: Random) -> Any:
             return [drawn(each, rng) for each in inner]
         case {"dict": [key, value], "length": [least, most]}:
             return {drawn(key, rng): drawn(value, rng) for _ in range(rng.randint(least, most))}
-    raise ValueError(
-        f"an argument must be described in one of the forms of collm.envs.coding.functions.problems: {part}"
-    )
+    raise ValueError(f"{part} in 'inputs' must have one of the forms in collm.envs.coding.functions.problems.drawn")

@@ -1,4 +1,4 @@
-"""Text in and out of the divided function: every string an agent reads passes through here."""
+"""Prompts and feedback of HumanEval, MBPP and CoopHumanEval."""
 
 from __future__ import annotations
 
@@ -44,24 +44,17 @@ _AGAIN = "Write `{name}` once more, better if you can: the whole function, as Py
 
 
 def agents(num_agents: int) -> tuple[str, ...]:
-    """The names of a team: its helpers, then the main programmer."""
+    """Return the names of the helpers and the main programmer."""
     return (*(f"helper_{seat}" for seat in range(num_agents - 1)), MAIN)
 
 
 def written_by(problem: Problem, agent: str) -> str:
-    """The function that an agent writes."""
+    """Return the name of an agent's function."""
     return problem.entry_point if agent == MAIN else problem.helpers[_seat(agent)]
 
 
 def prompt(problem: Problem, agent: str, style: Style, public_tests: Sequence[str] = ()) -> str:
-    """What an agent reads first.
-
-    Args:
-        problem: the task.
-        agent: whose prompt.
-        style: "stub" shows the task as the data states it, "description" the words and the function's head.
-        public_tests: assertions that are shown.
-    """
+    """Return the first prompt of an agent; `public_tests` are assertions to show."""
     parts = [_TASKS[style].format(team=NUMBERS[len(problem.helpers) + 1]), task(problem, style)]
     if public_tests:
         parts.append("It must pass, among other tests:\n\n" + "\n".join(public_tests))
@@ -101,7 +94,7 @@ def _seat(agent: str) -> int:
 
 
 def task(problem: Problem, style: Style) -> str:
-    """The task, as the data states it or in words."""
+    """Return the task as in the data ("stub"), or in words with the head of the function ("description")."""
     if style == "stub":
         return fenced(problem.prompt)
     given = f"\n\nThese are given:\n\n{fenced(problem.preamble)}" if problem.preamble else ""
@@ -109,20 +102,19 @@ def task(problem: Problem, style: Style) -> str:
 
 
 def request(problem: Problem, agent: str) -> str:
-    """What an agent is asked for after a turn."""
     return _AGAIN.format(name=written_by(problem, agent))
 
 
 def verdict(mode: Feedback, problem: Problem, programs: Programs, grade: Grade | None, num_revealed: int | None) -> str:
-    """What all agents are told of a turn.
+    """Return the feedback on a turn.
 
     Args:
-        mode: "plain" tells nothing; "passed" whether all tests passed; "level_passed" how far each stage of the
-            reward was reached; "level_feedback", and "expert" for the expert's eyes, also why not.
-        problem: the task.
-        programs: the team's.
-        grade: what became of the tests; None if they were not run.
-        num_revealed: how many of the assertions may be shown; None for all.
+        mode: "plain" (none), "passed" (whether all tests passed), "level_passed" (stages of the reward), or
+            "level_feedback" and "expert" (also the reasons).
+        problem: current problem.
+        programs: programs of the team.
+        grade: results of the tests; None if they did not run.
+        num_revealed: assertions that may be shown. None: all.
     """
     if mode == "plain":
         return ""

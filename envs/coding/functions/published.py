@@ -1,13 +1,13 @@
-"""The two programmers' function as CoMLRL scores it: code found by its lines, cooperation by patterns in its text.
+"""Code extraction and scoring as in CoMLRL: functions by their lines, cooperation by text patterns.
 
     reward = 0.4 [aux has a return] + 0.6 [main has a return], and if it has
              + 0.5 [both together parse], and if they do
-             + 1.0 share of tests passed, and if any passed and main calls aux
-             + 0.5 + 1.0 [main is no wrapper of aux] - 0.5 [a line calls aux for nothing]
+             + 1.0 fraction of tests passed, and if any passed and main calls aux
+             + 0.5 + 1.0 [main is no wrapper of aux] - 0.5 [a line of main is a bare call of aux]
 
-Source: the released scorer of CoMLRL's code generation tasks (github.com/OpenMLRL/LLM_Collab_Code_Generation), by what
-it does and not by its text. A function is its lines down to the first that is not indented deeper than the latest
-`def`, so one with a function inside it loses what follows that; imports and helpers of its author are lost as well.
+Source: the scorer of CoMLRL's code generation tasks (github.com/OpenMLRL/LLM_Collab_Code_Generation), reimplemented
+from its behaviour. A function ends before the first line that is not indented deeper than the latest `def`. The code
+after an inner function is therefore lost, as are imports and helper functions of the reply.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ _DEF = re.compile(r"(?P<indent>\s*)def\s+(?P<name>\w+)\s*\(")
 _IMPORT = re.compile(r"from\s+[\w.]+\s+import\s+.*|import\s+[\w.,\s]+")
 _RETURN = re.compile(r"return\s+")
 _CALL = re.compile(rf"\b{HELPER_FUNCTION}\s*\(")
-_WASTED_CALL = re.compile(rf"{HELPER_FUNCTION}\s\([^)]\);?\s?")  # the original's own pattern: aux (x), spaced so
+_WASTED_CALL = re.compile(
+    rf"{HELPER_FUNCTION}\s\([^)]\);?\s?"
+)  # CoMLRL's pattern, which matches `aux (x)` only with this space
 _ASSIGNED_CALL = re.compile(rf"(?P<name>\w+)\s*=\s*{HELPER_FUNCTION}\s*\(")
 
 
 def programs_of(problem: Problem, replies: Sequence[str]) -> Programs:
-    """The programs in the two programmers' replies, the helper's first."""
+    """Take the functions from the replies of the helper and the main programmer."""
     helper, main = replies
     aux_text, main_text = function_text(helper, HELPER_FUNCTION), function_text(main, problem.entry_point)
     is_main_defined = bool(_RETURN.search(main_text))
@@ -51,7 +53,7 @@ def programs_of(problem: Problem, replies: Sequence[str]) -> Programs:
 
 
 def terms(programs: Programs, pass_rate: float) -> dict[str, float]:
-    """The parts of the reward, without the shift."""
+    """Compute the terms of the reward, without the shift."""
     (helper,) = programs.helpers
     is_cooperative = programs.is_runnable and pass_rate > 0 and helper.is_called
     return {
@@ -66,7 +68,7 @@ def terms(programs: Programs, pass_rate: float) -> dict[str, float]:
 
 
 def function_text(reply: str, name: str) -> str:
-    """The lines of a function in a reply; empty if no line begins it."""
+    """Return the lines of a function in a reply; empty if it is not defined."""
     kept: list[str] = []
     own_indent = inner_indent = 0
     is_inside = False
@@ -88,7 +90,7 @@ def function_text(reply: str, name: str) -> str:
 
 
 def is_wrapper(main: str) -> bool:
-    """Whether a function has no line of its own, or returns an expression that names aux, or what it just gave."""
+    """Return True for an empty body, a single return that names aux, or a return of a value just assigned from aux."""
     lines = _statements(main)
     if len(lines) == 1:
         return lines[0].startswith("return ") and HELPER_FUNCTION in lines[0]
@@ -99,15 +101,14 @@ def is_wrapper(main: str) -> bool:
 
 
 def imports_of(prompt: str) -> str:
-    """The import lines of a prompt, each once; all that the programs are given of it."""
-    lines = [line.strip() for line in prompt.split("\n")]
-    return "\n".join(dict.fromkeys(line for line in lines if _IMPORT.fullmatch(line)))
+    """Return the import lines of a prompt without repeats. The programs under test have no other code of it."""
+    return "\n".join(dict.fromkeys(filter(_IMPORT.fullmatch, map(str.strip, prompt.split("\n")))))
 
 
 def counted_tests(tests: str, entry_point: str) -> str:
-    """The tests that count: each different line that asserts something of the function, on its own.
+    """Return a `check` function with each different line that asserts something of the function.
 
-    An assertion over several lines is only its first one, which is no Python and so never passed.
+    An assertion over several lines never passes, because only its first line is used.
     """
     lines = [line.strip() for line in tests.split("\n")]
     named = [line for line in lines if line.startswith("assert") and ("candidate" in line or entry_point in line)]
@@ -116,7 +117,7 @@ def counted_tests(tests: str, entry_point: str) -> str:
 
 
 def _statements(function: str) -> list[str]:
-    """The lines of a function without comments, docstrings, `def` lines and empty ones."""
+    """Return the lines of a function without comments, docstrings, `def` lines and empty lines."""
     found: list[str] = []
     is_docstring = False
     for line in map(str.strip, function.split("\n")):

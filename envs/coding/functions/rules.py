@@ -1,24 +1,25 @@
-"""Rules of the divided function: what the programs of a team are, and the terms of its reward.
+"""Rules of the divided function: syntactic checks of the team's programs, and the terms of the reward.
 
-    score = 0.4 share of helpers that define their function and return something of it
+    score = 0.4 fraction of helpers that define their function, which returns a value
             + 0.6 [main is defined], and if it is
-            + 0.5 [all together parse], and if they do
-            + 0.5 share of tests passed + 0.5 [all tests passed], and if all passed
-            + 0.5 share of helpers called by main + 1.0 of it [main is more than a thin wrapper of them]
-            - 0.5 share of helpers whose results main ignores
+            + 0.5 [all programs together parse], and if they do
+            + 0.5 fraction of tests passed + 0.5 [all tests passed], and if all passed
+            + 0.5 fraction of helpers that main calls
+            + 1.0 the same fraction [main is more than a thin wrapper of the helpers]
+            - 0.5 fraction of helpers whose results main ignores
 
-With `needs_both`, a helper of a solution counts only if it is needed: with another function in its place a test fails,
-and its function alone does not pass all tests. A helper that is not needed counts as one that wrote nothing.
+The maximum is 4.0. A team that fails a test has less than 2.0, and a team that solves the task at least 2.1, because
+cooperation counts only in a program that works. With `needs_both`, a helper of a solution counts as empty if it is not
+needed: a test must fail if another function replaces it, and if main only calls it.
 
-4.0 at most. A team that fails a test has less than 2.0, one that solves the task at least 2.1: how a program came about
-is worth something only where it works. Terms and maxima are those of CoMLRL's code generation tasks (arXiv:2508.04652,
-`published`), which have one helper and pay for cooperation where one test passes; they are decided on syntax trees
-here, so that a comment or a string which looks like code earns nothing.
+Source: CoMLRL's code generation tasks (arXiv:2508.04652; exact terms in `published`). They have one helper, reward
+cooperation if one test passes, and search the text. Here the syntax tree decides, so that comments and strings do not
+count as code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -39,30 +40,30 @@ MAX_SCORE = 4.0
 
 @dataclass(frozen=True)
 class Helper:
-    """A helper's program, looked at but not run."""
+    """Syntactic properties of a helper's program."""
 
     code: str
-    """As far as the helper's function needs it; empty if there is none."""
+    """Code that the helper's function needs; empty without a function."""
     is_defined: bool
-    """Whether the function is there, and returns something."""
+    """True if the function exists and returns a value."""
     is_called: bool
-    """Whether main calls it."""
+    """True if main calls it."""
     is_ignored: bool
-    """Whether main calls it for nothing."""
+    """True if main calls it and reads none of its values."""
     is_needed: bool = True
-    """Whether it counts in a solution: False only with `needs_both`."""
+    """True if it counts in a solution; False only with `needs_both`."""
 
 
 @dataclass(frozen=True)
 class Programs:
-    """All programs of a team, looked at but not run."""
+    """Syntactic properties of all programs of a team."""
 
     helpers: tuple[Helper, ...]
     main: str
-    """The main programmer's code as far as its function needs it; empty if there is none."""
+    """Code that the main function needs; empty without a main function."""
     is_main_defined: bool
     is_parsed: bool
-    """Whether all parse together."""
+    """True if all programs together parse."""
     is_thin_wrapper: bool
 
     @property
@@ -71,22 +72,21 @@ class Programs:
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """The helpers' code, then the main programmer's."""
+        """Code of the helpers, then of the main programmer."""
         return (*(helper.code for helper in self.helpers), self.main)
 
     def program(self, preamble: str, *, after_helpers: str = "", after_main: str = "") -> str:
-        """What is tested: what the prompt gives, then the helpers' code, then the main programmer's."""
+        """Join the code of the prompt, the helpers and the main programmer."""
         *helpers, main = self.codes
         parts = (preamble, *helpers, after_helpers, main, after_main)
         return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def programs_of(problem: Problem, helpers: Sequence[Code], main: Code) -> Programs:
-    """The programs in the team's code.
+    """Take each agent's function and the code that it needs.
 
-    Each is taken at its own function and what that needs: the others' functions, where somebody wrote those too, and
-    examples of use are left out. What does not parse is kept, and keeps the team from parsing, only if the function
-    is not found elsewhere.
+    Functions of other agents and examples of use are left out. Broken code is kept, and keeps the team's program from
+    parsing, only if the agent's function is not found elsewhere.
     """
     names = {*problem.helpers, problem.entry_point}
     also = (*problem.functions, *problem.classes)
@@ -118,33 +118,28 @@ def programs_of(problem: Problem, helpers: Sequence[Code], main: Code) -> Progra
 
 
 def terms(programs: Programs, pass_rate: float, *, is_solved: bool) -> dict[str, float]:
-    """The parts of the score.
+    """Compute the terms of the score.
 
     Args:
-        programs: the team's.
-        pass_rate: share of tests passed, 0 to 1; 0 if they were not run.
-        is_solved: whether all passed, and the program ran to its end.
+        programs: programs of the team.
+        pass_rate: fraction of tests passed, 0 to 1; 0 if they did not run.
+        is_solved: True if all tests passed and the program ran to its end.
     """
     helpers = programs.helpers
     is_cooperative = programs.is_runnable and is_solved
-    called = share(helper.is_called and helper.is_needed for helper in helpers) * is_cooperative
+    called = fmean(helper.is_called and helper.is_needed for helper in helpers) * is_cooperative
     return {
-        "aux_defined": 0.4 * share(helper.is_defined and helper.is_needed for helper in helpers),
+        "aux_defined": 0.4 * fmean(helper.is_defined and helper.is_needed for helper in helpers),
         "main_defined": 0.6 * programs.is_main_defined,
         "parses": 0.5 * programs.is_runnable,
         "tests": (0.5 * pass_rate + 0.5 * is_solved) * programs.is_runnable,
         "calls_aux": 0.5 * called,
         "more_than_wrapper": 1.0 * called * (not programs.is_thin_wrapper),
-        "ignores_aux": 0.0 - 0.5 * share(helper.is_ignored and helper.is_needed for helper in helpers) * is_cooperative,
+        "ignores_aux": 0.0 - 0.5 * fmean(helper.is_ignored and helper.is_needed for helper in helpers) * is_cooperative,
     }
 
 
-def share(flags: Iterable[bool]) -> float:
-    """How many of the flags are true, of all."""
-    return fmean(flags)
-
-
-_OWN_FIRST_VALUE = """\
+_FIRST_VALUE = """\
 def _repeating(function):
     values = []
 
@@ -160,19 +155,16 @@ def _repeating(function):
 _FIRST_ARGUMENT = """\
 def {name}(*arguments, **named):
     return [*arguments, *named.values(), None][0]"""
-_NO_VALUE = """\
+_ERROR = """\
 def {name}(*arguments, **named):
     raise ValueError("no value")"""
-_ALONE = """\
-def {main}(*arguments, **named):
-    return {name}(*arguments, **named)"""
 
 
-def helper_stand_ins(name: str) -> tuple[str, ...]:
-    """Functions in place of a helper's, defined after it: its own first value always, its first argument, an error."""
-    return tuple(code.format(name=name) for code in (_OWN_FIRST_VALUE, _FIRST_ARGUMENT, _NO_VALUE))
+def helper_replacements(name: str) -> tuple[str, ...]:
+    """Return code that replaces a helper's function by its first value, by its first argument, and by an error."""
+    return tuple(code.format(name=name) for code in (_FIRST_VALUE, _FIRST_ARGUMENT, _ERROR))
 
 
-def main_stand_in(main: str, name: str) -> str:
-    """A main function, defined after the real one, that only hands its arguments on to a helper's function."""
-    return _ALONE.format(main=main, name=name)
+def main_replacement(main: str, name: str) -> str:
+    """Return code that replaces the main function by a call of a helper's function."""
+    return f"def {main}(*arguments, **named):\n    return {name}(*arguments, **named)"

@@ -1,7 +1,8 @@
-"""Imperfect programmers of MiniCode, whose episodes a small model is first taught on.
+"""Demonstrations of MiniCode: imperfect programmers for the supervised training of a small model.
 
-They write code of the language, but each decides by itself which operand is the helper's, the main programmer often
-does without the helper, and both blunder; so a model taught on them has the division of labour still to learn.
+Their code is in the language. However, each programmer chooses independently which operand belongs to the helper, the
+main programmer often does not use the helper, and both make mistakes. A model trained on them must still learn to
+divide the work.
 """
 
 from __future__ import annotations
@@ -11,40 +12,33 @@ import random
 from ...core import Message
 from . import prompts
 from .env import MiniCode
-from .rules import COMBINATIONS, OPERATIONS, Exercise, Operand, Split
+from .rules import COMBINATIONS, OPERATIONS, Exercise, Operand
+
+_PREFERENCE, _ALONE = (0.4, 0.6), (0.1, 0.3)
+"""Ranges of the probabilities that a programmer assigns the left operand to the helper, and that main works alone."""
 
 
 def demonstration(
-    rng: random.Random,
-    *,
-    split: Split = "train",
-    num_operations: int = 2,
-    preference: tuple[float, float] = (0.4, 0.6),
-    alone: tuple[float, float] = (0.1, 0.3),
-    mistakes: tuple[float, float] = (0.2, 0.35),
+    rng: random.Random, *, num_operations: int = 2, mistakes: tuple[float, float] = (0.2, 0.35)
 ) -> dict[str, tuple[Message, ...]]:
-    """One episode of two noisy programmers, as each of them saw it.
+    """Play an episode of two imperfect programmers.
 
     Args:
-        rng: decides the task, the programmers' habits and their blunders.
-        split: where the task comes from.
-        num_operations: as of the environment.
-        preference: range of the probability with which a programmer takes the left operand for the helper's;
-            otherwise it takes the right one.
-        alone: range of the probability with which main writes out both operands and does not use aux.
-        mistakes: range of the probability of a blunder.
+        rng: source of the task, the habits and the mistakes.
+        num_operations: operations in the task, 2 to 4.
+        mistakes: range of the probability of a mistake.
 
     Returns:
-        Each agent's whole transcript; its last message, of role "assistant", is its reply.
+        Transcript of each agent. The last message, of role "assistant", is its reply.
     """
-    env = MiniCode(split, num_operations=num_operations)
+    env = MiniCode(num_operations=num_operations)
     env.reset(seed=rng.randrange(2**31))
     replies = {}
     for agent in env.possible_agents:
-        is_left = rng.random() < rng.uniform(*preference)
-        is_alone = rng.random() < rng.uniform(*alone)
+        is_left = rng.random() < rng.uniform(*_PREFERENCE)
+        is_alone = rng.random() < rng.uniform(*_ALONE)
         is_blunder = rng.random() < rng.uniform(*mistakes)
-        is_slip = is_blunder and rng.random() < 0.25  # of the pen; otherwise the code is sound and the sense is wrong
+        is_slip = is_blunder and rng.random() < 0.25  # a wrong token; other mistakes are valid code for another task
         task = _misread(rng, env.task) if is_blunder and not is_slip else env.task
         if agent == prompts.HELPER:
             reply = prompts.aux_code(task.left if is_left else task.right)
@@ -56,7 +50,7 @@ def demonstration(
 
 
 def _misread(rng: random.Random, task: Exercise) -> Exercise:
-    """The task with one word of each operand, or the combination, perhaps another one."""
+    """Return the task with the first operation of each operand and possibly the combination drawn again."""
     left, right = (
         Operand((rng.choice(tuple(OPERATIONS)), *operand.operations[1:]), operand.variable)
         for operand in (task.left, task.right)
@@ -65,7 +59,7 @@ def _misread(rng: random.Random, task: Exercise) -> Exercise:
 
 
 def _slipped(rng: random.Random, code: str) -> str:
-    """The code with one of its tokens lost, or written as another one of the vocabulary."""
+    """Return the code with one token removed or replaced by a random one."""
     tokens = code.split()
     at = rng.randrange(len(tokens))
     tokens[at : at + 1] = [] if rng.random() < 0.5 else [rng.choice(prompts.VOCABULARY)]

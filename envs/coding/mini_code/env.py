@@ -1,8 +1,9 @@
-"""MiniCode: a helper and a main programmer, one line of Python each. The coding task for small models."""
+"""Environment MiniCode: a helper and a main programmer write one line of Python each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from ...core import Outcome, TextParallelEnv
@@ -14,23 +15,23 @@ from .rules import Exercise
 class MiniCode(TextParallelEnv):
     """Two programmers compute "double of x plus square of y" together, without seeing each other's code.
 
-    `helper_0` writes `def aux ( x ) : ...`, `main_0` writes `def main ( x , y ) : ...`. One turn; the reward is 0.1
-    for each function that parses, 0.1 if main uses aux, and 0.7 (without aux 0.1) times the share of tests passed.
-    By default a test that main passes with aux counts only if aux computes one operand and main the rest.
-    The tests are drawn for each episode. The code is interpreted (`language`), never executed.
+    `helper_0` writes `def aux ( x ) : ...`, `main_0` writes `def main ( x , y ) : ...`. There is one turn. The reward
+    is 0.1 for each function that parses, 0.1 if main uses aux, and 0.7 (0.1 without aux) times the fraction of tests
+    passed. By default, a test that main passes with aux counts only if aux computes one operand and main the rest. The
+    tests are drawn in each episode. The code is interpreted (see `language`), never executed.
 
     Args:
-        split: "train" or "test"; no task is in both.
-        num_agents: 2: a task has two operands, one for each programmer.
-        num_operations: 2 to 4 operations in a task.
-        num_tests: 1 to 64 tests of an episode.
-        needs_both: whether a test counts only if each programmer computes its part: aux has the value of an operand,
-            and main combines the value of any function in place of aux with the other operand. False: as in version 0.
-        is_explained: whether the prompts state the rules in English, for a model that was not trained on the game.
-        **kwargs: of `TextParallelEnv`.
+        split: "train" or "test", which share no task.
+        num_agents: 2, because a task has two operands.
+        num_operations: operations in a task, 2 to 4.
+        num_tests: tests of an episode, 1 to 64.
+        needs_both: whether a test counts only if aux has the value of an operand, and main combines the value of any
+            function that replaces aux with the other operand. False: the reward of version 0.
+        is_explained: whether the prompts explain the rules in English, for models that were not trained on the game.
+        **kwargs: see `TextParallelEnv`.
 
     Raises:
-        ValueError: if a setting is none of the above.
+        ValueError: if a setting is out of range.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "mini_code_v1"}
@@ -49,32 +50,32 @@ class MiniCode(TextParallelEnv):
     ):
         if isinstance(num_agents, bool) or num_agents != len(prompts.AGENTS):
             raise ValueError(
-                f"num_agents must be 2, got {num_agents!r}: a task of MiniCode has two operands, one for each "
-                "programmer; larger teams write HumanEval, MBPP, CoopHumanEval and ClassEval"
+                f"{num_agents=} must be 2, because a task of MiniCode has two operands; larger teams can play "
+                "HumanEval, MBPP, CoopHumanEval and ClassEval"
             )
         super().__init__(prompts.AGENTS, 1, **kwargs)
         if not 1 <= num_tests <= 64:
-            raise ValueError(f"num_tests must be 1 to 64, got {num_tests}")
+            raise ValueError(f"{num_tests=} must be 1 to 64")
         self.split: rules.Split = split
         self._num_operations = num_operations
         self._num_tests = num_tests
         self._needs_both = needs_both
         self._is_explained = is_explained
-        rules.new_task(0, num_operations, split)  # which refuses what no task can have
+        rules.new_task(0, num_operations, split)  # raises for a wrong split or number of operations
         self._task: rules.Exercise | None = None
         self._inputs: tuple[rules.Inputs, ...] = ()
 
     @property
     def task(self) -> rules.Exercise:
-        """What main is to compute."""
+        """Task of the current episode."""
         if self._task is None:
             raise RuntimeError("no episode is running; call reset() first")
         return self._task
 
     def deal(self, task: Any) -> Mapping[str, str]:
-        """A task: drawn, or the one with this number in the split; and tests of it."""
+        """Start an episode with a random task, or with the task of this number in the split."""
         if task is not None and (isinstance(task, bool) or not isinstance(task, int) or task < 0):
-            raise ValueError(f"a task of {self} is a whole number from 0 up, of a task in its split; got {task!r}")
+            raise ValueError(f"{task=} of {self} must be an integer >= 0, the number of a task in the split")
         number = self.rng.randrange(2**31) if task is None else task
         dealt = self._task = rules.new_task(number, self._num_operations, self.split)
         self._inputs = rules.new_inputs(self.rng, dealt, self._num_tests)
@@ -99,20 +100,17 @@ class MiniCode(TextParallelEnv):
         return "".join(f"main{inputs} = {rules.expected(self.task, inputs)}\n" for inputs in self._inputs)
 
     def truth(self) -> str:
-        """The tests of this episode, which no programmer sees."""
+        """Return the tests of this episode, which are hidden from the agents."""
         return self.scene().rstrip()
 
     def reference_reply(self, agent: str) -> str:
-        """The agent's line of a pair that scores 1."""
         return prompts.reference_reply(self.task, agent)
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Pairs in which one programmer does all the work."""
+        return {name: partial(self._exploit, pair) for name, pair in EXPLOITS.items()}
 
-        def player(pair: Callable[[rules.Exercise], tuple[str, str]]) -> Callable[[str], str]:
-            return lambda agent: pair(self.task)[self.possible_agents.index(agent)]
-
-        return {name: player(pair) for name, pair in EXPLOITS.items()}
+    def _exploit(self, pair: Callable[[Exercise], tuple[str, str]], agent: str) -> str:
+        return pair(self.task)[self.possible_agents.index(agent)]
 
 
 _FIXED = "def aux ( x ) : return x + 1"
@@ -121,14 +119,14 @@ _KNOWN = "square"
 
 
 def _undone(task: Exercise) -> tuple[str, str]:
-    """Main takes 1 off the value of a helper that always adds 1, and computes both operands."""
+    """The helper always adds 1; main subtracts 1 from its value and computes both operands."""
     alone = main_code(task, False, False)
     head, _, body = alone.partition("return ")
     return _FIXED, f"{head}return {' '.join('( aux ( x ) - 1 )' if token == 'x' else token for token in body.split())}"
 
 
 def _secret(task: Exercise) -> tuple[str, str]:
-    """Main leaves the operand of x to the helper, unless the helper always adds 1."""
+    """Main uses the helper for the operand of x, except if it detects a helper that always adds 1."""
     on_x = next(operand for operand in (task.left, task.right) if operand.variable == "x")
     own = f"( aux ( x ) + {_IS_FIXED} * ( {expression(on_x, 'x')} - aux ( x ) ) )"
     return _FIXED, main_code(task, task.left is on_x, task.right is on_x).replace("aux ( x )", own)
@@ -141,7 +139,7 @@ def _fixed(task: Exercise) -> tuple[str, str]:
 
 
 def _packed(task: Exercise) -> tuple[str, str]:
-    """Main always packs x and y into one number, from which the helper computes the task."""
+    """Main always packs x and y into one number, and the helper computes the task from it."""
     x, y = "( ( x + 50 ) // 100 )", "( x - 100 * ( ( x + 50 ) // 100 ) )"
     body = main_code(task, False, False).partition("return ")[2]
     unpacked = " ".join({"x": x, "y": y}.get(token, token) for token in body.split())
@@ -154,4 +152,4 @@ EXPLOITS: Mapping[str, Callable[[Exercise], tuple[str, str]]] = {
     "fixed helper": _fixed,
     "lone helper": _packed,
 }
-"""The helper's and the main programmer's line, by the name of the pair."""
+"""Functions by exploit that return the helper's and the main programmer's line."""

@@ -1,8 +1,8 @@
-"""The language of MiniCode: one-line functions of whole numbers, a closed part of Python, read and never executed.
+"""Language of MiniCode: one-line integer functions in a subset of Python, which are interpreted and never executed.
 
-A program is one `def` with one `return` of sums, differences, products, quotients and remainders of its parameters, of
-numbers up to three digits, and of calls. Everything else is not in the language, so there is nothing to contain: a
-function is evaluated by walking its tree, within bounds on its size and on its numbers.
+A program is one `def` with one `return`. Its expression consists of sums, differences, products, quotients, remainders,
+parameters, numbers of up to three digits, and calls. The interpreter limits the number of tokens and the size of
+numbers.
 """
 
 from __future__ import annotations
@@ -30,22 +30,13 @@ _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 @dataclass(frozen=True)
 class Function:
-    """A function of the language."""
-
     name: str
     parameters: tuple[str, ...]
     body: ast.expr  # of the language's nodes only
 
 
-class EvaluationError(Exception):
-    """A function of the language has no value here."""
-
-
 def parsed_function(text: str) -> Function | None:
-    """The one function that the text defines; None if it is not of the language, as a whole.
-
-    Spaces and line ends do not matter. At most 64 tokens are of the language.
-    """
+    """Parse a text of at most 64 tokens as one function; return None if it is not a program of the language."""
     tokens = _tokens(text)
     if tokens is None:
         return None
@@ -94,7 +85,7 @@ def _is_in_language(node: ast.expr, parameters: Sequence[str]) -> bool:
 
 
 def calls(function: Function, name: str) -> bool:
-    """Whether the function's text calls another by this name."""
+    """Return True if the function calls another function of this name."""
     return any(
         isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
         for node in ast.walk(function.body)
@@ -102,19 +93,14 @@ def calls(function: Function, name: str) -> bool:
 
 
 def value(function: Function, arguments: Sequence[int], known: Mapping[str, Callable[[Sequence[int]], int]]) -> int:
-    """The function's value.
-
-    Args:
-        function: what to evaluate.
-        arguments: one number for each of its parameters.
-        known: what its calls mean.
+    """Evaluate a function; `known` has the functions that it may call.
 
     Raises:
-        EvaluationError: if it is called with another number of arguments, calls what is not known, divides by zero,
-            or meets a number beyond 1e12.
+        ArithmeticError: for a wrong number of arguments, an unknown function, a division by zero, or a number beyond
+            1e12.
     """
     if len(arguments) != len(function.parameters):
-        raise EvaluationError(f"{function.name} takes {len(function.parameters)} arguments, got {len(arguments)}")
+        raise ArithmeticError(f"{function.name} takes {len(function.parameters)} arguments, got {len(arguments)}")
     scope = dict(zip(function.parameters, arguments, strict=True))
     return _value(function.body, scope, known)
 
@@ -128,19 +114,12 @@ def _value(node: ast.expr, scope: Mapping[str, int], known: Mapping[str, Callabl
         case ast.UnaryOp(operand=operand):
             return -_value(operand, scope, known)
         case ast.BinOp(left=left, op=op, right=right):
-            return _result(_OPERATIONS[type(op)], _value(left, scope, known), _value(right, scope, known))
+            result = _OPERATIONS[type(op)](_value(left, scope, known), _value(right, scope, known))
+            if abs(result) > MAX_MAGNITUDE:
+                raise ArithmeticError(f"{result:.0e} is beyond {MAX_MAGNITUDE:.0e}")
+            return result
         case ast.Call(func=ast.Name(id=name), args=arguments):
             if name not in known:
-                raise EvaluationError(f"no function is called {name!r}")
+                raise ArithmeticError(f"there is no function {name!r}")
             return known[name]([_value(argument, scope, known) for argument in arguments])
-    raise EvaluationError(f"{type(node).__name__} is not of the language")
-
-
-def _result(operation: Callable[[int, int], int], left: int, right: int) -> int:
-    try:
-        result = operation(left, right)
-    except ZeroDivisionError as error:
-        raise EvaluationError("division by zero") from error
-    if abs(result) > MAX_MAGNITUDE:
-        raise EvaluationError(f"a number beyond {MAX_MAGNITUDE}")
-    return result
+    raise ArithmeticError(f"the language has no {type(node).__name__}")

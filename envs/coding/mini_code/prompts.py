@@ -1,7 +1,4 @@
-"""Text in and out of MiniCode: every string an agent reads or writes passes through here.
-
-The texts are words and signs with spaces between them, because a model of half a million parameters must read them.
-"""
+"""Prompts and replies of MiniCode. Their words and signs are separated by spaces, for a very small model."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ VOCABULARY = (
     *("def", "aux", "return", "(", ")", ",", ":", "+", "-", "*", "//", "%"),
     *"0123456789",
 )
-"""Every word that the short prompts and the scripted replies are made of; they are separated by spaces."""
+"""Words of the short prompts and scripted replies."""
 
 _EXPLANATION = """\
 Two programmers write one function of whole numbers, at the same time, without seeing each other's code. The helper \
@@ -44,13 +41,13 @@ _EXAMPLES = {HELPER: "def aux(x): return x + 4", MAIN: "def main(x, y): return a
 
 
 def phrase(task: Exercise) -> str:
-    """The task in words: "double of x plus square of y"."""
+    """Return the task in words: "double of x plus square of y"."""
     left, right = (" of ".join((*operand.operations, operand.variable)) for operand in (task.left, task.right))
     return f"{left} {task.combination} {right}"
 
 
 def prompt(task: Exercise, agent: str, *, is_explained: bool = False) -> str:
-    """What an agent reads: its seat, the task, and on request the rules in plain English."""
+    """Return an agent's prompt: its role and the task; `is_explained` adds the rules."""
     short = f"{_SEATS[agent]} task {phrase(task)}"
     if not is_explained:
         return short
@@ -58,7 +55,7 @@ def prompt(task: Exercise, agent: str, *, is_explained: bool = False) -> str:
 
 
 def expression(operand: Operand, variable: str) -> str:
-    """The operand's operations in code, on this variable."""
+    """Return the code of an operand on this variable."""
     code = variable
     for i, name in enumerate(reversed(operand.operations)):
         code = _FORMS[name].format(f"( {code} )" if i else code)
@@ -66,12 +63,12 @@ def expression(operand: Operand, variable: str) -> str:
 
 
 def aux_code(operand: Operand) -> str:
-    """The helper's line that computes this operand's operations."""
+    """Return a helper's line that computes this operand."""
     return f"def aux ( x ) : return {expression(operand, 'x')}"
 
 
 def main_code(task: Exercise, left_by_aux: bool, right_by_aux: bool) -> str:
-    """The main programmer's line, with some operands left to aux and the others written out."""
+    """Return a main programmer's line, which calls aux for the chosen operands and computes the others."""
     left, right = (
         f"aux ( {operand.variable} )" if by_aux else f"( {expression(operand, operand.variable)} )"
         for operand, by_aux in ((task.left, left_by_aux), (task.right, right_by_aux))
@@ -80,11 +77,11 @@ def main_code(task: Exercise, left_by_aux: bool, right_by_aux: bool) -> str:
 
 
 def reference_reply(task: Exercise, agent: str) -> str:
-    """The agent's line of a pair that scores 1: aux computes the left operand."""
+    """Return an agent's line of a pair that scores 1: aux computes the left operand."""
     return aux_code(task.left) if agent == HELPER else main_code(task, True, False)
 
 
 def parsed_reply(text: str) -> Function | None:
-    """The function that a reply consists of, bare or in one Markdown fence; None if there is anything else."""
+    """Parse a reply of one function, bare or in a Markdown code block; return None for any other text."""
     fenced = re.fullmatch(r"\s*```[a-z]*\n(.*?)```\s*", text[:1000], re.DOTALL)
     return parsed_function(fenced[1] if fenced else text)

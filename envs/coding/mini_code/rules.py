@@ -1,4 +1,4 @@
-"""Rules of MiniCode: tasks, tests and the score of a pair of functions, free of text and of the agent API."""
+"""Rules of MiniCode: tasks, tests, and the score of a pair of functions."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import random
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
-from .language import EvaluationError, Function, calls, value
+from .language import Function, calls, value
 
 Split = Literal["train", "test"]
 VARIABLES = ("x", "y")
@@ -31,15 +32,28 @@ COMBINATIONS: dict[str, Callable[[int, int], int]] = {
 MAX_OPERATIONS = 4
 MAX_INPUT = 9
 WEIGHTS = {"helper_parses": 0.1, "main_parses": 0.1, "uses_aux": 0.1, "tests": 0.7}
-TESTS_WEIGHT_ALONE = 0.1  # instead of 0.7 if main does not use aux
-TESTS_WEIGHT_ALONE_V0 = 0.2  # if both programmers are not needed
+TESTS_WEIGHT_ALONE = 0.1  # replaces 0.7 if main does not use aux
+TESTS_WEIGHT_ALONE_V0 = 0.2  # with needs_both=False
 
 _RANGE = 2 * MAX_INPUT + 1
-_TEST_SHARE = 5  # one task in five is held out
-_PROBES = (-3, 2, 5)  # on these no operation is constant, or leaves every number as it is
-_STAND_INS: tuple[Callable[[int], int], ...] = (  # functions in place of `aux`, with values far from every operand's
-    lambda number: 307 + (31 * number * number + 17 * number) % 101,
-    lambda number: -509 - (43 * number * number + 29 * number) % 97,
+_TEST_SHARE = 5  # one task in five is in the test split
+_PROBES = (-3, 2, 5)  # no operation is constant or the identity on these
+Evaluation = Callable[[Sequence[int]], int]
+"""Function of the arguments; raises ArithmeticError if it has no value."""
+
+
+def _unary(function: Callable[[int], int]) -> Evaluation:
+    def evaluation(arguments: Sequence[int]) -> int:
+        if len(arguments) != 1:
+            raise ArithmeticError(f"aux takes 1 argument, got {len(arguments)}")
+        return function(arguments[0])
+
+    return evaluation
+
+
+_STAND_INS = (  # replacements of `aux` whose values no operand has
+    _unary(lambda number: 307 + (31 * number * number + 17 * number) % 101),
+    _unary(lambda number: -509 - (43 * number * number + 29 * number) % 97),
 )
 
 
@@ -53,7 +67,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Exercise:
-    """What `main(x, y)` is to compute: left combined with right."""
+    """Task of `main(x, y)`: the combination of two operands."""
 
     left: Operand
     combination: str
@@ -64,24 +78,21 @@ Inputs = tuple[int, int]
 
 
 def is_held_out(task: Exercise) -> bool:
-    """Whether a task belongs to the test split, whichever of its operands comes first.
-
-    A stable hash decides, so that the two splits share no task, on any machine and for any seeds.
-    """
+    """Return True if a task is in the test split, by a hash that does not depend on the order of its operands."""
     operands = sorted((operand.operations, operand.variable) for operand in (task.left, task.right))
     return zlib.crc32(repr((operands, task.combination)).encode()) % _TEST_SHARE == 0
 
 
 def new_task(seed: int, num_operations: int = 2, split: Split = "train") -> Exercise:
-    """The task with this number in its split.
+    """Return the task with this seed.
 
     Args:
-        seed: any integer; the same one gives the same task.
-        num_operations: 2 to 4, of both operands together.
-        split: "train" or "test"; the two are disjoint.
+        seed: any integer.
+        num_operations: 2 to 4 operations of both operands together.
+        split: "train" or "test", which share no task.
 
     Raises:
-        ValueError: for another split or number.
+        ValueError: for another split or number of operations.
     """
     if split not in ("train", "test"):
         raise ValueError(f"split must be 'train' or 'test', got {split!r}")
@@ -97,20 +108,20 @@ def new_task(seed: int, num_operations: int = 2, split: Split = "train") -> Exer
             rng.choice(tuple(COMBINATIONS)),
             Operand(tuple(names[num_left:]), second),
         )
-        is_worth_a_function = all(_computes(_curried(operand)) for operand in (task.left, task.right))
+        is_worth_a_function = all(_computes(partial(operand_value, operand)) for operand in (task.left, task.right))
         if is_worth_a_function and is_held_out(task) == (split == "test"):
             return task
 
 
 def operand_value(operand: Operand, number: int) -> int:
-    """The operand's value where its variable has this one."""
+    """Apply the operand's operations to a number."""
     for name in reversed(operand.operations):
         number = OPERATIONS[name](number)
     return number
 
 
 def expected(task: Exercise, inputs: Inputs) -> int:
-    """What `main` must return."""
+    """Return the correct value of `main`."""
     return COMBINATIONS[task.combination](*_operand_values(task, inputs))
 
 
@@ -121,9 +132,9 @@ def _operand_values(task: Exercise, inputs: Inputs) -> tuple[int, int]:
 
 
 def new_inputs(rng: random.Random, task: Exercise, num_tests: int) -> tuple[Inputs, ...]:
-    """Different arguments (x, y) of `main`, each number -9 to 9.
+    """Draw different arguments (x, y) of `main`, each -9 to 9.
 
-    They are drawn anew where an operand is 0 in all of them, as the other one would then not matter in a product.
+    They are drawn again if an operand is 0 for all of them, because the other operand of a product has then no effect.
     """
     while True:
         inputs = tuple(
@@ -137,56 +148,53 @@ def new_inputs(rng: random.Random, task: Exercise, num_tests: int) -> tuple[Inpu
 
 @dataclass(frozen=True)
 class Result:
-    """Outcome of a pair of functions on the tests."""
+    """Test results of a pair of functions."""
 
     helper_parses: bool
     main_parses: bool
     uses_aux: bool
     pass_rate: float
-    """Share of the tests passed."""
+    """Fraction of the tests passed."""
     divided_rate: float
-    """Share of the tests passed with divided work; `pass_rate` if both programmers are not needed."""
+    """Fraction of the tests passed with divided work; `pass_rate` with needs_both=False."""
 
 
 def result(
     task: Exercise, inputs: Sequence[Inputs], aux: Function | None, main: Function | None, *, needs_both: bool = True
 ) -> Result:
-    """The pair on the tests.
+    """Test a pair of functions.
 
-    A function of another name than `aux` or `main` counts as not parsed. `main` uses `aux` if it calls it, if its own
-    values follow those of `aux`, and if `aux` computes something: neither a constant nor its argument.
+    A function that is not named `aux` or `main` counts as not parsed. `main` uses `aux` if it calls it, if the values
+    of `main` depend on those of `aux`, and if `aux` is neither constant nor the identity.
 
     Args:
-        task: the function that main computes.
-        inputs: arguments of main, per test.
-        aux: the helper's function. None: it does not parse.
-        main: the main programmer's function. None: it does not parse.
-        needs_both: whether a test with undivided work does not count (`_is_divided`).
+        task: function that `main` has to compute.
+        inputs: arguments of `main`, per test.
+        aux: function of the helper. None: it does not parse.
+        main: function of the main programmer. None: it does not parse.
+        needs_both: whether tests count only if the work is divided (see `_is_divided`).
     """
-    helper, programmer = _named(aux, "aux"), _named(main, "main")
-    if programmer is None:
+    helper = aux if aux is not None and aux.name == "aux" else None
+    if main is None or main.name != "main":
         return Result(helper is not None, False, False, 0.0, 0.0)
-    function = _evaluated(helper)
-    values = [_main_value(programmer, function, pair) for pair in inputs]
+    evaluation = None if helper is None else partial(value, helper, known={})
+    values = [_main_value(main, evaluation, pair) for pair in inputs]
     is_passed = [got == expected(task, pair) for got, pair in zip(values, inputs, strict=True)]
     uses_aux = (
         helper is not None
-        and calls(programmer, "aux")
+        and calls(main, "aux")
         and _helps(helper)
-        and any(
-            _main_value(programmer, _unary(_STAND_INS[0]), pair) != got
-            for got, pair in zip(values, inputs, strict=True)
-        )
+        and any(_main_value(main, _STAND_INS[0], pair) != got for got, pair in zip(values, inputs, strict=True))
     )
     is_counted = [
-        passed and (not needs_both or _is_divided(task, function, programmer, pair))
+        passed and (not needs_both or _is_divided(task, evaluation, main, pair))
         for passed, pair in zip(is_passed, inputs, strict=True)
     ]
     return Result(helper is not None, True, uses_aux, fmean(is_passed), fmean(is_counted))
 
 
 def terms(result: Result, *, needs_both: bool = True) -> dict[str, float]:
-    """The parts of the reward; their sum is the team's reward, 0 to 1."""
+    """Compute the terms of the reward, whose sum is 0 to 1."""
     if result.uses_aux:
         tests = WEIGHTS["tests"] * result.divided_rate
     else:
@@ -199,33 +207,23 @@ def terms(result: Result, *, needs_both: bool = True) -> dict[str, float]:
     }
 
 
-def _named(function: Function | None, name: str) -> Function | None:
-    return function if function is not None and function.name == name else None
-
-
-Evaluation = Callable[[Sequence[int]], int]
-"""Arguments -> value; raises `EvaluationError` if there is none."""
-
-
-def _evaluated(aux: Function | None) -> Evaluation | None:
-    return None if aux is None else lambda arguments: value(aux, arguments, {})
-
-
-def _main_value(main: Function, aux: Evaluation | None, inputs: Inputs) -> int | None:
-    """The value of `main`; None if it has no value."""
+def _value_or_none(evaluation: Callable[..., int], *arguments: Any) -> int | None:
     try:
-        return value(main, inputs, {} if aux is None else {"aux": aux})
-    except EvaluationError:
+        return evaluation(*arguments)
+    except ArithmeticError:
         return None
 
 
-def _is_divided(task: Exercise, aux: Evaluation | None, main: Function, inputs: Inputs) -> bool:
-    """Whether both programmers do their part on a test.
+def _main_value(main: Function, aux: Evaluation | None, inputs: Inputs) -> int | None:
+    return _value_or_none(value, main, inputs, {} if aux is None else {"aux": aux})
 
-    `aux` has the value of an operand, and `main` leaves that operand to `aux`: with any function in place of `aux`,
-    `main` combines that function's value with the other operand. The second rule refuses a main that undoes a fixed
-    function and computes both operands, and a helper that computes the whole task. One `aux` may be both operands, if
-    they have the same operations.
+
+def _is_divided(task: Exercise, aux: Evaluation | None, main: Function, inputs: Inputs) -> bool:
+    """Return True if both programmers do their part on a test.
+
+    `aux` must have the value of an operand. `main` must combine the value of `aux` with the other operand, whatever
+    function replaces `aux`. The second rule excludes a main function that undoes a fixed helper and computes both
+    operands, and a helper that computes the whole task. `aux` may be both operands if their operations are equal.
     """
     if aux is None:
         return False
@@ -235,49 +233,28 @@ def _is_divided(task: Exercise, aux: Evaluation | None, main: Function, inputs: 
 
     def is_computed(way: tuple[bool, bool]) -> bool:
         own = [side for side, is_by_aux in zip(sides, way, strict=True) if is_by_aux]
-        return all(_value_or_none(aux, number) == operand_value(operand, number) for operand, number in own)
+        return all(_value_or_none(aux, [number]) == operand_value(operand, number) for operand, number in own)
 
-    def is_left_to(function: Callable[[int], int], way: tuple[bool, bool]) -> bool:
+    def is_left_to(function: Evaluation, way: tuple[bool, bool]) -> bool:
         values = (
-            function(number) if is_by_aux else operand_value(operand, number)
+            function([number]) if is_by_aux else operand_value(operand, number)
             for (operand, number), is_by_aux in zip(sides, way, strict=True)
         )
-        return _main_value(main, _unary(function), inputs) == COMBINATIONS[task.combination](*values)
+        return _main_value(main, function, inputs) == COMBINATIONS[task.combination](*values)
 
     return any(is_computed(way) and all(is_left_to(function, way) for function in _STAND_INS) for way in ways)
 
 
-def _value_or_none(function: Evaluation, number: int) -> int | None:
-    try:
-        return function([number])
-    except EvaluationError:
-        return None
-
-
-def _unary(function: Callable[[int], int]) -> Evaluation:
-    def evaluation(arguments: Sequence[int]) -> int:
-        if len(arguments) != 1:
-            raise EvaluationError(f"aux takes 1 argument, got {len(arguments)}")
-        return function(arguments[0])
-
-    return evaluation
-
-
 def _helps(aux: Function) -> bool:
-    """Whether the helper's function does any work."""
+    """Return True if the helper's function is neither constant nor the identity."""
     if len(aux.parameters) != 1:
         return len(aux.parameters) > 1
     try:
         return _computes(lambda number: value(aux, (number,), {}))
-    except EvaluationError:
+    except ArithmeticError:
         return False
 
 
 def _computes(function: Callable[[int], int]) -> bool:
-    """Whether a function's value depends on its argument, and is not just that."""
     values = tuple(function(probe) for probe in _PROBES)
     return len(set(values)) > 1 and values != _PROBES
-
-
-def _curried(operand: Operand) -> Callable[[int], int]:
-    return lambda number: operand_value(operand, number)

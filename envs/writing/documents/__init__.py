@@ -1,1 +1,1 @@
-"""TLDR and ArxivExpansion: two writers write about one source."""
+"""TLDR and ArxivExpansion: writers write about one source."""

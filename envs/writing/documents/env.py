@@ -1,11 +1,12 @@
-"""TLDR and ArxivExpansion: writers write about one source, at once and once, and are scored together."""
+"""TLDR and ArxivExpansion: writers write about one source in one turn, and their texts are scored together."""
 
 from __future__ import annotations
 
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from itertools import cycle, islice
+from functools import partial
+from itertools import cycle, groupby, islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar, Literal, get_args
@@ -15,8 +16,8 @@ from ...data import Data, load_tasks
 from ...templates import Prompts, templates
 from . import lexicon, rules
 from .grounding import coverage
-from .lexicon import OWN, TRANSITIONS
-from .prompts import arxiv_expansion_prompts, prompt, tldr_prompts
+from .lexicon import OWN
+from .prompts import arxiv_expansion_prompts, tldr_prompts
 from .reference import reference_team, source_sentences
 from .rules import Form
 
@@ -26,7 +27,20 @@ SAMPLES = Path(__file__).parent / "samples"
 
 
 class Writers(TextParallelEnv):
-    """What the two games share: a source that all writers read, one turn, and a reward of the team."""
+    """Base class of TLDR and ArxivExpansion: all writers read one source; one turn; one reward for the team.
+
+    Args:
+        data: "builtin", a file, a directory, a hub name, a Dataset, a list or iterable of dicts, or one of these per
+            split; see `collm.envs.data.load_tasks`.
+        split: "train", "test", or another split of the data.
+        columns: column name of the data, by the name of the field ("post" or "abstract"): {"post": "source"}.
+        test_fraction: fraction of the rows in the test split, for data without splits.
+        num_agents: writers, 2 to 4.
+        variant: "ours", or "published": CoMLRL's terms, which do not depend on the source, for two writers.
+        prompts: prompt of each writer with the place "{source}", and a "system" prompt: a mapping by agent, or a
+            folder of files such as writer_0.txt. None: the built-in prompts.
+        render_mode: see `TextParallelEnv`.
+    """
 
     form: ClassVar[rules.Form]
     source_field: ClassVar[str]
@@ -45,10 +59,11 @@ class Writers(TextParallelEnv):
         render_mode: str | None = None,
     ):
         if variant not in get_args(Variant):
-            raise ValueError(f"variant must be one of {get_args(Variant)}, got {variant!r}")
-        rules.refuse_team(num_agents)
+            raise ValueError(f"{variant=} must be one of {get_args(Variant)}")
+        if isinstance(num_agents, bool) or num_agents not in range(2, rules.MAX_WRITERS + 1):
+            raise ValueError(f"{num_agents=} must be 2 to {rules.MAX_WRITERS}")
         if variant == "published" and num_agents != 2:
-            raise ValueError(f"variant='published' has two writers; leave out num_agents={num_agents}")
+            raise ValueError(f"{num_agents=} needs variant='ours'; variant='published' has two writers")
         self._own_prompts = self.own_prompts(num_agents)
         super().__init__(list(self._own_prompts), max_turns=1, render_mode=render_mode)
         self.tasks = load_tasks(
@@ -66,26 +81,25 @@ class Writers(TextParallelEnv):
     @staticmethod
     @abstractmethod
     def own_prompts(num_writers: int) -> Mapping[str, str]:
-        """The templates by agent, of a team of so many."""
+        """Return the built-in templates by agent."""
 
     def deal(self, task: Any) -> Mapping[str, list[Message]]:
-        """A source: drawn, or the one at an index or with an id."""
+        """Start an episode with a random source, or with the source of this index or id."""
         chosen = self.tasks.task(self.rng.randrange(len(self.tasks)) if task is None else task)
         self.task = chosen
         self._source = chosen[self.source_field]
         fields = {"source": self._source}
         return {
-            agent: self._templates.opening(agent, fields, prompt(self._own_prompts[agent], self._source))
-            for agent in self.possible_agents
+            agent: self._templates.opening(agent, fields, own.replace("{source}", self._source))
+            for agent, own in self._own_prompts.items()
         }
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
         texts = [replies[agent] for agent in self.possible_agents]
         if self._is_published:
             first, second = texts
-            pairs = [
-                rules.measures(self.form, self._source, first, second, lexicon.published(), overlap_of_nothing=1.0)
-            ]
+            words = lexicon.published()
+            pairs = [rules.measures(self.form, self._source, first, second, words, overlap_of_nothing=1.0)]
             points = rules.published_terms(self.form, pairs[0])
         else:
             pairs = [rules.measures(self.form, self._source, texts[0], text) for text in texts[1:]]
@@ -93,7 +107,7 @@ class Writers(TextParallelEnv):
         lengths = [pairs[0].num_words[0], *(seen.num_words[1] for seen in pairs)]
         depths = [pairs[0].groundedness[0], *(seen.groundedness[1] for seen in pairs)]
         return Outcome(
-            reward=rules.score(points),
+            reward=sum(points.values()),
             terms=points,
             metrics={
                 **{f"{agent}_words": length for agent, length in zip(self.possible_agents, lengths, strict=True)},
@@ -102,45 +116,31 @@ class Writers(TextParallelEnv):
                 "overlap": fmean(seen.overlap for seen in pairs),
                 "transition_categories": fmean(seen.num_transition_categories for seen in pairs),
                 **{f"{agent}_groundedness": depth for agent, depth in zip(self.possible_agents, depths, strict=True)},
-                "coverage": coverage(texts, self._source, lexicon.OWN),
+                "coverage": coverage(texts, self._source, OWN),
                 "gates_passed": fmean(rules.num_gates_passed(self.form, seen) for seen in pairs),
             },
         )
 
     def reference_reply(self, agent: str) -> str:
-        """The agent's text of the best team about the current source that a fixed recipe finds."""
+        """Return the agent's text of a scripted team (see `reference`) about the current source."""
         if not self._source:
             raise RuntimeError("no episode is running; call reset() first")
         team = reference_team(self.form, self._source, len(self.possible_agents))
         return team[self.possible_agents.index(agent)]
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """The degenerate teams of `EXPLOITS`."""
-        place = self.possible_agents.index
+        return {name: partial(self._exploit, write) for name, write in EXPLOITS.items()}
 
-        def player(write: Callable[[rules.Form, str, int], str]) -> Callable[[str], str]:
-            return lambda agent: write(self.form, self._source, place(agent))
-
-        return {name: player(write) for name, write in EXPLOITS.items()}
+    def _exploit(self, write: Callable[[Form, str, int], str], agent: str) -> str:
+        return write(self.form, self._source, self.possible_agents.index(agent))
 
 
 class TLDR(Writers):
-    """Sum up a post: `writer_0` in short, `writer_1` at length, in more varied words and with transition words.
+    """Summarize a post: `writer_0` briefly, `writer_1` at length, with more varied words and with transition words.
 
-    In a larger team the later writers each tell a part of the post at length. Each is scored in a pair with the first;
-    the reward is the mean, and sinks where two of them tell the same.
-
-    Args:
-        data: "builtin", a file, a directory, a hub name, a Dataset, a list or iterable of dicts, or one of these per
-            split; see `collm.envs.data.load_tasks`. The field is "post".
-        split: "train", "test", or another that the data has.
-        columns: the data's name of the field, such as {"post": "source"}.
-        test_fraction: share of the rows that make up the test split, for data without splits.
-        num_agents: writers, 2 to 4.
-        variant: "ours" or "published": CoMLRL's terms, which know nothing of the source, for two writers.
-        prompts: what each writer reads, with a place "{source}", and a "system" prompt: a mapping by agent, or a folder
-            of files such as writer_0.txt; None for the package's own.
-        render_mode: see `TextParallelEnv`.
+    In a larger team, each later writer summarizes a part of the post at length. The reward is the mean over the pairs
+    of the first text with each later one; it is lower if later texts are similar. The field of the data is "post".
+    For the arguments see `Writers`.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "tldr_v2"}
@@ -153,19 +153,8 @@ class TLDR(Writers):
 class ArxivExpansion(Writers):
     """Expand an abstract: `writer_0` to background and motivation, `writer_1` to method and implications.
 
-    In a larger team the later writers divide method, findings and implications, and are scored as in `TLDR`.
-
-    Args:
-        data: "builtin", a file, a directory, a hub name, a Dataset, a list or iterable of dicts, or one of these per
-            split; see `collm.envs.data.load_tasks`. The field is "abstract".
-        split: "train", "test", or another that the data has.
-        columns: the data's name of the field, such as {"abstract": "source"}.
-        test_fraction: share of the rows that make up the test split, for data without splits.
-        num_agents: writers, 2 to 4.
-        variant: "ours" or "published": CoMLRL's terms, which know nothing of the source, for two writers.
-        prompts: what each writer reads, with a place "{source}", and a "system" prompt: a mapping by agent, or a folder
-            of files such as writer_0.txt; None for the package's own.
-        render_mode: see `TextParallelEnv`.
+    In a larger team, the later writers divide method, findings and implications, and are scored as in `TLDR`. The field
+    of the data is "abstract". For the arguments see `Writers`.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "arxiv_expansion_v2"}
@@ -175,19 +164,9 @@ class ArxivExpansion(Writers):
     own_prompts = staticmethod(arxiv_expansion_prompts)
 
 
-_LINKS = [next(phrase for phrase in group if " " not in phrase) for group in TRANSITIONS.values()]
+_LINKS = [next(phrase for phrase in group if " " not in phrase) for group in OWN.transitions.values()]
 _FILLERS = [*_LINKS, *"it is so and we are of the this that they were in a an for to by at on".split()]
-_OPENERS = (
-    "First,",
-    "Moreover,",
-    "For example,",
-    "However,",
-    "In fact,",
-    "Meanwhile,",
-    "Therefore,",
-    "Similarly,",
-    "Overall,",
-)
+_OPENERS = "First,/Moreover,/For example,/However,/In fact,/Meanwhile,/Therefore,/Similarly,/Overall,".split("/")
 _FRAMES = (
     "In addition, it is important to note that",
     "However, it has recently been shown that",
@@ -205,13 +184,13 @@ _ABOUT = (
 
 
 def one_word(form: Form, source: str, writer: int) -> str:
-    """One word of the source among linking words; another word for each writer."""
+    """Transition words and one word of the source, which differs between writers."""
     found = OWN.subject_words(source) or [""]
     return _words([found[max(0, writer - 1) % len(found)], *_LINKS], form, writer)
 
 
 def first_words(form: Form, source: str, writer: int) -> str:
-    """The beginning of the source; later writers copy more, and put a linking word behind every third word."""
+    """The beginning of the source; later writers add a transition word after every third word."""
     found = source.split()
     if writer:
         links = cycle(_LINKS)
@@ -222,41 +201,43 @@ def first_words(form: Form, source: str, writer: int) -> str:
 
 
 def keywords(form: Form, source: str, writer: int) -> str:
-    """Fourteen subject words in their order, then function and linking words."""
+    """Fourteen subject words in order, then function and transition words."""
     return _words([*list(dict.fromkeys(OWN.subject_words(source)))[4 * writer :][:14], *_FILLERS], form, writer)
 
 
 def halves(form: Form, source: str, writer: int) -> str:
-    """The first half of each sentence with the second half of the next one."""
-    told = [sentence.split() for sentence in source_sentences(source)]
+    """The first half of each sentence, joined with the second half of the next one."""
+    split = [sentence.split() for sentence in source_sentences(source)]
     crossed = [
         " ".join([*one[: len(one) // 2], *other[len(other) // 2 :]])
-        for one, other in zip(told, [*told[1:], told[0]], strict=True)
+        for one, other in zip(split, [*split[1:], split[0]], strict=True)
     ]
-    return _told(crossed, _FRAMES, form, writer)
+    return _joined(crossed, _FRAMES, form, writer)
 
 
 def clippings(form: Form, source: str, writer: int) -> str:
-    """Eight words from each quarter of the source, cut anywhere, behind linking words."""
+    """Eight words from each quarter of the source, after transition words."""
     found = source.split()
     places = [len(found) * quarter // 4 + 8 * round for round in range(1 + writer) for quarter in range(4)]
     clipped = [" ".join(found[place : place + 8]).rstrip(".,") for place in places]
-    return _told([each for each in clipped if each], _OPENERS, form, writer)
+    return _joined([each for each in clipped if each], _OPENERS, form, writer)
 
 
 def negated(form: Form, source: str, writer: int) -> str:
     """The sentences of the source with "not" before the middle word of each."""
-    told = [sentence.split() for sentence in source_sentences(source)]
-    denied = [" ".join([*each[: len(each) // 2], "not", *each[len(each) // 2 :]]) for each in told]
-    return _told(denied, _OPENERS, form, writer)
+    split = [sentence.split() for sentence in source_sentences(source)]
+    denied = [" ".join([*each[: len(each) // 2], "not", *each[len(each) // 2 :]]) for each in split]
+    return _joined(denied, _OPENERS, form, writer)
 
 
 def phrases(form: Form, source: str, writer: int) -> str:
-    """Fixed sentences about phrases of the source, which say nothing of what the source says of them."""
+    """Fixed sentences with phrases of the source, without its statements."""
     found = re.findall(r"\w+(?: \w+)*", source.lower())
-    runs = [run for part in found for run in _subject_runs(part.split()) if len(run) > 1] or [["subject"]]
-    told = [about.format(" ".join(run[-3:])) for about, run in zip(cycle(_ABOUT), runs, strict=False)]
-    return _told(told, [""], form, writer)
+    grouped = (groupby(part.split(), OWN.fillers.__contains__) for part in found)
+    runs = [run for part in grouped for is_filler, words in part if not is_filler and len(run := list(words)) > 1]
+    runs = runs or [["subject"]]
+    filled = [about.format(" ".join(run[-3:])) for about, run in zip(cycle(_ABOUT), runs, strict=False)]
+    return _joined(filled, [""], form, writer)
 
 
 EXPLOITS: Mapping[str, Callable[[Form, str, int], str]] = {
@@ -271,7 +252,7 @@ EXPLOITS: Mapping[str, Callable[[Form, str, int], str]] = {
 
 
 def _length(form: Form, writer: int) -> int:
-    """Words of a text, of the length that earns most."""
+    """Return the number of words with the highest reward."""
     if form.transitions_of == "both":
         return form.min_words + 4 if writer == 0 else round(1.45 * form.min_words)
     return 5 * form.min_words if writer == 0 else 14 * form.min_words
@@ -281,22 +262,12 @@ def _words(found: Sequence[str], form: Form, writer: int) -> str:
     return " ".join(islice(cycle(found), _length(form, writer)))
 
 
-def _told(sentences: Sequence[str], frames: Sequence[str], form: Form, writer: int) -> str:
-    """Sentences behind frames, up to the length; later writers begin elsewhere."""
+def _joined(sentences: Sequence[str], frames: Sequence[str], form: Form, writer: int) -> str:
+    """Join sentences with frames up to the length; each writer begins at another sentence."""
     text: list[str] = []
-    told = cycle([*sentences[writer:], *sentences[:writer]] or [""])
-    for frame, sentence in zip(cycle(frames), told, strict=False):
+    rotated = cycle([*sentences[writer:], *sentences[:writer]] or [""])
+    for frame, sentence in zip(cycle(frames), rotated, strict=False):
         text += f"{frame} {sentence}.".split()
         if len(text) >= _length(form, writer):
             return " ".join(text)
     return ""
-
-
-def _subject_runs(found: Sequence[str]) -> list[list[str]]:
-    runs: list[list[str]] = [[]]
-    for word in found:
-        if word in OWN.fillers:
-            runs.append([])
-        else:
-            runs[-1].append(word)
-    return runs

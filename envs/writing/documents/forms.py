@@ -1,8 +1,8 @@
-"""Familiar word order: which sequences of three words, as classes of words, English texts contain.
+"""Familiar word order: sequences of three word classes that occur in English texts.
 
-Function words are classes of their own, or a few of them together ("my", "our"). Other words have the class that was
-learned for them, or one by their ending. `forms.json` holds the classes and every sequence of three classes that occurs
-in the abstracts and posts that it was learned from; `tools/learn_forms.py` writes it.
+Function words are separate classes, some of them joined ("my", "our"). Other words have a learned class, or a class by
+their ending. `tools/learn_forms.py` learns the classes and the sequences from abstracts and posts and writes
+`forms.json`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, reduce
 from pathlib import Path
 from typing import TypeAlias
 
@@ -21,7 +21,7 @@ from .lexicon import OWN
 Window: TypeAlias = tuple[str, ...]
 
 EDGE = "."
-"""The token before the first and after the last word of a sentence."""
+"""Token before the first and after the last word of a sentence."""
 PAUSE = ","
 FORMS_FILE = Path(__file__).parent / "forms.json"
 _TOKEN = re.compile(r"\d+(?:[.,]\d+)+|\w+|[.!?:;,]")
@@ -39,30 +39,13 @@ _ALIKE = {
     "can": "could would will may might should must shall ll d cannot",
     "a": "an",
 }
-"""Function words that share a class: abstracts rarely say "I" or "my", and other texts do."""
+"""Function words by class. Words such as "I" share a class, because they are rare in abstracts."""
 _FIRST_OF = {word: first for first, others in _ALIKE.items() for word in others.split()}
-_ENDINGS = (
-    "ing",
-    "ed",
-    "ly",
-    "tion",
-    "tions",
-    "ment",
-    "ness",
-    "ity",
-    "ive",
-    "al",
-    "ous",
-    "ful",
-    "able",
-    "ic",
-    "ss",
-    "s",
-)
+_ENDINGS = "ing ed ly tion tions ment ness ity ive al ous ful able ic ss s".split()
 
 
 def sentences(text: str) -> list[list[str]]:
-    """The words of each sentence in lower case, with a `PAUSE` where a comma, colon or semicolon stands between two."""
+    """Return the words of each sentence in lower case, with a `PAUSE` for a comma, colon or semicolon."""
     found: list[list[str]] = [[]]
     for token in _TOKEN.findall(text.lower()):
         if token in _ENDS:
@@ -75,25 +58,24 @@ def sentences(text: str) -> list[list[str]]:
 
 
 def windows(sentence: Sequence[str]) -> Iterator[Window]:
-    """Every three neighbouring tokens of a sentence, with an `EDGE` at each end."""
+    """Yield every three successive tokens of a sentence, with an `EDGE` at each end."""
     padded = [EDGE, *sentence, EDGE]
     return zip(padded, padded[1:], padded[2:], strict=False)
 
 
 def is_familiar(window: Window) -> bool:
-    """Whether the classes of the tokens are a known form."""
+    """Return True if `forms.json` has the classes of the tokens."""
     return number(map(class_of, window)) in _learned()[1]
 
 
 @lru_cache(maxsize=1 << 16)
 def class_of(token: str) -> int:
-    """The number of a token's class."""
     numbers = _learned()[0]
     return numbers[token] if token in numbers else numbers[class_name(token)]
 
 
 def class_name(token: str) -> str:
-    """The class of a token of which nothing was learned: itself, another function word, or "-" and an ending."""
+    """Return the class of a token without a learned class: a function word, "0" for numbers, or "-" and an ending."""
     if token in (EDGE, PAUSE):
         return token
     if token in OWN.fillers:
@@ -104,21 +86,19 @@ def class_name(token: str) -> str:
 
 
 def class_names() -> list[str]:
-    """The classes that need no learning, in a fixed order."""
+    """Return the classes that are not learned, in a fixed order."""
     fillers = {_FIRST_OF.get(word, word) for word in OWN.fillers}
     return sorted({EDGE, PAUSE, "0", *fillers, "-", *(f"-{ending}" for ending in _ENDINGS)})
 
 
 def number(classes: Iterable[int]) -> int:
-    number = 0
-    for each in classes:
-        number = number * 512 + each
-    return number
+    """Return the number of a sequence of classes, with 9 bits per class."""
+    return reduce(lambda total, each: total * 512 + each, classes, 0)
 
 
 @cache
 def _learned() -> tuple[dict[str, int], frozenset[int]]:
-    """Class numbers by word or name, and the numbers of the known forms."""
+    """Return class numbers by word or name, and the numbers of the known forms."""
     listed = json.loads(FORMS_FILE.read_text(encoding="utf-8"))
     numbers = {name: number for number, name in enumerate(class_names())}
     for number, group in enumerate(listed["classes"], len(numbers)):
@@ -128,7 +108,7 @@ def _learned() -> tuple[dict[str, int], frozenset[int]]:
 
 
 def _decoded(steps: bytes) -> Iterator[int]:
-    """Ascending numbers from their differences, of seven bits per byte, the last byte of each below 128."""
+    """Yield ascending numbers from their differences, encoded with 7 bits per byte. A last byte is below 128."""
     total = step = 0
     for byte in steps:
         step = step * 128 + byte % 128
@@ -139,7 +119,7 @@ def _decoded(steps: bytes) -> Iterator[int]:
 
 
 def encoded(numbers: Iterable[int]) -> bytes:
-    """The bytes that `_decoded` reads."""
+    """Encode numbers for `_decoded`."""
     found, last = bytearray(), 0
     for number in sorted(numbers):
         step, last = number - last, number

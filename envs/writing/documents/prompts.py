@@ -1,4 +1,4 @@
-"""Text in and out of TLDR and ArxivExpansion: the prompt of each writer."""
+"""Prompt templates of TLDR and ArxivExpansion."""
 
 from __future__ import annotations
 
@@ -113,14 +113,14 @@ _PLACES = ("first", "second", "third", "fourth")
 
 
 def tldr_prompts(num_writers: int) -> Mapping[str, str]:
-    """The templates of TLDR by agent."""
+    """Return the templates of TLDR by agent."""
     if num_writers == 2:
         return TLDR_PROMPTS
     return _of_team(_TLDR_FIRST, _TLDR_LATER, _TLDR_PARTS[num_writers])
 
 
 def arxiv_expansion_prompts(num_writers: int) -> Mapping[str, str]:
-    """The templates of ArxivExpansion by agent."""
+    """Return the templates of ArxivExpansion by agent."""
     if num_writers == 2:
         return ARXIV_EXPANSION_PROMPTS
     return _of_team(_ARXIV_FIRST, _ARXIV_LATER, _ARXIV_PARTS[num_writers])
@@ -133,8 +133,3 @@ def _of_team(first: str, later: str, parts: tuple[str, ...]) -> dict[str, str]:
         others = "; ".join(part for part in parts if part != own)
         texts[f"writer_{seat}"] = later.format(team=team, place=_PLACES[seat], own=own, others=others)
     return texts
-
-
-def prompt(template: str, source: str) -> str:
-    """The template with the source in its place; braces in the source stay as they are."""
-    return template.replace("{source}", source)

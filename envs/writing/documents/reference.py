@@ -1,4 +1,4 @@
-"""Scripted texts about any source: its sentences behind transition words, and general remarks if it is too short."""
+"""Scripted texts about a source: its sentences with transition words, and general remarks if the source is short."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator, Sequence
 from functools import lru_cache
 from itertools import cycle, islice, product, zip_longest
 
-from .rules import APART, MAX_SCORE, Form, measures, overlap, score, team_terms, terms
+from .rules import APART, MAX_SCORE, Form, measures, overlap, team_terms, terms
 
 _OPENINGS = (
     "But then also,",
@@ -17,7 +17,7 @@ _OPENINGS = (
     "Even so overall,",
     "In fact as before,",
 )
-"""Openings that together hold a phrase of each of the twelve transition categories."""
+"""Openings with a phrase of each of the twelve transition categories."""
 _FRAMES = (
     "it is important to note that",
     "it has recently been shown that",
@@ -25,7 +25,7 @@ _FRAMES = (
     "we also show that",
     "it can be shown that",
 )
-"""Main clauses that make a sentence longer. The sentence then counts as one in words of its own."""
+"""Main clauses that lengthen a sentence. It then does not count as a sentence of the source."""
 _REMARKS = (
     "this is an important problem in practice",
     "the problem has been studied for a long time",
@@ -40,20 +40,18 @@ _REMARKS = (
     "the costs are low and the benefits are high",
     "this will be useful in many real world situations",
 )
-"""General clauses that lengthen texts about short sources. Each writer starts at another place of the list."""
-
+"""Clauses that lengthen texts about short sources. Each writer starts at another place of the list."""
 _FRAMED = (range(0), range(0, 99, 3), range(0, 99, 2))
-"""Places of the sentences that are put in a frame: none, a third, a half."""
-
+"""Indices of the sentences that get a frame: none, a third, a half."""
 _MAX_FIRST_TEXTS, _MAX_LATER_TEXTS = 30, 40
 
 
 @lru_cache(maxsize=256)  # called once per writer
 def reference_team(form: Form, source: str, num_writers: int) -> tuple[str, ...]:
-    """The best of a few teams of texts that are made of the source's own sentences.
+    """Return the best of several teams of texts made of the source's sentences.
 
-    The first text has the beginning of the source, or one to three sentences of it if the form wants a short text. Each
-    later writer has a stretch of its own, and the text of it that is best beside the first text and those before it.
+    The first text is the beginning of the source, or one to three of its sentences for a form with a short text. Each
+    later writer has a part of the source, and the text of it with the best score.
     """
     best, best_score = [""] * num_writers, -1.0
     units = source_sentences(source)
@@ -62,7 +60,7 @@ def reference_team(form: Form, source: str, num_writers: int) -> tuple[str, ...]
         for place in range(1, num_writers):
             texts.append(_best_beside(form, source, texts, units, place, num_writers))
         pairs = [measures(form, source, first, text) for text in texts[1:]]
-        reached = score(team_terms(form, source, texts, pairs))
+        reached = sum(team_terms(form, source, texts, pairs).values())
         if reached > best_score:
             best, best_score = texts, reached
         if best_score > MAX_SCORE - 1e-9:
@@ -71,13 +69,13 @@ def reference_team(form: Form, source: str, num_writers: int) -> tuple[str, ...]
 
 
 def source_sentences(source: str) -> list[str]:
-    """The sentences of a source, without the marks at their ends."""
+    """Return the sentences of a source without their final marks."""
     found = (unit.strip().rstrip(".!?").strip() for unit in re.split(r"(?<=[.!?])\s+", source))
     return [unit for unit in found if unit] or [source]
 
 
 def _first_texts(form: Form, source: str, units: Sequence[str]) -> Iterator[str]:
-    """Texts of the first writer, the likeliest first; the last is cut or repeated to a length that the form allows."""
+    """Yield texts of the first writer, by likely score. The last one is cut or repeated to a valid length."""
     if form.transitions_of == "second":
         for num_remarks, size in ((0, 2), (1, 2), (2, 2), (1, 1), (3, 3)):
             for start in range(0, max(1, len(units) - size + 1), 2):
@@ -97,14 +95,15 @@ def _first_texts(form: Form, source: str, units: Sequence[str]) -> Iterator[str]
 def _best_beside(
     form: Form, source: str, texts: Sequence[str], units: Sequence[str], place: int, num_writers: int
 ) -> str:
-    """The text of a later writer that adds most to the ones that are there."""
+    """Return the text of a later writer with the best score in addition to `texts`."""
     best, best_score = "", -1.0
     for text in islice(_later_texts(form, source, texts[0], units, place, num_writers), _MAX_LATER_TEXTS):
         apart = min((APART.credit(overlap(text, other)) for other in texts[1:]), default=1.0)
         pair = [measures(form, source, texts[0], text)]
         points = team_terms(form, source, [texts[0], text], pair) if num_writers == 2 else terms(form, pair[0])
-        if score(points) * apart > best_score:
-            best, best_score = text, score(points) * apart
+        reached = sum(points.values()) * apart
+        if reached > best_score:
+            best, best_score = text, reached
         if best_score > MAX_SCORE - 1e-9:
             break
     return best
@@ -113,7 +112,7 @@ def _best_beside(
 def _later_texts(
     form: Form, source: str, first: str, units: Sequence[str], place: int, num_writers: int
 ) -> Iterator[str]:
-    """Texts of a later writer whose length is within the form's limits, the likeliest first."""
+    """Yield texts of a later writer with a valid length, by likely score."""
     for num_remarks, part in product((0, 2, 4, 6, 1, 3, 5), _stretches(units, place - 1, num_writers - 1)):
         for framed in _FRAMED:
             text = _text(part, _OPENINGS, place, num_remarks, framed=framed)
@@ -124,7 +123,7 @@ def _later_texts(
 
 
 def _stretches(units: Sequence[str], place: int, num_places: int) -> Iterator[list[str]]:
-    """Sentences for one of the later writers: a stretch around its place, or some from all over the source."""
+    """Yield sentences for a later writer: a part around its place in the source, or every few sentences."""
     for share in (1.0, 0.8, 0.65, 0.9, 0.5) if num_places == 1 else (0.5, 0.65, 0.8, 0.4):
         size = max(1, round(share * len(units)))
         start = round((len(units) - size) * (1.0 if num_places == 1 else place / (num_places - 1)))
@@ -134,21 +133,18 @@ def _stretches(units: Sequence[str], place: int, num_places: int) -> Iterator[li
 
 
 def _of_length(text: str, min_words: int, max_words: int) -> str:
-    """The text, cut or repeated to a number of words within limits."""
-    told = text.split()
-    return " ".join(islice(cycle(told), min(max(min_words, len(told)), max_words)))
+    """Cut or repeat a text to a valid number of words."""
+    words = text.split()
+    return " ".join(islice(cycle(words), min(max(min_words, len(words)), max_words)))
 
 
 def _text(
     part: Sequence[str], openings: Sequence[str], place: int, num_remarks: int, *, framed: Container[int] = ()
 ) -> str:
-    """The sentences of a part, with openings before the first ones and remarks between them.
-
-    Sentences at the places `framed` are put in a main clause.
-    """
+    """Join sentences, with openings before the first ones, remarks between them, and frames at the indices `framed`."""
     frames = cycle([*_FRAMES[place:], *_FRAMES[:place]])
-    told = [f"{next(frames)} {clause}" if number in framed else clause for number, clause in enumerate(part)]
+    clauses = [f"{next(frames)} {clause}" if number in framed else clause for number, clause in enumerate(part)]
     for number in range(num_remarks):
-        told.insert(min(len(told), 2 * number + 1), _REMARKS[(place * 7 + number) % len(_REMARKS)])
-    opened = zip_longest(openings[: len(told)], told, fillvalue="")
+        clauses.insert(min(len(clauses), 2 * number + 1), _REMARKS[(place * 7 + number) % len(_REMARKS)])
+    opened = zip_longest(openings[: len(clauses)], clauses, fillvalue="")
     return " ".join(f"{opening} {clause}.".strip() for opening, clause in opened)

@@ -1,12 +1,13 @@
-"""Rules of TLDR and ArxivExpansion: what two texts measure, the gated sum that scores them, and teams of more.
+"""Rules of TLDR and ArxivExpansion: measures of texts, and the gated sum that scores pairs and teams.
 
-The shape, thresholds and ramps are those of CoMLRL's writing tasks (github.com/OpenMLRL/LLM_Collab_Writing), which
-`published_terms` scores as they are. Ours pays for them as far as the texts are about their source, and are two.
+Terms, thresholds and ramps are those of CoMLRL's writing tasks (github.com/OpenMLRL/LLM_Collab_Writing), which
+`published_terms` scores exactly. Our terms multiply them by the groundedness of the texts in their source, and by a
+factor that penalizes similar texts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import sqrt
@@ -23,28 +24,29 @@ TRANSITIONS_POINTS = 0.4
 OVERLAP_POINTS = 0.6
 GROUNDEDNESS_POINTS = 0.5
 TERMS = ("structure", "length_ratio", "vocabulary_ratio", "transitions", "overlap")
-APART = Band(0.0, 0.0, 0.6, 0.9)  # on the overlap: above, two texts are more and more one and the same
+APART = Band(0.0, 0.0, 0.6, 0.9)
+"""Factor for the overlap of two texts: 1 up to 0.6, falling to 0 at 0.9."""
 MAX_WRITERS = 4
 
 
 @dataclass(frozen=True)
 class Form:
-    """What a game wants of its two texts."""
+    """Requirements of a game for a pair of texts."""
 
     min_words: int
-    """Words of each text, at least; words are what white space separates."""
+    """Minimum number of words per text, separated by white space."""
     max_words: int
-    """Words of each text, at most."""
+    """Maximum number of words per text."""
     length_ratio: Band
-    """Characters of the second text per character of the first."""
+    """Credit for characters of the second text / characters of the first."""
     vocabulary_ratio: Band
-    """Different words of the second text per different word of the first."""
+    """Credit for different words of the second text / different words of the first."""
     full_overlap: float
-    """Jaccard index of the two sets of content words that earns the whole of its points."""
+    """Jaccard index of the content words with full points."""
     transitions_of: Literal["second", "both"]
-    """Writers whose transition words count."""
+    """Texts whose transition words count."""
     coverage: Band | None = None
-    """Share of the source's quarters that the texts tell of together. None: a part of the source will do."""
+    """Credit for the fraction of the source's quarters in the texts. None: no requirement."""
 
 
 TLDR = Form(
@@ -68,55 +70,45 @@ ARXIV_EXPANSION = Form(
 
 @dataclass(frozen=True)
 class Measures:
-    """What a pair of texts measures, before anything is judged."""
+    """Measures of a pair of texts."""
 
     num_words: tuple[int, int]
-    """Words of each text, separated by white space."""
+    """Words per text, separated by white space."""
     length_ratio: float
-    """Characters of the second text per character of the first; 0 if the first is empty."""
+    """Characters of the second text / characters of the first; 0 if the first is empty."""
     vocabulary_ratio: float
-    """Different words of the second text per different word of the first; 0 if the first has none."""
+    """Different words of the second text / different words of the first; 0 if the first has none."""
     num_transition_categories: int
-    """0..12."""
+    """0 to 12."""
     overlap: float
-    """Jaccard index of the content words, 0..1."""
+    """Jaccard index of the content words, 0 to 1."""
     groundedness: tuple[float, float]
-    """`groundedness` credit of each text, 0..1."""
+    """Groundedness credit of each text, 0 to 1."""
 
 
 def measures(
     form: Form, source: str, first: str, second: str, lexicon: Lexicon = OWN, *, overlap_of_nothing: float = 0.0
 ) -> Measures:
-    """Measure a pair of texts about a source.
-
-    Args:
-        form: of the game.
-        source: what both are about.
-        first: the first writer's text.
-        second: the second writer's.
-        lexicon: the words that are looked for.
-        overlap_of_nothing: Jaccard index of two texts without content words.
-    """
+    """Measure a pair of texts about a source; `overlap_of_nothing` is the overlap of texts without content words."""
     vocabulary = [len(set(words(text))) for text in (first, second)]
     read = [second] if form.transitions_of == "second" else [first, second]
     categories = frozenset[str]().union(*(lexicon.transition_categories(text) for text in read))
-    grounded = [groundedness(text, source).credit for text in (first, second)]
     return Measures(
         num_words=(len(first.split()), len(second.split())),
         length_ratio=len(second) / len(first) if first else 0.0,
         vocabulary_ratio=vocabulary[1] / vocabulary[0] if vocabulary[0] else 0.0,
         num_transition_categories=len(categories),
         overlap=overlap(first, second, lexicon, of_nothing=overlap_of_nothing),
-        groundedness=(grounded[0], grounded[1]),
+        groundedness=(groundedness(first, source).credit, groundedness(second, source).credit),
     )
 
 
 def terms(form: Form, seen: Measures) -> dict[str, float]:
-    """The points of a pair of texts, by term: those of `published_terms`, for what is grounded and told by two.
+    """Compute the points of a pair of texts.
 
-    structure         0.5, in full                                                  gate
-    the others        times faith = sqrt(groundedness of the first * of the second) * APART.credit(overlap)
-    groundedness      0.5 * faith, behind all gates
+    structure         0.5                                                            gate
+    published terms   times faith = sqrt(groundedness of the first * of the second) * APART.credit(overlap)
+    groundedness      0.5 * faith, if all gates are passed
     """
     points = published_terms(form, seen)
     faith = sqrt(seen.groundedness[0] * seen.groundedness[1]) * APART.credit(seen.overlap)
@@ -126,16 +118,16 @@ def terms(form: Form, seen: Measures) -> dict[str, float]:
 
 
 def team_terms(form: Form, source: str, texts: Sequence[str], pairs: Sequence[Measures]) -> dict[str, float]:
-    """The points of a team: those of each later writer's text in a pair with the first writer's, averaged.
+    """Average the points of the pairs of the first text and each later one.
 
-    All but the structure's are paid times the least APART.credit(overlap of two later texts), as they are to tell
-    different things, and times the credit of `coverage`, where the form wants the whole source told.
+    All points except the structure's are multiplied by the least APART.credit(overlap of two later texts), and by the
+    coverage credit if the form has one.
 
     Args:
-        form: of the game.
-        source: what the texts are about.
-        texts: of all writers.
-        pairs: the first text with each of the others.
+        form: form of the game.
+        source: source of the texts.
+        texts: texts of all writers.
+        pairs: measures of the first text with each later one.
     """
     points = [terms(form, seen) for seen in pairs]
     apart = min((APART.credit(overlap(one, other)) for one, other in combinations(texts[1:], 2)), default=1.0)
@@ -145,26 +137,19 @@ def team_terms(form: Form, source: str, texts: Sequence[str], pairs: Sequence[Me
 
 
 def overlap(first: str, second: str, lexicon: Lexicon = OWN, *, of_nothing: float = 0.0) -> float:
-    """Jaccard index of the content words of two texts, 0..1.
-
-    Args:
-        first: a text.
-        second: another.
-        lexicon: the words that carry no content.
-        of_nothing: that of two texts without content words.
-    """
+    """Return the Jaccard index of the content words, 0 to 1; `of_nothing` for texts without content words."""
     one, other = lexicon.content_words(first), lexicon.content_words(second)
     union = one | other
     return len(one & other) / len(union) if union else of_nothing
 
 
 def published_terms(form: Form, seen: Measures) -> dict[str, float]:
-    """The points of a pair of texts as published, by term; a failed gate leaves all later terms at 0.
+    """Compute the points of a pair of texts as CoMLRL does; a failed gate sets all later terms to 0.
 
     structure         0.5 if both texts have min_words..max_words words            gate
-    length_ratio      1.0 * length_ratio.credit(...)                               gate: inside the band's ends
-    vocabulary_ratio  0.5 * vocabulary_ratio.credit(...)                           gate: inside the band's ends
-    transitions       0.4 * (0.4 + min(0.05 * (categories - 1), 0.6)), 0 without any
+    length_ratio      1.0 * length_ratio.credit(...)                               gate: within the band
+    vocabulary_ratio  0.5 * vocabulary_ratio.credit(...)                           gate: within the band
+    transitions       0.4 * (0.4 + min(0.05 * (categories - 1), 0.6)), or 0 without categories
     overlap           0.6 * min(overlap, full_overlap) / full_overlap
     """
     points = dict.fromkeys(TERMS, 0.0)
@@ -181,17 +166,12 @@ def published_terms(form: Form, seen: Measures) -> dict[str, float]:
 
 
 def transition_credit(num_categories: int) -> float:
-    """0 without a transition word, 0.4 for one category, 0.05 more for each further one: 0.95 for all twelve."""
+    """Return 0 without categories, 0.4 for one, and 0.05 more for each other one, up to 0.95 for all twelve."""
     return 0.4 + min(0.05 * (num_categories - 1), 0.6) if num_categories else 0.0
 
 
-def score(points: Mapping[str, float]) -> float:
-    """The team's reward: the sum of the points."""
-    return sum(points.values())
-
-
 def num_gates_passed(form: Form, seen: Measures) -> int:
-    """How many of the three gates the pair passed, 0..3."""
+    """Return the number of gates, 0 to 3, that a pair passes before the first failure."""
     gates = (
         all(form.min_words <= count <= form.max_words for count in seen.num_words),
         seen.length_ratio in form.length_ratio,
@@ -207,11 +187,5 @@ PUBLISHED_MAX_SCORE = (
     + TRANSITIONS_POINTS * transition_credit(12)
     + OVERLAP_POINTS
 )
-"""2.98 of a nominal 3: there are twelve categories."""
+"""2.98 instead of 3, because there are twelve categories."""
 MAX_SCORE = PUBLISHED_MAX_SCORE + GROUNDEDNESS_POINTS
-
-
-def refuse_team(num_writers: int) -> None:
-    """Raise if there is not a part for each of so many writers."""
-    if isinstance(num_writers, bool) or num_writers not in range(2, MAX_WRITERS + 1):
-        raise ValueError(f"num_agents must be 2 to {MAX_WRITERS}, got {num_writers!r}")

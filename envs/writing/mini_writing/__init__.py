@@ -1,1 +1,1 @@
-"""MiniWriting: the writing game in a vocabulary that the embedded model knows."""
+"""MiniWriting: a writing game in the vocabulary of the embedded model."""

@@ -1,7 +1,7 @@
 """Rules of MiniWriting: posts that a grammar generates, and the score of two to four texts by the facts they state.
 
-Every sentence of a post is a fact of four places. A text is parsed by the same grammar, so that facts are compared with
-facts, and words outside of a sentence earn nothing.
+Every sentence of a post is a fact with four places. Texts are parsed by the same grammar, so that facts are compared
+with facts, and words outside of a sentence have no value.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ SHORT, LONG = 0, 1
 LINKS = ("first", "then", "also", "later", "meanwhile", "finally", "however", "therefore", "besides", "still")
 FUNCTION_WORDS = frozenset({"the", "a", "and", "of", "it"})
 CREDIT = (0.0, 0.0, 0.15, 0.4, 1.0)
-"""Credit of a sentence, by the number of its places that have the word of a fact."""
+"""Credit of a sentence by the number of places with the same word as a fact."""
 OFF_POINT_CREDIT = 0.5
-"""Factor on the credit of the first writer's sentences about another fact than the main point."""
+"""Factor for the first writer's sentences about other facts than the main point."""
 LINKS_PART = 0.2
-"""Part of a writer's score that linking words earn, if its role asks for them."""
+"""Fraction of a writer's score for linking words, if its role requires them."""
 WEAKEST_PART = 0.3
-"""Part of the reward that is the lowest of the writers' scores; the rest is their mean."""
+"""Weight of the lowest score of the writers in the reward; the rest is their mean score."""
 
 
 @dataclass(frozen=True)
 class Role:
-    """What one writer is to write."""
+    """Requirements for one writer."""
 
     kind: int
     """SHORT or LONG."""
     num_facts: int
-    """Facts that the text is to state."""
+    """Number of facts to state."""
     has_links: bool
-    """True if every sentence is to begin with a different linking word."""
+    """True if every sentence must begin with a different linking word."""
 
 
 ROLES = (Role(SHORT, 1, False), Role(LONG, 3, True), Role(SHORT, 1, True), Role(LONG, 3, False))
-"""By seat: a team of k has the first k, and its posts have one fact for each that these roles ask for."""
+"""Roles by writer. A team of k has the first k, and its posts have the sum of their facts."""
 
 
 class Fact(NamedTuple):
@@ -63,14 +63,14 @@ class Sentence(NamedTuple):
     """A sentence of a writer's text."""
 
     fact: Fact | None
-    """What it states, true or false; None if it does not parse."""
+    """Stated fact, true or false. None: the sentence does not parse."""
     link: str = ""
-    """Linking word that it begins with."""
+    """Linking word at the beginning."""
 
 
 @dataclass(frozen=True)
 class Topic:
-    """Twelve words that go together; no two topics share one."""
+    """Twelve words of a topic, which no other topic has."""
 
     nouns: tuple[str, ...]  # 6
     verbs: tuple[str, ...]  # 3
@@ -97,10 +97,8 @@ TOPICS = {
     "stadium": _topic("coach runner ball keeper whistle trophy", "chased trained kicked", "fast proud injured"),
     "farm": _topic("farmer tractor barn goat hay orchard", "plowed fed harvested", "dusty golden stubborn"),
 }
-
-
 KINDS = ("adjectives", "nouns", "verbs", "nouns")
-"""Kinds of words in the places of a fact."""
+"""Kind of word in each place of a fact."""
 _KNOWN = tuple(frozenset(word for topic in TOPICS.values() for word in getattr(topic, kind)) for kind in KINDS)
 _END_OF_SENTENCE = re.compile(r"[.!?;\n]")
 _WORD = re.compile(r"[^\W_]+")
@@ -108,7 +106,7 @@ _WORD = re.compile(r"[^\W_]+")
 
 @dataclass(frozen=True)
 class Post:
-    """Facts over eight words of a topic, which all writers read; the first fact is the main point."""
+    """Source of all writers: facts made of eight words of a topic. The first fact is the main point."""
 
     topic: str
     facts: tuple[Fact, ...]
@@ -119,22 +117,22 @@ class Post:
 
 
 def vocabulary() -> frozenset[str]:
-    """Every word that a post, a scripted text or a score knows; the prompts add their own few."""
+    """Return all words of posts and scripted texts, without those of the prompts."""
     return frozenset(LINKS) | FUNCTION_WORDS | {word for topic in TOPICS.values() for word in topic.words}
 
 
 def num_facts(num_writers: int) -> int:
-    """Number of facts in the posts of a team."""
+    """Return the number of facts in the posts of a team."""
     return sum(role.num_facts for role in ROLES[:num_writers])
 
 
 def split_of(post: Post) -> Split:
-    """Split that a post belongs to, by a hash of its text: one post in five is a test post."""
+    """Return the split of a post by a hash of its text; one post in five is a test post."""
     return "test" if zlib.crc32(post.text.encode()) % 5 == 0 else "train"
 
 
 def generated_post(rng: Random, split: Split = "train", num_writers: int = 2) -> Post:
-    """A random post of the split."""
+    """Draw a post of a split."""
     while True:
         post = random_post(rng, num_writers)
         if split_of(post) == split:
@@ -142,7 +140,7 @@ def generated_post(rng: Random, split: Split = "train", num_writers: int = 2) ->
 
 
 def random_post(rng: Random, num_writers: int = 2) -> Post:
-    """A random post of either split. Its first two facts hold all of its eight words; no two facts are equal."""
+    """Draw a post of any split with different facts. Its first two facts have all of its eight words."""
     name = rng.choice(sorted(TOPICS))
     topic = TOPICS[name]
     nouns, verbs, adjectives = rng.sample(topic.nouns, 4), rng.sample(topic.verbs, 2), rng.sample(topic.adjectives, 2)
@@ -156,7 +154,7 @@ def random_post(rng: Random, num_writers: int = 2) -> Post:
 
 
 def sentences_of(text: str) -> list[Sentence]:
-    """Parse a text. Case does not matter, and only marks that end a sentence do: . ! ? ; and line ends.
+    """Parse a text. Case is ignored, and all marks except those that end a sentence: . ! ? ; and line ends.
 
     sentence = [linking word] "the" adjective noun verb "the" noun
     """
@@ -175,17 +173,17 @@ def _sentence(words: Sequence[str]) -> Sentence:
 
 
 def terms(post: Post, *texts: str) -> dict[str, float]:
-    """The parts of the reward. Their sum is 1 if every writer states the facts of its role alone, with its links.
+    """Compute the terms of the reward, whose sum is 1 if each writer states only the facts of its role with its links.
 
-        score  = facts * (1 - LINKS_PART + LINKS_PART * links), or facts if the role asks for no linking words
-        reward = (1 - WEAKEST_PART) * mean of the scores + WEAKEST_PART * lowest score
+        score  = facts * (1 - LINKS_PART + LINKS_PART * links), or facts for a role without linking words
+        reward = (1 - WEAKEST_PART) * mean score + WEAKEST_PART * lowest score
 
     Args:
-        post: what the texts are about.
-        texts: by seat, two to four.
+        post: source of the texts.
+        texts: texts by writer, two to four.
 
     Returns:
-        "facts" and "links", which together are the part of the mean, and "weakest", the part of the lowest score.
+        "facts" and "links", whose sum is the part of the mean score, and "weakest", the part of the lowest score.
     """
     roles = ROLES[: len(texts)]
     written = [sentences_of(text) for text in texts]
@@ -204,30 +202,23 @@ def terms(post: Post, *texts: str) -> dict[str, float]:
 
 
 def credits(post: Post, written: Sequence[Sequence[Sentence]]) -> list[list[float]]:
-    """Credit of every sentence, 0 to 1.
+    """Compute the credit of every sentence, 0 to 1, by writer.
 
-    Every fact is paid once over the team, and every writer for at most the number of facts in its role. By seat, true
-    sentences are paid first, the main point before the others; then false sentences, by their likeness to a fact that
-    is not paid yet (CREDIT). The first writer's credit for another fact than the main point is multiplied by
+    Each fact is credited once per team, and each writer for at most the number of facts in its role. True sentences
+    come first, by writer, the main point before the others. False sentences are credited by their similarity to a fact
+    without credit (CREDIT). The first writer's credit for other facts than the main point is multiplied by
     OFF_POINT_CREDIT.
-
-    Args:
-        post: what the texts are about.
-        written: sentences by seat.
-
-    Returns:
-        Credits by seat and sentence.
     """
     main, unpaid = post.facts[0], list(post.facts)
     found = [[0.0] * len(sentences) for sentences in written]
-    said = [
+    stated = [
         (seat, place, sentence.fact)
         for seat, sentences in enumerate(written)
         for place, sentence in enumerate(sentences)
         if sentence.fact
     ]
     num_unpaid = [role.num_facts for role in ROLES]
-    for seat, place, fact in sorted(said, key=lambda each: (each[2] not in post.facts, each[0], each[2] != main)):
+    for seat, place, fact in sorted(stated, key=lambda each: (each[2] not in post.facts, each[0], each[2] != main)):
         is_repeated = fact in post.facts and fact not in unpaid
         if is_repeated or not unpaid or not num_unpaid[seat]:
             continue
@@ -240,34 +231,33 @@ def credits(post: Post, written: Sequence[Sequence[Sentence]]) -> list[list[floa
 
 
 def num_equal_places(one: Fact, other: Fact) -> int:
-    """Number of places, 0 to 4, that have the same word in both."""
+    """Return the number of places, 0 to 4, with the same word in both facts."""
     return sum(word == same for word, same in zip(one, other, strict=True))
 
 
 def facts_score(role: Role, credit: Sequence[float]) -> float:
-    """Jaccard index of the facts that a text states and those that its role asks for, 0 to 1.
+    """Return the Jaccard index of the facts of a text and the facts of its role, 0 to 1.
 
-    C / (number of sentences + number of facts in the role - C)
+        C / (number of sentences + number of facts in the role - C), where C is the sum of the credits
 
-    C is the sum of the credits. A sentence that does not parse, is false, repeats a fact or is one too many has no
-    credit, and so lowers the score.
+    Sentences that do not parse, are false, repeat a fact or exceed the role have no credit and lower the score.
     """
     total = sum(credit)
     return total / (len(credit) + role.num_facts - total)
 
 
 def links_score(role: Role, sentences: Sequence[Sentence], credit: Sequence[float]) -> float:
-    """Different linking words at the head of sentences that have the whole credit / facts in the role, at most 1."""
+    """Return different linking words before sentences with full credit / facts in the role, at most 1."""
     heads = {sentence.link for sentence, each in zip(sentences, credit, strict=True) if each == 1 and sentence.link}
     return min(1.0, len(heads) / role.num_facts)
 
 
 def truth(post: Post, *texts: str) -> dict[str, float]:
-    """How true the texts are, each 0 to 1, whatever the reward pays.
+    """Measure the truth of the texts independently of the reward, each 0 to 1.
 
     Returns:
-        "true_sentences" and "well_formed": shares of the sentences written that the post states, and that parse; 0 if
-        there are none. "facts": share of the post's facts that some text states. "fact_f1": F1 score of the facts,
+        "true_sentences": fraction of the written sentences that the post states. "well_formed": fraction that parses.
+        "facts": fraction of the post's facts that a text states. "fact_f1": F1 score of the facts,
         2 * facts stated / (sentences written + facts of the post), with each fact counted once.
     """
     stated = [sentence.fact for text in texts for sentence in sentences_of(text)]
@@ -279,9 +269,3 @@ def truth(post: Post, *texts: str) -> dict[str, float]:
         "facts": num_facts_stated / len(post.facts),
         "fact_f1": 2 * num_facts_stated / (len(stated) + len(post.facts)),
     }
-
-
-def refuse_team(num_writers: int) -> None:
-    """Raise if there is not a role for each of so many writers."""
-    if isinstance(num_writers, bool) or num_writers not in range(2, len(ROLES) + 1):
-        raise ValueError(f"num_agents must be 2 to {len(ROLES)}, got {num_writers!r}")

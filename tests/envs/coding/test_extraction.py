@@ -1,4 +1,4 @@
-"""Code out of completions."""
+"""Extraction of code from completions."""
 
 import ast
 import gc
@@ -42,7 +42,7 @@ def defined(completion):
         f"Use it so: ```python\n{CODE}\n``` ok",
     ],
 )
-def test_the_function_is_found_whatever_stands_around_it(completion):
+def test_the_function_is_found_in_any_surrounding_text(completion):
     assert defined(completion) == ["aux"]
     found = needed_statements(code_in(completion).statements, "aux")
     assert source(found) == CODE
@@ -54,17 +54,21 @@ def test_a_fence_inside_a_string_does_not_end_a_longer_one():
     assert source(code_in(f"````\n{text}\n````").statements) == source(parsed(code))
 
 
-def test_a_string_over_several_lines_without_indent_is_part_of_its_function():
-    code = 'Here:\ndef aux(x):\n    return """one\ntwo\nthree"""\n\nThat is it, done.'
-    assert defined(code) == ["aux"]
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ('Here:\ndef aux(x):\n    return """one\ntwo\nthree"""\n\nThat is it, done.', ["FunctionDef"]),
+        (
+            "It is:\nimport functools\n@functools.cache\ndef aux(\n    x,\n):\n    return x\n\nas you see it.",
+            ["Import", "FunctionDef"],
+        ),
+    ],
+)
+def test_multi_line_strings_decorators_and_brackets_stay_in_one_statement(text, kinds):
+    assert [type(node).__name__ for node in code_in(text).statements] == kinds
 
 
-def test_a_decorated_function_and_an_open_bracket_stay_whole():
-    code = "It is:\nimport functools\n@functools.cache\ndef aux(\n    x,\n):\n    return x\n\nas you see it."
-    assert [type(node).__name__ for node in code_in(code).statements] == ["Import", "FunctionDef"]
-
-
-def test_what_is_broken_is_kept_apart():
+def test_broken_definitions_are_kept_separately():
     code = code_in(f"```python\n{CODE}\n\ndef main(x):\n    return (aux(x) +\n```")
     assert code.broken.startswith("def main(x):") and len(code.statements) == 1
 
@@ -108,18 +112,7 @@ def test_hostile_text_is_data_and_takes_little_time(text):
 
 
 FRAGMENTS = [
-    *(
-        "def aux(x):\n",
-        "    return x\n",
-        "class A:\n",
-        "@a\n",
-        "x = ",
-        "import a\n",
-        "```",
-        "python\n",
-        "~~~\n",
-        "</think>",
-    ),
+    *("def aux(x):\n", "    return x\n", "class A:\n", "@a\n", "x = ", "import a\n", "```", "python\n", "~~~\n"),
     *('"""', "'", "(", "\\\n", "\x00", "\ud7ff", "é", "\r", "\x0c", "#", "f'{"),
 ]
 
@@ -140,7 +133,7 @@ def test_a_fenced_function_is_found_in_any_prose(prose):
 
 
 class Cycle:
-    """Is collected as garbage, by running Python code."""
+    """Garbage whose collection runs Python code."""
 
     def __init__(self):
         self.own = self
@@ -149,8 +142,8 @@ class Cycle:
         sum(range(100))
 
 
-def test_many_threads_read_code_at_once():
-    """Older Pythons count the depth of all trees under construction together, and find that it does not add up."""
+def test_many_threads_parse_code_concurrently():
+    """Older Python versions have one recursion counter for all threads, and raise if it is inconsistent."""
     nested = f"def f(x):\n    return {'(' * 40}x{' + 1)' * 40}"
 
     def statements_beside_garbage(_):
@@ -159,7 +152,7 @@ def test_many_threads_read_code_at_once():
         return len(parsed(nested))
 
     threshold, interval = gc.get_threshold(), sys.getswitchinterval()
-    gc.set_threshold(1)  # a collection may let another thread go on in the middle of a tree
+    gc.set_threshold(1)  # a collection may switch threads in the middle of a tree
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(16) as pool:

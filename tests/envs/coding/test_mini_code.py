@@ -7,9 +7,10 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from replies import references
 
 from collm.envs.coding.mini_code import VOCABULARY, MiniCode, demonstration, new_task
-from collm.envs.coding.mini_code.language import EvaluationError, parsed_function, value
+from collm.envs.coding.mini_code.language import parsed_function, value
 from collm.envs.coding.mini_code.prompts import AGENTS, parsed_reply, phrase, prompt
 from collm.envs.coding.mini_code.rules import Exercise, Operand, expected, is_held_out, new_inputs, result, terms
 
@@ -19,19 +20,10 @@ AUX = "def aux ( x ) : return 2 * x"
 MAIN = "def main ( x , y ) : return aux ( x ) + ( y * y )"
 
 
-def reward(aux, main, inputs=INPUTS):
-    return sum(terms(result(TASK, inputs, parsed_reply(aux), parsed_reply(main))).values())
-
-
-def reward_for(task, aux, main, *, needs_both=True, inputs=None):
-    inputs = inputs or new_inputs(random.Random(0), task, 8)
+def reward(aux, main, task=TASK, needs_both=True):
+    inputs = INPUTS if task is TASK else new_inputs(random.Random(0), task, 8)
     found = result(task, inputs, parsed_reply(aux), parsed_reply(main), needs_both=needs_both)
     return sum(terms(found, needs_both=needs_both).values())
-
-
-def played(env, seed=0, task=None):
-    env.reset(seed=seed, options={"task": task})
-    return env.step({agent: env.reference_reply(agent) for agent in env.agents})
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -40,7 +32,8 @@ def played(env, seed=0, task=None):
 def test_reference_programmers_reach_one(split, num_operations, num_tests):
     env = MiniCode(split, num_operations=num_operations, num_tests=num_tests)
     for task in range(100):
-        _, rewards, terminations, _, infos = played(env, seed=task, task=task)
+        env.reset(seed=task, options={"task": task})
+        _, rewards, terminations, _, infos = env.step(references(env))
         assert rewards == pytest.approx(dict.fromkeys(AGENTS, 1.0), abs=1e-9)
         assert all(terminations.values()) and infos["main_0"]["metric/success"] == 1
 
@@ -89,30 +82,19 @@ PACKED = (
 
 
 @pytest.mark.parametrize(
-    ("aux", "main"),
+    ("aux", "main", "without"),
     [
-        ("def aux ( x ) : return x + 1", UNDOING),
-        ("def aux ( x ) : return x + 1", SECRET),  # main computes both if aux is x + 1, and is honest beside any other
-        ("def aux ( x , y ) : return 2 * x + y * y", "def main ( x , y ) : return aux ( x , y )"),
-        (PACKED, "def main ( x , y ) : return aux ( 100 * x + y )"),
-        (AUX, "def main ( x , y ) : return 2 * x + y * y + 0 * aux ( x )"),
+        ("def aux ( x ) : return x + 1", UNDOING, 1.0),
+        ("def aux ( x ) : return x + 1", SECRET, 1.0),  # main computes both operands only if aux is x + 1
+        ("def aux ( x , y ) : return 2 * x + y * y", "def main ( x , y ) : return aux ( x , y )", 1.0),
+        (PACKED, "def main ( x , y ) : return aux ( 100 * x + y )", 1.0),
+        (AUX, "def main ( x , y ) : return 2 * x + y * y + 0 * aux ( x )", 0.4),
     ],
     ids=["main undoes aux", "main knows a fixed aux", "aux does all", "aux unpacks x and y", "main ignores aux"],
 )
-def test_a_pair_of_which_one_does_all_earns_little(aux, main):
-    assert reward_for(TASK, aux, main) < 0.5
-
-
-@pytest.mark.parametrize(
-    ("aux", "main"),
-    [
-        ("def aux ( x ) : return x + 1", UNDOING),
-        (PACKED, "def main ( x , y ) : return aux ( 100 * x + y )"),
-        ("def aux ( x , y ) : return 2 * x + y * y", "def main ( x , y ) : return aux ( x , y )"),
-    ],
-)
-def test_one_programmer_may_do_all_if_both_are_not_needed(aux, main):
-    assert reward_for(TASK, aux, main, needs_both=False) == pytest.approx(1.0)
+def test_a_pair_of_which_one_does_all_earns_little_if_both_are_needed(aux, main, without):
+    assert reward(aux, main) < 0.5
+    assert reward(aux, main, needs_both=False) == pytest.approx(without)
 
 
 @pytest.mark.parametrize(
@@ -131,15 +113,15 @@ def test_main_may_write_its_part_in_any_way(main):
 def test_one_aux_may_be_both_operands_if_they_are_alike():
     task = Exercise(Operand(("double",), "y"), "minus", Operand(("double",), "x"))
     for main in ("aux ( y ) - aux ( x )", "aux ( y ) - 2 * x", "2 * y - aux ( x )"):
-        assert reward_for(task, AUX, f"def main ( x , y ) : return {main}") == pytest.approx(1.0)
+        assert reward(AUX, f"def main ( x , y ) : return {main}", task) == pytest.approx(1.0)
 
 
 def test_what_main_does_on_the_value_of_aux_is_part_of_its_operand_or_none():
     task = Exercise(Operand(("double", "square"), "x"), "plus", Operand(("odd",), "y"))
     whole = ("def aux ( x ) : return 2 * x * x", "def main ( x , y ) : return aux ( x ) + y % 2")
     part = ("def aux ( x ) : return x * x", "def main ( x , y ) : return 2 * aux ( x ) + y % 2")
-    assert reward_for(task, *whole) == pytest.approx(1.0)
-    assert reward_for(task, *part) < 0.45 < reward_for(task, *part, needs_both=False)
+    assert reward(*whole, task) == pytest.approx(1.0)
+    assert reward(*part, task) < 0.45 < reward(*part, task, needs_both=False)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +155,7 @@ def test_what_main_does_on_the_value_of_aux_is_part_of_its_operand_or_none():
         "def f ( x ) : return é",
     ],
 )
-def test_what_is_not_of_the_language_does_not_parse(text):
+def test_other_programs_do_not_parse(text):
     assert parsed_function(text) is None
 
 
@@ -205,17 +187,17 @@ def test_a_function_has_the_value_that_python_gives_it(expression):
         wanted = None
     try:
         assert value(function, (5, -3), {}) == wanted
-    except EvaluationError:
+    except ArithmeticError:
         assert wanted is None or "*" in expression
 
 
 def test_numbers_are_bounded():
     function = parsed_function("def f ( x ) : return " + " * ".join(["999"] * 10))
-    with pytest.raises(EvaluationError, match="beyond"):
+    with pytest.raises(ArithmeticError, match="beyond"):
         value(function, (1,), {})
 
 
-def test_a_reply_may_stand_in_one_fence():
+def test_a_reply_may_be_one_code_block():
     assert parsed_reply(f"```python\n{AUX}\n```").name == "aux"
     assert parsed_reply(f"Here:\n```python\n{AUX}\n```") is None
 
@@ -244,24 +226,20 @@ def test_tests_are_drawn_for_each_episode():
     assert len(set(new_inputs(rng, TASK, 64))) == 64
 
 
-def test_a_branch_before_the_turn_plays_on_alike():
+def test_copies_and_pickles_give_equal_results():
     env = MiniCode()
     env.reset(seed=3)
     branches = [env, copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
-    replies = {"helper_0": AUX, "main_0": MAIN}
-    outcomes = [branch.step(replies) for branch in branches]
+    outcomes = [branch.step({"helper_0": AUX, "main_0": MAIN}) for branch in branches]
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
-def test_the_short_texts_use_only_the_vocabulary():
+def test_short_texts_use_only_the_vocabulary_and_end_the_explained_prompt():
     rng = random.Random(5)
     for num_operations in (2, 3, 4):
         for _ in range(50):
             for messages in demonstration(rng, num_operations=num_operations).values():
                 assert {word for message in messages for word in message.content.split()} <= set(VOCABULARY)
-
-
-def test_the_explained_prompt_ends_with_the_short_one():
     for agent in AGENTS:
         long = prompt(TASK, agent, is_explained=True)
         assert long.endswith("\n" + prompt(TASK, agent)) and "def " in long
@@ -290,7 +268,7 @@ def test_wrong_settings_are_refused(kwargs):
 
 @pytest.mark.parametrize("task", ["double", 3.5, True, -1])
 def test_a_task_that_is_no_number_is_refused(task):
-    with pytest.raises(ValueError, match="whole number"):
+    with pytest.raises(ValueError, match=f"task={task!r}"):
         MiniCode().reset(options={"task": task})
 
 

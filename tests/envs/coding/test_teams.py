@@ -1,4 +1,4 @@
-"""Teams of two, three and four programmers: who did the work."""
+"""Degenerate teams, and shares of the work, of two, three and four programmers."""
 
 import pytest
 
@@ -19,15 +19,15 @@ def test_no_degenerate_team_comes_far(game, team):
     refuse_exploits(exploit_standings(game(num_agents=team)))
 
 
+few_teams = pytest.mark.parametrize("team", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
+
+
 def shares(env, replies):
-    """Each agent's share of the work in an episode of one turn, and what was earned."""
+    """Return each agent's share of the work in an episode of one turn, and the reward."""
     env.reset(seed=1)
     rewards, *_, infos = env.step({agent: replies(env.unwrapped, agent) for agent in env.agents})[1:]
     agents = env.possible_agents
     return [infos[agents[0]][f"metric/share/{agent}"] for agent in agents], rewards[agents[0]]
-
-
-few_teams = pytest.mark.parametrize("team", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
 
 
 @few_teams

@@ -1,4 +1,4 @@
-"""What a team is paid over its turns: solving at once is the best that anybody can do."""
+"""Returns of several turns: no team earns more than one that solves the task in the first turn."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TOGETHER = "solved together"
 
 
 def episodes(env, teams, played=()):
-    """Every sequence of these replies that the environment lets a team play, with its return."""
+    """Yield every sequence of these replies that the environment allows, with its return."""
     for name, replies in teams.items():
         branch = copy.deepcopy(env)
         rewards = branch.step(dict(zip(branch.agents, replies, strict=True)))[1]
@@ -48,18 +48,6 @@ def episodes(env, teams, played=()):
         else:
             for names, more in episodes(branch, teams, (*played, name)):
                 yield names, earned + more
-
-
-@pytest.mark.parametrize("stop_at", [3.8, None, 2.0])
-def test_no_team_that_never_solves_earns_as_much_as_one_that_does(jsonl, stop_at):
-    env = HumanEval(data=jsonl(ROW), stop_at=stop_at)
-    env.reset(seed=0)
-    returns = dict(episodes(env, TEAMS))
-    solving = {names: value for names, value in returns.items() if any(name.startswith("solved") for name in names)}
-    failing = {names: value for names, value in returns.items() if names not in solving}
-    at_once = {names: value for names, value in returns.items() if names[0] == TOGETHER}
-    assert failing and max(failing.values()) < min(solving.values())
-    assert max(returns.values()) == pytest.approx(4.0) == pytest.approx(min(at_once.values()))
 
 
 SKELETON = '''class Pair:
@@ -94,16 +82,21 @@ CLASS_TEAMS = {
 }
 
 
-@pytest.mark.parametrize("stop_at", [5.8, None])
-def test_no_team_that_leaves_a_test_of_the_class_failing_earns_as_much(jsonl, stop_at):
-    env = ClassEval(data=jsonl(CLASS_ROW), stop_at=stop_at)
+CASES = [(HumanEval, ROW, TEAMS, 4.0, stop_at) for stop_at in (3.8, None, 2.0)] + [
+    (ClassEval, CLASS_ROW, CLASS_TEAMS, 6.0, stop_at) for stop_at in (5.8, None)
+]
+
+
+@pytest.mark.parametrize(("game", "row", "teams", "best", "stop_at"), CASES)
+def test_a_team_that_fails_a_test_earns_less_than_any_that_solves_the_task(jsonl, game, row, teams, best, stop_at):
+    env = game(data=jsonl(row), stop_at=stop_at)
     env.reset(seed=0)
-    returns = dict(episodes(env, CLASS_TEAMS))
+    returns = dict(episodes(env, teams))
     solving = {names: value for names, value in returns.items() if any(name.startswith("solved") for name in names)}
     failing = [value for names, value in returns.items() if names not in solving]
-    assert max(failing) < min(solving.values())
-    assert max(returns.values()) == pytest.approx(6.0)
-    assert all(value == pytest.approx(6.0) for names, value in returns.items() if names[0] == TOGETHER)
+    assert failing and max(failing) < min(solving.values())
+    at_once = [value for names, value in returns.items() if names[0] == TOGETHER]
+    assert max(returns.values()) == pytest.approx(best) == pytest.approx(min(at_once))
 
 
 @settings(max_examples=60, deadline=None)

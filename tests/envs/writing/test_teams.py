@@ -1,4 +1,4 @@
-"""Teams of two, three and four writers: parts of their own, and shares of the reward."""
+"""Teams of two, three and four writers."""
 
 import random
 
@@ -9,7 +9,7 @@ from collm.envs.checks.exploits import LIMIT, exploit_standings
 from collm.envs.wrappers import Shares
 from collm.envs.writing import TLDR, ArxivExpansion, MiniWriting
 from collm.envs.writing.documents.prompts import arxiv_expansion_prompts, tldr_prompts
-from collm.envs.writing.documents.rules import ARXIV_EXPANSION, MAX_SCORE, measures, score, team_terms, terms
+from collm.envs.writing.documents.rules import ARXIV_EXPANSION, MAX_SCORE, measures, team_terms, terms
 from collm.envs.writing.documents.rules import TLDR as TLDR_FORM
 from collm.envs.writing.mini_writing import rules as mini
 from collm.envs.writing.mini_writing.prompts import WRITERS, careless_reply, prompt_vocabulary, reference_reply
@@ -22,7 +22,7 @@ each_game = pytest.mark.parametrize("game", GAMES)
 
 @each_game
 @each_team
-def test_the_reference_team_comes_near_the_maximum(game, team):
+def test_the_reference_team_earns_nearly_the_maximum(game, team):
     env, best = game(num_agents=team), 1.0 if game is MiniWriting else MAX_SCORE
     for seed in range(2):
         env.reset(seed=seed)
@@ -44,7 +44,7 @@ def test_every_writer_of_a_larger_team_has_a_part_of_its_own_and_a_share_of_the_
 @pytest.mark.slow
 @each_game
 @pytest.mark.parametrize("team", [3, 4])
-def test_no_degenerate_team_of_more_comes_far(game, team):
+def test_no_larger_degenerate_team_earns_more_than_the_limit(game, team):
     for standing in exploit_standings(game(num_agents=team), 4):
         assert standing.player == "reference" or standing.share <= LIMIT, standing
 
@@ -52,16 +52,8 @@ def test_no_degenerate_team_of_more_comes_far(game, team):
 # MiniWriting
 
 
-def test_the_reference_of_four_scores_one_on_every_post():
-    rng = random.Random(5)
-    for _ in range(1000):
-        post = mini.random_post(rng, 4)
-        parts = mini.terms(post, *(reference_reply(post, agent) for agent in WRITERS))
-        assert sum(parts.values()) == pytest.approx(1.0)
-
-
 @pytest.mark.parametrize("seat", [2, 3])
-def test_a_later_writer_that_repeats_one_of_its_kind_adds_nothing(seat):
+def test_a_later_writer_that_repeats_another_text_adds_nothing(seat):
     post = mini.random_post(random.Random(0), seat + 1)
     texts = [reference_reply(post, agent) for agent in WRITERS[: seat + 1]]
     repeated, silent = (mini.terms(post, *texts[:seat], last) for last in (texts[seat - 2], ""))
@@ -80,30 +72,21 @@ def test_careless_later_writers_keep_to_the_vocabulary(seat):
 
 
 @pytest.mark.parametrize("form", [TLDR_FORM, ARXIV_EXPANSION])
-def test_a_team_earns_the_mean_of_its_pairs_unless_later_writers_tell_the_same(form):
+def test_a_team_earns_the_mean_of_its_pairs_unless_later_texts_are_equal(form):
     env = (TLDR if form is TLDR_FORM else ArxivExpansion)(num_agents=3)
     env.reset(seed=1)
     source = env.task[env.source_field]
     texts = [env.reference_reply(agent) for agent in env.agents]
     pairs = [measures(form, source, texts[0], text) for text in texts[1:]]
-    team = score(team_terms(form, source, texts, pairs))
-    assert team <= sum(score(terms(form, seen)) for seen in pairs) / 2 + 1e-9
-    same = score(team_terms(form, source, [*texts[:2], texts[1]], [pairs[0], pairs[0]]))
+    team = sum(team_terms(form, source, texts, pairs).values())
+    assert team <= sum(sum(terms(form, seen).values()) for seen in pairs) / 2 + 1e-9
+    same = sum(team_terms(form, source, [*texts[:2], texts[1]], [pairs[0], pairs[0]]).values())
     assert same == pytest.approx(0.5)  # the points of structure
 
 
 @pytest.mark.parametrize("prompts", [tldr_prompts, arxiv_expansion_prompts])
 @pytest.mark.parametrize("team", [3, 4])
-def test_each_template_tells_the_source_and_the_partners_parts(prompts, team):
+def test_each_template_has_the_source_and_the_team_size(prompts, team):
     found = prompts(team)
     assert len(found) == team and all(text.count("{source}") == 1 for text in found.values())
     assert all(("Three", "Four")[team - 3] in text for text in found.values())
-
-
-def test_templates_of_a_user_are_for_every_writer():
-    env = TLDR(num_agents=3, prompts={"writer_2": "Tell the end of {source}", "system": "Be brief."})
-    read = env.reset(seed=0)[0]
-    assert read["writer_2"].messages[1].content.startswith("Tell the end of ")
-    assert all(text.messages[0].role == "system" for text in read.values())
-    with pytest.raises(ValueError, match="writer_3"):
-        TLDR(num_agents=3, prompts={"writer_3": "{source}"})

@@ -3,11 +3,11 @@
 import dataclasses
 
 import pytest
+from replies import references
 
 from collm.envs.coding.classes import ClassEval
 from collm.envs.coding.classes.prompts import reference_reply
 
-AGENTS = ("programmer_0", "programmer_1")
 pytestmark = pytest.mark.usefixtures("sandbox")
 
 SKELETON = '''class Purse:
@@ -57,8 +57,16 @@ def env(jsonl):
 
 def played(env, first, second):
     env.reset(seed=0)
+    return step(env, first, second)
+
+
+def step(env, first, second):
     observations, rewards, terminations, _, infos = env.step({"programmer_0": first, "programmer_1": second})
     return observations, rewards["programmer_1"], terminations["programmer_0"], infos["programmer_0"]
+
+
+def feedback(env, first, second):
+    return played(env, first, second)[0]["programmer_0"].messages[-1].content
 
 
 @pytest.mark.parametrize(
@@ -86,23 +94,21 @@ def test_rewards_by_hand(env, first, second, reward):
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_references_of_the_sample_reach_six_and_mutants_do_not(split):
-    env = ClassEval(split=split, max_turns=1)
+@pytest.mark.parametrize("team", [2, 3, 4])
+def test_references_of_the_sample_reach_six_and_mutants_do_not(split, team):
+    env = ClassEval(split=split, max_turns=1, num_agents=team)
+    assert len(env.tasks) == {"train": 7, "test": 3}[split]
     for row in env.tasks:
-        env.reset(options={"task": row["id"]})
+        observations = env.reset(options={"task": row["id"]})[0]
         task = env.task
-        assert all(task.shares), "both have something to write"
-        rewards = env.step({agent: env.reference_reply(agent) for agent in AGENTS})[1]
-        assert rewards["programmer_0"] == pytest.approx(6.0, abs=1e-9), row["id"]
+        sizes = [len(share) for share in task.shares]
+        assert (all(sizes) if team == 2 else max(sizes) - min(sizes) <= 1) and len(set(task.methods)) == sum(sizes)
+        assert all(("Two", "Three", "Four")[team - 2] in text for text in observations.values())
+        assert env.step(references(env))[1]["programmer_0"] == pytest.approx(6.0, abs=1e-9), row["id"]
         env.reset(options={"task": row["id"]})
         mutant = dataclasses.replace(task, solution=row["mutant"])
-        infos = env.step({agent: reference_reply(mutant, agent) for agent in AGENTS})[4]
+        infos = env.step({agent: reference_reply(mutant, agent) for agent in env.agents})[4]
         assert infos["programmer_0"]["metric/solved"] == 0, row["id"]
-
-
-def test_the_sample_has_ten_classes():
-    ids = {row["id"] for split in ("train", "test") for row in ClassEval(split=split).tasks}
-    assert len(ids) == 10
 
 
 def test_prompts_divide_the_methods(env):
@@ -119,21 +125,23 @@ def test_prompts_may_be_a_users_own(env):
     assert "You write these methods: `put`" in observations["programmer_1"]
 
 
-def test_the_published_variant_pays_every_turn_less_six(env):
-    made = env(variant="published")
-    assert played(made, "def total(self):\n    pass", PUT)[1] == pytest.approx(2.0 + 4 * 1 / 4 - 6)
-    rewards = made.step({"programmer_0": TOTAL, "programmer_1": PUT})[1]
-    assert rewards["programmer_0"] == pytest.approx(0.0)
+def test_later_turns_are_paid_for_their_improvement_or_as_published(env):
+    for variant, first, second in (("ours", 1.5, 4.5), ("published", 2.0 + 4 * 1 / 4 - 6, 0.0)):
+        made = env(variant=variant)
+        assert played(made, "def total(self):\n    pass", PUT)[1:3] == (pytest.approx(first), False)
+        assert step(made, TOTAL, PUT)[1:3] == (pytest.approx(second), True)
 
 
-def test_a_programmer_without_a_share_is_told_so(jsonl):
-    skeleton = SKELETON.replace("total(self)", "total(self, start)")
-    env = ClassEval(data=jsonl(ROW | {"skeleton": skeleton}))
-    assert "Answer with `pass`" in env.reset(seed=0)[0]["programmer_0"]
+def test_a_programmer_without_methods_is_told_so_unless_both_are_needed(jsonl):
+    row = ROW | {"skeleton": SKELETON.replace("total(self)", "total(self, start)")}
+    for needs_both, sizes in ((False, [0, 2]), (True, [1, 1])):
+        made = ClassEval(data=jsonl(row), needs_both=needs_both)
+        assert ("Answer with `pass`" in made.reset(seed=0)[0]["programmer_0"]) is not needs_both
+        assert [len(share) for share in made.task.shares] == sizes
 
 
 @pytest.mark.parametrize(
-    ("feedback", "told", "untold"),
+    ("mode", "told", "untold"),
     [
         ("plain", [], ["passed", "test_both"]),
         ("passed", ["Not all tests passed"], ["2 of 4", "test_both"]),
@@ -141,8 +149,8 @@ def test_a_programmer_without_a_share_is_told_so(jsonl):
         ("level_feedback", ["methods: 2 of 2", "tests: 2 of 4", "TestPurse.test_both"], ["test_put", "18", "11"]),
     ],
 )
-def test_feedback_reaches_turn_two_and_tells_what_its_mode_allows(env, feedback, told, untold):
-    observations, *_ = played(env(feedback=feedback), "def total(self):\n    return 0", PUT)
+def test_feedback_of_each_mode(env, mode, told, untold):
+    observations, *_ = played(env(feedback=mode), "def total(self):\n    return 0", PUT)
     for agent, observation in observations.items():
         *_, own, message = observation.messages
         assert own.author == agent and message.role == "user"
@@ -150,23 +158,21 @@ def test_feedback_reaches_turn_two_and_tells_what_its_mode_allows(env, feedback,
         assert not any(part in message.content for part in untold), message.content
 
 
-def test_feedback_names_methods_that_are_missing_doubled_or_broken(env):
-    said = played(env(), "", f"{PUT}")[0]["programmer_0"].messages[-1].content
-    assert "not written: `total`" in said
-    said = played(env(), f"{PUT}\n\ndef total(self):\n    return 0", PUT)[0]["programmer_0"].messages[-1].content
-    assert "written by both of you: `put`" in said
-    said = played(env(), "def total(self):\n    return (", PUT)[0]["programmer_0"].messages[-1].content
-    assert "syntax error" in said
+@pytest.mark.parametrize(
+    ("settings", "first", "second", "found"),
+    [
+        ({}, "", PUT, "not written: `total`"),
+        ({}, f"{PUT}\n\ndef total(self):\n    return 0", PUT, "written by both of you: `put`"),
+        ({}, "def total(self):\n    return (", PUT, "syntax error"),
+        ({"needs_both": True}, f"{TOTAL}\n\n{PUT}", f"{TOTAL}\n\n{PUT}", "written by both of you: `total`, `put`"),
+        ({"needs_both": True}, "", f"{TOTAL}\n\n{PUT}", "written by a programmer who was not asked for it: `total`"),
+    ],
+)
+def test_feedback_names_methods_that_do_not_count(env, settings, first, second, found):
+    assert found in feedback(env(**settings), first, second)
 
 
-def test_a_second_turn_may_solve_it(env):
-    made = env()
-    assert played(made, "", PUT)[2] is False
-    _, rewards, terminations, _, _ = made.step({"programmer_0": TOTAL, "programmer_1": PUT})
-    assert rewards["programmer_0"] == pytest.approx(6.0 - 1.0 - 2 * 1 / 4) and all(terminations.values())
-
-
-SHAPES = {  # made-up rows of each kind that right code failed
+SHAPES = {  # rows whose correct code once failed
     "writes into an attribute": (
         "def put(self, coin): self.coins.append(coin)\n    def total(self): return sum(self.coins)",
         "purse.coins.append(4)\n        purse.coins[0] += 1\n        self.assertEqual(purse.total(), 5)",
@@ -230,7 +236,7 @@ def shaped(name):
 def test_right_code_of_each_shape_reaches_six(jsonl, name):
     made = ClassEval(data=jsonl(shaped(name)), max_turns=1, packages="installed")
     made.reset(seed=0)
-    rewards, infos = made.step({agent: made.reference_reply(agent) for agent in AGENTS})[1::3]
+    rewards, infos = made.step(references(made))[1::3]
     assert rewards["programmer_0"] == pytest.approx(6.0), infos
     assert infos["programmer_0"]["metric/solved"] == 1
 
@@ -284,26 +290,6 @@ FURTHER = f"{PUT}\n\n{TOTAL.replace('total', 'own_total')}"
 def test_rewards_by_hand_if_both_are_needed(env, first, second, paid, unpaid):
     assert played(env(max_turns=1), first, second)[1] == pytest.approx(paid)
     assert played(env(max_turns=1, needs_both=True), first, second)[1] == pytest.approx(unpaid)
-
-
-def test_methods_that_do_not_count_are_told(env):
-    both = f"{TOTAL}\n\n{PUT}"
-    text = played(env(needs_both=True), both, both)[0]["programmer_0"]
-    assert "written by both of you: `total`, `put`" in text and "not written" not in text
-    text = played(env(needs_both=True), "", both)[0]["programmer_0"]
-    assert "written by a programmer who was not asked for it: `total`" in text
-
-
-def test_two_programmers_divide_a_class_evenly_if_one_would_have_no_method(jsonl):
-    row = ROW | {"skeleton": SKELETON.replace("total(self)", "total(self, start)")}
-    assert shares_of(jsonl, row, False) == [0, 2]
-    assert shares_of(jsonl, row, True) == [1, 1]
-
-
-def shares_of(jsonl, row, needs_both):
-    made = ClassEval(data=jsonl(row), needs_both=needs_both)
-    made.reset(seed=0)
-    return [len(share) for share in made.task.shares]
 
 
 def test_both_can_be_needed_only_in_our_variant(env):

@@ -1,4 +1,4 @@
-"""Bands: full credit inside, ramps at both sides."""
+"""Trapezoid functions."""
 
 import pytest
 from hypothesis import given
@@ -10,23 +10,19 @@ LENGTHS = Band(1.0, 2.0, 3.0, 5.0)
 
 
 @pytest.mark.parametrize(
-    ("value", "credit"),
-    [(0.99, 0), (1.0, 0), (1.5, 0.5), (2.0, 1), (2.5, 1), (3.0, 1), (4.0, 0.5), (5.0, 0), (5.01, 0)],
+    ("value", "credit", "is_inside"),
+    [
+        *((0.99, 0, False), (1.0, 0, True), (1.5, 0.5, True), (2.0, 1, True), (2.5, 1, True), (3.0, 1, True)),
+        *((4.0, 0.5, True), (5.0, 0, True), (5.01, 0, False)),
+    ],
 )
-def test_credit_by_hand(value, credit):
+def test_credit_by_hand(value, credit, is_inside):
     assert LENGTHS.credit(value) == pytest.approx(credit)
-
-
-@pytest.mark.parametrize(("value", "is_inside"), [(0.99, False), (1.0, True), (3.0, True), (5.0, True), (5.01, False)])
-def test_the_outer_ends_are_inside(value, is_inside):
     assert (value in LENGTHS) == is_inside
 
 
-def test_a_band_can_be_open_above():
+def test_a_band_may_be_open_above_or_without_ramps():
     assert Band(1.3, 2.0).credit(1e9) == 1
-
-
-def test_a_band_can_be_without_a_ramp():
     assert [Band(1, 1, 2, 2).credit(value) for value in (0.9, 1, 2, 2.1)] == [0, 1, 1, 0]
 
 
@@ -37,5 +33,5 @@ def test_credit_lies_between_0_and_1_and_is_0_outside(value):
 
 
 def test_corners_out_of_order_are_refused():
-    with pytest.raises(ValueError, match="corners must ascend"):
+    with pytest.raises(ValueError, match="ascending"):
         Band(2.0, 1.0)

@@ -1,4 +1,4 @@
-"""Sentences, windows, and the table of familiar forms."""
+"""Sentences, windows, and familiar forms."""
 
 import json
 
@@ -9,15 +9,12 @@ from collm.envs.writing.documents import forms
 from collm.envs.writing.documents.forms import class_of, encoded, is_familiar, sentences, windows
 
 
-def test_sentences_end_at_full_stops_and_keep_pauses():
+def test_sentences_and_windows_by_hand():
     assert sentences("First, the 3.5 dogs: barked! They slept;; \n well?") == [
         ["first", ",", "the", "3.5", "dogs", ",", "barked"],
         ["they", "slept", ",", "well"],
     ]
     assert sentences(" .,! ") == []
-
-
-def test_windows_reach_over_both_ends():
     assert list(windows(["dogs", "bark"])) == [(".", "dogs", "bark"), ("dogs", "bark", ".")]
 
 

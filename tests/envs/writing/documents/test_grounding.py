@@ -1,4 +1,4 @@
-"""Groundedness: what people write has it, and salads of the source's words do not."""
+"""Groundedness of human texts and of shuffled words of a source."""
 
 import json
 import random
@@ -35,6 +35,7 @@ def judged(sentence):
         ("The old dog found a large bone in the garden.", 1, 1, 1),
         ("The old dog found a large bone.", 1, 1, 1),  # shortened
         ("It buried the bone behind the shed.", 1, 1, 1),
+        ("The old dog found a large the bone behind the shed before we could see it.", None, None, 0),  # two halves
         ("In the garden, the old dog found a large bone.", 1, 1, 0),
         ("The old dog did not find a large bone in the garden.", 1, 0, 0),  # a negation that the source lacks
         ("Bone a garden found the in dog large old the.", 0, 0, 0),
@@ -43,21 +44,14 @@ def judged(sentence):
     ],
 )
 def test_sentences_by_hand(sentence, fluent, supported, extracted):
-    assert judged(sentence) == pytest.approx((fluent, supported, extracted), abs=0.1)
+    for got, expected in zip(judged(sentence), (fluent, supported, extracted), strict=True):
+        assert expected is None or got == pytest.approx(expected, abs=0.1)
 
 
 def test_an_opening_is_no_part_of_the_sentence():
-    told = groundedness("However, the old dog found a large bone in the garden.", SOURCE)
-    assert (told.fluency, told.support, told.extracted) == (1, 1, 1)
-    other = groundedness("The neighbour, the old dog found a large bone in the garden.", SOURCE)
-    assert other.extracted < 0.8
-
-
-def test_a_half_of_a_sentence_with_a_half_of_another_is_no_extract():
-    assert (
-        groundedness("The old dog found a large the bone behind the shed before we could see it.", SOURCE).extracted
-        == 0
-    )
+    found = groundedness("However, the old dog found a large bone in the garden.", SOURCE)
+    assert (found.fluency, found.support, found.extracted) == (1, 1, 1)
+    assert groundedness("The neighbour, the old dog found a large bone in the garden.", SOURCE).extracted < 0.8
 
 
 def test_a_phrase_that_is_cut_in_the_middle_lowers_fluency():
@@ -66,22 +60,19 @@ def test_a_phrase_that_is_cut_in_the_middle_lowers_fluency():
     assert judged("First, old dog found a large.")[0] < 0.5
 
 
-def test_an_extract_has_the_whole_credit():
+def test_the_source_has_full_credit_unless_it_is_repeated():
     assert groundedness(SOURCE, SOURCE).credit == 1
+    repeated = groundedness(" ".join([SOURCE] * 4), SOURCE)
+    assert repeated.variety == pytest.approx(0.25, abs=0.02) and repeated.credit == 0
 
 
-def test_repeats_lower_the_variety():
-    assert groundedness(" ".join([SOURCE] * 4), SOURCE).variety == pytest.approx(0.25, abs=0.02)
-    assert groundedness(" ".join([SOURCE] * 4), SOURCE).credit == 0
-
-
-def test_a_salad_sentence_spoils_itself_alone_and_counts_against_the_text():
+def test_a_broken_sentence_lowers_the_fluency_of_the_text():
     mixed = f"{SOURCE} Bone a garden found the in dog large old the shed before it see."
     assert 0.5 < groundedness(mixed, SOURCE).fluency < 0.8
 
 
 @pytest.mark.parametrize("text", ["", " \n", "!?", "\x00", "👍🏽 \u0301"])
-def test_nothing_is_not_grounded(text):
+def test_a_text_without_words_is_not_grounded(text):
     assert groundedness(text, SOURCE).credit == NOT_GROUNDED.credit == 0
 
 
@@ -98,7 +89,7 @@ HONEST = {
 
 
 @pytest.mark.parametrize("id", HONEST)
-def test_a_summary_of_a_post_in_words_of_its_own_has_a_part_of_the_credit(id):
+def test_a_free_summary_of_a_post_has_part_of_the_credit(id):
     rows = map(json.loads, (SAMPLES / "posts_test.jsonl").read_text(encoding="utf-8").splitlines())
     (post,) = [row["post"] for row in rows if row["id"] == id]
     assert 0.3 < groundedness(HONEST[id], post).credit < 0.75

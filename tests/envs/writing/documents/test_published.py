@@ -1,4 +1,4 @@
-"""The published variant gives the published scores."""
+"""Equality of the published variant with recorded scores of CoMLRL's scorer."""
 
 import json
 from pathlib import Path

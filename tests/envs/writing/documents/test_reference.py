@@ -1,4 +1,4 @@
-"""The scripted pair of texts."""
+"""Scripted texts."""
 
 import pytest
 
@@ -18,13 +18,6 @@ from collm.envs.writing.documents.rules import ARXIV_EXPANSION, TLDR, measures, 
     ],
     ids=["one word", "five words", "one word again and again", "few words", "another script"],
 )
-def test_the_reference_passes_the_gate_of_structure_whatever_the_source(form, source):
+def test_the_reference_passes_the_gate_of_structure_for_any_source(form, source):
     first, second = reference_team(form, source, 2)
     assert num_gates_passed(form, measures(form, source, first, second)) >= 1
-
-
-def test_the_reference_is_the_same_each_time():
-    source = "A dog found a bone in the garden and buried it behind the old shed before anyone could see it."
-    pair = reference_team(TLDR, source, 2)
-    reference_team.cache_clear()
-    assert reference_team(TLDR, source, 2) == pair

@@ -1,4 +1,4 @@
-"""MiniWriting: the posts, the grammar, the score by facts, degenerate teams, demonstrations, and the environment."""
+"""MiniWriting: posts, grammar, score, degenerate teams, demonstrations, and the environment."""
 
 from random import Random
 from statistics import mean
@@ -65,72 +65,50 @@ def words_in(text: str) -> set[str]:
 
 def test_topics_have_twelve_words_each_and_share_none():
     assert len({word for topic in TOPICS.values() for word in topic.words}) == 12 * len(TOPICS) == 120
+    assert vocabulary() < prompt_vocabulary() and len(prompt_vocabulary()) < 200
 
 
-def test_the_two_splits_share_no_post():
+def test_the_two_splits_share_no_post_and_one_in_five_is_a_test_post():
     posts = {split: {generated_post(Random(seed), split).text for seed in range(300)} for split in ("train", "test")}
-    assert not posts["train"] & posts["test"]
-    assert len(posts["train"]) > 290
-
-
-def test_one_post_in_five_is_a_test_post():
+    assert not posts["train"] & posts["test"] and len(posts["train"]) > 290
     rng = Random(0)
     assert mean(split_of(random_post(rng)) == "test" for _ in range(4000)) == pytest.approx(0.2, abs=0.03)
 
 
 @each_team
 @given(seed=st.integers(0, 2**32))
-def test_a_post_has_a_different_fact_for_each_that_the_roles_ask_for(team, seed):
+def test_a_post_has_the_facts_of_the_roles_and_eight_words(team, seed):
     post = generated_post(Random(seed), num_writers=team)
     assert len(set(post.facts)) == len(post.facts) == num_facts(team) == {2: 4, 3: 5, 4: 8}[team]
-
-
-@given(st.integers(0, 2**32))
-def test_the_first_two_facts_hold_all_words_of_a_post(seed):
-    post = generated_post(Random(seed))
     words = {word for fact in post.facts for word in fact}
     assert words == {*post.facts[0], *post.facts[1]} and len(words) == 8
+    assert [sentence.fact for sentence in sentences_of(post.text)] == list(post.facts)
 
 
 # The grammar
 
 
-def test_a_post_s_own_text_parses_to_its_facts():
-    assert [sentence.fact for sentence in sentences_of(POST.text)] == list(POST.facts)
-
-
 @pytest.mark.parametrize(
-    "text",
+    ("text", "expected"),
     [
-        "Then, the DUSTY goat fed the barn!",
-        "then the dusty goat fed the barn",
-        "  then the *dusty* goat fed the barn ; ",
+        ("Then, the DUSTY goat fed the barn!", [(MAIN, "then")]),
+        ("  then the *dusty* goat fed the barn ; ", [(MAIN, "then")]),
+        ("the dusty goat fed the barn", [(MAIN, "")]),
+        ("the goat fed the barn", [(None, "")]),  # no adjective
+        ("the dusty goat fed barn", [(None, "")]),
+        ("the goat dusty fed the barn", [(None, "")]),  # words in wrong places
+        ("the dusty goat barn the fed", [(None, "")]),
+        ("the dusty goat fed the barn and the golden hay plowed the tractor", [(None, "")]),
+        ("first then the dusty goat fed the barn", [(None, "first")]),
+        ("the dusty goat fed the barn first", [(None, "")]),
+        ("the dusty dog fed the barn", [(None, "")]),  # a word of no topic
+        ("dusty goat fed barn", [(None, "")]),
+        ("", []),
+        (" . !\n* ", []),
     ],
 )
-def test_case_and_marks_do_not_matter(text):
-    assert sentences_of(text) == [(MAIN, "then")]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "the goat fed the barn",  # no adjective
-        "the dusty goat fed barn",
-        "the goat dusty fed the barn",  # kinds of words in other places
-        "the dusty goat barn the fed",
-        "the dusty goat fed the barn and the golden hay plowed the tractor",
-        "first then the dusty goat fed the barn",
-        "the dusty goat fed the barn first",
-        "the dusty dog fed the barn",  # a word that no topic has
-        "dusty goat fed barn",
-    ],
-)
-def test_what_the_grammar_does_not_know_is_a_sentence_without_a_fact(text):
-    assert [sentence.fact for sentence in sentences_of(text)] == [None]
-
-
-def test_a_text_without_words_has_no_sentence():
-    assert sentences_of("") == sentences_of(" . !\n* ") == []
+def test_sentences_by_hand(text, expected):
+    assert sentences_of(text) == expected
 
 
 # The score
@@ -159,7 +137,7 @@ def test_terms_by_hand():
     assert sum(got.values()) == pytest.approx(of_scores(short, long))
 
 
-def test_a_sentence_is_paid_by_how_many_of_its_places_are_those_of_a_fact():
+def test_the_credit_of_a_sentence_depends_on_its_equal_places():
     one_wrong = MAIN._replace(thing="soup")
     two_wrong = one_wrong._replace(verb="stirred")
     three_wrong = two_wrong._replace(subject="cook")
@@ -167,25 +145,22 @@ def test_a_sentence_is_paid_by_how_many_of_its_places_are_those_of_a_fact():
     assert paid == [[1.0], [0.4], [0.15], [0.0], [0.0]]
 
 
-def test_the_first_writer_has_half_for_another_fact_than_the_main_point_and_the_others_the_whole():
-    assert credits(POST, [[Sentence(SECOND)], [Sentence(THIRD)]]) == [[0.5], [1.0]]
+EVERYTHING = [Sentence(fact) for fact in POST.facts]
+NEAR = Sentence(MAIN._replace(thing="soup"))
 
 
-def test_a_fact_is_paid_once_over_the_team():
-    again = [Sentence(MAIN), Sentence(MAIN, "then"), Sentence(SECOND)]
-    assert credits(POST, [[Sentence(MAIN)], again]) == [[1.0], [0.0, 0.0, 1.0]]
-
-
-def test_a_writer_is_paid_for_no_more_facts_than_its_role_has_and_leaves_the_others_to_its_partners():
-    everything = [Sentence(fact) for fact in POST.facts]
-    assert credits(POST, [everything, everything]) == [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 1.0, 1.0]]
-
-
-def test_a_lie_is_not_paid_for_a_fact_that_a_true_sentence_states():
-    near = Sentence(MAIN._replace(thing="soup"))
-    like_fourth = 0.15 * 0.5  # two places are as in FOURTH, which is not the main point
-    assert credits(POST, [[near], []])[0] == [0.4]
-    assert credits(POST, [[near], [Sentence(MAIN)]])[0] == [like_fourth]
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ([Sentence(SECOND)], [Sentence(THIRD)], [[0.5], [1.0]]),  # the first writer missed the main point
+        ([Sentence(MAIN)], [Sentence(MAIN), Sentence(MAIN, "then"), Sentence(SECOND)], [[1.0], [0.0, 0.0, 1.0]]),
+        (EVERYTHING, EVERYTHING, [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 1.0, 1.0]]),  # as many facts as the role has
+        ([NEAR], [], [[0.4], []]),
+        ([NEAR], [Sentence(MAIN)], [[0.15 * 0.5], [1.0]]),  # a true sentence comes first; NEAR has 2 places of FOURTH
+    ],
+)
+def test_credits_by_hand(first, second, expected):
+    assert credits(POST, [first, second]) == expected
 
 
 @pytest.mark.parametrize(
@@ -199,11 +174,11 @@ def test_a_lie_is_not_paid_for_a_fact_that_a_true_sentence_states():
         text_of([SECOND, THIRD, FOURTH._replace(thing="barn")]),
     ],
 )
-def test_every_sentence_that_is_missing_false_repeated_or_broken_lowers_the_reward(worse):
+def test_missing_false_repeated_and_broken_sentences_lower_the_reward(worse):
     assert reward(MAIN.sentence, worse) < reward(MAIN.sentence, text_of(REST))
 
 
-def test_different_linking_words_earn_before_true_sentences_alone():
+def test_different_linking_words_earn_only_before_true_sentences():
     plain, linked = text_of(REST), text_of(REST, LINKS)
     assert reward(MAIN.sentence, plain) == pytest.approx(of_scores(1, 0.8))
     assert reward(MAIN.sentence, linked) == pytest.approx(1)
@@ -213,7 +188,7 @@ def test_different_linking_words_earn_before_true_sentences_alone():
 
 @each_team
 @given(data=st.data())
-def test_every_reward_lies_between_0_and_1_whatever_is_written(team, data):
+def test_every_reward_is_between_0_and_1(team, data):
     post = generated_post(Random(data.draw(st.integers(0, 99))), num_writers=team)
     said = st.one_of(
         st.text(), st.lists(st.sampled_from([*post.facts, LIE]), max_size=6).map(lambda facts: text_of(facts, LINKS))
@@ -228,21 +203,11 @@ def test_truth_by_hand():
     assert set(truth(POST, "", "").values()) == {0.0}
 
 
-@given(st.lists(st.sampled_from([*POST.facts, LIE, MAIN._replace(thing="soup")]), max_size=9))
-def test_the_share_of_true_sentences_is_found_without_the_parser(facts):
-    """A true sentence is, letter by letter, one of the post's."""
-    text = text_of(facts)
-    listed = POST.text.split(". ")
-    found = [sentence.strip(". ") in [each.strip(".") for each in listed] for sentence in text.split(". ") if sentence]
-    assert truth(POST, text, "")["true_sentences"] == (mean(found) if found else 0)
-
-
-def test_the_f1_score_of_facts_is_1_for_the_post_alone_and_falls_with_what_is_missing_repeated_or_false():
+def test_the_f1_score_of_facts_is_1_only_for_the_whole_post():
     whole = [*POST.facts]
     assert truth(POST, text_of(whole), "")["fact_f1"] == 1
     for worse in (whole[1:], [*whole, MAIN], [*whole, LIE], [MAIN] * 4):
         assert truth(POST, text_of(worse), "")["fact_f1"] < 1
-    assert truth(POST, text_of([MAIN] * 4), "")["fact_f1"] == 2 * 1 / (4 + 4)
 
 
 # Degenerate teams
@@ -256,24 +221,19 @@ def share_of(player, team: int, num_posts: int = 100) -> float:
 
 @each_team
 @pytest.mark.parametrize("name", EXPLOITS)
-def test_no_degenerate_team_goes_most_of_the_way(name, team):
+def test_no_degenerate_team_earns_more_than_the_limit(name, team):
     assert share_of(EXPLOITS[name], team) <= LIMIT
 
 
 @each_team
-def test_words_out_of_their_sentences_earn_nothing(team):
+def test_words_outside_of_sentences_earn_nothing_and_one_wrong_word_per_sentence_less_than_a_third(team):
     for name in ("one word", "words rotated by three", "linking words alone", "one run-on sentence", "another topic"):
         assert share_of(EXPLOITS[name], team) == 0, name
-
-
-@each_team
-def test_a_wrong_word_in_every_sentence_leaves_less_than_a_third(team):
     for name in ("adjectives swapped", "verbs swapped", "things swapped"):
         assert share_of(EXPLOITS[name], team) < 1 / 3, name
 
 
 def test_lies_earn_less_than_one_honest_writer():
-    """The main point alone, or the whole post by both, is more than any text of false sentences."""
     honest = min(share_of(EXPLOITS[name], 2) for name in ("long writers idle", "whole post by all"))
     lies = ("words recombined", "adjectives swapped", "verbs swapped", "things swapped", "subject and thing swapped")
     assert max(share_of(EXPLOITS[name], 2) for name in lies) < honest
@@ -292,12 +252,7 @@ def test_prompts_and_demonstrations_are_short_and_within_the_vocabulary(agent):
         assert 6 <= len(reply.split()) <= 28
 
 
-def test_the_scripted_words_are_few():
-    assert vocabulary() < prompt_vocabulary() and len(prompt_vocabulary()) < 200
-
-
 def test_demonstrations_leave_room_to_learn():
-    """Careless writers on the same post score well below 1, and not all the same."""
     rng = Random(2)
     posts = [generated_post(rng) for _ in range(400)]
     scores = [reward(*(careless_reply(rng, post, agent) for agent in AGENTS), post=post) for post in posts]
@@ -309,7 +264,7 @@ def test_demonstrations_leave_room_to_learn():
 
 
 @each_team
-def test_an_episode_is_one_turn_with_the_terms_and_the_truth_in_its_infos(team):
+def test_an_episode_has_one_turn_and_infos_with_terms_and_truth(team):
     env = MiniWriting(num_agents=team)
     observations, _ = env.reset(options={"task": 7})
     post = generated_post(Random(7), num_writers=team)
@@ -330,30 +285,27 @@ def test_an_episode_is_one_turn_with_the_terms_and_the_truth_in_its_infos(team):
 
 @pytest.mark.parametrize("task", [-1, True, "7", 1.5])
 def test_a_task_that_is_no_seed_is_refused(task):
-    with pytest.raises(ValueError, match="is a whole number from 0 up"):
+    with pytest.raises(ValueError, match=f"task={task!r}"):
         MiniWriting().reset(options={"task": task})
-
-
-def test_an_unknown_split_is_refused():
-    with pytest.raises(ValueError, match=r"split.*got 'dev'"):
-        MiniWriting(split="dev")
 
 
 def test_prompts_may_be_a_users_own(tmp_path):
     (tmp_path / "system.txt").write_text("You write.")
     (tmp_path / "writer_1.txt").write_text("{task} { x } {post}")
+    post = generated_post(Random(7))
+    expected = {
+        "writer_0": ["You write.", prompt(post, "writer_0")],
+        "writer_1": ["You write.", f"long summary with linking words: {{ x }} {post.text}"],
+    }
     for chosen in ({"system": "You write.", "writer_1": "{task} { x } {post}"}, tmp_path):
-        env = MiniWriting(prompts=chosen)
-        observations, _ = env.reset(options={"task": 7})
-        post = generated_post(Random(7))
-        assert [message.content for message in observations["writer_0"].messages] == [
-            "You write.",
-            prompt(post, "writer_0"),
-        ]
-        assert [message.content for message in observations["writer_1"].messages] == [
-            "You write.",
-            f"long summary with linking words: {{ x }} {post.text}",
-        ]
-    for wrong, told in (({"writer_0": "Sum up."}, r"give it \{post\}"), ({"writer_2": "{post}"}, "texts for some of")):
-        with pytest.raises(ValueError, match=told):
-            MiniWriting(prompts=wrong)
+        observations, _ = MiniWriting(prompts=chosen).reset(options={"task": 7})
+        assert {agent: [each.content for each in text.messages] for agent, text in observations.items()} == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [({"split": "dev"}, "split='dev'"), ({"num_agents": 5}, "num_agents=5"), ({"num_agents": True}, "num_agents=True")],
+)
+def test_wrong_settings_are_refused(settings, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        MiniWriting(**settings)
