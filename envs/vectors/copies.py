@@ -87,6 +87,7 @@ def work(pipe: Connection, payload: bytes, indices: list[int], sends_state: bool
     for each in STOP_SIGNALS:
         signal.signal(each, lambda *_: None)  # not SIG_IGN, which child processes of an environment would inherit
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+    # An environment in an endless loop does not notice that the pipe is closed.
     threading.Thread(target=_end_with_main_process, daemon=True).start()
     copies, first = built(lambda: Copies(pickle.loads(payload), indices, sends_state))
     try:

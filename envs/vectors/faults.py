@@ -139,7 +139,7 @@ class FaultWatch:
             except KeyError:
                 lacking = [name for name, part in zip(STEP_PARTS[:4], result, strict=False) if agent not in part]
                 raise EnvironmentFault(
-                    f"step returned nothing for {agent!r} in {', '.join(lacking)}; every agent that acted needs an entry",
+                    f"step returned nothing for {agent!r} in {', '.join(lacking)}; agents that acted need entries",
                     agent,
                 ) from None
             earned[agent] = reward if type(reward) is float and math.isfinite(reward) else _finite_reward(agent, reward)
