@@ -263,8 +263,8 @@ def is_equal(wire: Wire, expected: Any, tolerance: float = 0.0, depth: int = 0) 
 
         expected                    equal values (see also docs/sandbox.md)
         str, bytes, range, None     same type and value; a bytearray counts as bytes
-        bool, int                   numbers of the same value; with a tolerance, also near float and complex numbers that
-                                    are not whole
+        bool, int                   numbers of the same value; with a tolerance, also near float and complex numbers,
+                                    except whole ones
         float, complex              numbers of the same value; with a tolerance, also near finite numbers
         infinity, nan               the same infinity; nan
         Decimal, Fraction           numbers of the same value, without tolerance
