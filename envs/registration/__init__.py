@@ -1,1 +1,1 @@
-"""Environments by id: the registry, this package's own entries, plugins, and mirrors in other libraries' registries."""
+"""Registry of environments, and conversion of Gymnasium's and PettingZoo's environments."""

@@ -1,4 +1,4 @@
-"""The ids of this package's own environments."""
+"""Registration of collm's environments."""
 
 from __future__ import annotations
 
@@ -7,19 +7,13 @@ from math import inf
 from .registry import Range, register
 
 _BUILT_IN = (
+    ("collm/MiniWriting-v2", "writing.mini_writing.env:MiniWriting", "Writers divide the facts of a made-up post."),
     (
-        "collm/MiniWriting-v2",
-        "writing.mini_writing.env:MiniWriting",
-        "Writers divide the facts of a made-up post.",
-    ),
-    (
-        "collm/TLDR-v2",
-        "writing.documents.env:TLDR",
+        *("collm/TLDR-v2", "writing.documents.env:TLDR"),
         "Writers sum up a post, the first in short and the others at length.",
     ),
     (
-        "collm/ArxivExpansion-v2",
-        "writing.documents.env:ArxivExpansion",
+        *("collm/ArxivExpansion-v2", "writing.documents.env:ArxivExpansion"),
         "Writers expand an abstract into an introduction.",
     ),
     ("collm/MiniBuild-v0", "games.mini_build.env:MiniBuild", "Builders divide one list of parts; paid at the end."),
@@ -56,8 +50,8 @@ _RANGES: dict[str, tuple[Range, Range]] = {
     "collm/ClassEval": ((0, 6), (0, 6)),
     "collm/MiniCode": ((0, 1), (0, 1)),
 }
-"""Rewards of a turn and returns of an episode, by id without its version. What a bridge pays and costs depends on
-the pillars of its map."""
+"""Ranges of rewards per turn and of returns per episode, by id without version. Those of BridgeBuild depend on the map.
+"""
 
 _RANGE_PRESERVING: dict[str, tuple[str, ...]] = {
     "collm/MiniWriting": ("num_agents", "prompts"),
@@ -66,14 +60,14 @@ _RANGE_PRESERVING: dict[str, tuple[str, ...]] = {
         *("num_agents", "max_turns", "reward", "feedback", "threshold", "is_shuffled", "is_explained", "prompts"),
     ),
 }
-"""Arguments with which the ranges still hold, by id without its version."""
+"""Arguments that do not change the ranges, by id without version."""
 
 _MAX_NEW_TOKENS = {"collm/MiniWriting": 48, "collm/MiniCode": 48, "collm/MiniBuild": 8, "collm/MiniShift": 8}
-"""Twice what the longest reference replies need of the embedded model's tokens, and more."""
+"""At least twice the length of the longest reference reply in tokens of the embedded model."""
 
 
 def register_built_in() -> None:
-    """Add them to the registry; nothing of them is imported before one is made."""
+    """Add collm's environments to the registry. Their modules are imported by the first `make`."""
     for id, entry_point, summary in _BUILT_IN:
         name = id.rpartition("-v")[0]
         turn, episode = _RANGES[name]

@@ -1,7 +1,6 @@
-"""The registry: environments by id, made with `make("collm/TLDR-v2", **kwargs)`.
+"""Registry of environments: `make("collm/TLDR-v2", **kwargs)`.
 
-An id is `namespace/Name-vN`; the version is raised whenever the behaviour changes, so that a score always names what it
-was measured on.
+An id is `namespace/Name-vN`. The version increases whenever the behaviour of the environment changes.
 """
 
 from __future__ import annotations
@@ -33,81 +32,77 @@ from .turn_limit import TurnLimit
 Range: TypeAlias = tuple[float, float]
 
 GROUP = "collm.envs"  # of entry points
-_FIXED_LENGTH = "the length of its episodes is fixed; collm.envs.views.TurnLimit(env, max_turns) cuts them short"
+_FIXED_LENGTH = "the length of its episodes is fixed; truncate them by collm.envs.views.TurnLimit(env, max_turns)"
 _GYM_TEAM = "collm.envs.registration.foreign.team:gym_team"
-_JUDGING = ("reward_funcs", "reward_weights")  # arguments that any text environment takes; see `RewardFunctions`
-_MAKERS = "parallel_env", "env"  # what PettingZoo's modules call what builds an environment
-_SEATING = ("single_model", "partners")  # arguments that any environment takes; see `SingleModel` and `Partnered`
-_PAYING_THE_SAME = {"render_mode", "split"}  # arguments that no reward depends on
+_MAKERS = "parallel_env", "env"  # constructors in PettingZoo's modules
+_WRAPPER_KWARGS = "reward_funcs", "reward_weights", "single_model", "partners"
+_REWARD_INDEPENDENT = {"render_mode", "split"}  # arguments that rewards do not depend on
 _ID = re.compile(r"(?P<name>[\w-]+/[\w.-]+?)(-v(?P<version>\d+))?")
 
 
 class UnknownEnvironmentError(UserError, LookupError):
-    """No environment is registered under this id."""
+    """The environment's id is not registered."""
 
 
 class EnvironmentArgumentsError(UserError, TypeError):
-    """An environment does not take the arguments it is given."""
+    """The environment does not accept the arguments."""
 
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """How an environment is made. JSON-able where its entry point is importable and its kwargs are JSON."""
+    """Specification of an environment: id, constructor and arguments."""
 
     id: str
     """`namespace/Name-vN`."""
     entry_point: str | Callable[..., Any]
-    """What builds it: "package.module:Class", imported only when one is made, or the class or function itself."""
+    """Class or function, or its name "package.module:Class", which is imported by the first `make`."""
     kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Arguments of the entry point; those given to `make` come on top."""
+    """Default arguments of the entry point."""
     max_turns: int | None = None
-    """A limit from outside: after this many turns the episode is truncated. None: the environment ends by itself."""
+    """Number of turns after which episodes are truncated. None: the environment ends its episodes."""
     summary: str = ""
-    """What it is, in one line, for listings."""
+    """Description in one line."""
     reward_range: Range | None = None
-    """Lowest and highest reward of one agent in one turn, with `kwargs`; infinite where there is no bound, None: not
-    declared."""
+    """Minimum and maximum reward of an agent per turn, possibly infinite. None: not declared."""
     return_range: Range | None = None
-    """Lowest and highest undiscounted return of one agent in one episode, likewise."""
+    """Minimum and maximum undiscounted return of an agent per episode, possibly infinite. None: not declared."""
     max_new_tokens: int | None = None
-    """Tokens that a reply needs at most, the default of language models that play it. None: not declared."""
+    """Default limit of tokens per reply of language models. None: 256."""
     range_preserving_kwargs: tuple[str, ...] = ()
-    """Arguments that may take any value without leaving `reward_range` and `return_range`."""
+    """Arguments whose values do not change the two ranges. Other arguments make the ranges unknown."""
 
     def __post_init__(self) -> None:
         for name in ("reward_range", "return_range"):
             declared = getattr(self, name)
-            if declared is not None:  # JSON has lists in place of tuples
+            if declared is not None:  # JSON has lists instead of tuples
                 object.__setattr__(self, name, _range(f"{self.id}: {name}", declared))
         object.__setattr__(self, "range_preserving_kwargs", tuple(self.range_preserving_kwargs))
         match = _ID.fullmatch(self.id)
         if match is None or match["version"] is None:
-            raise ValueError(f"an environment's id must look like 'namespace/Name-v0', got {self.id!r}")
+            raise ValueError(f"id={self.id!r} must have the form 'namespace/Name-v0'")
         if isinstance(self.entry_point, str) and not re.fullmatch(r"[\w.]+:[\w.]+", self.entry_point):
             raise ValueError(
-                f"{self.id}: an entry point must be callable or look like 'package.module:Class', "
-                f"got {self.entry_point!r}"
+                f"{self.id}: entry_point={self.entry_point!r} must be callable or have the form 'package.module:Class'"
             )
         if self.max_turns is not None and self.max_turns < 1:
-            raise ValueError(f"{self.id}: max_turns must be None or at least 1, got {self.max_turns}")
+            raise ValueError(f"{self.id}: max_turns={self.max_turns} must be at least 1, or None")
 
     @property
     def name(self) -> str:
-        """The id without its version."""
+        """Id without the version."""
         return self.id.rpartition("-v")[0]
 
     @property
     def version(self) -> int:
-        """The number at the end of the id."""
         return int(self.id.rpartition("-v")[2])
 
     @property
     def held_out(self) -> HeldOut | None:
-        """Fixed seeds on which teams are compared; None where this version has none."""
+        """Fixed evaluation seeds that training never draws. None: this id has none."""
         return held_out_seeds(self.id)
 
     def constructor(self) -> Callable[..., Any]:
-        """What builds the environment, imported if need be."""
+        """Return the class or function that builds the environment, imported if necessary."""
         if not isinstance(self.entry_point, str):
             return self.entry_point
         module, _, path = self.entry_point.partition(":")
@@ -121,27 +116,27 @@ class EnvSpec:
         return constructor
 
     def given(self, **kwargs: Any) -> EnvSpec:
-        """This specification with arguments on top. The ranges stay only if every argument preserves them."""
+        """Return a copy with these arguments. Without ranges, if an argument may change them."""
         used = {**deepcopy(dict(self.kwargs)), **kwargs}
-        if set(kwargs) <= _PAYING_THE_SAME.union(self.range_preserving_kwargs):
+        if set(kwargs) <= _REWARD_INDEPENDENT.union(self.range_preserving_kwargs):
             return replace(self, kwargs=used)
         return replace(self, kwargs=used, reward_range=None, return_range=None)
 
     def make(self, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
-        """A new environment; its `spec` is this one with the arguments that were used."""
+        """Build the environment. Its attribute `spec` contains all arguments."""
         constructor = self.constructor()
         spec = self.given(**kwargs)
-        used, judging, seating = _sorted_out(constructor, spec.kwargs)
+        used, wrapping = _split_kwargs(constructor, spec.kwargs)
         _refuse_unknown_arguments(self.id, constructor, used)
         try:
             env = constructor(**used)
-        except gymnasium.error.Error as error:  # such as a library that is not installed
+        except gymnasium.error.Error as error:  # e.g., a library is not installed
             raise UserError(f"{self.id} cannot be made: {error}") from error
         except UserError:
             raise
         except (TypeError, LookupError, AttributeError) as error:
             _explain_fixed_argument(self.id, used, error)
-            if kwargs or self.id.startswith("unregistered/"):  # else no one but the environment can be at fault
+            if kwargs or self.id.startswith("unregistered/"):  # otherwise the environment has a bug
                 raise EnvironmentArgumentsError(
                     f"{self.id} cannot be made with the arguments {used or 'none'}: {type(error).__name__}: {error}"
                 ) from error
@@ -149,38 +144,44 @@ class EnvSpec:
         env = as_team(env)
         if not isinstance(env, ParallelEnv):
             raise EnvironmentArgumentsError(
-                f"{self.id}: its entry point must build an environment of PettingZoo or Gymnasium, "
-                f"it built a {type(env).__name__}"
+                f"{self.id}: its entry point returned a {type(env).__name__}; it must return an environment of "
+                "PettingZoo or Gymnasium"
             )
         if self.max_turns is not None:
             env = TurnLimit(env, self.max_turns)
-        if judging:
-            env = _judged(self.id, env, **judging)
-        if seating.get("single_model"):
+        reward_funcs, reward_weights = wrapping.get("reward_funcs"), wrapping.get("reward_weights")
+        if reward_funcs is not None:
+            env = RewardFunctions(env, reward_funcs, reward_weights)
+        elif "reward_funcs" in wrapping or "reward_weights" in wrapping:
+            raise ValueError(f"{self.id}: reward_weights={reward_weights} belong to reward_funcs; set both or neither")
+        if wrapping.get("single_model"):
             env = SingleModel(env)
-        if seating.get("partners") is not None:
-            env = Partnered(env, seating["partners"])
+        if wrapping.get("partners") is not None:
+            env = Partnered(env, wrapping["partners"])
         env.spec = spec
         return env
 
     def check(self, **kwargs: Any) -> None:
-        """Refuse arguments that the environment does not take, without making one.
+        """Check the names of arguments without building the environment.
 
         Raises:
-            EnvironmentArgumentsError: naming the argument, and the nearest that it takes.
+            EnvironmentArgumentsError: if the environment does not accept an argument.
         """
         constructor = self.constructor()
-        _refuse_unknown_arguments(self.id, constructor, _sorted_out(constructor, {**self.kwargs, **kwargs})[0])
+        _refuse_unknown_arguments(self.id, constructor, _split_kwargs(constructor, {**self.kwargs, **kwargs})[0])
 
     def to_json(self) -> str:
-        """This specification as JSON, so that another process can make the same environment."""
+        """Return the specification as JSON, so that another process can build the same environment.
+
+        Raises:
+            ValueError: if the entry point cannot be imported by name, or `kwargs` are not JSON.
+        """
         entry_point = self.entry_point
         if not isinstance(entry_point, str):
             path = getattr(entry_point, "__qualname__", "<")
             if "<" in path:
                 raise ValueError(
-                    f"{self.id}: {entry_point!r} cannot be imported by name, so it has no JSON; "
-                    "register it as 'package.module:Class'"
+                    f"{self.id}: {entry_point!r} cannot be imported by name; register it as 'package.module:Class'"
                 )
             entry_point = f"{entry_point.__module__}:{path}"
         try:
@@ -210,49 +211,48 @@ def register(
     range_preserving_kwargs: Sequence[str] = (),
     replace: bool = False,
 ) -> EnvSpec:
-    """Add an environment to the registry, to PettingZoo's, and (as seen by one agent) to Gymnasium's.
-
-    Registering the same thing twice does nothing.
+    """Add an environment to the registries of collm, PettingZoo, and (for a single agent) Gymnasium.
 
     Args:
         id: `namespace/Name-vN`.
-        entry_point: "package.module:Class", imported only when one is made; or the class or function itself.
-        kwargs: arguments of the entry point.
-        max_turns: a limit from outside, which truncates; an environment's own last turn terminates.
-        summary: what it is, in one line.
-        reward_range: lowest and highest reward of one agent in one turn, which `check_env` then holds it to; None: not
-            declared.
-        return_range: lowest and highest undiscounted return of one agent in one episode, likewise.
-        max_new_tokens: tokens that a reply needs at most, the default of language models that play it; None: 256.
-        range_preserving_kwargs: names of arguments that may take any value without leaving the two ranges. With any
-            other argument the ranges of the environment are unknown.
-        replace: whether to overwrite another environment of this id, as in a notebook cell that is run again.
+        entry_point: class or function, or its name "package.module:Class", which is imported by the first `make`.
+        kwargs: default arguments of the entry point.
+        max_turns: number of turns after which episodes are truncated. None: the environment ends its episodes.
+        summary: description in one line.
+        reward_range: minimum and maximum reward of an agent per turn, verified by `check_env`. None: not declared.
+        return_range: minimum and maximum undiscounted return of an agent per episode. None: not declared.
+        max_new_tokens: default limit of tokens per reply of language models. None: 256.
+        range_preserving_kwargs: arguments whose values do not change the two ranges. Other arguments make the ranges
+            unknown.
+        replace: whether to overwrite another environment with this id, for example in notebooks.
 
     Raises:
-        ValueError: if the id is malformed or taken.
+        ValueError: if the id is malformed or belongs to another environment.
     """
     ranges = reward_range, return_range
     preserving = tuple(range_preserving_kwargs)
     added = EnvSpec(id, entry_point, dict(kwargs or {}), max_turns, summary, *ranges, max_new_tokens, preserving)
     if registry.get(id, added) != added and not replace:
         raise ValueError(
-            f"{id} is already registered, as {registry[id].entry_point!r}; raise the version, or pass replace=True"
+            f"{id} is already registered as {registry[id].entry_point!r}; increase the version, or pass replace=True"
         )
     registry[id] = added
-    mirror(id)
+    _mirror(id)
     return added
 
 
 def spec(id: str) -> EnvSpec:
-    """The registered specification of an id; without a version, the newest one, with a warning.
+    """Return the specification of an id. Without a version: the newest version, with a warning.
 
-    Not registered but understood: "gymnasium/CartPole-v1" or "CartPole-v1", any of Gymnasium as a team, of one or of as
-    many agents as its Tuple spaces have; "gymnasium/minigrid:MiniGrid-Empty-5x5-v0", one that a module registers there
-    when it is imported; "pettingzoo.classic.tictactoe_v3", a module of PettingZoo's form; and
-    "package.module:function", any class or function that builds an environment of PettingZoo or Gymnasium.
+    Ids of other libraries need no registration:
+
+    - "gymnasium/CartPole-v1" or "CartPole-v1": environment of Gymnasium, with one agent per space of its Tuple spaces.
+    - "gymnasium/minigrid:MiniGrid-Empty-5x5-v0": environment of Gymnasium that the module registers.
+    - "pettingzoo.classic.tictactoe_v3": module with a function `parallel_env` or `env`.
+    - "package.module:function": class or function that builds an environment of PettingZoo or Gymnasium.
 
     Raises:
-        UnknownEnvironmentError: naming the nearest id and, where the version is wrong, the newest.
+        UnknownEnvironmentError: if there is no such environment. The message contains the nearest id.
     """
     if id in registry:
         return registry[id]
@@ -262,72 +262,71 @@ def spec(id: str) -> EnvSpec:
     if foreign := _foreign(id):
         return foreign
     match = _ID.fullmatch(id)
+    newest = None if match is None else _newest(match["name"])
     if match is None:
-        raise UnknownEnvironmentError(_sentence(f"{id!r} is not of the form 'namespace/Name-v0'", _nearest(id), broken))
-    versions = _versions(match["name"])
-    if not versions:
-        unknown = f"no environment is called {id!r}; an unregistered class is named 'module:Class'"
-        raise UnknownEnvironmentError(_sentence(unknown, _nearest(id), broken))
-    newest = max(versions, key=lambda found: found.version)
-    if match["version"] is not None:
-        raise UnknownEnvironmentError(
-            _sentence(f"{match['name']} has no version {match['version']}", f"the newest is {newest.id!r}", broken)
-        )
-    _warn_of_version(id, newest)
-    return newest
+        fault, fix = f"id={id!r} must have the form 'namespace/Name-v0'", _nearest(id)
+    elif newest is None:
+        fault = f"no environment is called {id!r}; for an unregistered class, use 'module:Class'"
+        fix = _nearest(id)
+    elif match["version"] is not None:
+        fault, fix = f"{match['name']} has no version {match['version']}", f"the newest is {newest.id!r}"
+    else:
+        _warn_of_version(id, newest)
+        return newest
+    raise UnknownEnvironmentError("; ".join([fault, fix, *broken]))
 
 
 def versioned(id: str) -> str:
-    """The id with its newest version, with a warning, if it is a registered name without one; else the id itself."""
+    """Complete a registered name by its newest version, with a warning. Other ids are returned unchanged."""
     if id not in registry:
         load_plugins(GROUP)
     match = _ID.fullmatch(id)
-    if match is None or match["version"] is not None or not (versions := _versions(id)):
+    if match is None or match["version"] is not None or not (newest := _newest(id)):
         return id
-    newest = max(versions, key=lambda found: found.version)
     _warn_of_version(id, newest)
     return newest.id
 
 
 def imports_module(id: str) -> bool:
-    """Whether the id of an environment names a module to import, instead of a registered environment."""
+    """Return True if `make(id)` imports a module that the id names."""
     is_registered = id in registry or id in gymnasium.registry
     return not is_registered and (":" in id or re.fullmatch(r"[\w-]+(/[\w.-]+)*", id) is None)
 
 
 def make(id: str | EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
-    """A new environment.
+    """Build an environment.
 
     Args:
-        id: a registered id, or a specification.
-        kwargs: arguments of the environment, on top of those it was registered with. Every text environment also takes
-            `reward_funcs` and `reward_weights` (see `collm.envs.wrappers.RewardFunctions`), every environment takes
+        id: id (see `spec`) or specification.
+        kwargs: arguments of the environment, which override registered ones. Text environments also accept
+            `reward_funcs` and `reward_weights` (see `collm.envs.wrappers.RewardFunctions`). All environments accept
             `partners` (see `collm.envs.wrappers.Partnered`) and `single_model` (see `collm.envs.wrappers.SingleModel`).
 
     Raises:
-        UnknownEnvironmentError: if no environment has this id.
-        TypeError: if the environment does not take one of the arguments.
+        UnknownEnvironmentError: if the id is unknown.
+        TypeError: if the environment does not accept an argument.
     """
     return (id if isinstance(id, EnvSpec) else spec(id)).make(**kwargs)
 
 
 def specs() -> tuple[EnvSpec, ...]:
-    """All environments by id, plugins' too; a plugin that fails to load is a warning."""
+    """Return all registered environments, sorted by id. Warns about plugins that cannot be loaded."""
     for failure in load_plugins(GROUP):
         warnings.warn(failure, RuntimeWarning, stacklevel=caller_level())
     return tuple(registry[id] for id in sorted(registry))
 
 
 def pprint_registry() -> None:
-    """Print every id with its line."""
+    """Print all ids with their summaries."""
     found = specs()
     width = max((len(each.id) for each in found), default=0)
     for each in found:
         print(f"{each.id:<{width}}  {each.summary}".rstrip())
 
 
-def _versions(name: str) -> list[EnvSpec]:
-    return [found for found in registry.values() if found.name == name]
+def _newest(name: str) -> EnvSpec | None:
+    versions = (found for found in registry.values() if found.name == name)
+    return max(versions, key=lambda found: found.version, default=None)
 
 
 def _warn_of_version(id: str, newest: EnvSpec) -> None:
@@ -336,10 +335,7 @@ def _warn_of_version(id: str, newest: EnvSpec) -> None:
 
 
 def accepted_arguments(constructor: Callable[..., Any]) -> frozenset[str] | None:
-    """The names of the arguments that a constructor takes; None if it takes any.
-
-    A class that hands `**kwargs` on to its base class takes the base's arguments as well.
-    """
+    """Return the argument names of a constructor, including base classes that receive its `**kwargs`. None: any."""
     steps: list[Any] = [constructor]
     if inspect.isclass(constructor):
         steps = [vars(ancestor)["__init__"] for ancestor in constructor.__mro__ if "__init__" in vars(ancestor)]
@@ -347,7 +343,7 @@ def accepted_arguments(constructor: Callable[..., Any]) -> frozenset[str] | None
         return frozenset()
     names: set[str] = set()
     for step in steps:
-        if step is object.__init__:  # it takes nothing, so the class above must have read **kwargs itself
+        if step is object.__init__:  # it has no arguments, so the previous class uses **kwargs itself
             break
         parameters = inspect.signature(step).parameters.values()
         names |= {each.name for each in parameters if each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)}
@@ -356,29 +352,17 @@ def accepted_arguments(constructor: Callable[..., Any]) -> frozenset[str] | None
     return None
 
 
-def _judged(
-    id: str, env: ParallelEnv[str, Any, Any], reward_funcs: Any = None, reward_weights: Any = None
-) -> ParallelEnv[str, Any, Any]:
-    if reward_funcs is None:
-        raise ValueError(f"{id}: reward_weights={reward_weights} belong to reward_funcs; give both, or neither")
-    return RewardFunctions(env, reward_funcs, reward_weights)
-
-
-def _sorted_out(
-    constructor: Callable[..., Any], given: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Arguments of the environment, those of `RewardFunctions`, and those that say who sits where."""
+def _split_kwargs(constructor: Callable[..., Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Separate the arguments of the constructor from those of wrappers."""
     used = dict(given)
     own = accepted_arguments(constructor) or ()
-    judging = {name: used.pop(name) for name in _JUDGING if name in used and name not in own}
-    seating = {name: used.pop(name) for name in _SEATING if name in used and name not in own}
-    return used, judging, seating
+    return used, {name: used.pop(name) for name in _WRAPPER_KWARGS if name in used and name not in own}
 
 
 def _range(name: str, declared: Any) -> Range:
     low, high = (float(bound) for bound in declared)
     if not low <= high:
-        raise ValueError(f"{name} must be the lower bound and the upper one, got {declared}")
+        raise ValueError(f"{name}={declared} must be (minimum, maximum)")
     return low, high
 
 
@@ -388,22 +372,18 @@ def _refuse_unknown_arguments(id: str, constructor: Callable[..., Any], given: M
         if accepted is not None and name not in accepted:
             near = difflib.get_close_matches(name, accepted, 1, 0.5)
             hint = f"did you mean {near[0]!r}? it" if near else "it"
-            raise EnvironmentArgumentsError(  # Python's own words, which other libraries look for
-                f"{id} got an unexpected keyword argument {name!r}; "
-                f"{_FIXED_LENGTH if name == 'max_turns' else f'{hint} takes {_listed(accepted)}'}"
+            hint = f"{hint} takes {', '.join(sorted(accepted)) or 'none'}"
+            raise EnvironmentArgumentsError(  # Python's wording, which other libraries search for
+                f"{id} got an unexpected keyword argument {name!r}; {_FIXED_LENGTH if name == 'max_turns' else hint}"
             )
 
 
 def _explain_fixed_argument(id: str, given: Mapping[str, Any], error: Exception) -> None:
-    """Say it where a class sets an argument of its base class by itself, and it was given as well."""
+    """Raise a clear error if a class sets an argument of its base class that was also given."""
     found = re.search(r"multiple values for (?:keyword )?argument '(\w+)'", str(error))
     if found is not None and found[1] in given:
         hint = _FIXED_LENGTH if found[1] == "max_turns" else "leave it out"
-        raise EnvironmentArgumentsError(f"{id} sets {found[1]!r} by itself; {hint}") from error
-
-
-def _listed(names: frozenset[str]) -> str:
-    return ", ".join(sorted(names)) or "none"
+        raise EnvironmentArgumentsError(f"{id} sets {found[1]!r} itself; {hint}") from error
 
 
 def _foreign(id: str) -> EnvSpec | None:
@@ -429,16 +409,14 @@ def _foreign(id: str) -> EnvSpec | None:
 
 
 def _module_spec(name: str) -> EnvSpec:
-    """The environment of a module of PettingZoo's form: its `parallel_env`, else its `env`."""
+    """Return the environment of a PettingZoo module: its `parallel_env`, else its `env`."""
     try:
         module = importlib.import_module(name)
     except ImportError as error:
         raise UnknownEnvironmentError(f"{name!r} cannot be imported as a module: {error}") from error
     makers = [maker for maker in _MAKERS if callable(getattr(module, maker, None))]
     if not makers:
-        raise UnknownEnvironmentError(
-            f"module {name!r} has no {' or '.join(_MAKERS)}; name what builds the environment: {name}:function"
-        )
+        raise UnknownEnvironmentError(f"module {name!r} has no {' or '.join(_MAKERS)}; use {name}:function")
     return EnvSpec(f"unregistered/{name.rpartition('.')[2]}-v0", f"{name}:{makers[0]}")
 
 
@@ -450,18 +428,11 @@ def _nearest(id: str) -> str:
     return f"did you mean {by_name[near[0]]!r}?" if near else "collm.envs.pprint_registry() lists them all"
 
 
-def _sentence(fault: str, fix: str, broken: tuple[str, ...]) -> str:
-    return "; ".join([fault, fix, *broken])
-
-
-def mirror(id: str) -> None:
-    """Add the environment to PettingZoo's registry, and as seen by one agent to Gymnasium's; twice does nothing.
-
-    The mirrors hold the id alone, so an environment that is replaced here is replaced there.
-    """
+def _mirror(id: str) -> None:
+    """Register the id in Gymnasium and PettingZoo. Only the id is stored there, so that `replace=True` has effect."""
     if id not in gymnasium.registry:
         gymnasium.register(id, entry_point="collm.envs.views.single_agent:make_single_agent", kwargs={"env_id": id})
-    # PettingZoo has a registry from version 1.27 on.
+    # PettingZoo has a registry since version 1.27.
     if getattr(pettingzoo, "register", None) is not None and id not in pettingzoo.parallel_registry:
         pettingzoo.register("parallel", id, entry_point="collm.envs.views.aec:make_parallel", kwargs={"env_id": id})
         pettingzoo.register("aec", id, entry_point="collm.envs.views.aec:make_aec", kwargs={"env_id": id})

@@ -1,4 +1,4 @@
-"""Limits on the number of joint turns of an episode: a wrapper that sets one, and a function that finds it."""
+"""Limits on the number of joint turns per episode."""
 
 from __future__ import annotations
 
@@ -11,20 +11,15 @@ from pettingzoo.utils import BaseParallelWrapper
 from ..core import TextParallelEnv
 
 DEFAULT_TURN_LIMIT = 1_000
-"""Joint turns of an episode that is only watched, if nothing else limits it."""
+"""Limit for evaluation episodes if neither the environment nor the caller sets one."""
 
 
 class TurnLimit(BaseParallelWrapper):
-    """The same environment, truncated after a number of turns if it has not ended by then.
-
-    Args:
-        env: any parallel environment.
-        max_turns: at least 1.
-    """
+    """Wrapper that truncates episodes after `max_turns` joint turns."""
 
     def __init__(self, env: ParallelEnv[str, Any, Any], max_turns: int):
         if max_turns < 1:
-            raise ValueError(f"max_turns must be at least 1, got {max_turns}")
+            raise ValueError(f"max_turns={max_turns} must be at least 1")
         super().__init__(env)
         self.turn_limit = max_turns
         self.agents: list[str] = []
@@ -50,13 +45,10 @@ class TurnLimit(BaseParallelWrapper):
 
 
 def declared_turn_limit(env: Any) -> int | None:
-    """Return the largest number of joint turns of an episode, as the environment or a wrapper declares it.
+    """Return the smallest limit of joint turns that an environment or its wrappers declare. None: no limit.
 
-    Reads `max_turns` of text environments, `TurnLimit`, `max_episode_steps` of Gymnasium's specs and `max_cycles` of
-    PettingZoo's environments.
-
-    Returns:
-        The smallest limit found. None: nothing declares one, and an episode may never end.
+    Reads `max_turns` of text environments, `TurnLimit`, Gymnasium's `TimeLimit` and `max_cycles` of PettingZoo's
+    environments.
     """
     limits = []
     while env is not None:
@@ -73,13 +65,10 @@ def declared_turn_limit(env: Any) -> int | None:
 
 
 def watched_turns(declared: int | None, asked: int | None) -> int | None:
-    """Return the number of joint turns after which an episode that is only watched is left.
+    """Return the number of joint turns after which an evaluation episode is stopped. None: the environment ends it.
 
     Args:
-        declared: limit that the environment declares, as of `declared_turn_limit`.
-        asked: limit that the caller asks for. None: the declared one, else `DEFAULT_TURN_LIMIT`.
-
-    Returns:
-        The number. None: the environment ends the episode.
+        declared: result of `declared_turn_limit`.
+        asked: limit of the caller. None: the declared limit, else `DEFAULT_TURN_LIMIT`.
     """
     return DEFAULT_TURN_LIMIT if declared is None and asked is None else asked

@@ -1,9 +1,9 @@
-"""Which isolation to use: the strongest that this machine is seen to offer, never a weaker one in silence.
+"""Choice of the isolation tier by trial: every new worker must pass a probe that tries to break out.
 
-A     namespaces, Landlock where there is any, seccomp, limits    most Linux, root or not
-B     Landlock, seccomp, limits                                   where user namespaces are forbidden
-C     seccomp without any call that takes a path, limits          only if asked for: nothing but preloaded modules
-none  limits                                                      only if asked for: code that you trust
+A     namespaces, Landlock if available, seccomp, limits     most Linux systems, with or without root
+B     Landlock, seccomp, limits                              systems without user namespaces
+C     seccomp without calls that take a path, limits         on request only; only preloaded modules can be imported
+none  limits                                                 on request only, for trusted code
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -85,8 +85,7 @@ def _can_import(worker: Worker) -> bool:
 
 @contextmanager
 def _file_outside() -> Iterator[Path]:
-    """A file that anybody may read and write, so that only the jail stands in the way; on a machine where nothing can
-    be written, as in a read-only container, a file that can be read."""
+    """A world-writable file outside of the jail, or a readable file if the machine has no writable folder."""
     for parent in (None, "/dev/shm"):
         with suppress(OSError):
             folder = tempfile.TemporaryDirectory(prefix="outside-", dir=parent)
@@ -103,16 +102,16 @@ def _file_outside() -> Iterator[Path]:
 
 
 def holes(worker: Worker) -> list[str]:
-    """What code in this worker can do that it must not, or cannot do that it must; empty if the worker is sound.
+    """Probe a worker. Returns the forbidden effects that it allowed and the allowed ones that it refused.
 
     Raises:
-        Broken: if the executor failed.
+        Broken: if the worker failed.
     """
     with _file_outside() as outside:
         arguments = (str(outside), os.__file__, 2 * _LIMITS.memory_mb << 20)
         report = calls.call(worker, _LIMITS, _EFFECTS, "effects", calls.plain_calls([(arguments, {})]), 0).report()
     if report.status != "ok" or not report.outcomes[0].has_returned:
-        return [f"could not run a probe to its end ({report.failure or report.outcomes[0].failure})"]
+        return [f"could not finish a probe ({report.failure or report.outcomes[0].failure})"]
     found = [f"could {name}" for name in report.values[0]]
     forged = calls.call(worker, _LIMITS, _ALWAYS_EQUAL, "answer", calls.plain_calls([((), {})]), 0).results[0]
     if not isinstance(forged, Failure) and values.is_equal(forged, 1):
@@ -126,27 +125,27 @@ _HOW_TO: Final = (
     "A needs user namespaces (in Docker: --security-opt seccomp=unconfined; on Ubuntu 24.04: sysctl "
     "kernel.apparmor_restrict_unprivileged_userns=0; elsewhere: sysctl user.max_user_namespaces above 0). B needs "
     "Landlock (Linux 5.13, CONFIG_SECURITY_LANDLOCK, lsm=landlock). All need seccomp and pidfd_open (Linux 5.3) on "
-    "x86_64 or aarch64. isolation='none' runs code unconfined: only code you trust."
+    "x86_64 or aarch64. isolation='none' runs trusted code without isolation."
 )
 _log = logging.getLogger(__name__)
 
 
 class Workshop:
-    """Makes workers of one tier: the first choice is by trial, and every worker is tried again."""
+    """Starts workers, and probes each of them. The first worker determines the tier."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.chosen: Isolation | None = None
 
     def make(self, *, is_judge: bool = False) -> Worker:
-        """A worker that has been seen to hold.
+        """Start a worker that passes the probe.
 
         Raises:
-            SandboxUnavailable: if no tier that may be used holds.
-            Broken: if one did before, so that trying again may help.
+            SandboxUnavailable: if no tier works.
+            Broken: if no worker started, but earlier ones did.
         """
         if sys.platform != "linux":
-            raise SandboxUnavailable(f"it needs Linux, not {sys.platform}: use a container or a virtual machine")
+            raise SandboxUnavailable(f"the platform {sys.platform} must be Linux; use a container or a virtual machine")
         reasons = []
         for isolation in self._candidates():
             worker, reason = self._try(isolation, is_judge)
@@ -156,7 +155,7 @@ class Workshop:
             reasons.append(f"{isolation}: {reason}")
         if self.chosen is not None:
             raise Broken("; ".join(reasons))
-        raise SandboxUnavailable(f"no isolation holds here. {'; '.join(reasons)}. {_HOW_TO}")
+        raise SandboxUnavailable(f"no isolation tier works on this machine. {'; '.join(reasons)}. {_HOW_TO}")
 
     def _candidates(self) -> tuple[Isolation, ...]:
         if self.chosen is not None:
@@ -170,26 +169,21 @@ class Workshop:
         plan = ZygotePlan(
             isolation, visible, settings.all_preload, is_judge=is_judge, allow_threads=settings.allow_threads
         )
-        try:
-            worker = Worker(plan)
-        except Broken as error:
-            return None, str(error)
-        try:
-            found = [] if isolation == "none" else holes(worker)
-        except Broken as error:
-            worker.close()
-            return None, str(error)
-        except BaseException:
-            worker.close()
-            raise
-        if not found:
+        with ExitStack() as failed:
+            try:
+                worker = Worker(plan)
+                failed.callback(worker.close)
+                found = [] if isolation == "none" else holes(worker)
+            except Broken as error:
+                return None, str(error)
+            if found:
+                return None, f"code in it {', '.join(found)}"
+            failed.pop_all()
             return worker, ""
-        worker.close()
-        return None, f"code in it {', '.join(found)}"
 
     def _choose(self, isolation: Isolation) -> None:
         if self.chosen is None and isolation == "none":
-            _log.warning("sandbox: isolation='none', so code runs with the rights of this process")
+            _log.warning("sandbox: isolation='none': code runs with the rights of this process")
         elif self.chosen is None and isolation != "A":
             _log.info("sandbox: isolation %s", isolation)
         self.chosen = isolation

@@ -1,4 +1,4 @@
-"""Running untrusted Python: the public face of this package."""
+"""`Sandbox`: runs untrusted Python code."""
 
 from __future__ import annotations
 
@@ -34,16 +34,29 @@ def _passes(case: Case, result: Any) -> bool:
         return False
     try:
         return bool(case.accepts(value))
-    except Exception:  # a value that the predicate was not made for, such as a text for a number, is not accepted
+    except Exception:  # the predicate may not expect this type
         return False
 
 
 class Sandbox:
-    """Executor of code that may be hostile.
+    """Executor of untrusted Python code.
 
-    A handle, not a resource: it owns no state of any run, its processes start when they are first needed, `close` ends
-    them, and a later call starts new ones. A copy is the same sandbox; a pickled one comes back as the shared sandbox
-    of the same settings, in whatever process. Any number of threads may use it.
+    Worker processes start at the first call. `close` ends them, and a later call starts new ones. `copy` and `deepcopy`
+    return the same sandbox; a pickled sandbox is restored as the shared sandbox with its settings. Sandboxes are
+    thread-safe.
+
+    Args:
+        num_workers: number of concurrent runs. None: the number of usable processors.
+        cpu_limit_s: CPU time of one run in seconds. The limit of wall-clock time is 10 x this.
+        memory_limit_mb: memory of one run in MiB, in addition to the interpreter's.
+        isolation: tier A, B, C, `auto` (A, else B) or `none` (no isolation).
+        packages: installed packages that the code may import, in addition to the standard library.
+        allow_threads: whether the code may start threads.
+        runs_per_worker: number of runs after which a worker process is replaced.
+        preload: modules that are imported once instead of in every run.
+
+    Raises:
+        ValueError: if a setting is invalid.
     """
 
     def __init__(
@@ -58,20 +71,6 @@ class Sandbox:
         runs_per_worker: int = 10_000,
         preload: Sequence[str] = PRELOAD,
     ) -> None:
-        """
-        Args:
-            num_workers: runs at the same time; None: one for each usable processor.
-            cpu_limit_s: processor seconds of one run; its limit on the clock is ten times as long.
-            memory_limit_mb: MiB of one run on top of the interpreter's own.
-            isolation: `auto`, a tier by name, or `none` to run unconfined.
-            packages: installed packages that the code may import besides the standard library.
-            allow_threads: whether the code may start threads.
-            runs_per_worker: after so many runs a zygote is replaced.
-            preload: modules imported once rather than in every run that uses them.
-
-        Raises:
-            ValueError: on a setting out of range.
-        """
         self.settings = Settings(
             num_workers=num_workers,
             cpu_limit_s=cpu_limit_s,
@@ -97,18 +96,18 @@ class Sandbox:
         limits: Limits | None = None,
         seed: int = 0,
     ) -> Report:
-        """Values of a function of the code, called once for each set of arguments in one process.
+        """Call a function of the code once per set of arguments, in one process.
 
         Args:
-            code: Python source; not trusted.
-            function: name of the function in it.
+            code: untrusted Python source.
+            function: name of the function.
             arguments_list: positional arguments of each call; plain data.
             keywords: keyword arguments of every call; plain data.
-            limits: in place of the sandbox's own.
-            seed: of `random`, and of NumPy's global generator if it is there.
+            limits: limits of this run. None: those of the sandbox.
+            seed: seed of `random`, and of NumPy's global generator if NumPy is among the packages.
 
         Raises:
-            SandboxError: if the executor failed; nothing is known about the code then.
+            SandboxError: if the sandbox failed, so the code was not judged.
             TypeError: if an argument is not plain data.
         """
         made = [(tuple(arguments), keywords or {}) for arguments in arguments_list]
@@ -117,11 +116,9 @@ class Sandbox:
     def check(
         self, code: str, entry_point: str, cases: Iterable[Case], *, limits: Limits | None = None, seed: int = 0
     ) -> Verdict:
-        """Cases that a function of the code passes. Only the cases' arguments enter the jail.
+        """Compare a function's results with expected ones, which do not enter the jail.
 
-        Raises:
-            SandboxError: if the executor failed; nothing is known about the code then.
-            TypeError: if an argument is not plain data.
+        Args and Raises: see `call`.
         """
         cases = list(cases)
         answers = self._call(code, entry_point, [(case.arguments, case.keywords) for case in cases], limits, seed)
@@ -130,12 +127,13 @@ class Sandbox:
         return Verdict(answers.report(), tuple(is_credible and _passes(case, result) for case, result in pairs))
 
     def run_program(self, code: str, stdin: str = "", *, limits: Limits | None = None, seed: int = 0) -> Report:
-        """The code as a main program: its stdout is in the report, and its one outcome says whether it failed.
+        """Run the code as a main program. The report has one outcome, which contains the failure if there was one.
 
         Raises:
-            SandboxError: if the executor failed; nothing is known about the code then.
+            SandboxError: if the sandbox failed, so the code was not judged.
         """
-        return self._attempt(lambda: self._run_program(code, stdin, limits or self.settings.limits, seed)).report()
+        chosen = limits or self.settings.limits
+        return self._solve(chosen, lambda worker: calls.run_program(worker, chosen, code, stdin, seed)).report()
 
     def run_tests(
         self,
@@ -149,35 +147,42 @@ class Sandbox:
         limits: Limits | None = None,
         seed: int | None = None,
     ) -> TestReport:
-        """Outcome of each test of a test source, which runs in a jail of its own and calls the code by value.
+        """Run a test source in a separate jail, in which calls of the code return plain data.
 
         Args:
-            code: Python source; not trusted.
+            code: untrusted Python source.
             test_source: assertions at module level, a function `check(candidate)`, or unittest classes.
-            entry_point: what is under test, and what `check` is given; a function unless it is among `classes`.
-            functions: further functions of the code that the tests call. They return plain data.
-            classes: classes of the code that the tests instantiate. Their methods return plain data.
-            support: trusted source that runs before the tests, such as the prompt whose helpers they use. The names
-                under test replace its own.
-            limits: in place of the sandbox's own; those of the tests are twice as wide.
-            seed: of `random` and of NumPy's global generator, on each side another one that follows from it: code that
-                could draw what the tests draw would know their inputs. None: drawn from the system.
+            entry_point: name of the function under test, or of the class if `classes` contains it. `check` receives it.
+            functions: further functions of the code that the tests call.
+            classes: classes of the code that the tests instantiate.
+            support: trusted source that runs before the tests, such as a prompt with helper functions. Names under test
+                replace its names.
+            limits: limits of the code. The tests have twice the time. None: those of the sandbox.
+            seed: seed of `random` and of NumPy's global generator. The code and the tests have different streams, so
+                that the code cannot predict the tests' inputs. None: random.
 
         Raises:
-            SandboxError: if the executor failed; nothing is known about the code then.
+            SandboxError: if the sandbox failed, so the code was not judged.
         """
         named = tuple(dict.fromkeys([entry_point, *functions]))
         plain = tuple(name for name in named if name not in classes)
         tests = relay.Tests(test_source, entry_point, plain, tuple(classes), support)
-        chosen_seed = secrets.randbits(64) if seed is None else seed
-        return self._attempt(lambda: self._run_tests(code, tests, limits or self.settings.limits, chosen_seed))
+        chosen, chosen_seed = limits or self.settings.limits, secrets.randbits(64) if seed is None else seed
+
+        def job() -> TestReport:
+            # Workers first: a thread that waits for a worker must not occupy the ceiling, which all sandboxes share.
+            memory_mb = 2 * chosen.memory_mb  # for the code and for the tests
+            with self._solvers.lease() as solver, self._judges.lease() as judge, shared_ceiling().taken(memory_mb):
+                return relay.run_tests(solver, judge, chosen, code, tests, chosen_seed)
+
+        return self._attempt(job)
 
     @property
     def isolation(self) -> Isolation:
-        """The tier in use; the first look starts a worker.
+        """Isolation tier. The first access starts a worker.
 
         Raises:
-            SandboxUnavailable: if the machine offers no tier that holds.
+            SandboxUnavailable: if no tier works on this machine.
         """
         if self._workshop.chosen is None:
             self.start()
@@ -186,20 +191,20 @@ class Sandbox:
 
     @property
     def process_ids(self) -> tuple[int, ...]:
-        """Process ids of the workers that are idle now, those of the tests' jails last."""
+        """Process ids of the idle workers."""
         return self._solvers.process_ids + self._judges.process_ids
 
     def start(self) -> None:
-        """Start one worker now rather than at the first call.
+        """Start a worker before the first call.
 
         Raises:
-            SandboxUnavailable: if the machine offers no tier that holds.
+            SandboxUnavailable: if no tier works on this machine.
         """
         with self._solvers.lease():
             pass
 
     def close(self) -> None:
-        """End all idle processes. Idempotent, and not final: a later call starts new ones."""
+        """End all idle workers. Idempotent."""
         self._solvers.close()
         self._judges.close()
 
@@ -222,36 +227,27 @@ class Sandbox:
     def _call(
         self, code: str, function: str, made: Sequence[calls.Call], limits: Limits | None, seed: int
     ) -> calls.Answers:
-        chosen = limits or self.settings.limits
-        plain = calls.plain_calls(made)
-        return self._attempt(
-            lambda: self._lend(chosen, lambda worker: calls.call(worker, chosen, code, function, plain, seed))
-        )
+        chosen, plain = limits or self.settings.limits, calls.plain_calls(made)
+        return self._solve(chosen, lambda worker: calls.call(worker, chosen, code, function, plain, seed))
 
-    def _run_program(self, code: str, stdin: str, limits: Limits, seed: int) -> calls.Answers:
-        return self._lend(limits, lambda worker: calls.run_program(worker, limits, code, stdin, seed))
+    def _solve(self, limits: Limits, job: Callable[[Worker], calls.Answers]) -> calls.Answers:
+        def with_worker() -> calls.Answers:
+            with self._solvers.lease() as worker, shared_ceiling().taken(limits.memory_mb):
+                return job(worker)
 
-    def _run_tests(self, code: str, tests: relay.Tests, limits: Limits, seed: int) -> TestReport:
-        # Leases before the share of the ceiling: who waits for a worker must not keep other sandboxes from running.
-        memory_mb = 2 * limits.memory_mb  # the tests may have as much
-        with self._solvers.lease() as solver, self._judges.lease() as judge, shared_ceiling().taken(memory_mb):
-            return relay.run_tests(solver, judge, limits, code, tests, seed)
-
-    def _lend(self, limits: Limits, job: Callable[[Worker], Result]) -> Result:
-        with self._solvers.lease() as worker, shared_ceiling().taken(limits.memory_mb):
-            return job(worker)
+        return self._attempt(with_worker)
 
     def _attempt(self, job: Callable[[], Result]) -> Result:
-        """The job's result, from new workers if the first attempt broke one."""
+        """Run a job, and repeat it once with new workers if a worker broke."""
         try:
             return job()
         except Broken as error:
-            _log.warning("sandbox: %s; trying again with a new worker", error)
+            _log.warning("sandbox: %s; retrying with a new worker", error)
             self.close()
         try:
             return job()
         except Broken as error:
-            raise SandboxError(f"the executor failed twice: {error}") from error
+            raise SandboxError(f"the sandbox failed twice: {error}") from error
 
 
 _shared: dict[Settings, Sandbox] = {}
@@ -273,17 +269,9 @@ def shared_sandbox(
     isolation: AskedIsolation = "auto",
     packages: Sequence[str] = (),
 ) -> Sandbox:
-    """The one sandbox of these settings in this process: many environments can hold it without each starting workers.
+    """Return this process's sandbox with these settings, so that many environments share its workers.
 
-    Args:
-        num_workers: runs at the same time; None: one for each usable processor.
-        cpu_limit_s: processor seconds of one run.
-        memory_limit_mb: MiB of one run on top of the interpreter's own.
-        isolation: `auto`, a tier by name, or `none` to run unconfined.
-        packages: installed packages that the code may import besides the standard library.
-
-    Raises:
-        ValueError: on a setting out of range.
+    Args and Raises: see `Sandbox`.
     """
     return _shared_of(
         Settings(
@@ -297,26 +285,19 @@ def shared_sandbox(
 
 
 class AsyncSandbox:
-    """A view of a sandbox whose calls wait in threads, so that the event loop goes on.
-
-    At most `num_workers` run at once. Options are those of the sandbox's method of the same name.
-    """
+    """Coroutines with the methods of a sandbox, which run in threads. Options are those of the sandbox's methods."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
 
     async def call(self, code: str, function: str, arguments_list: Iterable[Sequence[Any]], **options: Any) -> Report:
-        """Values of a function of the code."""
         return await asyncio.to_thread(self.sandbox.call, code, function, arguments_list, **options)
 
     async def check(self, code: str, entry_point: str, cases: Iterable[Case], **options: Any) -> Verdict:
-        """Cases that a function of the code passes."""
         return await asyncio.to_thread(self.sandbox.check, code, entry_point, cases, **options)
 
     async def run_program(self, code: str, stdin: str = "", **options: Any) -> Report:
-        """The code as a main program."""
         return await asyncio.to_thread(self.sandbox.run_program, code, stdin, **options)
 
     async def run_tests(self, code: str, test_source: str, entry_point: str, **options: Any) -> TestReport:
-        """Outcome of each test of a test source."""
         return await asyncio.to_thread(self.sandbox.run_tests, code, test_source, entry_point, **options)

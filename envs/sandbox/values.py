@@ -1,7 +1,7 @@
-"""Reading and comparing what the code under test sent, on the trusted side.
+"""Decoding and comparison of untrusted values outside of the jail.
 
-The bytes are hostile. Nothing here builds a hash table of keys that they chose (ints that collide would make it take
-quadratic time), parses a long decimal, calls a method of theirs, or goes deeper than a fixed depth.
+The functions build no hash table of untrusted keys (collisions would take quadratic time), parse no long decimals, call
+no methods of untrusted classes, and limit the depth.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .runtime.codec import EXTENDED, MAX_DEPTH, TYPES, Wire, extended
 
 MAX_NODES = 1_000_000
 MAX_PARTS = 100_000
-"""Arrays in all messages of a run: most of what they cost the trusted side, 0.1 s for so many."""
+"""Limit of the number of arrays in all messages of a run, which determines the time to decode them (0.1 s)."""
 _MAX_EQUAL_HASHES = 64
 _MAX_KEY_NODES = 10_000
 _MAX_DIGITS = 17
 _MAX_FLOAT_LENGTH = 32
-_MAX_HEXADECIMAL = 3500  # just below the 4300 decimal digits at which str() raises, wherever a value is then logged
+_MAX_HEXADECIMAL = 3500  # below 4300 decimal digits, the limit of str(), because values are logged
 _MAX_DECIMAL, _MAX_EXPONENT, _MAX_ISO = 4300, 6144, 40
 _MAX_BITS = 1 << 16
 _DECIMAL = re.compile(r"-?(?:\d+(?:\.\d+)?(?:E([+-]\d{1,5}))?|NaN|Infinity)", re.ASCII)
@@ -36,11 +36,11 @@ _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
 
 class MalformedValue(ValueError):
-    """Bytes that are no value: whoever sent them is not our end of the protocol."""
+    """Not a value of the protocol, so the code under test has manipulated the harness."""
 
 
 class TooLarge(MalformedValue):
-    """Bytes of more parts than are read: no sign of tampering."""
+    """Too many parts. Not a sign of manipulation."""
 
 
 def _refuse_object(pairs: Sequence[tuple[str, Any]]) -> NoReturn:
@@ -69,16 +69,16 @@ _decoder = json.JSONDecoder(
 
 
 def num_parts(body: bytes) -> int:
-    """How many arrays a message opens, at most: what reading it costs, known before it is read."""
+    """Return an upper bound of the number of arrays in a message, without parsing it."""
     return body.count(b"[")
 
 
 def parse(body: bytes, max_parts: int = MAX_PARTS) -> list[Any]:
-    """A message: a JSON array that starts with its kind.
+    """Parse a message: a JSON array whose first item is the kind of the message.
 
     Raises:
-        TooLarge: if it holds more arrays than that.
-        MalformedValue: if it is anything else.
+        TooLarge: if it contains more than `max_parts` arrays.
+        MalformedValue: if it is not a message.
     """
     if num_parts(body) > max_parts:
         raise TooLarge(f"sent a value of more than {max_parts} parts")
@@ -112,7 +112,7 @@ def _number(wire: list[Any]) -> Any:
 
 
 def _scalar(wire: list[Any]) -> Any:
-    """Value of a tagged form that holds no container."""
+    """Decode a tagged form without containers."""
     tag = _tag(wire)
     if tag == "i" or tag == "f":
         return _number(wire)
@@ -149,7 +149,7 @@ def _keys(items: list[Any]) -> list[Any]:
 
 
 def _check_parts(name: str, parts: list[Any]) -> None:
-    """Refuse what would be long to build, or to work with once it is built."""
+    """Check the parts of an extended type. Refuses values that are slow to build or to use."""
     if name == "Decimal":
         found = _DECIMAL.fullmatch(parts[0]) if len(parts) == 1 and type(parts[0]) is str else None
         is_right = found is not None and len(parts[0]) <= _MAX_DECIMAL and abs(int(found[1] or 0)) <= _MAX_EXPONENT
@@ -174,7 +174,7 @@ class _Reader:
         self._is_kept = is_kept
 
     def read(self, wire: Wire, depth: int = 0, *, as_key: bool = False) -> Any:
-        """Value of a form; a set that will be a key or an element is a frozenset."""
+        """Decode a form. Sets become frozensets if they are keys or elements."""
         if type(wire) is not list:
             return wire
         tag = _tag(wire)
@@ -229,29 +229,28 @@ class _Reader:
 
 
 def read(wire: Wire, max_nodes: int = MAX_NODES) -> Any:
-    """Value of a wire form, as builtin data.
+    """Decode a wire form.
 
     Raises:
-        MalformedValue: on an unknown or inconsistent form, on one that is too large or too deep, and on sets and dicts
-            whose keys were chosen to collide.
+        MalformedValue: if the form is invalid, too large or too deep, or if too many keys have the same hash.
     """
     return _Reader(max_nodes).read(wire)
 
 
 def check(wire: Wire, max_nodes: int = MAX_NODES) -> None:
-    """Refuse what is no value; unlike `read`, not what is one that no process outside of a jail should have to hold.
+    """Check a wire form that another jail decodes.
 
     Raises:
-        MalformedValue: as `read` does, but not for a long integer, a long range, or a text that cannot be encoded.
+        MalformedValue: as `read`, but not for long integers, long ranges and strings with surrogates.
     """
     _Reader(max_nodes, is_kept=False).read(wire)
 
 
 def read_text(wire: Wire) -> str:
-    """Text of a wire form, for people and prompts: a lone surrogate, which nothing could encode, becomes `?`.
+    """Decode a string. Surrogates, which cannot be encoded in UTF-8, are replaced by `?`.
 
     Raises:
-        MalformedValue: if it is anything else.
+        MalformedValue: if the form is not a string.
     """
     text = _scalar(wire) if type(wire) is list else wire
     if type(text) is not str:
@@ -260,33 +259,30 @@ def read_text(wire: Wire) -> str:
 
 
 def is_equal(wire: Wire, expected: Any, tolerance: float = 0.0, depth: int = 0) -> bool:
-    """Whether a wire form stands for a value that equals the expected one, which alone decides the types.
+    """Return True if the value of a wire form equals the expected value.
 
-    The rule, in full (docs/sandbox.md has it too). Sets and dicts are looked up in the expected one's own table, so a
-    hostile choice of keys costs nothing.
+        expected                    equal values (see also docs/sandbox.md)
+        str, bytes, range, None     same type and value; a bytearray counts as bytes
+        bool, int                   numbers of the same value; with a tolerance, also near float and complex numbers,
+                                    except whole ones
+        float, complex              numbers of the same value; with a tolerance, also near finite numbers
+        infinity, nan               the same infinity; nan
+        Decimal, Fraction           numbers of the same value, without tolerance
+        date, time, type, ...       same type and value
+        list, tuple, deque          same type and length, and equal items
+        set, frozenset              sets of the same elements, without tolerance
+        dict, Counter               dicts of the same keys, without tolerance, and equal values
 
-        expected                    equal to it are
-        str, bytes, range, None     the same value of the same type; a bytearray counts as bytes
-        bool, int                   numbers of the same value; with a tolerance also a float or complex number near it,
-                                    unless that is another whole number
-        float, complex              numbers of the same value; with a tolerance also any finite number near it
-        an infinity                 that infinity
-        nan                         nan
-        Decimal, Fraction           numbers of the same value, without any tolerance
-        date, time, type, ...       the same value of the same type; so are datetime, timedelta, int, str, ...
-        list, tuple, deque          one of the same type and length whose items are equal to its items
-        set, frozenset              a set of the same elements, without any tolerance
-        dict, also Counter          a dict of the same keys, without any tolerance, and of values equal to its values
-
-    Near is: at most tolerance * max(1, |expected|) away.
+    Near numbers differ by at most `tolerance * max(1, |expected|)`. Untrusted keys are looked up in the hash table of
+    `expected`, so that collisions among them cost nothing.
 
     Args:
-        wire: as parsed; not trusted.
-        expected: trusted.
-        tolerance: allowed difference of numbers, relative above 1 and absolute below.
+        wire: parsed, untrusted form.
+        expected: trusted value.
+        tolerance: tolerated difference of numbers.
 
     Raises:
-        MalformedValue: if the wire form is none.
+        MalformedValue: if the wire form is invalid.
     """
     if depth > MAX_DEPTH:
         raise MalformedValue("too deep")
@@ -323,7 +319,7 @@ def _is_equal_extended(wire: list[Any], expected: Any, tolerance: float, depth: 
 
 
 def _matches(items: list[Wire], expected: Any) -> list[Any] | None:
-    """For each item the expected key that it equals; None unless this pairs them off one to one."""
+    """Return the expected key of each item, or None if the items do not match the keys one to one."""
     if len(items) != len(expected):
         return None
     keys, places = list(expected), {key: place for place, key in enumerate(expected)}
@@ -332,7 +328,7 @@ def _matches(items: list[Wire], expected: Any) -> list[Any] | None:
     for item in items:
         try:
             place = places.get(_Reader(_MAX_KEY_NODES).read(item, as_key=True))
-        except TypeError:  # unhashable, so it is no key
+        except TypeError:  # unhashable
             return None
         if place is None or is_taken[place]:
             return None
@@ -352,7 +348,7 @@ def _is_equal_scalar(value: Any, expected: Any, tolerance: float) -> bool:
 
 def _is_same_number(value: Any, expected: Any) -> bool:
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
-        return False  # to make a Decimal of it would take long
+        return False  # the conversion to Decimal would be slow
     return bool(value == expected or (value != value and expected != expected))
 
 
@@ -362,7 +358,7 @@ def _is_equal_number(value: Any, expected: Any, tolerance: float) -> bool:
     if not (_is_finite(value) and _is_finite(expected)):
         return _parts(value) == _parts(expected)
     if not tolerance or (isinstance(expected, int) and _is_whole(value)):
-        return False  # an integer is met by no other whole number, however large it is and of whatever type the other
+        return False  # whole numbers of any type and size must be equal exactly
     try:
         return bool(abs(value - expected) <= tolerance * max(1.0, abs(expected)))
     except OverflowError:
@@ -380,6 +376,6 @@ def _is_whole(number: Any) -> bool:
 
 
 def _parts(number: Any) -> tuple[Any, Any]:
-    """Real and imaginary part, as things of which nan, too, equals itself."""
+    """Return the real and imaginary part, with nan replaced by "nan", which equals itself."""
     real, imaginary = (number.real, number.imag) if isinstance(number, complex) else (number, 0)
     return real if real == real else "nan", imaginary if imaginary == imaginary else "nan"

@@ -1,7 +1,6 @@
-"""The environment copies of a worker process, and its answers to messages about them.
+"""Environment copies of a worker process, and its replies to messages.
 
-Each answer holds a digest of the turn's result. It shows whether an episode that is replayed in another process takes
-the same course.
+Each reply contains a digest of the step result, which detects environments whose replay differs.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Copies:
-    """Environment copies that are built once, and answers to messages about them.
+    """Environment copies of one worker process.
 
     Args:
-        build: builds one.
-        indices: their numbers.
-        sends_state: whether answers have the state.
+        build: function that builds one copy.
+        indices: indices of the copies.
+        sends_state: whether replies contain the state.
     """
 
     def __init__(self, build: Builder, indices: Sequence[int], sends_state: bool):
@@ -44,7 +43,7 @@ class Copies:
         self._watches = {number: FaultWatch(self._first) for number in indices}
 
     def description(self) -> Any:
-        """Description of the environment: name, agents, spaces, entry in the registry, declared limit of turns."""
+        """Return name, agents, observation, action and state spaces, specification and turn limit."""
         env = self._first
         names = list(env.possible_agents)
         spaces = (
@@ -55,18 +54,16 @@ class Copies:
         return name_of(env), names, *spaces, *registered, declared_turn_limit(env)
 
     def reply(self, payload: bytes) -> bytes:
-        """The answer to a message."""
         message, what, index, argument = pickle.loads(payload)
         try:
             return pickle.dumps((message, index, None, self._answer(index, what, argument)))
         except EnvironmentFault as fault:
             return pickle.dumps((message, index, (fault.problem, fault.agent, traceback.format_exc()), None))
         except Exception as error:  # pickle raises whatever it likes
-            problem = f"{what} returned what cannot be sent between processes: {error}"
+            problem = f"{what} returned a value that cannot be pickled: {error}"
             return pickle.dumps((message, index, (problem, None, traceback.format_exc()), None))
 
     def close(self) -> None:
-        """Let go of all copies."""
         for env in self._envs.values():
             env.close()
 
@@ -86,42 +83,43 @@ class Copies:
 
 
 def work(pipe: Connection, payload: bytes, indices: list[int], sends_state: bool) -> None:
-    """Main function of a worker: build its copies, then answer until the pipe is closed."""
+    """Main function of a worker process: build the copies, then reply until the pipe is closed."""
     for each in STOP_SIGNALS:
-        signal.signal(each, lambda *_: None)  # unlike SIG_IGN, not inherited by programs that an environment runs
+        signal.signal(each, lambda *_: None)  # not SIG_IGN, which child processes of an environment would inherit
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-    threading.Thread(target=_end_with_main_process, daemon=True).start()  # nobody reads the pipe in an endless loop
+    # An environment in an endless loop does not notice that the pipe is closed.
+    threading.Thread(target=_end_with_main_process, daemon=True).start()
     copies, first = built(lambda: Copies(pickle.loads(payload), indices, sends_state))
     try:
         pipe.send_bytes(first)
         while copies is not None:
             pipe.send_bytes(copies.reply(pipe.recv_bytes()))
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        return  # the main process is done with us
+        return  # the main process has closed the pipe
     finally:
         if copies is not None:
             copies.close()
 
 
 def built(make: Callable[[], Copies]) -> tuple[Copies | None, bytes]:
-    """The copies of a worker and its first answer; None and the reason if they could not be built."""
+    """Build a worker's copies. Returns them and the first reply; or None and a reply with the problem."""
     try:
         copies = make()
         return copies, pickle.dumps((None, None, None, copies.description()))
-    except (Exception, SystemExit) as error:  # an environment that exits is at fault like one that raises
+    except (Exception, SystemExit) as error:
         problem = f"it could not be built: {type(error).__name__}: {error}"
         return None, pickle.dumps((None, None, (problem, None, traceback.format_exc()), None))
 
 
 def _end_with_main_process() -> None:
     main = multiprocessing.parent_process()
-    assert main is not None  # whoever runs this is a worker
+    assert main is not None
     main.join()
     os._exit(1)
 
 
 def digest_of(result: StepResult) -> bytes:
-    """Digest of a turn: observations, rewards, terminations and truncations. Infos may differ, such as times."""
+    """Return a digest of observations, rewards, terminations and truncations. Infos may differ, such as times."""
     digest = blake2b(digest_size=DIGEST_BYTES)
     for part in result[:4]:
         _feed(digest, part)
@@ -131,7 +129,7 @@ def digest_of(result: StepResult) -> bytes:
 def _feed(digest: Any, value: Any) -> None:
     if isinstance(value, str):
         _feed_bytes(digest, "text", value.encode(errors="surrogatepass"))
-    elif isinstance(value, Mapping):  # sorted: the order of a set of texts differs between processes
+    elif isinstance(value, Mapping):  # sorted: the iteration order of a set of strings differs between processes
         digest.update(f"mapping {len(value)} ".encode())
         for key in sorted(value, key=repr):
             _feed(digest, key)

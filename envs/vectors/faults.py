@@ -1,4 +1,4 @@
-"""Faults of environments: one exception that says where, and the one place that checks what an environment returns."""
+"""Checks of the values that an environment returns, and the exception that they raise."""
 
 from __future__ import annotations
 
@@ -14,29 +14,22 @@ from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
 from ..._errors import UserError
-from ..spaces import (
-    MASK,
-    OBSERVATION,
-    flat_mask,
-    has_mask,
-    mask_problem,
-    options_of,
-)
+from ..spaces import MASK, OBSERVATION, flat_mask, has_mask, mask_problem, options_of
 
 Observations: TypeAlias = dict[str, Any]
 Infos: TypeAlias = dict[str, dict[str, Any]]
 StepResult: TypeAlias = tuple[Observations, dict[str, float], dict[str, bool], dict[str, bool], Infos]
 Check: TypeAlias = Callable[[Any], "str | None"]
-"""What is wrong with a value; None if nothing is."""
+"""Function that returns the problem with a value, or None."""
 
 STEP_PARTS = ("observations", "rewards", "terminations", "truncations", "infos")
-NUMBERS = ("reward/", "metric/")  # how the names of numbers in infos begin
-MAX_SHOWN = 60  # letters of a wrong value in a message
+NUMBERS = ("reward/", "metric/")  # prefixes of numeric entries of infos
+MAX_SHOWN = 60  # characters of a wrong value in a message
 
 
 @dataclass(slots=True)
 class Course:
-    """What plays an episode again as far as it came: its seed, its options, and the actions of each joint turn."""
+    """Seed, options and joint actions of an episode, enough to replay it."""
 
     seed: int | None = None
     options: dict[str, Any] | None = None
@@ -44,21 +37,19 @@ class Course:
 
 
 class EnvironmentFault(UserError):
-    """An environment raised an error, hung, ended its process, or returned what no one can learn from.
-
-    The message is one line. Whoever passes the exception on fills in what it knows.
+    """An environment raised an error, hung, ended its process, or returned an invalid value. The message is one line.
 
     Attributes:
-        problem: what is wrong.
-        agent: agent that it concerns; None where it concerns all.
+        problem: description of the problem.
+        agent: agent whose value is invalid. None: the problem concerns all agents.
         env: id or name of the environment.
-        course: seed, options and actions that led there.
-        turn: number of the joint turn, counted from 1; 0 is the reset.
-        copy: number of the environment copy.
-        episode: number of the episode in its collector.
-        update: number of the update, counted from 1; None outside training.
-        command: command line that plays the episode again; None where it was not kept.
-        details: traceback of an error in a worker process; empty elsewhere, where the exception has its cause.
+        course: seed, options and actions of the episode.
+        turn: number of the joint turn, from 1; 0 is the reset.
+        copy: index of the environment copy.
+        episode: index of the episode in its collector.
+        update: number of the update, from 1. None: not in training.
+        command: command that replays the episode. None: the episode was not saved.
+        details: traceback of an error in a worker process, else empty.
     """
 
     def __init__(self, problem: str, agent: str | None = None, details: str = ""):
@@ -75,7 +66,6 @@ class EnvironmentFault(UserError):
 
     @property
     def seed(self) -> int | None:
-        """Seed of the episode."""
         return self.course.seed
 
     @property
@@ -86,15 +76,15 @@ class EnvironmentFault(UserError):
         places = {"update": self.update, "episode": self.episode, "seed": self.seed, "agent": self.agent}
         where = [f"{name} {value}" for name, value in places.items() if value is not None]
         where.append(f"turn {self.turn}" if self.turn else "reset")
-        again = f"; to play it again: {self.command}" if self.command else ""
+        again = f"; replay it with: {self.command}" if self.command else ""
         return " ".join(f"{self.env}, {', '.join(where)}: {self.problem}{again}".split())
 
 
 class FaultWatch:
-    """Resets and steps copies of an environment, keeps their courses, and checks what they return.
+    """Resets and steps an environment copy, and checks the values that the copy returns.
 
     Args:
-        env: one of the copies, to learn agents and spaces from.
+        env: any copy; its agents and spaces are read.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):
@@ -104,16 +94,16 @@ class FaultWatch:
         self._masked = {agent for agent in self.possible_agents if has_mask(env.observation_space(agent))}
         state_space = getattr(env, "state_space", None)
         self._state_check = check_of(state_space)
-        self._ended: set[str] = set()  # agents whose episode is over
-        self._gone: set[str] = set()  # those of them that have left `env.agents` too
+        self._ended: set[str] = set()  # terminated or truncated agents
+        self._gone: set[str] = set()  # ended agents that are no longer in `env.agents`
 
     def reset(
         self, env: ParallelEnv[str, Any, Any], seed: int | None, options: dict[str, Any] | None
     ) -> tuple[Observations, Infos]:
-        """Start an episode.
+        """Reset the environment.
 
         Raises:
-            EnvironmentFault: if the environment raises an error, or returns what an episode cannot begin with.
+            EnvironmentFault: if the environment raises an error or returns an invalid value.
         """
         self._ended, self._gone = set(), set()
         result = _called("reset", lambda: env.reset(seed=seed, options=options))
@@ -129,11 +119,11 @@ class FaultWatch:
         return observations, infos
 
     def step(self, env: ParallelEnv[str, Any, Any], actions: Mapping[str, Any]) -> StepResult:
-        """Play a joint turn of the agents that act.
+        """Step the environment.
 
         Raises:
-            EnvironmentFault: if the environment raises an error; or if an acting agent misses anything, a reward is no
-                finite number, an observation is not of its space, or an agent joins.
+            EnvironmentFault: if the environment raises an error, an acting agent has no result, a reward is not finite,
+                an observation is not in its space, or an agent joins the episode.
         """
         result = _called("step", lambda: env.step(dict(actions)))
         if not isinstance(result, tuple) or len(result) != 5:
@@ -149,7 +139,7 @@ class FaultWatch:
             except KeyError:
                 lacking = [name for name, part in zip(STEP_PARTS[:4], result, strict=False) if agent not in part]
                 raise EnvironmentFault(
-                    f"step returned nothing for {agent!r} in {', '.join(lacking)}, but every agent that acted is told",
+                    f"step returned nothing for {agent!r} in {', '.join(lacking)}; agents that acted need entries",
                     agent,
                 ) from None
             earned[agent] = reward if type(reward) is float and math.isfinite(reward) else _finite_reward(agent, reward)
@@ -165,12 +155,12 @@ class FaultWatch:
         return observations, earned, terminations, truncations, infos
 
     def state(self, env: ParallelEnv[str, Any, Any]) -> Any:
-        """The environment's state; None where it has none.
+        """Return the environment's state, or None if the environment has none.
 
         Raises:
-            EnvironmentFault: if the environment raises an error, or the state is not of its space.
+            EnvironmentFault: if the environment raises an error, or the state is not in its space.
         """
-        if not callable(getattr(env.unwrapped, "state", None)):  # some games keep data of their own under this name
+        if not callable(getattr(env.unwrapped, "state", None)):  # in some PettingZoo games `state` is an attribute
             return None
         try:
             state = _called("state", env.state)
@@ -206,7 +196,7 @@ class FaultWatch:
         self._gone |= self._ended - live
 
     def _check_masks(self, observations: Observations, infos: Infos) -> None:
-        """Refuse masks that leave an agent nothing to do; of agents whose episode is over they do not matter."""
+        """Raise if a live agent's action masks are invalid or allow no action."""
         for agent, options in self._options.items():
             if agent in self._ended or agent not in observations:
                 continue
@@ -238,7 +228,7 @@ class FaultWatch:
 
 
 def check_of(space: Any) -> Check:
-    """The check of values of a space: texts are texts, arrays have the space's shape and finite numbers."""
+    """Return the check of a space's values: type and shape, and whether numbers are finite."""
     if isinstance(space, spaces.Text):
         return _text_problem
     if isinstance(space, spaces.Box):
@@ -257,7 +247,7 @@ def check_of(space: Any) -> Check:
 
 
 def name_of(env: ParallelEnv[str, Any, Any]) -> str:
-    """Id of a registered environment, else the name that it gives itself, else its class's."""
+    """Return the environment's id, else `metadata["name"]`, else the class name."""
     spec = getattr(env, "spec", None)
     named = getattr(env, "metadata", {}).get("name")
     return str(getattr(spec, "id", None) or named or type(env).__name__)
@@ -266,7 +256,7 @@ def name_of(env: ParallelEnv[str, Any, Any]) -> str:
 def _called(name: str, call: Callable[[], Any]) -> Any:
     try:
         return call()
-    except (Exception, SystemExit) as error:  # an environment that exits is at fault like one that raises
+    except (Exception, SystemExit) as error:  # SystemExit: an environment must not end the training
         frames = traceback.extract_tb(error.__traceback__)
         place = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}"
         raise EnvironmentFault(f"{name} raised {type(error).__name__}: {error} ({place})") from error
@@ -285,7 +275,7 @@ def _finite_reward(agent: str, reward: Any) -> float:
 
 
 def _number(value: Any) -> float | None:
-    """A real number as a float; None for what is none: texts, complex numbers, arrays with axes."""
+    """Return a real number as a float, or None for other values such as strings, complex numbers and lists."""
     if not isinstance(value, SupportsFloat) or np.ndim(value) or np.iscomplexobj(value):  # type: ignore[arg-type]
         return None
     return float(value)
@@ -306,7 +296,7 @@ def _array_problem(value: Any, shape: tuple[int, ...]) -> str | None:
         return f"has the shape {array.shape}, but its space has {shape}"
     if array.dtype.kind == "f":
         flat = array.ravel()
-        # A fifth of the time of the exact test, which decides where the squares alone are too large.
+        # The dot product takes a fifth of the time. It may overflow, so the exact test decides then.
         if not math.isfinite(flat.dot(flat)) and not np.isfinite(flat).all():
             return f"has numbers that are not finite: {_shown(value)}"
     return None

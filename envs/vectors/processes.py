@@ -1,8 +1,8 @@
-"""Copies of an environment in worker processes: for turns that take longer than a message, such as running programs.
+"""Vectorized environment in worker processes, for steps that take longer than a message, such as running programs.
 
-Each copy has its own messages, so that its result arrives before the worker's other copies are done. A worker answers
-its messages in order: it is working on the oldest unanswered one. One with something to do gets further messages only
-as far as they surely fit into its pipe: neither side ever waits to write while the other does too.
+Each copy has its own messages, so its result arrives before the worker's other copies have finished. A worker processes
+its messages in order. A busy worker is sent further messages only if they fit into its pipe, because both sides would
+deadlock if each waited to write.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn
@@ -27,51 +27,50 @@ from .copies import STOP_SIGNALS, What, work
 from .faults import Course, EnvironmentFault, Infos, Observations, StepResult
 from .vector import Builder, VectorEnv, builder
 
-PIPE_BYTES = 16_384  # of messages that a busy worker has not read; every system's pipe holds more
-START_S = 600.0  # most seconds from the start of a worker to its first message: imports, and building its copies
+PIPE_BYTES = 16_384  # limit of unread messages to a busy worker; below the pipe capacity of every system
+START_S = 600.0  # time limit for imports and for building a worker's copies
 
 
 class LostWorkerError(Exception):
-    """A worker is no more. The message continues "the worker …"."""
+    """A worker process ended. The message continues "the worker …"."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingMessage:
-    """A message that a worker has not answered."""
+    """A message without a reply."""
 
     index: int
     what: What
     num_bytes: int
     num_calls: int
-    """Resets and turns that it asks for."""
+    """Number of resets and steps that the message requests."""
 
 
 class ProcessVector(VectorEnv):
-    """Copies in worker processes of this machine, each of which plays one or several.
+    """Environment copies in worker processes of this machine.
 
-    A process that dies or hangs is no error: another takes its place and plays the unfinished episodes again from seed
-    and actions. Only an episode that fails a second time, or that is another one when it is played again, is given up,
-    and told by `lost`. After an error the vector is closed: what the other copies were doing is lost. The state is sent
-    along with each turn's answer, so that reading it costs no round trip.
+    A worker that dies or exceeds `timeout_s` is replaced, and its unfinished episodes are replayed from seeds and
+    actions. An episode is aborted if it fails twice or if its replay differs; `lost` then returns its fault. An
+    error of an environment closes the vector. `state` costs no message, because each reply contains the state.
 
     Args:
-        env: an id, a specification, or a module's function that builds an environment.
-        num_envs: copies, at least 1.
-        num_workers: processes; None: one for each core, and no more than copies.
-        sends_state: whether `state` can be read; False saves the work where nobody does.
-        timeout_s: seconds that one reset or turn may take before its worker counts as hanging; None waits for ever.
-        start_method: "spawn" or "forkserver"; None: "forkserver" where the system has it. Both import the main script
-            again, so a script that uses this keeps its work under `if __name__ == "__main__":`.
+        env: id, specification, or module-level function that builds an environment.
+        num_envs: number of copies, at least 1.
+        num_workers: number of processes, at most `num_envs`. None: the number of cores.
+        sends_state: whether `state` can be read.
+        timeout_s: time limit of one reset or step in seconds. None: no limit.
+        start_method: "spawn" or "forkserver", which both import the main script: guard its code by
+            `if __name__ == "__main__":`. None: "forkserver" if available.
         kwargs: arguments of the environment.
 
     Raises:
-        EnvironmentFault: if an environment raises or breaks its contract, or cannot be built; where no collector asks
-            for `lost` episodes (`reset`, `step`), also for one that was given up.
-        TypeError: if what builds the environment cannot be sent to another process.
+        EnvironmentFault: if an environment cannot be built, raises an error, or returns an invalid value. `reset` and
+            `step` also raise it for an aborted episode.
+        TypeError: if `env` cannot be pickled.
     """
 
     max_failures = 2
-    """Workers that one episode may lose or let hang, before it is given up."""
+    """Number of failed workers after which an episode is aborted."""
     _observation_spaces: dict[str, Space[Any]]
     _action_spaces: dict[str, Space[Any]]
 
@@ -89,32 +88,30 @@ class ProcessVector(VectorEnv):
         build = builder(env, num_envs, kwargs)
         try:
             self._payload = pickle.dumps(build)
-        except Exception as error:  # pickle raises whatever it likes
+        except Exception as error:  # pickle raises many types
             raise TypeError(
-                f"{env!r} cannot be sent to a worker process ({error}); pass an id, or a function that is defined at "
-                "the top of a module"
+                f"env={env!r} cannot be pickled for a worker process: {error}; pass an id or a module-level function"
             ) from error
         self.num_envs = num_envs
         self.num_workers = count = max(1, min(num_envs, num_workers or os.cpu_count() or 1))
         self.name = str(getattr(env, "id", env)) if isinstance(env, (str, EnvSpec)) else "the environment"
         self.courses = [Course() for _ in range(num_envs)]
         self._timeout_s = timeout_s
-        self._is_closed = False
         self._agents: list[list[str]] = [[] for _ in range(num_envs)]
         self._states: list[Any] = [None] * num_envs
-        self._digests: list[list[bytes]] = [[] for _ in range(num_envs)]  # of each present episode's results so far
-        self._num_failures = [0] * num_envs  # of each copy's present episode
+        # By copy. Messages are numbered from 1.
+        self._digests: list[list[bytes]] = [[] for _ in range(num_envs)]  # results of the current episode
+        self._num_failures = [0] * num_envs  # failed workers of the current episode
         self._lost: dict[int, EnvironmentFault] = {}
         self._num_sent = 0
-        self._begun = [0] * num_envs  # the message that began each copy's present episode
-        self._latest = [0] * num_envs  # the last message about each copy; answers to others are of no use any more
-        # By worker and number of message.
-        self._unanswered: list[dict[int, PendingMessage]] = [{} for _ in range(count)]
-        # By worker: not sent yet.
-        self._held: list[deque[tuple[int, PendingMessage, bytes]]] = [deque() for _ in range(count)]
+        self._begun = [0] * num_envs  # message that started the current episode
+        self._latest = [0] * num_envs  # last message; replies to earlier messages are ignored
         self._arrived: dict[int, tuple[list[str], Any, StepResult]] = {}
+        # By worker.
+        self._unanswered: list[dict[int, PendingMessage]] = [{} for _ in range(count)]  # by message
+        self._held: list[deque[tuple[int, PendingMessage, bytes]]] = [deque() for _ in range(count)]  # not sent yet
         self._is_starting = [True] * count
-        self._busy_since = [0.0] * count  # when each worker began what it does now, by the monotonic clock
+        self._busy_since = [0.0] * count  # monotonic time at which the worker started its current message
         self._sends_state = sends_state
         self._pipes: dict[int, Connection] = {}
         self._processes: dict[int, Any] = {}
@@ -123,9 +120,10 @@ class ProcessVector(VectorEnv):
         self._context: Any = multiprocessing.get_context(
             start_method or ("forkserver" if "forkserver" in methods else "spawn")
         )
-        self._open()
-
-    # The vector.
+        for number in range(count):
+            self._begin(number)
+        while any(self._is_starting):
+            self._receive(None)
 
     def reset(
         self, index: int, seed: int | None = None, options: dict[str, Any] | None = None
@@ -176,19 +174,9 @@ class ProcessVector(VectorEnv):
         return self._action_spaces[agent]
 
     def close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            self._close()
-
-    def _open(self) -> None:
-        """Start all workers, and wait until they have built their copies."""
-        for number in range(self.num_workers):
-            self._begin(number)
-        while any(self._is_starting):
-            self._receive(None)
+        self._close()
 
     def _indices(self, number: int) -> list[int]:
-        """The copies that a worker has."""
         return list(range(number, self.num_envs, self.num_workers))
 
     def _await(self, indices: set[int]) -> None:
@@ -203,28 +191,24 @@ class ProcessVector(VectorEnv):
         self._agents[index], self._states[index], result = self._arrived.pop(index)
         return result
 
-    # Messages.
-
     def _send(self, index: int, what: What, argument: Any) -> None:
-        """Send a message whose answer is this copy's result."""
-        if self._is_closed:
-            raise RuntimeError(f"this {type(self).__name__} is closed; build a new one")
+        if not self._close.alive:
+            raise RuntimeError(f"{type(self).__name__} is closed; create a new one")
         self._arrived.pop(index, None)
         self._lost.pop(index, None)
         self._latest[index] = self._posted(index, what, argument, 1)
 
     def _posted(self, index: int, what: What, argument: Any, num_calls: int) -> int:
-        """Number of a new message to the copy's worker."""
-        self._num_sent += 1
+        """Send or queue a message to the copy's worker. Returns the number of the message."""
+        self._num_sent = message = self._num_sent + 1
         number = index % self.num_workers
-        payload = pickle.dumps((self._num_sent, what, index, argument))
-        self._held[number].append((self._num_sent, PendingMessage(index, what, len(payload), num_calls), payload))
-        message = self._num_sent
+        payload = pickle.dumps((message, what, index, argument))
+        self._held[number].append((message, PendingMessage(index, what, len(payload), num_calls), payload))
         self._forward(number)
         return message
 
     def _forward(self, number: int) -> None:
-        """Pass on the messages that the worker has room for."""
+        """Send the queued messages that fit into the worker's pipe."""
         held, unanswered = self._held[number], self._unanswered[number]
         while held:
             message, task, payload = held[0]
@@ -238,9 +222,9 @@ class ProcessVector(VectorEnv):
             self._deliver(number, payload)
 
     def _receive(self, timeout_s: float | None) -> None:
-        """Take in the answers that are there, and replace workers that are lost or hang.
+        """Read replies, and replace workers that died or exceeded their time limit.
 
-        Waits for the first of them: for `timeout_s` seconds, or until a worker is overdue.
+        Waits until the first reply, for at most `timeout_s` seconds.
         """
         busy = [number for number in range(self.num_workers) if self._is_starting[number] or self._unanswered[number]]
         limits = [timeout_s, *(self._time_left(number) for number in busy)]
@@ -255,7 +239,6 @@ class ProcessVector(VectorEnv):
                 self._replace(number, f"gave no answer within {self._limit_s(number):g} s")
 
     def _read(self, number: int) -> None:
-        """Take in what a worker has answered."""
         while self._is_starting[number] or self._unanswered[number]:
             try:
                 reply = self._answer_of(number)
@@ -270,27 +253,20 @@ class ProcessVector(VectorEnv):
             self._busy_since[number] = time.monotonic()
             if message is None:  # a new worker has built its copies
                 self._is_starting[number] = False
-                self._describe(answer)
+                self.name, self.possible_agents, self._observation_spaces, self._action_spaces = answer[:4]
+                self.state_space, self.spec, self.turn_limit = answer[4:]
                 continue
             task = self._unanswered[number].pop(message)
             self._forward(number)
-            if message >= self._begun[index] and self._is_as_known(task, answer[3]) and message == self._latest[index]:
+            if (
+                message >= self._begun[index]
+                and self._is_reproduced(task, answer[3])
+                and message == self._latest[index]
+            ):
                 self._arrived[index] = answer[:3]
 
-    def _describe(self, description: Any) -> None:
-        """Keep what a worker says of its environment."""
-        (
-            self.name,
-            self.possible_agents,
-            self._observation_spaces,
-            self._action_spaces,
-            self.state_space,
-            self.spec,
-            self.turn_limit,
-        ) = description
-
-    def _is_as_known(self, task: PendingMessage, digests: list[bytes]) -> bool:
-        """Keep the digests of an answer. Give up an episode whose replay has other results."""
+    def _is_reproduced(self, task: PendingMessage, digests: list[bytes]) -> bool:
+        """Store a reply's digests. Returns False and aborts the episode if it is a replay that differs."""
         known = self._digests[task.index]
         if task.what == "step":
             known += digests
@@ -301,14 +277,14 @@ class ProcessVector(VectorEnv):
         turn = next(turn for turn, (one, other) in enumerate(zip(known, digests, strict=False)) if one != other)
         self._give_up(
             task.index,
-            "its worker process was lost, and when it was played again in another one "
-            f"{f'turn {turn}' if turn else 'the reset'} gave other observations, rewards or ends: it does not repeat "
-            "itself for the same seed and actions (`collm check` says where)",
+            "its worker process was lost, and in the replay "
+            f"{f'turn {turn}' if turn else 'the reset'} returned other observations, rewards or ends: the environment "
+            "is not deterministic given seed and actions (`collm check` shows where)",
         )
         return False
 
     def _limit_s(self, number: int) -> float | None:
-        """Seconds that the worker may take for what it does now; None: any time."""
+        """Return the time limit of the worker's current message in seconds. None: no limit."""
         if self._is_starting[number]:
             return START_S
         if self._timeout_s is None:
@@ -319,18 +295,13 @@ class ProcessVector(VectorEnv):
         limit = self._limit_s(number)
         return None if limit is None else max(0.0, self._busy_since[number] + limit - time.monotonic())
 
-    # Workers.
-
     def _begin(self, number: int) -> None:
         self._is_starting[number] = True
         self._busy_since[number] = time.monotonic()
         self._start(number)
 
     def _replace(self, number: int, reason: str) -> None:
-        """Put a new worker in the place of one that is lost or hangs, and bring its copies to where they were.
-
-        The worker was at its oldest message: the episode of that copy counts as failed.
-        """
+        """Replace a worker and replay its unfinished episodes. The episode of its oldest message counts as failed."""
         tasks = [*self._unanswered[number].items(), *((message, task) for message, task, _ in self._held[number])]
         if self._is_starting[number]:
             self._fail(None, (f"its worker process {reason} while it was built", None, ""))
@@ -346,8 +317,8 @@ class ProcessVector(VectorEnv):
             if self._num_failures[index] >= self.max_failures:
                 self._give_up(
                     index,
-                    f"the worker process that plays it {reason}, and so did another in its place: an endless loop, an "
-                    "environment that ends its process, or no memory left",
+                    f"its worker process {reason}, and so did the replacement; the cause is an endless loop, an "
+                    "environment that ends its process, or a lack of memory",
                 )
             elif index in awaited or live:
                 argument = course.seed, course.options, course.actions
@@ -373,10 +344,8 @@ class ProcessVector(VectorEnv):
             self._locate(fault, index)
         raise fault
 
-    # Processes.
-
     def _start(self, number: int) -> None:
-        """Begin to start a worker; its first answer describes the environment."""
+        """Start a worker process. Its first reply describes the environment."""
         ours, theirs = self._context.Pipe()
         arguments = theirs, self._payload, self._indices(number), self._sends_state
         process = self._context.Process(target=work, args=arguments, daemon=True)
@@ -389,22 +358,19 @@ class ProcessVector(VectorEnv):
         _end(self._pipes[number], self._processes[number], patience_s=0)
 
     def _deliver(self, number: int, payload: bytes) -> None:
-        """Send a message to a worker; that it is lost shows when its answers are read."""
-        try:
+        with suppress(BrokenPipeError, ConnectionResetError):  # a dead worker is detected when its replies are read
             self._pipes[number].send_bytes(payload)
-        except (BrokenPipeError, ConnectionResetError):
-            pass
 
     def _answering(self, numbers: Sequence[int], timeout_s: float | None) -> list[int]:
-        """Those of some workers of which an answer, or their loss, is there; waits for at least one."""
+        """Wait until a worker has replied or died. Returns all workers of which this is true."""
         waited = {self._pipes[number]: number for number in numbers}
-        return [waited[pipe] for pipe in wait(list(waited), timeout_s)]  # type: ignore[index]  # it gives back its own
+        return [waited[pipe] for pipe in wait(list(waited), timeout_s)]  # type: ignore[index]
 
     def _answer_of(self, number: int) -> bytes | None:
-        """The next answer of a worker; None if none is there yet.
+        """Return a worker's next reply, or None if there is none yet.
 
         Raises:
-            LostWorkerError: if it is lost.
+            LostWorkerError: if the worker died.
         """
         if not self._pipes[number].poll():
             return None
@@ -417,10 +383,10 @@ class ProcessVector(VectorEnv):
 
 
 def _end(pipe: Connection, process: Any, patience_s: float) -> None:
-    pipe.close()  # a worker ends as it finds its pipe closed
+    pipe.close()  # a worker ends when its pipe is closed
     process.join(timeout=patience_s)
     if process.is_alive():
-        process.kill()  # what hangs, or is stopped, would not hear anything milder
+        process.kill()  # a stopped process ignores SIGTERM
         process.join()
 
 
@@ -433,9 +399,9 @@ def _shut_down(pipes: dict[int, Connection], processes: dict[int, Any]) -> None:
 
 @contextmanager
 def _shielded() -> Iterator[None]:
-    """Keep signals to the whole group from processes that start here, also the fork server: blocks are inherited.
+    """Block SIGINT and SIGTERM in processes that start in the block; child processes inherit blocked signals.
 
-    A terminal sends Ctrl-C, and a scheduler or a container SIGTERM, to all processes of a run. The main one decides.
+    A terminal, scheduler or container sends these signals to all processes of a run. The main process handles them.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:

@@ -1,8 +1,7 @@
-"""Many copies of an environment, stepped together in this process or in worker processes.
+"""Vectorized environments without automatic resets: the caller resets each copy and steps any subset of the copies.
 
-Copies run on their own: each is reset when its caller wants, and any set of them may be stepped at once. `step` waits
-for all of them; `send_reset` and `send` only begin, and `ready` gives the results that have arrived, so that a caller
-can decide for some copies while others are still at work.
+`reset` and `step` wait for their results. `send_reset` and `send` return immediately, and `ready` returns the results
+that have arrived.
 """
 
 from __future__ import annotations
@@ -25,22 +24,21 @@ Builder: TypeAlias = "Callable[[], ParallelEnv[str, Any, Any]]"
 class VectorEnv(ABC):
     """Copies of one environment, by index.
 
-    What an environment returns is checked here, once for all who use it: every method below raises an
-    `EnvironmentFault` that names agent, seed and turn where a copy breaks its contract.
+    Every method checks the values that the environment returns. If a copy violates the environment API, the method
+    raises an `EnvironmentFault` with the agent, the seed and the turn.
     """
 
     num_envs: int
     possible_agents: list[str]
     state_space: Space[Any] | None
-    """None where the environment has no state."""
+    """None: the environment has no state."""
     spec: EnvSpec | None
     name: str
-    """Id of the environment; of one that is not registered, the name that it gives itself."""
+    """Id of the environment. If it is not registered: `metadata["name"]` or the class name."""
     turn_limit: int | None = None
-    """Largest number of joint turns of an episode that the environment declares. None: it declares none, and an episode
-    may never end."""
+    """Maximum number of joint turns per episode. None: not declared, so episodes may never end."""
     courses: list[Course]
-    """Course of each copy's present episode: seed, options and actions, from which it can be played again."""
+    """Seed, options and actions of each copy's current episode."""
 
     @abstractmethod
     def reset(
@@ -50,47 +48,45 @@ class VectorEnv(ABC):
 
     @abstractmethod
     def step(self, actions: Mapping[int, Mapping[str, Any]]) -> dict[int, StepResult]:
-        """One turn of some copies, at once; `actions[index][agent]`."""
+        """Step some copies with `actions[index][agent]`."""
 
     @abstractmethod
     def send_reset(self, index: int, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
-        """Begin to start an episode in one copy; what was begun there before is forgotten."""
+        """Request a reset of one copy. Earlier requests to this copy are cancelled."""
 
     @abstractmethod
     def send(self, actions: Mapping[int, Mapping[str, Any]]) -> None:
-        """Begin a turn of some copies; `actions[index][agent]`."""
+        """Request a step of some copies with `actions[index][agent]`."""
 
     @abstractmethod
     def ready(self, timeout_s: float | None = None) -> dict[int, StepResult]:
-        """Results that arrived since the last call, by copy. A reset's result has empty rewards and terminations.
+        """Return the results that arrived since the last call, by copy. Results of resets have empty rewards.
 
         Args:
-            timeout_s: seconds to wait if there is nothing yet; None waits for at least one, if one was begun.
+            timeout_s: seconds to wait for a first result. None: wait until a requested result arrives.
         """
 
     def lost(self) -> dict[int, EnvironmentFault]:
-        """Episodes that were given up since the last call, by copy, each with its fault."""
+        """Return the faults of episodes that were aborted since the last call, by copy."""
         return {}
 
     @abstractmethod
     def state(self, index: int) -> Any:
-        """The state of one copy; None where the environment has none."""
+        """Return the state of one copy, or None if the environment has no state."""
 
     @abstractmethod
     def agents(self, index: int) -> list[str]:
-        """Who is live in one copy."""
+        """Return the live agents of one copy."""
 
     @abstractmethod
-    def observation_space(self, agent: str) -> Space[Any]:
-        """What an agent reads, in any copy."""
+    def observation_space(self, agent: str) -> Space[Any]: ...
 
     @abstractmethod
-    def action_space(self, agent: str) -> Space[Any]:
-        """What an agent writes, in any copy."""
+    def action_space(self, agent: str) -> Space[Any]: ...
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of all copies; twice does nothing."""
+        """Close all copies. Idempotent."""
 
     def __enter__(self) -> VectorEnv:
         return self
@@ -99,16 +95,16 @@ class VectorEnv(ABC):
         self.close()
 
     def _locate(self, fault: EnvironmentFault, index: int) -> None:
-        """Fill in what is known here of where it happened."""
+        """Add environment, course and copy to a fault."""
         fault.env, fault.course, fault.copy = self.name, self.courses[index], index
 
 
 class SyncVector(VectorEnv):
-    """Copies in this process, one after the other: best where a turn takes less than a message between processes.
+    """Copies in this process, stepped one after the other. Fastest if a step takes less time than a message.
 
     Args:
-        env: an id, a specification, or a function that builds an environment.
-        num_envs: copies, at least 1.
+        env: id, specification, or function that builds an environment.
+        num_envs: number of copies, at least 1.
         kwargs: arguments of the environment.
     """
 
@@ -165,7 +161,7 @@ class SyncVector(VectorEnv):
             raise
 
     def agents(self, index: int) -> list[str]:
-        # before its first reset an environment need not have any
+        # The PettingZoo API does not require `agents` before the first reset.
         return list(getattr(self.envs[index], "agents", ()))
 
     def observation_space(self, agent: str) -> Space[Any]:
@@ -182,20 +178,20 @@ class SyncVector(VectorEnv):
 
 
 def builder(env: str | EnvSpec | Builder, num_envs: int, kwargs: Mapping[str, Any]) -> Builder:
-    """What builds one copy.
+    """Return the function that builds one copy.
 
     Raises:
-        ValueError: if there are no copies.
-        LookupError: if there is no environment of this id; before any is built.
+        ValueError: if `num_envs` is below 1.
+        LookupError: if the id is unknown.
     """
     if num_envs < 1:
-        raise ValueError(f"num_envs must be at least 1, got {num_envs}")
+        raise ValueError(f"num_envs={num_envs} must be at least 1")
     if isinstance(env, str):
         env = spec(env)
     return partial(make, env, **kwargs) if isinstance(env, EnvSpec) else partial(env, **kwargs)
 
 
 def as_step(result: tuple[Observations, Infos]) -> StepResult:
-    """A reset in the form of a turn in which nobody earned anything and nothing ended."""
+    """Convert the result of a reset to the form of a step, with empty rewards, terminations and truncations."""
     observations, infos = result
     return observations, {}, {}, {}, infos

@@ -1,4 +1,4 @@
-"""Environments of others as teams: Gymnasium's, with one agent or a tuple of them, and PettingZoo's turn-based ones."""
+"""Gymnasium's and PettingZoo's environments as parallel environments."""
 
 from .gym_as_parallel import GymAsParallel
 from .team import as_team

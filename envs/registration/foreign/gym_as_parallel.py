@@ -1,4 +1,4 @@
-"""A Gymnasium environment as a team of one: what trains on teams trains on it."""
+"""Gymnasium environments as parallel environments with a single agent."""
 
 from __future__ import annotations
 
@@ -9,22 +9,17 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Space, flatten, flatten_space
+from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 from pettingzoo import ParallelEnv
-
-from ...spaces import is_flattenable
 
 
 class GymnasiumTeam(ParallelEnv[str, Any, Any], ABC):
-    """A Gymnasium environment whose agents have spaces of their own; `reset` and `step` are the subclass's.
-
-    A subclass's `__init__` takes arguments for `gymnasium.make`, and so this class has none that would limit them.
-    """
+    """Base class of parallel environments that wrap a Gymnasium environment. Subclasses define `reset` and `step`."""
 
     def _take(
         self, env: gymnasium.Env[Any, Any], seen: Mapping[str, Space[Any]], acted: Mapping[str, Space[Any]]
     ) -> None:
-        """Begin with an environment, and the observation and action space of each agent, in the same order."""
+        """Set the environment and each agent's spaces. Not `__init__`, which would restrict subclasses' `kwargs`."""
         self.env = env
         self.possible_agents = list(acted)
         self.agents: list[str] = []
@@ -35,7 +30,6 @@ class GymnasiumTeam(ParallelEnv[str, Any, Any], ABC):
 
     @property
     def np_random(self) -> np.random.Generator:
-        """The environment's own generator, which wrappers of teams draw from."""
         return self.env.unwrapped.np_random
 
     def observation_space(self, agent: str) -> Space[Any]:
@@ -52,27 +46,27 @@ class GymnasiumTeam(ParallelEnv[str, Any, Any], ABC):
 
 
 def made(env: str | gymnasium.Env[Any, Any], kwargs: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    """An environment as it is, or that of an id.
+    """Build the environment of an id. An environment is returned unchanged.
 
     Raises:
-        TypeError: if arguments come with an environment.
+        TypeError: if arguments are given with an environment.
     """
     if isinstance(env, str):
         return gymnasium.make(env, disable_env_checker=True, **kwargs)
     if kwargs:
-        raise TypeError(f"{sorted(kwargs)} are arguments for an environment's id, but an environment was given")
+        raise TypeError(f"the arguments {sorted(kwargs)} need an environment's id, but an environment was given")
     return env
 
 
 def metadata_of(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
-    """Metadata of a parallel environment, from those of a Gymnasium environment."""
+    """Return metadata in PettingZoo's form."""
     name = env.spec.id if env.spec is not None else f"{type(env.unwrapped).__name__}-v0"
     named = {"name": re.sub(r"\W", "_", name.lower()), "is_parallelizable": True}
     return {"render_modes": [], **env.metadata, **named}
 
 
 def in_space(space: Space[Any], action: Any) -> Any:
-    """An action in the type of its space; of a `Box` the nearest point."""
+    """Convert an action to the type of its space. Actions outside a `Box` are clipped."""
     if isinstance(space, Discrete):
         return space.dtype.type(np.asarray(action).item())
     if isinstance(space, Box):
@@ -86,14 +80,13 @@ AGENT = "agent_0"
 
 
 class GymAsParallel(GymnasiumTeam):
-    """A Gymnasium environment with one agent, `agent_0`; spaces, rewards and ends are its own.
+    """Gymnasium environment as a parallel environment with the single agent `agent_0`.
 
-    Observation space: the environment's. Action space: the environment's; actions are brought to its type, and those
-    outside a `Box` to its nearest point, as a Gaussian policy knows no bounds.
+    Spaces, rewards and ends are unchanged. Actions outside a `Box` are clipped: Gaussian policies are unbounded.
 
     Args:
-        env: an environment, or the id of one ("CartPole-v1").
-        kwargs: arguments of `gymnasium.make`, for an id.
+        env: environment, or its id ("CartPole-v1").
+        kwargs: arguments of `gymnasium.make`, if `env` is an id.
     """
 
     def __init__(self, env: str | gymnasium.Env[Any, Any], **kwargs: Any):
@@ -123,50 +116,3 @@ class GymAsParallel(GymnasiumTeam):
             {AGENT: bool(is_truncated)},
             {AGENT: dict(info)},
         )
-
-
-class Part(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """A Gymnasium environment of which one entry of the dict observations is seen.
-
-    Args:
-        env: an environment whose observation space is a `Dict`.
-        key: the entry.
-
-    Raises:
-        TypeError: if there is no such entry.
-    """
-
-    def __init__(self, env: gymnasium.Env[Any, Any], key: str):
-        super().__init__(env)
-        space = env.observation_space
-        if not isinstance(space, Dict) or key not in space.spaces:
-            raise TypeError(f"observed={key!r} needs observations with an entry of this name, but the space is {space}")
-        self.key = key
-        self.observation_space = space[key]
-
-    def observation(self, observation: Any) -> Any:
-        return observation[self.key]
-
-
-class Flat(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """A Gymnasium environment whose observations are flattened into one vector.
-
-    The vectors are those of `gymnasium.wrappers.FlattenObservation`, which cannot be pickled.
-
-    Args:
-        env: an environment whose observations have a fixed size.
-
-    Raises:
-        TypeError: if they have none.
-    """
-
-    def __init__(self, env: gymnasium.Env[Any, Any]):
-        super().__init__(env)
-        if not is_flattenable(env.observation_space):
-            raise TypeError(
-                f"flatten=True needs observations of a fixed size, but the space is {env.observation_space}"
-            )
-        self.observation_space = flatten_space(env.observation_space)
-
-    def observation(self, observation: Any) -> Any:
-        return flatten(self.env.observation_space, observation)

@@ -1,14 +1,20 @@
-"""Any environment of Gymnasium or PettingZoo → a parallel environment."""
+"""Conversion of Gymnasium's and PettingZoo's environments to parallel environments."""
 
 from __future__ import annotations
 
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import gymnasium
+from gymnasium.spaces import Dict, flatten_space
+from gymnasium.spaces import flatten as flatten_observation
+from gymnasium.wrappers import TransformObservation
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import aec_to_parallel_wrapper
 
-from .gym_as_parallel import Flat, GymAsParallel, Part
+from ...spaces import is_flattenable
+from .gym_as_parallel import GymAsParallel
 from .tuple_team import TupleTeam, is_tuple_team
 from .turn_based import TurnBased
 
@@ -16,33 +22,40 @@ from .turn_based import TurnBased
 def gym_team(
     env: str, *, observed: str | None = None, flatten: bool = False, **kwargs: Any
 ) -> ParallelEnv[str, Any, Any]:
-    """A registered Gymnasium environment as a team: of one agent, or of as many as its Tuple spaces have.
+    """Build a Gymnasium environment as a parallel environment, with one agent per space of its Tuple spaces.
 
     Args:
-        env: id, "module:Id" where a module registers it.
-        observed: entry of dict observations that an agent sees, such as "image" in MiniGrid; None: all.
+        env: id, or "module:Id" if a module registers the environment.
+        observed: key of Dict observations that the agent observes, such as "image" in MiniGrid. None: all.
         flatten: flatten observations of Dict and Tuple spaces into one vector.
         kwargs: arguments of `gymnasium.make`.
 
     Raises:
-        TypeError: if there is no such entry, or if observations have no fixed size to flatten.
+        TypeError: if there is no such key, or if observations to flatten have no fixed size.
     """
-    seen: gymnasium.Env[Any, Any] = gymnasium.make(env, disable_env_checker=True, **kwargs)
+    made: gymnasium.Env[Any, Any] = gymnasium.make(env, disable_env_checker=True, **kwargs)
+    # The wrappers FilterObservation and FlattenObservation contain lambdas, which cannot be pickled.
     if observed is not None:
-        seen = Part(seen, observed)
+        space = made.observation_space
+        if not isinstance(space, Dict) or observed not in space.spaces:
+            raise TypeError(f"observed={observed!r} must be a key of the observations, but the space is {space}")
+        made = TransformObservation(made, itemgetter(observed), space[observed])
     if flatten:
-        seen = Flat(seen)
-    if observed is None and not flatten and is_tuple_team(seen):
-        seen.close()
-        return TupleTeam(env, **kwargs)  # by its id, so that it can be made again
-    return as_team(seen)
+        space = made.observation_space
+        if not is_flattenable(space):
+            raise TypeError(f"flatten=True needs observations of a fixed size, but the space is {space}")
+        made = TransformObservation(made, partial(flatten_observation, space), flatten_space(space))
+    if observed is None and not flatten and is_tuple_team(made):
+        made.close()
+        return TupleTeam(env, **kwargs)  # with the id, because `TupleTeam` builds the environment for every episode
+    return as_team(made)
 
 
 def as_team(env: Any) -> Any:
-    """A parallel environment from Gymnasium's or PettingZoo's; what is neither comes back as it is.
+    """Convert an environment of Gymnasium or PettingZoo to a parallel environment. Others are returned unchanged.
 
-    AEC environments in which all agents act before anything happens go through PettingZoo's `aec_to_parallel`, others
-    through its `turn_based_aec_to_parallel`.
+    AEC environments are converted by PettingZoo's `aec_to_parallel` if they are parallelizable, else by
+    `turn_based_aec_to_parallel`.
     """
     if isinstance(env, AECEnv):
         return aec_to_parallel_wrapper(env) if env.metadata.get("is_parallelizable") else TurnBased(env)

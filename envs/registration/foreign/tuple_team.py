@@ -1,4 +1,4 @@
-"""A Gymnasium environment of several agents, with Tuple spaces and a list of rewards, as a team."""
+"""Multi-agent Gymnasium environments, with Tuple spaces and a list of rewards, as parallel environments."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from .gym_as_parallel import GymnasiumTeam, in_space, made
 
 
 class TupleTeam(GymnasiumTeam):
-    """The convention of EPyMARL, Level-Based Foraging and Robotic Warehouse: an entry per agent in every tuple.
+    """Multi-agent Gymnasium environment in the format of EPyMARL, Level-Based Foraging and Robotic Warehouse.
 
-    Agents are `agent_0`, `agent_1`, …; all of them play until the episode ends. Rewards are the agents' own. Where the
-    environment says for each agent whether it is done, the episode ends when all are, as in EPyMARL.
+    Spaces, observations, rewards and actions have one entry per agent. Agents are `agent_0`, `agent_1`, …, and all are
+    live until the episode ends. If `terminated` has one entry per agent, the episode ends when all entries are true, as
+    in EPyMARL.
 
-    An id is made anew for every episode that has a seed: in lbforaging 2.0.0 the players of the last episode keep
-    others off their cells while those are placed, so that one seed would not always begin alike. An environment that
-    is given is played as it is.
+    If `env` is an id, each reset with a seed builds a new environment: in lbforaging 2.0.0 the final positions of an
+    episode influence the next one, so that a seed would not determine the start.
 
     Args:
-        env: an environment, or the id of one ("Foraging-8x8-2p-2f-v3").
-        kwargs: arguments of `gymnasium.make`, for an id.
+        env: environment, or its id ("Foraging-8x8-2p-2f-v3").
+        kwargs: arguments of `gymnasium.make`, if `env` is an id.
 
     Raises:
-        TypeError: if its spaces are no tuples of the same length.
+        TypeError: if the spaces are not Tuples of the same length.
     """
 
     def __init__(self, env: str | gymnasium.Env[Any, Any], **kwargs: Any):
@@ -36,7 +36,7 @@ class TupleTeam(GymnasiumTeam):
         env = made(env, kwargs)
         if not is_tuple_team(env):
             raise TypeError(
-                "TupleTeam needs one observation space and one action space per agent, each in a Tuple, got "
+                "TupleTeam needs a Tuple of observation spaces and a Tuple of action spaces of the same length, got "
                 f"{env.observation_space} and {env.action_space}"
             )
         seen, acted = (cast(Any, space).spaces for space in (env.observation_space, env.action_space))
@@ -63,7 +63,7 @@ class TupleTeam(GymnasiumTeam):
         observations, rewards, terminated, truncated, infos = self.env.step(joint)
         agents = self.possible_agents
         is_terminated, is_truncated = bool(np.all(terminated)), bool(np.all(truncated))
-        # Some done, some out of time: nobody is left to play.
+        # No agent is left if some are terminated and all others truncated.
         if not is_terminated and not is_truncated and np.all(np.logical_or(terminated, truncated)):
             is_truncated = True
         if is_terminated or is_truncated:
@@ -83,13 +83,13 @@ class TupleTeam(GymnasiumTeam):
         return dict(zip(self.possible_agents, values, strict=True))
 
     def _infos(self, infos: Any) -> dict[str, dict[str, Any]]:
-        """An info per agent: its own where there is a list of them, else what concerns all."""
+        """Return each agent's entry of a list of infos, or copies of a single info."""
         if isinstance(infos, Mapping):
             return {agent: dict(infos) for agent in self.possible_agents}
         return {agent: dict(info) for agent, info in self._by_agent("infos", infos).items()}
 
 
 def is_tuple_team(env: gymnasium.Env[Any, Any]) -> bool:
-    """Whether an environment has a tuple of action spaces, and one observation space for each."""
+    """Return True if the environment has Tuples of as many observation spaces as action spaces."""
     seen, acted = env.observation_space, env.action_space
     return isinstance(seen, Tuple) and isinstance(acted, Tuple) and len(seen.spaces) == len(acted.spaces)

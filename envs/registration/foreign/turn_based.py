@@ -1,4 +1,4 @@
-"""A turn-based environment of PettingZoo (AEC) as a team whose waiting agents have one legal action, without effect."""
+"""PettingZoo's turn-based environments (AEC) as parallel environments."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ...spaces import MASK, has_mask, only_first, options_of
 
 
 class TurnBased(ParallelEnv[str, Any, Any]):
-    """PettingZoo's `turn_based_aec_to_parallel`: in each joint turn one agent's action counts, the others' do not.
+    """PettingZoo's `turn_based_aec_to_parallel` with action masks for the agents that wait.
 
-    Where actions are choices, the waiting agents' mask leaves the first option of each, so that what they "choose" has
-    the probability 1, no entropy and no gradient. It stands where the environment has its masks: in the observation,
-    else in the info.
+    In each joint turn, only the action of `agent_selection` has an effect. For discrete actions, the mask of every
+    other agent allows only the first option, so its action has probability 1, no entropy and no gradient. The mask is
+    in the observation if the environment has masks there, else in the info.
 
     Args:
-        env: an AEC environment in which one agent acts at a time.
+        env: AEC environment in which one agent acts at a time.
     """
 
     def __init__(self, env: AECEnv[str, Any, Any]):
@@ -49,15 +49,15 @@ class TurnBased(ParallelEnv[str, Any, Any]):
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         observations, infos = self.env.reset(seed=seed, options=options)
         self.agents = list(self.env.agents)
-        return self._told(observations, infos)
+        return self._masked(observations, infos)
 
     def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
         if not self.agents:
             raise RuntimeError("no episode is running; call reset() first")
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
         self.agents = list(self.env.agents)
-        seen, told = self._told(observations, infos)
-        return seen, rewards, terminations, truncations, told
+        observations, infos = self._masked(observations, infos)
+        return observations, rewards, terminations, truncations, infos
 
     def render(self) -> Any:
         return self.aec_env.render()
@@ -68,11 +68,11 @@ class TurnBased(ParallelEnv[str, Any, Any]):
     def state(self) -> Any:
         return self.aec_env.state()
 
-    def _told(self, observations: dict[str, Any], infos: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Observations and infos with the masks of those who wait."""
+    def _masked(self, observations: dict[str, Any], infos: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Add the masks of waiting agents to the observations or infos."""
         acting = self.aec_env.agent_selection if self.aec_env.agents else None
         seen = dict(observations)
-        # The masks say who is in turn; PettingZoo's text beside them fits into no array.
+        # PettingZoo's entry "active_agent" is a string, which cannot be converted to an array.
         told = {
             agent: {name: it for name, it in info.items() if name != "active_agent"} for agent, info in infos.items()
         }

@@ -1,1 +1,1 @@
-"""What a jailed process may see and call: its file system, and its system calls."""
+"""Files and system calls that a jail allows."""

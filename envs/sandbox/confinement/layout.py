@@ -1,6 +1,6 @@
-"""What of the host a jail can see: an interpreter's standard library and the shared libraries, and nothing else.
+"""Host paths that are visible in a jail: the standard library, shared libraries, and requested packages.
 
-In particular not site-packages, where this package lives: tests and answers may lie beside it.
+Other packages are hidden, because site-packages may contain tests and expected answers.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ class Layout:
 
     interpreter: str
     paths: tuple[str, ...]
-    """Additions to `sys.path`, for packages that were asked for."""
+    """Additions to `sys.path`, for packages."""
     visible: tuple[str, ...]
-    """Shown in the jail's own root directory; links are copied as links."""
+    """Files, folders and links in the jail's root directory."""
     hidden: tuple[str, ...]
     """Folders below `visible` that appear empty."""
     trees: tuple[str, ...]
-    """Readable with all that is below."""
+    """Folders that are readable, including their content."""
     files: tuple[str, ...]
     listable: tuple[str, ...]
-    """Folders whose listing is readable but not all that is below."""
+    """Folders whose listing is readable, but not their content."""
 
     @property
     def is_open_to_others(self) -> bool:
-        """Whether an ordinary user can reach the standard library by its path."""
+        """True if every user can access the standard library."""
         folder = Path(self.listable[0])
         return all(step.stat().st_mode & 0o001 for step in (folder, *folder.parents))
 
@@ -55,33 +55,30 @@ def _library_folders() -> list[str]:
 
 
 def _package_paths(name: str) -> tuple[str, list[str]]:
-    """The `sys.path` entry of an installed package, and the folders that belong to it."""
+    """Return the `sys.path` entry and the folders of an installed package."""
     found = importlib.util.find_spec(name)
     if found is None or not found.submodule_search_locations:
-        raise SandboxUnavailable(f"packages={name!r}: no such package is installed; install it or leave it out")
+        raise SandboxUnavailable(f"packages={name!r} must be an installed package; install or remove it")
     folder = os.path.realpath(next(iter(found.submodule_search_locations)))
     return os.path.dirname(folder), _existing([folder, f"{folder}.libs"])
 
 
 def _interpreter() -> str:
-    """The interpreter outside of any virtual environment."""
+    """Return the path of the interpreter outside of virtual environments."""
     base = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
     return str(base if base.exists() else Path(sys.executable).resolve())
 
 
 @lru_cache(maxsize=16)
 def layout(packages: tuple[str, ...] = ()) -> Layout:
-    """Layout for the running interpreter.
-
-    Args:
-        packages: importable packages, such as numpy, that runs may use besides the standard library.
+    """Return the layout for the running interpreter and these packages.
 
     Raises:
         SandboxUnavailable: if a package is not installed.
     """
     standard = os.path.realpath(sysconfig.get_path("stdlib"))
     hidden = [os.path.join(standard, name) for name in _HIDDEN_FOLDERS]
-    # A link may lead out of the folder, as Debian's sitecustomize.py does.
+    # Links may lead out of the folder, such as Debian's sitecustomize.py.
     entries = [entry.path for entry in os.scandir(standard) if entry.path not in hidden and not entry.is_symlink()]
     libraries = _library_folders()
     own_libraries = [str(path) for path in sorted(Path(sys.base_prefix, "lib").glob("*.so*"))]

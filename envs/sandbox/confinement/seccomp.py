@@ -1,7 +1,7 @@
-"""The system call filter of a run: an allow list compiled to classic BPF.
+"""System call filters: an allow list compiled to classic BPF.
 
-The program is a decision tree over call numbers rather than a list of comparisons. The kernel evaluates a new filter
-once for every number it knows, at install time and so in every run, and a tree makes that several times cheaper.
+The program is a binary search over call numbers. The kernel evaluates a new filter for all numbers when it is
+installed, that is, in every run, and the search makes this several times faster than a list of comparisons.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ..settings import SandboxUnavailable
 
 @dataclass(frozen=True)
 class Machine:
-    """One instruction set as the kernel's filter sees it."""
+    """System call table of a processor architecture."""
 
     audit_arch: int
-    """AUDIT_ARCH_* of the native system call table; calls through any other table kill the caller."""
+    """AUDIT_ARCH_* of the native table. Calls through another table kill the process."""
     numbers: dict[str, int]
-    """Name to number; older calls that a newer one replaces exist on x86_64 only."""
+    """Numbers by name."""
 
 
 # name: (x86_64, aarch64)
@@ -71,12 +71,12 @@ MACHINES: Final = {
 ALWAYS_ALLOWED: Final = frozenset(_SHARED) | frozenset(_X86_64_ONLY)
 PATH_CALLS: Final = frozenset(_SHARED_PATHS) | frozenset(_X86_64_ONLY_PATHS)
 SUPERVISION_CALLS: Final = frozenset(_SUPERVISION) | {"clone", "prlimit64"}
-"""What the zygote needs, besides what a run may do, to start runs, watch them and end them."""
+"""Further calls that the zygote needs to start, watch and end runs."""
 
-
-_ALLOW = 0x7FFF0000
+ALLOW = 0x7FFF0000
 _KILL_PROCESS = 0x80000000
 _ERRNO = 0x00050000
+REFUSE = _ERRNO | errno.EPERM
 _LOAD, _AND, _RETURN = 0x20, 0x54, 0x06
 _JUMP, _JUMP_EQUAL, _JUMP_AT_LEAST = 0x05, 0x15, 0x35
 _LONGEST_JUMP = 255
@@ -88,20 +88,8 @@ _THREAD_FLAGS = 0x100 | 0x800 | 0x10000  # CLONE_VM | CLONE_SIGHAND | CLONE_THRE
 
 
 @dataclass(frozen=True)
-class Refuse:
-    """Fail with this errno."""
-
-    error: int = errno.EPERM
-
-
-@dataclass(frozen=True)
-class Allow:
-    """Let the call through."""
-
-
-@dataclass(frozen=True)
 class OneOf:
-    """The low word of an argument, all that the kernel reads of it, is one of these values."""
+    """The low word of an argument is one of these values. The kernel reads only the low word of these arguments."""
 
     argument: int
     values: tuple[int, ...]
@@ -123,29 +111,32 @@ class AllBits:
 
 
 Condition = OneOf | Null | AllBits
-Rule = Refuse | Allow | tuple[Condition, ...]
-"""A tuple lets the call through if every condition holds."""
+Rule = int | tuple[Condition, ...]
+"""Return value of the filter; or conditions, of which all must hold to allow the call."""
 
 
 def rules(machine: Machine, *, allow_paths: bool, allow_threads: bool, allow_uname: bool) -> dict[int, Rule]:
-    """Rule of each call number that is not plainly refused."""
+    """Return the rules by call number. Other calls are refused."""
     numbers = machine.numbers
     allowed = ALWAYS_ALLOWED | (PATH_CALLS if allow_paths else frozenset())
-    by_number: dict[int, Rule] = {numbers[name]: Allow() for name in allowed if name in numbers}
+    by_number: dict[int, Rule] = {numbers[name]: ALLOW for name in allowed if name in numbers}
     by_number[numbers["ioctl"]] = (OneOf(1, (_TCGETS, _FIONBIO, _FIOCLEX)),)
-    # Not F_SETFL: the flags of an open file outlive the run where the zygote holds the same file.
+    # Without F_SETFL: the flags of files that the zygote has open, too, would outlive the run.
     by_number[numbers["fcntl"]] = (OneOf(1, (_F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_DUPFD_CLOEXEC)),)
-    by_number[numbers["prlimit64"]] = (OneOf(0, (0,)), Null(2))  # read its own: lowering one could look like our kill
-    by_number[numbers["socketpair"]] = (OneOf(0, (1,)),)  # AF_UNIX, which asyncio wakes itself through
-    by_number[numbers["sendto"]] = (Null(4),)  # no address, so only to the other end of such a pair
-    # Not the peer's: its identity is that of the trusted process, and a handle on that process is to be had as well.
+    by_number[numbers["prlimit64"]] = (
+        OneOf(0, (0,)),
+        Null(2),
+    )  # a lowered limit could look like the zygote's kill
+    by_number[numbers["socketpair"]] = (OneOf(0, (1,)),)  # AF_UNIX, used by asyncio
+    by_number[numbers["sendto"]] = (Null(4),)  # without address, so only to the other end of a pair
+    # Without SO_PEERCRED and SO_PEERPIDFD, which reveal the host process.
     kinds = (_SO_TYPE, _SO_ERROR, _SO_PROTOCOL, _SO_DOMAIN)
     by_number[numbers["getsockopt"]] = (OneOf(1, (_SOL_SOCKET,)), OneOf(2, kinds))
-    if allow_uname:  # where the host's name is not the real one
-        by_number[numbers["uname"]] = Allow()
+    if allow_uname:  # in a namespace with another host name
+        by_number[numbers["uname"]] = ALLOW
     if allow_threads:
         by_number[numbers["clone"]] = (AllBits(0, _THREAD_FLAGS),)
-    by_number[numbers["clone3"]] = Refuse(errno.ENOSYS)  # its flags lie in memory; libc then falls back to clone
+    by_number[numbers["clone3"]] = _ERRNO | errno.ENOSYS  # its flags are in memory; libc falls back to clone
     return by_number
 
 
@@ -153,13 +144,9 @@ def _instruction(code: int, operand: int, if_true: int = 0, if_false: int = 0) -
     return struct.pack("HBBI", code, if_true, if_false, operand)
 
 
-def _argument_offset(argument: int) -> int:
-    return 16 + 8 * argument
-
-
 def _test(condition: Condition, num_following: int) -> list[bytes]:
-    """Falls through if the condition holds; else jumps over what follows up to the refusal at the end of the leaf."""
-    offset = _argument_offset(condition.argument)
+    """Continue if the condition holds, else skip `num_following` instructions to the refusal at the end of the leaf."""
+    offset = 16 + 8 * condition.argument
     load = _instruction(_LOAD, offset)
     if isinstance(condition, OneOf):
         *others, last = condition.values
@@ -173,19 +160,16 @@ def _test(condition: Condition, num_following: int) -> list[bytes]:
 
 
 def _leaf(rule: Rule) -> list[bytes]:
-    allow = _instruction(_RETURN, _ALLOW)
-    if isinstance(rule, Allow):
-        return [allow]
-    if isinstance(rule, Refuse):
-        return [_instruction(_RETURN, _ERRNO | rule.error)]
-    code = [allow]
+    if isinstance(rule, int):
+        return [_instruction(_RETURN, rule)]
+    code = [_instruction(_RETURN, ALLOW)]
     for condition in reversed(rule):
         code = [*_test(condition, len(code)), *code]
-    return [*code, *_leaf(Refuse())]
+    return [*code, _instruction(_RETURN, REFUSE)]
 
 
 def _tree(segments: list[tuple[int, Rule]]) -> list[bytes]:
-    """Decision tree over segments (first number, rule), each reaching to the next segment's first number."""
+    """Compile a binary search over segments (first number, rule), which end before the next first number."""
     if len(segments) == 1:
         return _leaf(segments[0][1])
     middle = len(segments) // 2
@@ -198,7 +182,7 @@ def _tree(segments: list[tuple[int, Rule]]) -> list[bytes]:
 
 
 def program(machine: Machine, by_number: dict[int, Rule], default: Rule) -> bytes:
-    """BPF program: the rules, the default for every other number, and death to callers of a foreign call table."""
+    """Compile rules to BPF. `default` applies to other numbers; calls through another table kill the process."""
     segments: list[tuple[int, Rule]] = []
     for number in range(max(by_number) + 2):
         rule = by_number.get(number, default)
@@ -215,26 +199,26 @@ def program(machine: Machine, by_number: dict[int, Rule], default: Rule) -> byte
 
 @dataclass(frozen=True)
 class Filters:
-    """Two programs, of which a run is subject to both."""
+    """Two programs. Both apply to a run."""
 
     zygote: bytes
-    """Allows what a run may do and what the zygote needs; everything else is refused."""
+    """Allows the calls of runs and of the zygote, and refuses all others."""
     run: bytes
-    """Refuses what only the zygote needs. It is short, and each run pays for its length when it installs it."""
+    """Refuses the calls that only the zygote needs. Short, because each run installs it."""
 
 
 def filters(*, allow_paths: bool, allow_threads: bool, allow_uname: bool) -> Filters:
-    """Filters for this machine.
+    """Return the filters for this machine.
 
     Raises:
-        SandboxUnavailable: if there is no system call table for it.
+        SandboxUnavailable: if its architecture has no system call table here.
     """
     architecture = os.uname().machine
     if architecture not in MACHINES:
-        raise SandboxUnavailable(f"no system call table for {architecture}; there is one for each of {list(MACHINES)}")
+        raise SandboxUnavailable(f"the architecture {architecture} must be one of {list(MACHINES)}")
     machine = MACHINES[architecture]
     of_run = rules(machine, allow_paths=allow_paths, allow_threads=allow_threads, allow_uname=allow_uname)
     supervision = [machine.numbers[name] for name in SUPERVISION_CALLS]
-    of_zygote = of_run | {number: Allow() for number in supervision}
-    taken_back = {number: of_run.get(number, Refuse()) for number in supervision}
-    return Filters(program(machine, of_zygote, Refuse()), program(machine, taken_back, Allow()))
+    of_zygote = of_run | dict.fromkeys(supervision, ALLOW)
+    taken_back = {number: of_run.get(number, REFUSE) for number in supervision}
+    return Filters(program(machine, of_zygote, REFUSE), program(machine, taken_back, ALLOW))

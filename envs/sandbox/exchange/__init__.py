@@ -1,1 +1,1 @@
-"""Values that cross the wall of the jail, and what answers mean."""
+"""Messages between the library and the jails."""

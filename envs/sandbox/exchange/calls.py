@@ -1,4 +1,4 @@
-"""Function calls and whole programs in one run, and what their answers mean."""
+"""Runs of function calls and of main programs, and the interpretation of their messages."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _COLLECTIONS: Final = (list, tuple, set, frozenset)
 
 
 class NeedsEncoding(TypeError):
-    """A value that a sandbox takes, but not as it is."""
+    """A supported value that must be sent in wire form."""
 
 
 def plain(value: Any) -> Any:
-    """The value itself, or a copy if a part of it is a subclass of a builtin type.
+    """Convert instances of subclasses to builtin types, recursively.
 
     Raises:
-        NeedsEncoding: if a part of it is of an extended type, such as a deque.
-        TypeError: if a part of it is of none of the types that travel.
+        NeedsEncoding: if the value contains an extended type, such as a deque.
+        TypeError: if the value contains an unsupported type.
     """
     kind = type(value)
     if kind in _SCALARS:
@@ -45,30 +45,21 @@ def plain(value: Any) -> Any:
         if isinstance(value, builtin):
             return plain(convert(value))
     raise TypeError(
-        f"a {kind.__name__} cannot be an argument in a sandbox: only numbers, strings, bytes, None, lists, tuples, "
-        "sets, dicts, deques, counters, dates and times of them; convert it, or build it in the code"
+        f"a {kind.__name__} cannot be an argument in a sandbox; use numbers, strings, bytes, None, lists, tuples, "
+        "sets, dicts, deques, counters, dates or times, or build the object in the code"
     )
-
-
-def encoded(value: Any) -> Any:
-    """The value in wire form.
-
-    Raises:
-        TypeError: if a part of it is of none of the types that travel.
-    """
-    return json.loads(encode(value))
 
 
 Call = tuple[Sequence[Any], Mapping[str, Any]]
 _DEATHS: tuple[Status, ...] = ("cpu_limit", "died")
-LIVES_CLOCK = 1.75
-"""All lives of a solution together may take so many times the limit on the clock."""
+TOTAL_WALL_FACTOR = 1.75
+"""Limit of the wall-clock time of all processes of a solution, as a multiple of `wall_s`."""
 _STATUS_OF_CAUSE: dict[int, Status] = {protocol.CPU_LIMIT: "cpu_limit", protocol.WALL_LIMIT: "wall_limit"}
 
 
 @dataclass(frozen=True)
 class Answers:
-    """A run as it came back: values are still in wire form, and not trusted."""
+    """Result of a run whose values are untrusted and in wire form."""
 
     status: Status
     results: tuple[codec.Wire | Failure, ...]
@@ -78,10 +69,10 @@ class Answers:
     cpu_s: float
     isolation: str
     num_left: int
-    """How many calls after the one that it died of were not made."""
+    """Number of calls that were not made because an earlier one ended the process."""
 
     def followed_by(self, rest: Answers) -> Answers:
-        """These answers, with those of another life in place of the calls that were not made."""
+        """Replace the calls that were not made by those of another process."""
         made = self.results[: len(self.results) - self.num_left]
         return replace(
             self,
@@ -93,7 +84,7 @@ class Answers:
         )
 
     def report(self) -> Report:
-        """The same with values; one that cannot be read is a failure of its call."""
+        """Convert to a report. A value that cannot be decoded is a failure of its call."""
         return Report(
             status=self.status,
             outcomes=tuple(_outcome(result) for result in self.results),
@@ -115,10 +106,10 @@ def _outcome(result: codec.Wire | Failure) -> CallOutcome:
 
 
 def read_failure(wire: Any) -> Failure:
-    """A failure as the child described it.
+    """Decode a failure that a child sent.
 
     Raises:
-        MalformedValue: if the description is none.
+        MalformedValue: if it is not a failure.
     """
     if type(wire) is not list or len(wire) != 4:
         raise MalformedValue("not a failure")
@@ -126,8 +117,9 @@ def read_failure(wire: Any) -> Failure:
     return Failure(values.read_text(wire[0])[:100], values.read_text(wire[1])[:500], line)
 
 
+# Texts of failures can be part of agents' feedback. Do not reword them without increasing the environments' versions.
 def ending_status(ending: Ending, *, sent_too_much: bool) -> tuple[Status, Failure | None]:
-    """Status that the end of the child alone implies; `ok` if it ended in order."""
+    """Return the status that the end of the child implies, and the failure unless the status is `ok`."""
     if sent_too_much:
         return "output_limit", Failure("OutputLimit", "sent more than the limit on output")
     if ending.cause in _STATUS_OF_CAUSE:
@@ -140,21 +132,16 @@ def ending_status(ending: Ending, *, sent_too_much: bool) -> tuple[Status, Failu
 
 
 def request(mode: str, code: str, limits: Limits, seed: int, stdin: str = "") -> dict[str, Any]:
-    """The part of a request that every mode has."""
-    return {
-        "mode": mode,
-        "code": code,
-        "seed": seed,
-        "stdin": stdin,
-        "max_stdout_length": limits.stdout_kb << 10,
-    }
+    """Return the entries of a request that all modes have."""
+    stdout_length = limits.stdout_kb << 10
+    return {"mode": mode, "code": code, "seed": seed, "stdin": stdin, "max_stdout_length": stdout_length}
 
 
 def answer(worker: Worker, limits: Limits, message: dict[str, Any], num_results: int) -> Answers:
-    """Start a child, let it answer, and sort out what it said.
+    """Run a request in a child and interpret the child's messages.
 
     Raises:
-        Broken: if the executor failed.
+        Broken: if the worker failed.
     """
     with worker.start(limits) as run:
         run.send(message)
@@ -195,7 +182,7 @@ def answer(worker: Worker, limits: Limits, message: dict[str, Any], num_results:
 
 
 def plain_calls(calls: Sequence[Call]) -> list[tuple[Any, Any]]:
-    """Calls as they travel: all of them as plain data, or all in wire form, which the child tells by their type.
+    """Convert calls to plain data, or all of them to wire form, in which arguments are lists instead of tuples.
 
     Raises:
         TypeError: if an argument is not plain data.
@@ -203,16 +190,17 @@ def plain_calls(calls: Sequence[Call]) -> list[tuple[Any, Any]]:
     try:
         return [(plain(tuple(arguments)), plain(dict(keywords))) for arguments, keywords in calls]
     except NeedsEncoding:
-        return [(encoded(tuple(arguments)), encoded(dict(keywords))) for arguments, keywords in calls]
+        wires = [(encode(tuple(arguments)), encode(dict(keywords))) for arguments, keywords in calls]
+        return [(json.loads(arguments), json.loads(keywords)) for arguments, keywords in wires]
 
 
 def call(worker: Worker, limits: Limits, code: str, function: str, calls: list[tuple[Any, Any]], seed: int) -> Answers:
-    """Load the code and call a function of it, once for each set of arguments, in one process.
+    """Load the code and call a function of it once per set of arguments, in one process.
 
-    The call that a process dies of fails; a new process makes the rest as long as the limits allow another life. All
-    lives share a clock, and one that ran into it is the last: what sleeps once sleeps again.
+    A call that ends the process fails. If `max_deaths` allows, a new process makes the remaining calls, except after
+    `wall_limit`: code that sleeps once is likely to sleep again.
     """
-    deadline = time.monotonic() + LIVES_CLOCK * limits.wall_s
+    deadline = time.monotonic() + TOTAL_WALL_FACTOR * limits.wall_s
     message = request("calls", code, limits, seed)
     message["function"] = function
     answers, num_lives = answer(worker, limits, {**message, "calls": calls}, len(calls)), 1
@@ -226,5 +214,5 @@ def call(worker: Worker, limits: Limits, code: str, function: str, calls: list[t
 
 
 def run_program(worker: Worker, limits: Limits, code: str, stdin: str, seed: int) -> Answers:
-    """Run the code as a main program; its one result is None, or how it failed."""
+    """Run the code as a main program. The only result is None or a failure."""
     return answer(worker, limits, request("program", code, limits, seed, stdin), 1)

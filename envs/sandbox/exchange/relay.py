@@ -1,7 +1,7 @@
-"""Tests in one jail, the code under test in another: what passes between them goes through here, as values.
+"""Relay of messages between the tests in one jail (judge) and the code under test in another (solver).
 
-The solver's jail holds the code and the arguments of the calls so far. The expected answers are only in the judge's
-jail, where no code under test runs, so there is nothing to find and nobody to persuade.
+The solver's jail contains the code and the arguments of its calls. Expected values are only in the judge's jail, where
+no code under test runs.
 """
 
 from __future__ import annotations
@@ -17,32 +17,28 @@ from ..settings import Limits
 from ..values import MalformedValue
 from ..workers.run import ChildRun, Closed, Flooded
 from ..workers.worker import Worker
-from .calls import LIVES_CLOCK, ending_status, read_failure, request
+from .calls import TOTAL_WALL_FACTOR, ending_status, read_failure, request
 
-_HANDLES_PER_LIFE = 1 << 32
-_EXIT_PATIENCE_S = 1.0  # between a process's last word and its end
-_TESTS_CLOCK = 2.0  # times the limit on the solution's: the tests must outlive all its lives
+_HANDLES_PER_PROCESS = 1 << 32
+_EXIT_PATIENCE_S = 1.0  # between the last message of a process and its exit
+_JUDGE_WALL_FACTOR = 2.0  # above TOTAL_WALL_FACTOR, as the judge waits for all processes of the solution
 _OUTPUTS_PER_RUN = 16
-"""How many times the limit on one message all of a solution's may hold: each costs the trusted side as well."""
-_JUDGE_OUTPUT_KB = 32 << 10  # what tests pass in is no fault of the solution's
+"""Limit of the size of all messages of a solution, as a multiple of `output_kb`."""
+_JUDGE_OUTPUT_KB = 32 << 10  # large, because it contains the tests' arguments
 _REMOTE_RESULTS = {"make": "h", "call": "ky", "getattr": "hky", "getitem": "ky", "next": "ky"}
-"""Which handles may come back from which operation: an instance, something to call, something with a next item."""
+"""Handles that each operation may return: h instance, k callable, y iterator."""
 
 
 @dataclass(frozen=True)
 class Tests:
-    """A test source and what it is about."""
+    """A test source and the names under test. See `Sandbox.run_tests`."""
 
     source: str
-    """Assertions at module level, a function `check(candidate)`, or unittest classes."""
     candidate: str
-    """The name that `check` is given."""
+    """Name that `check` receives."""
     functions: tuple[str, ...]
-    """Names in the code under test that the tests may call; they return plain data."""
     classes: tuple[str, ...]
-    """Classes in the code under test that the tests may instantiate."""
     support: str
-    """Trusted source to run before the tests, in their jail: what else they refer to."""
 
 
 def _is_handle(wire: Any, tags: str) -> bool:
@@ -64,10 +60,10 @@ def _check_value(wire: Any, operation: str) -> None:
 
 
 def _check_reply(reply: list[Any], operation: str, operands: list[Any]) -> None:
-    """Refuse a reply that the judge should not have to read.
+    """Check a reply of the solver before the judge receives it.
 
     Raises:
-        MalformedValue: if it is none, or holds a handle where none may be.
+        MalformedValue: if it is not a reply to this operation, or contains a handle that the operation cannot return.
     """
     kind, *parts = reply
     if kind == "x" and len(parts) == 1:
@@ -94,16 +90,16 @@ def _check_reply(reply: list[Any], operation: str, operands: list[Any]) -> None:
 
 
 class _Solver:
-    """The code under test, started anew after a death as often and as long as the limits allow."""
+    """Process with the code under test, restarted after its death if the limits allow."""
 
     def __init__(self, worker: Worker, limits: Limits, code: str, seed: int) -> None:
         self._worker = worker
         self._limits = limits
-        self._deadline = time.monotonic() + LIVES_CLOCK * limits.wall_s
+        self._deadline = time.monotonic() + TOTAL_WALL_FACTOR * limits.wall_s
         self._request = request("objects", code, limits, seed)
-        self._num_lives = 0
+        self._num_starts = 0
         self._bytes_left = _OUTPUTS_PER_RUN * (limits.output_kb << 10)
-        self._pending: list[tuple[str, list[Any]]] = []  # operations whose replies are due, the innermost last
+        self._pending: list[tuple[str, list[Any]]] = []  # operations without reply, the innermost last
         self._run: ChildRun | None = None
         self.status: Status = "ok"
         self.failure: Failure | None = None
@@ -117,17 +113,17 @@ class _Solver:
         if self._run is not None:
             self._run.close()
 
-    def _may_live_again(self) -> bool:
+    def _may_restart(self) -> bool:
         return (
-            self._num_lives < self._limits.max_deaths
+            self._num_starts < self._limits.max_deaths
             and self.status not in ("load_error", "wall_limit")
             and time.monotonic() < self._deadline
         )
 
     def _start(self) -> None:
         self._run = self._worker.start(self._limits.within(self._deadline - time.monotonic()))
-        self._run.send({**self._request, "first_handle": self._num_lives * _HANDLES_PER_LIFE})
-        self._num_lives += 1
+        self._run.send({**self._request, "first_handle": self._num_starts * _HANDLES_PER_PROCESS})
+        self._num_starts += 1
         try:
             kind, *parts = self._run.receive()
             if kind == "load" and len(parts) == 1:
@@ -148,7 +144,7 @@ class _Solver:
             self._end("died", Failure("Died", "closed its channel"), patience_s=_EXIT_PATIENCE_S)
 
     def _end(self, status: Status, failure: Failure, *, patience_s: float = 0.0) -> None:
-        """Close this life; how the process ended says more than what the conversation looked like."""
+        """End the process. The status that its end implies takes precedence over the given one."""
         assert self._run is not None
         with self._run as run:
             ending = run.finish(patience_s=patience_s)
@@ -161,9 +157,9 @@ class _Solver:
             self.status, self.failure = status, failure
 
     def perform(self, message: list[Any]) -> list[Any]:
-        """Reply to a message of the tests; `gone` if nobody is left to take it."""
+        """Return the solver's reply to a message of the tests, or `gone` if the solver has ended."""
         if message[0] == "do":
-            if self._run is None and self._may_live_again():
+            if self._run is None and self._may_restart():
                 self._start()
             self._pending.append((str(message[1]), message[2] if type(message[2]) is list else []))
         if self._run is None or not self._pending:
@@ -173,7 +169,9 @@ class _Solver:
             self._run.send(message)
             reply = self._run.receive()
             _check_reply(reply, *self._pending[-1])
-            self._count(self._run.last_length)
+            self._bytes_left -= self._run.last_length
+            if self._bytes_left < 0:
+                raise Flooded
         except (Closed, Flooded, MalformedValue) as error:
             self._pending.clear()
             self._die(error)
@@ -182,13 +180,8 @@ class _Solver:
             self._pending.pop()
         return reply
 
-    def _count(self, num_bytes: int) -> None:
-        self._bytes_left -= num_bytes
-        if self._bytes_left < 0:
-            raise Flooded
-
     def stop(self) -> None:
-        """Ask for an orderly end."""
+        """Request the exit of the process."""
         if self._run is None:
             return
         with self._run as run:
@@ -201,7 +194,7 @@ class _Solver:
 
 
 class _Judge:
-    """What the tests reported so far."""
+    """Reports of the tests."""
 
     def __init__(self) -> None:
         self._plan: list[tuple[str, int | None]] = []
@@ -217,7 +210,7 @@ class _Judge:
         elif kind == "result":
             number, passed, text = parts
             if type(number) is not int or not 0 <= number < len(self._plan):
-                raise MalformedValue("the outcome of a test that is not in the plan")
+                raise MalformedValue("an outcome of an unknown test")
             self._outcomes[number] = (passed is True, values.read_text(text))
         elif kind == "broken":
             self.broken = read_failure(parts[0])
@@ -225,7 +218,7 @@ class _Judge:
             self.is_done = True
             self.failure = None if parts[0] is None else read_failure(parts[0])
         else:
-            raise MalformedValue(f"a judge does not say {kind!r}")
+            raise MalformedValue(f"unknown message {kind!r} of a judge")
 
     def tests(self) -> tuple[TestOutcome, ...]:
         outcomes = [self._outcomes.get(number, (False, "not reached")) for number in range(len(self._plan))]
@@ -247,21 +240,21 @@ def _converse(run: ChildRun, judge: _Judge, solver: _Solver) -> None:
 
 
 def _seed_of(side: str, seed: int, tests: Tests) -> int:
-    """What a side draws from. Neither can tell the other's: the tests' text, which one of them lacks, is part of it."""
+    """Derive the seed of a jail from the tests' text, which the code does not know, so that it cannot predict draws."""
     text = f"{side}\0{seed}\0{tests.source}\0{tests.support}"
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:16], "big") | 1
 
 
 def run_tests(solvers: Worker, judges: Worker, limits: Limits, code: str, tests: Tests, seed: int) -> TestReport:
-    """Run the tests against the code, each in its own jail.
+    """Run the tests and the code in separate jails.
 
     Raises:
-        Broken: if the executor failed.
+        Broken: if a worker failed.
     """
-    judge_limits = replace(  # the judge also waits for the solver, and reads what it returns
+    judge_limits = replace(  # the judge also waits for the solver and decodes its results
         limits,
         cpu_s=2 * limits.cpu_s,
-        wall_s=_TESTS_CLOCK * limits.wall_s,
+        wall_s=_JUDGE_WALL_FACTOR * limits.wall_s,
         output_kb=max(limits.output_kb, _JUDGE_OUTPUT_KB),
     )
     message = request("judge", "", limits, _seed_of("tests", seed, tests))
@@ -279,13 +272,13 @@ def run_tests(solvers: Worker, judges: Worker, limits: Limits, code: str, tests:
         try:
             _converse(run, judge, solver)
             is_over = True
-        except (Closed, Flooded, ValueError, TypeError, LookupError):  # tests may be hostile as well
+        except (Closed, Flooded, ValueError, TypeError, LookupError):  # the tests may be malicious, too
             judge.is_done = False
         solver.stop()
         ending = run.finish(patience_s=None if is_over else _EXIT_PATIENCE_S)
     if judge.broken is None and not judge.is_done:
         _, reason = ending_status(ending, sent_too_much=False)
-        judge.broken = Failure("TestsDied", "" if reason is None else f"the tests themselves: {reason}")
+        judge.broken = Failure("TestsDied", "" if reason is None else f"in the tests: {reason}")
     return TestReport(
         status=solver.status,
         tests=judge.tests(),

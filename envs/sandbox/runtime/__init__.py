@@ -1,1 +1,1 @@
-"""What runs inside the jail. Self-contained on purpose: it is started by path, without the rest of the package."""
+"""Code that runs inside the jail. It imports nothing of the rest of the package, because it is started by path."""

@@ -1,19 +1,18 @@
-"""Assertions counted one by one: a test source is rewritten so that each tells how it went, and the rest still runs.
+"""Rewriting of test sources, so that each assertion reports its outcome and the rest of the tests still runs.
 
-A verdict counts only assertions that ran. What a test leaves out, as one branch of an `if` does the other, counts
-neither way. But an assertion in a loop that was reached and never ran speaks against the solution: an empty result
-would otherwise pass `for item in f(3): assert item > 0`.
+Only assertions that ran count. Assertions in branches that were not taken are ignored. A loop with assertions that was
+reached without an iteration fails: otherwise an empty result would pass `for item in f(3): assert item > 0`.
 """
 
 from __future__ import annotations
 
 import ast
 import types
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import solution
 
-_RECORD, _LOOP, _TURN, _CHECKED, _CAUGHT = "__record__", "__loop__", "__turn__", "__checked__", "__caught__"
+_RECORD, _LOOP, _ITERATION, _CHECKED, _CAUGHT = "__record__", "__loop__", "__turn__", "__checked__", "__caught__"
 _MAX_NAME = 200
 
 
@@ -24,15 +23,15 @@ def _call(name: str, at: ast.AST, *numbers: int) -> ast.stmt:
     return node
 
 
-def _says_nothing(node: ast.AST) -> bool:
-    """Whether it is an assertion that holds whatever the solution does."""
+def _is_constant(node: ast.AST) -> bool:
+    """True for assertions that always pass, such as `assert True`."""
     return isinstance(node, ast.Assert) and isinstance(node.test, ast.Constant) and bool(node.test.value)
 
 
 def _is_complaint(node: ast.AST) -> bool:
-    """Whether a node is a way of a test to speak against the solution."""
+    """True for nodes that can let a test fail: assertions, `raise`, and calls of assertion methods."""
     if isinstance(node, ast.Assert | ast.Raise):
-        return not _says_nothing(node)
+        return not _is_constant(node)
     is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
     return is_method and node.func.attr.startswith(("assert", "fail"))  # type: ignore[attr-defined]
 
@@ -42,7 +41,7 @@ def _complains(nodes: list[ast.stmt]) -> bool:
 
 
 class _Rewriting(ast.NodeTransformer):
-    """Numbers the assertions at module level and in `check`, and lets loops, handlers and all others be heard of."""
+    """Numbers the assertions at module level and in `check`, and adds calls to loops, handlers and other assertions."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
@@ -80,7 +79,7 @@ class _Rewriting(ast.NodeTransformer):
             return self.generic_visit(node)
         number = self._place()
         self._loops.append(number)
-        node.body = [_call(_TURN, node, number), *self._visited(node.body)]
+        node.body = [_call(_ITERATION, node, number), *self._visited(node.body)]
         self._loops.pop()
         node.orelse = self._visited(node.orelse)
         return [_call(_LOOP, node, number, node.lineno), node]
@@ -94,7 +93,7 @@ class _Rewriting(ast.NodeTransformer):
         node.body, node.orelse = self._visited(node.body), self._visited(node.orelse)
         del self._tries[len(self._tries) - is_expecting :]
         for handler in node.handlers:
-            returns = any(isinstance(part, ast.Return) for part in handler.body)  # past the complaints that follow
+            returns = any(isinstance(part, ast.Return) for part in handler.body)  # skips the complaints that follow
             heard = [_call(_CAUGHT, handler, number)] * (is_expecting or returns)
             handler.body = [*heard, *self._visited(handler.body)]
         node.finalbody = self._visited(node.finalbody)
@@ -113,7 +112,7 @@ class _Rewriting(ast.NodeTransformer):
         return found
 
     def visit_Assert(self, node: ast.Assert) -> Any:
-        if _says_nothing(node):
+        if _is_constant(node):
             return node
         if not self._is_numbered:
             return [_call(_CHECKED, node), node]
@@ -131,14 +130,13 @@ class _Rewriting(ast.NodeTransformer):
         return wrapped
 
 
-class _Assertion:
-    """An assertion, and which loops and `try` statements it stands in."""
+class _Assertion(NamedTuple):
+    """An assertion with the numbers of its enclosing loops and `try` statements."""
 
-    def __init__(self, text: str, line: int | None, loops: tuple[int, ...], tries: tuple[int, ...]) -> None:
-        self.text = text
-        self.line = line
-        self.loops = loops
-        self.tries = tries
+    text: str
+    line: int
+    loops: tuple[int, ...]
+    tries: tuple[int, ...]
 
 
 def _is_call_of_check(node: ast.stmt) -> bool:
@@ -147,7 +145,7 @@ def _is_call_of_check(node: ast.stmt) -> bool:
 
 
 class AssertionPlan:
-    """Compiled tests and the list of assertions in them."""
+    """Compiled tests and their assertions."""
 
     def __init__(self, source: str, file_name: str) -> None:
         tree = ast.parse(source)
@@ -158,21 +156,18 @@ class AssertionPlan:
         tree = ast.fix_missing_locations(rewriting.visit(tree))
         self.assertions = rewriting.assertions
         self.is_whole = self.has_check and not self.assertions
-        """Whether `check` complains in some other way, so that it is one test as a whole."""
+        """True if `check` has no assertions of its own, so that it is one test."""
         self.code: types.CodeType = compile(tree, file_name, "exec", dont_inherit=True)
 
     def may_complain(self, class_name: str, method: str) -> bool:
-        """Whether a test method can speak against the solution otherwise than by letting an exception pass.
-
-        One that calls a function or method of the tests may do so there.
-        """
+        """Return True if a test method, or a function of the tests that it calls, contains complaints."""
         own = {node.name for node in ast.walk(self._tree) if isinstance(node, ast.FunctionDef)}
         for node in self._tree.body:
             if isinstance(node, ast.ClassDef) and node.name == class_name:
                 for part in node.body:
                     if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef) and part.name == method:
                         return _complains(part.body) or bool(_called(part) & own)
-        return True  # inherited or made: it cannot be looked into
+        return True  # inherited or created at run time, so its source is unknown
 
 
 def _called(node: ast.AST) -> set[str]:
@@ -181,20 +176,20 @@ def _called(node: ast.AST) -> set[str]:
 
 
 class Recorder:
-    """What became of each assertion of a plan."""
+    """Outcomes of the assertions of a plan."""
 
     def __init__(self, plan: AssertionPlan, namespace: dict[str, Any]) -> None:
         self._plan = plan
         self._num_passed: dict[int, int] = {}
         self._complaints: dict[int, str] = {}
         self._lines: dict[int, int] = {}
-        self._turned: set[int] = set()
+        self._iterated: set[int] = set()
         self._caught: set[int] = set()
         self.num_checked = 0
-        """How many assertions ran, or exceptions came that a test expected, since it was last set to 0."""
+        """Number of assertions that ran and of expected exceptions since `begin`."""
         namespace[_RECORD] = self._record
         namespace[_LOOP] = self._lines.setdefault
-        namespace[_TURN] = self._turned.add
+        namespace[_ITERATION] = self._iterated.add
         namespace[_CHECKED] = self.count
         namespace[_CAUGHT] = self._catch
 
@@ -213,23 +208,23 @@ class Recorder:
         self.num_checked += 1
 
     def begin(self) -> None:
-        """Forget loops and counts of the test before."""
+        """Reset loops and counts before a test."""
         self.num_checked = 0
         self._lines.clear()
-        self._turned.clear()
+        self._iterated.clear()
 
     def complaint(self) -> str | None:
-        """What speaks against a test that has come to its end: a loop that never ran, or nothing that was checked."""
-        idle = [line for number, line in self._lines.items() if number not in self._turned]
+        """Return why a finished test fails: a loop without iteration, or no assertion that ran. None: it passes."""
+        idle = [line for number, line in self._lines.items() if number not in self._iterated]
         if idle:
             return f"the loop in line {idle[0]} never ran, and so neither did its assertions"
         return None if self.num_checked else "no assertion ran"
 
     def outcomes(self, *, finished: bool) -> list[tuple[str, int | None, bool, str]]:
-        """Text, line, passed and message of each that counts.
+        """Return text, line, success and message of each assertion that counts.
 
         Args:
-            finished: whether the tests ran to their end; if not, what was not reached has not passed.
+            finished: whether the tests ran to their end. If not, assertions that were not reached fail.
         """
         if self._plan.is_whole:
             complaint = self.complaint() if finished else "not reached"
@@ -248,6 +243,6 @@ class Recorder:
         if not finished:
             return False, "not reached"
         for loop in assertion.loops:
-            if loop in self._lines and loop not in self._turned:
+            if loop in self._lines and loop not in self._iterated:
                 return False, f"the loop in line {self._lines[loop]} never ran"
         return (True, "") if self._caught.intersection(assertion.tries) else None

@@ -1,4 +1,4 @@
-"""What one run does, once confined: read the request, run the code, answer with values."""
+"""Child process: read the request, run the code, send values."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def _answer_calls(channel: int, request: dict[str, Any]) -> None:
         return
     for arguments, keywords in request["calls"]:
         try:
-            if type(arguments) is list:  # in wire form, as only some types need it
+            if type(arguments) is list:  # in wire form, which only some types need
                 arguments, keywords = decode(arguments), decode(keywords)
             result = f'["v",{encode(function(*arguments, **keywords))}]'
         except BaseException as error:
             result = f'["x",{solution.failure(error)}]'
-        frames.write(channel, result)  # one by one: what is answered before a death counts
+        frames.write(channel, result)  # immediately, because results before a crash count
 
 
 def _run_program(channel: int, request: dict[str, Any]) -> None:
@@ -55,11 +55,11 @@ MODES: dict[str, Mode] = {"calls": _answer_calls, "program": _run_program, "obje
 
 
 def answer(source: int, channel: int, streams: solution.Streams) -> None:
-    """Serve the one request of this process: read it from `source`, answer to `channel`."""
+    """Read the request of this process from `source`, and write the messages to `channel`."""
     gc.enable()
     request = frames.read(source)
     if request["seed"]:
-        solution.seed_generators(request["seed"])  # else they stand as the zygote left them, at 0
+        solution.seed_generators(request["seed"])  # the zygote's seed is 0
     if request["stdin"]:
         solution.feed(request["stdin"])
     MODES[request["mode"]](channel, request)

@@ -1,4 +1,4 @@
-"""Values on their way out of the jail: plain data as tagged JSON, never pickles.
+"""Serialization of plain data between jails and the host: tagged JSON without pickles.
 
     None, bool, printable ASCII, float, int below 2**53 in size    themselves
     list, tuple, set or frozenset, dict    ["l", …], ["t", …], ["s", …], ["d", key, value, key, value, …]
@@ -9,10 +9,11 @@
     timedelta                              ["e", "timedelta", days, seconds, microseconds]
     deque, Counter, OrderedDict            ["e", "deque", length at most or null, …], ["e", name, key, value, …]
     a builtin type, such as int            ["e", name]
-    an object that stays on the other side  whatever `remote` makes of it
+    a handle of an object                  result of `remote`
 
-A JSON object never occurs: the trusted side would have to build a hash table of keys that the code under test chose.
-Instances of subclasses travel as the builtin that they extend, so no method of theirs takes part in a comparison.
+There are no JSON objects, because the host would have to build a hash table of keys that untrusted code chose.
+Instances of subclasses are converted to the builtin type that they extend, so their methods do not influence
+comparisons.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Remote = Callable[[Any], str]
 Resolve = Callable[[list[Any]], Any]
 
 AS_BUILTIN: dict[type[Any], Callable[[Any], Any]] = {
-    int: int.__int__,  # not int(): a subclass may say otherwise, as an enumeration of strings does of str()
+    int: int.__int__,  # not int(), which calls methods of the subclass
     float: float.__float__,
     str: str.__str__,
     **{kind: kind for kind in (bytes, bytearray, list, tuple, dict, set, frozenset, complex)},
@@ -40,12 +41,12 @@ EXTENDED = {
     **dict.fromkeys(("datetime", "date", "time", "timedelta"), "datetime"),
     **dict.fromkeys(("deque", "Counter", "OrderedDict"), "collections"),
 }
-"""Name and module of the types of the standard library that travel as themselves; imported where one turns up."""
+"""Modules of the supported types of the standard library, by type name."""
 TYPES = {kind.__name__: kind for kind in (int, str, float, bool, bytes, list, tuple, dict, set, frozenset, complex)}
 
 
 def is_extended(value: Any) -> bool:
-    """Whether a value is one of the types of the standard library that travel as themselves, or a builtin type."""
+    """Return True for instances of the types in `EXTENDED` and for builtin types."""
     kind = type(value)
     if kind is type:
         return TYPES.get(value.__name__) is value
@@ -53,28 +54,28 @@ def is_extended(value: Any) -> bool:
 
 
 def refuse(value: Any) -> str:
-    """Encoding of an object that is not plain data: none, where no handles are exchanged."""
+    """Default of `remote`: objects have no handles."""
     raise TypeError(f"a {type(value).__name__} is not plain data")
 
 
 def refuse_handle(wire: list[Any]) -> Any:
-    """Decoding of an unknown tag: none, where no handles are exchanged."""
+    """Default of `resolve`: there are no handles."""
     raise TypeError("an object of the code under test is not plain data" if wire[0] == "h" else "an unknown tag")
 
 
 def string(value: str) -> str:
-    """JSON of a string. The module `json` is a shared library more to map in every fork."""
+    """Encode a string. The module `json` would make every fork slower."""
     if value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
         return f'"{value}"'
     return f'["u","{value.encode("utf-8", "surrogatepass").hex()}"]'
 
 
 def encode(value: Any, remote: Remote = refuse, depth: int = 0) -> str:
-    """JSON of a value, in ASCII.
+    """Encode a value as JSON in ASCII.
 
     Raises:
-        TypeError: on anything but plain data, unless `remote` accepts it.
-        ValueError: if it is nested more than 60 deep.
+        TypeError: if the value contains an object that is neither plain data nor accepted by `remote`.
+        ValueError: if it is nested more than 60 levels deep.
     """
     kind = type(value)
     if kind is int:
@@ -113,7 +114,7 @@ def encode(value: Any, remote: Remote = refuse, depth: int = 0) -> str:
 
 
 def _parts(value: Any) -> list[Any]:
-    """What follows the name of an extended type."""
+    """Return the parts of a value of an extended type that follow its name in the wire form."""
     name = type(value).__name__
     if name == "type":
         return []
@@ -131,10 +132,10 @@ def _parts(value: Any) -> list[Any]:
 
 
 def extended(name: str, parts: list[Any]) -> Any:
-    """The value of an extended type, from what follows its name.
+    """Build a value of an extended type from its name and parts.
 
     Raises:
-        ValueError: on an unknown name, as other faults of the parts raise it or another exception.
+        ValueError: if the name is unknown. Invalid parts may raise other exceptions.
     """
     if name in TYPES and not parts:
         return TYPES[name]
@@ -149,15 +150,15 @@ def extended(name: str, parts: list[Any]) -> Any:
 
 
 def decode(wire: Wire, resolve: Resolve = refuse_handle, *, is_key: bool = False) -> Any:
-    """Value of a wire form. Only for use inside a jail: it trusts the form and builds sets and dicts.
+    """Decode a wire form without protection against hash collisions. Only for use inside a jail.
 
     Args:
-        wire: as parsed.
-        resolve: what a form with an unknown tag stands for.
-        is_key: whether the value must be hashable, so that a set in it is a frozenset.
+        wire: parsed JSON.
+        resolve: decoder of handles.
+        is_key: whether the value must be hashable; sets become frozensets.
 
     Raises:
-        TypeError: on a tag that neither this format nor `resolve` knows.
+        TypeError: if a tag is unknown to this format and to `resolve`.
     """
     if type(wire) is not list:
         return wire

@@ -1,7 +1,6 @@
-"""Length-prefixed frames over a stream descriptor: marshalled into the jail, JSON out of it.
+"""Length-prefixed messages: marshal into the jail, JSON out of the jail.
 
-Marshal is the quickest way to hand plain data to an interpreter of the same build, and unsafe to read from one that may
-be hostile, so nothing ever travels out that way.
+Marshal is the fastest format between interpreters of the same version, but unsafe to load from untrusted processes.
 """
 
 from __future__ import annotations
@@ -13,35 +12,35 @@ from typing import Any
 
 HEADER = struct.Struct("!I")
 SEALED = b"\x01"
-"""A child's first byte: confinement is complete, and nothing of the request has been read."""
+"""First byte of a child: the confinement is complete, and the request has not been read."""
 _FIRST_READ = 1 << 12
 _CHUNK = 1 << 16
 _pack, _unpack, _size = HEADER.pack, HEADER.unpack_from, HEADER.size
 
 
 def pack(message: Any) -> bytes:
-    """Frame of a message for the jail; plain data of exact builtin types."""
+    """Serialize a message for the jail: plain data of builtin types."""
     body = marshal.dumps(message)
     return _pack(len(body)) + body
 
 
 def read(descriptor: int) -> Any:
-    """Next message from the trusted side, which sends one and waits.
+    """Read the next message from outside of the jail.
 
     Raises:
-        EOFError: if it has closed the channel.
+        EOFError: if the channel is closed.
     """
     data = os.read(descriptor, _FIRST_READ)
     while len(data) < _size or len(data) < _size + _unpack(data)[0]:
         more = os.read(descriptor, _CHUNK if len(data) < _size else _size + _unpack(data)[0] - len(data))
         if not more:
-            raise EOFError("the other side closed the channel")
+            raise EOFError("the channel is closed")
         data += more
     return marshal.loads(data[_size:])
 
 
 def write(descriptor: int, text: str) -> None:
-    """Send one message, given as JSON in ASCII."""
+    """Send a message in JSON and ASCII."""
     body = text.encode("ascii")
     data = _pack(len(body)) + body
     sent = os.write(descriptor, data)

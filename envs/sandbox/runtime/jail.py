@@ -1,9 +1,10 @@
-"""Namespaces, the jail's own root directory, identities and limits: all that is set up once, in the zygote."""
+"""Confinement of the zygote: namespaces, root directory, Landlock, identity and limits."""
 
 from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Sequence
 
 from . import kernel
 
@@ -22,18 +23,21 @@ _CAPSET = {"x86_64": 126, "aarch64": 91}
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _CAPABILITY_VERSION_3 = 0x20080522
 _NUM_CAPABILITIES = 64
+_LANDLOCK_CREATE, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT = 444, 445, 446  # on every architecture
+_ASK_VERSION = 1
+_PATH_BENEATH = 1
+_WRITE_FILE, _READ_FILE, _READ_DIRECTORY = 1 << 1, 1 << 2, 1 << 3
+_FILE_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1}
+_LATEST_FILE_RIGHTS = (1 << 16) - 1
+_TCP_BIND_AND_CONNECT = 3
+_ABSTRACT_SOCKETS_AND_SIGNALS = 3
 
 
 def enter_namespaces() -> None:
-    """Own users, mounts, processes (from the next fork), network, IPC, host name and cgroup view."""
+    """Unshare users, mounts, processes (from the next fork), network, IPC, host name and cgroups."""
     kernel.unshare(
         _NEW_USERS | _NEW_MOUNTS | _NEW_PROCESSES | _NEW_NETWORK | _NEW_IPC | _NEW_HOST_NAME | _NEW_CGROUP,
     )
-
-
-def rename_host() -> None:
-    """Give the host, in this namespace, a name that tells nothing of the real one."""
-    kernel.set_host_name("sandbox")
 
 
 def _bind_read_only(source: str, target: str) -> None:
@@ -44,15 +48,15 @@ def _bind_read_only(source: str, target: str) -> None:
         with open(target, "wb"):
             pass
     kernel.mount(source, target, None, _BIND | _RECURSIVE)
-    # Flags that the outer mount has are locked: a remount that leaves one out is refused.
+    # Flags of the outer mount are locked: a remount without them is refused.
     present = os.statvfs(target).f_flag
     kept = sum(flag for seen, flag in _LOCKED_FLAGS.items() if present & seen)
     kernel.mount(None, target, None, _BIND | _REMOUNT | _READ_ONLY | _NO_SETUID | kept)
 
 
 def build_root(visible: list[str], hidden: list[str]) -> None:
-    """Replace the root directory by a read-only one that holds `visible` and /dev/null; `hidden` appear empty."""
-    base = "/tmp"  # any directory will do: it is covered only in this mount namespace
+    """Replace the root directory by a read-only one with `visible` and /dev/null. `hidden` folders appear empty."""
+    base = "/tmp"  # any directory; it is covered in this mount namespace only
     kernel.mount(None, "/", None, _RECURSIVE | _PRIVATE)
     kernel.mount("jail", base, "tmpfs", _NO_SETUID | _NO_DEVICES, "size=1m,mode=755")
     for path in visible:
@@ -74,49 +78,95 @@ def build_root(visible: list[str], hidden: list[str]) -> None:
     kernel.mount(None, "/", None, _REMOUNT | _BIND | _READ_ONLY | _NO_SETUID | _NO_DEVICES)
 
 
+def landlock_version() -> int:
+    """Return the kernel's Landlock ABI, or 0 if Landlock is missing or disabled."""
+    try:
+        return kernel.syscall("landlock_create_ruleset", _LANDLOCK_CREATE, None, 0, _ASK_VERSION)
+    except OSError:
+        return 0
+
+
+def _rule(ruleset: int, path: str, rights: int) -> None:
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except FileNotFoundError:  # a link to a path outside of the jail
+        return
+    try:
+        body = struct.pack("=Qi", rights, descriptor)
+        kernel.syscall("landlock_add_rule", _LANDLOCK_ADD_RULE, ruleset, _PATH_BENEATH, body, 0)
+    finally:
+        os.close(descriptor)
+
+
+def restrict_paths(trees: Sequence[str], files: Sequence[str], listable: Sequence[str], devices: Sequence[str]) -> None:
+    """Restrict this process by Landlock to reading `trees` and `files`, listing `listable`, and using `devices`.
+
+    Raises:
+        OSError: if the kernel refuses. There is no restriction then.
+    """
+    abi = landlock_version()
+    handled = _FILE_RIGHTS.get(abi, _LATEST_FILE_RIGHTS)
+    fields = [handled, _TCP_BIND_AND_CONNECT, _ABSTRACT_SOCKETS_AND_SIGNALS]
+    num_fields = 1 if abi < 4 else 2 if abi < 6 else 3  # older kernels refuse unknown bits
+    attributes = struct.pack(f"{num_fields}Q", *fields[:num_fields])
+    ruleset = kernel.syscall("landlock_create_ruleset", _LANDLOCK_CREATE, attributes, len(attributes), 0)
+    try:
+        for paths, rights in (
+            (trees, _READ_FILE | _READ_DIRECTORY),
+            (files, _READ_FILE),
+            (listable, _READ_DIRECTORY),
+            (devices, _READ_FILE | _WRITE_FILE),
+        ):
+            for path in paths:
+                _rule(ruleset, path, rights)
+        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+        kernel.syscall("landlock_restrict_self", _LANDLOCK_RESTRICT, ruleset, 0)
+    finally:
+        os.close(ruleset)
+
+
 def become(user: int) -> None:
-    """Turn into this user and group, with no supplementary groups."""
+    """Change to this user and group, without supplementary groups."""
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
 
 
 def drop_bounding_set() -> None:
-    """No program executed later can bring a capability back. Needs CAP_SETPCAP, so it comes before the rest."""
+    """Prevent later programs from regaining capabilities. Needs CAP_SETPCAP, so it precedes `drop_capabilities`."""
     for capability in range(_NUM_CAPABILITIES):
         try:
             kernel.prctl(kernel.PR_CAPBSET_DROP, capability)
-        except OSError:  # EINVAL past the last one that this kernel knows, EPERM where there is nothing to give up
+        except OSError:  # EINVAL after the kernel's last capability, EPERM without capabilities
             break
 
 
 def drop_capabilities() -> None:
-    """Give up every capability of this process."""
     header, none = struct.pack("Ii", _CAPABILITY_VERSION_3, 0), bytes(24)
     kernel.syscall("capset", _CAPSET[os.uname().machine], header, none)
 
 
 def seal(*, die_with_parent: bool) -> None:
-    """No new privileges ever, no peeking by processes of the same user, and no life after the parent's, if asked."""
+    """Prevent new privileges and debugging by processes of the same user; optionally end with the parent."""
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     if die_with_parent:
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)  # last: a change of user would clear it
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)  # last, because a change of user clears it
 
 
 def num_tasks(user: int) -> int:
-    """Threads of all processes of a user that can be seen."""
+    """Return the number of threads of all visible processes of a user."""
     found = 0
     for entry in os.listdir("/proc"):
         try:
             if entry.isdigit() and os.stat(f"/proc/{entry}").st_uid == user:
                 found += len(os.listdir(f"/proc/{entry}/task"))
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the process has ended
             continue
     return found
 
 
 def limit(what: int, value: int) -> None:
-    """Lower a resource limit, soft and hard, to `value` or to the hard limit in force if that is lower."""
+    """Lower a resource limit, soft and hard, to `value` or to the current hard limit, whichever is lower."""
     _, hard = kernel.limits(what)
     kernel.set_limits(what, min(value, hard), min(value, hard))

@@ -1,8 +1,8 @@
-"""Runs trusted tests in a jail of their own; the code under test is elsewhere and answers by value.
+"""Judge: runs trusted tests in a separate jail.
 
-The expected answers are here, the solution is not: `candidate` and every other name under test is a stand-in that sends
-its calls out. What comes back is plain data, or a handle on an object that stays in the solver's jail. Comparisons with
-plain data are never left to such an object.
+The code under test is in the solver's jail. `candidate` and all other names under test are stand-ins that forward
+calls. Results are plain data, or handles of objects in the solver's jail, which never take part in comparisons with
+plain data.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import time
 import types
 import unittest
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from . import assertions, frames, solution
@@ -24,14 +24,14 @@ from .stand_in import Class, Exchange, Function
 _A_DAY_S = 86400.0
 
 
-def _tell(channel: int, *message: Any) -> None:
+def _send(channel: int, *message: Any) -> None:
     frames.write(channel, json.dumps(message))
 
 
 class _Report(unittest.TestResult):
-    """Sends the outcome of each test method as it ends.
+    """Sends the outcome of each test method when it ends.
 
-    A method passes if nothing spoke against it, and if something could have: an assertion that ran.
+    A method passes if nothing failed and at least one assertion ran.
     """
 
     def __init__(self, channel: int, numbers: dict[str, int], recorder: assertions.Recorder) -> None:
@@ -75,11 +75,11 @@ class _Report(unittest.TestResult):
         if self._complaint is None:
             self._complaint = self._recorder.complaint()
         if number is not None:
-            _tell(self._channel, "result", number, self._complaint is None, self._complaint or "")
+            _send(self._channel, "result", number, self._complaint is None, self._complaint or "")
 
 
 def _count_assertions(recorder: assertions.Recorder) -> None:
-    """Let every assertion method of unittest be heard of."""
+    """Count calls of unittest's assertion methods."""
 
     def counting(method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
@@ -94,10 +94,10 @@ def _count_assertions(recorder: assertions.Recorder) -> None:
             setattr(unittest.TestCase, name, counting(method))
 
 
-def _keep_the_time_secret(salt: int) -> None:
-    """Seed by more than the time where tests seed by the time: the code under test has a clock as well.
+def _salt_time_seeds(salt: int) -> None:
+    """Add a salt to seeds that are the current time, because the code under test knows the time.
 
-    Another seed is taken as it is: tests may hold answers to what it draws.
+    Other seeds are unchanged, as tests may contain expected values for their draws.
     """
 
     def salted(seed: Callable[..., Any], place: int) -> Callable[..., Any]:
@@ -128,20 +128,12 @@ def _name(test: unittest.TestCase) -> str:
     return f"{type(test).__name__}.{test._testMethodName}"
 
 
-def _test_cases(module: types.ModuleType) -> list[unittest.TestSuite]:
-    found = [
-        value
-        for value in vars(module).values()
+def _suites(module: types.ModuleType) -> list[unittest.TestSuite]:
+    return [
+        unittest.defaultTestLoader.loadTestsFromTestCase(value)
+        for value in list(vars(module).values())
         if isinstance(value, type) and issubclass(value, unittest.TestCase) and value.__module__ == module.__name__
     ]
-    return [unittest.defaultTestLoader.loadTestsFromTestCase(case) for case in found]
-
-
-def _leaves(suites: list[unittest.TestSuite]) -> Iterator[unittest.TestCase]:
-    for suite in suites:
-        for test in suite:
-            if isinstance(test, unittest.TestCase):
-                yield test
 
 
 def _module(request: dict[str, Any], exchange: Exchange) -> types.ModuleType:
@@ -156,15 +148,15 @@ def _module(request: dict[str, Any], exchange: Exchange) -> types.ModuleType:
 
 
 def run(channel: int, request: dict[str, Any]) -> None:
-    """Send the plan of the tests, the outcome of each, and how the whole ended."""
+    """Run the tests. Sends the list of tests, the outcome of each, and the exception that ended them, if any."""
     exchange = Exchange(channel)
-    unittest.main = lambda *_, **__: None  # type: ignore[assignment]  # test files that end with it are imported here
+    unittest.main = lambda *_, **__: None  # type: ignore[assignment]  # called at the end of many test files
     try:
         plan = assertions.AssertionPlan(request["tests"], "<tests>")
         module = _module(request, exchange)
         recorder = assertions.Recorder(plan, module.__dict__)
         _count_assertions(recorder)
-        _keep_the_time_secret(request["seed"])
+        _salt_time_seeds(request["seed"])
     except BaseException as error:
         frames.write(channel, f'["broken",{solution.failure(error)}]')
         return
@@ -177,12 +169,12 @@ def run(channel: int, request: dict[str, Any]) -> None:
     except BaseException as error:
         ending = solution.failure(error)
     outcomes = recorder.outcomes(finished=ending == "null")
-    suites = _test_cases(module)
-    # One that can say nothing about the solution, such as an empty one, is no test of it.
-    names = [_name(test) for test in _leaves(suites) if plan.may_complain(*_name(test).split(".", 1))]
-    _tell(channel, "plan", [*[[text, line] for text, line, _, _ in outcomes], *[[name, None] for name in names]])
+    suites = _suites(module)
+    every = [_name(test) for suite in suites for test in suite if isinstance(test, unittest.TestCase)]
+    names = [name for name in every if plan.may_complain(*name.split(".", 1))]  # others cannot fail
+    _send(channel, "plan", [*[[text, line] for text, line, _, _ in outcomes], *[[name, None] for name in names]])
     for number, (_, _, passed, message) in enumerate(outcomes):
-        _tell(channel, "result", number, passed, message)
+        _send(channel, "result", number, passed, message)
     report = _Report(channel, {name: len(outcomes) + i for i, name in enumerate(names)}, recorder)
     for suite in suites:
         suite.run(report)

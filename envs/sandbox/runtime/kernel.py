@@ -1,4 +1,4 @@
-"""System calls that the standard library does not offer, with errors raised as OSError."""
+"""System calls that the standard library lacks. They raise OSError."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _word(value: Operand) -> object:
 
 
 def syscall(name: str, number: int, *operands: Operand) -> int:
-    """Result of a raw system call; integers are passed as machine words, bytes as a pointer to them."""
+    """Make a system call. Integers are passed as machine words, bytes as pointers."""
     return _checked(_libc.syscall(ctypes.c_long(number), *map(_word, operands)), name)
 
 
@@ -56,12 +56,12 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
 
 
 def detach(target: str) -> None:
-    """Unmount lazily, so that open files below do not stand in the way."""
+    """Unmount lazily, so that open files do not prevent it."""
     _checked(_libc.umount2(os.fsencode(target), 2), f"umount2({target})")
 
 
 def limits(what: int) -> tuple[int, int]:
-    """Soft and hard resource limit. The module `resource` is a shared library more to map in every fork."""
+    """Return the soft and the hard resource limit. The module `resource` would make every fork slower."""
     pair = (ctypes.c_ulong * 2)()
     _checked(_libc.getrlimit(what, pair), f"getrlimit({what})")
     return pair[0], pair[1]
@@ -73,10 +73,7 @@ def set_limits(what: int, soft: int, hard: int) -> None:
 
 
 def filter_installer(program: bytes) -> Callable[[], None]:
-    """A call that binds its process to a seccomp program for good.
-
-    What ctypes builds for a call is built now, since each run makes the call and pays for every page it touches.
-    """
+    """Return a function that installs a seccomp program. Its ctypes objects are created here, once for all runs."""
     code = ctypes.create_string_buffer(program, len(program))
     header = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(code)))
     set_mode_filter, keep_speculation = ctypes.c_long(1), ctypes.c_long(4)

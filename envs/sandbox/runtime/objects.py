@@ -1,4 +1,4 @@
-"""Objects of the solution that tests in another jail work with by handle."""
+"""Server of objects in the solver's jail, on which the tests operate by handle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _GENERATORS = (types.GeneratorType, map, filter, zip, enumerate, reversed)
 
 
 def _enter(manager: Any) -> None:
-    manager.__enter__()  # tests go on with the handle that they have
+    manager.__enter__()  # the tests keep their handle
 
 
 def _exit(manager: Any) -> None:
@@ -42,19 +42,18 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 class _Server:
-    """Carries out operations, on objects that live as long as the run once they have gone out by handle."""
+    """Performs operations on objects. An object with a handle lives until the end of the run."""
 
     def __init__(self, channel: int, module: types.ModuleType, first_handle: int) -> None:
         self._channel = channel
         self._module = module
-        self._next = first_handle  # not 0 in a second life: a handle of the first must not name another object
+        self._next = first_handle  # after a restart, handles of the first process must stay invalid
         self._objects: dict[int, Any] = {}
         self._instances: dict[int, str] = {}
-        """Handle of each that the tests made, by its id."""
+        """Handles of the instances that the tests created, by id of the object."""
         self._of_tests: dict[int, Callable[..., Any]] = {}
 
     def serve(self) -> None:
-        """Carry out operations until the other side has no more."""
         while True:
             message = frames.read(self._channel)
             if message[0] == "stop":
@@ -76,7 +75,7 @@ class _Server:
                 found = getattr(*values) if operation == "getattr" else operator.getitem(*values)
                 if solution.is_container(found):
                     return f'["c",{self._keep(found)},{codec.encode(found)}]'
-                if id(found) in self._instances:  # the tests have put it there themselves, or may not have it
+                if id(found) in self._instances:  # an instance that the tests created
                     return f'["v",{self._instances[id(found)]}]'
                 return f'["v",{self._encoded(found)}]'
             if operation == "next":
@@ -105,7 +104,7 @@ class _Server:
         changeable = [place for place, argument in enumerate(arguments) if solution.is_container(argument)]
         before = [codec.encode(arguments[place], self._known) for place in changeable]
         value = self._encoded(function(*arguments, **keywords))
-        # Tests may look at a list that they passed in: what the function did to it goes back with the value.
+        # Containers among the arguments that the function changed are returned with the value.
         changed = [
             place
             for place, then in zip(changeable, before, strict=True)
@@ -123,11 +122,11 @@ class _Server:
         return f'["{tag}",{self._keep(value)}]'
 
     def _known(self, value: Any) -> str:
-        """An object of either side among the arguments of a call: it counts as the same as long as it is the same."""
+        """Encode an object by identity, to detect changes of containers."""
         return f'["id",{id(value)}]'
 
     def _encoded(self, value: Any) -> str:
-        """A result: plain data, or what tests may call, ask for the next item, or look into."""
+        """Encode a result: plain data, or a handle of an iterator or callable, or the data of a match."""
         if isinstance(value, _GENERATORS):
             return self._handle("y", value)
         kind = type(value)
@@ -145,7 +144,7 @@ class _Server:
         return self._function_of_tests(wire[1]) if wire[0] == "k" else self._objects[wire[1]]
 
     def _function_of_tests(self, number: int) -> Callable[..., Any]:
-        """A function that lives with the tests; one number is one function, as it is there."""
+        """Return the stand-in of a function in the tests' jail."""
 
         def call(*arguments: Any, **keywords: Any) -> Any:
             wires = f"{codec.encode(list(arguments))},{codec.encode(keywords)}"
@@ -156,11 +155,11 @@ class _Server:
                     return codec.decode(parts[0], self._resolve)
                 if kind == "raise":
                     raise solution.rebuilt(parts[0])
-                frames.write(self._channel, self._reply(*parts))  # the function calls the solution in turn
+                frames.write(self._channel, self._reply(*parts))  # the function calls the solution
 
         return self._of_tests.setdefault(number, call)
 
 
 def serve(channel: int, module: types.ModuleType, first_handle: int) -> None:
-    """Carry out operations until the other side has no more."""
+    """Perform operations until the tests end."""
     _Server(channel, module, first_handle).serve()

@@ -1,4 +1,4 @@
-"""The code under test as a module, its standard streams, and its errors as data."""
+"""The code under test: its module, standard streams, containers and exceptions."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _ENDS_LOOPS = (StopIteration, StopAsyncIteration)
 
 
 class _Text(io.StringIO):
-    """Text written to a standard stream, with what programs expect of one besides."""
+    """Standard stream in memory."""
 
     @property
     def buffer(self) -> BinaryIO:
         return _Bytes(self)
 
     def reconfigure(self, **_: object) -> None:
-        """Nothing here depends on an encoding or on buffering."""
+        """Ignore encoding and buffering."""
 
 
 class _Bytes(io.BytesIO):
@@ -40,22 +40,21 @@ class _Bytes(io.BytesIO):
 
 
 class Streams:
-    """Standard streams in memory. Made once, before the first fork; each run then writes to a copy of its own."""
+    """Standard streams in memory, created before the first fork."""
 
     def __init__(self) -> None:
         self._out, self._err = _Text(), _Text()
 
     def attach(self) -> None:
-        """Put them in the place of the process's own."""
         sys.stdin, sys.stdout, sys.stderr = io.StringIO(), self._out, self._err
 
     @property
     def are_used(self) -> bool:
-        """Whether anything may have been written."""
+        """True if something may have been written."""
         return self._out.closed or self._err.closed or self._out.tell() > 0 or self._err.tell() > 0
 
     def texts(self, max_length: int) -> str:
-        """What was written to stdout and to stderr, each cut to `max_length`, as two JSON strings."""
+        """Return stdout and stderr as two JSON strings, each truncated to `max_length`."""
         return f"{_written(self._out, max_length)},{_written(self._err, max_length)}"
 
 
@@ -68,13 +67,13 @@ def _written(stream: _Text, max_length: int) -> str:
 
 
 def feed(stdin: str) -> None:
-    """Let the code read this from stdin."""
+    """Set the content of stdin."""
     raw = io.BytesIO(stdin.encode("utf-8", "surrogatepass"))
     sys.stdin = io.TextIOWrapper(raw, encoding="utf-8", errors="replace")
 
 
 def seed_generators(seed: int) -> None:
-    """Seed `random`, and NumPy's global generator, where they are loaded."""
+    """Seed `random` and NumPy's global generator, if they are imported."""
     if "random" in sys.modules:
         sys.modules["random"].seed(seed)
     if "numpy.random" in sys.modules:
@@ -82,13 +81,13 @@ def seed_generators(seed: int) -> None:
 
 
 def is_container(value: Any) -> bool:
-    """Whether it is one of the objects that both sides may write to, each its own copy."""
+    """Return True for mutable containers, of which each jail has a copy and may change it."""
     kind = type(value)
     return kind in _LISTS or kind in _TABLES or kind is deque or (kind.__module__, kind.__name__) in _FOREIGN
 
 
 def update(container: Any, after: Any) -> None:
-    """Do to one side's container what was done to its copy on the other side."""
+    """Set a container's content to that of its copy in the other jail."""
     if type(container) in _LISTS:
         container[:] = after
     elif type(container) is deque or type(container).__name__ == "Counter" or type(container) in _TABLES:
@@ -99,9 +98,9 @@ def update(container: Any, after: Any) -> None:
 
 
 def rebuilt(wire: list[Any]) -> Exception:
-    """The exception that was raised on the other side, as the nearest builtin type under the type's own name.
+    """Rebuild an exception of the other jail: a subclass of its nearest builtin type, with its name.
 
-    Not one that ends a loop, by which a solution could keep the tests from reaching their assertions.
+    StopIteration becomes RuntimeError; otherwise the code could end loops of the tests before their assertions.
     """
     kind, message, bases = decode(wire[0]), decode(wire[1]), wire[3]
     for base in bases:
@@ -109,11 +108,11 @@ def rebuilt(wire: list[Any]) -> Exception:
         if isinstance(known, type) and issubclass(known, Exception):
             if issubclass(known, _ENDS_LOOPS):
                 break
-            as_told = {"__str__": lambda _: message} if known is KeyError else {}  # else it would be quoted once more
+            methods = {"__str__": lambda _: message} if known is KeyError else {}  # KeyError would quote it again
             try:
-                is_plain = kind == base and not as_told
-                made: Exception = known(message) if is_plain else type(kind, (known,), as_told)(message)
-            except (TypeError, ValueError):  # UnicodeDecodeError and the like want more than a message
+                is_plain = kind == base and not methods
+                made: Exception = known(message) if is_plain else type(kind, (known,), methods)(message)
+            except (TypeError, ValueError):  # for example, UnicodeDecodeError needs more arguments
                 break
             return made
     return RuntimeError(f"{kind}: {message}")
@@ -127,12 +126,11 @@ def _message(error: BaseException) -> str:
 
 
 def summary(error: BaseException) -> str:
-    """An exception in one line."""
     return f"{type(error).__name__}: {_message(error)}"
 
 
 def failure(error: BaseException) -> str:
-    """An exception as JSON: type name, message, line of the solution or null, builtin types that it extends."""
+    """Serialize an exception: type name, message, line of the solution or null, and builtin base types."""
     line, step = None, error.__traceback__
     while step is not None:
         if step.tb_frame.f_code.co_filename == FILE_NAME:
@@ -148,10 +146,10 @@ def failure(error: BaseException) -> str:
 
 
 def load(code: str, name: str) -> types.ModuleType:
-    """Run the code as a fresh module that `sys.modules` knows, as dataclasses and typing expect.
+    """Run the code as a new module in `sys.modules`, where dataclasses and typing search it.
 
     Raises:
-        BaseException: whatever the code raises, SystemExit included.
+        BaseException: if the code raises, including SystemExit.
     """
     module = types.ModuleType(name)
     module.__dict__["__builtins__"] = builtins

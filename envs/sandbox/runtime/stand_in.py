@@ -1,9 +1,9 @@
-"""Stand-ins, in the jail of the tests, for functions, classes and instances that live in the solver's jail.
+"""Stand-ins in the judge's jail for functions, classes and instances of the solver's jail.
 
-What a function or a method returns is plain data, or an error. Handles are few, and each kind can do one thing: an
-instance of a class under test is operated by name, a function or method can be called and nothing else, a generator
-can be asked for its next item. Otherwise a function could return an object that says yes to whatever a test asks of
-it, and a test such as `abs(f(x) - expected) < 1e-6` would hand the expected answer to the code under test.
+Functions and methods return plain data, with a few exceptions that have minimal interfaces: instances of classes under
+test have attributes and operators, functions can be called, and iterators return their next item. Otherwise a function
+could return an object that passes every comparison, and a test such as `abs(f(x) - expected) < 1e-6` would send the
+expected value to the code under test.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ _MAX_CONTAINERS = 32
 
 
 class SolutionGone(BaseException):
-    """The code under test runs no more. Not an Exception: a test that expects one must not take this for it."""
+    """The code under test has ended. Not an Exception, so that `assertRaises(Exception)` does not accept it."""
 
 
 class Exchange:
-    """Sends operations out and brings their results in."""
+    """Connection to the solver: sends operations and decodes their results."""
 
     def __init__(self, channel: int) -> None:
         self._channel = channel
         self._functions: list[Callable[..., Any]] = []
-        """Functions of the tests, by the number that the solution calls them by."""
+        """Functions of the tests that the solution may call, by number."""
         self._containers: list[tuple[codec.Wire, Any, str]] = []
-        """Handle, copy and wire form of what the solution holds and the tests may write to."""
+        """Handle, copy and wire form of the solution's containers that the tests may change."""
         self._placed: dict[tuple[str, str], Instance] = {}
-        """Instances that the tests have put into an attribute, by the owner's handle and the attribute's name."""
+        """Instances that the tests assigned to attributes, by handle of the owner and name of the attribute."""
 
     def perform(self, operation: str, *operands: Any, **keywords: Any) -> list[Any]:
-        """Reply to an operation on the other side, still encoded; operands that it changed are changed here too.
+        """Perform an operation in the solver, apply its changes of operands, and return the encoded reply.
 
         Raises:
-            Exception: what the operation raised there, as the nearest builtin type under the type's own name.
+            Exception: if the operation raised, see `solution.rebuilt`.
         """
         if self._containers:
             self._write_back()
@@ -49,7 +49,7 @@ class Exchange:
         return reply
 
     def _ask(self, message: str) -> list[Any]:
-        """The reply to a message; functions of the tests that the other side calls for it are called meanwhile."""
+        """Send a message and return the reply. Meanwhile the solution may call functions of the tests."""
         frames.write(self._channel, message)
         while True:
             reply: list[Any] = frames.read(self._channel)
@@ -70,7 +70,7 @@ class Exchange:
         frames.write(self._channel, answer)
 
     def wire(self, value: Any) -> str:
-        """A value on its way out: stand-ins as their handles, functions of the tests as something to call."""
+        """Encode a value. Stand-ins are encoded as handles, functions of the tests by number."""
         return codec.encode(value, self._remote)
 
     def _remote(self, value: Any) -> str:
@@ -83,7 +83,7 @@ class Exchange:
         return codec.refuse(value)
 
     def value(self, reply: list[Any]) -> Any:
-        """What came back: plain data, a function, a generator or a match."""
+        """Decode a reply: plain data, a callable, an iterator or a match."""
         kind, wire, *rest = reply
         if kind == "c":
             held = codec.decode(rest[0])
@@ -92,14 +92,14 @@ class Exchange:
         return codec.decode(wire, self._resolve)
 
     def place(self, owner: codec.Wire, name: str, value: Any) -> None:
-        """Remember what the tests assigned: an attribute is an instance only where they made it one."""
+        """Record an assignment to an attribute. Only assigned instances are returned as instances."""
         if isinstance(value, Instance):
             self._placed[json.dumps(owner), name] = value
         else:
             self._placed.pop((json.dumps(owner), name), None)
 
     def placed(self, owner: codec.Wire, name: str, reply: list[Any]) -> Instance | None:
-        """The instance that the tests put there, if that is what is there still."""
+        """Return the instance that the tests assigned, if the attribute still refers to it."""
         found = self._placed.get((json.dumps(owner), name))
         return found if found is not None and reply[1] == found._wire else None
 
@@ -112,7 +112,7 @@ class Exchange:
         return makers[wire[0]]() if wire[0] in makers else codec.refuse_handle(wire)
 
     def _write_back(self) -> None:
-        """Do to the solution's containers what the tests have done to their copies; let go of copies nobody holds."""
+        """Apply the tests' changes of copies to the solution's containers. Unreferenced copies are dropped."""
         held, self._containers = self._containers, []
         kept = []
         while held:
@@ -120,14 +120,14 @@ class Exchange:
             after = self.wire(copy)
             if after != before:
                 self._ask(f'["do","update",["l",{json.dumps(handle)},{before},{after}],["d"]]')
-            # A part of it may be held where the whole is not.
+            # The tests may refer to a nested container only.
             if sys.getrefcount(copy) > 2 or "[" in after[1:]:
                 kept.append((handle, copy, after))
         self._containers = kept[-_MAX_CONTAINERS:]
 
 
 class Remote:
-    """An object of the solution's. It is true, it equals only itself, and no more is known of it here."""
+    """Stand-in of an object in the solver's jail. It is true and equals only itself."""
 
     __slots__ = ("_exchange", "_wire")
     _exchange: Exchange
@@ -145,8 +145,8 @@ class Remote:
 
 
 class Method(Remote):
-    """A function that was an attribute or a result. Were more of it reachable than the call, an object that is
-    callable could be handed the expected answer, as by `account.owner.startswith("the answer")`."""
+    """Callable that was an attribute or a result. It has no attributes; otherwise a callable object could receive the
+    expected value, as in `account.owner.startswith("expected")`."""
 
     __slots__ = ()
 
@@ -155,7 +155,7 @@ class Method(Remote):
 
 
 class Stream(Remote):
-    """A generator."""
+    """Iterator."""
 
     __slots__ = ()
 
@@ -170,7 +170,7 @@ class Stream(Remote):
 
 
 class Function(Remote):
-    """A function under test. It can be called, and has attributes by name."""
+    """Function under test, with attributes."""
 
     __slots__ = ()
 
@@ -191,7 +191,7 @@ class Function(Remote):
 
 
 class Class(Function):
-    """A class under test: a call makes an instance."""
+    """Class under test."""
 
     __slots__ = ()
 
@@ -203,11 +203,18 @@ class Class(Function):
         return isinstance(value, Instance) and bool(value._value("isinstance", self))
 
 
-class Instance(Function):
-    """An instance of a class under test, operated by name.
+def _comparison(operation: str) -> Callable[[Any, Any], Any]:
+    def compare(self: Any, other: Any) -> Any:
+        return bool(self._value(operation, other)) if isinstance(other, Instance) else NotImplemented
 
-    It equals only other instances, by the solution's own `==`: were comparisons with plain data left to the solution,
-    an object that equals everything would pass every test. Containment is by iteration for the same reason.
+    return compare
+
+
+class Instance(Function):
+    """Instance of a class under test.
+
+    It equals only other instances, by the solution's `==`: otherwise an object that equals everything would pass every
+    test. Containment uses iteration for the same reason.
     """
 
     __slots__ = ()
@@ -231,7 +238,7 @@ class Instance(Function):
         return iter(self._value("list"))
 
     def __next__(self) -> Any:
-        return Stream.__next__(self)  # type: ignore[arg-type]  # the same of another kind of object
+        return Stream.__next__(self)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         return str(self._value("str"))
@@ -241,23 +248,11 @@ class Instance(Function):
 
     __hash__ = object.__hash__
 
-    def _compare(self, operation: str, other: Any) -> Any:
-        return bool(self._value(operation, other)) if isinstance(other, Instance) else NotImplemented
-
-    def __eq__(self, other: object) -> Any:
-        return self._compare("eq", other)
-
-    def __lt__(self, other: Any) -> Any:
-        return self._compare("lt", other)
-
-    def __le__(self, other: Any) -> Any:
-        return self._compare("le", other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compare("gt", other)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compare("ge", other)
+    __eq__ = _comparison("eq")
+    __lt__ = _comparison("lt")
+    __le__ = _comparison("le")
+    __gt__ = _comparison("gt")
+    __ge__ = _comparison("ge")
 
     def __enter__(self) -> Instance:
         self._perform("enter")
@@ -268,7 +263,7 @@ class Instance(Function):
 
 
 class Match:
-    """What a match of a regular expression tells, as plain data: it looks into nothing on the other side."""
+    """Copy of the data of a regular expression's match."""
 
     def __init__(self, groups: tuple[Any, ...], spans: tuple[Any, ...], names: dict[str, int]) -> None:
         self._groups, self._spans, self._names = groups, spans, names

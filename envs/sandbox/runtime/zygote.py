@@ -1,15 +1,12 @@
-"""The pre-forked interpreter: it confines itself, then forks one child for each run and reports how the child ended.
+"""Zygote: an interpreter that confines itself, forks a child per run, and reports how the child ended.
 
-It never reads code, inputs or results: those pass between the trusted side and the child alone, so nothing of one run
-is in the memory that the next one inherits.
-
-A run costs mostly page faults and mappings, so this process imports little: every extension module is five mappings to
-copy and to drop in each fork.
+It never reads code, inputs or results, so the memory that a child inherits contains no data of earlier runs. It imports
+few modules, because the cost of a run is mostly page faults and memory mappings.
 """
 
 from __future__ import annotations
 
-import _socket  # what `socket` adds to it is of no use here, and large
+import _socket  # smaller than `socket`
 import gc
 import importlib
 import marshal
@@ -21,7 +18,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from . import child, frames, jail, kernel, landlock, solution
+from . import child, frames, jail, kernel, solution
 from .protocol import BY_ITSELF, CPU_LIMIT, ENDING, MAPPED, NOT_STARTED, READY, REQUEST, STOPPED, WALL_LIMIT
 
 _CONTROL = 3
@@ -52,16 +49,16 @@ class Zygote:
         self._streams = solution.Streams()
 
     def prepare(self) -> None:
-        """Import, warm up, confine: everything that all runs share."""
+        """Import modules, warm up, and confine the process."""
         sys.path.extend(self._config["paths"])
         self._preload()
         self._warm_up()
         with open("/proc/self/statm", encoding="ascii") as memory:
             self._base_bytes = int(memory.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        if self._config["allow_threads"] and self._isolation != "A":  # the limit counts all that the user has here
+        if self._config["allow_threads"] and self._isolation != "A":  # the limit counts all threads of the user
             user = self._config["user"]
             self._max_tasks += jail.num_tasks(os.getuid() if user is None else user)
-        os.close(os.pidfd_open(os.getpid()))  # Linux 5.3; said now rather than in the first run
+        os.close(os.pidfd_open(os.getpid()))  # needs Linux 5.3; fails here instead of in the first run
         if self._isolation != "none":
             self._confine()
         if self._isolation in ("B", "C"):
@@ -82,20 +79,20 @@ class Zygote:
 
     def _preload(self) -> None:
         register = os.register_at_fork
-        os.register_at_fork = _ignore  # `random` would seed itself from the system after every fork, at some cost
+        os.register_at_fork = lambda **_: None  # `random` would seed itself from the system in every child
         try:
             for name in self._config["preload"]:
                 importlib.import_module(name)
         finally:
             os.register_at_fork = register
         if self._config["is_judge"]:
-            from . import judge  # it needs unittest and json, which would make every other fork dearer
+            from . import judge  # it imports unittest and json, which would make the forks of solvers slower
 
             child.MODES["judge"] = judge.run
-        os.close(self._folder)  # of this package, whose last module was read now
+        os.close(self._folder)  # all modules of this package are imported
 
     def _warm_up(self) -> None:
-        """Go once through what every run does, so that its first time is paid here."""
+        """Make some runs in this process, so that children inherit initialized objects."""
         self._streams.attach()
         request = {"code": _WARM_UP, "function": "f", "calls": [((5,), {})], "seed": 0, "stdin": "", "mode": "calls"}
         for _ in range(3):
@@ -115,26 +112,26 @@ class Zygote:
             self._control.send(MAPPED)
             if self._control.recv(16) != MAPPED:
                 raise OSError("the trusted side could not map users into the namespace")
-            jail.rename_host()
+            kernel.set_host_name("sandbox")
             jail.build_root(config["visible"], config["hidden"])
             self._become_first_process()
         user = config["user"]
         jail.drop_bounding_set()
         if user is not None:
             jail.become(user)
-        if self._isolation == "B" or (self._isolation == "A" and landlock.version() > 0):
-            landlock.restrict(config["trees"], config["files"], config["listable"], ["/dev/null"])
+        if self._isolation == "B" or (self._isolation == "A" and jail.landlock_version() > 0):
+            jail.restrict_paths(config["trees"], config["files"], config["listable"], ["/dev/null"])
         jail.drop_capabilities()
         jail.seal(die_with_parent=self._isolation == "A")
 
     def _hide_host(self) -> None:
-        """Without a namespace of its own the host's real name is there to be had: the filter refuses the call."""
+        """Replace `os.uname`, whose system call the filter refuses in tiers without a namespace for the host name."""
         system, _, *others = os.uname()
         shown = os.uname_result((system, "sandbox", *others))
         os.uname = posix.uname = lambda: shown
 
     def _become_first_process(self) -> None:
-        """Fork into the new process namespace; the outer process only waits, for the trusted side to reap."""
+        """Fork into the new process namespace. The outer process waits for the end of the zygote."""
         first = os.fork()
         if first:
             os.close(_CONTROL)
@@ -142,7 +139,7 @@ class Zygote:
             os._exit(0)
 
     def serve(self) -> NoReturn:
-        """Start a child for each descriptor received, until the trusted side goes away."""
+        """Start a child per received descriptor, until the control socket is closed."""
         control, space = self._control, _socket.CMSG_SPACE(4)
         poller, memory_limit = select.poll(), 0
         poller.register(_CONTROL, select.POLLIN)
@@ -150,13 +147,11 @@ class Zygote:
             message, ancillary, _, _ = control.recvmsg(REQUEST.size, space)
             if not message:
                 os._exit(0)
-            if not ancillary:  # a stop that crossed the end of the run it was meant for
+            if not ancillary:  # a stop request that arrived after the end of its run
                 continue
             channel = int.from_bytes(ancillary[0][2][:4], sys.byteorder)
             cpu_s, wall_s, memory_bytes = REQUEST.unpack(message)
-            if (
-                memory_bytes != memory_limit
-            ):  # inherited by the child, which cannot raise it: its filter forbids the call
+            if memory_bytes != memory_limit:  # inherited by the child, whose filter forbids to raise it
                 memory_limit = memory_bytes
                 kernel.set_limits(kernel.RLIMIT_AS, self._base_bytes + memory_bytes, kernel.UNLIMITED)
             try:
@@ -169,17 +164,17 @@ class Zygote:
                 self._be_child(channel)
             os.close(channel)
             control.send(self._watch(poller, pid, cpu_s, wall_s))
-            os.set_blocking(0, True)  # all that a run could leave behind: a flag of the /dev/null that it shares
+            os.set_blocking(0, True)  # the only state that a run could change: a flag of the shared /dev/null
 
     def _watch(self, poller: select.poll, pid: int, cpu_s: float, wall_s: float) -> bytes:
-        """Wait for the child, or end it at its limits: the report for the trusted side."""
+        """Wait for the child, kill it at its limits, and return the report of its end."""
         watched = os.pidfd_open(pid)
         poller.register(watched, select.POLLIN)
-        clock = (~pid << 3) | 2  # the process's CPU clock, as clock_getcpuclockid() names it
+        clock = (~pid << 3) | 2  # the process's CPU clock, see clock_getcpuclockid()
         cause, wait_s = BY_ITSELF, min(cpu_s, wall_s)
         deadline = time.monotonic() + wall_s
         while not (events := poller.poll(wait_s * 1000 + 1)):
-            # One thread cannot use CPU faster than time passes, so the next look can wait for what is left of either.
+            # One thread uses at most one CPU second per second, so the process is checked again after the time left.
             cpu_left_s, wall_left_s = cpu_s - time.clock_gettime(clock), deadline - time.monotonic()
             if cpu_left_s <= 0 or wall_left_s <= 0:
                 cause = CPU_LIMIT if cpu_left_s <= 0 else WALL_LIMIT
@@ -195,20 +190,20 @@ class Zygote:
             poller.unregister(_CONTROL)
             poller.poll()
             poller.register(_CONTROL, select.POLLIN)
-        used_s = time.clock_gettime(clock)  # it has ended but is not yet reaped, so its clock stands still
+        used_s = time.clock_gettime(clock)  # the process has ended but is not reaped, so its clock is stopped
         _, status = os.waitpid(pid, 0)
         poller.unregister(watched)
         os.close(watched)
         if used_s >= cpu_s and cause != STOPPED:
-            cause = CPU_LIMIT  # also if it ended before anybody looked: the verdict must not depend on who was quicker
+            cause = CPU_LIMIT  # even if the process ended before the next check, so that timing does not matter
         return ENDING.pack(cause, status, used_s)
 
     def _be_child(self, channel: int) -> NoReturn:
         try:
             os.close(_CONTROL)
-            if self._isolation != "A":  # there, the first process takes its namespace with it
+            if self._isolation != "A":  # in A, the end of the first process ends its namespace
                 kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-            if self._config["allow_threads"] or self._install_filter is None:  # else nothing can be started at all
+            if self._config["allow_threads"] or self._install_filter is None:  # otherwise the filter forbids threads
                 jail.limit(kernel.RLIMIT_NPROC, self._max_tasks)
             if self._install_filter is not None:
                 self._install_filter()
@@ -219,12 +214,8 @@ class Zygote:
             os._exit(_FAILED)
 
 
-def _ignore(**_: object) -> None:
-    """Stands in for os.register_at_fork."""
-
-
 def main() -> NoReturn:
-    """Entry point: the arguments are descriptors, of this package's folder and of the control socket with the rest."""
+    """Entry point. The arguments are the descriptors of this package's folder and of the control socket."""
     folder, descriptor = map(int, sys.argv[1:])
     sys.argv = [""]
     if descriptor != _CONTROL:

@@ -1,1 +1,1 @@
-"""The processes in which code runs, as the trusted side holds them."""
+"""Worker processes of sandboxes, outside of the jail."""

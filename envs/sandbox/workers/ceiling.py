@@ -1,4 +1,4 @@
-"""What all runs of this process may take together, however many sandboxes and threads ask for them."""
+"""Limit on the concurrent runs and memory of all sandboxes of this process."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-_RUNS_PER_PROCESSOR: Final = 2  # one may wait while another computes
-_SHARE_OF_MEMORY: Final = 0.75
+_RUNS_PER_PROCESSOR: Final = 2
+_MEMORY_FRACTION: Final = 0.75
 _CGROUP_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def num_processors() -> int:
-    """Processors that this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
 
 
 def _memory_mb() -> int:
-    """Memory of the machine, or of the container if that is less."""
+    """Return the memory of the machine, or the container's limit if it is lower."""
     sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for limit in _CGROUP_LIMITS:
-        with suppress(OSError, ValueError):  # no such hierarchy here, or no limit ("max")
+        with suppress(OSError, ValueError):  # no such cgroup version, or no limit ("max")
             sizes.append(int(Path(limit).read_text()))
     return min(sizes) >> 20
 
 
 class Ceiling:
-    """Runs that may go on at once and the memory that they may have together. First come, first served."""
+    """Limit on concurrent runs and on the sum of their memory limits. First come, first served."""
 
     def __init__(self, max_runs: int | None = None, max_memory_mb: int | None = None) -> None:
         self.max_runs = max_runs or _RUNS_PER_PROCESSOR * num_processors()
-        self.max_memory_mb = max_memory_mb or int(_SHARE_OF_MEMORY * _memory_mb())
+        self.max_memory_mb = max_memory_mb or int(_MEMORY_FRACTION * _memory_mb())
         self.num_runs = 0
         self.memory_mb = 0
         self._waiting: deque[object] = deque()
         self._changed = threading.Condition()
 
     def _fits(self, memory_mb: int) -> bool:
-        # A run that is too large for the ceiling has it to itself: it could never start otherwise.
+        # A run that exceeds the limit runs alone; otherwise it could never start.
         has_room = self.num_runs < self.max_runs and self.memory_mb + memory_mb <= self.max_memory_mb
         return has_room or self.num_runs == 0
 
     @contextmanager
     def taken(self, memory_mb: int) -> Iterator[None]:
-        """Wait until a run of this size fits, and hold its share for the block."""
+        """Wait until a run with this memory limit may start, and count it until the block ends."""
         ticket = object()
         with self._changed:
             self._waiting.append(ticket)
@@ -72,29 +72,24 @@ _shared = [Ceiling()]
 
 
 def shared_ceiling() -> Ceiling:
-    """The ceiling of this process."""
     return _shared[0]
 
 
 def set_ceiling(max_runs: int | None = None, max_memory_mb: int | None = None) -> None:
-    """Bound what all runs of all sandboxes of this process take together; runs that go on are not counted any more.
+    """Limit the concurrent runs of all sandboxes of this process. Current runs are not counted.
 
     Args:
-        max_runs: runs at the same time, tests and their solution counted as one; None: two for each usable processor.
-        max_memory_mb: MiB of all of them, each at its limit; None: three quarters of the machine's or container's.
+        max_runs: number of concurrent runs; tests and their solution are one run. None: 2 per usable processor.
+        max_memory_mb: sum of the runs' memory limits in MiB. None: 75 % of the machine's or container's memory.
 
     Raises:
-        ValueError: if one is below 1.
+        ValueError: if a value is below 1.
     """
     for name, value in (("max_runs", max_runs), ("max_memory_mb", max_memory_mb)):
         if value is not None and value < 1:
-            raise ValueError(f"{name}={value} must be at least 1, or None for the default")
+            raise ValueError(f"{name}={value} must be at least 1, or None")
     _shared[0] = Ceiling(max_runs, max_memory_mb)
 
 
-def _after_fork() -> None:
-    """In a forked process, no run of the parent goes on and no thread of it waits."""
-    _shared[0] = Ceiling(_shared[0].max_runs, _shared[0].max_memory_mb)
-
-
-os.register_at_fork(after_in_child=_after_fork)
+# A forked process has no runs and no waiting threads.
+os.register_at_fork(after_in_child=lambda: set_ceiling(_shared[0].max_runs, _shared[0].max_memory_mb))

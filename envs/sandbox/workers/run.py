@@ -1,4 +1,4 @@
-"""One run: the channel to its child, and how the child ended."""
+"""One run: the channel to its child process, and the end of the child."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import signal
 import socket
 import struct
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,28 +18,26 @@ from ..runtime import frames, protocol
 from ..settings import Limits, SandboxError
 
 _GRACE_S: Final = 30.0
-"""How much later than its own limits the zygote must have spoken; past that it is broken."""
+"""Seconds after the limits of a run at which a zygote without a report counts as broken."""
 _PATIENCE_MS: Final = 20
 _CHUNK: Final = 1 << 16
-_PAUSE_S: Final = 0.001  # who writes byte by byte must not wake the trusted side for each
-_BYTES_PER_PART: Final = 4  # as a power of 2: who may send more may also send more parts
-
-
+_PAUSE_S: Final = 0.001  # a child that writes single bytes must not wake the host for each of them
+_BYTES_PER_PART: Final = 4  # exponent of 2; larger outputs may have more parts
 _REMEDIES: Final = {
-    errno.EMFILE: "this process has too many open files: raise `ulimit -n`, or close some",
-    errno.ENFILE: "the machine has too many open files: raise sysctl fs.file-max",
-    errno.EAGAIN: "the process table is full, or this user's or container's share: raise `ulimit -u` or the pids limit",
-    errno.ENOMEM: "the machine is out of memory: allow fewer workers (num_workers)",
+    errno.EMFILE: "this process has too many open files; increase `ulimit -n`, or close files",
+    errno.ENFILE: "the machine has too many open files; increase sysctl fs.file-max",
+    errno.EAGAIN: "the machine, user or container has too many processes; increase `ulimit -u` or the pids limit",
+    errno.ENOMEM: "the machine is out of memory; decrease num_workers",
 }
 
 
 def explained(what: str, error: OSError) -> str:
-    """A fault of the host, and what to do about it."""
-    return f"{what} could not be had, {_REMEDIES.get(error.errno or 0, str(error))}"
+    """Describe an error of the host and its remedy."""
+    return f"{what} could not be created: {_REMEDIES.get(error.errno or 0, str(error))}"
 
 
 class Broken(SandboxError):
-    """This worker is of no more use; another one may be."""
+    """The worker is unusable. Another worker may succeed."""
 
 
 class Closed(Exception):
@@ -46,12 +45,12 @@ class Closed(Exception):
 
 
 class Flooded(Exception):
-    """The child has announced more than it may send."""
+    """The child has announced a message above the output limit."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a child ended, in the zygote's words."""
+    """End of a child, as reported by the zygote."""
 
     cause: int
     wait_status: int
@@ -59,24 +58,23 @@ class Ending:
 
     @property
     def is_orderly(self) -> bool:
-        """Whether it left by itself with exit status 0, within its limits."""
+        """True if the child exited with status 0 within its limits."""
         return self.cause == protocol.BY_ITSELF and self.wait_status == 0
 
     @property
     def was_stopped(self) -> bool:
-        """Whether it was ended because the trusted side asked for it."""
+        """True if the child was killed on request."""
         return self.cause == protocol.STOPPED
 
     @property
     def description(self) -> str:
-        """Exit status or signal, for a person."""
         if os.WIFSIGNALED(self.wait_status):
             return f"ended by {signal.Signals(os.WTERMSIG(self.wait_status)).name}"
         return f"left with exit status {os.WEXITSTATUS(self.wait_status)}"
 
 
 class ChildRun:
-    """A child from its start to its end. Unless it is finished or collected, its worker is of no more use."""
+    """A child process. After `start`, call `finish` or `collect`; otherwise its worker is unusable."""
 
     def __init__(self, control: socket.socket, limits: Limits, *, can_kill_itself: bool) -> None:
         self._control = control
@@ -107,27 +105,22 @@ class ChildRun:
         self.close()
 
     def close(self) -> None:
-        """Close our end of the channel. Not before the child's end: its last words would break its pipe."""
+        """Close the channel. Before the child's end, its last write would raise SIGPIPE."""
         self._channel.close()
 
     def send(self, message: Any) -> None:
-        """Send one message; that nobody reads it any more shows when an answer is missing."""
+        """Send a message. A closed channel is detected later, by the missing reply."""
         data = frames.pack(message)
         try:
-            sent = self._send_at_once(data)
-            if sent < len(data):
+            with suppress(BlockingIOError):
+                data = data[self._channel.send(data, socket.MSG_DONTWAIT) :]
+            if data:
                 self._channel.settimeout(self._time_left_s())
-                self._channel.sendall(data[sent:])
+                self._channel.sendall(data)
         except TimeoutError as error:
-            raise Broken("a child neither read its input nor was ended at its limits") from error
+            raise Broken("a child neither read its input nor was killed at its limits") from error
         except OSError:
             return
-
-    def _send_at_once(self, data: bytes) -> int:
-        try:
-            return self._channel.send(data, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return 0
 
     def _time_left_s(self) -> float:
         return max(0.001, self._deadline - time.monotonic())
@@ -138,7 +131,7 @@ class ChildRun:
             try:
                 chunk = self._channel.recv(_CHUNK)
             except TimeoutError as error:
-                raise Broken("a child neither answered nor was ended at its limits") from error
+                raise Broken("a child neither replied nor was killed at its limits") from error
             except ConnectionResetError:
                 chunk = b""
             if not chunk:
@@ -146,12 +139,12 @@ class ChildRun:
             self._received += chunk
 
     def receive(self) -> list[Any]:
-        """Next message of the child, whenever it comes.
+        """Wait for the child's next message.
 
         Raises:
-            Closed: if there is none.
-            Flooded: if it is longer than the limit on output.
-            MalformedValue: if it is no message.
+            Closed: if the child closed the channel.
+            Flooded: if the message exceeds the output limit.
+            MalformedValue: if it is not a message.
         """
         if not self._is_sealed:
             self._fill(1)
@@ -160,8 +153,12 @@ class ChildRun:
         (length,) = frames.HEADER.unpack_from(self._received)
         if length > self._max_bytes:
             raise Flooded
-        self._fill(frames.HEADER.size + length)
-        return self._next_message()
+        end = frames.HEADER.size + length
+        self._fill(end)
+        body = bytes(self._received[frames.HEADER.size : end])
+        del self._received[:end]
+        self.last_length = length
+        return values.parse(body, max(values.MAX_PARTS, self._max_bytes >> _BYTES_PER_PART))
 
     def _unseal(self) -> None:
         if self._received[:1] != frames.SEALED:
@@ -169,26 +166,18 @@ class ChildRun:
         del self._received[:1]
         self._is_sealed = True
 
-    def _next_message(self) -> list[Any]:
-        (length,) = frames.HEADER.unpack_from(self._received)
-        end = frames.HEADER.size + length
-        body = bytes(self._received[frames.HEADER.size : end])
-        del self._received[:end]
-        self.last_length = length
-        return values.parse(body, max(values.MAX_PARTS, self._max_bytes >> _BYTES_PER_PART))
-
     def finish(self, *, patience_s: float | None = None) -> Ending:
-        """End of the child; anything still unread is dropped.
+        """Wait for the end of the child. Unread messages are dropped.
 
         Args:
-            patience_s: how long to wait before the child is ended; None leaves that to its limits.
+            patience_s: seconds until the child is killed. None: the child's limits apply.
         """
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
         if patience_s is not None and not poller.poll(patience_s * 1000):
             self._stop()
         if not poller.poll(self._time_left_s() * 1000):
-            raise Broken("the zygote let a run go on past its limits")
+            raise Broken("the zygote did not end a run at its limits")
         return self._ending()
 
     def _stop(self) -> None:
@@ -201,7 +190,7 @@ class ChildRun:
         try:
             message = self._control.recv(protocol.ENDING.size + 1)
         except OSError as error:
-            raise Broken(f"the zygote does not answer: {error}") from error
+            raise Broken(f"the zygote does not reply: {error}") from error
         if len(message) != protocol.ENDING.size:
             raise Broken("the zygote died")
         ending = Ending(*protocol.ENDING.unpack(message))
@@ -209,17 +198,14 @@ class ChildRun:
             cause = OSError(ending.wait_status, os.strerror(ending.wait_status))
             raise Broken(explained("a process for a run", cause))
         is_killed = ending.cause == protocol.BY_ITSELF and ending.wait_status == signal.SIGKILL
-        if is_killed and not self._can_kill_itself:  # then the host did it, which is no verdict on the code
-            raise Broken(
-                "a run was killed from outside, as by the kernel for lack of memory; allow fewer or smaller runs"
-            )
+        if is_killed and not self._can_kill_itself:  # by the host, so this says nothing about the code
+            raise Broken("a run was killed by the host, possibly for lack of memory; decrease num_workers")
         return ending
 
     def collect(self, max_messages: int) -> tuple[Ending, list[bytes], bool]:
-        """Everything up to the end of the child: its end, its messages, and whether something is left besides.
+        """Wait for the end of the child. Returns the end, the messages, and whether further bytes were received.
 
-        The channel is looked at only if the child has not ended soon: as a rule the trusted side then wakes up once,
-        not once for each message.
+        The channel is read only after `_PATIENCE_MS`, so that most runs wake the host once instead of once per message.
         """
         ending = self._wait()
         self._drain()
@@ -245,19 +231,19 @@ class ChildRun:
             while True:
                 ready = {descriptor for descriptor, _ in poller.poll(self._time_left_s() * 1000)}
                 if not ready:
-                    raise Broken("the zygote let a run go on past its limits")
+                    raise Broken("the zygote did not end a run at its limits")
                 if self._control.fileno() in ready:
                     break
                 if self._read_available() == 0 or is_stopped:
                     poller.unregister(self._channel)
                 time.sleep(_PAUSE_S)
-                if len(self._received) > self._max_bytes and not is_stopped:
+                if self.has_sent_too_much and not is_stopped:
                     self._stop()
                     is_stopped = True
         return self._ending()
 
     def _read_available(self) -> int:
-        """Take what is there; the number of bytes, -1 if there was nothing yet, 0 if the other end is closed."""
+        """Read without waiting. Returns the number of bytes, -1 if there are none, or 0 if the channel is closed."""
         try:
             chunk = self._channel.recv(_CHUNK, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -268,11 +254,10 @@ class ChildRun:
         return len(chunk)
 
     def _drain(self) -> None:
-        """Take what the child left behind when it ended, up to what it may send."""
-        while self._read_available() == _CHUNK and len(self._received) <= self._max_bytes:
+        while self._read_available() == _CHUNK and not self.has_sent_too_much:
             pass
 
     @property
     def has_sent_too_much(self) -> bool:
-        """Whether more arrived than the limit on output allows."""
+        """True if the child exceeded the output limit."""
         return len(self._received) > self._max_bytes

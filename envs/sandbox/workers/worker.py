@@ -1,4 +1,4 @@
-"""One zygote process, as the trusted side holds it."""
+"""Zygote processes and pools of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Isolation = Literal["A", "B", "C", "none"]
 _BOOT: Final = (
     "import sys; sys.path[0] = '/proc/self/fd/' + sys.argv[1]; from runtime.zygote import main; del sys.path[0]; main()"
 )
-"""By descriptor rather than by path, so that where this package lies on the host is nowhere in the jail."""
+"""Imports by descriptor, so that the path of this package on the host is not known in the jail."""
 _START_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 5.0
 _NOBODY: Final = 65534
@@ -41,20 +41,19 @@ _ENVIRONMENT: Final = {
 
 @dataclass(frozen=True)
 class ZygotePlan:
-    """How a zygote is to be made."""
+    """Configuration of a zygote."""
 
     isolation: Isolation
     layout: Layout
     preload: tuple[str, ...]
-    """Modules imported once, before the first fork. Each makes every run a little dearer, and its first import free."""
+    """Modules imported before the first fork."""
     is_judge: bool
     allow_threads: bool
 
     def configuration(self) -> bytes:
-        """What the zygote has to know, as it reads it."""
         layout, user = self.layout, None
         if os.geteuid() == 0 and (self.isolation in ("A", "C") or layout.is_open_to_others):
-            user = _NOBODY  # else root without any capability, which Landlock holds as well, so that imports work
+            user = _NOBODY  # otherwise root without capabilities, because nobody could not read the standard library
         programs = None
         if self.isolation != "none":
             chosen = filters(
@@ -81,13 +80,13 @@ class ZygotePlan:
         )
 
 
-# The order of a set of strings must not differ from run to run, nor tests hash as the code under test does.
+# Fixed, so that the order of sets of strings does not differ between runs. The code must not predict the tests' hashes.
 _HASH_SEEDS: Final = {"PYTHONHASHSEED": "0"}, {"PYTHONHASHSEED": "1409"}
 
 
 @contextmanager
 def _package_folder() -> Iterator[int]:
-    """Descriptor of the folder that holds the zygote's code; not 3, where the zygote puts its control socket."""
+    """Open the folder of the zygote's code. The descriptor is not 3, which the zygote uses for the control socket."""
     found = os.open(Path(__file__).parents[1], os.O_PATH | os.O_DIRECTORY)
     try:
         folder = fcntl.fcntl(found, fcntl.F_DUPFD_CLOEXEC, 4)
@@ -100,7 +99,7 @@ def _package_folder() -> Iterator[int]:
 
 
 class Worker:
-    """A zygote and the control socket to it. One run at a time, from one thread at a time."""
+    """A zygote process and its control socket. Not thread-safe; one run at a time."""
 
     def __init__(self, plan: ZygotePlan) -> None:
         self.plan = plan
@@ -112,7 +111,7 @@ class Worker:
             raise Broken(explained("a socket for a worker", error)) from error
         try:
             self._spawn(plan, theirs)
-            self._greet()
+            self._handshake()
         except BaseException as error:
             self.close()
             if isinstance(error, OSError):
@@ -130,28 +129,28 @@ class Worker:
                 env={**_ENVIRONMENT, **_HASH_SEEDS[plan.is_judge]},
                 cwd="/",
                 pass_fds=(theirs.fileno(), folder),
-                start_new_session=True,  # an interrupt from the keyboard is for the trusted side to handle
+                start_new_session=True,  # Ctrl-C must not reach the zygote
             )
 
-    def _greet(self) -> None:
+    def _handshake(self) -> None:
         self._control.settimeout(_START_TIMEOUT_S)
-        message = self._hear()
+        message = self._receive()
         if message == protocol.MAPPED:
             self._map_users()
             self._control.send(protocol.MAPPED)
-            message = self._hear()
+            message = self._receive()
         self._control.settimeout(None)
         if message != protocol.READY:
             raise Broken(message.decode("utf-8", "replace") or "the interpreter did not start")
 
-    def _hear(self) -> bytes:
+    def _receive(self) -> bytes:
         try:
             return self._control.recv(4096)
         except OSError as error:
-            raise Broken(f"the interpreter does not answer: {error}") from error
+            raise Broken(f"the interpreter does not reply: {error}") from error
 
     def _map_users(self) -> None:
-        """Give the new user namespace the one user it will run as, and for root itself while it still mounts."""
+        """Map `nobody` into the new user namespace, and also root if this process is root, which is needed to mount."""
         process = Path("/proc", str(self.process_id))
         try:
             if os.geteuid() == 0:
@@ -167,7 +166,7 @@ class Worker:
 
     @property
     def process_id(self) -> int:
-        """Id of the process that was started; in tier A it only waits for the zygote."""
+        """Id of the started process, which in tier A is the parent of the zygote."""
         assert self._process is not None
         return self._process.pid
 
@@ -175,13 +174,13 @@ class Worker:
         """Fork a child for one run.
 
         Raises:
-            Broken: if the zygote is gone.
+            Broken: if the zygote has ended.
         """
         self.num_runs += 1
         return ChildRun(self._control, limits, can_kill_itself=self.plan.isolation == "none")
 
     def close(self) -> None:
-        """End the zygote and, with it, whatever runs. Idempotent."""
+        """End the zygote and its child. Idempotent."""
         self._control.close()
         if self._process is None:
             return
@@ -192,50 +191,10 @@ class Worker:
         self._process.wait()
 
     def abandon(self) -> None:
-        """Drop our copy of the socket in a forked process; the zygote belongs to the parent."""
+        """Close the socket in a forked process. The zygote belongs to the parent."""
         self._control.close()
         if self._process is not None:
-            self._process.returncode = 0  # not our child: nothing to wait for, nothing to warn about
-
-
-class _Stock:
-    """The workers of a pool; apart from it so that they can be ended after it is gone."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.reset()
-
-    def reset(self) -> None:
-        self.owner = os.getpid()
-        self.lock = threading.Lock()
-        self.places = threading.BoundedSemaphore(self.size)
-        self.idle: list[Worker] = []
-        self.lent: set[Worker] = set()
-
-    def close(self) -> None:
-        if os.getpid() != self.owner:
-            return
-        with self.lock:
-            idle, self.idle = self.idle, []
-        for worker in idle:
-            worker.close()
-
-    def abandon(self) -> None:
-        """In a forked process: the workers stay the parent's, and threads that held the locks do not exist here."""
-        for worker in (*self.idle, *self.lent):
-            worker.abandon()
-        self.reset()
-
-
-_stocks: weakref.WeakSet[_Stock] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for stock in list(_stocks):
-        stock.abandon()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+            self._process.returncode = 0  # not a child of this process; otherwise `Popen` would warn
 
 
 class Pool:
@@ -244,43 +203,75 @@ class Pool:
     def __init__(self, make: Callable[[], Worker], size: int, runs_per_worker: int) -> None:
         """
         Args:
-            make: a new worker that has been found sound.
-            size: how many threads can run code at the same time; further ones wait.
-            runs_per_worker: after this many runs a worker is replaced.
+            make: function that starts and probes a worker.
+            size: number of threads that can lease a worker concurrently.
+            runs_per_worker: number of runs after which a worker is replaced.
         """
         self._make = make
+        self._size = size
         self._runs_per_worker = runs_per_worker
-        self._stock = _Stock(size)
-        _stocks.add(self._stock)
-        self._finalizer = weakref.finalize(self, self._stock.close)
+        self._idle: list[Worker] = []  # never another list, because the finalizer refers to it
+        self._reset()
+        _pools.add(self)
+        weakref.finalize(self, _close_all, self._idle)
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._places = threading.BoundedSemaphore(self._size)
+        self._lent: set[Worker] = set()
+        self._idle.clear()
 
     @contextmanager
     def lease(self) -> Iterator[Worker]:
-        """A worker for the duration of the block; if that raises, its state is unknown and it is thrown away."""
-        stock = self._stock
-        with stock.places:
-            with stock.lock:
-                worker = stock.idle.pop() if stock.idle else None
+        """Lend a worker for the block. If the block raises, the worker's state is unknown, so it is closed."""
+        with self._places:
+            with self._lock:
+                worker = self._idle.pop() if self._idle else None
             worker = worker or self._make()
-            stock.lent.add(worker)
+            self._lent.add(worker)
             is_sound = False
             try:
                 yield worker
                 is_sound = worker.num_runs < self._runs_per_worker
             finally:
-                stock.lent.discard(worker)
+                self._lent.discard(worker)
                 if is_sound:
-                    with stock.lock:
-                        stock.idle.append(worker)
+                    with self._lock:
+                        self._idle.append(worker)
                 else:
                     worker.close()
 
     @property
     def process_ids(self) -> tuple[int, ...]:
-        """Process ids of the workers that are idle now."""
-        with self._stock.lock:
-            return tuple(worker.process_id for worker in self._stock.idle)
+        """Process ids of the idle workers."""
+        with self._lock:
+            return tuple(worker.process_id for worker in self._idle)
 
     def close(self) -> None:
-        """End the idle workers; a later lease makes new ones."""
-        self._stock.close()
+        """End the idle workers. A later lease starts new ones."""
+        with self._lock:
+            idle = self._idle[:]
+            self._idle.clear()
+        _close_all(idle)
+
+    def abandon(self) -> None:
+        """Reset in a forked process: the workers belong to the parent, and threads with locks do not exist."""
+        for worker in (*self._idle, *self._lent):
+            worker.abandon()
+        self._reset()
+
+
+def _close_all(workers: list[Worker]) -> None:
+    while workers:
+        workers.pop().close()
+
+
+_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for pool in list(_pools):
+        pool.abandon()
+
+
+os.register_at_fork(after_in_child=_after_fork)

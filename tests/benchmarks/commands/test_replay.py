@@ -26,7 +26,7 @@ def test_a_fault_is_one_line_with_a_command_that_shows_it_again(tmp_path, capsys
     seed = 2**31
     assert error == (
         f"error: {world}, update 0, episode 0, seed {seed}, agent b_0, turn 2: {problem}; "
-        f"to play it again: collm replay {tmp_path / 'run'} --failure test-0 --trust"
+        f"replay it with: collm replay {tmp_path / 'run'} --failure test-0 --trust"
     )
     (kept,) = (tmp_path / "run" / "failures").iterdir()
     assert json.loads(kept.read_text())["seed"] == seed

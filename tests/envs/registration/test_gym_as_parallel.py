@@ -66,7 +66,7 @@ def test_a_discrete_action_may_come_in_any_wrapping(action):
 
 
 def test_arguments_need_an_id():
-    with pytest.raises(TypeError, match="arguments for an environment's id"):
+    with pytest.raises(TypeError, match="render_mode"):
         GymAsParallel(gymnasium.make("CartPole-v1"), render_mode="ansi")
 
 

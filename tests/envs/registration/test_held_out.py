@@ -1,4 +1,4 @@
-"""Held-out seeds are what they are, and training cannot draw them."""
+"""Held-out seeds are fixed, derived from ids, and never drawn by training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collm.algorithms.rollout.requests import MAX_SEED, task_seeds
 from collm.algorithms.runs.evaluation import FIRST_EVALUATION_SEED
 from collm.envs import spec, specs
 from collm.envs.registration import held_out
-from collm.envs.registration.held_out import END_OF_SEEDS, FIRST_HELD_OUT_SEED, SEEDS_FILE, drawn_seeds, held_out_seeds
+from collm.envs.registration.held_out import END_OF_SEEDS, FIRST_HELD_OUT_SEED, SEEDS_FILE, held_out_seeds
 
 LISTS = json.loads(SEEDS_FILE.read_text())
 DIGEST_OF_ALL = "f95e7e93c7426660d7389c42497f9c803ffc6b0981a2375e66fb87bde683cb26"
@@ -24,20 +24,28 @@ def test_every_environment_of_the_package_has_a_list_of_its_own_version():
 
 
 def test_the_lists_are_those_that_were_published():
-    """A change of any seed changes what every submission was measured on: raise the environment's version instead."""
+    """Submissions were measured on these seeds. To change them, increase the environment's version."""
     assert hashlib.sha256(json.dumps(LISTS, sort_keys=True).encode()).hexdigest() == DIGEST_OF_ALL
 
 
+def drawn_seeds(id):
+    """50 different seeds: the first bytes of SHA-256 of the id and a number, in the range of held-out seeds."""
+    seeds = {}
+    number = 0
+    while len(seeds) < 50:
+        drawn = int.from_bytes(hashlib.sha256(f"{id} {number}".encode()).digest()[:8], "big")
+        seeds[FIRST_HELD_OUT_SEED + drawn % (END_OF_SEEDS - FIRST_HELD_OUT_SEED)] = None
+        number += 1
+    return tuple(seeds)
+
+
 @pytest.mark.parametrize("id", sorted(LISTS))
-def test_nobody_chose_the_seeds(id):
-    seeds = held_out_seeds(id).seeds
-    assert seeds == drawn_seeds(id)
-    assert len(set(seeds)) == len(seeds) == 50
-    assert hashlib.sha256(json.dumps([id, list(seeds)]).encode()).hexdigest() == LISTS[id]["sha256"]
+def test_seeds_are_derived_from_the_id(id):
+    assert held_out_seeds(id).seeds == drawn_seeds(id)
 
 
 def test_no_training_and_no_evaluation_while_training_can_draw_them():
-    """Training draws below 2^31; its evaluations play a billion tasks from there before they would reach one."""
+    """Evaluations count upwards from 2^31, a billion seeds below the first held-out seed."""
     assert MAX_SEED == FIRST_EVALUATION_SEED == 2**31
     assert FIRST_HELD_OUT_SEED - FIRST_EVALUATION_SEED == 2**30
     for lists in LISTS.values():

@@ -115,7 +115,7 @@ def test_the_id_finds_out_whether_it_is_a_team():
 
 
 def test_other_spaces_and_short_lists_of_rewards_are_refused():
-    with pytest.raises(TypeError, match="one observation space and one action space per agent"):
+    with pytest.raises(TypeError, match="TupleTeam needs a Tuple"):
         TupleTeam("Blackjack-v1")
 
     class Short(Meeting):

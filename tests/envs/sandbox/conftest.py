@@ -1,10 +1,12 @@
-"""Sandboxes of each tier, and things outside of them that no attack may touch."""
+"""Sandboxes of each tier, and targets outside of them that no attack may reach."""
 
 from __future__ import annotations
 
 import os
 import secrets
 import socket
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,12 +17,11 @@ import pytest
 from collm.envs.sandbox import Case, Limits, Report, Sandbox, SandboxUnavailable
 
 LIMITS = Limits(cpu_s=0.3, wall_s=15, memory_mb=96)
-TIERS = ("A", "B", "C")
 
 
 @dataclass(frozen=True)
 class Outside:
-    """What an attack is after."""
+    """Targets of attacks."""
 
     canary: Path
     secret: str
@@ -29,7 +30,7 @@ class Outside:
     abstract: socket.socket
 
     def header(self) -> str:
-        """Python source that tells an attack where to look."""
+        """Python source with the names of the targets."""
         names = {
             "CANARY": str(self.canary),
             "NONCE": self.nonce,
@@ -39,7 +40,7 @@ class Outside:
         return "".join(f"{name} = {value!r}\n" for name, value in names.items())
 
     def damage(self) -> list[str]:
-        """What has happened that must not."""
+        """Effects of successful attacks."""
         found = []
         if self.canary.read_text() != self.secret:
             found.append("the canary was overwritten")
@@ -56,7 +57,7 @@ class Outside:
 
 @pytest.fixture(scope="session")
 def outside() -> Iterator[Outside]:
-    """A file that anybody may read and write, and two listeners that anybody may connect to."""
+    """A world-writable file and two listeners."""
     nonce = secrets.token_hex(8)
     with tempfile.TemporaryDirectory(prefix="outside-") as folder, socket.socket() as listener:
         Path(folder).chmod(0o777)
@@ -76,7 +77,7 @@ def outside() -> Iterator[Outside]:
 
 @pytest.fixture(scope="session")
 def sandbox_of() -> Iterator[Callable[[str], Sandbox]]:
-    """The sandbox of a tier, skipping where this machine does not offer it."""
+    """The sandbox of a tier. Skips the test if the machine lacks the tier."""
     made: dict[str, Sandbox] = {}
 
     def get(tier: str) -> Sandbox:
@@ -95,13 +96,13 @@ def sandbox_of() -> Iterator[Callable[[str], Sandbox]]:
 
 @pytest.fixture(scope="session")
 def sandbox(sandbox_of: Callable[[str], Sandbox]) -> Sandbox:
-    """A sandbox of the strongest tier that this machine offers."""
+    """A sandbox of the strongest tier of this machine."""
     return sandbox_of("auto")
 
 
 @pytest.fixture
 def attack(sandbox_of: Callable[[str], Sandbox], outside: Outside) -> Callable[..., Report]:
-    """Runs hostile code in a tier and asserts that it got nothing and that its worker still judges rightly."""
+    """Runs an attack in a tier. Asserts that it had no effect and that the same worker still judges correctly."""
 
     def run(tier: str, code: str, limits: Limits = LIMITS) -> Report:
         sandbox = sandbox_of(tier)
@@ -123,9 +124,7 @@ def attack(sandbox_of: Callable[[str], Sandbox], outside: Outside) -> Callable[.
 
 @pytest.fixture
 def naive_verdict() -> Callable[[str, str], bool]:
-    """How a grader judges that trusts the exit status of a process which holds both the code and the tests."""
-    import subprocess
-    import sys
+    """A grader that trusts the exit status of one process with the code and the tests."""
 
     def passes(code: str, tests: str) -> bool:
         ran = subprocess.run([sys.executable, "-I", "-S", "-c", f"{code}\n{tests}"], capture_output=True, timeout=10)

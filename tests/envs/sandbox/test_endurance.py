@@ -1,4 +1,4 @@
-"""What a thousand runs leave behind, and what the load of the machine changes: nothing."""
+"""Runs leave no process, descriptor or mount behind, and verdicts do not depend on the load of the machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def f(seconds):
 
 
 def descendants() -> list[str]:
-    """Processes below this one, zombies included."""
+    """Descendant processes, including zombies."""
     seen = [str(os.getpid())]
     for pid in seen:
         try:
@@ -36,13 +36,11 @@ def descendants() -> list[str]:
 
 
 def belongings() -> tuple[list[str], int, int]:
-    """Processes, descriptors and mounts of this process."""
     gc.collect()
     return descendants(), len(os.listdir("/proc/self/fd")), len(Path("/proc/self/mounts").read_text().splitlines())
 
 
 def run_many(sandbox: Sandbox, num_runs: int) -> None:
-    """Honest, wrong, failing, dying and talkative runs in turn."""
     codes = [
         "def f(x): return x",
         "def f(x): return x + 1",
@@ -75,7 +73,7 @@ def test_runs_leave_no_process_descriptor_or_mount(sandbox_of, tier: str, num_ru
 
 @pytest.fixture
 def load() -> Iterator[None]:
-    """Eight busy processes, and the time for the machine to feel them."""
+    """Eight busy processes."""
     busy = [subprocess.Popen([sys.executable, "-I", "-S", "-c", "while True: pass"]) for _ in range(8)]
     time.sleep(1)
     yield

@@ -1,9 +1,10 @@
-"""Verdicts that were forged once, their relatives, and attacks generated from both."""
+"""Attacks on the verdict of tests in two jails: known forgeries, variants of them, and generated combinations."""
 
 from __future__ import annotations
 
 import json
 import random
+import secrets
 import time
 from typing import Any
 
@@ -20,6 +21,10 @@ class Yes:
     def __getattr__(s, n): return lambda *a, **k: True
     def __eq__(s, o): return True
     def __ne__(s, o): return False
+    def __lt__(s, o): return True
+    def __sub__(s, o): return 0
+    def __rsub__(s, o): return 0
+    def __abs__(s): return 0
     def __contains__(s, o): return True
     def __getitem__(s, k): return True
     def __len__(s): return 1
@@ -68,7 +73,7 @@ def test_tests_and_solution_draw_different_streams(sandbox: Sandbox, name: str) 
 
 
 def drawn_by(sandbox: Sandbox, seed: int | None, what: str) -> str:
-    """What the tests, or the solution, drew in a run of this seed: they tell it by failing."""
+    """The draw of the tests or of the solution, from the message of a failed assertion."""
     tests = f"theirs = f\n{DRAWN['random']}assert None, repr({what}())"
     return sandbox.run_tests(DRAWN["random"], tests, "f", seed=seed).tests[0].message
 
@@ -87,14 +92,14 @@ def test_a_seed_that_is_no_time_is_taken_as_it_is(sandbox: Sandbox) -> None:
 
 def test_numpys_streams_differ_too() -> None:
     draws = "import numpy\ndef f(): return float(numpy.random.rand())\n"
-    timed = "import numpy, time\ndef f():\n    numpy.random.seed(int(time.time()) // 100 * 100)\n    return float("
-    timed += "numpy.random.rand())\n"
+    timed = "import numpy, time\ndef f():\n    numpy.random.seed(int(time.time()) // 100 * 100)\n"
+    timed += "    return float(numpy.random.rand())\n"
     with Sandbox(1, packages=("numpy",)) as numeric:
         for code in (draws, timed):
             assert numeric.run_tests(code, f"theirs = f\n{code}assert theirs() != f()", "f").all_passed
 
 
-# What equality is for (the rule itself is tested in exchange/test_values.py).
+# Equality (the rule itself is tested in test_values.py).
 
 
 @pytest.mark.parametrize(
@@ -172,27 +177,78 @@ def test_no_object_of_the_solution_is_asked_whether_it_is_right(sandbox: Sandbox
     assert not leaked.all_passed, "the solution was told the answer"
 
 
-@pytest.mark.parametrize(
-    "made", ["Yes()", "lambda *a: Yes()", "[Yes()]", "iter([Yes()])", "Yes", "(y for y in [Yes()])"]
-)
-def test_no_result_says_yes(sandbox: Sandbox, made: str) -> None:
+MADE = ["Yes()", "lambda *a: Yes()", "[Yes()]", "iter([Yes()])", "Yes", "(y for y in [Yes()])"]
+CODES = {f"returns {made}": f"{YES}\ndef f(x): return {made}\nf.attribute = Yes()" for made in MADE} | {
+    "returns an object with another attribute": YES.replace("True\n", "Yes()\n", 1) + "def f(x): return Yes()",
+    "the function is such an object": YES + "f = Yes()",
+    "the function is a class": YES + "class f(Yes):\n    def __init__(s, *a): pass",
+    "exit": "import sys\nsys.exit(0)",
+    "leave": "import os\nos._exit(0)",
+    "leave in the function": "import os\ndef f(x): os._exit(0)",
+    "a forged verdict": """
+import os, struct
+def say(b): os.write(4, struct.pack('!I', len(b)) + b)
+say(b'["ready"]')
+for b in (b'["plan",[["a",1]]]', b'["result",0,true,""]', b'["done",null]', b'["end","",""]'): say(b)
+while True: os.read(4, 1000)""",
+    "a forged handle": """
+import os, struct
+def say(b): os.write(4, struct.pack('!I', len(b)) + b)
+say(b'["ready"]')
+while True:
+    os.read(4, 65536); say(b'["v",["h",0]]')""",
+    "a handle inside of data": """
+import os, struct
+def say(b): os.write(4, struct.pack('!I', len(b)) + b)
+say(b'["ready"]')
+while True:
+    os.read(4, 65536); say(b'["v",["l",["h",0],["g","f"]]]')""",
+    "exceptions that stop the tests": "def f(x): raise [SystemExit, KeyboardInterrupt, GeneratorExit][x % 3](0)",
+    "an exception named like success": "class SkipTest(Exception): pass\ndef f(x): raise SkipTest('passed')",
+    "frames": """
+import re, sys
+def f(x):
+    fr = sys._getframe(); o = ''
+    while fr: o += repr(fr.f_locals) + repr(fr.f_globals); fr = fr.f_back
+    return (re.findall('[0-9a-f]{32}', o) or [o])[0]""",
+    "memory": """
+import gc, re
+def f(x):
+    o = ''.join(repr(o)[:5000] for o in gc.get_objects() if type(o) in (dict, list, tuple))
+    return (re.findall('[0-9a-f]{32}', o) or [None])[0]""",
+    "endless": "def f(x):\n    while True: pass",
+    "endless answers": "import os\nwhile True: os.write(4, b'\\x00\\x00\\x00\\x04null')",
+}
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_no_code_passes_a_single_test(sandbox: Sandbox, name: str) -> None:
+    workers = sandbox.process_ids
+    secret = secrets.token_hex(16)
     tests = f"""
 def check(candidate):
-    assert candidate(1) == '{SECRET}'
-    assert candidate(1).startswith('{SECRET}')
-    assert '{SECRET}' in candidate(1)
-    assert candidate(1)['{SECRET}']
-    assert candidate.attribute.startswith('{SECRET}')
+    assert candidate(1) == '{secret}'
+    assert candidate(1).startswith('{secret}')
+    assert '{secret}' in candidate(1)
+    assert candidate(1)['{secret}']
+    assert candidate(1)['{secret}'] == 5
+    assert candidate.attribute.startswith('{secret}')
     assert abs(candidate(1) - 77.5) < 1e-6
-    assert list(candidate(1)) == ['{SECRET}']
-    assert len(candidate(1)) == 32
-    assert candidate(1) >= '{SECRET}'
-    assert isinstance(candidate(1), str)
-    assert next(candidate(1)) == '{SECRET}'
-    assert not candidate(1) != '{SECRET}'
+    assert list(candidate(1)) == ['{secret}']
+    assert sorted(candidate(1)) == ['{secret}']
+    assert [candidate(1)] == ['{secret}'] and len(candidate(1)) == 32
+    assert len(candidate(1)) == 1
+    assert candidate(1) >= chr(127) + '{secret}'
+    assert candidate(1) in ('{secret}', 'other')
+    assert isinstance(candidate(1), complex)
+    assert next(candidate(1)) == '{secret}'
+    assert not candidate(1) != '{secret}'
 """
-    code = f"{YES}\ndef f(x): return {made}\nf.attribute = Yes()"
-    assert outcome(sandbox, code, tests).fraction == 0
+    report = sandbox.run_tests(code := CODES[name], tests, "f", limits=Limits(cpu_s=0.3, wall_s=3))
+    assert report.fraction == 0 and not report.all_passed, (code, report)
+    assert len(report.tests) == 16 or report.test_failure is not None
+    assert outcome(sandbox, "def f(x): return x", "assert f(1) == 1").all_passed
+    assert not workers or set(workers) <= set(sandbox.process_ids), "a worker had to be replaced"
 
 
 def test_only_where_tests_put_an_instance_is_an_attribute_one(sandbox: Sandbox) -> None:
@@ -346,59 +402,22 @@ def say(b):
     while data: data = data[os.write(4, data):]
 say('["ready"]')
 """
+RAISED = [
+    *[("KeyboardInterrupt", "KeyboardInterrupt"), ("SystemExit", "SystemExit"), ("SkipTest", "SkipTest")],
+    *[("SkipTest", "Exception"), ("_SkipTest", "__import__"), ("E", "ExceptionGroup"), ("E", "BaseException")],
+    *[("E", "print"), ("StopIteration", "StopIteration")],
+]
 REPLIES = [
-    *[
-        f'["x",["{name}","passed",null,["{base}"]]]'
-        for name, base in [
-            ("KeyboardInterrupt", "KeyboardInterrupt"),
-            ("SystemExit", "SystemExit"),
-            ("SkipTest", "SkipTest"),
-            ("SkipTest", "Exception"),
-            ("_SkipTest", "__import__"),
-            ("E", "ExceptionGroup"),
-            ("E", "BaseException"),
-            ("E", "print"),
-            ("StopIteration", "StopIteration"),
-        ]
-    ],
-    '["x",["E","",null,[["l"]]]]',
-    '["x",["E","",null,"StopIteration"]]',
-    '["x",[]]',
-    '["v",true,0,["l","x"]]',
-    '["v",true,-1,["l"]]',
-    '["v",true,99,["l"]]',
-    '["v",true,["l"],["l"]]',
-    '["v",true,0]',
-    '["v",["h",0]]',
-    '["v",["k",0]]',
-    '["v",["y",0]]',
-    '["v",["g","f"]]',
-    '["v",["l",["k",0]]]',
-    '["v",["m",["t","x"],["t",["t",0,1]],["d"]]]',
-    '["v",["m",1,2,3]]',
-    '["v",["m"]]',
-    '["v",["e","eval"]]',
-    '["c",0,["l"]]',
-    '["c",0,["k",1]]',
-    '["over",null]',
-    '["back",0,["l"],["d"]]',
-    '["back",0,["d"],["l"]]',
-    '["back",-1,["l"],["d"]]',
-    '["back",99,["l"],["d"]]',
-    '["return",true]',
-    '["do","call",["l"],["d"]]',
-    '["gone","x"]',
-    '["end","",""]',
-    '["v",["r",0,["i","de0b6b3a7640000"],1]]',
-    '["v",["u","eda080"]]',
-    '["v"]',
-    "[]",
-    "{}",
-    "true",
-    '["v",' + "[" * 70 + "]" * 70 + "]",
-    '["v",["l",' + ",".join(['["l"]'] * 120_000) + "]]",
-    '["v",["u","00"]]',
-    '["x",["' + "E" * 200_000 + '","",null,[]]]',
+    *[f'["x",["{name}","passed",null,["{base}"]]]' for name, base in RAISED],
+    *['["x",["E","",null,[["l"]]]]', '["x",["E","",null,"StopIteration"]]', '["x",[]]', '["v",true,0,["l","x"]]'],
+    *['["v",true,-1,["l"]]', '["v",true,99,["l"]]', '["v",true,["l"],["l"]]', '["v",true,0]', '["v",["h",0]]'],
+    *['["v",["k",0]]', '["v",["y",0]]', '["v",["g","f"]]', '["v",["l",["k",0]]]'],
+    *['["v",["m",["t","x"],["t",["t",0,1]],["d"]]]', '["v",["m",1,2,3]]', '["v",["m"]]', '["v",["e","eval"]]'],
+    *['["c",0,["l"]]', '["c",0,["k",1]]', '["over",null]', '["back",0,["l"],["d"]]', '["back",0,["d"],["l"]]'],
+    *['["back",-1,["l"],["d"]]', '["back",99,["l"],["d"]]', '["return",true]', '["do","call",["l"],["d"]]'],
+    *['["gone","x"]', '["end","",""]', '["v",["r",0,["i","de0b6b3a7640000"],1]]', '["v",["u","eda080"]]', '["v"]'],
+    *["[]", "{}", "true", '["v",' + "[" * 70 + "]" * 70 + "]", '["v",["u","00"]]'],
+    *['["v",["l",' + ",".join(['["l"]'] * 120_000) + "]]", '["x",["' + "E" * 200_000 + '","",null,[]]]'],
 ]
 
 
@@ -567,7 +586,7 @@ FORMS = [
 
 
 def generated(count: int) -> list[tuple[str, str]]:
-    """Code and tests of so many different attacks."""
+    """Code and tests of `count` different attacks."""
     every = [(result, place, form) for result in RESULTS for place in PLACES for form in FORMS]
     head = YES + "import collections, decimal, os, re\ndef fail(kind): raise kind\n"
     chosen = random.Random(14).sample(every, count)

@@ -1,4 +1,4 @@
-"""Code that tries to change or reach something outside: files, network, other processes, the kernel."""
+"""Attacks on the host: files, network, other processes, the kernel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,9 +15,7 @@ from collm.envs.sandbox import Sandbox
 from collm.envs.sandbox.confinement.seccomp import Filters
 from collm.envs.sandbox.workers import worker
 
-pytestmark = pytest.mark.skipif(
-    os.uname().machine != "x86_64", reason="the attacks name system calls by x86_64 numbers"
-)
+pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the attacks use numbers of x86_64's calls")
 
 RAW = """
 import ctypes, errno, os
@@ -224,7 +222,6 @@ for fd in range(5):
 def f(x): return x""",
 }
 ATTACKS = FILES | NETWORK | PROCESSES | KERNEL
-NEED_CTYPES = {name for name, code in ATTACKS.items() if "ctypes" in code}
 
 
 def _fingerprint() -> str:
@@ -240,37 +237,26 @@ def test_no_attack_reaches_outside(attack: Callable[..., object], tier: str, nam
     assert report.failure is None or report.failure.kind != "AssertionError", f"a door is open: {report.failure}"
 
 
-# With the filters off the same attacks must get somewhere, else they test nothing. Namespaces still hold.
-OPEN_WITHOUT_FILTERS = (
-    "mount and change the root",
-    "sockets of every family",
-    "sockets by the 32-bit entry",
-    "raw forks",
-    "threads",
-    "limits and priorities of itself and others",
-    "memory outside of the limit",
-    "rarely used doors",
-)
+# Without filters these attacks must succeed; otherwise they would test nothing. Namespaces are still active.
+OPEN_WITHOUT_FILTERS = [
+    *("mount and change the root", "sockets of every family", "sockets by the 32-bit entry", "raw forks", "threads"),
+    *("limits and priorities of itself and others", "memory outside of the limit", "rarely used doors"),
+]
 
 
 @pytest.fixture(scope="module")
-def unfiltered(module_monkeypatch: pytest.MonkeyPatch) -> Sandbox:
+def unfiltered() -> Iterator[Sandbox]:
     everything = struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000)  # one instruction: return "allow"
-    module_monkeypatch.setattr(worker, "filters", lambda **_: Filters(everything, everything))
-    module_monkeypatch.setattr("collm.envs.sandbox.isolation.holes", lambda _: [])
-    sandbox = Sandbox(1, isolation="A")
-    try:
-        sandbox.start()
-    except Exception as error:
-        pytest.skip(f"no namespaces here: {error}")
-    yield sandbox
-    sandbox.close()
-
-
-@pytest.fixture(scope="module")
-def module_monkeypatch() -> pytest.MonkeyPatch:
     with pytest.MonkeyPatch.context() as patch:
-        yield patch
+        patch.setattr(worker, "filters", lambda **_: Filters(everything, everything))
+        patch.setattr("collm.envs.sandbox.isolation.holes", lambda _: [])
+        sandbox = Sandbox(1, isolation="A")
+        try:
+            sandbox.start()
+        except Exception as error:
+            pytest.skip(f"no namespaces here: {error}")
+        yield sandbox
+        sandbox.close()
 
 
 @pytest.mark.parametrize("name", OPEN_WITHOUT_FILTERS)

@@ -1,4 +1,4 @@
-"""Code that looks for the expected answers, for other runs, or for anything of the host."""
+"""Attacks that search for expected answers, for data of other runs, or for data of the host."""
 
 from __future__ import annotations
 

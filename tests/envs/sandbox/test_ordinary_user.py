@@ -1,4 +1,4 @@
-"""The attacks again with no privileges at all, where the tests themselves run as root."""
+"""The attacks as an unprivileged user, if the tests run as root."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from collm.envs import sandbox
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the tests already run as an ordinary user")
 
@@ -49,7 +51,7 @@ print(json.dumps(failed))
 
 
 def attacks_of(name: str) -> dict[str, str]:
-    """The attacks of a neighbouring file."""
+    """The attacks of a test file."""
     path = Path(__file__).with_name(f"{name}.py")
     spec = importlib.util.spec_from_file_location(f"attacks_of_{name}", path)
     module = importlib.util.module_from_spec(spec)
@@ -58,25 +60,18 @@ def attacks_of(name: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def package(root_of_package: Path) -> Iterator[Path]:
-    """A copy of the package that anybody can read, with nothing of the rest of the repository."""
+def package() -> Iterator[Path]:
+    """A world-readable copy of the package alone."""
+    source = Path(sandbox.__file__).parent
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         Path(folder).chmod(0o755)
-        shutil.copytree(root_of_package, Path(folder, "sandbox"), ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(source, Path(folder, "sandbox"), ignore=shutil.ignore_patterns("__pycache__"))
         yield Path(folder)
 
 
 @pytest.fixture(scope="module")
-def root_of_package() -> Path:
-    """Where the package lies."""
-    import collm.envs.sandbox as package
-
-    return Path(package.__file__).parent
-
-
-@pytest.fixture(scope="module")
 def interpreter() -> str:
-    """A Python that an ordinary user can reach."""
+    """An interpreter that an ordinary user can access."""
     if shutil.which("setpriv") is None:
         pytest.skip("setpriv is not installed")
     for candidate in (os.path.realpath(sys.executable), "/usr/bin/python3", "/usr/local/bin/python3"):
@@ -86,11 +81,10 @@ def interpreter() -> str:
                 return candidate
         except OSError:
             continue
-    pytest.skip("no Python from 3.10 on that an ordinary user can reach")
+    pytest.skip("no Python from 3.10 on that an ordinary user can access")
 
 
 def as_user() -> list[str]:
-    """The command that gives up root."""
     return ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--no-new-privs"]
 
 
@@ -106,7 +100,7 @@ def as_user() -> list[str]:
 )
 def test_no_attack_succeeds_for_an_ordinary_user(package: Path, interpreter: str, file: str, tier: str) -> None:
     attacks = attacks_of(file)
-    attacks.pop("resolve and fetch", None)  # they need the listeners of the other tests
+    attacks.pop("resolve and fetch", None)  # needs a listener
     if tier == "C" and file == "test_resource_attacks":
         pytest.skip("the same process limits as in the other tiers")
     command = [*as_user(), interpreter, "-I", "-c", RUNNER, str(package), tier]

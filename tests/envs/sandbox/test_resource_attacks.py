@@ -1,4 +1,4 @@
-"""Code that takes more than its share: time, memory, output, descriptors, and the judge's own time."""
+"""Attacks on resources: time, memory, output, descriptors, and the host's time to decode results."""
 
 from __future__ import annotations
 
@@ -130,30 +130,23 @@ def test_no_attack_takes_more_than_its_share(attack: Callable[..., Report], tier
     assert time.perf_counter() - started < 10
 
 
+SLOW_TIERS = [pytest.param(tier, marks=pytest.mark.slow) for tier in "BC"]
+
+
+@pytest.mark.parametrize("tier", ["auto", *SLOW_TIERS])
 @pytest.mark.parametrize("name", TO_THE_CPU_LIMIT)
-def test_processor_time_ends_a_busy_run(attack: Callable[..., Report], name: str) -> None:
-    report = attack("auto", TO_THE_CPU_LIMIT[name], BUSY)
-    assert report.status == "cpu_limit"
-    assert 0.3 <= report.cpu_s < 0.6
+def test_cpu_time_ends_a_busy_run(attack: Callable[..., Report], tier: str, name: str) -> None:
+    report = attack(tier, TO_THE_CPU_LIMIT[name], BUSY)
+    assert report.status == "cpu_limit" or (tier == "C" and report.status == "load_error")
+    assert report.status == "load_error" or 0.3 <= report.cpu_s < 0.6
 
 
+@pytest.mark.parametrize("tier", ["auto", *SLOW_TIERS])
 @pytest.mark.parametrize("name", TO_THE_WALL_LIMIT)
-def test_the_clock_ends_an_idle_run(attack: Callable[..., Report], name: str) -> None:
-    report = attack("auto", TO_THE_WALL_LIMIT[name], IDLE)
-    assert report.status == "wall_limit"
+def test_the_clock_ends_an_idle_run(attack: Callable[..., Report], tier: str, name: str) -> None:
+    report = attack(tier, TO_THE_WALL_LIMIT[name], IDLE)
+    assert report.status == "wall_limit" or (tier == "C" and report.status == "load_error")
     assert report.cpu_s < 0.2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("tier", ["B", "C"])
-@pytest.mark.parametrize("name", TO_THE_CPU_LIMIT | TO_THE_WALL_LIMIT)
-def test_time_ends_a_run_in_every_tier(attack: Callable[..., Report], tier: str, name: str) -> None:
-    limits = BUSY if name in TO_THE_CPU_LIMIT else IDLE
-    assert attack(tier, (TO_THE_CPU_LIMIT | TO_THE_WALL_LIMIT)[name], limits).status in (
-        "cpu_limit",
-        "wall_limit",
-        "load_error",
-    )
 
 
 def test_more_memory_than_the_limit_is_refused_and_less_is_not(sandbox: Sandbox) -> None:
@@ -168,9 +161,8 @@ def test_output_past_the_limit_is_cut_or_refused(sandbox: Sandbox) -> None:
     printed = sandbox.call("def f(n):\n    print('é' * n)", "f", [(5000,)], limits=limits)
     assert printed.status == "ok"
     assert printed.stdout == "é" * 1024
-    assert (
-        sandbox.call("def f(n):\n    return 'x' * n", "f", [(5000,), (500000,)], limits=limits).status == "output_limit"
-    )
+    returned = sandbox.call("def f(n):\n    return 'x' * n", "f", [(5000,), (500000,)], limits=limits)
+    assert returned.status == "output_limit"
 
 
 def test_a_run_over_its_processor_time_fails_even_if_it_ended_by_itself(sandbox: Sandbox) -> None:

@@ -1,4 +1,4 @@
-"""What a user of the sandbox relies on: values, errors, settings, ownership, threads, forks, restarts."""
+"""The interface of the sandbox: values, errors, settings, ownership, threads, forks and restarts."""
 
 from __future__ import annotations
 
@@ -68,9 +68,8 @@ def test_runs_of_one_seed_are_equal(sandbox: Sandbox) -> None:
 
 
 def test_a_program_reads_stdin_and_writes_stdout(sandbox: Sandbox) -> None:
-    program = (
-        "import sys\nif __name__ == '__main__':\n    print(sum(map(int, sys.stdin)))\n    sys.stdout.buffer.write(b'!')"
-    )
+    program = "import sys\nif __name__ == '__main__':\n    print(sum(map(int, sys.stdin)))\n"
+    program += "    sys.stdout.buffer.write(b'!')"
     assert sandbox.run_program(program, "1\n2\n").stdout == "3\n!"
     assert sandbox.run_program("import sys\nsys.exit(0)").outcomes[0].has_returned
     failed = sandbox.run_program("import sys\nsys.stderr.write('bad')\nsys.exit(3)")
@@ -80,43 +79,44 @@ def test_a_program_reads_stdin_and_writes_stdout(sandbox: Sandbox) -> None:
 
 def test_several_right_answers_are_judged_by_a_predicate(sandbox: Sandbox) -> None:
     cases = [Case((10,), accepts=lambda value: value in (2, 5)), Case((9,), accepts=lambda value: value == 2)]
-    assert sandbox.check("def f(n):\n    return 5 if n == 10 else 3", "f", cases).passed == (True, False)
+    verdict = sandbox.check("def f(n):\n    return 5 if n == 10 else 3", "f", cases)
+    assert verdict.passed == (True, False) and verdict.fraction == 0.5 and not verdict.all_passed
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import asyncio\nasync def g(x):\n    await asyncio.sleep(0)\n    return x\ndef f(x): return asyncio.run(g(x))",
-        "from dataclasses import dataclass\n@dataclass\nclass P:\n    x: 'int'\ndef f(x): return P(x).x",
+PROGRAMS = {
+    "asyncio": (
+        "import asyncio\nasync def g(x):\n    await asyncio.sleep(0)\n    return x\ndef f(x): return asyncio.run(g(x))"
+    ),
+    "dataclass": "from dataclasses import dataclass\n@dataclass\nclass P:\n    x: 'int'\ndef f(x): return P(x).x",
+    "future": (
         "from __future__ import annotations\nfrom typing import NamedTuple\nclass P(NamedTuple):\n    x: int\n"
-        "def f(x): return P(x).x",
+        "def f(x): return P(x).x"
+    ),
+    "modules": (
         "import datetime, decimal, fractions, statistics, hashlib, json, uuid, zlib, csv, sqlite3\n"
-        "def f(x): return json.loads(json.dumps(x))",
+        "def f(x): return json.loads(json.dumps(x))"
+    ),
+    "zones": (
         "from zoneinfo import ZoneInfo\nfrom datetime import datetime\n"
-        "def f(x): return x + datetime(2020, 1, 1, tzinfo=ZoneInfo('Europe/Paris')).utcoffset().seconds - 3600",
+        "def f(x): return x + datetime(2020, 1, 1, tzinfo=ZoneInfo('Europe/Paris')).utcoffset().seconds - 3600"
+    ),
+    "recursion": (
         "import functools, sys\nsys.setrecursionlimit(5000)\n@functools.cache\ndef g(n): return n and 1 + g(n - 1)\n"
-        "def f(x): return g(2000) - 2000 + x",
-        "import time\ndef f(x):\n    time.sleep(0.001)\n    return x",
+        "def f(x): return g(2000) - 2000 + x"
+    ),
+    "sleep": "import time\ndef f(x):\n    time.sleep(0.001)\n    return x",
+    "pickle": (
         "import pickle, copy\nclass A:\n    def __init__(s, x): s.x = x\n"
-        "def f(x): return pickle.loads(pickle.dumps(copy.deepcopy(A(x)))).x",
-        "import logging, warnings\nwarnings.warn('w')\nlogging.warning('l')\ndef f(x): return x",
-        "import tempfile, io, os\ndef f(x):\n    return int(io.StringIO(str(x)).read())",
-    ],
-    ids=[
-        "asyncio",
-        "dataclass",
-        "future",
-        "modules",
-        "zones",
-        "recursion",
-        "sleep",
-        "pickle",
-        "logging",
-        "memory files",
-    ],
-)
-def test_ordinary_programs_run(sandbox: Sandbox, code: str) -> None:
-    report = sandbox.call(code, "f", [(7,)], limits=Limits(cpu_s=5, wall_s=60))
+        "def f(x): return pickle.loads(pickle.dumps(copy.deepcopy(A(x)))).x"
+    ),
+    "logging": "import logging, warnings\nwarnings.warn('w')\nlogging.warning('l')\ndef f(x): return x",
+    "memory files": "import tempfile, io, os\ndef f(x):\n    return int(io.StringIO(str(x)).read())",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_ordinary_programs_run(sandbox: Sandbox, name: str) -> None:
+    report = sandbox.call(PROGRAMS[name], "f", [(7,)], limits=Limits(cpu_s=5, wall_s=60))
     assert report.values == (7,), report
 
 
@@ -129,10 +129,8 @@ def f(n):
     with Sandbox(1, allow_threads=True) as threaded:
         assert threaded.call(code, "f", [(10,)]).values == (45,)
         bomb = "import threading\nwhile True: threading.Thread(target=lambda: [0 for _ in iter(int, 1)]).start()"
-        assert threaded.call(bomb, "f", [(1,)], limits=Limits(cpu_s=0.3, wall_s=30)).status in (
-            "cpu_limit",
-            "load_error",
-        )
+        bombed = threaded.call(bomb, "f", [(1,)], limits=Limits(cpu_s=0.3, wall_s=30))
+        assert bombed.status in ("cpu_limit", "load_error")
         fork = "import os\ndef f(n): return os.fork()"
         assert threaded.call(fork, "f", [(1,)]).outcomes[0].failure.kind == "PermissionError"
         assert threaded.call(code, "f", [(10,)]).values == (45,)
@@ -151,19 +149,14 @@ def f(n):
         assert first[:2] == [[[5, 14], [14, 50]], 2.5]
         escape = "import numpy\ndef f(p): return numpy.fromfile(p, dtype='u1').tolist()"
         assert numeric.call(escape, "f", [("/etc/passwd",)]).outcomes[0].failure is not None
-    with pytest.raises(SandboxUnavailable, match="no such package"):
+    with pytest.raises(SandboxUnavailable, match="packages='no_such_package_here'"):
         Sandbox(1, packages=("no_such_package_here",)).start()
-
-
-def test_an_argument_that_is_not_plain_data_is_the_callers_fault(sandbox: Sandbox) -> None:
-    with pytest.raises(TypeError, match="cannot be an argument"):
-        sandbox.call(SQUARE, "f", [(object(),)])
 
 
 @pytest.mark.parametrize(
     "options, rule",
     [
-        ({"isolation": "D"}, "is none of"),
+        ({"isolation": "D"}, "isolation='D'"),
         ({"num_workers": 0}, "at least 1"),
         ({"runs_per_worker": 0}, "at least 1"),
         ({"cpu_limit_s": 0}, "above 0"),
@@ -173,7 +166,7 @@ def test_an_argument_that_is_not_plain_data_is_the_callers_fault(sandbox: Sandbo
 def test_a_setting_out_of_range_is_refused(options: dict, rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         Sandbox(**options)
-    with pytest.raises(ValueError, match="the clock would decide"):
+    with pytest.raises(ValueError, match="wall_s=2"):
         Limits(cpu_s=3, wall_s=2)
 
 
@@ -183,7 +176,7 @@ def test_an_unisolated_run_is_marked_and_logged(caplog: pytest.LogCaptureFixture
         tested = sandbox.run_tests(SQUARE, "assert f(3) == 9", "f")
     assert verdict.all_passed and not verdict.is_isolated
     assert tested.all_passed and not tested.is_isolated
-    assert "rights of this process" in caplog.text
+    assert "isolation='none'" in caplog.text
 
 
 def test_without_a_tier_that_holds_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,9 +253,7 @@ def test_a_run_killed_from_outside_is_an_executor_failure() -> None:
         (worker,) = sandbox.process_ids
         running = threading.Timer(0.3, lambda: os.kill(youngest_descendant(worker), signal.SIGKILL))
         running.start()
-        spin_once = (
-            "import time\ndef f():\n    end = time.process_time() + 1\n    while time.process_time() < end: pass"
-        )
+        spin_once = "import time\ndef f():\n    while time.process_time() < 1: pass"
         report = sandbox.call(spin_once, "f", [()], limits=Limits(cpu_s=5, wall_s=60))
         running.join()
         assert report.status == "ok", "it is made again, on a new worker"
@@ -270,7 +261,6 @@ def test_a_run_killed_from_outside_is_an_executor_failure() -> None:
 
 
 def youngest_descendant(pid: int) -> int:
-    """The last of a chain of only children."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return youngest_descendant(int(children[-1])) if children else pid
 

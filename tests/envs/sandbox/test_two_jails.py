@@ -1,8 +1,6 @@
-"""Test sources run in one jail against code in another."""
+"""Test sources run in one jail against code in another jail."""
 
 from __future__ import annotations
-
-import secrets
 
 import pytest
 
@@ -100,7 +98,6 @@ NUM_METHODS = 6
 
 
 def names_failed(report) -> list[str]:
-    """Tests that did not pass."""
     return [test.name for test in report.tests if not test.passed]
 
 
@@ -145,93 +142,6 @@ def test_a_unittest_works_on_objects_in_the_other_jail(sandbox: Sandbox) -> None
     broken = ACCOUNT.replace("self.balance += amount", "pass")
     failed = names_failed(sandbox.run_tests(broken, UNITTEST, "Account", classes=("Account",)))
     assert failed == ["TestAccount.test_add", "TestAccount.test_two"]
-
-
-HOSTILE_OBJECT = """
-class Yes:
-    def __eq__(s, o): return True
-    def __ne__(s, o): return False
-    def __lt__(s, o): return True
-    def __sub__(s, o): return 0
-    def __rsub__(s, o): return 0
-    def __abs__(s): return 0
-    def __contains__(s, o): return True
-    def __getattr__(s, n): return lambda *a, **k: Yes()
-    def __call__(s, *a, **k): return Yes()
-    def __iter__(s): return iter([Yes()])
-    def __len__(s): return 1
-    def __hash__(s): return 0
-"""
-SECRET = secrets.token_hex(16)
-SUBTLE = f"""
-def check(candidate):
-    assert candidate(1) == '{SECRET}'
-    assert abs(candidate(1) - 77.5) < 1e-6
-    assert '{SECRET}' in candidate(1)
-    assert candidate(1).startswith('{SECRET}')
-    assert candidate(1)['{SECRET}'] == 5
-    assert sorted(candidate(1)) == ['{SECRET}']
-    assert candidate(1) in ('{SECRET}', 'other')
-    assert [candidate(1)] == ['{SECRET}'] and len(candidate(1)) == 32
-"""
-FORGERIES = {
-    "an object that says yes": HOSTILE_OBJECT + "def f(x): return Yes()",
-    "the function is such an object": HOSTILE_OBJECT + "f = Yes()",
-    "the function is a class": HOSTILE_OBJECT + "class f(Yes):\n    def __init__(s, *a): pass",
-    "exit": "import sys\nsys.exit(0)",
-    "leave": "import os\nos._exit(0)",
-    "leave in the function": "import os\ndef f(x): os._exit(0)",
-    "a forged verdict": """
-import os, struct
-def say(b): os.write(4, struct.pack('!I', len(b)) + b)
-say(b'["ready"]')
-for b in (b'["plan",[["a",1]]]', b'["result",0,true,""]', b'["done",null]', b'["end","",""]'): say(b)
-while True: os.read(4, 1000)""",
-    "a forged handle": """
-import os, struct
-def say(b): os.write(4, struct.pack('!I', len(b)) + b)
-say(b'["ready"]')
-while True:
-    os.read(4, 65536); say(b'["v",["h",0]]')""",
-    "a handle inside of data": """
-import os, struct
-def say(b): os.write(4, struct.pack('!I', len(b)) + b)
-say(b'["ready"]')
-while True:
-    os.read(4, 65536); say(b'["v",["l",["h",0],["g","f"]]]')""",
-    "exceptions that stop the tests": "def f(x): raise [SystemExit, KeyboardInterrupt, GeneratorExit][x % 3](0)",
-    "an exception named like success": "class SkipTest(Exception): pass\ndef f(x): raise SkipTest('passed')",
-    "frames": """
-import re, sys
-def f(x):
-    fr = sys._getframe(); o = ''
-    while fr: o += repr(fr.f_locals) + repr(fr.f_globals); fr = fr.f_back
-    return (re.findall('[0-9a-f]{32}', o) or [o])[0]""",
-    "memory": """
-import gc, re
-def f(x):
-    o = ''.join(repr(o)[:5000] for o in gc.get_objects() if type(o) in (dict, list, tuple))
-    return (re.findall('[0-9a-f]{32}', o) or [None])[0]""",
-    "endless": "def f(x):\n    while True: pass",
-    "endless answers": "import os\nwhile True: os.write(4, b'\\x00\\x00\\x00\\x04null')",
-}
-
-
-@pytest.mark.parametrize("name", FORGERIES)
-def test_no_forgery_passes_a_single_test(sandbox: Sandbox, name: str) -> None:
-    workers = sandbox.process_ids
-    report = sandbox.run_tests(FORGERIES[name], SUBTLE, "f", limits=Limits(cpu_s=0.3, wall_s=3))
-    assert report.fraction == 0, report
-    assert not report.all_passed
-    assert len(report.tests) == 8 or report.test_failure is not None
-    assert sandbox.run_tests(RIGHT, CHECK, "f").all_passed
-    assert not workers or set(workers) <= set(sandbox.process_ids), "a worker had to be replaced"
-
-
-def test_the_same_forgery_fools_tests_that_share_a_process_with_the_code(naive_verdict) -> None:
-    assert naive_verdict(
-        FORGERIES["an object that says yes"], "assert f(1) == 'secret'\nassert abs(f(1) - 77.5) < 1e-6"
-    )
 
 
 def test_a_dead_solution_is_not_taken_for_an_expected_exception(sandbox: Sandbox) -> None:
@@ -281,18 +191,8 @@ def test_broken_tests_pass_nobody_and_say_so(sandbox: Sandbox, tests: str) -> No
 @pytest.mark.parametrize(
     "said",
     [
-        '["plan"]',
-        '["plan",5]',
-        '["plan",[["a"]]]',
-        '["result",0,true,""]',
-        '["plan",[["a",1]]]","["result",1e999,true,""]',
-        '["done"]',
-        '["do",1,2,3]',
-        '["do","call"]',
-        '["broken",[]]',
-        "[]",
-        "5",
-        "[[[[",
+        *('["plan"]', '["plan",5]', '["plan",[["a"]]]', '["result",0,true,""]', '["done"]', '["do",1,2,3]'),
+        *('["plan",[["a",1]]]","["result",1e999,true,""]', '["do","call"]', '["broken",[]]', "[]", "5", "[[[["),
     ],
 )
 def test_hostile_tests_are_contained_too(sandbox: Sandbox, said: str) -> None:

@@ -1,4 +1,4 @@
-"""Code that tries to be judged right without being right."""
+"""Attacks on the verdict of `check`: wrong code that tries to pass."""
 
 from __future__ import annotations
 
@@ -177,13 +177,3 @@ def test_the_same_attacks_fool_a_grader_that_trusts_an_exit_status(
 def test_a_grader_that_trusts_an_exit_status_does_judge_plain_code(naive_verdict: Callable[[str, str], bool]) -> None:
     assert not naive_verdict("def f(x): return x", TRUSTED_TEST)
     assert naive_verdict("def f(x): return 'a long and random answer'", TRUSTED_TEST)
-
-
-def test_honest_values_pass_and_wrong_ones_do_not(sandbox) -> None:
-    from collm.envs.sandbox import Case
-
-    cases = [Case((2,), 4), Case((3,), 9), Case((4,), 17)]
-    verdict = sandbox.check("def f(x): return x * x", "f", cases)
-    assert verdict.passed == (True, True, False)
-    assert not verdict.all_passed
-    assert verdict.fraction == 2 / 3

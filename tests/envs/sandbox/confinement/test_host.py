@@ -1,4 +1,4 @@
-"""What of the host a run can learn, and what becomes of faults of the host."""
+"""Information about the host that runs must not obtain, and errors of the host."""
 
 from __future__ import annotations
 
@@ -117,23 +117,19 @@ def test_a_machine_where_nothing_can_be_written_has_a_sandbox_all_the_same(monke
 
 
 def test_a_tier_whose_probe_breaks_gives_way_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    holes = isolation.holes
+    holes, broken = isolation.holes, ["A"]
 
-    def breaks_in_a(worker: worker_module.Worker) -> list[str]:
-        if worker.plan.isolation == "A":
+    def probe(worker: worker_module.Worker) -> list[str]:
+        if worker.plan.isolation in broken:
             raise Broken("the zygote died")
         return holes(worker)
 
-    monkeypatch.setattr(isolation, "holes", breaks_in_a)
+    monkeypatch.setattr(isolation, "holes", probe)
     with Sandbox(1) as sandbox:
         assert sandbox.isolation == "B"
-    monkeypatch.setattr(isolation, "holes", _break)
+    broken.append("B")
     with pytest.raises(SandboxUnavailable, match=r"A: the zygote died; B: the zygote died.*pidfd_open"):
         Sandbox(1).start()
-
-
-def _break(worker: worker_module.Worker) -> list[str]:
-    raise Broken("the zygote died")
 
 
 @pytest.mark.slow
@@ -153,7 +149,7 @@ def test_threads_run_beside_many_processes_of_the_same_user() -> None:
 
 
 @pytest.mark.parametrize("number, remedy", [(11, "ulimit -u"), (12, "num_workers"), (24, "ulimit -n"), (5, "error")])
-def test_a_worker_that_cannot_be_started_is_said_with_the_remedy(
+def test_a_worker_that_cannot_be_started_is_reported_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
 ) -> None:
     def refuse(*_: object, **__: object) -> None:

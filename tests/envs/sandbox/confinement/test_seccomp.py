@@ -1,12 +1,14 @@
-"""The filter program, run by a small interpreter, does what the rules say for every call number."""
+"""The filter programs follow the rules for every call number, in a small BPF interpreter."""
 
 from __future__ import annotations
 
 import errno
 import struct
+import unittest.mock
 
 import pytest
 
+from collm.envs.sandbox.confinement import seccomp
 from collm.envs.sandbox.confinement.seccomp import MACHINES, Machine, filters, program, rules
 
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
@@ -14,7 +16,7 @@ REFUSED = ERRNO | errno.EPERM
 
 
 def outcome(code: bytes, arch: int, number: int, arguments: tuple[int, ...] = (0,) * 6) -> int:
-    """What the kernel would do with a call."""
+    """The kernel's decision on a call."""
     data = struct.pack("<IIQ6Q", number, arch, 0, *arguments)
     position, accumulator = 0, 0
     while True:
@@ -34,9 +36,8 @@ def outcome(code: bytes, arch: int, number: int, arguments: tuple[int, ...] = (0
 
 
 def both(machine: Machine, **options: bool) -> tuple[bytes, bytes]:
-    """The programs that a run is subject to."""
-    import unittest.mock
-
+    """The two programs that apply to a run."""
+    options = {"allow_paths": True, "allow_threads": False, "allow_uname": True} | options
     name = next(name for name, known in MACHINES.items() if known is machine)
     with unittest.mock.patch("os.uname", lambda: unittest.mock.Mock(machine=name)):
         made = filters(**options)
@@ -44,16 +45,13 @@ def both(machine: Machine, **options: bool) -> tuple[bytes, bytes]:
 
 
 def run_outcome(machine: Machine, number: int, arguments: tuple[int, ...] = (0,) * 6, **options: bool) -> int:
-    """What a run gets: the stricter of the two programs."""
-    options = {"allow_paths": True, "allow_threads": False, "allow_uname": True} | options
+    """The stricter decision of the two programs."""
     results = [outcome(code, machine.audit_arch, number, arguments) for code in both(machine, **options)]
-    refused = [result for result in results if result != ALLOW]
-    return refused[0] if refused else ALLOW
+    return next((result for result in results if result != ALLOW), ALLOW)
 
 
 @pytest.fixture(params=MACHINES)
 def machine(request: pytest.FixtureRequest) -> Machine:
-    """A machine with a table of calls."""
     return MACHINES[request.param]
 
 
@@ -67,10 +65,7 @@ def test_only_named_calls_are_allowed(machine: Machine) -> None:
 @pytest.mark.parametrize("name", ["kill", "wait4", "pidfd_open", "recvmsg", "prctl", "seccomp", "clone"])
 def test_what_the_zygote_needs_is_taken_back_from_runs(machine: Machine, name: str) -> None:
     number = machine.numbers[name]
-    assert (
-        outcome(both(machine, allow_paths=True, allow_threads=False, allow_uname=True)[0], machine.audit_arch, number)
-        == ALLOW
-    )
+    assert outcome(both(machine)[0], machine.audit_arch, number) == ALLOW
     assert run_outcome(machine, number) == REFUSED
 
 
@@ -102,15 +97,8 @@ def test_threads_and_paths_are_options(machine: Machine) -> None:
 
 
 def test_foreign_calls_kill_and_foreign_numbers_are_refused(machine: Machine) -> None:
-    by_rules = program(
-        machine, rules(machine, allow_paths=True, allow_threads=False, allow_uname=True), rules_default()
-    )
+    run_rules = rules(machine, allow_paths=True, allow_threads=False, allow_uname=True)
+    by_rules = program(machine, run_rules, seccomp.REFUSE)
     assert outcome(by_rules, 0x40000003, 3) == KILL
     for number in (0x40000000, 0x40000029, 1 << 20, (1 << 32) - 1):
         assert outcome(by_rules, machine.audit_arch, number) == REFUSED
-
-
-def rules_default():
-    from collm.envs.sandbox.confinement.seccomp import Refuse
-
-    return Refuse()

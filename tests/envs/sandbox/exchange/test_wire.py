@@ -1,7 +1,6 @@
-"""The wire from the solution's side: whatever it says, the trusted side stays whole and no test is handed an object.
+"""Fuzz tests of messages from the solver: none raises an unexpected error, and no test receives an object.
 
-A law for each place where hostile bytes are read: what answers of calls mean, what the relay lets through to the
-tests, and what tests make of it.
+There is a law for each place that reads untrusted bytes: answers of calls, the relay, and the tests' stand-ins.
 """
 
 from __future__ import annotations
@@ -26,37 +25,9 @@ from collm.envs.sandbox.values import MalformedValue
 from collm.envs.sandbox.workers.run import Closed, Ending, Flooded
 
 FRAMES_PER_EXAMPLE = 25
-KINDS = [
-    "v",
-    "x",
-    "c",
-    "over",
-    "back",
-    "load",
-    "ready",
-    "end",
-    "do",
-    "return",
-    "raise",
-    "gone",
-    "plan",
-    "result",
-    "done",
-]
-TAGS = ["l", "t", "s", "d", "u", "i", "f", "c", "b", "r", "e", "h", "k", "y", "m", "g", "id"]
-NAMES = [
-    "Decimal",
-    "Fraction",
-    "datetime",
-    "date",
-    "time",
-    "timedelta",
-    "deque",
-    "Counter",
-    "OrderedDict",
-    "int",
-    "type",
-]
+KINDS = "v x c over back load ready end do return raise gone plan result done".split()
+TAGS = "l t s d u i f c b r e h k y m g id".split()
+NAMES = "Decimal Fraction datetime date time timedelta deque Counter OrderedDict int type".split()
 SCALARS = (
     st.none()
     | st.booleans()
@@ -65,6 +36,7 @@ SCALARS = (
     | st.floats()
     | st.sampled_from(["", "x", "6", "61", "eda080", "nan", "inf", "ff" * 30, "1E+9", "2024-01-01", *NAMES, *TAGS])
     | st.text(max_size=4)
+    | st.sampled_from([{}, {"": 1}, {"l": ["l"]}])
 )
 WIRES = st.recursive(
     SCALARS,
@@ -115,23 +87,16 @@ BODIES |= MESSAGES.map(str).map(str.encode) | st.binary(max_size=30)
 VALUES = st.tuples(st.just("v"), DATA).map(lambda message: json.dumps(message).encode())
 ANSWERS = st.lists(VALUES | BODIES, min_size=FRAMES_PER_EXAMPLE, max_size=FRAMES_PER_EXAMPLE)
 CONVERSATIONS = st.lists(BODIES, min_size=FRAMES_PER_EXAMPLE, max_size=FRAMES_PER_EXAMPLE)
-OPERATIONS = ["call", "make", "getattr", "getitem", "next", "len", "list", "str", "repr", "eq", "isinstance", "update"]
+OPERATIONS = "call make getattr getitem next len list str repr eq isinstance update".split()
 PLAIN = (bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, range, type, type(None))
 PLAIN += (Decimal, Fraction, datetime.date, datetime.time, datetime.timedelta, deque)
 LIMITS = Limits(cpu_s=1, wall_s=30, output_kb=64, max_deaths=3)
 
 
-def fuzzed(quick: int, slow: int) -> Any:
-    """Both sizes of a fuzz test, in frames."""
-
-    def decorate(test: Any) -> Any:
-        return pytest.mark.parametrize("num_frames", [quick, pytest.param(slow, marks=pytest.mark.slow)])(test)
-
-    return decorate
+fuzzed = pytest.mark.parametrize("num_frames", [300, pytest.param(40_000, marks=pytest.mark.slow)])
 
 
 def examples(num_frames: int) -> settings:
-    """Settings of a fuzz test of so many frames."""
     return settings(
         max_examples=num_frames // FRAMES_PER_EXAMPLE,
         deadline=None,
@@ -142,7 +107,7 @@ def examples(num_frames: int) -> settings:
 
 
 class Scripted:
-    """A run that says what it was told to."""
+    """Worker and run that send these messages."""
 
     def __init__(self, bodies: list[bytes], cause: int = protocol.BY_ITSELF) -> None:
         self.bodies = list(bodies)
@@ -189,7 +154,7 @@ class Scripted:
         return self.ending
 
 
-@fuzzed(300, 40_000)
+@fuzzed
 def test_answers_of_calls_are_a_report_whatever_is_said(num_frames: int) -> None:
     @examples(num_frames)
     @given(ANSWERS, st.integers(0, 6), st.sampled_from([protocol.BY_ITSELF, protocol.WALL_LIMIT]))
@@ -209,7 +174,7 @@ def test_answers_of_calls_are_a_report_whatever_is_said(num_frames: int) -> None
 
 
 def is_plain(value: Any) -> bool:
-    """Whether nothing in it is an object that could be asked anything."""
+    """True if the value contains plain data only."""
     if isinstance(value, dict):
         return all(is_plain(part) for item in value.items() for part in item)
     if isinstance(value, list | tuple | set | frozenset | deque):
@@ -218,12 +183,11 @@ def is_plain(value: Any) -> bool:
 
 
 def lived(bodies: list[bytes]) -> tuple[Scripted, relay._Solver]:
-    """A solution that is ready and says this."""
     run = Scripted([b'["ready"]', *bodies])
     return run, relay._Solver(run, LIMITS, "", 1)  # type: ignore[arg-type]
 
 
-@fuzzed(300, 40_000)
+@fuzzed
 def test_the_relay_lets_through_only_replies_that_fit_the_question(num_frames: int) -> None:
     @examples(num_frames)
     @given(CONVERSATIONS, st.lists(st.sampled_from(OPERATIONS), min_size=FRAMES_PER_EXAMPLE), st.randoms())
@@ -238,7 +202,7 @@ def test_the_relay_lets_through_only_replies_that_fit_the_question(num_frames: i
             seen[reply[0]] += 1
             if reply[0] != "gone":
                 read_by_the_tests(reply)
-            else:  # another solution says the rest, so that one bad frame hides no other
+            else:  # a new solver sends the rest, so that a malformed message does not hide later ones
                 run, solver = lived(run.bodies)
         solver.stop()
 
@@ -248,7 +212,7 @@ def test_the_relay_lets_through_only_replies_that_fit_the_question(num_frames: i
 
 
 class Telling(Exchange):
-    """The tests' end, which hears one reply."""
+    """Connection of the tests that receives one reply."""
 
     def __init__(self, reply: list[Any]) -> None:
         super().__init__(-1)
@@ -261,16 +225,12 @@ class Telling(Exchange):
 
 
 def read_by_the_tests(reply: list[Any]) -> None:
-    """What a test gets is plain data, or one of the few things that it can only call, iterate or look into."""
+    """Tests receive plain data, or stand-ins with a minimal interface."""
     if reply[0] == "back":
         return
     exchange = Telling(reply)
-    for stand_in, ask in [
-        (Function, lambda it: it(1)),
-        (Instance, lambda it: it.name),
-        (Instance, lambda it: it[3]),
-        (Stream, next),
-    ]:
+    asking = (Function, lambda it: it(1)), (Instance, lambda it: it.name), (Instance, lambda it: it[3]), (Stream, next)
+    for stand_in, ask in asking:
         argument = [3]
         try:
             got = ask(stand_in(exchange, ["h", 1]))
@@ -281,7 +241,7 @@ def read_by_the_tests(reply: list[Any]) -> None:
         assert argument == [3]
 
 
-@fuzzed(300, 40_000)
+@fuzzed
 def test_hostile_bytes_are_read_or_refused_and_nothing_else(num_frames: int) -> None:
     @examples(num_frames)
     @given(CONVERSATIONS)
@@ -304,7 +264,7 @@ def test_hostile_bytes_are_read_or_refused_and_nothing_else(num_frames: int) -> 
 
 
 def refused_or(act: Any, wire: Any) -> bool:
-    """Whether it was taken rather than refused."""
+    """True if it was accepted."""
     try:
         act(wire)
     except MalformedValue:

@@ -1,4 +1,4 @@
-"""What many sandboxes and many environments take together."""
+"""The common limit of many sandboxes and environments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from collm.envs.coding.functions import HumanEval
-from collm.envs.sandbox import Case, Limits, Sandbox, set_ceiling
+from collm.envs.sandbox import Case, Sandbox, set_ceiling
 from collm.envs.sandbox.workers.ceiling import Ceiling, num_processors, shared_ceiling
 
 CODE = "def f(x):\n    return x + 1"
@@ -25,7 +25,7 @@ def ceiling_as_it_was() -> Iterator[None]:
 
 
 class Watched(Ceiling):
-    """Remembers the most that went on at once."""
+    """Records the maxima."""
 
     most_runs = most_memory_mb = 0
 
@@ -36,7 +36,7 @@ class Watched(Ceiling):
 
 
 def held_at_once(ceiling: Ceiling, sizes_mb: list[int]) -> None:
-    """So many threads, each holding a share for a moment."""
+    """Run one thread per size."""
 
     def hold(memory_mb: int) -> None:
         with ceiling.taken(memory_mb):
@@ -126,8 +126,3 @@ def test_sixty_four_environments_ask_at_once() -> None:
         assert list(pool.map(play, range(64))) == pytest.approx([4.0] * 64)
     assert len(env.sandbox.process_ids) <= 2 * env.sandbox.num_workers
     assert shared_ceiling().num_runs == 0
-
-
-def test_limits_of_one_run_still_hold_under_the_ceiling(sandbox: Sandbox) -> None:
-    report = sandbox.call("def f(n): return len(bytearray(n << 20))", "f", [(300,)], limits=Limits(memory_mb=96))
-    assert report.outcomes[0].failure is not None
