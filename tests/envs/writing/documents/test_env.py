@@ -166,7 +166,7 @@ def test_seeds_draw_different_tasks():
     ("kwargs", "complaint"),
     [
         ({"variant": "paper"}, "variant must be one of"),
-        ({"prompts": {"writer_0": "Sum up {post}."}}, r"has a place \{post\}; filled are only \{source\}"),
+        ({"prompts": {"writer_0": "Sum up {post}."}}, r"unknown placeholder \{post\}.*\{source\}"),
         ({"prompts": {"writer_0": "Sum up."}}, r"does not tell the task; give it \{source\}"),
         ({"prompts": {"editor_0": "{source}"}}, r"texts for some of .*got \['editor_0'\]"),
         ({"split": "dev"}, "no built-in data for the split 'dev'"),
