@@ -1,4 +1,4 @@
-"""The pages of the environments say what is so; `python docs/pages.py` writes them anew."""
+"""Generated pages are up to date: `python docs/pages.py` and `python docs/tree.py` write them."""
 
 from __future__ import annotations
 
@@ -56,4 +56,4 @@ def test_a_new_version_needs_a_word_on_what_changed():
 
 
 def test_the_tree_is_true():
-    assert PAGE.read_text() == tree(), "python docs/tree.py writes it anew"
+    assert PAGE.read_text() == tree(), "run python docs/tree.py"
