@@ -75,7 +75,7 @@ def share(env, player, num_episodes):
 
 
 def any_replies(env, rng):
-    """Reference replies, unchanged or with missing words, swapped, for some agents, all joined, or without some lines."""
+    """Reference replies: unchanged, with missing words, swapped, for some agents, all joined, or with missing lines."""
     kind = rng.randrange(6)
     found = references(env)
     if kind == 1:
