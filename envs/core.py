@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, SupportsFloat
+from typing import Any, ClassVar, NamedTuple, SupportsFloat, TypeAlias
 
 import numpy as np
 from pettingzoo import ParallelEnv
@@ -20,6 +20,8 @@ from pettingzoo import ParallelEnv
 from .._terminal import shown
 from .spaces import OpenText
 
+ResetResult: TypeAlias = tuple[dict[str, Any], dict[str, dict[str, Any]]]
+"""Observations and infos by agent."""
 ENVIRONMENT = "environment"
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 _LATER_BRACKETS = re.compile("(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\\[")  # at the start of a line, except the first

@@ -26,7 +26,6 @@ _TEXT_RULES = (
     text.missing_reply,
     text.append_only,
     text.own_reply,
-    text.private_replies,
     text.reference,
 )
 RULES: Mapping[str, Callable[[Subject], None]] = {

@@ -114,22 +114,6 @@ def own_reply(subject: Subject) -> None:
             )
 
 
-def private_replies(subject: Subject) -> None:
-    """With metadata["private_replies"], no agent reads the reply of another agent."""
-    env = subject.build()
-    if not env.metadata.get("private_replies"):
-        raise DoesNotApply
-    secrets = play(env, subject.seeds[0], lambda agent, seen, rng: f"secret{rng.getrandbits(64)}", subject.max_steps)
-    for call in secrets:
-        for reader, text in call.returned[0].items():
-            for writer, word in (call.actions or {}).items():
-                if writer != reader and word in text:
-                    raise Violation(
-                        f"{reader!r} reads the reply of {writer!r} after {call.name}; remove it from the feedback, or "
-                        "do not declare metadata['private_replies']"
-                    )
-
-
 def reference(subject: Subject) -> None:
     """Reference replies are legal actions, and `reference_reply` does not change the episode."""
     seed = subject.seeds[0]

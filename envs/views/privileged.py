@@ -6,7 +6,7 @@ from typing import Any
 
 from pettingzoo import ParallelEnv
 
-from ..core import Message, TextParallelEnv, Transcript, capped
+from ..core import Message, ResetResult, TextParallelEnv, Transcript, capped
 from ..spaces import OpenText
 from .view import View
 
@@ -36,9 +36,7 @@ class PrivilegedState(View):
         self._state = Transcript()
         self.state_space = OpenText(2 * world.state_space.max_length)
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         returned = super().reset(seed, options)
         self._joint, self._state = (), Transcript()
         self._extend()

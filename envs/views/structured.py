@@ -12,7 +12,7 @@ from gymnasium.spaces.utils import flatten, flatten_space
 from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 
-from ..core import as_chat, messages_of
+from ..core import ResetResult, as_chat, messages_of
 from ..spaces import MASK, OBSERVATION, OpenText, flat_mask, is_flattenable, options_of
 from .view import View, require_text
 
@@ -119,9 +119,7 @@ class MaskedObservations(View):
             mask = Box(0, 1, (size,), np.int8)
             self.observation_spaces[agent] = Dict({OBSERVATION: env.observation_space(agent), MASK: mask})
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         observations, infos = self.env.reset(seed=seed, options=options)
         return self._masked(observations, infos), _without(infos)
 

@@ -9,6 +9,8 @@ from gymnasium.spaces import Space, Text
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
+from ..core import ResetResult
+
 
 class View(BaseParallelWrapper):
     """Base class of views for some or all agents of an environment.
@@ -67,9 +69,7 @@ class View(BaseParallelWrapper):
     def action_space(self, agent: str) -> Space[Any]:
         return self.action_spaces[agent]
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         observations, infos = self.env.reset(seed=seed, options=options)
         return self._all_seen(observations), self._all_told(infos)
 

@@ -7,6 +7,8 @@ from typing import Any
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
+from ..core import ResetResult
+
 
 class KeptLeavers(BaseParallelWrapper[str, Any, Any]):
     """Keeps agents that leave until the end of the episode.
@@ -29,9 +31,7 @@ class KeptLeavers(BaseParallelWrapper[str, Any, Any]):
     def agents(self) -> list[str]:
         return self._agents
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         self._last, infos = self.env.reset(seed=seed, options=options)
         self._last, self._ends = dict(self._last), {}
         self._agents = list(self._last)

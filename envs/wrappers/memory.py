@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
-from ..core import Message, Transcript, messages_of
+from ..core import Message, ResetResult, Transcript, messages_of
 
 Summary: TypeAlias = Callable[[Sequence[Message]], str]
 """Messages that are left out, oldest first -> a text that replaces them."""
@@ -36,9 +36,7 @@ class LastTurns(BaseParallelWrapper[str, Any, Any]):
         self._num_turns = num_turns
         self._summary = summary
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         observations, infos = self.env.reset(seed=seed, options=options)
         return self._remembered(observations), infos
 

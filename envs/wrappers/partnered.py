@@ -9,6 +9,7 @@ from typing import Any
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
+from ..core import ResetResult
 from ..players import RandomPlayer, scripted_player
 from ..spaces import MASK
 
@@ -53,9 +54,7 @@ class Partnered(BaseParallelWrapper[str, Any, Any]):
     def agents(self) -> list[str]:
         return [agent for agent in self.env.agents if agent not in self._partners]
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         if seed is not None:
             self._rng = random.Random(seed)
         for agent in self._partners:

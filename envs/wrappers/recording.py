@@ -11,7 +11,7 @@ from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
 from ..._ownership import ForeignFileError, has_keys, holds_run, note, owned, refuse_foreign_files
-from ..core import messages_of
+from ..core import ResetResult, messages_of
 from ..games.pictures import Picture, write_gif
 
 FILE = "episodes.jsonl"
@@ -65,9 +65,7 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
         self._known: dict[str, tuple[Any, ...]] = {}
         self._frames: list[Picture] = []
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         self._write()
         observations, infos = self.env.reset(seed=seed, options=options)
         if self.folder is not None:

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
+from ..core import ResetResult
+
 Potential: TypeAlias = Callable[[Any], float]
 """Environment (read only) -> potential of its state, in units of reward."""
 
@@ -41,9 +43,7 @@ class PotentialShaping(BaseParallelWrapper[str, Any, Any]):
         self._discount = discount
         self._before = 0.0
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         observations, infos = self.env.reset(seed=seed, options=options)
         self._before = self._now()
         return observations, infos

@@ -10,7 +10,7 @@ from gymnasium.spaces import Text
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
-from ..core import TextParallelEnv
+from ..core import ResetResult, TextParallelEnv
 
 _ROUNDING = 1e-9  # of returns that are sums of the same numbers in another order
 
@@ -45,9 +45,7 @@ class Shares(BaseParallelWrapper[str, Any, Any]):
         self._replies: list[Mapping[str, str]] = []
         self._earned = 0.0
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         observations, infos = self.env.reset(seed=seed, options=options)
         self._start, self._replies, self._earned = deepcopy(self.env), [], 0.0
         return observations, infos

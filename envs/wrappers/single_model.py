@@ -7,7 +7,7 @@ from typing import Any
 
 from pettingzoo import ParallelEnv
 
-from ..core import Message, Outcome, TextParallelEnv
+from ..core import Message, Outcome, ResetResult, TextParallelEnv
 
 MARKER = "[PARAGRAPH_SPLIT]"
 AGENT = "writer_0"
@@ -49,9 +49,7 @@ class SingleModel(TextParallelEnv):
         self._start: tuple[int | None, dict[str, Any] | None] = (None, None)
         self._known: dict[str, tuple[Message, ...]] = {}
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         self._start = seed, options
         return super().reset(seed, options)
 

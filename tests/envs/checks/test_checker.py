@@ -263,15 +263,6 @@ class DeclaredRewriting(RewritesHistory):
     metadata = Sound.metadata | {"append_only": False}
 
 
-class KeepsSecrets(Sound):
-    metadata = Sound.metadata | {"private_replies": True}
-
-
-class ReadsAloud(KeepsSecrets):
-    def play(self, replies):
-        return Outcome(1.0, {agent: " and ".join(replies.values()) for agent in replies})
-
-
 class NumbersForReference(Sound):
     def reference_reply(self, agent):
         return "\udfff"
@@ -333,7 +324,6 @@ WRONG = [
     ("missing_reply", ForgivesSilence),
     ("append_only", RewritesHistory),
     ("own_reply", with_part(0, unread)),
-    ("private_replies", ReadsAloud),
     ("reference", DrawsItsReference),
     ("reference", NumbersForReference),
     ("exploits", PaysForNothing),
@@ -347,7 +337,7 @@ def chatter(agent, observation, rng):
 
 def test_a_sound_environment_passes_every_rule_that_applies():
     passed = check_env(EnvSpec("test/Sound-v0", Sound), hash_seeds=False)
-    assert set(RULES) - set(passed) == {"hash_seed", "private_replies", "reference", "ranges", "exploits"}
+    assert set(RULES) - set(passed) == {"hash_seed", "reference", "ranges", "exploits"}
 
 
 @pytest.mark.parametrize(("rule", "wrong"), WRONG, ids=lambda value: getattr(value, "__name__", value))
@@ -389,9 +379,8 @@ def test_words_of_the_observation_reach_further_than_noise():
         check_env(ParsesNumbers, hash_seeds=False)
 
 
-def test_metadata_declare_rewritten_histories_and_private_replies():
+def test_metadata_declare_rewritten_histories():
     assert not {"append_only", "own_reply"} & set(check_env(DeclaredRewriting, hash_seeds=False))
-    assert "private_replies" in check_env(KeepsSecrets, hash_seeds=False)
 
 
 HASHED = '''
