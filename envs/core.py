@@ -1,7 +1,7 @@
 """Messages, transcripts, and the base class of all text environments.
 
-An author of an environment fills two hooks, `deal` (how an episode starts) and `play` (what a joint turn does). The
-base class keeps the histories, the spaces, the random generator and PettingZoo's parallel API.
+A subclass of `TextParallelEnv` defines two methods: `deal` starts an episode and `play` plays a turn. The base class
+keeps the histories, the spaces and the random generator, and implements PettingZoo's parallel API.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, SupportsFloat
+from typing import Any, ClassVar, NamedTuple, SupportsFloat, TypeAlias
 
 import numpy as np
 from pettingzoo import ParallelEnv
@@ -20,24 +20,26 @@ from pettingzoo import ParallelEnv
 from .._terminal import shown
 from .spaces import OpenText
 
+ResetResult: TypeAlias = tuple[dict[str, Any], dict[str, dict[str, Any]]]
+"""Observations and infos by agent."""
 ENVIRONMENT = "environment"
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
-_LATER_BRACKETS = re.compile("(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\\[")  # at the beginning of a line but the first
+_LATER_BRACKETS = re.compile("(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\\[")  # at the start of a line, except the first
 
 
 class Message(NamedTuple):
-    """One piece of a history."""
+    """A message of a history."""
 
-    role: str  # "system", "user" or "assistant", as in chat templates: the reader's own texts are "assistant"
+    role: str  # "system", "user" or "assistant", as in chat templates; "assistant" for the reader's own replies
     content: str
-    author: str = ENVIRONMENT  # who wrote it: an agent's name, or "environment"
+    author: str = ENVIRONMENT  # an agent's name, or "environment"
 
 
 class Transcript(str):
-    """A text history: a `str`, so that it lies in a text space, that remembers the messages it was rendered from.
+    """A text history: a `str` that keeps its messages.
 
-    The text is every message's content, each followed by a line end. A chat model is fed `messages` through its
-    template instead. Within an episode a transcript only grows at its end, unless its environment says otherwise.
+    The text is the content of each message, followed by a line feed. Chat models get `messages` through their chat
+    template instead. Within an episode a transcript only grows at its end, unless the environment declares otherwise.
     """
 
     messages: tuple[Message, ...]
@@ -49,7 +51,7 @@ class Transcript(str):
         return self
 
     def extended(self, *messages: Message) -> Transcript:
-        """This history with messages added at its end."""
+        """Return a new transcript with messages added at the end."""
         return Transcript((*self.messages, *messages))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -63,83 +65,83 @@ class Transcript(str):
 
 
 def messages_of(observation: str) -> tuple[Message, ...]:
-    """The messages of a transcript; any other text counts as one user message."""
+    """The messages of a transcript; any other text is one user message."""
     return observation.messages if isinstance(observation, Transcript) else (Message("user", str(observation)),)
 
 
 def as_chat(messages: Iterable[Message]) -> list[dict[str, str]]:
-    """Messages in the format of OpenAI's chat completions, built anew."""
+    """Convert messages to the format of OpenAI's chat completions."""
     return [{"role": message.role, "content": message.content} for message in messages]
 
 
 def answer_in(reply: str) -> str:
-    """What a reply says after its thoughts: the text behind the last "</think>".
+    """Return the part of a reply after the last "</think>", or the whole reply without this tag.
 
-    A reply without the mark is an answer as a whole, unless it begins with "<think>": then it broke off in thought.
+    A reply that begins with "<think>" and has no "</think>" was cut while the model was thinking; its answer is empty.
     """
     _, closed, answer = reply.rpartition("</think>")
     return "" if not closed and answer.lstrip().startswith("<think>") else answer
 
 
 def written(agent: str, reply: str) -> Message:
-    """How an agent's reply stands in the joint history; no line in it can pass for the beginning of another's."""
+    """The joint history's message for a reply; brackets are escaped, so that no line imitates another message."""
     return Message("user", f"[{agent} writes] {_LATER_BRACKETS.sub(' [', reply)}", agent)
 
 
 def _as_read(message: Message) -> str:
-    """How a message stands in the joint history, which it is read from: a reply as `written`, all else as it is."""
+    """The content of a message for the joint history, with replies escaped as in `written`."""
     reply = message.role == "assistant"
     return _LATER_BRACKETS.sub(" [", f"\n{message.content}")[1:] if reply else message.content
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one joint turn did."""
+    """The result of a turn, returned by `TextParallelEnv.play`."""
 
     reward: float | Mapping[str, float]
-    """The team's reward, given to every agent; or one reward for each agent that moved."""
+    """Team reward, which every agent gets; or one reward per live agent."""
     feedback: Mapping[str, str] = field(default_factory=dict)
-    """What an agent reads next, after its own reply; agents left out read nothing."""
+    """Text by agent that is added to its history after its own reply."""
     terms: Mapping[str, float] = field(default_factory=dict)
-    """The parts of the reward, logged as reward/<term>."""
+    """Terms of the reward, logged as reward/<term>."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Other measures of the turn, logged as metric/<name>."""
+    """Other metrics, logged as metric/<name>."""
     is_over: bool = False
-    """True if the game ends here, before its last turn."""
+    """True if the episode terminates before its last turn."""
     finished: frozenset[str] = frozenset()
-    """Agents that leave while the others play on."""
+    """Agents that terminate while the others continue."""
     rewritten: Mapping[str, Sequence[Message]] = field(default_factory=dict)
-    """Whole new histories, for agents whose past is not kept; the feedback is added after them."""
+    """New histories by agent, in place of the old ones. The feedback is added to them."""
 
 
 class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
-    """Several agents that read and write text, all at once, for a number of turns.
+    """Base class of environments in which agents write texts in parallel for a number of turns.
 
-    Observations are `Transcript`s, actions are strings. One turn: every live agent replies, `play` says what came of
-    it, and each agent's history grows by its own reply and by its feedback. The last turn terminates the episode. An
-    agent reads only what the environment feeds it; `state()` is the joint history that a centralized critic may read.
-    What a reasoning model thinks before "</think>" stands in the histories, and is no part of the reply that is played.
+    Observations are `Transcript`s, actions are strings. In a turn every live agent replies, `play` computes the result,
+    and each agent's history grows by its own reply and its feedback. The last turn terminates the episode. An agent
+    reads only its own history; `state()` is the joint history for a centralized critic. Text up to "</think>" is kept
+    in the histories, but it is not part of the reply that is played.
 
-    An episode is a function of the constructor's arguments, the seed and the actions; `copy.deepcopy` and `pickle` in
-    the middle of an episode give an independent, identical branch.
+    An episode is a function of the constructor's arguments, the seed and the actions. `copy.deepcopy` and `pickle` in
+    the middle of an episode give an independent, identical environment.
 
     Args:
         agents: names, each a role and a number: "writer_0".
-        max_turns: turns of an episode, at least 1; the last one terminates it.
+        max_turns: turns per episode, at least 1.
         render_mode: "ansi" (`render` returns the joint history as text), "human" (prints it), or None.
-        max_action_length: characters of a reply that are read, thoughts aside; what is longer is cut, and counted in
-            `metric/cut_replies`.
-        max_observation_length: characters of a history; where it grows longer the oldest messages after the first
-            give way, which `metric/dropped_messages` counts.
+        max_action_length: maximum length of a reply in characters, without thoughts. Longer replies are cut and counted
+            in `metric/cut_replies`.
+        max_observation_length: maximum length of a history in characters. Longer histories lose their oldest messages
+            after the first, which `metric/dropped_messages` counts.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "text_v0", "render_modes": ["ansi", "human"], "render_fps": 1}
     truth_metric: ClassVar[str | None] = None
-    """Name of a metric in `Outcome.metrics` that measures the task independently of the reward, 0 to 1. An example is
-    the share of tests passed. `collm check ID --red-team` compares the return with it. None: no such metric."""
-    spec: Any = None  # the EnvSpec it was made from; set by `make`
+    """Name of a metric in `Outcome.metrics`, 0 to 1, that measures the task independently of the reward, such as the
+    share of passed tests. `collm check ID --red-team` compares the return with it. None: no such metric."""
+    spec: Any = None  # the EnvSpec that built it; set by `make`
     task: Any = None
-    """What the episode is about, for those who judge it: a row of the data, a goal, a map; set by `deal`."""
+    """Task of the episode, for reward functions: a row of the data, a goal, a map. Set by `deal`."""
 
     def __init__(
         self,
@@ -170,88 +172,86 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         self._transcripts: dict[str, Transcript] = {}
         self._joint = Transcript()
 
-    # What an author fills.
+    # Methods of subclasses.
 
     @abstractmethod
     def deal(self, task: Any) -> Mapping[str, str | Sequence[Message]]:
-        """Start an episode, with all randomness from `self.rng`; return what each agent reads first.
+        """Start an episode and return the prompt of each agent. Draw random numbers from `self.rng` only.
 
-        `task` is what `reset(options={"task": ...})` asked for, or None: draw one.
+        Args:
+            task: the task of `reset(options={"task": ...})`. None: draw one.
         """
 
     @abstractmethod
     def play(self, replies: Mapping[str, str]) -> Outcome:
-        """What came of one joint turn; `self.turn` counts the turns before it. Score any reply, never raise.
+        """Play a turn. Score any reply; never raise because of its content.
 
-        The replies are those of all live agents, without what a model thought first (`answer_in`).
+        Args:
+            replies: the replies of all live agents, without thoughts (`answer_in`). `self.turn` counts earlier turns.
         """
 
     def scene(self) -> str:
-        """The world as text, shown below the histories by `render`; empty where there is none.
+        """Return the world as text, which `render` prints below the histories. It may have terminal colors.
 
-        A terminal gets it as it is, with its colours: what agents wrote has no place in it.
+        It must not contain text of agents, because its control characters are not escaped.
         """
         return ""
 
     def truth(self) -> str:
-        """What is true of the world now and hidden from the agents, as text; empty where nothing is hidden.
+        """Return hidden facts about the world as text, for a privileged critic (`views.PrivilegedState`).
 
-        For a privileged critic (`views.PrivilegedState`) alone: it stands in no observation, nor in `state()`. Reading
-        it changes nothing.
+        They are in no observation and not in `state()`. The method changes nothing.
         """
         return ""
 
     def reference_reply(self, agent: str) -> str:
-        """A good reply of this agent now: a yardstick, and what stands in for a partner. Reading it changes nothing.
+        """Return a good reply of this agent in the present state. The method changes nothing.
 
         Raises:
-            NotImplementedError: where the environment knows none.
+            NotImplementedError: if the environment has no reference replies.
         """
-        raise NotImplementedError(f"{self} knows no reference replies")
+        raise NotImplementedError(f"{self} has no reference replies")
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Players of your own that earn without doing the task, by name: an agent's name -> its reply now.
+        """Players of this environment that earn reward without doing the task: a function of an agent to its reply.
 
-        `check_env(..., exploits=True)` plays them beside the general ones (`checks.exploits`). Like `reference_reply`
-        they may read the whole world, and change nothing.
+        `check_env(..., exploits=True)` plays them and its general ones (`checks.exploits`). They may read the whole
+        world, and change nothing.
         """
         return {}
 
     @property
     def allowed_exploits(self) -> Mapping[str, str]:
-        """Degenerate players that the game pays on purpose, by name, each with the reason."""
+        """Reasons by name of degenerate players whose reward is intended."""
         return {}
 
     def honest_players(self) -> Mapping[str, Callable[[str], str]]:
-        """Players that do the task and read no more than an agent reads: an agent's name -> its reply now.
+        """Players that do the task with an agent's observations only: a function of an agent to its reply.
 
-        "silent" never tells its partners anything, "talking" does. The difference between their returns is what
-        messages are worth. They change nothing.
+        "silent" never tells its partners anything, "talking" does. The difference between their returns is the value of
+        messages. They change nothing.
         """
         return {}
 
     def ceilings(self) -> Mapping[str, float]:
-        """Mean returns of errorless play that lacks something, computed exactly, by what it lacks; empty: not known.
-
-        Between the floor and the reference they say which return needs which skill.
-        """
+        """Exact mean returns of optimal play that lacks a skill, by the missing skill; empty if unknown."""
         return {}
 
     def absence(self, agent: str) -> str:
-        """What stands for an agent's replies where it is left out, to see what they were worth (`wrappers.Shares`)."""
+        """Reply that `wrappers.Shares` plays in place of an agent's replies to measure what they contribute."""
         return ""
 
     # PettingZoo's parallel API.
 
     @property
     def max_turns(self) -> int:
-        """Turns of an episode, if nothing ends it before."""
+        """Maximum number of turns per episode."""
         return self._max_turns
 
     @cached_property
     def np_random(self) -> np.random.Generator:
-        """A NumPy generator for wrappers, seeded by `reset`. The environment itself draws from `rng` only."""
-        # Made on use: it costs a tenth of a reset, and most runs never need it.
+        """NumPy generator for wrappers, seeded by `reset`. The environment itself draws from `rng` only."""
+        # Created on use: it costs a tenth of a reset, and most runs never need it.
         return np.random.default_rng(None if self._np_seed is None else self._np_seed % 2**64)
 
     def observation_space(self, agent: str) -> OpenText:
@@ -266,8 +266,8 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         """Start an episode.
 
         Args:
-            seed: starts everything random in it; None goes on with the generator as it stands.
-            options: {"task": ...} picks the task; other keys are ignored.
+            seed: seed of the random generator. None: the generator continues.
+            options: {"task": ...} selects the task; other keys are ignored.
         """
         if seed is not None:
             self._seed(int(seed))
@@ -291,7 +291,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
     def step(
         self, actions: Mapping[str, str]
     ) -> tuple[dict[str, Transcript], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
-        """Play one joint turn: a reply for each live agent."""
+        """Play a turn with the replies of all live agents."""
         movers = list(self.agents)
         if not movers:
             raise RuntimeError("no episode is running; call reset() first")
@@ -302,7 +302,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         outcome = self.play(answers)
         if not isinstance(outcome, Outcome):
             raise TypeError(f"play() must return an Outcome, got {type(outcome).__name__}: {outcome!r}")
-        _check_outcome(outcome, movers, self.possible_agents)
+        rewards = _checked_rewards(outcome, movers, self.possible_agents)
         self.turn += 1
         for agent in movers:
             self._transcripts[agent] = self._transcripts[agent].extended(Message("assistant", replies[agent], agent))
@@ -314,7 +314,6 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
             self._read(agent, text)
         self._record_reading({agent: self._transcripts[agent].messages[known[agent] :] for agent in movers})
         is_over = outcome.is_over or self.turn >= self._max_turns
-        rewards = outcome.reward if isinstance(outcome.reward, Mapping) else dict.fromkeys(movers, outcome.reward)
         terminations = {agent: is_over or agent in outcome.finished for agent in movers}
         observations = {agent: self._observation(agent) for agent in movers}
         self.agents = [agent for agent in movers if not terminations[agent]]
@@ -327,28 +326,22 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
             dropped = len(self._transcripts[agent].messages) - len(observations[agent].messages)
             if dropped:
                 infos[agent]["metric/dropped_messages"] = float(dropped)
-        return (
-            observations,
-            {agent: _reward(agent, rewards) for agent in movers},
-            terminations,
-            dict.fromkeys(movers, False),
-            infos,
-        )
+        return observations, rewards, terminations, dict.fromkeys(movers, False), infos
 
     def state(self) -> Transcript:
-        """The joint history, in order of time: what each agent read and wrote, with its name."""
+        """Return the joint history in time order: what each agent read and wrote, with its name."""
         return capped(self._joint, self.state_space.max_length)
 
     def render(self) -> Any:
-        """The joint history and the scene: a string in mode "ansi", printed in mode "human"."""
+        """Return the joint history and the scene in mode "ansi", print them in mode "human"."""
         if self.render_mode == "ansi":
             return f"{self._joint}{self.scene()}"
         if self.render_mode == "human":
-            print(f"{shown(self._joint)}{self.scene()}")  # a scene is drawn here, and may have colours
+            print(f"{shown(self._joint)}{self.scene()}")
         return None
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
     def __str__(self) -> str:
         return str(self.metadata["name"])
@@ -366,24 +359,22 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         return str(action)
 
     def _readable(self, agent: str, text: str) -> str:
-        # A model's own fault is data: what no tokenizer could read again is replaced, what is too long is cut.
+        # Replies of models are data: characters that tokenizers refuse are replaced, long texts are cut.
         return _LONE_SURROGATES.sub("\ufffd", text[: self.action_spaces[agent].max_length])
 
     def _read(self, agent: str, prompt: str | Sequence[Message]) -> None:
         if not isinstance(prompt, Sequence):
-            raise TypeError(
-                f"{agent!r} must read text or a sequence of messages, got {type(prompt).__name__}: {prompt!r}"
-            )
+            kind = type(prompt).__name__
+            raise TypeError(f"{agent!r} must read text or a sequence of messages, got {kind}: {prompt!r}")
         added = [Message("user", prompt)] if isinstance(prompt, str) else list(prompt)
         self._transcripts[agent] = self._transcripts[agent].extended(*added)
 
     def _record_reading(self, read: Mapping[str, Sequence[Message]]) -> None:
-        """Add what was just read to the joint history, once where all agents read the same."""
-        texts = {agent: "\n".join(map(_as_read, messages)) for agent, messages in read.items()}
+        """Add new messages to the joint history. Agents that read the same text share one entry."""
         readers: dict[str, list[str]] = {}
-        for agent, text in texts.items():
-            if read[agent]:
-                readers.setdefault(text, []).append(agent)
+        for agent, messages in read.items():
+            if messages:
+                readers.setdefault("\n".join(map(_as_read, messages)), []).append(agent)
         self._joint = self._joint.extended(
             *(Message("user", f"[{', '.join(agents)} reads] {text}") for text, agents in readers.items())
         )
@@ -392,46 +383,45 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         return capped(self._transcripts[agent], self.observation_spaces[agent].max_length)
 
 
-def _check_outcome(outcome: Outcome, movers: Sequence[str], agents: Sequence[str]) -> None:
-    """Refuse an outcome that an author has filled wrongly.
+def _checked_rewards(outcome: Outcome, movers: Sequence[str], agents: Sequence[str]) -> dict[str, float]:
+    """Return the reward of each mover, and refuse an outcome with wrong fields.
 
     Raises:
-        ValueError, TypeError: naming the field, the value, and what belongs there.
+        ValueError, TypeError: with the field, the value, and the rule.
     """
     for name in ("feedback", "terms", "metrics", "rewritten"):
         value = getattr(outcome, name)
         if not isinstance(value, Mapping):
             raise TypeError(f"play() returned Outcome({name}={value!r}), but {name} must be a mapping; leave it out")
-    for agent in outcome.feedback:
-        if agent not in agents:
-            raise ValueError(f"play() gave feedback to {agent!r}, who is none of {list(agents)}")
-    for name, named in (("finished", outcome.finished), ("rewritten", outcome.rewritten)):
-        if isinstance(named, str) or not isinstance(named, Iterable):
-            raise TypeError(f"play() returned Outcome({name}={named!r}), but {name} must be a set of agents")
+    if isinstance(outcome.finished, str) or not isinstance(outcome.finished, Iterable):
+        raise TypeError(f"play() returned Outcome(finished={outcome.finished!r}), but finished must be a set of agents")
+    given = outcome.reward if isinstance(outcome.reward, Mapping) else dict.fromkeys(movers, outcome.reward)
+    for what, named in (
+        ("gave feedback to {!r}", outcome.feedback),
+        ("named {!r} in Outcome.finished", outcome.finished),
+        ("named {!r} in Outcome.rewritten", outcome.rewritten),
+        ("gave a reward to {!r}", given),
+    ):
         if strangers := [agent for agent in named if agent not in agents]:
-            raise ValueError(f"play() named {strangers[0]!r} in Outcome.{name}, who is none of {list(agents)}")
+            raise ValueError(f"play() {what.format(strangers[0])}, who is none of {list(agents)}")
     for name in ("terms", "metrics"):
         for key, value in getattr(outcome, name).items():
-            if not isinstance(value, SupportsFloat) or isinstance(value, Sequence):
+            if not _is_number(value):
                 raise TypeError(f"play() returned {value!r} in Outcome.{name}[{key!r}], which is no number")
-    rewards = outcome.reward if isinstance(outcome.reward, Mapping) else dict.fromkeys(movers, outcome.reward)
     for agent in movers:
-        _reward(agent, rewards)
-    if strangers := [agent for agent in rewards if agent not in agents]:
-        raise ValueError(f"play() gave a reward to {strangers[0]!r}, who is none of {list(agents)}")
+        if agent not in given:
+            raise ValueError(f"play() gave no reward to {agent!r}, who moved; rewards were {dict(given)}")
+        if not _is_number(given[agent]):
+            raise TypeError(f"play() gave {agent!r} the reward {given[agent]!r}, which is no number")
+    return {agent: float(given[agent]) for agent in movers}
 
 
-def _reward(agent: str, rewards: Mapping[str, Any]) -> float:
-    if agent not in rewards:
-        raise ValueError(f"play() gave no reward to {agent!r}, who moved; rewards were {dict(rewards)}")
-    reward = rewards[agent]
-    if not isinstance(reward, SupportsFloat) or isinstance(reward, Sequence):
-        raise TypeError(f"play() gave {agent!r} the reward {reward!r}, which is no number")
-    return float(reward)
+def _is_number(value: Any) -> bool:
+    return isinstance(value, SupportsFloat) and not isinstance(value, Sequence)
 
 
 def capped(transcript: Transcript, max_length: int) -> Transcript:
-    """The transcript within the space: its first message and as many of its newest as fit."""
+    """Shorten a transcript to its first message and as many of its newest messages as fit."""
     if len(transcript) <= max_length:
         return transcript
     first, *rest = transcript.messages

@@ -1,7 +1,7 @@
-"""Players that do not learn: reference replies, random actions, one fixed action. Floors, ceilings and partners.
+"""Scripted players: reference replies, random actions, a fixed action, and players of the environment.
 
-Players are partial functions and not closures: they can be pickled, and a deep copy of an environment and its player
-gives a player of the copy.
+Players are partial functions, not closures, so that they can be pickled, and so that a deep copy of an environment and
+its player gives a player of the copy.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Player: TypeAlias = Callable[[str, Any], Any]
 """(agent, observation) -> action."""
 
 PLAYERS = ("reference", "random", "empty")
-"""The names that `scripted_player` knows in every environment."""
+"""Names that `scripted_player` accepts in every environment."""
 HONEST_PLAYERS = ("silent", "talking")
-"""The names of `TextParallelEnv.honest_players`, which few environments have."""
+"""Names of `TextParallelEnv.honest_players`, which few environments define."""
 
 
 class RandomPlayer:
-    """Draws each agent's actions from a copy of its action space; with an action mask, of the legal ones.
+    """Samples legal actions from copies of the action spaces; a mask in the observation tells which are legal.
 
     Args:
         spaces: action spaces by agent.
-        seed: the first agent's; the others' follow it.
+        seed: seed of the first agent's space; the next agents get the next seeds.
     """
 
     def __init__(self, spaces: Mapping[str, Space[Any]], seed: int = 0):
@@ -40,7 +40,6 @@ class RandomPlayer:
             self.seed(agent, seed + number)
 
     def seed(self, agent: str, seed: int) -> None:
-        """Start an agent's draws anew."""
         self._spaces[agent].seed(seed)
 
     def __call__(self, agent: str, observation: Any, mask: Any = None) -> Any:
@@ -50,7 +49,7 @@ class RandomPlayer:
 
 
 def fixed_player(action: Any) -> Player:
-    """Always does the same; the empty reply is the floor of many games."""
+    """Player that always returns the same action."""
     return partial(_fixed, action)
 
 
@@ -59,7 +58,7 @@ def _fixed(action: Any, agent: str, observation: Any) -> Any:
 
 
 def reference_player(env: ParallelEnv[str, Any, Any]) -> Player | None:
-    """The environment's own player (`reference_reply`), acting in that very copy of it; None where it has none."""
+    """Player of the environment's `reference_reply` in this very instance; None if the environment defines none."""
     reply = getattr(env.unwrapped, "reference_reply", None)
     if reply is None or getattr(reply, "__func__", None) is TextParallelEnv.reference_reply:
         return None
@@ -71,34 +70,30 @@ def _replied(reply: Callable[[str], Any], agent: str, observation: Any) -> Any:
 
 
 def exploits_of(env: ParallelEnv[str, Any, Any]) -> Mapping[str, Player]:
-    """The environment's own players that do not do the task (`TextParallelEnv.exploits`), acting in that very copy."""
+    """Players of `TextParallelEnv.exploits` in this very instance, by name."""
     world = env.unwrapped
     if not isinstance(world, TextParallelEnv):
         return {}
-    return {name: partial(_exploiting, world, name) for name in world.exploits()}
-
-
-def _exploiting(world: TextParallelEnv, name: str, agent: str, observation: Any) -> str:
-    return world.exploits()[name](agent)
+    return {name: partial(_replied_by, world, "exploits", name) for name in world.exploits()}
 
 
 def honest_player(env: ParallelEnv[str, Any, Any], name: str) -> Player | None:
-    """The environment's own honest player of this name, acting in that very copy; None where it has none."""
+    """Player of `TextParallelEnv.honest_players` in this very instance; None if the environment has none."""
     world = env.unwrapped
     if not isinstance(world, TextParallelEnv) or name not in world.honest_players():
         return None
-    return partial(_honest, world, name)
+    return partial(_replied_by, world, "honest_players", name)
 
 
-def _honest(world: TextParallelEnv, name: str, agent: str, observation: Any) -> str:
-    return world.honest_players()[name](agent)
+def _replied_by(world: TextParallelEnv, method: str, name: str, agent: str, observation: Any) -> Any:
+    return getattr(world, method)()[name](agent)
 
 
 def played(env: ParallelEnv[str, Any, Any], player: Player, seed: int) -> tuple[float, list[Mapping[str, Any]]]:
     """Play one episode.
 
     Returns:
-        Undiscounted return, averaged over the agents; and the info of each turn, of the first agent that took part.
+        Undiscounted return, averaged over the agents; and per turn the info of the first live agent.
     """
     observations, _ = env.reset(seed=seed)
     earned: dict[str, float] = {}
@@ -113,15 +108,15 @@ def played(env: ParallelEnv[str, Any, Any], player: Player, seed: int) -> tuple[
 
 
 def scripted_player(env: ParallelEnv[str, Any, Any], name: str, seed: int = 0) -> Player | None:
-    """A player by name, for all agents; None if the environment has no such reference, empty reply or honest player.
+    """Return a player by name; None if the environment has no such reference, empty reply or honest player.
 
     Args:
-        env: where it plays.
+        env: the environment in which it plays.
         name: one of `PLAYERS` or `HONEST_PLAYERS`, or an exploit of the environment.
-        seed: draws the random actions.
+        seed: seed of the random actions.
 
     Raises:
-        ValueError: if there is no such player.
+        ValueError: if the name is unknown.
     """
     if name == "reference":
         return reference_player(env)
@@ -134,6 +129,5 @@ def scripted_player(env: ParallelEnv[str, Any, Any], name: str, seed: int = 0) -
         return honest_player(env, name)
     if name in (own := exploits_of(env)):
         return own[name]
-    raise ValueError(
-        f"there is no scripted player {name!r}; choose one of {', '.join([*PLAYERS, *HONEST_PLAYERS, *own])}"
-    )
+    names = ", ".join([*PLAYERS, *HONEST_PLAYERS, *own])
+    raise ValueError(f"there is no scripted player {name!r}; choose one of {names}")

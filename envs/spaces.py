@@ -1,4 +1,4 @@
-"""Spaces: texts of bounded length, and which actions of a space are legal."""
+"""Text spaces of bounded length, and action masks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from gymnasium.spaces.utils import flatdim, flatten, flatten_space
 from gymnasium.vector.utils import create_shared_memory
 from numpy.typing import NDArray
 
-# Short, and with what breaks naive consumers: a space, a line end, letters of more than one byte.
+# Includes characters that break naive code: a space, a line feed, characters of several bytes.
 _SAMPLE_CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789 .\né数"
 _MAX_SAMPLE_LENGTH = 24
 
 
 def is_unicode_text(text: str) -> bool:
-    """Whether the string can be written as UTF-8; a lone surrogate cannot, and tokenizers raise on it."""
+    """True if the string can be encoded as UTF-8. Tokenizers raise on lone surrogates, which cannot."""
     if text.isascii():
         return True
     try:
@@ -27,16 +27,16 @@ def is_unicode_text(text: str) -> bool:
 
 
 class OpenText(Text):
-    """Texts of `min_length` to `max_length` characters, of any characters but lone surrogates.
+    """Texts of `min_length` to `max_length` characters, of any characters except lone surrogates.
 
-    Gymnasium's `Text` enumerates its characters, which all of Unicode makes unusable (a second to build, megabytes
-    to pickle); its default allows neither a space nor a line end. This one only bounds the length. It stays a `Text`,
-    so that libraries which dispatch on the type still recognise it.
+    Gymnasium's `Text` enumerates its characters: with all of Unicode it takes a second to build and megabytes to
+    pickle, and its default set has neither a space nor a line feed. This space bounds only the length. It is a subclass
+    of `Text`, because other libraries dispatch on the type.
 
     Args:
         max_length: in characters.
-        min_length: in characters; 0 allows the empty text.
-        seed: starts what `sample` draws.
+        min_length: in characters.
+        seed: seed of `sample`.
 
     Raises:
         ValueError: if not 0 <= min_length <= max_length.
@@ -51,9 +51,9 @@ class OpenText(Text):
         return isinstance(x, str) and self.min_length <= len(x) <= self.max_length and is_unicode_text(x)
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """A short random text, line ends and letters of several bytes among it; masks are not supported."""
+        """Sample a text of at most 24 characters; masks are not supported."""
         if mask is not None or probability is not None:
-            raise ValueError("OpenText has no fixed characters to mask; call sample() without mask and probability")
+            raise ValueError("OpenText.sample supports neither mask nor probability; leave them out")
         upper = max(self.min_length, min(self.max_length, _MAX_SAMPLE_LENGTH))
         length = int(self.np_random.integers(self.min_length, upper + 1))
         return "".join(_SAMPLE_CHARACTERS[i] for i in self.np_random.integers(len(_SAMPLE_CHARACTERS), size=length))
@@ -62,17 +62,15 @@ class OpenText(Text):
         return f"OpenText({self.min_length}, {self.max_length})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, OpenText) and (self.min_length, self.max_length) == (
-            other.min_length,
-            other.max_length,
-        )
+        bounds = self.min_length, self.max_length
+        return isinstance(other, OpenText) and bounds == (other.min_length, other.max_length)
 
     def __hash__(self) -> int:
         return hash((OpenText, self.min_length, self.max_length))
 
 
 def _refuse_flattening(space: Space[Any], *_: Any) -> NoReturn:
-    raise TypeError(f"{space} has no fixed characters to number; use collm.envs.views to turn texts into token ids")
+    raise TypeError(f"{space} cannot be flattened; convert texts to token ids with a view of collm.envs.views")
 
 
 for _function in (flatdim, flatten, flatten_space):
@@ -81,9 +79,9 @@ for _function in (flatdim, flatten, flatten_space):
 
 @create_shared_memory.register(OpenText)
 def _create_shared_memory(space: OpenText, n: int = 1, ctx: Any = None) -> Any:
-    # gymnasium would read a Text from shared memory once and return that first text at every later step.
+    # gymnasium would read a Text from shared memory once and return this first text at every later step.
     raise TypeError(
-        f"{space} cannot lie in shared memory; pass vector_kwargs={{'shared_memory': False}} to gymnasium.make_vec, "
+        f"{space} does not support shared memory; pass vector_kwargs={{'shared_memory': False}} to gymnasium.make_vec, "
         "or shared_memory=False to AsyncVectorEnv"
     )
 
@@ -103,47 +101,47 @@ MASK, OBSERVATION = "action_mask", "observation"
 
 
 def has_mask(space: Space[Any]) -> bool:
-    """Whether observations of a space carry an action mask."""
+    """True for `Dict(action_mask=..., observation=...)`."""
     return isinstance(space, Dict) and set(space) == {MASK, OBSERVATION}
 
 
 def options_of(space: Space[Any]) -> tuple[int, ...]:
-    """Number of options of each choice of an action; empty for actions that are no choices."""
+    """Number of options per choice of a `Discrete` or `MultiDiscrete` space; empty for other spaces."""
     if isinstance(space, Discrete):
         return (int(space.n),)
     return tuple(int(n) for n in space.nvec.ravel()) if isinstance(space, MultiDiscrete) else ()
 
 
 def flat_mask(mask: Any) -> NDArray[np.bool_]:
-    """A mask as one row, from an array or, as Gymnasium has it for several choices, a tuple of arrays.
+    """Flatten a mask: an array, or a tuple with an array per choice, as in Gymnasium.
 
     Raises:
-        ValueError: if it holds anything but 0 and 1.
+        ValueError: if a value is neither 0 nor 1.
     """
     parts = mask if isinstance(mask, (tuple, list)) else [mask]
     row = np.concatenate([np.asarray(part).ravel() for part in parts])
     if row.dtype != np.bool_ and not np.isin(row, (0, 1)).all():
-        raise ValueError(f"an action mask holds 1 for legal and 0 for illegal options, got {mask!r}")
+        raise ValueError(f"an action mask must be 1 for legal and 0 for illegal options, got {mask!r}")
     return row.astype(np.bool_)
 
 
 def mask_problem(mask: Any, options: tuple[int, ...]) -> str | None:
-    """What is wrong with the mask of an agent that is to act; None if nothing is.
+    """Return the fault of an action mask as the end of a sentence; None if it is valid.
 
     Args:
-        mask: a row of 0 and 1, or one per choice.
-        options: number of options of each choice.
+        mask: see `flat_mask`.
+        options: number of options per choice.
     """
     try:
         row = flat_mask(mask)
     except (ValueError, TypeError) as error:
-        return f"is none: {error}"
+        return f"is invalid: {error}"
     if not options:
-        return "is given for actions that are no choices; masks are for Discrete and MultiDiscrete"
+        return "needs an action space of type Discrete or MultiDiscrete"
     if len(row) != sum(options):
         return f"has {len(row)} entries, but there are {sum(options)} options"
     starts = np.cumsum((0, *options[:-1]))
-    # A number, not the row: a choice of 10,000 options is not to be printed.
+    # The message has the choice's number, not the mask, which may have 10,000 options.
     empty = np.flatnonzero(~np.logical_or.reduceat(row, starts))
     if len(empty):
         return f"leaves no legal option{f' of choice {empty[0]}' if len(options) > 1 else ''}"
@@ -151,14 +149,14 @@ def mask_problem(mask: Any, options: tuple[int, ...]) -> str | None:
 
 
 def only_first(options: tuple[int, ...]) -> NDArray[np.int8]:
-    """The mask of an agent whose action does nothing: of each choice the first option alone is legal."""
+    """Mask in which only the first option of each choice is legal, for agents whose action has no effect."""
     mask = np.zeros(sum(options), dtype=np.int8)
     mask[np.cumsum((0, *options[:-1]))] = 1
     return mask
 
 
 def sampled(space: Space[Any], mask: Any) -> Any:
-    """A legal element of an action space, each as likely, from the space's own random numbers."""
+    """Sample a legal action uniformly, with the space's own generator."""
     options = options_of(space)
     row = flat_mask(mask).astype(np.int8)
     if isinstance(space, Discrete):

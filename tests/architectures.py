@@ -42,23 +42,25 @@ def model_of(name: str) -> PreTrainedModel:
     torch.manual_seed(0)
     if name == "gpt2":
         return GPT2LMHeadModel(GPT2Config(vocab_size=97, n_embd=32, n_layer=2, n_head=4, n_positions=128)).eval()
-    if name == "qwen2":
-        return Qwen2ForCausalLM(Qwen2Config(**SMALL)).eval()
-    if name == "qwen3":
-        return Qwen3ForCausalLM(Qwen3Config(**SMALL, head_dim=8)).eval()
-    if name == "olmo":
-        return OlmoForCausalLM(OlmoConfig(**SMALL)).eval()
-    if name == "windowed":
-        return MistralForCausalLM(MistralConfig(**SMALL, sliding_window=16)).eval()
     if name == "mamba":
         sizes = {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 2}
         return MambaForCausalLM(MambaConfig(**sizes, state_size=4, expand=1)).eval()
-    if name == "gemma2":  # windows in every other layer, and capped logits
-        return Gemma2ForCausalLM(Gemma2Config(**SMALL, head_dim=8, sliding_window=12)).eval()
-    llama = random_llama(vocab_size=97).eval()
     if name == "eager":
+        llama = random_llama(vocab_size=97).eval()
         llama.set_attn_implementation("eager")
-    return llama
+        return llama
+    kinds = {
+        "qwen2": (Qwen2ForCausalLM, Qwen2Config, {}),
+        "qwen3": (Qwen3ForCausalLM, Qwen3Config, {"head_dim": 8}),
+        "olmo": (OlmoForCausalLM, OlmoConfig, {}),
+        "windowed": (MistralForCausalLM, MistralConfig, {"sliding_window": 16}),
+        # windows in every other layer, and capped logits
+        "gemma2": (Gemma2ForCausalLM, Gemma2Config, {"head_dim": 8, "sliding_window": 12}),
+    }
+    if name not in kinds:
+        return random_llama(vocab_size=97).eval()
+    model, config, settings = kinds[name]
+    return model(config(**SMALL, **settings)).eval()
 
 
 def adapted_model(name: str = "llama", **left: Any) -> PeftModel:

@@ -1,4 +1,4 @@
-"""Which test computes which logged metric on its own: `test_every_logged_metric_has_a_case_by_hand` reads the marks."""
+"""Marks of tests that compute a logged metric by hand; `test_every_logged_metric_has_a_case_by_hand` reads them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Test = TypeVar("Test", bound=Callable[..., None])
 
 
 def case(*names: str) -> Callable[[Test], Test]:
-    """Marks a test that computes these metrics by hand; a `*` stands for any one part of a name between slashes."""
+    """Mark a test that computes these metrics by hand; `*` matches one part of a name between slashes."""
     return lambda test: test
 
 
 def cases(folder: Path) -> dict[str, list[str]]:
-    """The tests under a folder that are marked, by the metric's name."""
+    """Names of marked tests in a folder, by metric."""
     found: dict[str, list[str]] = {}
     for path in sorted(folder.rglob("test_*.py")):
         for node in ast.parse(path.read_text()).body:

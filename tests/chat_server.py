@@ -1,4 +1,4 @@
-"""A server of OpenAI's chat completions that says what a function says, and counts what is asked of it."""
+"""A server of OpenAI's chat completions with scripted answers, which records its requests."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Refusal = tuple[int, dict[str, str]]
 
 
 class ChatServer(ThreadingHTTPServer):
-    """Listens at `url` until its `with` ends.
+    """Serves at `url` inside a `with` block.
 
     Args:
-        reply: the content of an answer to a request's fields; None is an answer without content.
-        num_gathered: hold answers back until this many requests are under way at once, for `patience_s` at most.
-        refuses: status and headers of a refusal of the n-th request, counted from 0; None answers it.
-        changes: fields that stand in every answer in place of the usual ones.
+        reply: content of the answer to a request. None: no content.
+        num_gathered: number of concurrent requests before the first answer, for at most `patience_s` seconds.
+        refuses: number of a request from 0 -> status and headers of an error. None: answer it.
+        changes: fields of every answer that replace the usual ones.
     """
 
     daemon_threads = True
@@ -49,7 +49,7 @@ class ChatServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/v1"
 
     def let_go(self) -> None:
-        """Hold no answer back any more."""
+        """Send all answers that are held back."""
         with self.changed:
             self.num_gathered = 0
             self.changed.notify_all()
@@ -99,7 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {**headers, "Content-Type": "text/event-stream" if is_stream else "application/json"}
         try:
             self.send(status, headers, payload)
-        except ConnectionError:  # who asked has given up
+        except ConnectionError:  # the client has closed the connection
             self.close_connection = True
 
     def send(self, status: int, headers: dict[str, str], payload: bytes) -> None:
@@ -114,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _stream(answer: dict[str, Any]) -> bytes:
-    """An answer as server-sent events: its content, its end, its usage."""
+    """Encode an answer as server-sent events: content, finish reason, usage."""
     common = {name: answer[name] for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
     (choice,) = answer["choices"]
     chunks: list[dict[str, Any]] = [

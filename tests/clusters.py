@@ -1,4 +1,4 @@
-"""Trainings whose episodes are played on Ray, and what of them must not depend on who played."""
+"""Trainings with episodes on Ray, and comparisons of their episodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def experiment(env="collm/MiniWriting-v2", **settings):
 
 
 def said(episodes):
-    """Everything of an episode that must not depend on who played it, but for log-probabilities."""
+    """Content of episodes without log-probabilities, which must not depend on the collector."""
     return [
         (
             (each.index, each.seed, each.group, agent, turn.time, turn.observation),
@@ -52,7 +52,7 @@ def assert_same(found, expected):
 
 
 def processes(title):
-    """Processes on this machine that Ray itself started and that bear a title; not what these have started."""
+    """Ids of processes with a title that a raylet of this machine started."""
     found = []
     for name in filter(str.isdecimal, os.listdir("/proc")):
         try:
@@ -76,7 +76,7 @@ def _parent(process):
 def two_nodes():
     """A head and a second node on this machine, with this process connected to the head.
 
-    Ray connects a process to either, and lets no node be taken away that the process is connected to.
+    Ray connects a process to either node, and a node with a connection cannot be removed.
     """
     import ray
     from ray.cluster_utils import Cluster
@@ -89,4 +89,4 @@ def two_nodes():
             return nodes, second
         ray.shutdown()
         nodes.shutdown()
-    raise AssertionError("this process was never connected to the head")
+    raise AssertionError("Ray never connected this process to the head")

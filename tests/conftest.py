@@ -1,4 +1,4 @@
-"""What every test may use."""
+"""Fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from pathlib import Path
 
 import pytest
 
-# Before torch is imported: threads that wait for each other make small tests slow beside any busy process.
+# Before torch is imported: with several threads small tests are slow on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from collm.envs import registry
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # As in a shell's background: whatever a test starts would ignore the Ctrl-C that it is sent, too.
+    # In a shell's background SIGINT is ignored, and processes of tests would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # PettingZoo's tests import example games that warn of their own age
+    warnings.simplefilter("ignore")  # PettingZoo's tests import example games that raise deprecation warnings
     import pettingzoo.test  # noqa: F401
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `gpu` are skipped where torch sees none."""
+    """Skip tests marked `gpu` without a GPU."""
     marked = [item for item in items if item.get_closest_marker("gpu") is not None]
     if not marked:
         return
@@ -47,7 +47,7 @@ def root() -> Path:
 
 @pytest.fixture
 def clean_registry() -> Iterator[dict]:
-    """The registry, put back as it was after the test, with its mirrors."""
+    """The registry; it and its mirrors are restored after the test."""
     import gymnasium
     import pettingzoo
 

@@ -1,4 +1,4 @@
-"""Small distributions that bring something by an entry point."""
+"""Small distributions with an entry point."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def _can_build() -> bool:
-    """Whether setuptools is here, and of a version that builds wheels by itself."""
+    """True if setuptools can build wheels without the package wheel."""
     try:
         return int(version("setuptools").partition(".")[0]) >= 77
     except PackageNotFoundError:
@@ -17,9 +17,9 @@ def _can_build() -> bool:
 
 
 def install(tmp_path: Path, module: str, code: str, group: str = "collm.envs") -> Path:
-    """Install a small distribution with an entry point of the group into an empty folder, without a network."""
+    """Install a distribution with an entry point into an empty folder, offline."""
     name, target = module.replace("_", "-"), tmp_path / "site"
-    if not _can_build():  # lay down what an installation leaves behind
+    if not _can_build():  # write the files of an installation
         described = target / f"{module}-0.1.dist-info"
         described.mkdir(parents=True)
         (target / f"{module}.py").write_text(code)

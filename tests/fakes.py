@@ -1,4 +1,4 @@
-"""Small random models with byte-level tokenizers, one plain and one with chat markers, made on the spot."""
+"""Small random models with byte-level tokenizers, with and without a chat template."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXTS = ["the red fox said hello to a blue stone near the old river", "what next
 
 
 def byte_tokenizer(*, has_template: bool = True) -> PreTrainedTokenizerFast:
-    """Byte-level BPE with the markers of ChatML as special tokens, and one added token that is not special."""
+    """Byte-level BPE with the special tokens of ChatML, and one added token that is not special."""
     inner = Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
@@ -47,7 +47,7 @@ def byte_tokenizer(*, has_template: bool = True) -> PreTrainedTokenizerFast:
 
 
 def random_llama(seed: int = 0, vocab_size: int = 340) -> LlamaForCausalLM:
-    """Wide enough in its logits that sampling is neither uniform nor settled."""
+    """A small Llama; `initializer_range` makes sampling neither uniform nor deterministic."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=vocab_size,
@@ -63,13 +63,12 @@ def random_llama(seed: int = 0, vocab_size: int = 340) -> LlamaForCausalLM:
 
 
 def language_policy(*, is_chat: bool = False, seed: int = 0, **kwargs) -> LanguagePolicy:
-    """A policy with weights of its own."""
     model = LanguageModel(random_llama(seed), byte_tokenizer(), is_chat=is_chat)
     return LanguagePolicy(model, max_new_tokens=kwargs.pop("max_new_tokens", 12), **kwargs)
 
 
 def adapted_policies(agents, *, is_chat: bool = False) -> dict[str, LanguagePolicy]:
-    """An adapter for each agent on one base, none of them zero."""
+    """One nonzero adapter per agent on a common base model."""
     model = with_adapters(random_llama(), agents, rank=4)
     generator = torch.Generator().manual_seed(1)
     for name, weight in model.named_parameters():
@@ -81,7 +80,7 @@ def adapted_policies(agents, *, is_chat: bool = False) -> dict[str, LanguagePoli
 
 @dataclass
 class OnUpdate(Callback):
-    """Calls a function with the number and the metrics of each update."""
+    """Calls a function with the number and metrics of each update."""
 
     function: Callable[[int, Mapping[str, float]], None]
 
@@ -105,7 +104,7 @@ class Chatter(TextParallelEnv):
 
 
 class WeightlessCritic(Critic):
-    """Has nothing to learn; a test says its values."""
+    """A critic without parameters; tests define its values."""
 
     def parameters(self):
         return []

@@ -6,5 +6,5 @@ import re
 
 
 def fenced(text, info):
-    """What stands in each block of a page whose opening fence says this, such as "sh" or "python run"."""
+    """Content of each block whose opening fence has this info string, such as "sh" or "python run"."""
     return re.findall(rf"(?ms)^```{re.escape(info)}\n(.*?)^```$", text)

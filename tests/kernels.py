@@ -1,4 +1,4 @@
-"""Computing without the project's CPU kernels."""
+"""Computation without collm's CPU kernels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from unittest import mock
 
 @contextmanager
 def torch_alone() -> Iterator[None]:
-    """Let torch compute everything, for comparisons with layers that it computes: the kernels round differently."""
+    """Disable the CPU kernels, for comparisons with torch: they round differently."""
     from collm.agents.decoding.cpu import fused_ops
 
     with mock.patch.object(fused_ops, "kernels", lambda *heads: None):

@@ -1,4 +1,4 @@
-"""Runs that are killed and go on: one life of a run in a process of its own, and what a finished run consists of."""
+"""Training runs in processes that are killed, and comparisons of finished run folders."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ PLACES = {
     "checkpoint": ("checkpoints",),
     "models": ("agents", "critics"),
 }
-"""Moments of a kill: the file or folder of the run at which the process was at work."""
-EVALUATING = "evaluating"
-"""Another moment: a joint turn of held-out episodes, which writes nothing."""
+"""Moments of a kill: the file or folder of the run on which the process works."""
+EVENT, EVALUATING = "event", "evaluating"
+"""Further moments: any work on the run's files; a turn of held-out episodes."""
 CLOCK = ("seconds", "tokens_per_second")
 CONTEXT: Any = get_context("forkserver")
 CONTEXT.set_forkserver_preload([__name__, "mpe2.simple_spread_v3", "peft", "torch.utils.tensorboard"])
@@ -50,15 +50,15 @@ CONTEXT.set_forkserver_preload([__name__, "mpe2.simple_spread_v3", "peft", "torc
 
 @dataclass(frozen=True)
 class Kill:
-    """When and how a process is killed."""
+    """Time and signal of a kill."""
 
     moment: str
-    """A key of PLACES, EVALUATING, or "time"."""
+    """A key of PLACES, EVENT, EVALUATING, or "time"."""
     number: float
-    """Which event of that place it is; of "time", seconds after the start of training."""
+    """Number of the event at this moment, from 1; for "time", seconds after the start of training."""
     signal: signal.Signals
     is_group: bool
-    """Kill the worker processes too."""
+    """Also kill the worker processes."""
 
     @classmethod
     def drawn(cls, rng: random.Random, most: dict[str, int], seconds: float) -> Kill:
@@ -73,7 +73,7 @@ class Kill:
 
 
 class Watch:
-    """Counts what a process does to the files of a run, and kills it at one of them."""
+    """Counts the work of a process on the files of a run, and kills it at a given event."""
 
     def __init__(self, directory: Path, kill: Kill | None):
         self.directory = f"{directory}/"
@@ -98,6 +98,7 @@ class Watch:
     def saw(self, path: str) -> None:
         if not path.startswith(self.directory):
             return
+        self.counted(EVENT)
         first = Path(path).relative_to(self.directory).parts[:1]
         for place, names in PLACES.items():
             if first and first[0].removeprefix(".collm-new-").removeprefix(".collm-old-") in names:
@@ -111,7 +112,7 @@ class Watch:
             kill.strike()
 
     def evaluating(self, collector: Any, *arguments: Any, **options: Any) -> Any:
-        """`evaluate`, with every joint turn counted."""
+        """`evaluate` that counts every turn."""
         vector, send = collector.vector, collector.vector.send
 
         def counting(actions: Any) -> None:
@@ -126,7 +127,7 @@ class Watch:
 
 
 def live(experiment: Experiment, directory: Path, resume: bool, kill: Kill | None, sinks: tuple[str, ...]) -> None:
-    """Train until the end or the kill, in this process; exits with how it came out."""
+    """Train in this process until the end or the kill, and exit with the status."""
     os.setsid()
     CONTEXT.set_forkserver_preload(["collm.envs.vectors.processes", "collm.envs.writing.mini_writing.env"])
     torch.set_num_threads(1)
@@ -157,9 +158,18 @@ def live(experiment: Experiment, directory: Path, resume: bool, kill: Kill | Non
 
 
 def life(experiment: Experiment, directory: Path, kill: Kill | None, rng: random.Random, sinks: tuple[str, ...]) -> int:
-    """One process of a run; returns its exit code, negative for the signal that killed it."""
+    """Run one process of a run; returns its exit code, negative for the signal that killed it."""
     may_start_again = not directory.is_dir() or (not has_checkpoint(directory) and rng.random() < 0.5)
-    process = CONTEXT.Process(target=live, args=(experiment, directory, not may_start_again, kill, sinks))
+    return _exit_code(experiment, directory, not may_start_again, kill, sinks)
+
+
+def status_of_life(experiment: Experiment, directory: Path, number: int) -> int:
+    """Exit code of a new run that is killed at a numbered event on its files."""
+    return _exit_code(experiment, directory, False, Kill(EVENT, number, signal.SIGKILL, False), ())
+
+
+def _exit_code(experiment: Experiment, directory: Path, resume: bool, kill: Kill | None, sinks: tuple[str, ...]) -> int:
+    process = CONTEXT.Process(target=live, args=(experiment, directory, resume, kill, sinks))
     process.start()
     process.join(300)
     assert process.exitcode is not None, f"still running after {kill}"
@@ -169,7 +179,7 @@ def life(experiment: Experiment, directory: Path, kill: Kill | None, rng: random
 
 
 def cpu_seconds() -> float:
-    """Of all lives so far, with their worker processes."""
+    """CPU time of all processes so far, with their worker processes."""
     forkserver.ensure_running()
     fields = Path(f"/proc/{forkserver._forkserver._forkserver_pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
@@ -183,12 +193,11 @@ def traces(directory: Path) -> tuple[Any, ...]:
 
 
 def remains(directory: Path) -> dict[str, Any]:
-    """What a finished run consists of, but for the clock."""
+    """Records, state and hashes of the weights of a finished run, without times."""
     rows, episodes, _ = traces(directory)
     found = newest_checkpoint(directory)
     assert found is not None
-    (state,) = (found.path / "state.json",)
-    content = json.loads(state.read_text())
+    content = json.loads((found.path / "state.json").read_text())
     content["state"]["trainer"].pop("seconds")
     files = sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
     return {
@@ -213,38 +222,13 @@ def _digest(tensors: dict[str, torch.Tensor]) -> dict[str, str]:
     }
 
 
-def status_of_life(experiment: Experiment, directory: Path, number: int) -> int:
-    """Train in a process of its own, which is killed at a numbered event on the run's files; returns its exit code."""
-    process = CONTEXT.Process(target=_train_until_event, args=(experiment, directory, number))
-    process.start()
-    process.join()
-    return int(process.exitcode)
-
-
-def _train_until_event(experiment: Experiment, directory: Path, number: int) -> None:
-    seen = 0
-
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        nonlocal seen
-        if event not in ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate"):
-            return
-        if isinstance(arguments[0], (str, Path)) and str(arguments[0]).startswith(str(directory)):
-            seen += 1
-            if seen == number:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.addaudithook(hook)
-    prepare_run(experiment, directory)
-    run_prepared(experiment, directory)
-
-
 def changed(experiment, **settings):
-    """An experiment with other settings of its algorithm."""
+    """The experiment with other settings of its algorithm."""
     return replace(experiment, config=replace(experiment.config, **settings))
 
 
 def stop_after(update, experiment, directory, **options):
-    """Run an experiment, and ask it to stop after an update; returns how it stopped."""
+    """Run an experiment, and signal it to stop after an update; returns the `Stopped` error."""
 
     def ask(number, metrics):
         if number == update:
@@ -270,6 +254,6 @@ def kill_after(update, experiment, directory):
 
 
 def assert_resumes(experiment, directory, expected):
-    """A resumed run ends as the run in another folder that was never interrupted."""
+    """Resume a run, and compare it with a run in another folder that was never interrupted."""
     run_experiment(experiment, directory, resume=True)
     assert traces(directory) == traces(expected)

@@ -1,4 +1,4 @@
-"""Replies of scripted teams, for tests of environments."""
+"""Replies and episodes of scripted teams, for tests of environments."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ SHAPES = {
     "number": lambda n: f"    return {'9' * n}",
     "null": lambda n: f"    return '{chr(0) * n}'",
 }
-"""Bodies of a function of x by their form, each of a size: most are nested so deep, the last ones are so long."""
+"""Function bodies by name: functions of a size, which is the depth of nesting or, for the last ones, the length."""
 
 
 def nested_text(n):
-    """f-strings in f-strings: four quotes are as many as older Pythons can nest."""
+    """Nested f-strings. Older Pythons need different quotes per level, so their limit is four."""
     text = "x"
     for quote in ("'", '"', "'''", '"""', *["'"] * n)[:n]:
         text = f"f{quote}{{{text}}}{quote}"
@@ -44,7 +44,7 @@ def nested_text(n):
 
 
 def called_from(depth, function):
-    """The value of a function that is called from a stack deeper by so many frames."""
+    """Call a function from a stack that is `depth` frames deeper."""
     return called_from(depth - 1, function) if depth else function()
 
 
@@ -54,7 +54,7 @@ def references(env):
 
 
 def steps_of(env, replies=references, *, seed=0, task=None):
-    """Yield the results of each step of an episode in which `replies(env)` gives the actions."""
+    """Yield the result of each step of an episode with the actions `replies(env)`."""
     env.reset(seed=seed, options=None if task is None else {"task": task})
     while env.agents:
         yield env.step(replies(env))
@@ -75,7 +75,7 @@ def share(env, player, num_episodes):
 
 
 def any_replies(env, rng):
-    """Reference replies: whole, with words left out, exchanged, of some only, of all at once, without lines."""
+    """Reference replies: unchanged, with missing words, swapped, for some agents, all joined, or with missing lines."""
     kind = rng.randrange(6)
     found = references(env)
     if kind == 1:
@@ -92,7 +92,7 @@ def any_replies(env, rng):
 
 
 def earned_and_read(env, num_episodes):
-    """Sum of the first agent's rewards over episodes of such teams, and a hash of all that was read."""
+    """Sum of the first agent's rewards over episodes of `any_replies`, and a hash of the joint histories."""
     rng, total, read = random.Random(1), 0.0, hashlib.sha256()
     for seed in range(num_episodes):
         env.reset(seed=seed)

@@ -1,4 +1,4 @@
-"""What the documentation shows runs: examples in docstrings, and Python blocks fenced as "python run"."""
+"""Examples in docstrings, and Python blocks of pages that are marked "python run", run."""
 
 from __future__ import annotations
 
@@ -20,21 +20,18 @@ from collm.envs.registration.registry import spec
 LAYERS = ("envs", "agents", "algorithms", "benchmarks")
 ROOT = Path(__file__).resolve().parent.parent
 MADE = {"reference/settings.md", "reference/command.md", "changelog.md"}
-"""Pages of the site that docs/site/hooks.py makes."""
+"""Pages of the site that docs/site/hooks.py generates."""
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
 def with_examples() -> list[str]:
-    """Modules whose docstrings hold examples, by the name they are imported under."""
+    """Names of modules whose docstrings have examples."""
     found = [path for layer in LAYERS for path in (ROOT / layer).rglob("*.py") if ">>> " in path.read_text()]
     return [f"collm.{'.'.join(path.relative_to(ROOT).with_suffix('').parts)}" for path in sorted(found)]
 
 
 def scripts() -> list:
-    """Per page the Python blocks that claim to run, pasted together as a reader does.
-
-    A script with a block marked "slow" is a slow test; the blocks before that one are a quick test of their own.
-    """
+    """Python blocks marked to run, joined per page. Blocks from the first one marked "slow" are in a slow test."""
     found = []
     for page in PAGES:
         blocks = re.findall(r"(?ms)^```python run( slow)?\n(.*?)^```$", page.read_text())
@@ -55,7 +52,7 @@ def test_the_examples_of_a_docstring_are_true(name):
 
 
 @pytest.mark.parametrize("code", scripts())
-def test_the_blocks_of_a_page_run_pasted_together(code, tmp_path):
+def test_the_blocks_of_a_page_run_one_after_the_other(code, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(code)
     done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=600)
@@ -63,7 +60,6 @@ def test_the_blocks_of_a_page_run_pasted_together(code, tmp_path):
 
 
 def test_no_two_pages_write_to_one_folder():
-    """A reader who follows one page after the other keeps all runs."""
     written = [
         folder
         for page in PAGES
@@ -89,9 +85,8 @@ def test_the_block_about_chat_servers_runs_with_one(tmp_path):
     page = (ROOT / "docs" / "use_with" / "chat_servers.md").read_text()
     (code,) = fenced(page, "python")
     with ChatServer(lambda body: "gate stone") as server:
-        test_the_blocks_of_a_page_run_pasted_together(
-            code.replace("http://localhost:8000", server.url.removesuffix("/v1")), tmp_path
-        )
+        code = code.replace("http://localhost:8000", server.url.removesuffix("/v1"))
+        test_the_blocks_of_a_page_run_one_after_the_other(code, tmp_path)
 
 
 def test_a_suite_of_the_documentation_is_one(tmp_path):

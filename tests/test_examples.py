@@ -1,4 +1,4 @@
-"""Examples can be found, installed and run, as far as that can be checked without an installation."""
+"""Examples say how to install and run them, have pages, and run in the environments of their libraries."""
 
 from __future__ import annotations
 
@@ -38,32 +38,30 @@ def test_an_example_says_how_it_is_installed_and_run():
     for path in EXAMPLES:
         docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
         commands = [line.strip() for line in docstring.splitlines() if line.startswith("    ")]
-        is_installed = any(command.startswith("pip install ") for command in commands)
-        is_run = any(
-            command.split(" http")[0].split(" --")[0] == f"python examples/{path.name}" for command in commands
-        )
-        silent += [] if is_installed and is_run else [path.name]
+        has_install = any(command.startswith("pip install ") for command in commands)
+        has_run = f"python examples/{path.name}" in {re.split(" http| --", command)[0] for command in commands}
+        silent += [] if has_install and has_run else [path.name]
     assert silent == []
 
 
-def test_every_example_has_its_trial_with_pinned_versions_and_its_tests(trials):
+def test_every_example_has_its_trial_with_pinned_versions_and_its_tests(trials, all_trials):
     assert {path.name for path in EXAMPLES} == set(trials) | ALONE
     needed = {file for trial in trials.values() for file in (trial.requirements, ROOT / trial.tests)}
     assert [file for file in sorted(needed) if not file.exists()] == []
+    for trial in all_trials:
+        pinned = {line.partition("==")[0].lower() for line in trial.requirements.read_text().splitlines()}
+        assert not trial.tests or pinned >= {"pytest", "pluggy", "iniconfig", "pygments", "packaging"}
 
 
-def test_an_example_is_named_on_its_librarys_page(trials):
+def test_pages_and_trials_of_libraries_belong_together(trials, all_trials):
     names = {"sb3": "stable_baselines3"}
     pages = {
         name: ROOT / "docs/use_with" / f"{names.get(each.library, each.library)}.md" for name, each in trials.items()
     }
     pages |= dict.fromkeys(ALONE, ROOT / "docs" / "learn" / "concepts.md")
     assert [name for name, page in pages.items() if f"(../../examples/{name})" not in page.read_text()] == []
-
-
-def test_every_page_is_of_a_library_that_is_tried(all_trials):
-    pages = {path.stem for path in (ROOT / "docs" / "use_with").glob("*.md")}
-    assert pages == {trial.library for trial in all_trials} - {"sb3"} | {"stable_baselines3"}
+    libraries = {names.get(trial.library, trial.library) for trial in all_trials}
+    assert {path.stem for path in (ROOT / "docs" / "use_with").glob("*.md")} == libraries
 
 
 def test_every_program_on_the_pages_of_libraries_is_run(all_trials):
@@ -75,21 +73,11 @@ def test_every_program_on_the_pages_of_libraries_is_run(all_trials):
         assert "" not in kinds or page.name in {"chat_servers.md", "openenv.md"}
 
 
-def test_what_is_shown_with_ray_starts_one_of_its_own():
-    """`ray.init` without an address joins any cluster whose address is in the environment, even a dead one."""
+def test_code_with_ray_starts_its_own_cluster():
+    """`ray.init` without an address joins any recorded cluster, even a dead one."""
     shown = [
         path for folder in ("examples", "docs") for path in (ROOT / folder).rglob("*") if path.suffix in {".md", ".py"}
     ]
     calls = {path: re.findall(r"ray\.init\((.*)", path.read_text()) for path in shown}
     assert sum(map(len, calls.values())) >= 2
     assert not [path for path, found in calls.items() if not all("address=" in call for call in found)]
-
-
-def test_the_page_on_reuse_has_a_block_that_the_tests_run():
-    assert "```python run\n" in (ROOT / "docs" / "learn" / "reuse.md").read_text()  # tests/test_docs.py runs these
-
-
-def test_what_is_tested_with_a_library_is_installed_with_pytest(all_trials):
-    for trial in all_trials:
-        pinned = {line.partition("==")[0].lower() for line in trial.requirements.read_text().splitlines()}
-        assert not trial.tests or pinned >= {"pytest", "pluggy", "iniconfig", "pygments", "packaging"}

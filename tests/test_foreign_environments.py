@@ -1,4 +1,4 @@
-"""Environments of others train with the algorithms here: what the examples show, held to more than a rise."""
+"""Examples with environments of other libraries learn."""
 
 from __future__ import annotations
 

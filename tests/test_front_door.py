@@ -1,4 +1,4 @@
-"""What `import collm` and its folders offer: found by name, typed, and imported no sooner than it is used."""
+"""Public names of `collm` and its packages: found, typed, and imported on first use."""
 
 from __future__ import annotations
 
@@ -16,26 +16,17 @@ FRONT = ("__version__", "check_env", "evaluate", "load_team", "make", "register"
 
 
 def imported_by(code: str) -> set[str]:
-    """The heavy packages that a program has imported at its end."""
+    """Heavy packages that a program imports."""
     heavy = ("torch", "transformers", "tyro", "gymnasium", "datasets", "peft", "scipy", "matplotlib")
     script = f"import sys\n{code}\nprint('imported:', *[name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     return set(done.stdout.splitlines()[-1].split()[1:])
 
 
-@pytest.mark.parametrize("name", FRONT)
-def test_the_front_door_offers_it(name):
-    assert getattr(collm, name) is not None
-    assert name in dir(collm)
-
-
-def test_the_version_is_that_of_the_distribution():
-    assert collm.__version__ == version("collm")
-
-
 @pytest.mark.parametrize("package", ["collm", "collm.agents", "collm.algorithms", "collm.envs"])
-def test_every_exported_name_is_there_and_an_unknown_one_is_an_attribute_error(package):
+def test_every_exported_name_exists_and_an_unknown_one_is_an_attribute_error(package):
     module = importlib.import_module(package)
+    assert set(FRONT) <= {*collm.__all__} & {*dir(collm)} and collm.__version__ == version("collm")
     assert len(module.__all__) >= len(FRONT) - 1
     for name in module.__all__:
         assert getattr(module, name) is not None
@@ -61,23 +52,17 @@ def test_nothing_heavy_is_imported_before_it_is_used(code, expected):
 
 HELPED = [[name] for name in COMMANDS if name != "train"]
 HELPED += [["train", "maac"], ["benchmark", "classic-control"]]
+WRONG = [[name, "nowhere"] for name in ("resume", "evaluate", "chat", "replay", "report", "benchmark")]
+WRONG += [["crossplay", "nowhere", "nobody"], ["export", "nowhere", "models"]]
+WRONG += [["train", "maac", "--env", "collm/MiniBuild-v0", "--env-kwargs", "max_turn=4"]]
 
 
-def test_the_help_of_no_command_needs_torch():
-    """In one process, as each of them alone takes a start of Python."""
-    calls = "\n".join(f"try: main({[*words, '--help']!r})\nexcept SystemExit: pass" for words in HELPED)
-    found = imported_by(f"from collm.benchmarks.cli import main\n{calls}")
+def test_help_and_errors_of_arguments_need_no_torch():
+    """In one process, because a start of Python takes long."""
+    calls = [f"assert main({words!r}) == 2" for words in WRONG]
+    calls += [f"try: main({[*words, '--help']!r})\nexcept SystemExit: pass" for words in HELPED]
+    found = imported_by("\n".join(["from collm.benchmarks.cli import main", *calls]))
     assert not found & {"torch", "transformers", "peft", "scipy", "matplotlib", "datasets"}
-
-
-MISSPELT = [[name, "nowhere"] for name in ("resume", "evaluate", "chat", "replay", "report", "benchmark")]
-MISSPELT += [["crossplay", "nowhere", "nobody"], ["export", "nowhere", "models"]]
-MISSPELT += [["train", "maac", "--env", "collm/MiniBuild-v0", "--env-kwargs", "max_turn=4"]]
-
-
-def test_a_folder_that_is_not_there_and_a_misspelt_argument_are_told_without_torch():
-    calls = "\n".join(f"assert main({words!r}) == 2" for words in MISSPELT)
-    assert not imported_by(f"from collm.benchmarks.cli import main\n{calls}") & {"torch", "transformers"}
 
 
 def test_the_help_of_an_algorithm_needs_no_environment():
@@ -104,7 +89,7 @@ collm.nothing_of_the_kind
 @pytest.mark.slow
 @pytest.mark.parametrize("build", ["build_wheel", "build_editable"])
 def test_a_type_checker_sees_the_package_from_outside_of_the_tree(root, tmp_path, build):
-    """Installed into an environment of its own, by what pip asks the build backend for; mypy itself stays outside."""
+    """In a virtual environment, with the wheel of a hook of the build backend; mypy runs outside of it."""
     pytest.importorskip("setuptools")
     bare, source, wheels = tmp_path / "bare", tmp_path / "source", tmp_path / "wheels"
     python = str(bare / "bin" / "python")
@@ -118,20 +103,7 @@ def test_a_type_checker_sees_the_package_from_outside_of_the_tree(root, tmp_path
     script = tmp_path / "outside" / "script.py"
     script.parent.mkdir()
     script.write_text(SCRIPT)
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "mypy",
-            "--no-incremental",
-            "--ignore-missing-imports",
-            "--python-executable",
-            python,
-            script,
-        ],
-        cwd=script.parent,
-        capture_output=True,
-        text=True,
-    )
+    mypy = [sys.executable, "-m", "mypy", "--no-incremental", "--ignore-missing-imports", "--python-executable", python]
+    done = subprocess.run([*mypy, script], cwd=script.parent, capture_output=True, text=True)
     errors = [line for line in done.stdout.splitlines() if "script.py" in line and "error" in line]
     assert len(errors) == 1 and "nothing_of_the_kind" in errors[0], done.stdout

@@ -35,7 +35,7 @@ def test_a_pipe_or_a_device_is_not_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "device").symlink_to("/dev/zero")
     for name in ("pipe", "device"):
-        with pytest.raises(UserError, match=f"{name} is no file"):
+        with pytest.raises(UserError, match=name):
             read_json(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         read_json(tmp_path / "missing")

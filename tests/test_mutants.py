@@ -1,4 +1,4 @@
-"""What `make mutants` reads names what is there, as whoever moves a module or a test would not run it for hours."""
+"""Modules and tests in the settings of `make mutants` exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of the environments say what is so; `python docs/pages.py` writes them anew."""
+"""Generated pages are up to date: `python docs/pages.py` and `python docs/tree.py` write them."""
 
 from __future__ import annotations
 

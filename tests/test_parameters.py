@@ -1,4 +1,4 @@
-"""The table of parameters names what exists, and leaves out nothing that the library it follows has."""
+"""The table of parameters names existing settings, and every parameter of CoMLRL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that the pages show: each is a call that `collm` takes, and those of README, tutorials and some more run."""
+"""Commands on pages: the parser accepts all; those of the README, the tutorials and some other pages run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TUTORIALS = [
     *sorted((ROOT / "docs" / "extend").glob("*.md")),
 ]
 OF_OTHERS = [ROOT / "docs" / "use_with" / name for name in ("chat_servers.md", "pettingzoo.md")]
-"""Pages about others whose commands need nothing that the tests do not need."""
+"""Further pages whose commands need no other packages than the tests."""
 SERVER = "http://localhost:8000"
 MEANT = {
     "RUN": "runs/first",
@@ -34,7 +34,7 @@ MEANT = {
     "OTHER": "elsewhere",
     "ALGORITHM": "maac",
 }
-"""What the capitals stand for; FOLDER is a run in some pages and a model in others."""
+"""Values of placeholders; FOLDER is a run on some pages and a model on others."""
 SMALLER = {
     "collm benchmark replication": "--envs both --algorithms MAAC --environment-steps 128 --config eval_num_samples=2",
     "collm benchmark smoke": "--seeds 0 --workers 1",
@@ -49,11 +49,11 @@ SMALLER = {
     "collm train magrpo": "--num-updates 3 --rollout-buffer-size 8 --eval-num-samples 2",
     "collm train ": "--num-updates 3 --critic-warmup 1 --rollout-buffer-size 8 --eval-num-samples 2",
 }
-"""Options by which a command, told by its beginning, takes seconds in place of minutes."""
+"""Options by start of a command that let it run for seconds instead of minutes."""
 
 
 def commands(page: Path) -> list[str]:
-    """Calls of collm and make on a page, once each, in order; a command's bare name and a call cut short are none."""
+    """Calls of collm and make on a page, once each, in order. Names of commands and calls with "..." are left out."""
     text = page.read_text().replace("\\\n", " ")  # a call goes on after a backslash
     lines = [line for block in re.findall(r"(?ms)^```(?:sh|console)\n(.*?)^```$", text) for line in block.splitlines()]
     inline = re.findall(
@@ -66,23 +66,23 @@ def commands(page: Path) -> list[str]:
 
 
 def filled(command: str) -> str:
-    """The command with what its capitals stand for."""
+    """Replace the placeholders of a command."""
     folder = "models/tiny" if "--model FOLDER" in command else "runs/first"
     return re.sub(r"\b[A-Z]{2,}\b", lambda found: {**MEANT, "FOLDER": folder}.get(found[0], found[0]), command)
 
 
 class Understood(Exception):
-    """The parser has taken the call, which goes no further."""
+    """Raised after the parser has accepted a call."""
 
 
 CALLS = sorted({filled(command) for page in PAGES for command in commands(page) if command.startswith("collm ")})
 OPTIONS = re.findall(r"`(--[^`]+)`", (ROOT / "README.md").read_text().replace("\n", " "))
-"""Options that the README shows alone; they belong to a training."""
+"""Options of `collm train` that the README shows without the command."""
 
 
 @pytest.fixture
 def taken(monkeypatch):
-    """Whether a call gets past the parser, or ends well before it."""
+    """A function: True if the parser accepts a call, or the call succeeds without parsing."""
     parse = tyro.cli
 
     def only_parse(*args, **options):
@@ -122,7 +122,7 @@ def test_every_target_of_make_that_a_page_shows_is_there():
 
 
 def test_every_python_block_of_a_tutorial_is_marked_to_run():
-    """tests/test_docs.py runs those that are."""
+    """tests/test_docs.py runs marked blocks."""
     assert [page for page in TUTORIALS if re.search(r"(?m)^```python$", page.read_text())] == []
 
 
@@ -153,7 +153,7 @@ def test_the_commands_of_a_page_run_one_after_the_other(page, first_run, tmp_pat
     (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")  # in a clone
     if not any("--out runs/first" in command for command in shown):
         shutil.copytree(first_run, tmp_path / "runs" / "first")
-    if any("--reward-model judge" in command for command in shown):  # which the page's Python makes
+    if any("--reward-model judge" in command for command in shown):  # built by the page's Python code
         tokenizer = AutoTokenizer.from_pretrained(TINY_DIRECTORY)
         RewardModel.small(tokenizer, hidden_dim=32, num_layers=1).save(tmp_path / "judge")
     if any("my_module:" in command for command in shown):
@@ -163,7 +163,7 @@ def test_the_commands_of_a_page_run_one_after_the_other(page, first_run, tmp_pat
         (tmp_path / "suite.toml").write_text(suite)
     with ChatServer(lambda body: "wall wood") as server:
         for command in shown:
-            if "theirs.json" in command:  # of another team, as somebody else would send it
+            if "theirs.json" in command:  # as from another team
                 (own,) = tmp_path.glob("mine/*.json")
                 (tmp_path / "theirs.json").write_text(own.read_text().replace("my-model", "their-model"))
             smaller = next((SMALLER[start] for start in sorted(SMALLER, reverse=True) if command.startswith(start)), "")

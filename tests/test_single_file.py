@@ -21,9 +21,9 @@ from examples import maac_single_file as single_file
 PATH = Path(single_file.__file__)
 UPDATES = {"seed": 0, "num_updates": 2, "critic_warmup": 1}
 EPSILON = 1e-3
-"""Of Adam. With the usual 1e-8 its first step is the sign of the gradient, even if the gradient is a rounding error."""
+"""Epsilon of Adam. With 1e-8 the first step is the sign of the gradient, even if that is a rounding error."""
 RELATIVE = 1e-5
-"""Tolerance of numbers, and of the distance between two vectors of weights as a share of their length."""
+"""Relative tolerance of numbers and of weights."""
 
 
 class Replayed:
@@ -59,10 +59,9 @@ def sampler_of(episodes):
 
 
 def distance(ours, theirs):
-    """Distance between two sets of weights as a share of their length."""
-    pairs = [(ours[name].double(), theirs[name].double()) for name in theirs]
-    apart = sum(float((a - b).square().sum()) for a, b in pairs) ** 0.5
-    return apart / sum(float(b.square().sum()) for _, b in pairs) ** 0.5
+    """Distance between two sets of weights, relative to their norm."""
+    one, other = (torch.cat([weights[name].double().flatten() for name in theirs]) for weights in (ours, theirs))
+    return float((one - other).norm() / other.norm())
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What a terminal would obey in the texts of others is shown instead."""
+"""Control characters in foreign texts are escaped."""
 
 from __future__ import annotations
 

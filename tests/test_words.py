@@ -1,4 +1,4 @@
-"""Every setting has the docstring that `--help` shows, and arguments are documented as the API reference reads them."""
+"""Every setting has a docstring for `--help`, and arguments are documented in the format of the API reference."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 from collm._settings import settings_of
 from collm.agents.config import ModelConfig
@@ -24,28 +23,18 @@ LAYERS = ("envs", "agents", "algorithms", "benchmarks")
 
 
 def settings_classes() -> list[type]:
-    """Every dataclass whose fields `--help` shows."""
+    """Dataclasses whose fields `--help` shows."""
     found = [ModelConfig, NetworkConfig, Experiment]
-    for module in (config, published, *command_modules()):
-        classes = (
-            each for _, each in inspect.getmembers(module, inspect.isclass) if each.__module__ == module.__name__
-        )
-        is_command = module.__name__.startswith(f"{commands.__name__}.")
-        found += [
-            each
-            for each in classes
-            if dataclasses.is_dataclass(each) and (each.__name__.endswith("Arguments") or not is_command)
-        ]
+    names = [each.name for each in pkgutil.walk_packages(commands.__path__, f"{commands.__name__}.")]
+    for module in (config, published, *map(importlib.import_module, names)):
+        for name, each in inspect.getmembers(module, dataclasses.is_dataclass):
+            is_own = each.__module__ == module.__name__
+            found += [each] if is_own and (name.endswith("Arguments") or module.__name__ not in names) else []
     return found
 
 
-def command_modules() -> list[ModuleType]:
-    found = pkgutil.walk_packages(commands.__path__, f"{commands.__name__}.")
-    return [importlib.import_module(each.name) for each in found]
-
-
 def undocumented(kind: type) -> Iterator[str]:
-    """Settings without a docstring. A field that holds other settings needs none: help shows their own."""
+    """Settings without a docstring, except fields that hold other settings."""
     for name, setting in settings_of(kind).items():
         is_nested = str(setting.field.type) == "Settings" or dataclasses.is_dataclass(setting.field.default_factory)
         if not setting.text and not is_nested:
@@ -68,7 +57,7 @@ def test_every_setting_has_a_docstring():
 
 
 def test_an_argument_has_a_line_of_its_own():
-    """Google's style, which the API reference is made from, knows no "first, second: …"."""
+    """Google's style has no "first, second: …"."""
     paths = [path for layer in (*LAYERS, "src/collm") for path in (ROOT / layer).rglob("*.py")]
     nodes = ((path, node) for path in paths for node in ast.walk(ast.parse(path.read_text())))
     documented = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

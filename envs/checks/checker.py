@@ -1,27 +1,33 @@
-"""`check_env`: the whole contract of an environment as one call, for authors of new ones."""
+"""`check_env`: test an environment against the rules of its interface."""
 
 from __future__ import annotations
 
 import inspect
-import linecache
 import logging
 import random
 import re
+import sys
 import traceback
 from collections.abc import Callable, Collection, Mapping
-from types import CodeType
 from typing import Any
 
 import numpy as np
 
 from ..core import TextParallelEnv
 from . import interface, repeatability, text
-from .exploits import exploits as degenerate_play
-from .play import CheckFailure, Chooser, DoesNotApply, Subject
+from .exploits import exploits as degenerate_teams
+from .play import CheckFailure, Chooser, DoesNotApply, Subject, Violation
 
 LOG = logging.getLogger(__name__)
 __all__ = ["RULES", "CheckFailure", "check_env"]
 
+_TEXT_RULES = (
+    text.hostile_replies,
+    text.missing_reply,
+    text.append_only,
+    text.own_reply,
+    text.reference,
+)
 RULES: Mapping[str, Callable[[Subject], None]] = {
     rule.__name__: rule
     for rule in (
@@ -48,24 +54,12 @@ RULES: Mapping[str, Callable[[Subject], None]] = {
         repeatability.deepcopy_branches,
         repeatability.pickle_branches,
         repeatability.shared_objects,
-        text.hostile_replies,
-        text.missing_reply,
-        text.append_only,
-        text.own_reply,
-        text.private_replies,
-        text.reference,
+        *_TEXT_RULES,
         repeatability.hash_seed,
-        degenerate_play,
+        degenerate_teams,
     )
 }
-"""The rules by name, in the order they are tried; a rule's docstring says what it demands."""
-
-
-class PassedRules(list[str]):
-    """Names of the rules that an environment keeps; printed as their number."""
-
-    def __repr__(self) -> str:
-        return f"all {len(self)} rules that were tried hold"
+"""Rules by name, in the order in which they are tested. The docstring of a rule states it."""
 
 
 def check_env(
@@ -77,115 +71,82 @@ def check_env(
     hash_seeds: bool | None = None,
     exploits: bool = False,
     skip: Collection[str] = (),
-) -> PassedRules:
-    """Play episodes and hold the environment to every rule that applies to it.
+) -> list[str]:
+    """Play episodes and test all rules that apply to the environment.
 
     Args:
         env: an id, an `EnvSpec`, an environment, or a function that builds one.
         choose: (agent, observation, generator) -> action, to reach more of the game than random replies do.
-        seeds: one per episode, at least one.
+        seeds: seeds of the episodes, at least one.
         max_steps: turns after which an episode counts as endless.
-        hash_seeds: whether to play also in two processes of other hash seeds, which takes seconds; None: if another
-            process can build it, that is, `env` is an id or a specification that is importable and JSON.
-        exploits: whether to measure degenerate teams too, which takes a few hundred episodes.
-        skip: names of rules not to try, for environments that are not yours to repair.
+        hash_seeds: also play in two processes with other hash seeds, which takes seconds. None: if another process can
+            build the environment, which needs an id or a specification that is importable and JSON.
+        exploits: also measure degenerate teams, which takes a few hundred episodes.
+        skip: names of rules to leave out.
 
     Returns:
-        The names of the rules that were tried and passed, a list that prints their number.
+        The names of the rules that were tested.
 
     Raises:
-        CheckFailure: on the first rule broken, with the rule's name and one sentence: what was seen, and the fix.
+        CheckFailure: at the first rule that is broken; with the rule's name, the fault and the fix.
+        ValueError: if there are no seeds, `skip` has an unknown name, or `hash_seeds` cannot be tested.
     """
     if not seeds:
         raise ValueError("check_env needs at least one seed, got ()")
     if unknown := set(skip) - set(RULES):
-        raise ValueError(f"no rules are called {sorted(unknown)}; the rules are {list(RULES)}")
+        raise ValueError(f"skip={sorted(unknown)} are no rules; the rules are {list(RULES)}")
     subject = Subject.of(env, choose, seeds, max_steps)
     env = subject.build()
     if hash_seeds is None and not subject.is_portable and "hash_seed" not in skip:
         LOG.warning(
-            "check_env did not try the rule hash_seed, as no other process can build this environment: put its class "
-            "into a module, register it, and pass the id (hash_seeds=False says that this is meant)"
+            "check_env does not test the rule hash_seed, because no other process can build this environment: put its "
+            "class into a module, register it, and pass the id; or pass hash_seeds=False"
         )
     if hash_seeds and not subject.is_portable:
         raise ValueError("hash_seeds=True needs an id or EnvSpec whose entry point and kwargs other processes can load")
     left_out = {*skip, *(() if exploits else ["exploits"]), *(["hash_seed"] if hash_seeds is False else [])}
-    passed = PassedRules()
+    passed = []
     generators = random.getstate(), np.random.get_state()
     try:
         for name, rule in RULES.items():
-            if name in left_out:
+            if name in left_out or (rule in _TEXT_RULES and not subject.is_text):
                 continue
             try:
                 rule(subject)
             except DoesNotApply:
                 continue
-            except CheckFailure as failure:
-                if failure.__cause__ is None:
-                    raise
-                where = blamed(failure.__cause__, env)
-                raise (failure if where is None else _placed(failure, where)) from failure.__cause__
+            except CheckFailure:
+                raise
+            except Violation as fault:
+                raise CheckFailure(name, f"{fault}{_place(fault.__cause__, env)}") from fault.__cause__
             except Exception as error:
-                where = blamed(error, env)
-                if where is None:
-                    raise
-                raise CheckFailure(name, f"{type(error).__name__}: {error}; repair {where}") from error
+                rule_text = (rule.__doc__ or "").splitlines()[0]
+                message = f"{type(error).__name__}: {error}{_place(error, env)}; the rule is: {rule_text}"
+                raise CheckFailure(name, message) from error
             passed.append(name)
-    finally:  # one rule moves them, to see who depends on them
+    finally:  # same_seed sets the global generators
         random.setstate(generators[0])
         np.random.set_state(generators[1])
     return passed
 
 
-def _placed(failure: CheckFailure, where: str) -> CheckFailure:
-    """The failure with the method and the line that it comes from."""
-    seen, _, fix = failure.message.rpartition("; ")
-    return CheckFailure(failure.rule, f"{seen}; {fix}: {where}")
-
-
-_HOOKS = ("deal", "play", "truth", "scene", "reference_reply", "__init__", "reset", "step", "state")
-"""Methods that an author writes; of those that a base class brings, only its subclass's own."""
-
-
-def blamed(error: BaseException, env: Any) -> str | None:
-    """The method that an error comes from and its place, as "play(), at games/mine.py:37: number = int(reply)".
-
-    An error that was raised in the author's code is placed where it was raised; one that was raised because of what a
-    method returned, where that method begins. None where the author's code has no part in it.
-    """
-    methods = _methods(env)
-    files = {code.co_filename for code in methods.values()}
-    frames = traceback.extract_tb(error.__traceback__)
-    entered = None
-    for walked, _ in traceback.walk_tb(error.__traceback__):
-        names = [name for name, code in methods.items() if walked.f_code is code]
-        entered = names[0] if names else entered
-    own = [frame for frame in frames if frame.filename in files and not frame.filename.startswith("<")]
-    if entered is not None and own:
-        line = f": {own[-1].line}" if own[-1].line else ""
-        return f"{entered}(), at {own[-1].filename}:{own[-1].lineno}{line}"
-    named = re.match(r"(\w+)\(\)", str(error))
-    if named is not None and named[1] in methods:
-        return f"{named[1]}(), which begins at {place_of(methods[named[1]])}"
-    return None
-
-
-def place_of(code: CodeType) -> str:
-    """File and line where a method begins."""
-    first = code.co_firstlineno
-    while linecache.getline(code.co_filename, first).lstrip().startswith("@"):
-        first += 1
-    return f"{code.co_filename}:{first}"
-
-
-def _methods(env: Any) -> dict[str, CodeType]:
-    """Code of the methods that the environment's own class, or one between it and the library's, defines."""
-    found: dict[str, CodeType] = {}
+def _place(error: BaseException | None, env: Any) -> str:
+    """Innermost line of the author's code in a traceback, or the method that the message names ("play() ...")."""
+    if error is None:
+        return ""
+    kinds = []
     for kind in type(getattr(env, "unwrapped", env)).__mro__:
         if kind is TextParallelEnv or kind.__module__.startswith(("pettingzoo.", "builtins")):
             break
-        for name in _HOOKS:
-            function = inspect.unwrap(vars(kind)[name]) if callable(vars(kind).get(name)) else None
-            if inspect.isfunction(function):
-                found.setdefault(name, function.__code__)
-    return found
+        kinds.append(kind)
+    files = {getattr(sys.modules.get(kind.__module__), "__file__", None) for kind in kinds}
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename in files:
+            return f" (at {frame.filename}:{frame.lineno}: {frame.line})"
+    method = re.match(r"(\w+)\(\)", str(error))
+    for kind in kinds:
+        function = vars(kind).get(method[1]) if method else None
+        if inspect.isfunction(function):
+            code = inspect.unwrap(function).__code__
+            return f" (at {code.co_filename}:{code.co_firstlineno})"
+    return ""

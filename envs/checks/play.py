@@ -1,4 +1,4 @@
-"""Episodes played for the record, so that rules can look at them and compare them."""
+"""Recorded episodes, which the rules of `check_env` inspect and compare."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 from pettingzoo import ParallelEnv
 
+from ..players import RandomPlayer
 from ..registration.registry import EnvSpec
 from ..registration.registry import spec as spec_of
-from ..spaces import OpenText, sampled
+from ..spaces import OpenText
 
 Env: TypeAlias = "ParallelEnv[str, Any, Any]"
 Chooser: TypeAlias = Callable[[str, Any, random.Random], Any]
@@ -25,41 +27,47 @@ class CheckFailure(AssertionError):
     """A rule that an environment breaks.
 
     Args:
-        rule: its name.
-        message: one sentence: what was seen, and the fix.
+        rule: name of the rule.
+        message: one sentence: the fault and the fix.
     """
 
     def __init__(self, rule: str, message: str):
-        super().__init__(f"{rule}: {message}")
+        super().__init__(rule, message)
         self.rule = rule
         self.message = message
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return CheckFailure, (self.rule, self.message)
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.message}"
+
+
+class Violation(Exception):
+    """Raised by a rule that the environment breaks, with the fault and the fix."""
 
 
 class DoesNotApply(Exception):
-    """The rule says nothing about this environment."""
+    """Raised by a rule that does not concern the environment."""
 
 
 @dataclass
 class Call:
-    """One call of `reset` or `step` and what it returned."""
+    """One call of `reset` or `step` and its results."""
 
     name: str
     """"reset()" or "step 3"."""
     movers: list[str]
-    """Who was live before the call: for reset, after it."""
+    """Live agents before the call; for reset, after the call."""
     actions: Mapping[str, Any] | None
+    """None for reset."""
     returned: Any
     agents: list[str]
-    """Who is live after the call."""
-    state: Any = None
+    """Live agents after the call."""
+    state: Any
+    """`state()` after the call; None if the environment has no state."""
 
 
 @dataclass
 class Record:
-    """An episode: its calls, in order."""
+    """The calls of an episode, in order."""
 
     calls: list[Call] = field(default_factory=list)
 
@@ -67,27 +75,20 @@ class Record:
     def actions(self) -> list[Mapping[str, Any]]:
         return [call.actions for call in self.calls if call.actions is not None]
 
-    @property
-    def has_ended(self) -> bool:
-        return not self.calls[-1].agents
-
 
 def reset(env: Env, seed: int | None, options: dict[str, Any] | None = None) -> Call:
-    """`env.reset`, recorded."""
     returned = env.reset(seed=seed) if options is None else env.reset(seed=seed, options=options)
     return Call("reset()", list(env.agents), None, returned, list(env.agents), state_of(env))
 
 
 def step(env: Env, actions: Mapping[str, Any], number: int) -> Call:
-    """`env.step`, recorded."""
     movers = list(env.agents)
     returned = env.step(dict(actions))
     return Call(f"step {number}", movers, actions, returned, list(env.agents), state_of(env))
 
 
 def state_of(env: Env) -> Any:
-    """The environment's state, or None where it has none."""
-    if not callable(getattr(env.unwrapped, "state", None)):  # some games keep data of their own under this name
+    if not callable(getattr(env.unwrapped, "state", None)):  # some games have an attribute of this name
         return None
     try:
         return env.state()
@@ -96,34 +97,37 @@ def state_of(env: Env) -> Any:
 
 
 def play(env: Env, seed: int, choose: Chooser | None = None, max_steps: int = 1000) -> Iterator[Call]:
-    """An episode of chosen actions; each call is yielded as it comes."""
+    """Play an episode with chosen actions.
+
+    Args:
+        choose: None: random actions, see `random_chooser`.
+    """
     rng = random.Random(seed)
-    chooser = choose or Babbler(env, seed)
+    choose = choose or random_chooser(env, seed)
     call = reset(env, seed)
     yield call
     for number in range(1, max_steps + 1):
         if not call.agents:
             return
         observations = call.returned[0]
-        actions = {agent: chooser(agent, observations[agent], rng) for agent in call.agents}
-        call = step(env, actions, number)
+        call = step(env, {agent: choose(agent, observations[agent], rng) for agent in call.agents}, number)
         yield call
 
 
 def replay(env: Env, seed: int | None, actions: Sequence[Mapping[str, Any]], options: Any = None) -> Iterator[Call]:
-    """An episode of given actions."""
+    """Play an episode with recorded actions."""
     yield reset(env, seed, options)
     yield from resume(env, actions)
 
 
 def resume(env: Env, actions: Sequence[Mapping[str, Any]], first: int = 0) -> Iterator[Call]:
-    """The rest of an episode, from the given turn on."""
+    """Continue an episode with the recorded actions from turn `first` on."""
     for number in range(first, len(actions)):
         yield step(env, actions[number], number + 1)
 
 
 def recorded(calls: Iterator[Call]) -> Record:
-    """The calls, with copies of what they returned, as later calls might change the originals."""
+    """Record calls with copies of their results, because later calls might change the originals."""
     record = Record()
     for call in calls:
         call.returned, call.state = deepcopy((call.returned, call.state))
@@ -131,44 +135,40 @@ def recorded(calls: Iterator[Call]) -> Record:
     return record
 
 
-class Babbler:
-    """Actions without sense but in the space; replies to a text are made of its own words and lines.
+def random_chooser(env: Env, seed: int) -> Chooser:
+    """Random actions of the action spaces. Most replies to a text are words and lines of that text.
 
-    Random letters alone would never leave the first branch of an environment's parser.
+    Random characters alone would never leave the first branch of a parser.
     """
+    spaces = {agent: env.action_space(agent) for agent in env.possible_agents}
+    player = RandomPlayer(spaces, 1000 * seed)
 
-    def __init__(self, env: Env, seed: int):
-        self._spaces = {agent: deepcopy(env.action_space(agent)) for agent in env.possible_agents}
-        for number, agent in enumerate(env.possible_agents):
-            self._spaces[agent].seed(1000 * seed + number)
+    def choose(agent: str, observation: Any, rng: random.Random) -> Any:
+        space = spaces[agent]
+        if isinstance(space, OpenText) and isinstance(observation, str) and rng.random() < 0.8:
+            return _excerpt(observation, rng)[: space.max_length].ljust(space.min_length)
+        return player(agent, observation)
 
-    def __call__(self, agent: str, observation: Any, rng: random.Random) -> Any:
-        space = self._spaces[agent]
-        if isinstance(space, OpenText):
-            if isinstance(observation, str) and rng.random() < 0.8:
-                return self._echo(observation, rng)[: space.max_length].ljust(space.min_length)
-            return space.sample()
-        mask = observation.get("action_mask") if isinstance(observation, Mapping) else None
-        return space.sample() if mask is None else sampled(space, mask)
+    return choose
 
-    @staticmethod
-    def _echo(text: str, rng: random.Random) -> str:
-        if rng.random() < 0.3:
-            return rng.choice(text.splitlines() or [""])
-        words = text.split() or [""]
-        start = rng.randrange(len(words))
-        return " ".join(words[start : start + rng.randint(1, 20)])
+
+def _excerpt(text: str, rng: random.Random) -> str:
+    if rng.random() < 0.3:
+        return rng.choice(text.splitlines() or [""])
+    words = text.split() or [""]
+    start = rng.randrange(len(words))
+    return " ".join(words[start : start + rng.randint(1, 20)])
 
 
 def difference(one: Any, other: Any, path: str = "") -> str | None:
-    """Where two records of the same episode differ first, in words; None if they are equal."""
+    """Return the first difference between two values or records as text; None if they are equal."""
     if isinstance(one, Record) and isinstance(other, Record):
         for mine, theirs in zip(one.calls, other.calls, strict=False):
             for name in ("returned", "agents", "state"):
                 found = difference(getattr(mine, name), getattr(theirs, name), f"{name} of {mine.name}")
                 if found:
                     return found
-        return None if len(one.calls) == len(other.calls) else "one episode is longer than the other"
+        return None if len(one.calls) == len(other.calls) else "the number of turns"
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return None if np.array_equal(np.asarray(one), np.asarray(other)) else f"{path}: {one!r} and {other!r}"
     if type(one) is not type(other):
@@ -182,9 +182,9 @@ def difference(one: Any, other: Any, path: str = "") -> str | None:
             return f"{path}: {len(one)} and {len(other)} items"
         pairs = zip(one, other, strict=True)
         return next((d for n, (a, b) in enumerate(pairs) if (d := difference(a, b, f"{path}[{n}]"))), None)
-    if isinstance(one, float) and math.isnan(one) and math.isnan(other):
+    if one == other or (isinstance(one, float) and math.isnan(one) and math.isnan(other)):
         return None
-    return None if one == other else f"{path}: {_short(one)} and {_short(other)}"
+    return f"{path}: {_short(one)} and {_short(other)}"
 
 
 def _short(value: Any) -> str:
@@ -194,20 +194,19 @@ def _short(value: Any) -> str:
 
 @dataclass
 class Subject:
-    """What `check_env` checks."""
+    """The environment under test."""
 
     build: Callable[[], Env]
-    """A new instance at each call."""
+    """Builds a new instance."""
     spec: EnvSpec | None
     choose: Chooser | None
-    """Who acts; None: words of the observation for texts, samples of the space for others."""
+    """Chooses the actions. None: `random_chooser`."""
     seeds: tuple[int, ...]
     max_steps: int
     _records: dict[int, Record] = field(default_factory=dict)
 
     @classmethod
     def of(cls, env: Any, choose: Chooser | None, seeds: tuple[int, ...], max_steps: int) -> Subject:
-        """The subject of an id, a specification, an environment, or a function that builds one."""
         if isinstance(env, str):
             env = spec_of(env)
         if isinstance(env, EnvSpec):
@@ -218,33 +217,31 @@ class Subject:
             return cls(env, None, choose, seeds, max_steps)
         raise TypeError(f"check_env takes an id, an EnvSpec, a ParallelEnv or a function that builds one, got {env!r}")
 
-    @property
+    @cached_property
     def is_text(self) -> bool:
-        """Whether all actions are open texts."""
+        """True if all actions are open texts."""
         env = self.build()
         return all(isinstance(env.action_space(agent), OpenText) for agent in env.possible_agents)
 
     @property
     def is_portable(self) -> bool:
-        """Whether another process can build it, from a specification in JSON."""
+        """True if another process can build the environment from its specification."""
         try:
             return self.spec is not None and '"__main__:' not in self.spec.to_json()
         except ValueError:
             return False
 
-    def played(self, env: Env, seed: int) -> Iterator[Call]:
-        """An episode, call by call."""
-        return play(env, seed, self.choose, self.max_steps)
-
     def record(self, seed: int) -> Record:
-        """An episode of this seed, played once."""
+        """The episode of this seed, played once."""
         if seed not in self._records:
-            self._records[seed] = recorded(self.played(self.build(), seed))
+            self._records[seed] = recorded(play(self.build(), seed, self.choose, self.max_steps))
         return self._records[seed]
 
-    def calls(self, steps_only: bool = False) -> Iterator[Call]:
+    def calls(self) -> Iterator[Call]:
         """All calls of all recorded episodes."""
         for seed in self.seeds:
-            for call in self.record(seed).calls:
-                if call.actions is not None or not steps_only:
-                    yield call
+            yield from self.record(seed).calls
+
+    def steps(self) -> Iterator[Call]:
+        """All calls of `step` in the recorded episodes."""
+        return (call for call in self.calls() if call.actions is not None)

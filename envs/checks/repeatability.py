@@ -1,7 +1,8 @@
-"""An episode is a function of the arguments, the seed and the actions: rules that play one again and compare."""
+"""Rules that replay episodes: an episode is a function of the arguments, the seed and the actions."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import random
@@ -13,65 +14,60 @@ from typing import Any
 
 import numpy as np
 
-from .play import Call, CheckFailure, DoesNotApply, Env, Record, Subject, difference, recorded, replay, reset, resume
+from ..registration.registry import EnvSpec
+from .play import Call, DoesNotApply, Env, Record, Subject, Violation, difference, recorded, replay, reset, resume
+
+_OWN_GENERATOR = "draw only from a generator of the environment that reset seeds"
 
 
 def same_seed(subject: Subject) -> None:
-    """Two instances with one seed and the same actions give one episode, to its end; and so the next, unseeded."""
+    """Instances with the same seed and actions play the same episode, and the same next episode without a seed."""
     for seed in subject.seeds:
         record = subject.record(seed)
         one, other = subject.build(), subject.build()
-        random.seed(seed + 1)  # whoever leans on the global generators finds them elsewhere
+        random.seed(seed + 1)  # reveals environments that use the global generators
         np.random.seed(seed + 1)
-        _compare("same_seed", record, replay(one, seed, record.actions), _DRAW_FROM_OWN)
-        _compare("same_seed", record, replay(other, seed, record.actions), _DRAW_FROM_OWN)
+        _compare(record, replay(one, seed, record.actions), _OWN_GENERATOR)
+        _compare(record, replay(other, seed, record.actions), _OWN_GENERATOR)
         if found := difference(recorded(iter([reset(one, None)])), recorded(iter([reset(other, None)]))):
-            raise CheckFailure(
-                "same_seed", f"the unseeded reset() after a seeded episode differs in {found}; {_DRAW_FROM_OWN}"
-            )
+            raise Violation(f"reset() without a seed, after a seeded episode, differs in {found}; {_OWN_GENERATOR}")
 
 
 def own_generator(subject: Subject) -> None:
-    """Nothing draws from the global generators of `random` and numpy, which belong to the user."""
+    """Episodes leave the global generators of `random` and NumPy unchanged."""
     before = random.getstate(), np.random.get_state()
     recorded(replay(subject.build(), subject.seeds[0], subject.record(subject.seeds[0]).actions))
     after = random.getstate(), np.random.get_state()
     for name, mine, theirs in zip(("random", "numpy.random"), before, after, strict=True):
         if difference(mine, theirs):
-            raise CheckFailure("own_generator", f"an episode moves the global generator of {name}; {_DRAW_FROM_OWN}")
+            raise Violation(f"an episode changes the global generator of {name}; {_OWN_GENERATOR}")
 
 
 def reset_midway(subject: Subject) -> None:
-    """A reset in the middle of an episode starts afresh: nothing of the last episode is left."""
+    """A reset in the middle of an episode starts a new episode that does not depend on the old one."""
     for seed in subject.seeds:
         record = subject.record(seed)
         env = subject.build()
         other = subject.record(subject.seeds[-1]).actions
         recorded(replay(env, subject.seeds[-1], other[: max(1, len(other) // 2)]))
-        _compare(
-            "reset_midway", record, replay(env, seed, record.actions), "set every attribute of an episode in reset"
-        )
+        _compare(record, replay(env, seed, record.actions), "set every attribute of an episode in reset")
 
 
 def options(subject: Subject) -> None:
-    """Unknown keys in `reset(options=...)` are ignored: other libraries pass their own."""
+    """`reset` ignores unknown keys in `options`, because other libraries pass their own."""
     seed = subject.seeds[0]
     record = subject.record(seed)
-    unknown = {"a key that nobody knows": 1}
-    _compare("options", record, replay(subject.build(), seed, record.actions, unknown), "ignore keys you do not know")
+    _compare(record, replay(subject.build(), seed, record.actions, {"unknown key": 1}), "ignore unknown keys")
 
 
 def deepcopy_branches(subject: Subject) -> None:
-    """`copy.deepcopy` in the middle of an episode gives an independent, identical branch."""
-    _branches(
-        "deepcopy_branches", subject, deepcopy, "keep plain attributes, share nothing, and do not inherit EzPickle"
-    )
+    """`copy.deepcopy` in the middle of an episode gives an independent, identical environment; EzPickle does not."""
+    _compare_branches(subject, deepcopy, "keep plain attributes, share none, and do not inherit EzPickle")
 
 
 def pickle_branches(subject: Subject) -> None:
-    """`pickle` in the middle of an episode gives an identical branch."""
-    _branches(
-        "pickle_branches",
+    """`pickle` in the middle of an episode gives an identical environment; EzPickle does not."""
+    _compare_branches(
         subject,
         lambda env: pickle.loads(pickle.dumps(env)),
         "keep no lambdas, generators or open files as attributes, register a class and no lambda, and do not inherit "
@@ -79,7 +75,7 @@ def pickle_branches(subject: Subject) -> None:
     )
 
 
-def _branches(rule: str, subject: Subject, branch: Callable[[Env], Env], fix: str) -> None:
+def _compare_branches(subject: Subject, branch: Callable[[Env], Env], fix: str) -> None:
     for seed in subject.seeds:
         record = subject.record(seed)
         turn = len(record.actions) // 2
@@ -88,62 +84,35 @@ def _branches(rule: str, subject: Subject, branch: Callable[[Env], Env], fix: st
         try:
             copy = branch(env)
         except Exception as error:
-            raise CheckFailure(
-                rule, f"copying after {turn} turns raises {type(error).__name__}: {error}; {fix}"
-            ) from error
+            raise Violation(f"copying after {turn} turns raises {type(error).__name__}: {error}; {fix}") from error
         rest = Record(record.calls[len(start.calls) :])
-        _compare(rule, rest, resume(copy, record.actions, turn), fix)
-        _compare(rule, rest, resume(env, record.actions, turn), fix)
+        _compare(rest, resume(copy, record.actions, turn), fix)
+        _compare(rest, resume(env, record.actions, turn), fix)
 
 
 def shared_objects(subject: Subject) -> None:
-    """What is returned is new at each call and for each agent: users keep it, and may change it."""
+    """Every call returns new objects, for each agent different ones, because users keep and change them."""
     seed = subject.seeds[0]
-    record = subject.record(seed)
     owner: dict[int, str] = {}
     kept = []
-    for call in replay(subject.build(), seed, record.actions):
+    for call in replay(subject.build(), seed, subject.record(seed).actions):
         kept.append((call, deepcopy(call.returned)))
         for number, part in enumerate(call.returned):
             for path, thing in _mutable(part, f"part {number} of {call.name}"):
                 if id(thing) in owner:
-                    raise CheckFailure(
-                        "shared_objects", f"{path} is the same object as {owner[id(thing)]}; build a new one"
-                    )
+                    raise Violation(f"{path} is the same object as {owner[id(thing)]}; build a new one")
                 owner[id(thing)] = path
     for call, copy in kept:
-        if found := difference(call.returned, copy, f"what {call.name} returned"):
-            raise CheckFailure("shared_objects", f"a later call changed {found}; return copies of what you keep")
-    _compare(
-        "shared_objects",
-        record,
-        _vandalized(replay(subject.build(), seed, record.actions)),
-        "keep no reference to what you returned",
-    )
-
-
-def _vandalized(calls: Iterator[Call]) -> Iterator[Call]:
-    """The calls, copied, after which everything mutable in the originals is emptied."""
-    for call in calls:
-        originals = [thing for _, thing in _mutable(call.returned, "")]
-        call.returned = deepcopy(call.returned)
-        yield call
-        for thing in originals:
-            if isinstance(thing, np.ndarray):
-                thing[...] = np.zeros_like(thing)
-            else:
-                thing.clear()
+        if found := difference(call.returned, copy, f"the results of {call.name}"):
+            raise Violation(f"a later call changed {found}; return copies")
 
 
 def _mutable(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, (dict, list, set)) or (isinstance(value, np.ndarray) and value.flags.writeable):
         yield path, value
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _mutable(item, f"{path}[{key!r}]")
-    elif isinstance(value, (list, tuple)):
-        for number, item in enumerate(value):
-            yield from _mutable(item, f"{path}[{number}]")
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else ()
+    for key, item in items:
+        yield from _mutable(item, f"{path}[{key!r}]")
 
 
 IS_CHECKED = "COLLM_IS_CHECKED"
@@ -151,7 +120,7 @@ IS_CHECKED = "COLLM_IS_CHECKED"
 
 
 def hash_seed(subject: Subject) -> None:
-    """An episode is the same in processes with other `PYTHONHASHSEED`s: no order of a set shows.
+    """An episode is the same in processes with another `PYTHONHASHSEED`, so it does not depend on the order of sets.
 
     The rule does not apply in the processes that it starts. Otherwise a module that calls `check_env` when it is
     imported would start processes without end.
@@ -163,35 +132,28 @@ def hash_seed(subject: Subject) -> None:
     task = pickle.dumps((subject.spec.to_json(), seed, record.actions))
     children = []
     for number in ("1", "2"):
-        environ = os.environ | {
-            IS_CHECKED: "1",
-            "PYTHONHASHSEED": number,
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        }
-        command = [sys.executable, "-m", "collm.envs.checks.elsewhere"]
+        path = os.pathsep.join(filter(None, sys.path))
+        environ = os.environ | {IS_CHECKED: "1", "PYTHONHASHSEED": number, "PYTHONPATH": path}
+        command = [sys.executable, "-c", f"from {__name__} import replay_from_stdin; replay_from_stdin()"]
         pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         children.append(subprocess.Popen(command, env=environ, **pipes))
     answers = [child.communicate(task) for child in children]
     for child, (out, err) in zip(children, answers, strict=True):
         if child.returncode:
-            raise CheckFailure(
-                "hash_seed",
-                f"the episode fails in another process: {err.decode(errors='replace').strip().splitlines()[-1]}; "
-                "make the entry point importable there",
-            )
+            last = err.decode(errors="replace").strip().splitlines()[-1]
+            raise Violation(f"the episode fails in another process: {last}; make the entry point importable there")
         if found := difference(record, pickle.loads(out)):
-            raise CheckFailure(
-                "hash_seed", f"another PYTHONHASHSEED changes {found}; sort sets and do not use hash() before drawing"
-            )
+            raise Violation(f"another PYTHONHASHSEED changes {found}; sort sets and do not use hash() before drawing")
 
 
-_DRAW_FROM_OWN = "draw only from a generator of your own, made from the seed in reset"
+def replay_from_stdin() -> None:
+    """Play the episode that standard input describes, and write its record to standard output."""
+    text, seed, actions = pickle.load(sys.stdin.buffer)
+    with contextlib.redirect_stdout(sys.stderr):  # the environment's own output must not mix with the record
+        record = recorded(replay(EnvSpec.from_json(text).make(), seed, actions))
+    pickle.dump(record, sys.stdout.buffer)
 
 
-def _compare(rule: str, record: Record, calls: Iterator[Call], fix: str) -> None:
-    try:
-        found = difference(record, recorded(calls))
-    except Exception as error:
-        raise CheckFailure(rule, f"playing an episode again raises {type(error).__name__}: {error}; {fix}") from error
-    if found:
-        raise CheckFailure(rule, f"playing an episode again differs in {found}; {fix}")
+def _compare(record: Record, calls: Iterator[Call], fix: str) -> None:
+    if found := difference(record, recorded(calls)):
+        raise Violation(f"the replayed episode differs in {found}; {fix}")

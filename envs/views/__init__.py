@@ -1,4 +1,4 @@
-"""Other views of the same environments, for libraries that know numbers, dicts, turns or one agent only."""
+"""Views of environments for libraries that need numbers, dicts, agents in turn, or a single agent."""
 
 from ..registration.foreign import GymAsParallel, TupleTeam, TurnBased
 from ..registration.turn_limit import TurnLimit

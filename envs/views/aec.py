@@ -1,4 +1,4 @@
-"""The same environment turn by turn, as PettingZoo's AEC interface wants it."""
+"""Environments in PettingZoo's AEC interface."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .structured import DictObservations
 
 
 def make_parallel(env_id: str, max_cycles: int | None = None, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
-    """What `pettingzoo.make("parallel", id)` calls for an environment of ours.
+    """Build an environment for `pettingzoo.make("parallel", id)`.
 
     Args:
         env_id: a registered id.
-        max_cycles: PettingZoo's name for a number of turns: the game's own, where it can be set, else a limit.
+        max_cycles: the environment's `max_turns` if it takes this argument, otherwise a limit that truncates.
         kwargs: arguments of the environment.
     """
     found = spec(env_id)
@@ -33,7 +33,7 @@ def make_parallel(env_id: str, max_cycles: int | None = None, **kwargs: Any) -> 
 
 
 def takes_max_turns(constructor: Callable[..., Any]) -> bool:
-    """Whether a game's own number of turns is an argument: of the function, or of a class below the common base."""
+    """True if `max_turns` is an argument of the function, or of a class below `TextParallelEnv`."""
     steps: list[Any] = [constructor]
     if inspect.isclass(constructor):
         steps = [vars(each).get("__init__") for each in constructor.__mro__ if each not in (TextParallelEnv, object)]
@@ -41,9 +41,9 @@ def takes_max_turns(constructor: Callable[..., Any]) -> bool:
 
 
 def to_aec(env: ParallelEnv[str, Any, Any]) -> AECEnv[str, Any, Any]:
-    """The environment as an `AECEnv`: agents act one after the other, and what they did counts when all have.
+    """Convert an environment to an `AECEnv`: agents act one after the other; the step is made after the last of them.
 
-    Texts come as {"text": ...}, because PettingZoo's AEC tools ask every bare observation for its dtype.
+    Texts become {"text": ...}, because PettingZoo's AEC tools read the dtype of observations that are no dicts.
     """
     if any(isinstance(env.observation_space(agent), Text) for agent in env.possible_agents):
         env = DictObservations(env)
@@ -51,5 +51,5 @@ def to_aec(env: ParallelEnv[str, Any, Any]) -> AECEnv[str, Any, Any]:
 
 
 def make_aec(env_id: str, max_cycles: int | None = None, **kwargs: Any) -> AECEnv[str, Any, Any]:
-    """What `pettingzoo.make("aec", id)` calls for an environment of ours."""
+    """Build an environment for `pettingzoo.make("aec", id)`."""
     return to_aec(make_parallel(env_id, max_cycles, **kwargs))

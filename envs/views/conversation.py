@@ -1,4 +1,4 @@
-"""Conversations: what an agent reads as new messages only, as libraries of chat models want it; one seat, or all."""
+"""Conversations: per turn only the new messages, as libraries for chat models expect; for one agent or a team."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from .single_agent import SingleAgent
 
 @dataclass(frozen=True)
 class Heard:
-    """What one agent hears after its reply."""
+    """Result of a turn for one agent."""
 
     messages: tuple[Message, ...]
-    """New messages, without its own reply; none where it is told nothing."""
+    """New messages, without the agent's own reply."""
     reward: float
-    """Reward of the turn."""
     is_terminated: bool = False
     is_truncated: bool = False
     numbers: Mapping[str, float] = field(default_factory=dict)
-    """Terms of the reward and metrics of the turn, by name."""
+    """Reward terms and metrics of the turn, by name."""
 
     @property
     def is_over(self) -> bool:
-        """Whether the agent's episode ends here."""
+        """True if the agent's episode is terminated or truncated."""
         return self.is_terminated or self.is_truncated
 
     @property
@@ -38,14 +37,14 @@ class Heard:
 
 
 class Conversation:
-    """One agent's episodes as conversations: `reset` opens one, `step` gives a reply and returns what comes next.
+    """Episodes of one agent as conversations.
 
     Args:
-        env: the agent's view of its team, whose partners are played by given policies.
+        env: the agent's environment, which also plays its partners.
 
     Attributes:
         earned: return of the episode so far.
-        is_over: whether no episode is running.
+        is_over: True if no episode is running.
     """
 
     def __init__(self, env: SingleAgent):
@@ -55,17 +54,17 @@ class Conversation:
         self._read = _Reader()
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Message, ...]:
-        """Open an episode; returns what the agent reads first."""
+        """Start an episode and return the first messages."""
         observation, _ = self.env.reset(seed=seed, options=options)
         self.earned, self.is_over, self._read = 0.0, False, _Reader()
         return self._read.opening(observation)
 
     def step(self, text: str) -> Heard:
-        """Give the agent's reply.
+        """Play the agent's reply.
 
         Raises:
             RuntimeError: if no episode is running.
-            ValueError: if the environment rewrote the history, which new messages alone cannot tell.
+            ValueError: if the environment rewrote the history, because new messages cannot express that.
         """
         observation, reward, is_terminated, is_truncated, info = self.env.step(text)
         heard = Heard(self._read.news(observation), reward, is_terminated, is_truncated, _numbers(info))
@@ -75,15 +74,15 @@ class Conversation:
 
 
 class Conversations:
-    """A team's episodes as conversations of all its agents, who write at the same time.
+    """Episodes of a team as one conversation per agent.
 
     Args:
         env: a parallel environment whose agents read and write texts.
 
     Attributes:
-        agents: those whose reply is awaited.
+        agents: live agents.
         earned: return of the episode so far, by agent.
-        numbers: sums of the turns' terms and metrics, each the mean over the agents that were told it.
+        numbers: reward terms and metrics, averaged over the agents that report them and summed over the turns.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):
@@ -94,7 +93,7 @@ class Conversations:
         self._reads: dict[str, _Reader] = {}
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> dict[str, tuple[Message, ...]]:
-        """Open an episode; returns what each agent reads first."""
+        """Start an episode and return the first messages of each agent."""
         observations, _ = self.env.reset(seed=seed, options=options)
         self.agents = list(observations)
         self.earned, self.numbers = dict.fromkeys(self.agents, 0.0), {}
@@ -102,7 +101,7 @@ class Conversations:
         return {agent: self._reads[agent].opening(text) for agent, text in observations.items()}
 
     def step(self, replies: Mapping[str, str]) -> dict[str, Heard]:
-        """Give the replies of all `agents`; returns what each of them hears.
+        """Play the replies of all `agents`.
 
         Raises:
             RuntimeError: if no episode is running.
@@ -111,7 +110,7 @@ class Conversations:
         if not self.agents:
             raise RuntimeError("no episode is running; call reset() first")
         if missing := [agent for agent in self.agents if agent not in replies]:
-            raise ValueError(f"there is no reply of {missing}, but {self.agents} write at the same time")
+            raise ValueError(f"replies of {missing} are missing; give a reply of each of {self.agents}")
         given = {agent: replies[agent] for agent in self.agents}
         observations, rewards, terminations, truncations, infos = self.env.step(given)
         heard = {
@@ -136,34 +135,34 @@ class Conversations:
 
 
 def text_of(messages: Sequence[Message]) -> str:
-    """Messages as one text, for libraries that pass on a text and no roles."""
+    """Join the contents of messages, for libraries without roles."""
     return "\n".join(message.content for message in messages)
 
 
 class _Reader:
-    """How much of one agent's history has been told."""
+    """Finds the new messages in an agent's histories."""
 
     def __init__(self) -> None:
-        self._told: tuple[Message, ...] = ()
+        self._known: tuple[Message, ...] = ()
 
     def opening(self, observation: str) -> tuple[Message, ...]:
-        self._told = messages_of(observation)
-        return self._told
+        self._known = messages_of(observation)
+        return self._known
 
     def news(self, observation: str) -> tuple[Message, ...]:
-        """What was added after the agent's own reply; a text that is no transcript is new as a whole."""
+        """Messages after the agent's newest reply; a text that is no transcript is new as a whole."""
         messages = messages_of(observation)
         if not isinstance(observation, Transcript):
             return messages
-        num_told = len(self._told)
-        replies = messages[num_told : num_told + 1]
-        if messages[:num_told] != self._told or [message.role for message in replies] != ["assistant"]:
+        num_known = len(self._known)
+        replies = messages[num_known : num_known + 1]
+        if messages[:num_known] != self._known or [message.role for message in replies] != ["assistant"]:
             raise ValueError(
-                "the environment rewrote a history, which a conversation cannot show; set it up so that histories "
-                "only grow"
+                "the environment rewrote a history, but conversations need histories that only grow; change its "
+                "settings, or use the environment without a conversation"
             )
-        self._told = messages
-        return messages[num_told + 1 :]
+        self._known = messages
+        return messages[num_known + 1 :]
 
 
 def _numbers(info: Mapping[str, Any]) -> dict[str, float]:

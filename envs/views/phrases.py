@@ -1,4 +1,4 @@
-"""Replies chosen from a list: the smallest action space of a text environment."""
+"""Actions as numbers of phrases in a list."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from ..spaces import MASK
 from .view import View, require_text
 
 Legality: TypeAlias = Callable[[ParallelEnv[str, Any, Any], str, str], bool]
-"""(environment, agent, phrase) -> whether the agent may say it now."""
+"""(environment, agent, phrase) -> True if the phrase is legal now."""
 
 
 class PhraseActions(View):
-    """Actions as the number of a phrase. Action space: `Discrete(number of phrases)`. Observation space: unchanged.
+    """Actions as numbers of phrases. Action space: `Discrete(number of phrases)`. Observation space: unchanged.
 
     Args:
-        env: an environment of texts.
-        phrases: the replies to choose from: one list for all agents, or one for each.
-        agents: whose view it is; None: everybody's.
-        is_legal: says of the environment, an agent and a phrase whether the agent may say it now. Infos then have an
-            "action_mask" of int8, 1 per legal phrase, as `Discrete.sample` takes it; see `MaskedObservations` for
-            libraries that look for it in observations. None: all phrases are legal, and there is no mask.
+        env: a text environment.
+        phrases: possible replies: one list for all agents, or one per agent.
+        agents: agents with this view. None: all.
+        is_legal: (environment, agent, phrase) -> True if the phrase is legal now. Infos then have an "action_mask" of
+            int8, 1 for legal phrases, in the format of `Discrete.sample`. `MaskedObservations` moves it into the
+            observations. None: all phrases are legal, without a mask.
 
     Raises:
-        ValueError: if a viewer has no phrases.
+        ValueError: if an agent has no phrases.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class PhraseActions(View):
         }
         for agent, choice in self.phrases.items():
             if not choice:
-                raise ValueError(f"{agent!r} has no phrases to choose from; give it at least one")
+                raise ValueError(f"phrases of {agent!r} are empty; give at least one")
             require_text(env.action_space(agent), "PhraseActions")
             self.action_spaces[agent] = Discrete(len(choice))
 
@@ -55,15 +55,15 @@ class PhraseActions(View):
         return self.phrases[agent][int(np.asarray(action).item())]
 
     def mask(self, agent: str) -> NDArray[np.int8]:
-        """1 per phrase that a viewer may say now.
+        """Mask of the legal phrases of an agent, int8 of shape [number of phrases].
 
         Raises:
-            ValueError: if that is none.
+            ValueError: if no phrase is legal.
         """
-        assert self.is_legal is not None  # what asks for masks
+        assert self.is_legal is not None
         mask = np.array([self.is_legal(self.env, agent, phrase) for phrase in self.phrases[agent]], dtype=np.int8)
         if not mask.any():
-            raise ValueError(f"none of the {len(mask)} phrases of {agent!r} is legal now; add one that always is")
+            raise ValueError(f"none of the {len(mask)} phrases of {agent!r} is legal now; add one that is always legal")
         return mask
 
     def _all_told(self, infos: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -75,14 +75,14 @@ class PhraseActions(View):
 
 
 def reference_phrases(env: ParallelEnv[str, Any, Any], num_episodes: int = 16) -> dict[str, tuple[str, ...]]:
-    """A task's own phrases: the reference replies of its first episodes, without doubles, in order of appearance.
+    """Collect the distinct reference replies of some episodes, by agent, in order of appearance.
 
     Args:
-        env: a text environment with `reference_reply`; it is not touched.
-        num_episodes: seeds from 0 up.
+        env: a text environment with `reference_reply`; a copy of it is played.
+        num_episodes: episodes, with seeds from 0 up.
 
     Raises:
-        NotImplementedError: if the environment knows no reference replies.
+        NotImplementedError: if the environment has no reference replies.
     """
     played = deepcopy(env)
     phrases: dict[str, dict[str, None]] = {agent: {} for agent in env.possible_agents}

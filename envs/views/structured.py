@@ -1,4 +1,4 @@
-"""Texts inside the structures other libraries expect: chat messages, or a dict with one entry."""
+"""Observations and infos in the structures of other libraries: chat messages, dicts, flat arrays, masks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gymnasium.spaces.utils import flatten, flatten_space
 from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 
-from ..core import as_chat, messages_of
+from ..core import ResetResult, as_chat, messages_of
 from ..spaces import MASK, OBSERVATION, OpenText, flat_mask, is_flattenable, options_of
 from .view import View, require_text
 
@@ -20,14 +20,13 @@ _MAX_ROLE_LENGTH = 16
 
 
 class ChatObservations(View):
-    """Observations as chat messages, built anew each time.
+    """Observations as tuples of chat messages.
 
-    Observation space: `Sequence(Dict(role=OpenText, content=OpenText))`; an observation is a tuple of dicts. Action
-    space: unchanged.
+    Observation space: `Sequence(Dict(role=OpenText, content=OpenText))`. Action space: unchanged.
 
     Args:
-        env: an environment of texts; what is no transcript is one message of the user.
-        agents: whose view it is; None: everybody's.
+        env: a text environment. Observations that are no transcripts become one user message.
+        agents: agents with this view. None: all.
     """
 
     def seen_space(self, space: Space[Any]) -> Space[Any]:
@@ -39,12 +38,12 @@ class ChatObservations(View):
 
 
 class DictObservations(View):
-    """Observations as a dict with one entry. Observation space: `Dict({key: the space})`. Action space: unchanged.
+    """Observations as a dict with one entry. Observation space: `Dict({key: space})`. Action space: unchanged.
 
     Args:
         env: any parallel environment.
-        key: the entry's name. PettingZoo's API test cannot look into texts under "observation", so that is not it.
-        agents: whose view it is; None: everybody's.
+        key: key of the entry. Not "observation", because PettingZoo's API test fails on texts under this key.
+        agents: agents with this view. None: all.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any], key: str = "text", agents: Iterable[str] | None = None):
@@ -59,23 +58,23 @@ class DictObservations(View):
 
 
 class FlatObservations(View):
-    """Observations laid out in one row: numbers as they are, choices as one-hot vectors, a dict's by its keys.
+    """Observations flattened by `gymnasium.spaces.flatten`.
 
-    Observation space: a `Box` of one axis, as Gymnasium flattens. Action space: unchanged.
+    Observation space: a `Box` with one axis. Action space: unchanged.
 
     Args:
-        env: a parallel environment whose observations have a fixed number of numbers.
-        agents: whose view it is; None: everybody's.
+        env: a parallel environment whose observations have a fixed size.
+        agents: agents with this view. None: all.
 
     Raises:
-        TypeError: if a viewer's observations vary in size, or are texts.
+        TypeError: if observations vary in size, or are texts.
     """
 
     def seen_space(self, space: Space[Any]) -> Space[Any]:
         if not is_flattenable(space):
             raise TypeError(f"FlatObservations needs observations of a fixed size, but the space is {space}")
         flat = flatten_space(space)
-        assert isinstance(flat, Box)  # what a flattenable space becomes
+        assert isinstance(flat, Box)
         return flat
 
     def seen(self, agent: str, observation: Any) -> NDArray[Any]:
@@ -83,34 +82,32 @@ class FlatObservations(View):
 
 
 class NumericInfos(View):
-    """Infos without what is neither a number nor an array of numbers. Both spaces: unchanged.
-
-    For libraries that stack infos into arrays and fail on texts.
+    """Infos with numbers and arrays of numbers only, for libraries that stack infos. Both spaces: unchanged.
 
     Args:
         env: any parallel environment.
-        agents: whose view it is; None: everybody's.
+        agents: agents with this view. None: all.
     """
 
     def told(self, info: dict[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in info.items() if _is_numeric(value)}
+        def is_numeric(value: Any) -> bool:
+            is_array = isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
+            return isinstance(value, (Number, np.bool_)) or is_array
 
-
-def _is_numeric(value: Any) -> bool:
-    return isinstance(value, (Number, np.bool_)) or (isinstance(value, np.ndarray) and value.dtype.kind in "biuf")
+        return {key: value for key, value in info.items() if is_numeric(value)}
 
 
 class MaskedObservations(View):
-    """Observations `{"observation": …, "action_mask": …}`, with the mask out of the info or, without one, all ones.
+    """Observations `{"observation": …, "action_mask": …}`. The mask comes from the info; without one it is all ones.
 
-    The convention of PettingZoo's classic games, which RLlib, Tianshou, TorchRL and MaskablePPO read.
+    This is the format of PettingZoo's classic games, which RLlib, Tianshou, TorchRL and MaskablePPO read.
 
     Args:
-        env: a parallel environment whose actions are choices.
-        agents: whose view it is; None: everybody's.
+        env: a parallel environment with `Discrete` or `MultiDiscrete` actions.
+        agents: agents with this view. None: all.
 
     Raises:
-        TypeError: if a viewer's actions are no choices.
+        TypeError: if an action space is neither `Discrete` nor `MultiDiscrete`.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any], agents: Iterable[str] | None = None):
@@ -118,16 +115,11 @@ class MaskedObservations(View):
         self._sizes = {agent: sum(options_of(env.action_space(agent))) for agent in self.viewers}
         for agent, size in self._sizes.items():
             if not size:
-                raise TypeError(f"MaskedObservations needs actions that are choices, got {env.action_space(agent)}")
+                raise TypeError(f"MaskedObservations needs Discrete or MultiDiscrete, got {env.action_space(agent)}")
             mask = Box(0, 1, (size,), np.int8)
             self.observation_spaces[agent] = Dict({OBSERVATION: env.observation_space(agent), MASK: mask})
 
-    def observation_space(self, agent: str) -> Space[Any]:
-        return self.observation_spaces[agent]
-
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         observations, infos = self.env.reset(seed=seed, options=options)
         return self._masked(observations, infos), _without(infos)
 

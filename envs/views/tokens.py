@@ -1,4 +1,4 @@
-"""Texts as arrays of token ids, for libraries whose policies read and write numbers."""
+"""Texts as arrays of token ids, for policies that read and write numbers."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from .view import View, require_text
 
 
 class Codec(Protocol):
-    """A reversible numbering of texts; any tokenizer fits behind it."""
+    """Tokenizer: converts texts to ids and back."""
 
     size: int
-    """Ids run from 0 to size - 1."""
+    """Number of ids; they are 0 to size - 1."""
 
-    def encode(self, text: str) -> list[int]:
-        """The ids of a text."""
+    def encode(self, text: str) -> list[int]: ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids; of any ids, as a policy that learns writes what it likes."""
+        """Return the text of any sequence of ids; it must not raise."""
 
 
 class ByteCodec:
-    """UTF-8: 256 ids, any text. Bytes that are no text are read as the replacement character."""
+    """UTF-8 bytes: 256 ids. Invalid bytes become the replacement character."""
 
     size = 256
 
@@ -39,13 +38,13 @@ class ByteCodec:
 
 
 class WordCodec:
-    """The words of a list, set apart by blanks. Small policies learn over words what they would not over bytes.
+    """Words of a list, separated by spaces. Small policies learn faster with words than with bytes.
 
     Args:
-        words: without doubles; words of a text that are not among them are left out.
+        words: different words without spaces. Other words of a text are left out.
 
     Raises:
-        ValueError: if there are no words, doubles, or words with blanks in them.
+        ValueError: if there are no words, duplicates, or words with spaces.
     """
 
     def __init__(self, words: Sequence[str]):
@@ -54,9 +53,7 @@ class WordCodec:
         self._ids = {word: number for number, word in enumerate(self.words)}
         wrong = [word for word in self.words if word.split() != [word]]
         if not self.words or len(self._ids) < self.size or wrong:
-            raise ValueError(
-                f"a WordCodec needs different words without blanks, at least one; {wrong or words} will not do"
-            )
+            raise ValueError(f"WordCodec needs at least one word, no duplicates and no spaces, got {wrong or words}")
 
     def encode(self, text: str) -> list[int]:
         return [self._ids[word] for word in text.split() if word in self._ids]
@@ -69,19 +66,21 @@ Kind = Literal["box", "multi_discrete", "bag"]
 
 
 class TokenObservations(View):
-    """Observations as the last `length` token ids, padded in front, so that the newest text is always at the end.
+    """Observations as the last `length` token ids, padded at the start. Action space: unchanged.
 
-    Observation space: "box", `Box(0, 1, (length,), float32)` of (id + 1) / size with 0 for padding; "multi_discrete",
-    `MultiDiscrete([size + 1] * length)` of id + 1 with 0 for padding; or "bag", `Box(0, 1, (size,), float32)` with 1
-    for each id that is among them. Action space: unchanged.
+    Observation space by kind:
+
+    * "box": `Box(0, 1, (length,), float32)` of (id + 1) / size, with 0 for padding;
+    * "multi_discrete": `MultiDiscrete([size + 1] * length)` of id + 1, with 0 for padding;
+    * "bag": `Box(0, 1, (size,), float32)`, with 1 for each id that occurs.
 
     Args:
-        env: an environment of texts.
-        length: tokens that are seen.
-        kind: floats cost other libraries a fifth of the time of ids, which they turn into one-hot vectors. Where it
-            matters which words there are and not where, small networks learn soonest from a bag.
-        codec: from text to ids; None: bytes.
-        agents: whose view it is; None: everybody's.
+        env: a text environment.
+        length: number of tokens.
+        kind: "box" takes other libraries a fifth of the time of "multi_discrete", which they convert to one-hot
+            vectors. If the order of words does not matter, small networks learn fastest from "bag".
+        codec: tokenizer. None: bytes.
+        agents: agents with this view. None: all.
     """
 
     def __init__(
@@ -119,15 +118,15 @@ class TokenObservations(View):
 
 
 class TokenActions(View):
-    """Actions as token ids, read up to the first stop id, which is the codec's size.
+    """Actions as token ids, up to the first stop id, which is the codec's size.
 
     Action space: `MultiDiscrete([size + 1] * length)`. Observation space: unchanged.
 
     Args:
-        env: an environment of texts.
-        length: tokens of a reply, at most.
-        codec: from ids to text; None: bytes.
-        agents: whose view it is; None: everybody's.
+        env: a text environment.
+        length: maximum number of tokens per reply.
+        codec: tokenizer. None: bytes.
+        agents: agents with this view. None: all.
     """
 
     def __init__(
@@ -145,7 +144,6 @@ class TokenActions(View):
 
     @property
     def stop_id(self) -> int:
-        """The id that ends a reply."""
         return self.codec.size
 
     def acting_space(self, space: Space[Any]) -> Space[Any]:

@@ -1,4 +1,4 @@
-"""The base of views that change what agents see or how they act, and leave the game alone."""
+"""Base class of views, which change observations, actions or infos and leave the game as it is."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from gymnasium.spaces import Space, Text
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
+from ..core import ResetResult
+
 
 class View(BaseParallelWrapper):
-    """The same environment, seen otherwise by some or all of its agents. Views go on top of each other.
+    """Base class of views for some or all agents of an environment.
 
-    A view fills those of the hooks `seen_space`, `seen`, `acting_space`, `acted` and `told` that it is about.
+    Subclasses override some of `seen_space`, `seen`, `acting_space`, `acted` and `told`.
 
     Args:
-        env: any parallel environment, another view among them.
-        agents: whose view it is; None: everybody's.
+        env: any parallel environment, which may be a view.
+        agents: agents with this view. None: all.
 
     Raises:
-        ValueError: if one of the agents does not exist.
+        ValueError: if an agent does not exist.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any], agents: Iterable[str] | None = None):
@@ -28,7 +30,7 @@ class View(BaseParallelWrapper):
         self.viewers = tuple(env.possible_agents if agents is None else agents)
         unknown = [agent for agent in self.viewers if agent not in env.possible_agents]
         if unknown:
-            raise ValueError(f"a view for {unknown} needs agents out of {list(env.possible_agents)}")
+            raise ValueError(f"agents={unknown} are unknown; choose from {list(env.possible_agents)}")
         self.observation_spaces: dict[str, Space[Any]] = {
             agent: env.observation_space(agent) for agent in env.possible_agents
         }
@@ -37,26 +39,26 @@ class View(BaseParallelWrapper):
             self.observation_spaces[agent] = self.seen_space(self.observation_spaces[agent])
             self.action_spaces[agent] = self.acting_space(self.action_spaces[agent])
 
-    # What a view fills.
+    # Methods of subclasses.
 
     def seen_space(self, space: Space[Any]) -> Space[Any]:
-        """The space of what a viewer sees."""
+        """Observation space of an agent with this view."""
         return space
 
     def seen(self, agent: str, observation: Any) -> Any:
-        """What a viewer sees of an observation."""
+        """Convert an observation."""
         return observation
 
     def acting_space(self, space: Space[Any]) -> Space[Any]:
-        """The space a viewer acts in."""
+        """Action space of an agent with this view."""
         return space
 
     def acted(self, agent: str, action: Any) -> Any:
-        """The action of the environment that a viewer's action stands for."""
+        """Convert an action to an action of the environment."""
         return action
 
     def told(self, info: dict[str, Any]) -> dict[str, Any]:
-        """What a viewer is told in its info."""
+        """Convert an info."""
         return info
 
     # PettingZoo's parallel API.
@@ -67,9 +69,7 @@ class View(BaseParallelWrapper):
     def action_space(self, agent: str) -> Space[Any]:
         return self.action_spaces[agent]
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         observations, infos = self.env.reset(seed=seed, options=options)
         return self._all_seen(observations), self._all_told(infos)
 
@@ -79,18 +79,19 @@ class View(BaseParallelWrapper):
         return self._all_seen(observations), rewards, terminations, truncations, self._all_told(infos)
 
     def _all_seen(self, observations: dict[str, Any]) -> dict[str, Any]:
-        return {agent: self.seen(agent, it) if agent in self.viewers else it for agent, it in observations.items()}
+        seen = {agent: self.seen(agent, observations[agent]) for agent in self.viewers if agent in observations}
+        return {**observations, **seen}
 
     def _all_told(self, infos: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        return {agent: self.told(it) if agent in self.viewers else it for agent, it in infos.items()}
+        return {**infos, **{agent: self.told(infos[agent]) for agent in self.viewers if agent in infos}}
 
 
 def require_text(space: Space[Any], view: str) -> int:
-    """The greatest length of a space of texts.
+    """Return the maximum length of a text space.
 
     Raises:
-        TypeError: if it is no space of texts.
+        TypeError: if the space is no `Text`.
     """
     if not isinstance(space, Text):
-        raise TypeError(f"{view} needs texts, but the space is {space}; put it directly on a text environment")
+        raise TypeError(f"{view} needs texts, got {space}; put it directly on a text environment")
     return int(space.max_length)

@@ -1,4 +1,4 @@
-"""Wrappers of any environment: other rewards, a bounded memory, records, shares of the work, other players in seats."""
+"""Wrappers of environments: rewards, bounded memory, records, shares of the return, scripted partners."""
 
 from .leavers import KeptLeavers
 from .memory import LastTurns

@@ -1,4 +1,4 @@
-"""Agents that stay until the last one leaves: for libraries whose teams cannot shrink."""
+"""Teams of constant size, for libraries whose teams cannot shrink."""
 
 from __future__ import annotations
 
@@ -7,34 +7,35 @@ from typing import Any
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
+from ..core import ResetResult
+
 
 class KeptLeavers(BaseParallelWrapper[str, Any, Any]):
-    """Whoever leaves stays to the end of the episode: sees its last observation, earns 0, and acts without effect.
+    """Keeps agents that leave until the end of the episode.
 
-    All agents end together, when the last one does, each terminated or truncated as it was when it left. Spaces:
-    unchanged. Every agent's info tells `has_left`, as 0 or 1. Put it below views, or above them.
+    An agent that has left gets its last observation and reward 0, and its actions have no effect. All agents end
+    together with the last one; each is terminated or truncated as it was when it left. Infos have `has_left`, 0 or 1.
+    Spaces: unchanged.
 
     Args:
-        env: any parallel environment whose agents may leave, but not join.
+        env: any parallel environment in which agents may leave but not join; it may have views.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):
         super().__init__(env)
         self._agents: list[str] = []
         self._last: dict[str, Any] = {}
-        self._ends: dict[str, tuple[bool, bool]] = {}  # terminated and truncated, of those that left
+        self._ends: dict[str, tuple[bool, bool]] = {}  # (is_terminated, is_truncated) of agents that left
 
     @property
     def agents(self) -> list[str]:
         return self._agents
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         self._last, infos = self.env.reset(seed=seed, options=options)
         self._last, self._ends = dict(self._last), {}
         self._agents = list(self._last)
-        return dict(self._last), self._told(infos)
+        return dict(self._last), self._with_has_left(infos)
 
     def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
         staying = {agent: action for agent, action in actions.items() if agent not in self._ends}
@@ -43,7 +44,7 @@ class KeptLeavers(BaseParallelWrapper[str, Any, Any]):
         for agent in staying:
             if terminations[agent] or truncations[agent]:
                 self._ends[agent] = (bool(terminations[agent]), bool(truncations[agent]))
-        agents, told = self._agents, self._told(infos)
+        agents, infos = self._agents, self._with_has_left(infos)
         is_over = len(self._ends) == len(agents)
         ends = self._ends if is_over else dict.fromkeys(agents, (False, False))
         if is_over:
@@ -53,8 +54,8 @@ class KeptLeavers(BaseParallelWrapper[str, Any, Any]):
             {agent: rewards[agent] if agent in staying else 0.0 for agent in agents},
             {agent: ends[agent][0] for agent in agents},
             {agent: ends[agent][1] for agent in agents},
-            told,
+            infos,
         )
 
-    def _told(self, infos: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    def _with_has_left(self, infos: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         return {agent: {**infos.get(agent, {}), "has_left": int(agent in self._ends)} for agent in self._agents}

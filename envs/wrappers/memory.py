@@ -1,4 +1,4 @@
-"""A bounded memory: what an agent reads of long episodes."""
+"""A bounded memory for long episodes."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any, TypeAlias
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
-from ..core import Message, Transcript, messages_of
+from ..core import Message, ResetResult, Transcript, messages_of
 
 Summary: TypeAlias = Callable[[Sequence[Message]], str]
-"""Messages that are left out, oldest first -> the text that stands for them."""
+"""Messages that are left out, oldest first -> a text that replaces them."""
 
 
 class LastTurns(BaseParallelWrapper[str, Any, Any]):
-    """Agents read what they were told first and their last turns; of those between, a summary or nothing.
+    """Shortens observations to the first messages and the last turns. A turn begins with the agent's own reply.
 
-    A turn begins with the agent's own reply. The joint history of `state()`, for a centralized critic, stays whole.
+    `state()` keeps the whole joint history.
 
     Args:
         env: an environment whose agents read texts.
-        num_turns: turns that are kept, at least 1.
-        summary: a function of the messages left out, whose text follows the first messages; None: they are dropped.
+        num_turns: number of turns that are kept, at least 1.
+        summary: function of the messages that are left out; its text is added to the first messages. None: no summary.
 
     Raises:
         ValueError: if `num_turns` is below 1.
@@ -36,9 +36,7 @@ class LastTurns(BaseParallelWrapper[str, Any, Any]):
         self._num_turns = num_turns
         self._summary = summary
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         observations, infos = self.env.reset(seed=seed, options=options)
         return self._remembered(observations), infos
 
@@ -50,7 +48,7 @@ class LastTurns(BaseParallelWrapper[str, Any, Any]):
         return {agent: self.remembered(text) for agent, text in observations.items()}
 
     def remembered(self, history: str) -> Transcript:
-        """The history as an agent reads it."""
+        """Shorten a history."""
         messages = messages_of(history)
         replies = [place for place, message in enumerate(messages) if message.role == "assistant"]
         if len(replies) <= self._num_turns:
@@ -59,8 +57,8 @@ class LastTurns(BaseParallelWrapper[str, Any, Any]):
         if self._summary is not None:
             told = self._summary(left_out)
             if not isinstance(told, str):
-                raise TypeError(f"the summary must be a text, got {told!r}")
-            # in the message before it, as some chat templates refuse two of one role in a row
+                raise TypeError(f"summary must return a text, got {told!r}")
+            # Part of the last message, because some chat templates refuse two messages of one role in a row.
             *others, last = opening or (Message("user", ""),)
             opening = (*others, last._replace(content=f"{last.content}\n\n{told}".lstrip("\n")))
         return Transcript((*opening, *messages[replies[-self._num_turns] :]))

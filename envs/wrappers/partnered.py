@@ -1,4 +1,4 @@
-"""Scripted partners: some agents' seats are taken by players that do not learn, and only the others are agents."""
+"""Scripted partners in place of some agents."""
 
 from __future__ import annotations
 
@@ -9,38 +9,36 @@ from typing import Any
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
+from ..core import ResetResult
 from ..players import RandomPlayer, scripted_player
 from ..spaces import MASK
 
 
 class Partnered(BaseParallelWrapper[str, Any, Any]):
-    """The agents are those who have no scripted partner in their seat; the episode ends with the last of them.
+    """Replaces some agents by scripted players; only the other agents remain in `possible_agents`.
 
-    The joint history of `state()` tells what the partners write. `make(id, partners={"writer_1": "reference"})` does
-    the same.
+    The episode ends with the last remaining agent. `state()` has the partners' replies. `make(id,
+    partners={"writer_1": "reference"})` adds this wrapper.
 
     Args:
         env: any parallel environment.
-        partners: by agent, the player in its seat: "reference", "random", "empty", or an exploit of the environment by
-            its name.
+        partners: player by agent: "reference", "random", "empty", or an exploit of the environment.
 
     Raises:
-        ValueError: if there is no such agent or player, if nobody is left, or if the environment knows no reference
-            replies.
+        ValueError: if an agent or a player does not exist, or no agent remains.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any], partners: Mapping[str, str]):
         agents = list(env.possible_agents)
         if not isinstance(partners, Mapping) or not partners:
-            raise ValueError(
-                f"partners must be players by agent, such as {{{agents[-1]!r}: 'random'}}, got {partners!r}"
-            )
+            example = f"{{{agents[-1]!r}: 'random'}}"
+            raise ValueError(f"partners must be players by agent, such as {example}, got {partners!r}")
         if unknown := [agent for agent in partners if agent not in agents]:
-            raise ValueError(f"partners are given for {unknown}, but the agents are {agents}")
+            raise ValueError(f"partners for {unknown} are impossible; the agents are {agents}")
         if len(partners) == len(agents):
-            raise ValueError(f"partners sit in all seats, {agents}; leave one to play")
+            raise ValueError(f"partners replace all agents, {agents}; leave one out")
         if missing := [name for name in partners.values() if scripted_player(env, name) is None]:
-            raise ValueError(f"{env} has no {missing[0]} player; let partners be random")
+            raise ValueError(f"{env} has no {missing[0]} player; use 'random' partners")
         super().__init__(env)
         self._partners = dict(partners)
         self._random = RandomPlayer({agent: env.action_space(agent) for agent in partners})
@@ -56,9 +54,7 @@ class Partnered(BaseParallelWrapper[str, Any, Any]):
     def agents(self) -> list[str]:
         return [agent for agent in self.env.agents if agent not in self._partners]
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         if seed is not None:
             self._rng = random.Random(seed)
         for agent in self._partners:
@@ -77,7 +73,7 @@ class Partnered(BaseParallelWrapper[str, Any, Any]):
         if name == "random":
             mask = self._infos.get(agent, {}).get(MASK)
             return self._random(agent, self._observations.get(agent), mask)
-        # The player is asked for anew each time: a copy of this environment must ask the copy inside it.
+        # Looked up per turn, so that a copy of this wrapper uses the player of its own copy of the environment.
         player = scripted_player(self.env, name)
         assert player is not None
         return player(agent, self._observations.get(agent))

@@ -11,31 +11,30 @@ from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
 from ..._ownership import ForeignFileError, has_keys, holds_run, note, owned, refuse_foreign_files
-from ..core import messages_of
+from ..core import ResetResult, messages_of
 from ..games.pictures import Picture, write_gif
 
 FILE = "episodes.jsonl"
 
 
 class Recorded(BaseParallelWrapper[str, Any, Any]):
-    """Every episode is written down when it ends, or is left: one line of `episodes.jsonl`, on request a GIF.
+    """Appends each episode to `episodes.jsonl` when it ends or is abandoned; optionally also writes a GIF.
 
-    A line holds `seed`, `task` (as asked for), `return` (of the team), `is_complete`, the `infos` of each turn, and for
-    each agent its `turns` (what it `read`, `wrote` and earned, its `reward`), what it read last (`last_read`) and
-    `is_terminated`: the fields of the records that a training run keeps. Lines are added to those that are there.
+    A line has the fields of a training run's records: `seed`, `task` (of the reset options), `return` (of the team),
+    `is_complete`, the `infos` of each turn, and per agent its `turns` (messages that it `read`, the text that it
+    `wrote`, its `reward`), the messages after its last turn (`last_read`), and `is_terminated`. `env` and `env_kwargs`
+    are the environment's id and arguments if it was made by an id.
 
-    `env` and `env_kwargs` name the environment where it was made by an id.
-
-    Copies (`copy.deepcopy`, `pickle`) play on without recording: they are branches, not episodes of their own.
+    Copies (`copy.deepcopy`, `pickle`) do not record, because they are branches of an episode.
 
     Args:
         env: an environment whose agents read and write texts.
-        folder: where the files go; made if need be.
-        common: entries of every line besides, such as who played.
-        has_gifs: write `episode-<number>.gif` too, for which the environment needs render_mode="rgb_array".
+        folder: folder of the files; created if it does not exist.
+        common: further entries of every line, such as the policies' names.
+        has_gifs: also write `episode-<number>.gif`. The environment needs render_mode="rgb_array".
 
     Raises:
-        ValueError: if pictures are wanted and not drawn.
+        ValueError: if `has_gifs` is set and the render mode is another one.
         ForeignFileError: if the folder has an `episodes.jsonl` without transcripts, or holds a training run.
     """
 
@@ -48,24 +47,25 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
         has_gifs: bool = False,
     ):
         if has_gifs and getattr(env, "render_mode", None) != "rgb_array":
-            raise ValueError(f"has_gifs needs render_mode='rgb_array', in which {env} was not made")
+            raise ValueError(f"has_gifs needs {env} with render_mode='rgb_array'; build it with this argument")
         super().__init__(env)
         self.folder: Path | None = Path(folder)
-        _check_folder(self.folder)
+        file = self.folder / FILE
+        if holds_run(self.folder):
+            raise ForeignFileError(f"{folder} is the folder of a training run with its own {FILE}; give another folder")
+        if file.is_symlink() or not file.is_file() or not has_keys(file, {"agents", "infos"}):
+            refuse_foreign_files(self.folder, [FILE])
         spec = getattr(env, "spec", None)
         made = {} if spec is None else {"env": spec.id, "env_kwargs": dict(spec.kwargs)}
         self._common = {**made, **(common or {})}
         self._has_gifs = has_gifs
-        file = self.folder / FILE
         self._number = len(file.read_text(encoding="utf-8").splitlines()) if file.exists() else 0
         self._record: dict[str, Any] | None = None
         self._observations: Mapping[str, Any] = {}
-        self._read: dict[str, tuple[Any, ...]] = {}
+        self._known: dict[str, tuple[Any, ...]] = {}
         self._frames: list[Picture] = []
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         self._write()
         observations, infos = self.env.reset(seed=seed, options=options)
         if self.folder is not None:
@@ -80,13 +80,24 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
                 "infos": [],
             }
             self._observations = observations
-            self._read = dict.fromkeys(observations, ())
+            self._known = dict.fromkeys(observations, ())
             self._frames = [self.env.render()] if self._has_gifs else []
         return observations, infos
 
     def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
-        self._add(actions, observations, rewards, terminations, infos)
+        if self._record is not None:
+            for agent, action in actions.items():
+                track = self._record["agents"][agent]
+                turn = {"time": len(self._record["infos"]), "reward": rewards[agent], "read": self._newly_read(agent)}
+                track["turns"].append(turn | {"wrote": action})
+                track["is_terminated"] = terminations[agent]
+            self._observations = {**self._observations, **observations}
+            self._record["infos"].append(_mean(infos))
+            if self._has_gifs:
+                self._frames.append(self.env.render())
+            if not self.env.agents:
+                self._write()
         return observations, rewards, terminations, truncations, infos
 
     def close(self) -> None:
@@ -96,32 +107,10 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "folder": None, "_record": None, "_has_gifs": False, "_frames": []}
 
-    def _add(
-        self,
-        actions: Mapping[str, Any],
-        observations: Mapping[str, Any],
-        rewards: Mapping[str, float],
-        terminations: Mapping[str, bool],
-        infos: Mapping[str, Mapping[str, Any]],
-    ) -> None:
-        if self._record is None:
-            return
-        for agent, action in actions.items():
-            track = self._record["agents"][agent]
-            turn = {"time": len(self._record["infos"]), "reward": rewards[agent], "read": self._newly_read(agent)}
-            track["turns"].append(turn | {"wrote": action})
-            track["is_terminated"] = terminations[agent]
-        self._observations = {**self._observations, **observations}
-        self._record["infos"].append(_mean(infos))
-        if self._has_gifs:
-            self._frames.append(self.env.render())
-        if not self.env.agents:
-            self._write()
-
     def _newly_read(self, agent: str) -> list[dict[str, str]]:
-        """Messages since the last turn, without the agent's own reply; all of them where its history was rewritten."""
-        messages, known = messages_of(self._observations[agent]), self._read[agent]
-        self._read[agent] = messages
+        """Messages since the last turn, without the agent's own reply; all messages of a rewritten history."""
+        messages, known = messages_of(self._observations[agent]), self._known[agent]
+        self._known[agent] = messages
         if messages[: len(known)] == known:
             messages = messages[len(known) + bool(known) :]
         return [message._asdict() for message in messages]
@@ -144,24 +133,11 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
         self._number += 1
 
 
-def _check_folder(folder: Path) -> None:
-    """Refuse a folder whose `episodes.jsonl` has something else than transcripts, or those of a training run.
-
-    Raises:
-        ForeignFileError: if it does.
-    """
-    file = folder / FILE
-    if holds_run(folder):
-        raise ForeignFileError(f"{folder} holds a training run, which has an {FILE} of its own; give another folder")
-    if file.is_symlink() or not file.is_file() or not has_keys(file, {"agents", "infos"}):
-        refuse_foreign_files(folder, [FILE])
-
-
 def _mean(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     """Reward terms and metrics of a turn, averaged over the agents that report them."""
-    told: dict[str, list[float]] = {}
+    values: dict[str, list[float]] = {}
     for info in infos.values():
         for name, value in info.items():
             if name.startswith(("reward/", "metric/")):
-                told.setdefault(name, []).append(float(value))
-    return {name: sum(values) / len(values) for name, values in told.items()}
+                values.setdefault(name, []).append(float(value))
+    return {name: sum(each) / len(each) for name, each in values.items()}

@@ -1,4 +1,4 @@
-"""Rewards by functions of your own, in place of the environment's or beside it."""
+"""Rewards by functions of the user, which replace or extend the environment's own reward."""
 
 from __future__ import annotations
 
@@ -19,48 +19,49 @@ OWN = "own"
 
 @dataclass(frozen=True)
 class JudgedTurn:
-    """What a reward function sees of a turn that was just played."""
+    """A played turn, the argument of a reward function."""
 
     task: Any
-    """What the episode is about, as the environment holds it: a row of its data, a goal, a map."""
+    """`TextParallelEnv.task` of the episode."""
     replies: Mapping[str, str]
-    """What each agent wrote in the turn."""
+    """Reply of each agent."""
     transcripts: Mapping[str, Transcript]
-    """History of each agent, with its reply and what it read after it."""
+    """History of each agent after the turn."""
     joint: Transcript
     """Joint history of all agents."""
     world: TextParallelEnv
-    """The environment itself, to be read only."""
+    """The environment; do not change it."""
     reward: Mapping[str, float]
-    """Its own reward of the turn, by agent."""
+    """The environment's own reward by agent."""
     numbers: Mapping[str, float]
-    """Its own reward terms and metrics of the turn, as in `infos`."""
+    """The environment's own reward terms and metrics, as in `infos`."""
     turn: int
     """Number of the turn, from 1."""
     is_last: bool
-    """Whether the episode is over."""
+    """True if the episode is over."""
 
 
 RewardFunction: TypeAlias = Callable[[JudgedTurn], "float | Mapping[str, float]"]
-"""A turn -> the team's reward, or one for each agent that moved."""
+"""A turn -> the team's reward, or one reward per live agent."""
 
 
 class RewardFunctions(BaseParallelWrapper[str, Any, Any]):
-    """The reward is a weighted sum of functions: reward = sum over f of weight_f f(turn).
+    """Replaces the reward by a weighted sum of functions.
 
-    `infos` tell each function's part as `reward/<name>`, weighted, so that the parts add up to the reward; the
-    environment's own terms are then `metric/own/<term>`. Functions see the same turn and do not change the episode.
-    `make(id, reward_funcs=[...])` does the same.
+        reward = sum over f of weight_f f(turn)
+
+    `infos` have each weighted term as `reward/<name>`. The environment's own terms become `metric/own/<term>`.
+    `make(id, reward_funcs=[...])` adds this wrapper.
 
     Args:
         env: a text environment, or a wrapper of one.
-        reward_funcs: functions, named as they are in Python; or functions by name. In place of a function, "own" is the
-            environment's own reward, and "package.module:function" is imported, so that a run can be resumed.
-        reward_weights: one weight per function; None: 1 each.
+        reward_funcs: functions, with their names in Python, or a mapping of names to functions. "own" is the
+            environment's own reward. "package.module:function" is imported, so that a run can be resumed.
+        reward_weights: one weight per function. None: 1 each.
 
     Raises:
-        TypeError: if `env` is no text environment, or a function is none.
-        ValueError: if there is no function, two have one name, or there are not as many weights.
+        TypeError: if `env` is no text environment, or a function is not callable.
+        ValueError: if there are no functions, two have the same name, or the number of weights differs.
     """
 
     def __init__(
@@ -70,14 +71,13 @@ class RewardFunctions(BaseParallelWrapper[str, Any, Any]):
         reward_weights: Sequence[float] | None = None,
     ):
         if not isinstance(env.unwrapped, TextParallelEnv):
-            raise TypeError(f"reward_funcs judge texts, but {env} is no text environment")
+            raise TypeError(f"reward_funcs need a text environment, got {env}")
         super().__init__(env)
         self.reward_functions = _named(reward_funcs)
         weights = [1.0] * len(self.reward_functions) if reward_weights is None else list(reward_weights)
         if len(weights) != len(self.reward_functions):
-            raise ValueError(
-                f"reward_weights must have one weight for each of {list(self.reward_functions)}, got {weights}"
-            )
+            names = list(self.reward_functions)
+            raise ValueError(f"reward_weights must have one weight for each of {names}, got {weights}")
         self.reward_weights = dict(zip(self.reward_functions, map(float, weights), strict=True))
 
     def step(self, actions: dict[str, str]) -> tuple[Any, ...]:
@@ -101,7 +101,7 @@ class RewardFunctions(BaseParallelWrapper[str, Any, Any]):
             for name, function in self.reward_functions.items()
         }
         rewards = dict.fromkeys(own, 0.0)
-        told = {agent: _told(info) for agent, info in infos.items()}
+        told = {agent: _with_own_terms_renamed(info) for agent, info in infos.items()}
         for name, part in parts.items():
             for agent in own:
                 paid = self.reward_weights[name] * part[agent]
@@ -117,10 +117,8 @@ def _named(given: Sequence[RewardFunction | str] | Mapping[str, RewardFunction |
     pairs = list(given.items()) if isinstance(given, Mapping) else [(_name(each), each) for each in given]
     found = {name: _function(each) for name, each in pairs}
     if len(found) < len(pairs) or "<lambda>" in found:
-        raise ValueError(
-            f"reward functions need names of their own, got {[name for name, _ in pairs]}; give them by name: "
-            "reward_funcs={'brevity': function}"
-        )
+        names = [name for name, _ in pairs]
+        raise ValueError(f"reward functions need different names, got {names}; write reward_funcs={{'name': function}}")
     return found
 
 
@@ -129,12 +127,12 @@ def _name(given: RewardFunction | str) -> str:
 
 
 def _function(given: RewardFunction | str) -> RewardFunction | None:
+    if given == OWN:
+        return None
     if not isinstance(given, str):
         if not callable(given):
             raise TypeError(f"a reward function takes a JudgedTurn and returns a number, got {given!r}")
         return given
-    if given == OWN:
-        return None
     module, _, name = given.partition(":")
     try:
         function: RewardFunction = getattr(importlib.import_module(module), name)
@@ -149,7 +147,7 @@ def _function(given: RewardFunction | str) -> RewardFunction | None:
 def _by_agent(name: str, value: Any, agents: Mapping[str, float]) -> Mapping[str, float]:
     given = value if isinstance(value, Mapping) else dict.fromkeys(agents, value)
     if set(given) != set(agents):
-        raise ValueError(f"reward function {name!r} must pay each of {list(agents)}, got {dict(given)}")
+        raise ValueError(f"reward function {name!r} must return a reward for each of {list(agents)}, got {dict(given)}")
     try:
         paid = {agent: float(part) for agent, part in given.items()}
     except (TypeError, ValueError) as error:
@@ -159,7 +157,7 @@ def _by_agent(name: str, value: Any, agents: Mapping[str, float]) -> Mapping[str
     return paid
 
 
-def _told(info: Mapping[str, Any]) -> dict[str, Any]:
+def _with_own_terms_renamed(info: Mapping[str, Any]) -> dict[str, Any]:
     return {
         f"metric/own/{name.removeprefix('reward/')}" if name.startswith("reward/") else name: value
         for name, value in info.items()

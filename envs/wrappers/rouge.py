@@ -1,4 +1,4 @@
-"""A reward for agreement with summaries by people, by the `rouge-score` package."""
+"""Reward for agreement with reference summaries, computed by the package `rouge-score`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ MEASURES = ("rouge2", "rougeL")
 
 @dataclass(frozen=True)
 class Rouge:
-    """Mean of ROUGE-2 F1 and ROUGE-L F1 of each reply and its nearest reference, averaged over the agents, 0 to 1.
+    """Mean of ROUGE-2 F1 and ROUGE-L F1 with the best reference, averaged over the agents; 0 to 1.
 
-    The references lie in a column of the task that no agent reads. `make` takes an instance as a reward function, or
-    "collm.envs.wrappers.rouge:target" for the column "target" of SciTLDR.
+    The references are a column of the task that no agent reads. An instance is a reward function for `make`;
+    "collm.envs.wrappers.rouge:target" names the instance for the column "target" of SciTLDR.
 
-    Source: ROUGE (aclanthology.org/W04-1013), as `rouge_score` computes it, with stemming.
+    Source: ROUGE (aclanthology.org/W04-1013), as implemented by `rouge_score`, with stemming.
 
     Args:
-        column: name of the column; a text, or a list of texts.
+        column: name of the column, which holds a text or a list of texts.
 
     Raises:
         ModuleNotFoundError: if `rouge-score` is not installed.
-        ValueError: in an episode whose task has no text in the column.
+        ValueError: if the task of an episode has no text in the column.
     """
 
     column: str
@@ -45,8 +45,7 @@ target = Rouge("target")
 
 
 def _agreement(reference: str, reply: str) -> float:
-    scores = _scorer().score(reference, reply)
-    return fmean(scores[name].fmeasure for name in MEASURES)
+    return fmean(score.fmeasure for score in _scorer().score(reference, reply).values())
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Shaping by a potential: rewards on the way that leave the best play what it is."""
+"""Potential-based reward shaping, which keeps the optimal policies."""
 
 from __future__ import annotations
 
@@ -9,39 +9,41 @@ from typing import Any, TypeAlias
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
+from ..core import ResetResult
+
 Potential: TypeAlias = Callable[[Any], float]
-"""The environment itself, which is to be read only -> how good its present state is, in units of reward."""
+"""Environment (read only) -> potential of its state, in units of reward."""
 
 
 class PotentialShaping(BaseParallelWrapper[str, Any, Any]):
-    """Each turn pays, besides, how much the potential rose: F = discount * potential(after) - potential(before).
+    """Adds potential-based shaping to the rewards.
 
-    The potential counts as 0 once an agent's episode has terminated, so that over a whole episode the discounted sum of
-    F is -potential(first state), whatever was done: no policy gains by it. A truncated episode keeps its last
-    potential, as its value is bootstrapped. `infos` tell the part as `reward/shaping`.
+        F = discount * potential(after) - potential(before)
+
+    The potential of a terminated agent is 0. Over a whole episode the discounted sum of F is then
+    -potential(first state) for any policy. A truncated episode keeps its last potential, because its value is
+    bootstrapped. `infos` have F as `reward/shaping`.
 
     Source: Ng, Harada and Russell (1999), theorem 1.
 
     Args:
         env: any parallel environment.
-        potential: a function of the environment within all wrappers (`env.unwrapped`).
-        discount: the learner's own, 0..1; with another one the theorem does not hold.
+        potential: function of `env.unwrapped`.
+        discount: discount of the learner, 0..1. The theorem does not hold for another one.
 
     Raises:
-        ValueError: if the discount is no such number, or the potential is not finite.
+        ValueError: if the discount is not in 0..1, or the potential is not finite.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any], potential: Potential, discount: float = 1.0):
         if not 0 <= discount <= 1:
-            raise ValueError(f"discount must be 0 to 1, got {discount}")
+            raise ValueError(f"discount must be from 0 to 1, got {discount}")
         super().__init__(env)
         self._potential = potential
         self._discount = discount
         self._before = 0.0
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         observations, infos = self.env.reset(seed=seed, options=options)
         self._before = self._now()
         return observations, infos

@@ -1,4 +1,4 @@
-"""A single model in place of a team: one agent reads what all of them read and writes all their replies."""
+"""The single-model baseline: one agent reads all observations of a team and writes all its replies."""
 
 from __future__ import annotations
 
@@ -7,34 +7,33 @@ from typing import Any
 
 from pettingzoo import ParallelEnv
 
-from ..core import Message, Outcome, TextParallelEnv
+from ..core import Message, Outcome, ResetResult, TextParallelEnv
 
 MARKER = "[PARAGRAPH_SPLIT]"
 AGENT = "writer_0"
 
 
 class SingleModel(TextParallelEnv):
-    """The same tasks and rewards with one agent, who writes the reply of each member of the team, in the team's order.
+    """Replaces a team by one agent that writes the replies of all members, in the team's order.
 
-    The baseline that a team has to beat: nothing has to be coordinated, and one model writes as much as all of them.
-    The replies are told apart by the marker; a member whose part is missing replies nothing, and parts without a member
-    are not read. `make(id, single_model=True)` does the same.
+    Tasks and rewards are those of the team. The replies are separated by `MARKER`. Missing replies are empty; surplus
+    ones are ignored. `make(id, single_model=True)` builds this environment.
 
     Source: the single-model baselines of CoLLM-CC and CoLLM-DC (arXiv:2601.21972), with their marker.
 
     Args:
-        env: a text environment of two agents or more.
+        env: a text environment of at least two agents.
 
     Raises:
-        ValueError: if the agents do not write, or if there is one already.
+        ValueError: if the environment is not a text environment, or has only one agent.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):
         world = env.unwrapped
         if not isinstance(world, TextParallelEnv):
-            raise ValueError(f"{env} cannot be played by a single model: its agents do not write text")
+            raise ValueError(f"single_model needs a text environment, got {env}")
         if len(env.possible_agents) < 2:
-            raise ValueError(f"{env} cannot be played by a single model: it has one agent already; leave it out")
+            raise ValueError(f"single_model needs at least two agents, but {env} has one; leave it out")
         team = len(env.possible_agents)
         super().__init__(
             [AGENT],
@@ -50,16 +49,14 @@ class SingleModel(TextParallelEnv):
         self._start: tuple[int | None, dict[str, Any] | None] = (None, None)
         self._known: dict[str, tuple[Message, ...]] = {}
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         self._start = seed, options
         return super().reset(seed, options)
 
     def deal(self, task: Any) -> Mapping[str, str]:
         seed, options = self._start
         self._known = {}
-        # Of its own generator's draws where no seed is given: an episode is a function of that generator.
+        # Without a seed the team's seed comes from this environment's generator, so that the episode depends on it.
         observations, _ = self._env.reset(self.rng.randrange(2**31) if seed is None else seed, options)
         self.task = self._world.task
         order = f"\n{MARKER}\n".join(f"(reply of {agent})" for agent in self._env.possible_agents)
@@ -97,7 +94,7 @@ class SingleModel(TextParallelEnv):
         self._env.close()
 
     def _news(self, observations: Mapping[str, Any]) -> str:
-        """What is new to the members, once where all read the same; of a history that was rewritten, all."""
+        """New messages of all members, or all messages of a rewritten history. Members with equal texts share one."""
         readers: dict[str, list[str]] = {}
         for agent, observation in observations.items():
             known, messages = self._known.get(agent, ()), observation.messages
@@ -110,5 +107,5 @@ class SingleModel(TextParallelEnv):
 
 
 def _named(prefix: str, numbers: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers whose names begin so, without it."""
+    """Numbers whose names begin with the prefix, without the prefix."""
     return {name.removeprefix(prefix): value for name, value in numbers.items() if name.startswith(prefix)}

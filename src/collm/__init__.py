@@ -1,4 +1,4 @@
-"""collm: multi-agent text environments, and the trainers that teach several language models to cooperate in them.
+"""collm: multi-agent text environments, and trainers for teams of language models.
 
     import collm
 
@@ -6,7 +6,7 @@
     run = collm.train("maac", env="collm/MiniWriting-v2", num_updates=50)
     print(run.evaluate().team_return)
 
-What is exported here is imported when it is used: environments need no torch, and neither does listing algorithms.
+Exports are imported on first use, so that environments and the list of algorithms need no torch.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ if not TYPE_CHECKING:  # type checkers would take any name from a module with __
     def __getattr__(name: str) -> Any:
         if name != "__version__":
             return _attribute(name)
-        from importlib.metadata import version  # here, as reading it takes longer than the rest
+        from importlib.metadata import version  # here, because its import is slow
 
         return version("collm")
 

@@ -1,4 +1,4 @@
-"""`python -m collm`, which torchrun starts on each rank: torchrun --nproc-per-node 2 -m collm train …"""
+"""`python -m collm`, for torchrun: torchrun --nproc-per-node 2 -m collm train …"""
 
 import sys
 

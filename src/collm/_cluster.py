@@ -1,4 +1,4 @@
-"""Ray clusters: how a process joins one, and what processes of Ray need to know of it."""
+"""Connections to Ray clusters, and the options of their actors."""
 
 from __future__ import annotations
 
@@ -19,67 +19,67 @@ PREFIX = "ray://"
 ANSWER_S = 10.0
 """Seconds in which the head of a cluster must answer."""
 PASSED_ON = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "HF_HOME", "HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM")
-"""Environment variables that processes of Ray are to have as this one has them."""
+"""Environment variables that processes of Ray inherit from this process."""
 
-_num_members = 0  # users of the connection that was made here; 0 where there is none, or somebody else made it
+_num_members = 0  # number of `join` calls on a connection that was opened here; 0 without one
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Where actors or tasks of Ray run, and what each of them takes."""
+    """A Ray cluster and the resources of its actors."""
 
     address: str = LOCAL
-    """"ray": one of its own on this machine; "ray://HOST:PORT": the one whose head listens there."""
+    """"ray": a new cluster on this machine. "ray://HOST:PORT": the cluster whose head listens there."""
     num_actors: int = 2
     num_cpus: float = 1.0
-    """Cores per actor."""
+    """CPU cores per actor."""
     num_gpus: float = 0.0
-    """GPUs, or a share of one, per actor."""
+    """GPUs per actor; may be a fraction."""
     files: str | None = None
-    """Folder whose modules actors import; None: none."""
+    """Folder of modules that actors import (`working_dir`)."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Further options of each actor, as `ray.remote` takes them."""
+    """Further options of `ray.remote` for each actor."""
 
     def actor_options(self) -> dict[str, Any]:
-        """Options of an actor, as `ray.remote` takes them."""
+        """Return the arguments of `ray.remote` for an actor."""
         return {
             "num_cpus": self.num_cpus,
             "num_gpus": self.num_gpus,
             "scheduling_strategy": "SPREAD",
             **self.options,
-            # Ray's own restarts would give the same actor its tasks again; here any actor may take them over at once.
+            # A restart would give the tasks to the same actor again; here another actor takes them over at once.
             "max_restarts": 0,
             "runtime_env": surroundings(),
         }
 
     def check(self) -> None:
-        """Refuse what cannot be joined, before anything is started.
+        """Check the settings before anything is started.
 
         Raises:
-            UserError: if the address is none, the folder is not there, or Ray does not take the options.
-            ModuleNotFoundError: without Ray, with the command that installs it.
+            UserError: if the address is malformed, the folder does not exist, or Ray refuses the options.
+            ModuleNotFoundError: if Ray is not installed, with the command that installs it.
         """
         refuse_password(self.address)
         host, _, port = self.address.removeprefix(PREFIX).rpartition(":")
         if self.address != LOCAL and not (self.address.startswith(PREFIX) and host and port.isdecimal()):
-            raise UserError(f'a cluster is "{LOCAL}" or "{PREFIX}HOST:PORT", got {self.address!r}')
+            raise UserError(f'the address of a cluster must be "{LOCAL}" or "{PREFIX}HOST:PORT", got {self.address!r}')
         if self.files is not None and not os.path.isdir(self.files):
-            raise UserError(f"there is no folder {self.files!r} for actors to import from")
+            raise UserError(f"there is no folder {self.files!r}; give the folder of the modules that actors import")
         for name in {"max_restarts", "runtime_env"} & self.options.keys():
-            raise UserError(f"the option {name} of actors is set by collm; leave it out")
+            raise UserError(f"the actor option {name} is set by collm; leave it out")
         require("ray")
         import ray
 
         try:
             ray.remote(**self.actor_options())(_Probe)
         except (TypeError, ValueError) as error:
-            raise UserError(f"Ray does not take these options of actors: {first_line(error)}") from error
+            raise UserError(f"Ray refuses the actor options {dict(self.options)}: {first_line(error)}") from error
 
     def join(self) -> None:
-        """Connect this process, which then also has to `leave`; where it is connected already, that connection serves.
+        """Connect this process, or use its existing connection. Every `join` needs a `leave`.
 
         Raises:
-            UserError: if nothing answers at the address.
+            UserError: if no cluster answers at the address.
         """
         import ray
 
@@ -93,7 +93,7 @@ class Cluster:
             "logging_level": "error",
             "runtime_env": {"working_dir": self.files} if self.files is not None else None,
         }
-        if self.address == LOCAL:  # said outright, as an address in the environment would otherwise be taken
+        if self.address == LOCAL:  # explicit, because Ray would use the address of an environment variable
             cores = max(os.cpu_count() or 1, math.ceil(self.num_actors * self.num_cpus))
             options |= {"address": "local", "num_cpus": cores, "include_dashboard": False}
         else:
@@ -101,23 +101,22 @@ class Cluster:
         try:
             if self.address != LOCAL:
                 host, _, port = options["address"].rpartition(":")
-                socket.create_connection((host, int(port)), ANSWER_S).close()  # Ray itself would try for minutes
+                socket.create_connection((host, int(port)), ANSWER_S).close()  # Ray would retry for minutes
             ray.init(**options)
         except (OSError, RuntimeError) as error:
             raise UserError(
-                f"no Ray cluster answers at {self.address!r} ({first_line(error)}); give the port of "
-                "`ray start --head` (6379 unless told otherwise; not that of Ray's client, 10001), or "
-                f'"{LOCAL}" for one on this machine'
+                f"no Ray cluster answers at {self.address!r} ({first_line(error)}); give the port of `ray start "
+                f'--head` (6379 by default; not 10001, the port of Ray\'s client), or "{LOCAL}" for this machine'
             ) from error
         _num_members = 1
 
 
 class _Probe:
-    """Class whose options Ray checks before anything is started."""
+    """Class for which Ray checks the options."""
 
 
 def leave() -> None:
-    """Undo a `join`: the last of this process's members to leave disconnects it, where its first one connected it."""
+    """Undo a `join`. The last one disconnects this process, if a `join` connected it."""
     import ray
 
     global _num_members
@@ -129,15 +128,15 @@ def leave() -> None:
 
 
 def surroundings() -> dict[str, Any]:
-    """Ray's `runtime_env` of actors and tasks: what they find in their environment."""
+    """Return the `runtime_env` of actors and tasks."""
     return {"env_vars": {name: os.environ[name] for name in PASSED_ON if name in os.environ}}
 
 
 def import_from(paths: Sequence[str]) -> None:
-    """Import also from where another process does, as far as its folders are here too."""
+    """Add the existing folders of another process's `sys.path`."""
     sys.path += [path for path in paths if path not in sys.path and os.path.isdir(path)]
 
 
 def first_line(error: Exception) -> str:
-    """What an error of Ray's says, without the lines of details that follow."""
+    """First line of an error of Ray, without details."""
     return str(error).strip().splitlines()[0]

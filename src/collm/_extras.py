@@ -1,4 +1,4 @@
-"""Packages that are installed on request: which extra brings one, and the line that says so where it is missing."""
+"""Optional packages: the commands that install them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 _REQUIREMENT = re.compile(r"""(?P<distribution>[\w.-]+).*\bextra == ["'](?P<extra>[\w-]+)["']""")
 _DISTRIBUTIONS = {"PIL": "pillow", "rouge_score": "rouge-score"}
-"""Distributions that are not named as what they install."""
+"""Names of distributions that differ from the package's name."""
 _FOR_DEVELOPERS = {"dev", "docs", "mutants"}
 _LAYERS = {"collm.envs", "collm.agents", "collm.algorithms", "collm.benchmarks"}
 _ROOT = Path(__file__).resolve().parents[2]
@@ -19,27 +19,22 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def explained(error: ModuleNotFoundError) -> ModuleNotFoundError | None:
-    """The error for a package of an extra, or for a missing part of collm, with the command that installs it.
-
-    None for any other module.
-    """
+    """Add the command that installs a package of an extra, or a part of collm, to an error; None for other packages."""
     if error.name in _LAYERS:
-        line = (
-            f"the installation of collm is incomplete: {error.name} is missing; install it again: {install_command()}"
-        )
+        line = f"the installation of collm is incomplete: {error.name} is missing; reinstall it: {install_command()}"
         return ModuleNotFoundError(line, name=error.name, path=error.path)
     package = (error.name or "").partition(".")[0]
     extra = _extras().get(_DISTRIBUTIONS.get(package, package))
     if extra is None:
         return None
-    line = f"{package} is not installed, which this needs: {install_command(extra)}"
+    line = f"{package} is not installed; install it: {install_command(extra)}"
     return ModuleNotFoundError(line, name=error.name, path=error.path)
 
 
 def install_command(extra: str = "") -> str:
-    """The command that installs collm with an extra: from its clone, else from where it was installed from.
+    """Command that installs collm with an extra: from its clone, or from the source of the present installation.
 
-    Never by the name alone: collm is not on the package index, where a package of that name could be anything.
+    It never uses the name alone, because collm is not on the package index and anyone could register the name.
     """
     chosen = f"[{extra}]" if extra else ""
     if (_ROOT / "pyproject.toml").is_file():
@@ -48,10 +43,10 @@ def install_command(extra: str = "") -> str:
 
 
 def require(*packages: str) -> None:
-    """Find out that packages are there, in no time and before anything that needs them begins.
+    """Check that packages are installed, without importing them.
 
     Raises:
-        ModuleNotFoundError: for the first that is not, with the command that installs it.
+        ModuleNotFoundError: if a package is missing, with the command that installs it.
     """
     for package in packages:
         if find_spec(package) is None:
@@ -60,7 +55,7 @@ def require(*packages: str) -> None:
 
 
 def _source() -> str:
-    """Address that collm was installed from, as pip recorded it (PEP 610); unrecorded: the declared repository."""
+    """URL from which collm was installed, as pip recorded it (PEP 610), or else the repository of the metadata."""
     installed = distribution("collm")
     recorded = installed.read_text("direct_url.json")
     if recorded is None:
@@ -73,14 +68,14 @@ def _source() -> str:
 
 
 def _extras() -> dict[str, str]:
-    """By distribution, the first of the extras that bring it, as the installed package declares them."""
+    """First extra that contains a distribution, by distribution, from the installed metadata."""
     try:
         declared = requires("collm") or []
-    except PackageNotFoundError:  # a checkout on the path, which was not installed
+    except PackageNotFoundError:  # a clone on the path that is not installed
         return {}
     found: dict[str, str] = {}
     for requirement in declared:
         match = _REQUIREMENT.match(requirement)
-        if match and match["extra"] not in _FOR_DEVELOPERS and match["distribution"] != "collm":  # extras name others
+        if match and match["extra"] not in _FOR_DEVELOPERS and match["distribution"] != "collm":  # extras name extras
             found.setdefault(match["distribution"], match["extra"])
     return found

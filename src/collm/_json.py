@@ -1,4 +1,4 @@
-"""JSON files of people and of runs: a fault names the file and the line."""
+"""JSON files with errors that name the file and the line."""
 
 from __future__ import annotations
 
@@ -12,56 +12,48 @@ from typing import Any
 from ._errors import UserError
 
 MAX_DEPTH = 100
-"""Deepest nesting of arrays and objects. Code that goes through values by recursion would fail on deeper ones."""
+"""Maximum nesting of arrays and objects. Recursive functions would fail on deeper values."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Object in a JSON file.
+    """Read a JSON object from a file.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        UserError: if it holds something else; with the file, the line and the fault.
+        FileNotFoundError: if the file does not exist.
+        UserError: if it is not a JSON object, with the file, the line and the fault.
     """
     refuse_device(path)
     return parse_json(path.read_bytes(), path)
 
 
 def refuse_device(path: Path) -> None:
-    """Refuse a pipe or a device, which never ends or never begins, in place of a file.
-
-    Raises:
-        UserError: naming the path.
-    """
+    """Raise a UserError if the path is a pipe or a device, which may be read without end."""
     if path.exists() and not path.is_file():
-        raise UserError(f"{path} is no file; repair or delete it")
+        raise UserError(f"{path} is no regular file; repair or delete it")
 
 
 @contextmanager
 def explained_content(path: Path) -> Iterator[None]:
-    """Turn errors about the content of a file, or of a folder's files, into a `UserError` that names it.
-
-    Raises:
-        UserError: in place of the errors that code raises which expects other types, names or shapes.
-    """
+    """Convert errors of code that expects other types, names or shapes in a file to a `UserError` with its path."""
     try:
         yield
     except UserError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
         said = " ".join(str(error).split())[:300]
-        raise UserError(f"{path} is not what a run writes ({type(error).__name__}: {said}); repair it") from error
+        raise UserError(f"{path} has invalid content ({type(error).__name__}: {said}); repair it") from error
 
 
 def parse_json(content: bytes | str, path: Path, first_line: int = 1) -> dict[str, Any]:
-    """Object in a text that was read from a file.
+    """Parse a JSON object that was read from a file.
 
     Args:
         content: text of the object.
-        path: file, for the message.
-        first_line: number of the text's first line in the file.
+        path: file, for error messages.
+        first_line: line number of the text in the file.
 
     Raises:
-        UserError: if it is not one; with the file, the line and the fault.
+        UserError: if it is not a JSON object, with the file, the line and the fault.
     """
     try:
         text = content if isinstance(content, str) else content.decode("utf-8")
@@ -71,26 +63,21 @@ def parse_json(content: bytes | str, path: Path, first_line: int = 1) -> dict[st
         is_deep = True
     except json.JSONDecodeError as error:
         fault = "it is empty" if not content.strip() else f"{error.msg}, column {error.colno}"
-        raise UserError(
-            f"{path}, line {first_line + error.lineno - 1}: no JSON: {fault}; repair or delete it"
-        ) from error
+        line = first_line + error.lineno - 1
+        raise UserError(f"{path}, line {line}: invalid JSON: {fault}; repair or delete it") from error
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path}, from line {first_line}: no UTF-8 text: {error.reason}; repair or delete it"
-        ) from error
-    except ValueError as error:  # a whole number of more digits than Python reads
+        raise UserError(f"{path}, from line {first_line}: no UTF-8: {error.reason}; repair or delete it") from error
+    except ValueError as error:  # an integer with more digits than Python reads
         raise UserError(f"{path}, from line {first_line}: {error}; repair or delete it") from error
     if is_deep:
-        raise UserError(
-            f"{path}, line {first_line}: arrays and objects are nested more than {MAX_DEPTH} deep; repair or delete it"
-        )
+        raise UserError(f"{path}, line {first_line}: nested more than {MAX_DEPTH} deep; repair or delete it")
     if not isinstance(found, dict):
-        raise UserError(f"{path}, line {first_line}: a JSON object is expected, found {type(found).__name__}")
+        raise UserError(f"{path}, line {first_line}: must be a JSON object, got {type(found).__name__}")
     return found
 
 
 def _is_deeper(value: Any, depth: int) -> bool:
-    """Whether arrays and objects are nested deeper, found without recursion."""
+    """True if arrays and objects are nested deeper; without recursion."""
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(depth):
         items = chain.from_iterable(each.values() if isinstance(each, dict) else each for each in level)

@@ -1,6 +1,6 @@
-"""Names that a package exports without importing what holds them before they are used (PEP 562).
+"""Exports of a package that are imported on first use (PEP 562).
 
-A package writes its exports once, as imports that only type checkers follow:
+A package lists its exports once, as imports for type checkers:
 
     if TYPE_CHECKING:
         from .config import ModelConfig as ModelConfig
@@ -21,7 +21,7 @@ from ._syntax import parse
 
 
 def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """A package's `__getattr__`, `__dir__` and `__all__`, from the imports under its `if TYPE_CHECKING`."""
+    """Return `__getattr__`, `__dir__` and `__all__` of a package, from the imports under its `if TYPE_CHECKING`."""
     homes = _homes(file)
 
     def get(name: str) -> Any:
@@ -29,7 +29,7 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         home = homes[name]
         try:
-            if home == ".":  # a package of its own
+            if home == ".":  # a subpackage
                 return importlib.import_module(f".{name}", package)
             return getattr(importlib.import_module(home, package), name)
         except ModuleNotFoundError as error:
@@ -39,7 +39,7 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
 
 
 def _homes(file: str) -> dict[str, str]:
-    """By exported name, the module that holds it, relative to the package: ".runs.api"."""
+    """Module of each export by name, relative to the package: ".runs.api"."""
     body = parse(Path(file).read_text(encoding="utf-8")).body
     blocks = [node.body for node in body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     imports = [node for block in blocks for node in block if isinstance(node, ast.ImportFrom)]

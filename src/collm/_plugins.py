@@ -1,12 +1,12 @@
-"""What other distributions bring, by entry-point group, loaded when something unknown is first sought.
+"""Plugins of other distributions, which are loaded when an unknown environment or algorithm is first requested.
 
-A plugin declares, in its own `pyproject.toml`,
+A plugin declares an entry point in its `pyproject.toml`:
 
     [project.entry-points."collm.envs"]
     my_games = "my_package.registrations"
 
-naming a module that calls `collm.register` as it is imported, or a function without arguments that does. Algorithms
-come the same way in the group `collm.algorithms`, by `collm.register_algorithm`.
+The entry point is a module that calls `collm.register` when it is imported, or a function without arguments that calls
+it. The group for algorithms is `collm.algorithms`, with `collm.register_algorithm`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _seen: set[EntryPoint] = set()
 
 
 def load_plugins(group: str) -> tuple[str, ...]:
-    """Load the group's plugins that were not loaded before.
+    """Load the plugins of a group that were not loaded before.
 
     Returns:
-        One sentence for each plugin of the group that failed, now or earlier. One broken plugin must not take the
-        others' entries away, so the caller decides whether a failure matters to what was asked.
+        One sentence per plugin of the group that failed, now or earlier. The caller decides if a failure matters,
+        because a broken plugin must not block the others.
     """
     for entry_point in entry_points(group=group):
         if entry_point in _seen:
@@ -32,7 +32,7 @@ def load_plugins(group: str) -> tuple[str, ...]:
             loaded = entry_point.load()
             if callable(loaded):
                 loaded()
-        except Exception as error:  # whatever a stranger's module may raise
+        except Exception as error:  # modules of others may raise anything
             source = f" of the distribution {entry_point.dist.name!r}" if entry_point.dist else ""
             _failures[entry_point] = (
                 f"the plugin {entry_point.name!r}{source} ({entry_point.value}) failed to load with "

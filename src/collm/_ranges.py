@@ -1,4 +1,4 @@
-"""Allowed values of settings: declared once, in the type of each setting, and held wherever the settings are built.
+"""Types and ranges of settings, which are checked when a settings dataclass is built.
 
     @dataclass(frozen=True, kw_only=True)
     class Settings(Checked):
@@ -6,8 +6,7 @@
         discount: Share = 1.0
         clip_range: Positive | None = None
 
-A class that changes a default may repeat the plain type (`num_updates: int = 5`): the range is that of the class which
-declares the setting first.
+A subclass that changes a default may repeat the plain type (`num_updates: int = 5`); the range is inherited.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class InRange:
-    """Numbers that a setting may take, as metadata of its type; never infinite and never NaN."""
+    """Range of a number, as metadata of its type. Infinity and NaN are never in it."""
 
     least: float | None = None  # inclusive
     most: float | None = None  # inclusive
@@ -37,7 +36,7 @@ class InRange:
     below: float | None = None  # exclusive
 
     def holds(self, value: float) -> bool:
-        """Whether a number lies in the range."""
+        """True if a number is in the range."""
         return (
             math.isfinite(value)
             and (self.least is None or value >= self.least)
@@ -53,72 +52,53 @@ class InRange:
         return " and ".join(f"{words} {limit}" for words, limit in limits.items() if limit is not None)
 
 
-@dataclass(frozen=True)
 class Also:
-    """Other names of a setting, as metadata of its type: those that people know from other libraries."""
-
-    names: tuple[str, ...]
+    """Other names of a setting, such as those of other libraries, as metadata of its type."""
 
     def __init__(self, *names: str):
-        object.__setattr__(self, "names", names)
+        self.names = names
 
 
-@dataclass(frozen=True)
-class Mark:
-    """A mark on a setting, as metadata of its type."""
-
-    name: str
+class Parts(Also):
+    """Names of the values of a setting that is a tuple, as metadata of its type. Each may be given alone."""
 
 
-ADVANCED = Mark("advanced")
+ADVANCED = "advanced"
 Advanced: TypeAlias = Annotated[T, ADVANCED]
 """Type of a setting that only --help-all shows."""
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Names of the single values of a setting that is a tuple, as metadata of its type. Each may be given alone."""
-
-    names: tuple[str, ...]
-
-    def __init__(self, *names: str):
-        object.__setattr__(self, "names", names)
 
 
 Count = Annotated[int, InRange(1)]
 CountOrZero = Annotated[int, InRange(0)]
 Finite = Annotated[float, InRange()]
 Positive = Annotated[float, InRange(above=0)]
-MAX_COEFFICIENT = 1000  # beyond it a bonus drowns any return
+MAX_COEFFICIENT = 1000  # a larger bonus would dominate any return
 Coefficient = Annotated[float, InRange(-MAX_COEFFICIENT, MAX_COEFFICIENT)]
 NotNegative = Annotated[float, InRange(0)]
 Share = Annotated[float, InRange(0, 1)]
 Decay = Annotated[float, InRange(0, below=1)]
-MAX_LEARNING_RATE = 1e30  # beyond it a step of AdamW leaves the range of float32
+MAX_LEARNING_RATE = 1e30  # a larger step of AdamW would leave the range of float32
 LearningRate = Annotated[float, InRange(0, MAX_LEARNING_RATE)]
 Seed = Annotated[int, InRange(0, 2**32 - 1)]
 
 
 @dataclass(frozen=True)
 class Checked:
-    """Base of settings dataclasses: values outside the declared types and ranges are refused when one is built.
+    """Base class of settings dataclasses, which refuses values outside of the declared types and ranges.
 
     Raises:
-        UserError: naming the setting, what it may be, and the value.
+        UserError: with the setting, its type and range, and the value.
     """
 
     def __post_init__(self) -> None:
-        kind: Any = type(self)  # mypy takes no dataclass for hashable
+        kind: Any = type(self)  # mypy does not accept dataclasses as hashable
         for name, hint in allowed(kind).items():
             _check(name, getattr(self, name), hint)
 
 
 @cache
 def allowed(settings: type) -> Mapping[str, Any]:
-    """Type of each setting, with its ranges.
-
-    A class that annotates an inherited setting anew changes its range only if it names another type.
-    """
+    """Type of each setting with its range. A repeated annotation replaces the range only if the type differs."""
     found: dict[str, Any] = {}
     plain: dict[str, Any] = {}
     for base in reversed(settings.__mro__):
@@ -132,21 +112,20 @@ def allowed(settings: type) -> Mapping[str, Any]:
 
 
 def refuse_password(address: str) -> None:
-    """Refuse an address with a user or a password, as addresses are saved and printed. The message repeats neither.
+    """Refuse an address with a user or a password, because addresses are saved and printed.
 
     Raises:
-        UserError: naming the setting for keys.
+        UserError: without the user and the password.
     """
     if found := re.search(r"(\w+)://.*@", address, re.DOTALL):
         raise UserError(
-            f"an address must not hold a user or a password, {found[1]}://user:password@host: it is saved in the run "
-            "folder; leave them out, and name the environment variable of a chat server's key behind its address: "
-            "?key=VARIABLE"
+            f"an address must not contain a user or a password, {found[1]}://user:password@host, because it is saved "
+            "in the run folder; for a chat server add the environment variable of its key: ?key=VARIABLE"
         )
 
 
 def _check(name: str, value: Any, hint: Any) -> None:
-    """Refuse a value that a type does not allow, or an item in it."""
+    """Refuse a value that is not of a type, or that contains such an item."""
     if not _is_allowed(value, hint):
         raise UserError(f"{name} must be {words(hint)}, got {value!r:.200}")
     for option in _options(hint):
@@ -163,7 +142,7 @@ def _check(name: str, value: Any, hint: Any) -> None:
 
 
 def _is_allowed(value: Any, hint: Any) -> bool:
-    """Whether a value is of a type and in its range; what a container holds is another question."""
+    """True if a value is of a type and in its range; items of containers are not checked."""
     ranges = [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, InRange)]
     hint = _bare(hint)
     if get_origin(hint) in (Union, UnionType):
@@ -181,7 +160,7 @@ def _is_allowed(value: Any, hint: Any) -> bool:
 
 
 def words(hint: Any) -> str:
-    """What a type and its range allow, in words: "a whole number of at least 1, or None"."""
+    """Describe a type and its range: "a whole number of at least 1, or None"."""
     ranges = [str(each) for each in getattr(hint, "__metadata__", ()) if isinstance(each, InRange)]
     hint = _bare(hint)
     if get_origin(hint) in (Union, UnionType):
@@ -206,7 +185,7 @@ def _bare(hint: Any) -> Any:
 
 
 def _kind(hint: Any) -> Any:
-    """Class that a value of this type belongs to; None where any value may stand (a type variable, `Any`)."""
+    """Class of the values of a type; None if any value is allowed (a type variable, `Any`)."""
     kind = get_origin(hint) or hint
     if kind is Any or not isinstance(kind, type):
         return None

@@ -1,4 +1,4 @@
-"""Names that are no settings, with what replaces each: settings of earlier versions, and names of other libraries."""
+"""Replacements for names that are no settings: settings of earlier versions, and names of other libraries."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Removed(NamedTuple):
     instead: str
     """Replacement, as the end of an error message."""
     default: Any = _NEVER_STORED
-    """Last default, as JSON reads it. The config.json of an earlier run may hold it, as it changes nothing."""
+    """Last default, as read from JSON. It is accepted in the config.json of an earlier run."""
     is_now: Mapping[str, Any] = MappingProxyType({})
-    """Settings that mean the same as a stored True. Empty: True is refused."""
+    """Settings that replace a stored True. Empty: True is refused."""
 
     @property
     def is_stored(self) -> bool:
@@ -83,13 +83,13 @@ REMOVED: Mapping[str, Removed] = MappingProxyType(
 
 
 def replacement(name: str) -> str | None:
-    """What replaces a name that is no setting; None for a name that never was one."""
+    """Replacement for a name that is no setting; None if it never was one."""
     found = REMOVED.get(name)
     return None if found is None else found.instead
 
 
 def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a config.json without removed ones, as far as these hold their last defaults or mean present ones."""
+    """Settings of a config.json without removed ones that have their last default or a replacement."""
     found = {name: value for name, value in stored.items() if name not in REMOVED or value != REMOVED[name].default}
     for name in found.keys() & REMOVED.keys():
         now = REMOVED[name].is_now

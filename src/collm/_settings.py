@@ -1,4 +1,4 @@
-"""What settings classes declare of each setting: its docstring, its group, and its other names.
+"""Docstrings, groups and other names of settings, read from the source of their dataclasses.
 
     @dataclass(frozen=True, kw_only=True)
     class Settings(Checked):
@@ -7,9 +7,8 @@
         num_updates: Annotated[Count, Also("max_steps")] = 100
         \"\"\"Number of updates.\"\"\"
 
-A comment of one line that is a title, as `# Optimizing.`, begins a group of settings; what stands before the first one
-is in the group that its class names, `Settings` here. Help, settings files and keyword arguments all read this. A
-setting of the type `Advanced[...]` is shown by --help-all only.
+A one-line comment such as `# Optimizing.` starts a group of settings. Settings before the first comment are in a group
+with the name of the class. Help, settings files and keyword arguments use these declarations.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from ._syntax import parse
 
 
 class UnknownSettingError(UserError, TypeError):
-    """No settings class has a setting of this name."""
+    """Raised if no settings class has a setting of this name."""
 
 
 _TITLE = re.compile(r"    # ([A-Z][^.]*)\.\s*$")
@@ -44,13 +43,13 @@ class Setting:
     """Type, with its range."""
     field: Field[Any]
     text: str
-    """Docstring, on one line; empty where there is none."""
+    """Docstring on one line; empty without one."""
     group: str
-    """Title of the group that it is declared in."""
+    """Title of its group."""
     also: tuple[str, ...]
-    """Other names, as those of other libraries."""
+    """Other names, such as those of other libraries."""
     parts: tuple[str, ...]
-    """Names of its single values; empty if they have none."""
+    """Names of the values of a tuple; empty for other settings."""
 
     @property
     def is_advanced(self) -> bool:
@@ -63,14 +62,14 @@ class Setting:
 
     @property
     def default(self) -> Any:
-        """The default; not for a setting that is required."""
+        """Default of a setting that is not required."""
         factory = self.field.default_factory
         return self.field.default if factory is MISSING else factory()
 
 
 def settings_of(kind: type) -> Mapping[str, Setting]:
-    """The settings of a dataclass by name, in the order of its fields; the first declaration's docstring holds."""
-    hashable: Any = kind  # mypy takes no dataclass for hashable
+    """Settings of a dataclass by name, in the order of its fields, with the docstring of the first declaration."""
+    hashable: Any = kind  # mypy does not accept dataclasses as hashable
     return _settings_of(hashable)
 
 
@@ -80,8 +79,8 @@ def _settings_of(kind: Any) -> Mapping[str, Setting]:
     texts: dict[str, tuple[str, str]] = {}
     for base in reversed(kind.__mro__):
         if "__dataclass_fields__" in vars(base):
-            for name, told in _declared(base).items():
-                texts.setdefault(name, told)
+            for name, declared in _declared(base).items():
+                texts.setdefault(name, declared)
     found = {}
     for each in fields(kind):
         text, group = texts.get(each.name, ("", kind.__name__))
@@ -91,16 +90,19 @@ def _settings_of(kind: Any) -> Mapping[str, Setting]:
 
 
 def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str, listed: str = "") -> list[dict[str, Any]]:
-    """Values by name, one dictionary per class: each goes to the first class that has a setting of this name.
+    """Distribute values to the first class that has a setting of their name.
 
     Args:
-        given: values by the settings' names, by their other names, or by the names of their parts.
+        given: values by name, other name, or name of a part.
         kinds: settings classes.
-        where: what the values come from, which begins the message of an error.
-        listed: where all names are listed, which ends the message where no name is near.
+        where: source of the values, the start of error messages.
+        listed: end of the error message if no known name is similar, such as the command that lists all names.
+
+    Returns:
+        One dictionary per class.
 
     Raises:
-        UnknownSettingError: if no class has a setting of a name; with its replacement, or the nearest name.
+        UnknownSettingError: if no class has the setting; with its replacement, or the nearest name.
         UserError: if a setting is given by two names.
     """
     classes = list(kinds)
@@ -110,7 +112,7 @@ def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str, list
             for name in (setting.name, *setting.also, *setting.parts):
                 owners.setdefault(name, (number, setting))
     found: list[dict[str, Any]] = [{} for _ in classes]
-    single: dict[str, dict[str, Any]] = {}  # values of parts by setting
+    single: dict[str, dict[str, Any]] = {}  # values of parts, by setting
     for name, value in given.items():
         if name not in owners:
             near = nearest(name, owners)
@@ -128,10 +130,10 @@ def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str, list
 
 
 def _declared(kind: type) -> dict[str, tuple[str, str]]:
-    """(docstring, group) of each field that a class itself declares."""
+    """(docstring, group) of each field in the body of a class."""
     try:
         lines, _ = inspect.getsourcelines(kind)
-    except (OSError, TypeError):  # made in a session that keeps no source
+    except (OSError, TypeError):  # defined in a session that keeps no source
         return {}
     indent = len(lines[0]) - len(lines[0].lstrip())
     lines = [line[indent:] for line in lines]
@@ -152,6 +154,6 @@ def _text(node: ast.stmt | None) -> str:
     return " ".join(value.value.split()) if is_text else ""  # type: ignore[union-attr]
 
 
-def _names(hint: Any, kind: type[Also] | type[Parts]) -> tuple[str, ...]:
+def _names(hint: Any, kind: type[Also]) -> tuple[str, ...]:
     metadata = getattr(hint, "__metadata__", ())
-    return tuple(name for each in metadata if isinstance(each, kind) for name in each.names)
+    return tuple(name for each in metadata if type(each) is kind for name in each.names)

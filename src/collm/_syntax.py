@@ -1,7 +1,7 @@
-"""Python source as a syntax tree, by one thread at a time.
+"""`ast.parse` for threads.
 
-Older Pythons count the depth of the tree that they build in one place for all threads: two threads that parse at once
-may get `SystemError: AST constructor recursion depth mismatch` (python/cpython#106905) for source that is right.
+Older Python versions raise `SystemError: AST constructor recursion depth mismatch` (python/cpython#106905) for valid
+source if two threads parse at the same time.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ _LOCK = threading.Lock()
 
 
 def parse(source: str) -> ast.Module:
-    """`ast.parse`, for threads; what Python warns of in the source is not shown.
+    """Parse source without warnings, in one thread at a time.
 
     Raises:
-        SyntaxError, ValueError, MemoryError, RecursionError: as `ast.parse` does.
+        SyntaxError, ValueError, MemoryError, RecursionError: as `ast.parse`.
     """
-    with _LOCK, warnings.catch_warnings():  # within the lock: filters, too, belong to all threads
+    with _LOCK, warnings.catch_warnings():  # inside the lock, because all threads share the filters
         warnings.simplefilter("ignore")
         return ast.parse(source)

@@ -1,4 +1,4 @@
-"""Scripted players act by name, in the copy of the environment that they were made for."""
+"""Scripted players."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from copy import deepcopy
 import pytest
 
 from collm.envs import OpenText, Outcome, TextParallelEnv, make
-from collm.envs.players import PLAYERS, RandomPlayer, fixed_player, played, reference_player, scripted_player
+from collm.envs.players import PLAYERS, RandomPlayer, played, reference_player, scripted_player
 from collm.envs.views import DictObservations
 
 
 class Plain(TextParallelEnv):
-    """One agent; the environment knows no reference replies."""
+    """One agent, no reference replies."""
 
     def __init__(self):
         super().__init__(["a_0"], 1)
@@ -28,19 +28,12 @@ class Plain(TextParallelEnv):
 @pytest.mark.parametrize("view", [lambda env: env, DictObservations])
 def test_the_reference_player_reaches_the_maximum_under_a_view_too(view):
     env = view(make("collm/MiniBuild-v0"))
-    player = reference_player(env)
-    env.reset(seed=0)
-    total = 0.0
-    while env.agents:
-        _, rewards, *_ = env.step({agent: player(agent, None) for agent in env.agents})
-        total += rewards["builder_0"]
-    assert total == 1.0
+    assert played(env, reference_player(env), seed=0)[0] == 1.0
 
 
 @pytest.mark.parametrize("env", [Plain(), make("gymnasium/CartPole-v1")])
 def test_an_environment_without_reference_replies_has_no_reference_player(env):
-    assert reference_player(env) is None
-    assert scripted_player(env, "reference") is None
+    assert reference_player(env) is scripted_player(env, "reference") is None
 
 
 def test_an_environment_without_text_has_no_empty_reply():
@@ -55,11 +48,6 @@ def test_random_actions_are_the_seeds_and_leave_the_spaces_alone():
     assert [(again("a_0", None), again("a_1", None)) for _ in range(5)] == drawn
     assert len(set(drawn)) == 5
     assert spaces["a_0"].sample() == OpenText(30, seed=7).sample()
-
-
-def test_a_fixed_player_always_does_the_same():
-    player = fixed_player(3)
-    assert [player("a_0", None), player("a_1", "text")] == [3, 3]
 
 
 def test_an_episode_has_the_mean_return_of_the_agents_and_the_infos_of_each_turn():

@@ -1,15 +1,13 @@
-"""Teams of two, three and four: the contract, branches, hostile replies, memory, and what teams of two keep."""
+"""Teams of two, three and four: rules of `check_env`, branches, hostile replies, memory."""
 
 import copy
 import pickle
 import random
 import resource
-import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
-from pettingzoo.test import parallel_api_test, parallel_seed_test
 from replies import SHAPES, SIZES, any_replies, called_from, earned_and_read
 
 from collm.envs import EnvSpec, check_env
@@ -41,7 +39,7 @@ def isolated(request):
 
 
 def of_any_size(few=((HumanEval, 3), (ClassEval, 4))):
-    """A test for every game and team; of those that run programs all but a few are slow. None: all are slow."""
+    """Parametrize by game and team size; most teams of programmers are slow. None: all are slow."""
     return pytest.mark.parametrize(
         ("game", "team"),
         [
@@ -69,7 +67,7 @@ def replies_of(env, rng):
 
 
 def played(env, seed):
-    """All that an episode brings: what it begins with, each step, and the state before and after."""
+    """Results of the reset and of each step of an episode, with the states."""
     rng = random.Random(seed)
     record = [env.reset(seed=seed), env.state()]
     while env.agents:
@@ -94,8 +92,8 @@ def played(env, seed):
         (ArxivExpansion, {"variant": "published"}, 20, 18.731774193548386, "201f142ac732cc17"),
     ],
 )
-def test_two_read_and_earn_what_they_did_when_there_were_no_larger_teams(game, settings, episodes, expected, text):
-    """Sums of rewards, and a hash of all that was read, at commits 104ef4d and 7942a3f; of writers since v2."""
+def test_rewards_and_texts_of_teams_of_two_are_unchanged(game, settings, episodes, expected, text):
+    """Sums of rewards and a hash of all texts that were read, at commits 104ef4d and 7942a3f; of writers since v2."""
     assert earned_and_read(game(**settings), episodes) == (pytest.approx(expected, abs=1e-9), text)
 
 
@@ -116,44 +114,31 @@ def test_branches_and_second_plays_are_alike(game, team):
     assert ends[0] == ends[1] == ends[2]
 
 
-@of_any_size()
-def test_petting_zoo_finds_no_fault(game, team):
-    num_cycles = 3 if game in BEST else 10
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # it expects spaces of numbers
-        parallel_api_test(made(game, team), num_cycles=num_cycles)
-        parallel_seed_test(lambda: made(game, team), num_cycles=num_cycles)
-
-
 @of_any_size(few=None)
 def test_the_contract_is_kept(game, team):
     settings = {"num_agents": team, **LEAVES.get(game, {})}
     check_env(EnvSpec(f"test/{game.__name__}-v0", f"{game.__module__}:{game.__name__}", settings))
 
 
-@pytest.mark.parametrize("game", [*BUILDERS, *WRITERS, *PROGRAMMERS])
-@pytest.mark.parametrize("number", [1, 9, True, 2.5, "3", None])
-def test_a_team_that_cannot_play_is_refused(game, number):
-    with pytest.raises(ValueError, match=r"num_agents must be 2 to \d, got"):
-        game(num_agents=number)
-
-
-@pytest.mark.parametrize("game", [*PROGRAMMERS, *WRITERS])
-def test_five_are_refused_where_the_largest_team_is_of_four(game):
-    with pytest.raises(ValueError, match="num_agents must be 2 to 4, got 5"):
-        game(num_agents=5)
-
-
-@pytest.mark.parametrize("number", [1, 3, True, "2"])
-def test_mini_code_is_for_two(number):
-    with pytest.raises(ValueError, match=r"num_agents must be 2, got "):
-        MiniCode(num_agents=number)
-
-
-@pytest.mark.parametrize("game", [*PROGRAMMERS, TLDR, ArxivExpansion])
-def test_the_published_variant_is_for_two(game):
-    with pytest.raises(ValueError, match="num_agents=3"):
-        game(num_agents=3, variant="published")
+@pytest.mark.parametrize(
+    ("game", "settings", "message"),
+    [
+        *(
+            (game, {"num_agents": number}, f"num_agents must be 2 to .*, got {number!r}")
+            for game in (*BUILDERS, *WRITERS, *PROGRAMMERS)
+            for number in (1, 9, True, 2.5, "3", None)
+        ),
+        *((game, {"num_agents": 5}, "2 to 4, got 5") for game in (*PROGRAMMERS, *WRITERS)),
+        *((MiniCode, {"num_agents": number}, f"must be 2, got {number!r}") for number in (1, 3, True, "2")),
+        *(
+            (game, {"num_agents": 3, "variant": "published"}, "num_agents=3")
+            for game in (*PROGRAMMERS, TLDR, ArxivExpansion)
+        ),
+    ],
+)
+def test_teams_of_other_sizes_are_refused(game, settings, message):
+    with pytest.raises(ValueError, match=message):
+        game(**settings)
 
 
 # Hostile replies, and memory
@@ -194,7 +179,9 @@ def hostile(env, rng):
     return replies
 
 
-def score_hostile(game, team, count):
+@pytest.mark.parametrize("count", [40, pytest.param(10_000, marks=pytest.mark.slow)])
+@of_any_size()
+def test_hostile_replies_are_scored(game, team, count):
     rng, env, seen, episode = random.Random(team), made(game, team), 0, 0
     low, high = {**dict.fromkeys(BUILDERS, (-1.0, 4.0)), MiniWriting: (0, 1.0)}.get(game, (0, 3.48))
     if game in BEST:
@@ -211,16 +198,6 @@ def score_hostile(game, team, count):
             assert all(env.observation_space(agent).contains(text) for agent, text in observations.items())
             assert all(isinstance(value, float | int) for info in infos.values() for value in info.values())
         assert low - 1e-9 <= earned <= high
-
-
-@of_any_size()
-def test_hostile_replies_are_scored(game, team):
-    score_hostile(game, team, 40)
-
-
-@of_any_size(few=None)
-def test_ten_thousand_hostile_replies_are_scored(game, team):
-    score_hostile(game, team, 10_000)
 
 
 @of_any_size(few=None)
@@ -241,11 +218,8 @@ def nested(env, shape, size):
     if isinstance(env, FUNCTIONS):
         own = [*env.problem.helpers, env.problem.entry_point]
     else:
-        own = (
-            [(each or env.task.methods)[0] for each in env.task.shares]
-            if isinstance(env, ClassEval)
-            else ["aux", "main"]
-        )
+        is_class = isinstance(env, ClassEval)
+        own = [(each or env.task.methods)[0] for each in env.task.shares] if is_class else ["aux", "main"]
     called = "".join(f"    x = {name}(x)\n" for name in own[:-1])
     bodies = [SHAPES[shape](size)] * (len(own) - 1) + [f"{called}{SHAPES[shape](size)}"]
     return {

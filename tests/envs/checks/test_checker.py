@@ -1,8 +1,7 @@
-"""`check_env` passes sound environments, and catches each kind of wrong one by the rule's name."""
+"""`check_env` passes correct environments, and names the rule that a wrong one breaks."""
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import subprocess
@@ -22,10 +21,8 @@ from collm.envs import (
     TextParallelEnv,
     Transcript,
     check_env,
-    registry,
     specs,
 )
-from collm.envs.checks import checker
 from collm.envs.checks.checker import RULES, CheckFailure
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*registered:UserWarning")
@@ -51,11 +48,42 @@ class Sound(TextParallelEnv):
         return Outcome(hits + bonus, feedback, {"hits": hits}, finished=gone)
 
 
-# One wrong environment a rule. Each is Sound but for one thing.
+# Wrong environments: each breaks one rule.
 
 
-class NamelessMetadata(Sound):
-    metadata = TextParallelEnv.metadata | {"name": "sound"}
+def stepping(change):
+    """Sound with a changed result of `step`; `change` gets the list of its five parts."""
+
+    class Changed(Sound):
+        def step(self, actions):
+            return tuple(change(list(super().step(actions))))
+
+    return Changed
+
+
+def playing(play):
+    """Sound with another `play`."""
+    return type("Played", (Sound,), {"play": play})
+
+
+def with_part(number, change):
+    """Sound with one part of each result of `step` changed."""
+
+    def changed(parts):
+        parts[number] = change(parts[number])
+        return parts
+
+    return stepping(changed)
+
+
+def unread(observations):
+    """The agents' own replies as messages of the user."""
+    return {
+        agent: Transcript(
+            message._replace(role="user") if message.author == agent else message for message in text.messages
+        )
+        for agent, text in observations.items()
+    }
 
 
 class MetadataWithoutModes(Sound):
@@ -81,28 +109,11 @@ class NoInfosAtReset(Sound):
         return super().reset(seed, options)[0]
 
 
-class FourParts(Sound):
-    def step(self, actions):
-        return super().step(actions)[:4]
-
-
 class RaisesAtTheEnd(Sound):
     def play(self, replies):
         if self.turn == 2:
             raise IndexError("no more words")
         return super().play(replies)
-
-
-class ForgetsInfos(Sound):
-    def step(self, actions):
-        *parts, infos = super().step(actions)
-        return (*parts, {agent: info for agent, info in infos.items() if agent != "player_0"})
-
-
-class RewardsTheDeparted(Sound):
-    def step(self, actions):
-        observations, rewards, *rest = super().step(actions)
-        return (observations, rewards | dict.fromkeys(self.possible_agents, 0.0), *rest)
 
 
 class NobodyLeaves(Sound):
@@ -117,33 +128,6 @@ class SameListOfAgents(Sound):
     def reset(self, seed=None, options=None):
         parts = super().reset(seed, options)
         self.agents = self.possible_agents
-        return parts
-
-
-class NumpyFlags(Sound):
-    def step(self, actions):
-        parts = list(super().step(actions))
-        parts[2] = {agent: np.bool_(value) for agent, value in parts[2].items()}
-        return tuple(parts)
-
-
-class NumpyRewards(Sound):
-    def step(self, actions):
-        parts = list(super().step(actions))
-        parts[1] = {agent: np.float32(value) for agent, value in parts[1].items()}
-        return tuple(parts)
-
-
-class EndlessReward(Sound):
-    def play(self, replies):
-        return Outcome(float("nan") if self.turn == 1 else 1.0)
-
-
-class TextInInfos(Sound):
-    def step(self, actions):
-        parts = super().step(actions)
-        for info in parts[4].values():
-            info["said"] = "so"
         return parts
 
 
@@ -179,12 +163,6 @@ class NeverEnds(Sound):
         return Outcome(0.0)
 
 
-class TruncatesTheLastTurn(Sound):
-    def step(self, actions):
-        observations, rewards, terminations, truncations, infos = super().step(actions)
-        return observations, rewards, truncations, terminations, infos
-
-
 class MasksItsWrapper(Sound):
     """PettingZoo refuses an environment whose `unwrapped` is a conversion."""
 
@@ -206,18 +184,12 @@ class TakesNoRenderMode(Sound):
 
 
 class RandomLater(Sound):
-    """PettingZoo's own seed test passes this one: it looks at the first step only."""
+    """PettingZoo's seed test passes this one, because it compares only the first step."""
 
     generator = random.SystemRandom()
 
     def play(self, replies):
         return Outcome(self.generator.random() if self.turn else 0.0)
-
-
-class GlobalGenerator(Sound):
-    def play(self, replies):
-        random.random()
-        return Outcome(1.0)
 
 
 class LeftOvers(Sound):
@@ -257,28 +229,12 @@ class Unpicklable(Sound):
         return super().deal(task)
 
 
-class OneInfoForAll(Sound):
+class ChangesWhatItReturned(Sound):
     def step(self, actions):
-        *parts, infos = super().step(actions)
-        shared = {"metric/turn": 1.0}
-        return (*parts, {agent: shared for agent in infos})
-
-
-class OneInfoForever(Sound):
-    def __init__(self):
-        super().__init__()
-        self.info = {agent: {} for agent in self.possible_agents}
-
-    def step(self, actions):
-        *parts, infos = super().step(actions)
-        return (*parts, {agent: self.info[agent] for agent in infos})
-
-
-class KeepsWhatItReturned(Sound):
-    def step(self, actions):
+        for info in vars(self).get("last", {}).values():
+            info["metric/late"] = 1.0
         parts = super().step(actions)
-        parts[1].update(dict.fromkeys(parts[1], float(len(vars(self).get("last", {})))))
-        self.last = parts[1]
+        self.last = parts[4]
         return parts
 
     def deal(self, task):
@@ -291,16 +247,6 @@ class ParsesNumbers(Sound):
 
     def play(self, replies):
         return Outcome(float(sum(int(word) for reply in replies.values() for word in reply.split() if word.isdigit())))
-
-
-class ReadsJson(Sound):
-    def play(self, replies):
-        return Outcome(float(sum(len(json.loads(reply)) for reply in replies.values() if reply.startswith("{"))))
-
-
-class CountsForever(Sound):
-    def play(self, replies):
-        return Outcome(10.0 ** max(len(reply) for reply in replies.values()))
 
 
 class ForgivesSilence(Sound):
@@ -317,23 +263,6 @@ class DeclaredRewriting(RewritesHistory):
     metadata = Sound.metadata | {"append_only": False}
 
 
-class ForgetsOwnReplies(Sound):
-    def step(self, actions):
-        observations, *rest = super().step(actions)
-        for agent, text in observations.items():
-            observations[agent] = Transcript(
-                message._replace(role="user") if message.author == agent else message for message in text.messages
-            )
-        return (observations, *rest)
-
-
-class ReadsAloud(Sound):
-    metadata = Sound.metadata | {"private_replies": True}
-
-    def play(self, replies):
-        return Outcome(1.0, {agent: " and ".join(replies.values()) for agent in replies})
-
-
 class NumbersForReference(Sound):
     def reference_reply(self, agent):
         return "\udfff"
@@ -345,7 +274,7 @@ class DrawsItsReference(Sound):
 
 
 class PaysForNothing(Sound):
-    """The words themselves are no better than any answer: half a point each."""
+    """Pays most for a word that has nothing to do with the task."""
 
     def reference_reply(self, agent):
         return f"{self.target} leave"
@@ -355,53 +284,46 @@ class PaysForNothing(Sound):
         return Outcome(hits + 0.9 * sum("leave" in reply for reply in replies.values()) + self.rng.random())
 
 
-class KeepsSecrets(Sound):
-    metadata = Sound.metadata | {"private_replies": True}
-
-
 WRONG = [
-    ("metadata", NamelessMetadata),
+    ("metadata", type("Nameless", (Sound,), {"metadata": Sound.metadata | {"name": "sound"}})),
     ("metadata", MetadataWithoutModes),
     ("agent_names", OddNames),
     ("same_spaces", NewSpaces),
     ("returns", NoInfosAtReset),
-    ("returns", FourParts),
+    ("returns", stepping(lambda parts: parts[:4])),
     ("returns", RaisesAtTheEnd),
-    ("keys", ForgetsInfos),
-    ("keys", RewardsTheDeparted),
+    ("keys", with_part(4, lambda infos: {agent: info for agent, info in infos.items() if agent != "player_0"})),
+    ("keys", with_part(1, lambda rewards: rewards | dict.fromkeys(["player_0", "player_1"], 0.0))),
     ("agents", NobodyLeaves),
     ("agents", SameListOfAgents),
-    ("flags", NumpyFlags),
-    ("rewards", NumpyRewards),
-    ("rewards", EndlessReward),
+    ("flags", with_part(2, lambda flags: {agent: np.bool_(flag) for agent, flag in flags.items()})),
+    ("rewards", with_part(1, lambda rewards: {agent: np.float32(reward) for agent, reward in rewards.items()})),
+    ("rewards", playing(lambda self, replies: Outcome(float("nan") if self.turn == 1 else 1.0))),
     ("ranges", Sound),
-    ("infos", TextInInfos),
+    ("infos", with_part(4, lambda infos: {agent: info | {"said": "so"} for agent, info in infos.items()})),
     ("observations", OutsideItsSpace),
     ("observations", Integers),
     ("state", Stateless),
     ("state", StateOutsideItsSpace),
     ("ends", NeverEnds),
-    ("last_turn", TruncatesTheLastTurn),
+    ("last_turn", stepping(lambda parts: [*parts[:2], parts[3], parts[2], parts[4]])),
     ("pettingzoo_api", MasksItsWrapper),
     ("rendering", DrawsNothing),
     ("rendering", TakesNoRenderMode),
     ("same_seed", RandomLater),
-    ("own_generator", GlobalGenerator),
+    ("own_generator", playing(lambda self, replies: Outcome(1.0, metrics={"drawn": 0 * random.random()}))),
     ("reset_midway", LeftOvers),
     ("options", PickyOptions),
     ("deepcopy_branches", ForgetfulCopies),
     ("deepcopy_branches", SharedDeck),
     ("pickle_branches", Unpicklable),
-    ("shared_objects", OneInfoForAll),
-    ("shared_objects", OneInfoForever),
-    ("shared_objects", KeepsWhatItReturned),
+    ("shared_objects", with_part(4, lambda infos: dict.fromkeys(infos, next(iter(infos.values()))))),
+    ("shared_objects", ChangesWhatItReturned),
     ("hostile_replies", ParsesNumbers),
-    ("hostile_replies", ReadsJson),
-    ("hostile_replies", CountsForever),
+    ("hostile_replies", playing(lambda self, replies: Outcome(10.0 ** max(map(len, replies.values()))))),
     ("missing_reply", ForgivesSilence),
     ("append_only", RewritesHistory),
-    ("own_reply", ForgetsOwnReplies),
-    ("private_replies", ReadsAloud),
+    ("own_reply", with_part(0, unread)),
     ("reference", DrawsItsReference),
     ("reference", NumbersForReference),
     ("exploits", PaysForNothing),
@@ -415,8 +337,7 @@ def chatter(agent, observation, rng):
 
 def test_a_sound_environment_passes_every_rule_that_applies():
     passed = check_env(EnvSpec("test/Sound-v0", Sound), hash_seeds=False)
-    assert str(passed) == f"all {len(passed)} rules that were tried hold" and passed == [*passed]
-    assert set(RULES) - set(passed) == {"hash_seed", "private_replies", "reference", "ranges", "exploits"}
+    assert set(RULES) - set(passed) == {"hash_seed", "reference", "ranges", "exploits"}
 
 
 @pytest.mark.parametrize(("rule", "wrong"), WRONG, ids=lambda value: getattr(value, "__name__", value))
@@ -424,8 +345,9 @@ def test_a_wrong_environment_is_caught_by_name(rule, wrong):
     env = EnvSpec("test/Wrong-v0", wrong) if rule == "rendering" else wrong
     if rule == "ranges":
         env = EnvSpec("test/Wrong-v0", wrong, reward_range=(0, 0.5))
+    skip = {"pickle_branches"} - {rule}  # classes made in functions cannot be pickled
     with pytest.raises(CheckFailure) as caught:
-        check_env(env, choose=chatter, hash_seeds=False, max_steps=50, exploits=rule == "exploits")
+        check_env(env, choose=chatter, hash_seeds=False, max_steps=50, exploits=rule == "exploits", skip=skip)
     assert caught.value.rule == rule, str(caught.value)
     assert ";" in caught.value.message, "a failure says what was seen; and how to repair it"
 
@@ -449,10 +371,7 @@ def test_a_declared_range_holds_for_random_agents_silent_ones_and_the_reference(
 
 def test_every_rule_has_a_wrong_environment():
     assert {rule for rule, _ in WRONG} | {"hash_seed"} == set(RULES)
-
-
-def test_every_rule_says_what_it_demands():
-    assert [name for name, rule in RULES.items() if not rule.__doc__] == []
+    assert all(rule.__doc__ for rule in RULES.values())  # failures quote it
 
 
 def test_words_of_the_observation_reach_further_than_noise():
@@ -460,13 +379,8 @@ def test_words_of_the_observation_reach_further_than_noise():
         check_env(ParsesNumbers, hash_seeds=False)
 
 
-def test_declaring_that_history_is_rewritten_lifts_the_rule():
-    passed = check_env(DeclaredRewriting, hash_seeds=False)
-    assert not {"append_only", "own_reply"} & set(passed)
-
-
-def test_keeping_replies_private_passes_where_it_is_declared():
-    assert "private_replies" in check_env(KeepsSecrets, hash_seeds=False)
+def test_metadata_declare_rewritten_histories():
+    assert not {"append_only", "own_reply"} & set(check_env(DeclaredRewriting, hash_seeds=False))
 
 
 HASHED = '''
@@ -502,11 +416,6 @@ def test_an_order_that_depends_on_the_hash_seed_is_caught(tmp_path: Path, monkey
     sys.modules.pop("collm_hashed_world")
 
 
-def test_a_registered_lambda_is_named_where_the_environment_cannot_be_pickled():
-    with pytest.raises(CheckFailure, match=r"pickle_branches.*register a class"):
-        check_env(EnvSpec("test/Sound-v0", lambda **kwargs: Sound(**kwargs)))
-
-
 def test_a_module_that_checks_itself_when_it_is_imported_starts_no_processes_without_end(tmp_path):
     """Five imports: by this test, and by two processes for each of two checks. A chain would reach the limit of 9."""
     module, imports = tmp_path / "collm_own_check.py", tmp_path / "imports"
@@ -531,9 +440,10 @@ def test_a_module_that_checks_itself_when_it_is_imported_starts_no_processes_wit
 def test_hash_seeds_need_an_environment_that_another_process_can_build():
     with pytest.raises(ValueError, match="hash_seeds=True needs"):
         check_env(Sound, hash_seeds=True)
-    assert "hash_seed" not in check_env(
-        EnvSpec("test/Sound-v0", lambda **kwargs: Sound(**kwargs)), skip=["pickle_branches"]
-    )
+    spec = EnvSpec("test/Sound-v0", lambda **kwargs: Sound(**kwargs))
+    with pytest.raises(CheckFailure, match="pickle_branches"):
+        check_env(spec)
+    assert "hash_seed" not in check_env(spec, skip=["pickle_branches"])
 
 
 def test_an_instance_is_checked_on_copies_of_it():
@@ -551,16 +461,18 @@ def test_the_users_generators_are_left_alone():
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
 
 
-def test_what_is_no_environment_is_refused():
-    with pytest.raises(TypeError, match="takes an id, an EnvSpec"):
+def test_wrong_arguments_are_refused():
+    with pytest.raises(TypeError, match="got 7"):
         check_env(7)
-    with pytest.raises(ValueError, match="at least one seed"):
+    with pytest.raises(ValueError, match="seed"):
         check_env(Sound, seeds=())
+    with pytest.raises(ValueError, match="same_sed"):
+        check_env(Sound, skip=["same_sed"])
 
 
 def test_environments_of_numbers_are_checked_by_the_rules_that_apply():
     simple_spread_v3 = pytest.importorskip("mpe2.simple_spread_v3")
-    with pytest.raises(CheckFailure, match="do not inherit EzPickle"):
+    with pytest.raises(CheckFailure, match=r"deepcopy_branches.*EzPickle"):
         check_env(lambda: simple_spread_v3.parallel_env(max_cycles=5))
     passed = check_env(
         lambda: simple_spread_v3.parallel_env(max_cycles=5),
@@ -575,9 +487,3 @@ def test_environments_of_numbers_are_checked_by_the_rules_that_apply():
 )
 def test_every_registered_environment_passes(spec):
     assert "hash_seed" in check_env(spec)
-
-
-def test_the_registry_of_the_package_is_not_touched_by_checking():
-    before = dict(registry)
-    check_env(Sound)
-    assert registry == before and checker.check_env is check_env

@@ -1,4 +1,4 @@
-"""Conversations: new messages only, each told once, of one seat or of all."""
+"""Conversations of one agent and of a team."""
 
 from __future__ import annotations
 
@@ -7,32 +7,27 @@ import pytest
 
 from collm.envs import make
 from collm.envs.core import Message, Outcome, TextParallelEnv, messages_of
-from collm.envs.views import Conversation, Conversations, SingleAgent
+from collm.envs.views import Conversation, Conversations, GymAsParallel, SingleAgent
 
 IDS = ("collm/MiniWriting-v2", "collm/MiniBuild-v0", "collm/StrBuild-v2", "collm/CoopHumanEval-v1")
 
 
-def single(id, **kwargs):
-    return SingleAgent(make(id, **kwargs))
-
-
 @pytest.mark.parametrize("id", IDS)
-def test_what_is_told_and_said_in_order_is_the_agents_history(id):
-    """The oracle is the environment's own transcript at the end, message by message."""
-    env = single(id)
+def test_new_messages_and_replies_in_order_are_the_agents_history(id):
+    env = SingleAgent(make(id))
     talk = Conversation(env)
     heard = list(talk.reset(seed=3))
-    replies, total = 0, 0.0
+    replies, total = [], 0.0
     while not talk.is_over:
         reply = env.env.unwrapped.reference_reply(env.agent)
         turn = talk.step(reply)
         heard += [Message("assistant", reply, env.agent), *turn.messages]
         total += turn.reward
-        replies += 1
-    bare = single(id)
+        replies.append(reply)
+    bare = SingleAgent(make(id))
     observation, _ = bare.reset(seed=3)
-    for _ in range(replies):
-        observation, *_ = bare.step(bare.env.unwrapped.reference_reply(bare.agent))
+    for reply in replies:
+        observation, *_ = bare.step(reply)
     assert tuple(heard) == messages_of(observation)
     assert talk.earned == pytest.approx(total)
 
@@ -77,7 +72,7 @@ def test_thoughts_stay_with_the_speaker_and_who_leaves_is_asked_no_more():
     heard = talks.step({"asker_0": "<think>so</think>yes", "asker_1": "leave"})
     assert heard["asker_0"].text == "heard yes" and heard["asker_1"].messages == ()
     assert heard["asker_1"].is_over and talks.agents == ["asker_0"]
-    with pytest.raises(ValueError, match=r"no reply of \['asker_0'\]"):
+    with pytest.raises(ValueError, match=r"\['asker_0'\]"):
         talks.step({})
     talks.step({"asker_0": "a", "asker_1": "ignored"})
     assert talks.earned == {"asker_0": 2.0, "asker_1": 1.0}
@@ -87,14 +82,14 @@ def test_thoughts_stay_with_the_speaker_and_who_leaves_is_asked_no_more():
 def test_a_rewritten_history_is_refused():
     talks = Conversations(Asking())
     talks.reset(seed=0)
-    with pytest.raises(ValueError, match="rewrote a history, which a conversation cannot show"):
+    with pytest.raises(ValueError, match="rewrote a history"):
         talks.step({"asker_0": "forget", "asker_1": "a"})
 
 
 def test_an_episode_must_be_opened():
-    with pytest.raises(RuntimeError, match=r"call reset\(\) first"):
+    with pytest.raises(RuntimeError, match="reset"):
         Conversations(Asking()).step({})
-    with pytest.raises(RuntimeError, match=r"call reset\(\) first"):
+    with pytest.raises(RuntimeError, match="reset"):
         Conversation(SingleAgent(Asking())).step("a")
 
 
@@ -107,8 +102,6 @@ def test_texts_of_others_that_are_no_histories_are_new_as_a_whole():
 
         def step(self, action):
             return "state two", 0.5, False, True, {"length": 2, "text": "no number"}
-
-    from collm.envs.views import GymAsParallel
 
     talk = Conversation(SingleAgent(GymAsParallel(Plain())))
     assert [message.content for message in talk.reset()] == ["state one"]

@@ -1,4 +1,4 @@
-"""Structured observations in one row."""
+"""Flattened observations."""
 
 from __future__ import annotations
 
@@ -43,27 +43,19 @@ class Board(ParallelEnv):
         return self._seen(), {"player_0": 1.0}, {"player_0": True}, {"player_0": False}, {"player_0": {}}
 
 
-def test_a_dict_becomes_a_row_by_hand():
+def test_a_dict_becomes_a_row_by_hand(capsys):
     env = FlatObservations(Board())
     observations, _ = env.reset(seed=0)
     assert observations["player_0"].tolist() == [4, 7, 0, 1, 0]
     assert env.observation_space("player_0").shape == (5,)
-    assert env.observation_space("player_0").contains(observations["player_0"])
-
-
-def test_how_one_acts_is_unchanged():
-    env = FlatObservations(Board())
     assert env.action_space("player_0") is env.unwrapped.action_space("player_0")
-
-
-def test_pettingzoos_own_test_passes(capsys):
-    parallel_api_test(FlatObservations(Board()), num_cycles=5)
+    parallel_api_test(env, num_cycles=5)
 
 
 def test_what_has_no_fixed_size_is_refused():
-    with pytest.raises(TypeError, match="no fixed characters to number"):
+    with pytest.raises(TypeError, match="cannot be flattened"):
         FlatObservations(make("collm/MiniBuild-v0"))
-    with pytest.raises(TypeError, match="observations of a fixed size"):
+    with pytest.raises(TypeError, match="fixed size"):
         FlatObservations(ChatObservations(make("collm/MiniBuild-v0")))
 
 
@@ -75,5 +67,5 @@ def test_a_space_that_does_not_know_its_size_is_refused_like_a_text():
 
     board = Board()
     board.spaces = Dict({"fields": Box(0, 9, (2,), np.int8), "mission": Mission()})
-    with pytest.raises(TypeError, match="needs observations of a fixed size"):
+    with pytest.raises(TypeError, match="fixed size"):
         FlatObservations(board).observation_space("player_0")

@@ -64,9 +64,9 @@ def test_the_other_seats_are_played_by_partners():
 
 
 def test_a_game_of_several_players_needs_partners():
-    with pytest.raises(ValueError, match=r"2 players; give partners.*--env my_module:my_game"):
+    with pytest.raises(ValueError, match="2 players"):
         TextArena(DILEMMA, num_players=2)
-    with pytest.raises(ValueError, match="seat must be one of 0 to 0"):
+    with pytest.raises(ValueError, match=r"seat.*got 1"):
         TextArena(NUMBER, seat=1)
 
 

@@ -28,15 +28,11 @@ class Heard(TextParallelEnv):
         return Outcome(1.0)
 
 
-@given(st.text(max_size=30))
-def test_bytes_lose_nothing(text):
+@given(st.text(max_size=30), st.lists(st.integers(0, 255), max_size=20))
+def test_texts_survive_bytes_and_any_bytes_are_a_text(text, ids):
     codec = ByteCodec()
     assert codec.decode(codec.encode(text)) == text
-
-
-@given(st.lists(st.integers(0, 255), max_size=20))
-def test_any_bytes_are_some_text(ids):
-    assert isinstance(ByteCodec().decode(ids), str)
+    assert isinstance(codec.decode(ids), str)
 
 
 def test_words_lose_what_is_not_among_them():
@@ -47,7 +43,7 @@ def test_words_lose_what_is_not_among_them():
 
 @pytest.mark.parametrize("words", [[], ["a", "a"], ["a b"], [""]])
 def test_a_list_of_words_that_is_none_is_refused(words):
-    with pytest.raises(ValueError, match="different words without blanks"):
+    with pytest.raises(ValueError, match="WordCodec"):
         WordCodec(words)
 
 
@@ -81,13 +77,7 @@ def test_actions_are_read_up_to_the_stop_id():
     env.reset(seed=0)
     env.step({"a_0": np.array([1, 0, env.stop_id, 1]), "b_0": [env.stop_id] * 4})
     assert env.unwrapped.heard == {"a_0": "green red", "b_0": ""}
-
-
-def test_actions_without_a_stop_id_are_read_whole():
-    env = TokenActions(Heard(), 2)
-    env.reset(seed=0)
-    env.step({"a_0": [ord("o"), ord("k")], "b_0": [ord("n"), ord("o")]})
-    assert env.unwrapped.heard["a_0"] == "ok"
+    assert TokenActions(Heard(), 2).acted("a_0", [ord("o"), ord("k")]) == "ok"
 
 
 def test_a_view_may_be_one_agents_alone():
@@ -99,13 +89,13 @@ def test_a_view_may_be_one_agents_alone():
 
 
 def test_impossible_settings_are_refused():
-    with pytest.raises(ValueError, match="length must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"length.*got 0"):
         TokenObservations(Heard(), 0)
-    with pytest.raises(ValueError, match="length must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"length.*got 0"):
         TokenActions(Heard(), 0)
-    with pytest.raises(ValueError, match="kind must be one of"):
+    with pytest.raises(ValueError, match="'floats'"):
         TokenObservations(Heard(), 8, "floats")
-    with pytest.raises(ValueError, match="needs agents out of"):
+    with pytest.raises(ValueError, match="c_0"):
         TokenActions(Heard(), agents=["c_0"])
 
 

@@ -1,4 +1,4 @@
-"""Agents that stay until the last one leaves."""
+"""Teams of constant size."""
 
 from __future__ import annotations
 
@@ -66,22 +66,13 @@ def test_an_agent_cut_short_ends_truncated_and_the_others_as_they_left():
     assert truncations == {"player_0": False, "player_1": False, "player_2": True}
 
 
-def test_a_second_episode_begins_with_all_agents():
-    env = KeptLeavers(Leaving())
-    for _ in range(2):
-        observations, _ = env.reset(seed=1)
-        assert list(observations) == env.agents == env.possible_agents
-        while env.agents:
-            env.step(dict.fromkeys(env.agents, ""))
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_views_go_above_and_below_it():
     above = TokenActions(TokenObservations(KeptLeavers(Leaving()), 16), 4)
     below = KeptLeavers(TokenActions(TokenObservations(Leaving(), 16), 4))
     for env in (above, below):
         parallel_api_test(env, num_cycles=20)
-        env.reset(seed=0)
+        assert list(env.reset(seed=0)[0]) == env.agents == env.possible_agents
         num_turns = 0
         while env.agents:
             observations, *_ = env.step({agent: np.zeros(4, int) for agent in env.agents})

@@ -1,4 +1,4 @@
-"""Rewards by functions: their sum, what they see, and what is refused."""
+"""Rewards by functions of the user."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import pytest
 from replies import references, steps_of
 
-from collm.envs import EnvSpec, Transcript, check_env, make, register
+from collm.envs import EnvSpec, Transcript, make, register
 from collm.envs.views import GymAsParallel, TokenObservations
 from collm.envs.wrappers import JudgedTurn, LastTurns, RewardFunctions
 
@@ -82,8 +82,7 @@ def test_functions_are_named_and_imported_by_name_so_that_a_specification_is_jso
     assert again.spec.reward_range is None  # what the registered arguments pay says nothing of this
 
 
-def test_the_wrapper_keeps_the_contract_and_stands_on_and_under_others():
-    check_env(lambda: make(ID, reward_funcs=["own", seat]), skip=["hostile_replies", "pettingzoo_api"])
+def test_the_wrapper_works_on_and_under_others():
     tokens = TokenObservations(RewardFunctions(LastTurns(make(ID), 1), [seat]), 64)
     assert played(tokens)[0][0] == {"builder_0": 0.0, "builder_1": 1.0}
 
@@ -100,15 +99,15 @@ def test_an_environment_with_functions_of_its_own_takes_them_itself():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"reward_funcs": []}, "at least one"),
-        ({"reward_funcs": "own"}, "must be a list"),
-        ({"reward_funcs": [brevity, brevity]}, "need names of their own"),
-        ({"reward_funcs": [lambda turn: 0.0]}, "need names of their own"),
-        ({"reward_funcs": [brevity], "reward_weights": [1, 2]}, r"one weight for each of \['brevity'\]"),
+        ({"reward_funcs": []}, "reward_funcs"),
+        ({"reward_funcs": "own"}, "got 'own'"),
+        ({"reward_funcs": [brevity, brevity]}, "different names"),
+        ({"reward_funcs": [lambda turn: 0.0]}, "different names"),
+        ({"reward_funcs": [brevity], "reward_weights": [1, 2]}, r"reward_weights.*\[1, 2\]"),
         ({"reward_weights": [1]}, "belong to reward_funcs"),
         ({"reward_funcs": ["nowhere:f"]}, "'nowhere:f' cannot be loaded"),
         ({"reward_funcs": [f"{__name__}:nothing"]}, "cannot be loaded"),
-        ({"reward_funcs": ["quality"]}, "write 'package.module:function', or 'own'"),
+        ({"reward_funcs": ["quality"]}, "'quality'"),
     ],
 )
 def test_what_is_no_reward_function_is_refused_when_the_environment_is_made(given, message):
@@ -118,18 +117,13 @@ def test_what_is_no_reward_function_is_refused_when_the_environment_is_made(give
 
 @pytest.mark.parametrize(
     ("value", "message"),
-    [
-        (math.nan, "finite numbers, got nan"),
-        ("much", "must return a number, or one by agent, got 'much'"),
-        ({"builder_0": 1.0}, "must pay each of"),
-    ],
+    [(math.nan, "finite.*got nan"), ("much", "number.*got 'much'"), ({"builder_0": 1.0}, "'builder_1'")],
 )
-def test_what_is_no_reward_is_refused_with_the_function_s_name(value, message):
-    env = make(ID, reward_funcs={"odd": lambda turn: value})
-    with pytest.raises(ValueError, match=f"reward function 'odd' {message}" if value == value else message):
-        played(env)
+def test_a_wrong_reward_is_refused_with_the_function_s_name(value, message):
+    with pytest.raises(ValueError, match=f"'odd'.*{message}"):
+        played(make(ID, reward_funcs={"odd": lambda turn: value}))
 
 
 def test_functions_judge_texts_only():
-    with pytest.raises(TypeError, match="no text environment"):
+    with pytest.raises(TypeError, match="text environment"):
         RewardFunctions(GymAsParallel("CartPole-v1"), [brevity])
