@@ -70,11 +70,10 @@ class Browser:
 
     def open(self, url: str) -> None:
         """Load a page, and wait until it has."""
-        self._ask("Page.navigate", url="about:blank")  # else an address that differs after the # loads nothing
-        self._wait("Page.loadEventFired")
-        self._events.clear()
-        self._ask("Page.navigate", url=url)
-        self._wait("Page.loadEventFired")
+        for address in ("about:blank", url):  # from the same page, a URL with another #fragment would load nothing
+            self._events.clear()
+            self._ask("Page.navigate", url=address)
+            self._wait("Page.loadEventFired")
 
     def run(self, script: str) -> Any:
         """What a script returns; a promise is waited for."""
