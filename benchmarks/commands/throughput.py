@@ -73,7 +73,7 @@ def _decode(arguments: ThroughputArguments) -> str:
     from ..throughput import decode, limit
 
     repeats, device = arguments.repeats, arguments.device
-    compared = decode.table(decode.rows(repeats, device), device)
+    compared = decode.table(decode.measure(repeats, device), device)
     return f"{compared}\n\n{limit.table(limit.measure(repeats, device), device)}"
 
 
