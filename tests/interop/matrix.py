@@ -4,8 +4,8 @@
     python tests/interop/matrix.py tests/envs/views -x
     python tests/interop/matrix.py --oldest        # the oldest torch and transformers; Python 3.12
 
-The pairs run all tests of envs/ except the sandbox's, which uses neither library. The oldest torch and transformers run
-the quick tests of agents/ and algorithms/; pip downloads a build of torch, which may have gigabytes. Other arguments are
+The pairs run all tests of envs/ except the sandbox's, which use neither. The oldest torch and transformers run the
+quick tests of agents/ and algorithms/; pip downloads a build of torch, which may have gigabytes. Other arguments are
 passed to pytest.
 """
 
