@@ -7,8 +7,8 @@
 
 cosmic-ray's operators make the mutants. `areas.toml` lists the mutated modules and their tests. Each mutant runs in a
 fork of a process that has imported the large libraries. Only that fork gets the mutated source, so the files never
-change. A process that a test starts imports the original module, and a mutant can survive that way. A mutant is killed if
-a test fails, or if the tests take far more time or memory than for the original module.
+change. A process that a test starts imports the original module, and a mutant can survive that way. A mutant is killed
+if a test fails, or if the tests take far more time or memory than for the original module.
 
 Results are stored in `.mutants/`. A killed mutant is tried again only if its module changes, a survivor also if its
 tests change. Mutants that behave like the original module cannot be killed, and count as survivors.

@@ -1,4 +1,4 @@
-"""Curves aligned by cost, and the cost of reaching a score."""
+"""Curves by cost, and the cost of reaching a threshold."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_common_grid_is_what_all_curves_cover():
 
 
 def test_curves_without_a_common_stretch_are_refused():
-    with pytest.raises(ValueError, match="in common"):
+    with pytest.raises(ValueError, match="overlap"):
         common_grid([np.array([0.0, 1.0]), np.array([2.0, 3.0])])
 
 
@@ -36,7 +36,7 @@ def test_aligning_keeps_a_curve_at_its_own_points():
     cost, scores = np.array([1.0, 2.0, 5.0]), np.array([0.0, 4.0, 1.0])
     assert aligned(cost, scores, cost).tolist() == scores.tolist()
     assert aligned(cost, scores, np.array([3.5])).tolist() == [2.5]
-    with pytest.raises(ValueError, match="grow"):
+    with pytest.raises(ValueError, match="increase"):
         aligned(cost[::-1], scores, cost)
 
 

@@ -1,4 +1,4 @@
-"""The page about runs: whole, self-contained, true to the runs, and light."""
+"""The report of runs: its tables, its page, and what it reads."""
 
 from __future__ import annotations
 
@@ -55,15 +55,11 @@ def test_the_start_is_told_by_the_runs_that_were_evaluated_there(folder):
     assert told[1:] == final_scores(Comparison(summaries), "sampled").rows[1:]
 
 
-def test_a_difference_is_taken_seed_by_seed_and_marked_where_it_excludes_zero(folder):
-    ((name, cell),) = differences(Comparison(read_summaries(folder)), "sampled").rows
-    assert (name, cell) == ("MAAC - MAGRPO", "0.100 [0.100, 0.100] *")
-
-
-def test_returns_of_the_last_half_of_training_are_compared_too(folder):
+def test_differences_are_paired_by_seed_and_marked_if_they_exclude_zero(folder):
     comparison = Comparison(read_summaries(folder))
+    for how in ("sampled", "training"):
+        assert differences(comparison, how).rows == [["MAAC - MAGRPO", "0.100 [0.100, 0.100] *"]]
     assert final_scores(comparison, "training").rows[1][1].startswith("0.650 [")  # 0.5, 0.6, 0.7, 0.8
-    assert differences(comparison, "training").rows == [["MAAC - MAGRPO", "0.100 [0.100, 0.100] *"]]
 
 
 def test_sample_efficiency_says_never(folder):
@@ -149,7 +145,8 @@ def test_runs_from_before_advantages_were_recorded_unnormalized_have_no_diagnost
     assert "Without diagnostics: 3. Their episodes lack" in (folder / "tables.md").read_text()
 
 
-def test_a_run_whose_policy_never_moved_is_named(folder):
+def test_unfinished_runs_and_runs_whose_policy_never_changed_are_named(folder):
+    (folder / "maac" / "2" / "finished.json").unlink()
     file = folder / "maac" / "1" / "metrics.jsonl"
     rows = [row | {"grad_norm": 0.0} for row in read_lines(file)]
     file.unlink()
@@ -158,8 +155,9 @@ def test_a_run_whose_policy_never_moved_is_named(folder):
     config = json.loads(frozen.read_text())
     config["config"] |= {"agent_learning_rate": 0.0}
     frozen.write_text(json.dumps(config))
-    comparison = Comparison(read_summaries(folder))
-    unmoved = [each for each in lead_lines(comparison, folder, 0) if "never changed" in each]
+    lines = lead_lines(Comparison(read_summaries(folder)), folder, 0)
+    assert "5 finished runs" in lines[0] and lines[1].startswith("Not finished: 1.")
+    unmoved = [each for each in lines if "never changed" in each]
     assert len(unmoved) == 1
     assert unmoved[0].endswith(
         "2 runs, no update of which changed a weight: MAGRPO in build, seed 2; MAAC in build, seed 1."
@@ -319,21 +317,9 @@ def test_a_classic_task_stands_beside_a_text_task(folder):
     assert not {"profile", "advantages-CartPole", "curve-generated-tokens-CartPole"} & drawn
 
 
-def test_unfinished_runs_are_left_out_and_named(folder):
-    (folder / "maac" / "2" / "finished.json").unlink()
-    run([str(folder)])
-    text = (folder / "tables.md").read_text()
-    assert "5 finished runs" in text and "Not finished: 1" in text
-
-
 def test_the_export_has_the_shape_of_marl_eval(folder):
     run([str(folder)])
     found = json.loads((folder / "marl_eval.json").read_text())
     one = found["collm"]["build"]["MAAC"]["seed_1"]
     assert one["step_1"] == {"step_count": 64, "return": [pytest.approx(0.91)], "greedy_return": [0.4]}
     assert one["absolute_metrics"]["return"] == [pytest.approx(0.91)]
-
-
-def test_a_folder_without_runs_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="holds no runs"):
-        read_summaries(tmp_path)
