@@ -209,9 +209,7 @@ def load_language_model(
         model = with_adapters(
             model, adapters, config.lora_rank, alpha=config.lora_alpha, target_modules=config.lora_target_modules
         )
-    serving = Serving(
-        addresses=tuple(servers), keeps_logprobs=config.server_logprobs == "server"
-    )
+    serving = Serving(addresses=tuple(servers), keeps_logprobs=config.server_logprobs == "server")
     return LanguageModel(
         model,
         tokenizer,
@@ -285,8 +283,6 @@ def peft_of_old_names() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
         yield
-
-
 
 
 def _check_target_modules(config: ModelConfig, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Command-line arguments: settings classes → options in groups, with the names that people know from elsewhere."""
+"""Command-line parser for settings classes: options in groups, with aliases of other libraries."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ def parsed(
     given: Mapping[str, Any] | None = None,
     examples: Sequence[str] = (),
 ) -> Arguments:
-    """Read a dataclass from the command line; the settings of nested dataclasses are options without a prefix.
+    """Parse arguments into a dataclass; the settings of nested dataclasses are options without a prefix.
 
     --help shows the settings that are not advanced, --help-all shows all of them.
 
     Args:
         kind: dataclass of the command's arguments.
-        command: name of the command, with what chose the class.
-        args: the words behind it.
-        nested: classes of fields whose annotation does not tell them.
-        leading: settings that help shows first, before the groups that they are declared in.
-        left_out: settings of nested dataclasses that are no options, and keep their defaults.
-        given: values by setting in place of defaults, as from a file; what is on the command line goes first.
+        command: name of the command, and of the algorithm if `kind` depends on it.
+        args: arguments of the command.
+        nested: classes of fields with a generic annotation.
+        leading: settings that help shows first.
+        left_out: settings of nested dataclasses that are not options and keep their defaults.
+        given: values that replace defaults, such as those of a file.
         examples: calls that help shows.
     """
-    import tyro  # here, as what takes no arguments need not wait for it
+    import tyro  # here: the import is slow
 
     inside = nested_classes(kind) | dict(nested or {})
     settings = {name: each for name, each in settings_of(kind).items() if name not in inside}
@@ -74,7 +74,7 @@ def parsed(
 
 
 def nested_classes(kind: type) -> dict[str, type]:
-    """The fields of a dataclass that are settings classes themselves."""
+    """Fields of a dataclass that are settings classes."""
     return {
         name: each.hint
         for name, each in settings_of(kind).items()
@@ -83,10 +83,7 @@ def nested_classes(kind: type) -> dict[str, type]:
 
 
 def keyword_arguments(pairs: Sequence[str], option: str = "--env-kwargs") -> dict[str, Any]:
-    """Arguments from `key=value` pairs.
-
-    A value that is JSON (a number, true, null, a list, an object) is read as such, likewise Python's True, False and
-    None; any other is text.
+    """Parse `key=value` pairs. Values are JSON, True, False or None; all others are texts.
 
     Raises:
         UserError: if a pair has no "=".
@@ -98,16 +95,16 @@ def keyword_arguments(pairs: Sequence[str], option: str = "--env-kwargs") -> dic
             raise UserError(f"{option} takes key=value pairs, got {pair!r}; write for example key=4")
         try:
             found[key] = PYTHON[value] if value in PYTHON else json.loads(value)
-        except (ValueError, RecursionError):  # no JSON, a number of too many digits, nested too deep
+        except (ValueError, RecursionError):  # not JSON, too many digits, or nested too deeply
             found[key] = value
     return found
 
 
 def _refuse_empty_paths(settings: Sequence[Setting], args: Sequence[str]) -> None:
-    """Refuse an empty text where a path belongs, as from a shell variable without a value: it would be this folder.
+    """Refuse empty paths, such as from an empty shell variable, which would mean the working directory.
 
     Raises:
-        UserError: naming the option.
+        UserError: with the name of the option.
     """
     options = {f"--{name.replace('_', '-')}" for each in settings for name in (each.name, *each.also)}
     has_positional = any("Positional" in str(each.hint) for each in settings)
@@ -117,14 +114,14 @@ def _refuse_empty_paths(settings: Sequence[Setting], args: Sequence[str]) -> Non
         if is_empty and option.replace("_", "-") in options:
             raise UserError(f"{option} is empty; give a path, or . for this folder")
         if word == "" and has_positional and not before.startswith("-"):
-            raise UserError("a path is empty; give one, or . for this folder")
+            raise UserError("a path is empty; give a path, or . for this folder")
 
 
 def _refuse_removed(command: str, settings: Iterable[Setting], args: Sequence[str]) -> None:
-    """Refuse options that are no settings but have a known replacement.
+    """Refuse removed options.
 
     Raises:
-        UserError: naming the replacement.
+        UserError: with the replacement.
     """
     known = {name for each in settings for name in (each.name, *each.also)}
     for word in args:
@@ -135,10 +132,10 @@ def _refuse_removed(command: str, settings: Iterable[Setting], args: Sequence[st
 
 
 def _with_whole_tuples(settings: Iterable[Setting], given: Mapping[str, Any], args: Sequence[str]) -> list[str]:
-    """Replace options of single values, such as --adam-beta1 0.8, by the option of the whole tuple.
+    """Replace options of single values, such as --adam-beta1 0.8, by the option of the tuple.
 
     Raises:
-        UserError: if the whole tuple is given too, or if a single value is missing.
+        UserError: if the option of the tuple is also given, or if a value is missing.
     """
     words = list(args)
     for setting in (each for each in settings if each.parts):
@@ -159,12 +156,12 @@ def _with_whole_tuples(settings: Iterable[Setting], given: Mapping[str, Any], ar
 
 
 def _name_of(word: str) -> str:
-    """Setting that a word of the command line names as an option; empty for other words."""
+    """Setting of an option; empty for words that are not options."""
     return word.partition("=")[0].removeprefix("--").replace("-", "_") if word.startswith("--") else ""
 
 
 def _form(settings: Mapping[str, Setting], leading: Sequence[str], given: Mapping[str, Any]) -> type:
-    """A dataclass of dataclasses, one per group of settings, as the parser reads it."""
+    """Dataclass for the parser, with one nested dataclass per group of settings."""
     groups: dict[str, list[Setting]] = {"": [settings[name] for name in leading]}
     for name, setting in settings.items():
         if name not in leading:

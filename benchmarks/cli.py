@@ -1,4 +1,4 @@
-"""The `collm` command: each of its commands is a module of `commands/`, imported when it is called."""
+"""The `collm` command. Each subcommand is a module of `commands/`, which is imported when it is called."""
 
 from __future__ import annotations
 
@@ -19,69 +19,76 @@ from ..agents.config import CHAT
 from .errors import line_of
 
 COMMANDS = {
-    "envs": ("collm.benchmarks.commands.envs", "list the environments; with --scores, their floors and ceilings"),
-    "check": ("collm.benchmarks.commands.check", "hold an environment to the whole contract"),
+    "envs": (
+        "collm.benchmarks.commands.envs",
+        "list the environments and, with --scores, the returns of scripted players",
+    ),
+    "check": ("collm.benchmarks.commands.check", "check an environment against the contract"),
     "play": ("collm.benchmarks.commands.playing.play", "play one episode and print it"),
     "train": ("collm.benchmarks.commands.train", "train a team: collm train ALGORITHM --env ID"),
-    "replay": ("collm.benchmarks.commands.playing.replay", "play an episode of a run again, turn by turn"),
-    "resume": ("collm.benchmarks.commands.resume", "go on with a run that was stopped, or prolong a finished one"),
-    "evaluate": ("collm.benchmarks.commands.evaluate", "let trained teams or models play held-out tasks"),
-    "crossplay": ("collm.benchmarks.commands.playing.crossplay", "let members of different runs play together"),
-    "chat": ("collm.benchmarks.commands.playing.chat", "talk to an agent of a run"),
+    "replay": (
+        "collm.benchmarks.commands.playing.replay",
+        "replay an episode of a run, and compare it with its record",
+    ),
+    "resume": ("collm.benchmarks.commands.resume", "continue a stopped run, or extend a finished one"),
+    "evaluate": ("collm.benchmarks.commands.evaluate", "evaluate trained teams or models on held-out tasks"),
+    "crossplay": (
+        "collm.benchmarks.commands.playing.crossplay",
+        "evaluate teams whose members come from different runs",
+    ),
+    "chat": ("collm.benchmarks.commands.playing.chat", "chat with an agent of a run"),
     "export": ("collm.benchmarks.commands.export", "write a run's models for transformers, with a model card"),
-    "demo": ("collm.benchmarks.commands.demo", "watch two small language models learn to write together"),
-    "doctor": ("collm.benchmarks.commands.doctor", "what this machine has, and what a training needs of it"),
+    "demo": ("collm.benchmarks.commands.demo", "train two small language models to write together"),
+    "doctor": ("collm.benchmarks.commands.doctor", "show this machine, or the memory that a training needs"),
     "benchmark": ("collm.benchmarks.commands.benchmark", "compare algorithms on environments with several seeds"),
-    "report": ("collm.benchmarks.commands.report", "one page about runs: curves, intervals, episodes to read"),
-    "throughput": ("collm.benchmarks.commands.throughput", "measure this machine: rollouts, decoding, updates"),
+    "report": ("collm.benchmarks.commands.report", "write an HTML page about runs: figures, tables, episodes"),
+    "throughput": ("collm.benchmarks.commands.throughput", "measure the speed of rollouts, decoding and updates"),
 }
 _NEEDS = dict.fromkeys(("envs", "check", "play"), ("rich", "tyro"))
-"""Packages of the commands that need no torch."""
+"""Packages of commands without torch."""
 _BY_RANKS = {"train", "resume"}
-"""Commands that several processes of torchrun carry out together."""
+"""Commands that support torchrun."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit status: 0, or 2 for a mistake in the call."""
+    """Run a command; return the exit status: 0, or 2 for a mistake in the call."""
     args = list(sys.argv[1:] if arguments is None else arguments)
-    # Before torch starts its threads: spinning ones slow a small model down many times where cores are shared.
+    # Before torch starts its threads: spinning threads make small models many times slower on shared cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if not args or args[0] in ("-h", "--help"):
         print(usage())
         return 0
     if args[0] == "--version":
-        from importlib.metadata import version  # here, as reading it takes longer than the rest
+        from importlib.metadata import version  # here: the import is slow
 
         print(f"collm {version('collm')}")
         return 0
     name, *rest = args
     if name not in COMMANDS:
-        print(f"error: there is no command {shown(repr(name))}; {nearest(name, COMMANDS)}", file=sys.stderr)
+        print(f"error: {shown(repr(name))} is not a command; {nearest(name, COMMANDS)}", file=sys.stderr)
         return 2
     num_ranks = int(os.environ.get("WORLD_SIZE", "1"))
     if num_ranks > 1 and name not in _BY_RANKS:
         if os.environ.get("RANK", "0") == "0":
             print(
-                f"error: collm {name} runs in one process, and torchrun has started {num_ranks} (WORLD_SIZE); start it "
-                "without torchrun, which is for collm train and collm resume",
+                f"error: collm {name} runs in one process, and torchrun has started {num_ranks} (WORLD_SIZE); run it "
+                "without torchrun, which only collm train and collm resume support",
                 file=sys.stderr,
             )
         return 2
     if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # where a person's own environments lie; last, so that none shadows a library
+        sys.path.append(os.getcwd())  # for the user's environments; last, so that no module shadows a library
     with _interruptions() as interruptions, _plain_warnings():
         try:
             require(*_NEEDS.get(name, ("torch", "transformers")))
-            if any(CHAT in each for each in rest):  # else torch is loaded before the model is
+            if any(CHAT in each for each in rest):  # otherwise the error would come after torch is imported
                 require("openai")
             importlib.import_module(COMMANDS[name][0]).run(rest)
-        except BrokenPipeError:  # the reader of our output, such as `head`, has gone
-            os.dup2(
-                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-            )  # for what is still to be flushed at the exit
+        except BrokenPipeError:  # the reader of the output, such as `head`, has exited
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # output that is flushed at exit
             return 1
         except Exception as error:
-            if interruptions:  # a library that was being imported made an error of its own of it
+            if interruptions:  # a library replaced the KeyboardInterrupt during its import
                 return _interrupted()
             line = line_of(error)
             if line is None:
@@ -100,7 +107,7 @@ def _interrupted() -> int:
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Print each warning as one line; the place that raised it helps only those who call collm from Python."""
+    """Print each warning as one line, without its source line."""
 
     def line(message: Warning | str, *place: object, **line_of_source: object) -> str:
         return f"warning: {shown(message)}\n"
@@ -115,7 +122,7 @@ def _plain_warnings() -> Iterator[None]:
 
 @contextmanager
 def _interruptions() -> Iterator[list[int]]:
-    """A list that gets an entry for each Ctrl-C, which raises KeyboardInterrupt as it always does."""
+    """List with an entry per Ctrl-C, which also raises KeyboardInterrupt."""
     seen: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:

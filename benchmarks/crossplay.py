@@ -1,7 +1,7 @@
-"""Cross-play: members of different teams play together, so that a convention of one team is told from a skill.
+"""Cross-play: returns of teams whose members come from different runs, which separates skills from conventions.
 
-Axes: R runs. Seat 0 is taken from one run and all other seats from another. A team that learned a skill plays as well
-with a stranger's partners as with its own; one that learned a convention plays well where both happen to share it.
+Axes: R runs. Agent 0 comes from one run and all other agents from another. Agents that learned a skill reach the same
+return with partners of another run. Agents that learned a convention do so only if both runs learned the same one.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from .errors import UserError
 from .markdown import markdown_table
 
 NUM_RESAMPLES = 5_000
-Told = Callable[[str, str, float], None]
-"""(name of who sits in seat 0, name of the partners, mean return) -> None: hears of each pair that has played."""
 
 
 @dataclass(frozen=True)
@@ -33,23 +31,23 @@ class CrossPlay:
     names: Sequence[str]
     """Names of the runs."""
     starts: Sequence[str]
-    """Models that the runs began with."""
+    """Initial models of the runs."""
     partners: Sequence[str]
-    """Names of scripted partners, which no run has trained with unless it says so."""
+    """Names of scripted partners."""
     returns: Floats
-    """[R, R] mean return with seat 0 of the run of the row and the other seats of the run of the column."""
+    """[R, R] mean return with agent 0 of the row's run and the other agents of the column's run."""
     scripted: Floats
-    """[R, len(partners)] mean return with seat 0 of the run of the row and scripted partners in the other seats."""
+    """[R, len(partners)] mean return with agent 0 of the row's run and scripted partners."""
 
     def self_play(self) -> Interval:
-        """Mean return of whole teams, with its interval over runs."""
+        """Mean return of unmixed teams, with its interval over runs."""
         return self._over_runs(lambda chosen: self.returns[chosen, chosen].mean())
 
     def cross_play(self, *, is_same_start: bool | None = None) -> Interval:
-        """Mean return of pairs of different runs, with its interval over runs: both sides of a pair are resampled.
+        """Mean return of pairs of different runs, with its interval over runs; both runs of a pair are resampled.
 
         Args:
-            is_same_start: count only pairs that began with one model (True), or with different ones (False). None: all.
+            is_same_start: only pairs with equal (True) or different (False) initial models. None: all pairs.
         """
         starts = np.array(self.starts)
         alike = starts[:, None] == starts[None, :]
@@ -57,11 +55,11 @@ class CrossPlay:
         return self._over_runs(lambda chosen: _mean_apart(np.where(counts, self.returns, np.nan), chosen))
 
     def gap(self) -> Interval:
-        """Self-play minus cross-play, with its interval over runs: what conventions that others lack are worth."""
+        """Self-play minus cross-play, with its interval over runs: the loss from different conventions."""
         return self._over_runs(lambda chosen: self.returns[chosen, chosen].mean() - _mean_apart(self.returns, chosen))
 
     def with_partner(self, number: int) -> Interval:
-        """Mean return beside scripted partners, with its interval over runs."""
+        """Mean return with scripted partners, with its interval over runs."""
         return self._over_runs(lambda chosen: self.scripted[chosen, number].mean())
 
     def _over_runs(self, estimate: Callable[[np.ndarray], float]) -> Interval:
@@ -72,7 +70,7 @@ class CrossPlay:
 
 
 def _mean_apart(returns: Floats, chosen: np.ndarray) -> float:
-    """Mean over pairs of different runs among the chosen, without those that are nan; nan where none is left."""
+    """Mean over finite returns of pairs of different runs among the chosen; nan without such pairs."""
     pairs = returns[chosen[:, None], chosen[None, :]]
     kept = pairs[(chosen[:, None] != chosen[None, :]) & np.isfinite(pairs)]
     return float(kept.mean()) if kept.size else float("nan")
@@ -84,33 +82,33 @@ def cross_play(
     num_episodes: int,
     greedy: bool = False,
     partners: Sequence[str] = (),
-    told: Told,
+    on_pair: Callable[[str, str, float], None],
     on_progress: Callable[[str, RolloutCollector], None] = lambda pair, collector: None,
 ) -> CrossPlay:
-    """Let every run's first seat play with every run's other seats, and with scripted partners, on held-out tasks.
+    """Evaluate agent 0 of each run with the other agents of each run, and with scripted partners, on held-out tasks.
 
     Args:
-        runs: of one environment with the same arguments.
-        num_episodes: tasks per pair, the same ones for all.
-        greedy: take the likeliest tokens.
-        partners: scripted players by name, as `Partnered` knows them.
-        told: hears of each pair.
-        on_progress: called before each decision with the pair's names and the collector that plays.
+        runs: runs with the same environment and arguments.
+        num_episodes: tasks per pair, the same for all pairs.
+        greedy: take the most likely token instead of sampling.
+        partners: names of scripted players, as in `Partnered`.
+        on_pair: callback after each pair with the name of agent 0's run, the name of the partners, and the mean return.
+        on_progress: callback before each decision with the pair's names and the collector.
 
     Raises:
-        UserError: if there is one run alone, if they differ in their environment, or if a player does not exist.
+        UserError: if there is only one run, if the environments differ, or if a player does not exist.
     """
     if len(runs) < 2:
-        raise UserError("cross-play needs two runs or more, and their seeds should differ")
+        raise UserError("cross-play needs at least two runs, and their seeds should differ")
     games = {str((run.experiment.env, sorted(run.experiment.env_kwargs.items()))) for run in runs}
     if len(games) > 1:
         raise UserError(f"the runs were trained in different environments or arguments; got {'; '.join(sorted(games))}")
     agents = list(runs[0].policies)
     if len(agents) < 2:
-        raise UserError(f"cross-play needs two agents or more, and {runs[0].experiment.env} has {len(agents)}")
+        raise UserError(f"cross-play needs at least two agents, and {runs[0].experiment.env} has {len(agents)}")
     players = [*PLAYERS, *exploits_of(runs[0].experiment.make_env())]
     if unknown := [name for name in partners if name not in players]:
-        raise UserError(f"there is no scripted player {unknown[0]!r}; choose one of {', '.join(players)}")
+        raise UserError(f"scripted player {unknown[0]!r} does not exist; choose one of {', '.join(players)}")
     names = [str(run.directory) for run in runs]
     returns, scripted = np.zeros((len(runs), len(runs))), np.zeros((len(runs), len(partners)))
     for row, run in enumerate(runs):
@@ -119,18 +117,18 @@ def cross_play(
             progress = partial(on_progress, f"{names[row]} with {names[column]}")
             result = mixed.evaluate(num_episodes, greedy=greedy, on_progress=progress)
             returns[row, column] = result.team_return.value
-            told(names[row], names[column], returns[row, column])
+            on_pair(names[row], names[column], returns[row, column])
         for column, partner in enumerate(partners):
             seats = dict.fromkeys(agents[1:], partner)
             progress = partial(on_progress, f"{names[row]} with {partner}")
             result = run.evaluate(num_episodes, greedy=greedy, partners=seats, on_progress=progress)
             scripted[row, column] = result.team_return.value
-            told(names[row], partner, scripted[row, column])
+            on_pair(names[row], partner, scripted[row, column])
     return CrossPlay(names, [run.experiment.model.model for run in runs], list(partners), returns, scripted)
 
 
 def page(found: CrossPlay) -> str:
-    """The tables as Markdown."""
+    """Tables as Markdown."""
     header = ["", *found.names, *found.partners]
     rows = [
         [name, *(f"{value:.3f}" for value in [*found.returns[row], *found.scripted[row]])]
@@ -146,7 +144,7 @@ def page(found: CrossPlay) -> str:
         "\n\n".join(
             [
                 "# Cross-play",
-                "Mean held-out return with seat 0 of the run of the row and all other seats of the run of the column.",
+                "Mean held-out return with agent 0 of the row's run and the other agents of the column's run.",
                 markdown_table(header, rows),
                 "Means over runs, with 95 % bootstrap intervals over the runs.",
                 markdown_table(["", "return"], means),
@@ -157,7 +155,7 @@ def page(found: CrossPlay) -> str:
 
 
 def draw(found: CrossPlay, file: Path) -> None:
-    """The pairs as a heat map."""
+    """Draw the pairs as a heat map."""
     values = np.concatenate([found.returns, found.scripted], axis=1)
     figure = Figure(figsize=(1.6 + 0.7 * values.shape[1], 1.4 + 0.6 * values.shape[0]), layout="constrained")
     axes = figure.subplots()
@@ -166,7 +164,7 @@ def draw(found: CrossPlay, file: Path) -> None:
     names = [Path(name).name for name in found.names]
     axes.set_xticks(range(values.shape[1]), [*names, *found.partners], rotation=30, ha="right")
     axes.set_yticks(range(len(names)), names)
-    axes.set(xlabel="other seats", ylabel="seat 0", title=f"self {found.self_play()}\ncross {found.cross_play()}")
+    axes.set(xlabel="other agents", ylabel="agent 0", title=f"self {found.self_play()}\ncross {found.cross_play()}")
     axes.title.set_fontsize(9)
     for (row, column), value in np.ndenumerate(values):
         ink = "k" if value > low + 0.6 * (high - low) else "w"  # viridis ends in yellow

@@ -1,4 +1,4 @@
-"""Mistakes in a call of `collm`, shown as one line."""
+"""Errors of `collm` commands, printed as one line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .._errors import UserError as UserError
 from .._extras import explained
 
 MAX_LETTERS = 2_000
-"""Longest line about an error; values out of files of others may be of any length."""
+"""Maximum length of an error line, because values of files can have any length."""
 _OF_THE_DISK = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
     *(errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
@@ -21,9 +21,9 @@ _OF_THE_DISK = {
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Turn the errors by which the library refuses what a person typed into `UserError`.
+    """Convert errors about the user's input to `UserError`.
 
-    Errors that no documented refusal raises (a `TypeError`, a `KeyError`) are faults of the program and pass.
+    Other errors, such as `TypeError` and `KeyError`, are bugs and are not converted.
     """
     try:
         yield
@@ -32,7 +32,7 @@ def refusals() -> Iterator[None]:
 
 
 def line_of(error: Exception) -> str | None:
-    """The line that a command prints for an error; None for a fault of the program, whose traceback is needed."""
+    """Line that a command prints for an error; None for a bug, which needs its traceback."""
     if isinstance(error, UserError):
         line = " ".join(str(error).split())
         return line if len(line) <= MAX_LETTERS else f"{line[:MAX_LETTERS]} …"
@@ -44,10 +44,10 @@ def line_of(error: Exception) -> str | None:
 
 
 def check_folder(folder: Path, option: str) -> None:
-    """Refuse a folder that cannot be made or written to, before there is anything to write.
+    """Check that a folder can be created and written to.
 
     Raises:
-        UserError: naming what is in the way.
+        UserError: with the path that prevents it.
     """
     place = folder.absolute()
     while not os.path.lexists(place):
@@ -55,4 +55,4 @@ def check_folder(folder: Path, option: str) -> None:
     if not place.is_dir():
         raise UserError(f"{option} {folder}: {place} is a file, not a folder; give another {option}")
     if not os.access(place, os.W_OK | os.X_OK):
-        raise UserError(f"{option} {folder}: nothing can be written to {place}; give another {option}")
+        raise UserError(f"{option} {folder}: {place} is not writable; give another {option}")

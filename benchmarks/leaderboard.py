@@ -1,4 +1,4 @@
-"""Teams beside each other on the tasks of one environment: a table as JSON, Markdown and HTML."""
+"""Leaderboard of teams on the tasks of one environment, as JSON, Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ LEADERBOARD_FILES = JSON_FILE, MARKDOWN_FILE, HTML_FILE = "leaderboard.json", "l
 
 @dataclass(frozen=True)
 class Entry:
-    """What one team reached."""
+    """Results of one team."""
 
     team: str
     """Run directory, or names of the models."""
     returns: Mapping[str, Interval]
-    """Mean return by the way of playing, "sampled" or "greedy"."""
+    """Mean return by way of playing, "sampled" or "greedy"."""
     terms: Mapping[str, Mapping[str, Interval]]
-    """Means of reward terms and metrics, by the way of playing and by name."""
+    """Means of reward terms and metrics, by way of playing and name."""
     episodes: str
     """File with all episodes."""
     usage: Sequence[str] = ()
-    """Requests, tokens and costs of chat servers, a line per model."""
+    """Requests, tokens and costs of chat servers, one line per model."""
 
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """Teams on the same tasks, the best first by the first way of playing."""
+    """Teams on the same tasks."""
 
     env: str
     env_kwargs: Mapping[str, Any]
@@ -63,7 +63,7 @@ class Leaderboard:
         return f"# {self.title}\n\n{markdown_table(['', 'team', *names], rows)}\n"
 
     def html(self) -> str:
-        """The table as one page without scripts, with each interval drawn on a common scale."""
+        """HTML page without scripts, in which all intervals are drawn on one scale."""
         names = list(self.entries[0].returns)
         found = [each for entry in self.entries for each in entry.returns.values()]
         low, high = min(0.0, *(each.low for each in found)), max(each.high for each in found)
@@ -89,7 +89,7 @@ class Leaderboard:
         )
 
     def write(self, folder: Path) -> list[Path]:
-        """Write all three; returns the files."""
+        """Write the three files; return their paths."""
         contents = {
             JSON_FILE: json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n",
             MARKDOWN_FILE: self.markdown(),

@@ -69,12 +69,11 @@ class Browser:
         self._ask("Emulation.setEmulatedMedia", media=media, features=features)
 
     def open(self, url: str) -> None:
-        """Load a page, and wait until it is loaded."""
-        self._ask("Page.navigate", url="about:blank")  # an address that differs only after the # loads nothing
-        self._wait("Page.loadEventFired")
-        self._events.clear()
-        self._ask("Page.navigate", url=url)
-        self._wait("Page.loadEventFired")
+        """Load a page, and wait until it has."""
+        for address in ("about:blank", url):  # from the same page, a URL with another #fragment would load nothing
+            self._events.clear()
+            self._ask("Page.navigate", url=address)
+            self._wait("Page.loadEventFired")
 
     def run(self, script: str) -> Any:
         """Run a script and return its result, of a promise its value."""

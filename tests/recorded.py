@@ -12,8 +12,8 @@ from collm.algorithms.config import IACConfig, MAACConfig, ReinforceConfig
 from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.files import write_config
 from collm.algorithms.runs.loggers import JsonLines
-from collm.benchmarks.commands.report import read_comparison
 from collm.benchmarks.comparison.summaries import RunSummary
+from collm.benchmarks.report.report import read_comparison
 from collm.envs import make
 
 ENV = {"max_turns": 2, "reward": "dense"}

@@ -1,4 +1,4 @@
-"""Generated pages are up to date: `python docs/pages.py` and `python docs/tree.py` write them."""
+"""Generated pages are up to date: `python docs/pages.py` writes them."""
 
 from __future__ import annotations
 

@@ -31,41 +31,40 @@ class BenchmarkArguments(Checked):
     """Compare algorithms: same environments, seeds, starting weights and budgets for all."""
 
     suite: Positional[Path | None] = None
-    """TOML file that describes the comparison, or the name of one that ships (smoke, claim, replication, tuning,
-    ablations, teams, published, lbf, rware, minigrid, tictactoe); None: --algorithms on --envs. classic-control has
-    options of its own: `collm benchmark classic-control --help`."""
+    """TOML file of the comparison, or the name of one that ships (smoke, claim, replication, tuning, ablations, teams,
+    published, lbf, rware, minigrid, tictactoe); None: --algorithms on --envs. For classic-control, see `collm benchmark
+    classic-control --help`."""
     algorithms: tuple[str, ...] = ()
-    """Algorithms to compare, by the names of `collm train`; with a suite, only these of its entries; none: all."""
+    """Algorithms to compare, by the names of `collm train`, or names of entries of the suite; none: all entries."""
     envs: tuple[str, ...] = ()
-    """Environments to compare on, by registered id; with a suite, only these of its entries, by name; none: all."""
+    """Registered ids of the environments, or names of entries of the suite; none: all entries."""
     seeds: tuple[Seed, ...] = ()
     """Seeds of the runs; none: the suite's, or 0 to 4."""
     environment_steps: Count | None = None
     """Budget of each run in joint turns; None: the suite's, or 3,200."""
     generated_tokens: Count | None = None
-    """Budget of each run in tokens that its agents generate, in place of joint turns; None: no such budget."""
+    """Budget of each run in generated tokens instead of joint turns; None: no such budget."""
     config: tuple[str, ...] = ()
-    """Settings as key=value, of all algorithms or of one by its name, as in iac.critic_warmup=1; they override the
-    suite's."""
+    """Settings as key=value for all algorithms, or as NAME.key=value for one algorithm, such as iac.critic_warmup=1.
+    They override the suite."""
     model_config: tuple[str, ...] = ()
-    """Settings of the language models as key=value, of `collm train`; they override the suite's."""
+    """Settings of the language models as key=value. They override the suite."""
     max_new_tokens: Count | None = None
-    """Longest completion in tokens; None: the suite's, or the model's own limit."""
+    """Maximum tokens per completion; None: the suite's, or the model's limit."""
     out: Path | None = None
-    """Folder of the comparison, whose finished runs are skipped; None: runs/<name of the suite>."""
+    """Folder of the comparison. Finished runs in it are skipped. None: runs/<name of the suite>."""
     workers: Count | None = None
-    """Runs at a time; None: one per core, with --on as many as the cluster has room for."""
+    """Concurrent runs; None: one per core, or with --on as many as the cluster can run."""
     minutes: Positive | None = None
-    """Time for this call, in which more than one update must fit: after it no run is started, and those under way end
-    with a checkpoint; the same command goes on. None: as long as it takes."""
+    """Time limit, more than the time of an update. After it, no run starts, and active runs end with a checkpoint; the
+    same command continues them. None: no limit."""
     on: str | None = None
-    """Ray cluster whose tasks the runs are: "ray" starts one on this machine, "ray://HOST:PORT" joins the one of `ray
-    start --head` at that port; its machines must see the folder --out. Needs collm[ray]. None: processes of this
-    machine."""
+    """Ray cluster for the runs: "ray" starts one on this machine, "ray://HOST:PORT" joins the cluster of `ray start
+    --head` at that port. Its machines must share the folder --out. Needs collm[ray]. None: local processes."""
     num_cpus: Positive = 1.0
     """CPU cores per run, with --on."""
     num_gpus: NotNegative = 0.0
-    """GPUs, or a share of one, per run, with --on."""
+    """GPUs per run, which can be a fraction, with --on."""
 
 
 def run(args: Sequence[str]) -> None:
@@ -82,7 +81,7 @@ def run(args: Sequence[str]) -> None:
     with refusals():
         suite = chosen_suite(arguments)
 
-        from ..comparison.runner import check_jobs, compare  # here, as a mistake in a suite is told without torch
+        from ..comparison.runner import check_jobs, compare  # after reading the suite, which needs no torch
 
         out = arguments.out or Path("runs") / suite.folder
         check_folder(out, "--out")
@@ -104,7 +103,7 @@ def _tasks(arguments: BenchmarkArguments) -> RayTasks:
     from ..._cluster import Cluster
     from ..comparison.tasks import RayTasks
 
-    assert arguments.on is not None  # who asks has looked
+    assert arguments.on is not None
     with refusals():
         cluster = Cluster(
             address=arguments.on,
@@ -117,10 +116,10 @@ def _tasks(arguments: BenchmarkArguments) -> RayTasks:
 
 
 def chosen_suite(arguments: BenchmarkArguments) -> Suite:
-    """The suite from the file or from the command line, with the changes that the command line asks for.
+    """Suite of the arguments: from a file with changes, or from the command line.
 
     Raises:
-        ValueError, FileNotFoundError: naming what is wrong.
+        ValueError, FileNotFoundError: if the suite or an argument is invalid.
     """
     from ..comparison.suite import parse_suite, read_suite
 
@@ -129,7 +128,7 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
         table["budget"] = {"environment_steps": arguments.environment_steps}
     if arguments.generated_tokens is not None:
         if table:
-            raise ValueError("a budget is in environment steps or in generated tokens; give one of them")
+            raise ValueError("--environment-steps and --generated-tokens are different budgets; give one of them")
         table["budget"] = {"generated_tokens": arguments.generated_tokens}
     model = keyword_arguments(arguments.model_config, "--model-config")
     if arguments.max_new_tokens is not None:
@@ -137,7 +136,7 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
     config, own = divided(keyword_arguments(arguments.config, "--config"))
     if arguments.suite is None:
         if not arguments.algorithms or not arguments.envs:
-            raise ValueError("give a suite's TOML file, or both --algorithms and --envs")
+            raise ValueError("there is nothing to compare; give a suite, or both --algorithms and --envs")
         refuse_strangers(own, arguments.algorithms)
         return parse_suite(
             {
@@ -181,7 +180,7 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
 
 
 def divided(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Settings of all algorithms, and those of one by its name, which stands before the last dot."""
+    """Split settings into those for all algorithms and those for one, whose name is before the last dot."""
     common: dict[str, Any] = {}
     own: dict[str, dict[str, Any]] = {}
     for name, value in config.items():
@@ -191,7 +190,7 @@ def divided(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[s
 
 
 def refuse_strangers(own: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Refuse settings of an algorithm that does not take part.
+    """Refuse settings for algorithms that are not in the comparison.
 
     Raises:
         UserError: with the nearest name.
@@ -216,7 +215,7 @@ def conclude(result: ComparisonResult, out: Path, console: Console) -> None:
     """Print how many runs finished.
 
     Raises:
-        UserError: if some failed; it lists them with their last line of error.
+        UserError: if runs failed, after printing their errors.
     """
     done = len(result.finished) + len(result.skipped)
     console.print(f"{done} runs finished, {len(result.skipped)} of them before; folder: {shown(out)}", markup=False)
@@ -228,14 +227,14 @@ def conclude(result: ComparisonResult, out: Path, console: Console) -> None:
             console.print(f"{shown(why)}, in", markup=False, highlight=False, soft_wrap=True)
             for directory in directories:
                 console.print(f"  {shown(directory)}", markup=False, soft_wrap=True)
-        raise UserError(f"{len(result.failures)} runs failed; the same command tries them again")
+        raise UserError(f"{len(result.failures)} runs failed; run the same command to retry them")
     if result.left:
-        console.print(f"{len(result.left)} runs are left; the same command goes on", markup=False)
+        console.print(f"{len(result.left)} runs are left; run the same command to continue", markup=False)
     console.print(f"next: collm report {shown(shlex.quote(str(out)))}", markup=False, highlight=False, soft_wrap=True)
 
 
 class ComparisonDisplay:
-    """Progress of a comparison: one bar for all runs and one per running run; plain lines without a terminal."""
+    """Progress bars of a comparison, for all runs and per active run; plain lines without a terminal."""
 
     def __init__(self, num_runs: int, console: Console):
         self.console = console
@@ -266,7 +265,7 @@ class ComparisonDisplay:
         self.num_ended += len(jobs)
         self.progress.update(self.total, completed=self.num_ended)
         if jobs:
-            self.console.print(f"{len(jobs)} of {self.num_runs} runs are finished already")
+            self.console.print(f"{len(jobs)} of {self.num_runs} runs are already finished")
 
     def started(self, job: Job) -> None:
         self.tasks[job.directory] = self.progress.add_task(_title(job), total=job.budget.amount, note="")

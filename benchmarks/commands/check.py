@@ -1,4 +1,4 @@
-"""`collm check ID`: the contract of environments, checked on one of them."""
+"""`collm check ID`: check an environment against the contract of environments."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckArguments(Checked):
-    """Check an environment against the whole contract."""
+    """Check an environment against the contract of environments."""
 
     env: Positional[str]
     """Environment: a registered id (`collm envs` lists them) or "module:Class"."""
     env_kwargs: tuple[str, ...] = ()
     """Arguments of the environment as key=value; values may be JSON."""
     exploits: bool = False
-    """Play degenerate teams in place of the check of the contract: how far each comes from an empty team (0 %) to the
-    reference (100 %)."""
+    """Play degenerate teams instead of checking the contract, and show their returns on a scale from the empty team
+    (0 %) to the reference (100 %)."""
     episodes: Count | None = None
-    """Episodes per degenerate team, from seed 0 up, with `--exploits`. None: 8."""
+    """Episodes per degenerate team with `--exploits`, on seeds from 0. None: 8."""
     red_team: bool = False
-    """Train the embedded model in the environment, instead of the check of the contract, and compare its return with
-    the truth metric of the environment."""
+    """Train the embedded model in the environment instead of checking the contract, and compare its return with the
+    truth metric of the environment."""
     updates: Count | None = None
-    """Updates of that training, with `--red-team`. None: 100."""
+    """Updates of the training with `--red-team`. None: 100."""
 
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(CheckArguments, "check", args)
     if arguments.episodes is not None and not arguments.exploits:
-        raise UserError(f"--episodes {arguments.episodes} is for degenerate teams; add --exploits, or leave it out")
+        raise UserError(f"--episodes {arguments.episodes} needs --exploits; add it, or remove --episodes")
     if arguments.updates is not None and not arguments.red_team:
-        raise UserError(f"--updates {arguments.updates} is for the training of a red team; add --red-team")
+        raise UserError(f"--updates {arguments.updates} needs --red-team; add it, or remove --updates")
     if arguments.exploits and arguments.red_team:
-        raise UserError("--exploits and --red-team are two checks; give one of them")
+        raise UserError("--exploits and --red-team are different checks; give one of them")
     with refusals():
         chosen = spec(arguments.env).given(**keyword_arguments(arguments.env_kwargs))
         env = chosen.make()
@@ -73,11 +73,11 @@ def run(args: Sequence[str]) -> None:
         env.close()
     for rule in passed:
         console.print(f"[green]✓[/] {rule}")
-    console.print(f"{shown(arguments.env)} keeps all {len(passed)} rules.", markup=False)
+    console.print(f"{shown(arguments.env)} passes all {len(passed)} checks.", markup=False)
 
 
 def exploit_table(standings: Sequence[Standing]) -> Table:
-    """How far each player comes, the best first; those that come too far are red."""
+    """Table of the players, the best first; players above their limit are red."""
     table = Table("player", box=None, pad_edge=False, header_style="bold")
     for name in ("mean return", "share of the way", "allowed"):
         table.add_column(name, justify="right")
@@ -93,7 +93,7 @@ def check_red_team(arguments: CheckArguments, console: Console) -> None:
     """Train a red team and print its levels.
 
     Raises:
-        CheckFailure: if its best episodes earn more than the truth explains.
+        CheckFailure: if the best episodes earn more than the truth metric explains.
     """
     from ..comparison.red_team import MAX_GAP, NUM_UPDATES, red_team  # here, as the other checks need no torch
     from .evaluate import show
@@ -122,7 +122,7 @@ def check_red_team(arguments: CheckArguments, console: Console) -> None:
 
 @dataclass(frozen=True)
 class StatusLogger:
-    """Shows the newest update in a line that a terminal overwrites."""
+    """Shows the last update in the status line."""
 
     status: Status
     num_updates: int
@@ -131,11 +131,11 @@ class StatusLogger:
         self.status.update(f"red team, update {step}/{self.num_updates}, return {metrics.get('return', 0.0):.3f}")
 
     def close(self) -> None:
-        """Nothing is held."""
+        pass
 
 
 def level_table(levels: Iterable[Level]) -> Table:
-    """Returns and truths with their shares of the way from the empty team to the reference."""
+    """Table of returns and truths, also on a scale from the empty team (0 %) to the reference (100 %)."""
     table = Table("team", box=None, pad_edge=False, header_style="bold")
     for name in ("return", "share of the way", "truth", "share of the way", "gap"):
         table.add_column(name, justify="right")

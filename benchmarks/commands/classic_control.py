@@ -1,4 +1,4 @@
-"""`collm benchmark classic-control [run|table|plot]`: the trainer on tasks of numbers with published scores."""
+"""`collm benchmark classic-control [run|table|plot]`: train on classic tasks with published scores."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ..errors import check_folder, refusals
 
 @dataclass(frozen=True, kw_only=True)
 class ClassicControlArguments(Checked):
-    """Train CartPole, Acrobot, Pendulum and simple_spread (which needs mpe2) and compare with published scores."""
+    """Train on CartPole, Acrobot, Pendulum and simple_spread (needs mpe2), whose scores are published."""
 
     action: Positional[Literal["run", "table", "plot"]] = "table"
-    """Step to take: train (run), print the results as Markdown (table), or draw them as PNG into the folder (plot)."""
+    """Action: train (run), print the results as Markdown (table), or draw them as PNG files in the folder (plot)."""
     tasks: Positional[tuple[str, ...]] = ()
     """Tasks to run: cartpole, acrobot, pendulum, pendulum-squashed, spread-ippo, spread-mappo, spread-ippo-long,
-    spread-mappo-long; none: all. The long ones take 20 minutes per seed on one core, the others about one."""
+    spread-mappo-long; none: all. A long task takes 20 minutes per seed on one core, the others about one minute."""
     seeds: tuple[Seed, ...] = (0,)
-    """Seeds to run, one after another."""
+    """Seeds to run."""
     out: Path = Path("runs/classic_control")
     """Folder of the results, one JSON file per run."""
 
@@ -43,10 +43,10 @@ def run(args: Sequence[str]) -> None:
     torch.set_num_threads(1)
     with refusals():
         if unknown := [name for name in arguments.tasks if name not in EXPERIMENTS]:
-            raise ValueError(f"there is no task {unknown[0]!r}; {nearest(unknown[0], EXPERIMENTS)}")
+            raise ValueError(f"task {unknown[0]!r} does not exist; {nearest(unknown[0], EXPERIMENTS)}")
         check_folder(arguments.out, "--out")
         if arguments.action != "run" and not any(arguments.out.glob("*-[0-9]*.json")):
-            raise FileNotFoundError(f"{arguments.out} holds no results; `run` some first, or give another --out")
+            raise FileNotFoundError(f"{arguments.out} has no results; run tasks first, or give another --out")
         names = arguments.tasks or tuple(EXPERIMENTS)
         if arguments.action == "run":
             refuse_foreign_files(arguments.out, [f"{name}-{seed}.json" for name in names for seed in arguments.seeds])

@@ -1,4 +1,4 @@
-"""`collm demo`: two small language models learn to write together, in about a minute and offline."""
+"""`collm demo`: train two small language models to write together, offline, in about a minute."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ SHARES = {
     "well_formed": "well-formed sentences",
     "facts": "facts stated",
 }
-"""Labels of the environment's metrics, which do not depend on what the reward pays."""
+"""Labels of the environment's metrics, which do not depend on the reward."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemoArguments(Checked):
-    """Watch two small language models learn to write together."""
+    """Train two small language models to write together, and show an episode before and after."""
 
     seed: Seed = 0
-    """Seed of everything random."""
+    """Seed of the run."""
     updates: Annotated[int, InRange(3)] = 60
-    """Number of updates, at least 3; in the first two only the critic learns."""
+    """Number of updates, at least 3. Only the critic learns in the first two."""
     out: Path | None = None
     """Folder of the run. None: a new one under runs/."""
 
 
 def experiment(seed: int, updates: int) -> Experiment:
-    """A team of two embedded models, trained by multi-agent actor-critic."""
+    """MAAC with two embedded models."""
     from ...algorithms.runs.assembly.experiment import Experiment  # here, and below: help needs no torch
 
     config = MAACConfig(num_updates=updates, critic_warmup=2, seed=seed)
@@ -67,17 +67,17 @@ def run(args: Sequence[str]) -> None:
         check_folder(directory, "--out")
         prepare_run(chosen, directory)
     console.print(
-        "Two language models of 0.6 million weights read the same post of four sentences. [bold]writer_0[/] is to\n"
-        "state the first one, [bold]writer_1[/] the other three, each behind a linking word. Neither sees the other's\n"
-        "text. Both are paid for the true sentences that they divide so; false and repeated ones lower the reward.\n"
-        "A critic that reads both texts (MAAC) estimates how much better a reply was than expected.\n"
+        "Two language models of 0.6 million weights read the same post of four sentences. [bold]writer_0[/]\n"
+        "should state the first sentence, [bold]writer_1[/] the other three, each after a linking word. They do not\n"
+        "see each other's text. True sentences of the right agent raise the reward of both; false and repeated ones\n"
+        "lower it. A critic (MAAC) reads both texts and estimates the advantage of each reply.\n"
     )
     before = untrained(chosen.model, ENV, directory).evaluate(EPISODES)
     train_experiment(chosen, directory, console=console, is_prepared=True)
     after = load_run(directory).evaluate(EPISODES)
     show_change(console, before, after)
     console.print(
-        f"the curve: {escape(shown(directory / CURVE_FILE))}\n\n"
+        f"learning curve: {escape(shown(directory / CURVE_FILE))}\n\n"
         f"next: collm play {ENV} --policy {escape(shown(shlex.quote(str(directory))))}\n      collm envs\n"
         f"      collm train iac --env {ENV} --help",
         soft_wrap=True,
@@ -85,7 +85,7 @@ def run(args: Sequence[str]) -> None:
 
 
 def show_change(console: Console, before: EvaluationResult, after: EvaluationResult) -> None:
-    """Print means before and after training, and one episode: the held-out post whose later return is the median."""
+    """Print means before and after training, and the held-out episode with the median return after training."""
     results = {"before training": before, "after training": after}
     table = Table("", *results, title=f"{ENV}, {EPISODES} held-out posts: mean [95 %]", title_justify="left")
     table.add_row("return, at most 1", *(str(result.team_return) for result in results.values()))

@@ -1,4 +1,4 @@
-"""`collm doctor [train ALGORITHM …]`: what this machine has, and what a training would need of it, phase by phase."""
+"""`collm doctor [train ALGORITHM …]`: show this machine, or the memory that a training needs by phase."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EXTRAS = {
     "sb3": "stable_baselines3",
     "rllib": "ray",
 }
-"""Optional extras, and a module that each brings."""
+"""Optional extras with a module of each."""
 
 
 def run(args: Sequence[str]) -> None:
@@ -46,15 +46,12 @@ def run(args: Sequence[str]) -> None:
     if not rest:
         if options.memory or options.gpu or options.ranks != 1:
             raise UserError(
-                "--memory, --gpu and --ranks ask what a training needs; give it: "
-                "collm doctor train ALGORITHM --env ID …"
+                "--memory, --gpu and --ranks need a training; add it: collm doctor train ALGORITHM --env ID …"
             )
         _show_machine(options.json)
         return
     if rest[0] != "train" or len(rest) < 2:
-        raise UserError(
-            f"collm doctor looks at trainings, not at {rest[0]!r}; give: collm doctor train ALGORITHM --env ID …"
-        )
+        raise UserError(f"collm doctor {rest[0]!r} is not a training; use collm doctor train ALGORITHM --env ID …")
     _show_training(rest[1:], options)
 
 
@@ -66,19 +63,15 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         add_help=False,
     )
-    parser.add_argument(
-        "--memory", help="memory of the device to ask about, such as 80GB or 24GiB, in place of this one's"
-    )
-    parser.add_argument("--gpu", help="kind of GPU to ask about, such as h100, in place of this machine's")
-    parser.add_argument(
-        "--ranks", type=int, default=1, help="processes of torchrun that train together; the plan is of each of them"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON in place of tables")
+    parser.add_argument("--memory", help="memory of the device, such as 80GB or 24GiB; default: that of this machine")
+    parser.add_argument("--gpu", help="kind of GPU, such as h100; default: that of this machine")
+    parser.add_argument("--ranks", type=int, default=1, help="number of processes of torchrun; the plan is per process")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     return parser
 
 
 def machine() -> dict[str, Any]:
-    """Versions, devices, the C++ compiler, missing extras and the sandbox's tier of this machine."""
+    """Versions, devices, C++ compiler, missing extras and sandbox tier of this machine."""
     from ...agents.decoding.cpu import compiler
     from ...envs.sandbox import SandboxUnavailable, shared_sandbox
 
@@ -138,13 +131,13 @@ def _show_machine(is_json: bool) -> None:
         said += [f"{device['cores']} cores"] if "cores" in device else []
         table.add_row(device["name"], ", ".join(said))
     if len(found["devices"]) == 1:
-        table.add_row("GPU", "none that torch can use")
+        table.add_row("GPU", "none for torch")
     table.add_row(
         "compiler",
-        found["compiler"] or "no C++ compiler, or not wanted: on a CPU torch attends, and decoding is slower",
+        found["compiler"] or "no C++ compiler, or kernels disabled: decoding on a CPU is slower",
     )
     extras = ", ".join(found["missing"])
-    table.add_row("missing", escape(f"{extras} ({install_command('NAME')})") if extras else "no extra")
+    table.add_row("missing", escape(f"{extras} ({install_command('NAME')})") if extras else "none")
     table.add_row("sandbox", f"tier {found['sandbox']}")
     terminal().print(table)
 
@@ -167,25 +160,25 @@ def _show_training(args: Sequence[str], options: argparse.Namespace) -> None:
 def examined(
     experiment: Experiment, memory: str | None = None, gpu: str | None = None, num_ranks: int = 1
 ) -> dict[str, Any]:
-    """The memory plan of a training as data.
+    """Memory plan of a training as data, without loading weights.
 
     Args:
-        experiment: training to plan; its models' settings are read, and no weight.
-        memory: amount to ask about, in place of a device of this machine.
-        gpu: kind of GPU to ask about.
-        num_ranks: processes that train together, each with a device of its own.
+        experiment: training.
+        memory: memory of the device. None: that of this machine's device.
+        gpu: kind of GPU. None: this machine's device.
+        num_ranks: number of processes, each with its own device.
 
     Raises:
-        UserError, FileNotFoundError: if a setting is wrong or a model cannot be found.
+        UserError, FileNotFoundError: if a setting is invalid or a model does not exist.
     """
     import torch
 
     from ...algorithms.memory import devices, fitting
 
     if memory is not None and gpu is not None:
-        raise UserError("--memory and --gpu both name a device; give one of them")
+        raise UserError("--memory and --gpu both set the device; give one of them")
     if num_ranks < 1:
-        raise UserError(f"--ranks {num_ranks}: give at least 1")
+        raise UserError(f"--ranks {num_ranks} must be at least 1")
     asked = None if memory is None else devices.bytes_of(memory)
     asked = devices.gpu_memory(gpu) if gpu is not None else asked
     capacity: Callable[[str], int] = lambda name: devices.capacity(torch.device(name))  # noqa: E731
@@ -204,7 +197,7 @@ def examined(
         chosen += [f"recompute activations: {'yes' if fit.recomputes else 'no'}"]
         chosen += [f"tokens per pass: {fit.max_tokens}"] if fit.max_tokens else []
         chosen += [f"keys and values: {fit.kv_memory:.1f} GiB per model"] if fit.kv_memory else []
-        chosen += [f"longest row (guessed): {task.row_length(model)} tokens"]
+        chosen += [f"longest row (estimated): {task.row_length(model)} tokens"]
         verdict = f"it fits ({', '.join(chosen)})"
     except fitting.NoRoom as error:
         plans = fitting.tightest(algorithm, model, task)
@@ -235,8 +228,8 @@ def _table(device: dict[str, Any]) -> Table:
     table = Table(
         "GiB",
         *(Column(name, justify="right", no_wrap=True) for name in columns),
-        title=f"{device['device']}: {_gib(device['memory'])} GiB can be used",
-        box=SIMPLE_HEAD,  # so that all columns find room on a terminal of 80 letters
+        title=f"{device['device']}: {_gib(device['memory'])} GiB usable",
+        box=SIMPLE_HEAD,  # narrow enough for a terminal of 80 columns
         show_edge=False,
         padding=(0, 1, 0, 0),
     )

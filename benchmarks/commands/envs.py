@@ -1,10 +1,10 @@
-"""`collm envs`: table of the registered environments, on request with the scores of scripted players."""
+"""`collm envs`: table of the registered environments, with the scores of scripted players as an option."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +16,12 @@ from ..._ranges import Checked, Count
 from ..._terminal import shown, terminal
 from ...envs.core import TextParallelEnv
 from ...envs.players import HONEST_PLAYERS, PLAYERS, played, scripted_player
-from ...envs.registration.registry import EnvSpec, Range, make, specs
+from ...envs.registration.registry import EnvSpec, make, specs
 from ..arguments import parsed
 from ..errors import UserError, refusals
 
 UNLIMITED = 10_000
-"""Columns of an output that must not be cut: a line per environment, for programs to read."""
+"""Columns of output that is not a terminal, so that each environment is one line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,93 +29,84 @@ class EnvsArguments(Checked):
     """List the registered environments."""
 
     scores: bool = False
-    """Mean team returns of the scripted players instead of the summaries: reference, random, empty and, where the
-    environment has them, honest players without and with messages."""
+    """Show mean team returns of scripted players instead of the summaries: reference, random, empty, and honest players
+    without and with messages if the environment has them."""
     episodes: Count = 20
     """Episodes per scripted player."""
     json: bool = False
-    """Print a list of objects as JSON in place of the table."""
+    """Print a JSON list of objects instead of the table."""
 
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(EnvsArguments, "envs", args)
+    with refusals():
+        found = specs()
+    if not arguments.json:
+        progress = {"console": terminal(stderr=True), "transient": True, "disable": not arguments.scores}
+        found = track(found, "playing", **progress)
+    rows = [described(spec, arguments.episodes if arguments.scores else None) for spec in found]
     if arguments.json:
-        print(json.dumps(list(described(arguments)), indent=2, ensure_ascii=False))
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
         return
     console = terminal()
     if not console.is_terminal or arguments.scores:  # the scores need more than 80 columns
         console = terminal(width=UNLIMITED)
+    names = ("turns", "reward", "return", *((*PLAYERS, *HONEST_PLAYERS) if arguments.scores else ()))
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("id", no_wrap=True, min_width=max((len(spec.id) for spec in specs()), default=0))
-    for name in ("turns", "reward", "return", *((*PLAYERS, *HONEST_PLAYERS) if arguments.scores else ())):
+    table.add_column("id", no_wrap=True, min_width=max((len(row["id"]) for row in rows), default=0))
+    for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     if not arguments.scores:
         table.add_column("summary")
-    with refusals():
-        found = specs()
-    for spec in track(found, "playing", console=terminal(stderr=True), transient=True, disable=not arguments.scores):
-        try:
-            with refusals():
-                env = make(spec.id)
-        except UserError as error:  # somebody's plugin need not hide all others
-            terminal(stderr=True).print(shown(f"{spec.id} cannot be made: {error}"), markup=False)
-            table.add_row(escape(shown(spec.id)), *["?"] * (len(table.columns) - 1))
-            continue
-        row = [
-            escape(shown(spec.id)),
-            num_turns(env, spec),
-            range_text(spec.reward_range),
-            range_text(spec.return_range),
-        ]
-        if arguments.scores:
-            scores = mean_scores(env, arguments.episodes)
-            row += ["-" if value is None else f"{value:.3f}" for value in scores.values()]
+    for row in rows:
+        if "error" in row:
+            terminal(stderr=True).print(shown(f"{row['id']} cannot be made: {row['error']}"), markup=False)
+            cells = ["?"] * (len(table.columns) - 1)
         else:
-            row.append(escape(shown(spec.summary)))
-        env.close()
-        table.add_row(*row)
+            turns = "-" if row["turns"] is None else str(row["turns"])
+            cells = [turns, range_text(row["reward_range"]), range_text(row["return_range"])]
+            scores = row.get("scores", {}).values()
+            cells += [row["summary"]] if not arguments.scores else ["-" if x is None else f"{x:.3f}" for x in scores]
+        table.add_row(*(escape(shown(cell)) for cell in (row["id"], *cells)))
     console.print(table)
 
 
-def described(arguments: EnvsArguments) -> Iterator[dict[str, Any]]:
-    """Each environment as an object of JSON, which has no infinite numbers: null stands for them."""
-    with refusals():
-        found = specs()
-    for spec in found:
-        told: dict[str, Any] = {"id": spec.id, "summary": spec.summary, "max_new_tokens": spec.max_new_tokens}
-        told |= {name: _bounds(getattr(spec, name)) for name in ("reward_range", "return_range")}
-        try:
-            with refusals():
-                env = make(spec.id)
-        except UserError as error:  # somebody's plugin need not hide all others
-            yield told | {"error": str(error)}
-            continue
-        turns = num_turns(env, spec)
-        told |= {"agents": list(env.possible_agents), "turns": int(turns) if turns.isdecimal() else None}
-        if arguments.scores:
-            told["scores"] = mean_scores(env, arguments.episodes)
-        env.close()
-        yield told
+def described(spec: EnvSpec, num_episodes: int | None) -> dict[str, Any]:
+    """Describe an environment as a JSON object, in which null is an infinite or unknown number.
+
+    Args:
+        spec: environment.
+        num_episodes: episodes per scripted player. None: no scores.
+    """
+    row: dict[str, Any] = {"id": spec.id, "summary": spec.summary, "max_new_tokens": spec.max_new_tokens}
+    for name in ("reward_range", "return_range"):
+        declared = getattr(spec, name)
+        row[name] = declared and [bound if math.isfinite(bound) else None for bound in declared]
+    try:
+        with refusals():
+            env = make(spec.id)
+    except UserError as error:  # a broken plugin must not hide the other environments
+        return row | {"error": str(error)}
+    world = getattr(env, "unwrapped", env)
+    limits = [spec.max_turns, world.max_turns if isinstance(world, TextParallelEnv) else None]
+    turns = min((limit for limit in limits if limit is not None), default=None)
+    row |= {"agents": list(env.possible_agents), "turns": turns}
+    if num_episodes is not None:
+        row["scores"] = mean_scores(env, num_episodes)
+    env.close()
+    return row
 
 
-def _bounds(declared: Range | None) -> list[float | None] | None:
-    return None if declared is None else [bound if math.isfinite(bound) else None for bound in declared]
-
-
-def num_turns(env: object, spec: EnvSpec) -> str:
-    """Turns of an episode at most: the game's own, or a limit from outside; "-" where neither is known."""
-    own = getattr(env, "unwrapped", env)
-    known = [spec.max_turns, own.max_turns if isinstance(own, TextParallelEnv) else None]
-    return str(min((turns for turns in known if turns is not None), default="-"))
-
-
-def range_text(declared: Range | None) -> str:
-    """A declared range, "0..1"; "-" where none is."""
-    return "-" if declared is None else "..".join(f"{bound:g}" for bound in declared)
+def range_text(declared: Sequence[float | None] | None) -> str:
+    """Text of a declared range, such as "0..1"; "-" without one."""
+    if declared is None:
+        return "-"
+    low, high = (f"{sign}inf" if bound is None else f"{bound:g}" for sign, bound in zip("- ", declared, strict=True))
+    return f"{low}..{high.strip()}"
 
 
 def mean_scores(env: Any, num_episodes: int) -> Mapping[str, float | None]:
-    """Mean team return of each scripted player on the same seeds; None where there is no such player."""
+    """Mean team return of each scripted player on the same seeds; None if the environment has no such player."""
     scores: dict[str, float | None] = {}
     for name in (*PLAYERS, *HONEST_PLAYERS):
         decide = scripted_player(env, name)

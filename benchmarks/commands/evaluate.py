@@ -1,4 +1,4 @@
-"""`collm evaluate [DIR …] [--model TEAM …]`: returns of teams on held-out tasks, greedy and sampled, and episodes."""
+"""`collm evaluate [DIR …] [--model TEAM …]`: returns and episodes of teams on held-out tasks."""
 
 from __future__ import annotations
 
@@ -44,35 +44,35 @@ EXAMPLES = (
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateArguments(Checked):
-    """Let trained teams, or models as they are, play held-out tasks; several make a leaderboard."""
+    """Evaluate trained teams or models on held-out tasks; several teams give a leaderboard."""
 
     directories: Positional[tuple[Path, ...]] = ()
     """Run directories of `collm train`."""
     models: Annotated[tuple[str, ...], Also("model", "model_name_or_path")] = ()
-    """Teams of models that were not trained here, each one model for all agents or one per agent separated by commas:
-    a folder, a hub name, "tiny", a registered policy, or openai:MODEL@URL, a chat server's."""
+    """Teams of models without a run: one model for all agents, or one per agent separated by commas. A model is a
+    folder, a hub name, "tiny", a registered policy, or openai:MODEL@URL (a chat server)."""
     suite: Literal["core"] | None = None
-    """Suite of environments to play, on fixed held-out seeds in place of --episodes: core has all of the package, and
-    --env narrows it. Teams may then also be scripted players: reference, random, empty. None: one environment."""
+    """Suite of environments on fixed held-out seeds instead of --episodes. core: all of collm's environments, or the
+    one of --env. Teams may also be scripted players: reference, random, empty. None: one environment."""
     submissions: tuple[Path, ...] = ()
-    """Submissions to the suite, as others or earlier calls wrote them, to show in the same table."""
+    """Files of further submissions to the suite, to show in the same table."""
     env: str | None = None
-    """Id of the environment. None: that of the runs."""
+    """Id of the environment. None: the environment of the runs."""
     env_kwargs: tuple[str, ...] = ()
-    """Arguments of the environment that differ from training's, as key=value; values may be JSON."""
+    """Arguments of the environment that differ from the training, as key=value; values may be JSON."""
     episodes: Count = 100
     """Episodes per team and way of playing."""
     played: tuple[Played, ...] = ("sampled", "greedy")
-    """Ways of playing: draw tokens as in training, or take the likeliest."""
+    """Ways of playing: sample tokens as in training (sampled), or take the most likely token (greedy)."""
     eval_max_turns: Count | None = None
-    """Joint turns after which an episode is truncated. None: as in the run's settings; without a run the environment's
-    own limit, or 1,000 if the environment declares none."""
+    """Joint turns after which an episode is truncated. None: as in the run's settings; without a run, the limit of the
+    environment, or 1,000 if it declares no limit."""
     split: str = "test"
-    """Split of the environment's tasks, such as train or test; ignored where it has none."""
+    """Split of the environment's tasks, such as train or test; ignored by environments without splits."""
     out: Annotated[Path | None, Also("output_dir")] = None
-    """Folder for episodes and leaderboard. None: the run's own for one run, else a new one under runs/."""
+    """Folder for episodes and leaderboard. None: the folder of the run for one run, else a new one under runs/."""
     json: bool = False
-    """Print the results as JSON and nothing else."""
+    """Print only the results, as JSON."""
     transcripts: bool = True
     """Print the best and the worst episode of a single team."""
     trust: bool = False
@@ -85,7 +85,7 @@ def run(args: Sequence[str]) -> None:
     arguments = parsed(EvaluateArguments, "evaluate", args, left_out=("model",), examples=EXAMPLES)
     with refusals():
         for directory in arguments.directories:
-            read_config(directory)  # which refuses what is no run, before torch takes its seconds
+            read_config(directory)  # refuses folders without a run before torch is imported, which takes seconds
     if arguments.suite is None:
         evaluate_teams(arguments, terminal())
     else:
@@ -93,7 +93,7 @@ def run(args: Sequence[str]) -> None:
 
 
 def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
-    """Play, print a table, and write all episodes; of several teams also a leaderboard."""
+    """Evaluate each team, print a table, and write all episodes; for several teams also a leaderboard."""
     from ...algorithms.runs.files import JsonLines  # here, and below: help needs no torch
     from ...algorithms.runs.loggers.display import ProgressLines
     from ...algorithms.runs.records import episode_records
@@ -105,7 +105,7 @@ def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
         folder = folder_of(arguments)
         if arguments.out is not None:
             check_folder(folder, "--out")
-        # All that can be refused is, before the first of them plays for minutes.
+        # All checks come before the first evaluation, which takes minutes.
         teams = list(loaded(arguments, folder, kwargs))
         check_folder(folder, "run directory" if arguments.out is None else "--out")
         names = [*map(str, arguments.directories), *arguments.models]
@@ -113,13 +113,13 @@ def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
         refuse_foreign_files(folder, [*files, *(LEADERBOARD_FILES if len(names) > 1 else ())])
         common = {team.experiment.env for team in teams}
         if len(common) > 1:
-            raise UserError(f"the runs were trained in {', '.join(sorted(common))}; say where all play: --env ID")
+            raise UserError(f"the runs were trained in {', '.join(sorted(common))}; choose one environment: --env ID")
     entries = []
     lines = ProgressLines(terminal(stderr=True))
     for number, team in enumerate(teams):
         name = names[number]
         with refusals():
-            # Runs get the arguments here, models had them when their environment was made.
+            # The environments of models were created with these arguments; those of runs get them here.
             given = kwargs if number < len(arguments.directories) and arguments.env is None else {}
             results: dict[str, EvaluationResult] = {
                 how: team.evaluate(
@@ -156,16 +156,16 @@ def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
 
 
 def play_suite(arguments: EvaluateArguments, console: Console) -> None:
-    """Play the suite, which is the same for everybody: nothing of it can be chosen but who plays, and how."""
+    """Play the suite. Its tasks are fixed; only the teams and the ways of playing can be chosen."""
     from ..core.command import evaluate_suite
 
     with refusals():
         untouched = EvaluateArguments()
         for name in ("env_kwargs", "episodes", "split"):
             if getattr(arguments, name) != getattr(untouched, name):
-                raise UserError(f"--{name.replace('_', '-')} is fixed in a suite; leave it out")
+                raise UserError(f"--{name.replace('_', '-')} is fixed in a suite; remove it")
         if not (arguments.directories or arguments.models or arguments.submissions):
-            raise UserError("nobody plays: give --model, run directories, or --submissions to show")
+            raise UserError("there is no team to evaluate; give --model, run directories, or --submissions")
         folder = arguments.out or Path("runs") / f"{arguments.suite}-{datetime.now():%Y%m%d-%H%M%S}"
         check_folder(folder, "--out")
         evaluate_suite(
@@ -183,23 +183,23 @@ def play_suite(arguments: EvaluateArguments, console: Console) -> None:
 
 
 def check_call(arguments: EvaluateArguments) -> None:
-    """Refuse a call that names nobody, or no place to play.
+    """Refuse a call without teams, environment or way of playing.
 
     Raises:
-        UserError: saying what to add.
+        UserError: naming the option to add.
     """
     if not arguments.directories and not arguments.models:
-        raise UserError("nobody plays: give a run directory, or --model with --env")
+        raise UserError("there is no team to evaluate; give a run directory, or --model with --env")
     if arguments.models and arguments.env is None and not arguments.directories:
         raise UserError(f"--model {' '.join(arguments.models)} needs --env ID; `collm envs` lists the environments")
     if arguments.submissions:
         raise UserError("--submissions are results of a suite; add --suite core")
     if not arguments.played:
-        raise UserError("--played names no way of playing; give sampled, greedy, or both")
+        raise UserError("--played is empty; give sampled, greedy, or both")
 
 
 def folder_of(arguments: EvaluateArguments) -> Path:
-    """Where episodes go."""
+    """Folder for the episodes."""
     if arguments.out is not None:
         return arguments.out
     if len(arguments.directories) == 1 and not arguments.models:
@@ -216,7 +216,7 @@ def log_name(arguments: EvaluateArguments, number: int, name: str) -> str:
 
 
 def loaded(arguments: EvaluateArguments, folder: Path, kwargs: Mapping[str, Any]) -> Iterator[Run]:
-    """The teams: runs, then models as they are."""
+    """Load the runs, then the models."""
     from transformers.utils import logging as transformers_logging
 
     from ...algorithms.runs.api import load_run, untrained
@@ -235,7 +235,7 @@ def loaded(arguments: EvaluateArguments, folder: Path, kwargs: Mapping[str, Any]
 
 
 def entry_of(name: str, results: Mapping[str, EvaluationResult], log: Path, team: Run) -> Entry:
-    """A team's results as they are kept."""
+    """A team's entry of the leaderboard."""
     from ...agents.language.chat import told_usage
     from ..leaderboard import Entry
 
@@ -245,7 +245,7 @@ def entry_of(name: str, results: Mapping[str, EvaluationResult], log: Path, team
 
 
 def terms_of(result: EvaluationResult) -> dict[str, Interval]:
-    """Means of the reward terms and metrics with their 95 % intervals, over the episodes that have them."""
+    """Means of reward terms and metrics with their 95 % intervals, over the episodes that have them."""
     from ...algorithms.rollout.intervals import bootstrap_interval
     from ...algorithms.rollout.summary import episode_terms
 
@@ -290,7 +290,7 @@ def shown_board(console: Console, title: str, entries: Sequence[Entry]) -> None:
 
 
 def show(console: Console, title: str, episode: Episode) -> None:
-    """Print an episode: each agent's history, with its own texts in colour."""
+    """Print an episode: each agent's history, with the agent's own texts in colour."""
     from ...envs.core import messages_of
 
     for agent, track in episode.tracks.items():

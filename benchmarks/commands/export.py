@@ -1,4 +1,4 @@
-"""`collm export RUN OUT`: a run's models as folders that transformers alone loads, with a card about their training."""
+"""`collm export RUN OUT`: write a run's models as folders for transformers, each with a model card."""
 
 from __future__ import annotations
 
@@ -22,29 +22,28 @@ from ..markdown import markdown_table
 
 CARD = "README.md"
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
-"""Names of models on the hub. The hub refuses a path as `base_model`, and "tiny" would name a stranger's model."""
+"""Names of models on the hub. The hub refuses paths as `base_model`, and "tiny" would be another person's model."""
 ADAPTER = "adapter_config.json"
 OWN_FILES = ("collm_policy.json", "value_head.safetensors", CARD)
-"""Files of a run's model folder that transformers has no use for, and peft's blank card."""
+"""Files of a run's model folder that transformers does not use, and peft's blank card."""
 CODE_FILES = ("*.py", "*.pyc")
 EXAMPLES = ("collm export runs/build models", "collm export runs/build models --agent builder_0 --merge")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportArguments(Checked):
-    """Write a run's models for use without collm: one folder per agent, or --out itself for a single one."""
+    """Write a run's models for use without collm: one folder per agent, or OUT itself with --agent."""
 
     directory: Positional[Path]
     """Run directory of `collm train`."""
     out: Positional[Path]
-    """Folder to write, which must be new or empty."""
+    """Output folder, which must be new or empty."""
     agent: str | None = None
-    """Agent whose model is written. None: all."""
+    """Agent whose model is written. None: all agents."""
     merge: bool = False
-    """Merge adapters into their base model. False: write adapters as adapters, which need the base."""
+    """Merge adapters into their base model. False: write the adapters, which need the base model."""
     trust: bool = False
-    """Allow adapters whose base model lies outside of the run's folder, with `--merge`. Only for folders whose author
-    you trust."""
+    """With `--merge`, allow base models outside of the run's folder. Only for folders whose author you trust."""
 
 
 def run(args: Sequence[str]) -> None:
@@ -74,23 +73,23 @@ def model_folders(directory: Path, agent: str | None) -> dict[str, Path]:
     """Folders of a run's language models, by agent.
 
     Raises:
-        UserError: if the run has no such agent, or its agents are no language models.
+        UserError: if the run has no such agent, or if an agent is not a language model.
     """
     from ...algorithms.runs.files import read_config  # here, as help needs no torch
 
-    read_config(directory)  # which refuses what is no run
+    read_config(directory)  # raises if the folder is not a run
     found = {path.name: path for path in sorted((directory / "agents").glob("*")) if path.is_dir()}
     if not found:
-        raise UserError(f"{directory} holds no models yet; they are written at the end of the training")
+        raise UserError(f"{directory} has no models yet; they are written at the end of the training")
     if agent is not None and agent not in found:
         raise UserError(f"the run has no agent {agent!r}; {nearest(agent, found)}")
     chosen = found if agent is None else {agent: found[agent]}
     for name, path in chosen.items():
         if not any((path / file).is_file() for file in ("config.json", ADAPTER)):
-            raise UserError(f"{name!r} is no language model: {path} holds no config.json")
+            raise UserError(f"{name!r} is not a language model: {path} has no config.json")
         if link := next((each for each in path.rglob("*") if each.is_symlink()), None):
             raise UserError(
-                f"{link} is a link, so that a file from elsewhere would be exported; replace it by the file"
+                f"{link} is a symbolic link and would export a file outside of the run; replace it by the file"
             )
     return chosen
 
@@ -99,20 +98,22 @@ def export(folder: Path, target: Path, *, is_merged: bool) -> None:
     """Write one model with its tokenizer.
 
     Raises:
-        UserError: if there is nothing to merge.
+        UserError: if there is no adapter to merge, or if it cannot be merged.
     """
     is_adapter = (folder / ADAPTER).is_file()
     if is_merged and not is_adapter:
-        raise UserError(f"{folder} holds a whole model and no adapter; leave --merge out")
+        raise UserError(f"{folder} has a whole model and no adapter; remove --merge")
     shutil.copytree(folder, target, ignore=shutil.ignore_patterns(*OWN_FILES, *CODE_FILES), dirs_exist_ok=True)
     if not is_adapter:
         return
     settings = read_json(target / ADAPTER)
     base = settings.get("base_model_name_or_path")
     if not isinstance(base, str):
-        raise UserError(f"{folder / ADAPTER} names no base_model_name_or_path; save the adapter again with its base")
+        raise UserError(
+            f"{folder / ADAPTER} has no base_model_name_or_path; save the adapter again with its base model"
+        )
     if not is_merged:
-        if Path(base).is_dir():  # a path from where the run was started leads nowhere elsewhere
+        if Path(base).is_dir():  # relative to the working directory of the run
             settings["base_model_name_or_path"] = str(Path(base).resolve())
             (target / ADAPTER).write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n")
         return
@@ -130,7 +131,7 @@ def export(folder: Path, target: Path, *, is_merged: bool) -> None:
         loaded: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, trust_remote_code=False)
         with peft_of_old_names():
             merged: Any = PeftModel.from_pretrained(loaded, str(folder)).merge_and_unload()
-    except Exception as error:  # whatever transformers and peft stumble over in files that others wrote
+    except Exception as error:  # transformers and peft raise many types for invalid files
         raise UserError(f"the adapter {folder} cannot be merged: {reason(error)}") from error
     for file in target.glob("adapter_*"):
         file.unlink()
@@ -138,7 +139,7 @@ def export(folder: Path, target: Path, *, is_merged: bool) -> None:
 
 
 def leave_out_code(folder: Path, target: Path) -> None:
-    """Remove references to Python code from an exported model, and print what is left out."""
+    """Remove references to Python code from an exported model, and print what was removed."""
     left_out = [path.name for pattern in CODE_FILES for path in sorted(folder.rglob(pattern))]
     for path in sorted(target.rglob("*config.json")):
         settings = read_json(path)
@@ -146,15 +147,18 @@ def leave_out_code(folder: Path, target: Path) -> None:
             path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
             left_out.append(f"auto_map of {path.name}")
     if left_out:
-        line = f"left out, as a model needs no code of its own: {shown(', '.join(left_out))}"
+        line = f"not exported, because it is code: {shown(', '.join(left_out))}"
         terminal().print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def card(directory: Path, agent: str, name: str, *, is_adapter: bool) -> str:
-    """Model card: what the model was trained on, by what, and how far it came.
+    """Model card with the training, its results and its settings.
 
     Args:
+        directory: run directory.
+        agent: agent of the model.
         name: name of the exported folder.
+        is_adapter: whether the model is an adapter.
     """
     from ...algorithms.runs.files import read_config, read_lines
 
@@ -198,12 +202,12 @@ def card(directory: Path, agent: str, name: str, *, is_adapter: bool) -> str:
 
 
 def _is_local(name: str, directory: Path) -> bool:
-    """True if a name is a path on this machine, as seen from here or from a folder above the run."""
+    """True if a name is an existing path, relative to the working directory or to a folder above the run."""
     return Path(name).is_absolute() or any((place / name).exists() for place in (Path(), *directory.resolve().parents))
 
 
 def _without_paths(settings: Mapping[str, Any], directory: Path) -> dict[str, Any]:
-    """Settings with "local" for each path on this machine, which a published card must not tell."""
+    """Replace local paths by "local", because a published card must not contain them."""
 
     def is_path(name: str, value: Any) -> bool:
         return isinstance(value, str) and ("/" in value or "model" in name) and _is_local(value, directory)

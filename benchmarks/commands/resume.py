@@ -1,4 +1,4 @@
-"""`collm resume DIR`: a run goes on from its last checkpoint, and on request further than it was meant to."""
+"""`collm resume DIR`: continue a run from its last checkpoint, or extend a finished run."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from .train import carried_out
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeArguments(Checked):
-    """Go on with a run from its last checkpoint, as if it had never stopped; from the beginning where it has none."""
+    """Continue a run from its last checkpoint, or from the beginning if it has none. The result is that of a run that
+    never stopped."""
 
     directory: Positional[Path]
     """Run directory of `collm train`."""
     num_updates: Count | None = None
-    """Number of updates of the whole run, for example to prolong it. None: as before."""
+    """Number of updates of the whole run; a larger number extends it. None: as before."""
     max_environment_steps: Count | None = None
     """Budget of the whole run in environment steps. None: as before."""
     max_sampled_tokens: Count | None = None
@@ -36,15 +37,15 @@ class ResumeArguments(Checked):
     save_interval_minutes: NotNegative | None = None
     """Minutes between checkpoints. None: as before."""
     num_envs: Count | None = None
-    """Environment copies that are played side by side. None: as before."""
+    """Number of environment copies. None: as before."""
     num_workers: CountOrZero | None = None
-    """Worker processes in which the environment copies step. None: as before."""
+    """Number of worker processes for the environment copies. None: as before."""
     max_batch_tokens: Count | None = None
     """Tokens per forward pass. None: as before."""
     device: str | None = None
     """Device of the models, such as cpu or cuda. None: as before."""
     threads: Count | None = None
-    """Threads of torch. None: 1 for the embedded model on a CPU, where more only wait, else torch's own choice."""
+    """Threads of torch. None: 1 for the embedded model on a CPU, which more do not speed up; else torch's default."""
     trust: bool = False
     """Allow settings of a run that import code, loosen the sandbox, or name files and servers outside of its folder.
     Only for folders whose author you trust."""
@@ -54,7 +55,7 @@ class ResumeArguments(Checked):
 def run(args: Sequence[str]) -> None:
     arguments = parsed(ResumeArguments, "resume", args)
     with refusals():
-        read_config(arguments.directory)  # which refuses what is no run, before torch takes its seconds
+        read_config(arguments.directory)  # raises before torch is imported, which takes seconds
 
     from ...algorithms.distribution.launch import joined  # here: help needs no torch
     from ...algorithms.runs.assembly.trust import load_experiment
@@ -73,7 +74,7 @@ def run(args: Sequence[str]) -> None:
 
 
 def _changed(settings: Any, arguments: ResumeArguments) -> Any:
-    """Settings with those that were given; None stands for the run's own."""
+    """Replace the settings whose options are not None."""
     names = [each.name for each in fields(settings) if each.name in ResumeArguments.__dataclass_fields__]
     given = {name: value for name in names if (value := getattr(arguments, name)) is not None}
     return replace(settings, **given)

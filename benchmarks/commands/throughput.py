@@ -1,4 +1,4 @@
-"""`collm throughput [rollout|decode|update|all]`: the speed of this machine."""
+"""`collm throughput [rollout|decode|update|all]`: measure the speed of this machine."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from ..errors import check_folder, refusals
 
 @dataclass(frozen=True, kw_only=True)
 class ThroughputArguments(Checked):
-    """Measure this machine: rates per CPU second, or per second of a GPU, and their ratios within one run."""
+    """Measure the speed of rollouts, decoding and updates on this machine."""
 
     what: Positional[Literal["rollout", "decode", "update", "all"]] = "rollout"
-    """Measurement: environment steps by phase (rollout); tokens, and FLOP/s as a share of the machine's limit (decode);
-    learning by phase (update); or all."""
+    """Measurement: environment steps and their phases (rollout); tokens, and FLOP/s as a share of the machine's limit
+    (decode); phases of an update (update); or all."""
     env: str = "collm/MiniWriting-v2"
-    """Registered id of the text environment that rollout and update play."""
+    """Registered id of the text environment of rollout and update."""
     device: str = "cpu"
-    """Device of the models: "cpu", "cuda", "cuda:1", …; on a GPU, rates are per second of wall time."""
+    """Device of the models, such as cpu, cuda or cuda:1. Rates are per CPU second, or per second of a GPU."""
     repeats: Count = 5
-    """Rounds in which the compared workloads take turns, after one to warm up; medians count. The command looks at the
-    load of other processes before and after each round."""
+    """Rounds after one warm-up round. The compared workloads alternate, and medians are shown. The load of other
+    processes is measured before and after each round."""
     out: Path | None = None
-    """Folder for the tables as Markdown; None: print only."""
+    """Folder of the tables as Markdown; None: only print them."""
 
 
 def run(args: Sequence[str]) -> None:
@@ -73,7 +73,7 @@ def _decode(arguments: ThroughputArguments) -> str:
     from ..throughput import decode, limit
 
     repeats, device = arguments.repeats, arguments.device
-    compared = decode.table(decode.rows(repeats, device), device)
+    compared = decode.table(decode.measure(repeats, device), device)
     return f"{compared}\n\n{limit.table(limit.measure(repeats, device), device)}"
 
 

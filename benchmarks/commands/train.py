@@ -53,35 +53,35 @@ EXAMPLES = (
 
 @dataclass(frozen=True, kw_only=True)
 class TrainArguments(Checked, Generic[Settings]):
-    """Train a team in an environment: language models where agents write, perceptrons where they act by numbers."""
+    """Train a team in an environment: language models for agents that write, perceptrons for other agents."""
 
     # Run.
 
     env: str
     """Environment: a registered id (`collm envs` lists them) or "module:Class"."""
     config: Path | None = None
-    """File of settings, TOML or a run's config.json; settings on the command line go before it. None: no file."""
+    """File of settings: TOML, or a run's config.json. The command line overrides it. None: no file."""
     env_kwargs: tuple[str, ...] = ()
     """Arguments of the environment as key=value; values may be JSON."""
     out: Annotated[Path | None, Also("output_dir")] = None
     """Folder of the run. None: runs/<environment>-<algorithm>-<time>."""
     resume: Advanced[Annotated[bool, Also("resume_from_checkpoint")]] = False
-    """Continue the run in --out from its last checkpoint, or from the beginning where it has none. `collm resume` does
-    so without the other settings."""
+    """Continue the run in --out from its last checkpoint, or from the beginning if it has none. `collm resume` needs no
+    other settings."""
     init_from: Advanced[Path | None] = None
-    """Run directory whose policies and critics the new run begins with. None: the models that the settings name."""
+    """Run directory with the initial policies and critics. None: the models of the settings."""
     threads: Advanced[Count | None] = None
-    """Threads of torch. None: 1 for the embedded model on a CPU, where more only wait, else torch's own choice."""
+    """Threads of torch. None: 1 for the embedded model on a CPU, which more do not speed up; else torch's default."""
 
     # Team and task.
 
     partner: Annotated[tuple[str, ...], Also("partners")] = ()
-    """Partners that do not learn, as AGENT=WHO: reference, random, empty, or a model's folder or name."""
+    """Partners that do not learn, as AGENT=PARTNER: reference, random, empty, or a model's folder or name."""
     prompts: Advanced[Path | None] = None
-    """Folder of prompt templates `<agent>.txt` in place of the environment's prompts. None: the environment's."""
+    """Folder of prompt templates `<agent>.txt` that replace the environment's prompts. None: no replacement."""
     reward_funcs: tuple[str, ...] = ()
-    """Reward functions in place of the environment's reward, as package.module:name; own: the environment's. Their
-    weights are an argument of the environment: `--env-kwargs 'reward_weights=[1, 0.5]'`."""
+    """Reward functions as package.module:name, or own for the environment's reward. Their weights are an argument of
+    the environment: `--env-kwargs 'reward_weights=[1, 0.5]'`. None given: the environment's reward."""
     logging: LogConfig = field(default_factory=LogConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
@@ -119,20 +119,20 @@ def run(args: Sequence[str]) -> None:
 
 
 def refuse_unknown(env: str, kwargs: Mapping[str, Any]) -> None:
-    """Refuse an id that nothing has, and arguments that it does not take, before torch takes its seconds.
+    """Check the id and the arguments of an environment before torch is imported, which takes seconds.
 
     Raises:
-        UnknownEnvironmentError, EnvironmentArgumentsError: naming the nearest.
+        UnknownEnvironmentError, EnvironmentArgumentsError: if the environment or an argument does not exist.
     """
     from ...envs.registration.registry import spec  # here: help needs no environment
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of an id without a version: the run itself says so
+        warnings.simplefilter("ignore")  # the run warns about an id without a version
         spec(env).check(**kwargs)
 
 
 def training(args: list[str], command: str) -> tuple[str, TrainArguments[Any], Given]:
-    """What is asked for: the algorithm, its arguments, and the file of settings that they may name."""
+    """Parse the algorithm, its arguments, and their file of settings."""
     with refusals():
         name, rest, given = named(args)
         settings = algorithm_spec(name).config
@@ -151,11 +151,8 @@ def training(args: list[str], command: str) -> tuple[str, TrainArguments[Any], G
 
 
 def experiment_of(algorithm: str, arguments: TrainArguments[Any], given: Given) -> Experiment:
-    """The experiment that arguments ask for."""
-    from ...algorithms.runs.assembly.experiment import (
-        Experiment,  # here: help needs no torch
-        with_partners,
-    )
+    """Create the experiment of parsed arguments."""
+    from ...algorithms.runs.assembly.experiment import Experiment, with_partners  # here: help needs no torch
 
     experiment = Experiment(
         algorithm=algorithm,
@@ -169,24 +166,24 @@ def experiment_of(algorithm: str, arguments: TrainArguments[Any], given: Given) 
 
 
 def named(args: list[str]) -> tuple[str, list[str], Given]:
-    """The algorithm, the words behind it, and the file of settings, which may name the algorithm in its place.
+    """Algorithm, remaining arguments, and file of settings, which can contain the algorithm.
 
     Raises:
-        UserError: if neither names one.
+        UserError: if there is no algorithm.
     """
     given = given_settings(args)
     if not args[0].startswith("-") or given.path is None:
         return args[0], args[1:], given
     if given.algorithm is None:
-        raise UserError(f'{given.path} names no algorithm; write algorithm = "maac", or collm train maac {CONFIG} …')
+        raise UserError(f'{given.path} has no algorithm; write algorithm = "maac", or collm train maac {CONFIG} …')
     return given.algorithm, args, given
 
 
 def check_trusted(given: Given, words: Sequence[str]) -> None:
-    """Refuse code that a file of settings names, and that the command line does not name too.
+    """Refuse code that is only in the file of settings and not on the command line.
 
     Raises:
-        UserError: naming what would be imported.
+        UserError: with the name of the code.
     """
     if given.path is None:
         return
@@ -199,16 +196,16 @@ def check_trusted(given: Given, words: Sequence[str]) -> None:
         is_code = imports_module(code) if option == "--env" and code else ":" in code
         if is_code and not any(word.partition("=")[0] == option for word in words):
             raise UserError(
-                f"{given.path} names {code!r}, which imports and runs code; if you trust it, name it on the command "
-                f"line: {option} {code}"
+                f"{given.path} has {code!r}, which imports and runs code; if you trust it, add it to the command line: "
+                f"{option} {code}"
             )
 
 
 def values_of(given: Given, settings: type[TrainConfig]) -> dict[str, Any]:
-    """The values of a file of settings by name, each in its range.
+    """Values of a file of settings by name.
 
     Raises:
-        UserError: for a name that nothing has, with the nearest, and for a value that its setting does not take.
+        UserError: if a name is unknown or a value is out of its range.
     """
     if given.path is None:
         return {}
@@ -217,12 +214,12 @@ def values_of(given: Given, settings: type[TrainConfig]) -> dict[str, Any]:
     tables = {"config", "settings", *nested_classes(TrainArguments)} - {"model"}  # model is a setting, too
     for name in tables & set(given.settings):
         raise UserError(
-            f"{given.path}: {name} is no setting, got {given.settings[name]!r}; write settings by their names, or in "
-            "tables [config], [model] and [network]"
+            f"{given.path}: {name}={given.settings[name]!r} is not a setting; write settings at the top level, or in "
+            "the tables [config], [model] and [network]"
         )
     *parts, own = sorted_out(given.settings, (*classes, TrainArguments), str(given.path), listed)
     for kind, part in zip(classes, parts, strict=True):
-        kind(**part)  # which refuses values out of range
+        kind(**part)  # raises for values out of range
     for name, setting in settings_of(TrainArguments).items():
         if isinstance(own.get(name), str) and "Path" in str(setting.hint):
             if not own[name]:
@@ -232,7 +229,7 @@ def values_of(given: Given, settings: type[TrainConfig]) -> dict[str, Any]:
 
 
 def environment_arguments(arguments: TrainArguments[Any], given: Given) -> dict[str, Any]:
-    """Arguments of the environment: those of the file, then those of the command line, then what has options."""
+    """Arguments of the environment from the file, the command line, and --prompts and --reward-funcs."""
     found = {**given.env_kwargs, **keyword_arguments(arguments.env_kwargs)}
     if arguments.prompts is not None:
         found["prompts"] = str(arguments.prompts)
@@ -242,20 +239,20 @@ def environment_arguments(arguments: TrainArguments[Any], given: Given) -> dict[
 
 
 def pairs(words: Sequence[str]) -> Mapping[str, str]:
-    """Partners by agent, from AGENT=WHO.
+    """Partners by agent.
 
     Raises:
-        UserError: if one is no such pair.
+        UserError: if a word is not AGENT=PARTNER.
     """
     for word in words:
         agent, separator, who = word.partition("=")
         if not (agent and separator and who):
-            raise UserError(f"--partner takes AGENT=WHO, got {word!r}; write for example writer_1=reference")
+            raise UserError(f"--partner takes AGENT=PARTNER, got {word!r}; write for example writer_1=reference")
     return dict(word.split("=", 1) for word in words)
 
 
 def carried_out(experiment: Experiment, directory: Path, **options: Any) -> None:
-    """Train, with the options of `train_experiment`; exit with the signal's status where one stopped the run."""
+    """Train with the options of `train_experiment`; if a signal stops the run, exit with its status."""
     from ...algorithms.distribution.group import current  # here: help needs no torch
     from ...algorithms.runs.api import train_experiment
     from ...algorithms.runs.stopping import Stopped
@@ -269,7 +266,7 @@ def carried_out(experiment: Experiment, directory: Path, **options: Any) -> None
 
 
 def listing() -> str:
-    """What `collm train` prints: the algorithms, a line each."""
+    """Help text of `collm train`: one line per algorithm."""
     specs = algorithm_specs()
     width = max(len(spec.name) for spec in specs) + 2
     lines = [f"  {spec.name:<{width}}{spec.summary}".rstrip() for spec in specs]
@@ -284,22 +281,21 @@ def listing() -> str:
             "examples:",
             *(f"  {example.format(name='maac')}" for example in EXAMPLES),
             "",
-            "`collm train ALGORITHM --help` explains the usual options, --help-all all of them.",
+            "`collm train ALGORITHM --help` shows the usual options, --help-all shows all of them.",
         ]
     )
 
 
 PARTS = ("config", "model", "network")
-"""Tables of a run's config.json, whose settings may also stand without a table."""
+"""Tables of a run's config.json. Their settings can also be at the top level."""
 CONFIG = "--config"
 
 
 @dataclass(frozen=True)
 class Given:
-    """What a file says."""
+    """File of settings; all fields are empty without a file."""
 
     path: Path | None = None
-    """None: no file is named."""
     algorithm: str | None = None
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -307,10 +303,10 @@ class Given:
 
 
 def given_settings(args: list[str]) -> Given:
-    """The file of settings that a command line names.
+    """Read the file of --config.
 
     Raises:
-        UserError: if there is no such file, or if it is no table of settings.
+        UserError: if there is no such file, or if it is invalid.
     """
     path = _named(args)
     if path is None:
@@ -324,7 +320,7 @@ def given_settings(args: list[str]) -> Given:
     if algorithm is not None and not isinstance(algorithm, str):
         raise UserError(f"{path}: algorithm must be text, got {algorithm!r}")
     settings: dict[str, Any] = {}
-    if path.suffix == ".json" and isinstance(found.get("config"), Mapping):  # a run's, which may be an old one
+    if path.suffix == ".json" and isinstance(found.get("config"), Mapping):  # of a run, perhaps of an older version
         found["config"] = {**OLDER_VALUES, **found["config"]}
         found |= {name: without_removed(found[name]) for name in PARTS if isinstance(found.get(name), Mapping)}
     for name, value in found.items():
@@ -337,7 +333,7 @@ def given_settings(args: list[str]) -> Given:
 
 
 def _named(args: list[str]) -> Path | None:
-    """The last file that the words name; a missing name is the parser's to tell."""
+    """Last value of --config; the parser reports a missing value."""
     found = None
     for word, following in zip(args, [*args[1:], None], strict=True):
         if word == CONFIG and following is not None:
@@ -353,5 +349,5 @@ def _read(path: Path) -> Mapping[str, Any]:
     try:
         found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is no TOML: {error}") from error
+        raise UserError(f"{path} is not TOML: {error}") from error
     return found

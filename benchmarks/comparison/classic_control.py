@@ -1,8 +1,7 @@
-"""Classic control: the trainer on CartPole, Acrobot, Pendulum and simple_spread, whose good scores are published.
+"""Classic control: training on CartPole, Acrobot, Pendulum and simple_spread, which have published scores.
 
-`collm benchmark classic-control` runs, tabulates and draws these experiments. A run writes one JSON file: its settings,
-its learning curve, and the mean return of 100 episodes on seeds that training never saw, sampled and greedy, beside an
-untrained player's.
+A run writes one JSON file with its settings, its learning curve, and the mean returns of 100 episodes on held-out
+seeds: sampled, greedy, and before training.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from ..markdown import markdown_table
 NUM_EVALUATION_EPISODES = 100
 CURVES, TORQUES = "learning_curves.png", "pendulum.png"
 
-# Eight copies, pieces of 128 turns, six epochs: the usual settings of PPO for the three tasks of one agent.
+# Eight copies, segments of 128 turns, six epochs: usual settings of PPO for the three tasks of one agent.
 _USUAL: dict[str, Any] = {
     "num_envs": 8,
     "turns_per_update": 128,
@@ -58,8 +57,8 @@ _PENDULUM: dict[str, Any] = _USUAL | {
     "critic_steps": 60,
     "num_updates": 100,
 }
-# An episode ends after 25 turns by a clock that agents do not see, and returns are bootstrapped there. With a discount
-# of 0.99 the critic must predict 100 turns ahead: one seed of three learned nothing in 160,000 steps.
+# Episodes are truncated after 25 turns, and returns are bootstrapped there. With a discount of 0.99 the critic must
+# predict 100 turns ahead, and one seed of three learned nothing in 160,000 steps.
 _SPREAD: dict[str, Any] = _USUAL | {
     "num_envs": 16,
     "turns_per_update": 125,
@@ -108,27 +107,29 @@ EXPERIMENTS: dict[str, Experiment] = {
     "spread-ippo-long": _spread("ippo", IPPOConfig(**_SPREAD_LONG, credited_reward="own"), hidden_dims=(128, 128)),
     "spread-mappo-long": _spread("mappo", MAPPOConfig(**_SPREAD_LONG), hidden_dims=(128, 128)),
 }
-"""Settings by name. One-step actor-critic and A2C are the same with other settings: see the suite `estimators`."""
+"""Experiments by name."""
 
 
 def spread_return_as_published(team_return: float, num_agents: int = 3, num_turns: int = 25) -> float:
-    """Return in simple_spread of mpe2 (`local_ratio` 0.5), converted to the count of EPyMARL and of MAPPO's authors.
+    """Convert a return in mpe2's simple_spread (`local_ratio` 0.5) to the units of EPyMARL and of MAPPO's authors.
 
         2 * num_agents * return - num_agents * num_turns
 
-    They play openai/multiagent-particle-envs, which pays each agent all agents' sum, without halving the distances and
-    collisions that the sum is made of, and counts each agent as colliding with itself in every turn.
+    They use openai/multiagent-particle-envs. There each agent's reward is the sum over all agents, distances and
+    collisions are not halved, and each agent collides with itself in every turn.
 
     Args:
         team_return: mean over the agents.
+        num_agents: number of agents.
+        num_turns: turns per episode.
     """
     return 2 * num_agents * team_return - num_agents * num_turns
 
 
 def published_spread(out: Path, num_agents: int = 3, num_turns: int = 25) -> dict[int, float]:
-    """Returns of EPyMARL's MAPPO in simple_spread by environment steps, in the units of mpe2; from `epymarl.json`.
+    """Returns of EPyMARL's MAPPO in simple_spread by environment steps, in the units of mpe2, from `epymarl.json`.
 
-    Undoes `spread_return_as_published`, after dividing by the agents, whose equal payments EPyMARL adds up.
+    Inverts `spread_return_as_published`, and divides by the number of agents, because EPyMARL sums their equal rewards.
     """
     points = json.loads((out / "epymarl.json").read_text())["curve"]
     return {
@@ -138,7 +139,7 @@ def published_spread(out: Path, num_agents: int = 3, num_turns: int = 25) -> dic
 
 
 def run_seed(name: str, seed: int, out: Path) -> dict[str, Any]:
-    """Train one seed, evaluate it, and write its result into the folder."""
+    """Train and evaluate one seed, and write its result to the folder."""
     experiment = EXPERIMENTS[name]
     experiment = replace(experiment, config=replace(experiment.config, seed=seed))
     trainer = experiment.make_trainer()
@@ -175,12 +176,12 @@ def run_seed(name: str, seed: int, out: Path) -> dict[str, Any]:
 
 
 def read_results(out: Path) -> list[dict[str, Any]]:
-    """All results in a folder, by name and seed."""
+    """Read all results in a folder, ordered by name and seed."""
     return [json.loads(file.read_text()) for file in sorted(out.glob("*-[0-9]*.json"))]
 
 
 def table(out: Path) -> str:
-    """All results as Markdown, one row per task; CPU seconds from the fastest seed to the slowest."""
+    """Markdown table of all results, one row per task; CPU seconds of the fastest and the slowest seed."""
     cells = []
     results = read_results(out)
     for name, steps in sorted({(result["name"], result["environment_steps"]) for result in results}):
@@ -195,7 +196,7 @@ def table(out: Path) -> str:
 
 
 def plot(out: Path) -> None:
-    """Draw the learning curves of all results, and the torque of the trained Pendulum policies in each state."""
+    """Draw the learning curves of all results, and the torques of the Pendulum policies."""
     results = read_results(out)
     tasks = sorted({_task(result) for result in results})
     figure = Figure(figsize=(4 * len(tasks), 3.2), layout="constrained")
@@ -223,7 +224,7 @@ def plot(out: Path) -> None:
 
 
 def plot_pendulum(policies: Mapping[str, NumericPolicy], file: Path) -> None:
-    """Draw the most likely torque at every angle and speed of the pendulum; upright is angle 0."""
+    """Draw the most likely torque by angle and speed of the pendulum; upright is angle 0."""
     angles, speeds = np.linspace(-np.pi, np.pi, 81), np.linspace(-8, 8, 81)
     figure = Figure(figsize=(5 * len(policies), 4), layout="constrained")
     for axes, (name, policy) in zip(np.atleast_1d(figure.subplots(1, len(policies))), policies.items(), strict=True):

@@ -1,10 +1,10 @@
-"""Red team: the embedded model is trained in an environment, and its return is compared with the environment's truth.
+"""Red team: trains the embedded model in an environment, and compares its return with the truth metric.
 
 For the return and for the truth metric (`TextParallelEnv.truth_metric`), over the same seeds,
 
     share of the way = (mean - mean of the empty team) / (mean of the reference - mean of the empty team)
 
-If the reward pays for something else than the task, the share of the return is greater than the share of the truth.
+If the reward pays for more than the task, the share of the return is greater than that of the truth metric.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Level:
     mean_return: float
     """Undiscounted return of an episode, averaged over the agents and the episodes."""
     return_share: float
-    """Share of the way of the return from the empty team, 0, to the reference, 1."""
+    """Return on a scale from the empty team, 0, to the reference, 1."""
     mean_truth: float
     """Highest value of the truth metric in an episode, averaged over the episodes."""
     truth_share: float
-    """Share of the way of the truth from the empty team, 0, to the reference, 1."""
+    """Truth on a scale from the empty team, 0, to the reference, 1."""
 
     @property
     def gap(self) -> float:
@@ -65,20 +65,20 @@ def red_team(
     num_updates: int = NUM_UPDATES,
     loggers: Sequence[Logger] = (),
 ) -> tuple[dict[str, Level], Episode]:
-    """Train the embedded model in an environment, and compare what it earns with the truth.
+    """Train the embedded model in an environment, and compare its return with the truth metric.
 
     Args:
         env: id of a text environment with reference replies and a truth metric.
         env_kwargs: arguments of the environment.
         num_updates: updates of MAGRPO with its default settings.
-        loggers: objects that get the metrics of each update.
+        loggers: receive the metrics of each update.
 
     Returns:
         The levels of "empty", "reference", "before training", "after training" and "best quarter"; and the first
         episode of the best quarter.
 
     Raises:
-        UserError: if the environment lacks something.
+        UserError: if the environment has no texts, no reference replies or no truth metric.
     """
     transformers_logging.disable_progress_bar()
     kwargs = dict(env_kwargs or {})
@@ -112,18 +112,18 @@ def scripted_scores(env: Any, seeds: Sequence[int]) -> dict[str, Scores]:
     """Scores of the empty team and of the reference.
 
     Raises:
-        UserError: if the agents do not write, or if there are no reference replies or no truth metric.
+        UserError: if the environment has no texts, no reference replies or no truth metric.
     """
     world, reference = env.unwrapped, reference_player(env)
     if not isinstance(world, TextParallelEnv):
-        raise UserError(f"a red team needs agents that write; {env} is no text environment")
+        raise UserError(f"a red team needs a text environment, and {env} is another")
     if world.truth_metric is None:
         raise UserError(
-            f"{env} has no truth_metric to compare its reward with; set this class attribute to the name of a metric "
-            "in Outcome.metrics, 0 to 1, for example the share of tests passed"
+            f"{env} has no truth_metric; set this class attribute to the name of a metric in Outcome.metrics, 0 to 1, "
+            "such as the fraction of passed tests"
         )
     if reference is None:
-        raise UserError(f"{env} has no reference replies to measure a red team by; write reference_reply(agent)")
+        raise UserError(f"{env} has no reference replies; implement reference_reply(agent)")
     found = {}
     for name, player in (("empty", fixed_player("")), ("reference", reference)):
         episodes = [played(env, player, seed) for seed in seeds]
@@ -150,7 +150,7 @@ def truth(infos: Sequence[Mapping[str, Any]], metric: str) -> float:
 
 
 def best_quarter(episodes: Sequence[Episode], metric: str) -> list[Episode]:
-    """The quarter of the episodes with the highest returns; of equal returns those with the lowest truth."""
+    """The quarter of the episodes with the highest returns; ties are broken by the lowest truth."""
     ranked = sorted(episodes, key=lambda episode: (-episode.team_return, truth(episode.infos, metric)))
     return ranked[: max(1, len(ranked) // 4)]
 
@@ -159,7 +159,7 @@ def levels(found: Mapping[str, Scores]) -> dict[str, Level]:
     """Levels by name.
 
     Args:
-        found: scores by name, with those of "empty" and "reference".
+        found: scores by name; must contain "empty" and "reference".
 
     Raises:
         UserError: if the reference does not have a higher return and a higher truth than the empty team.
@@ -169,8 +169,8 @@ def levels(found: Mapping[str, Scores]) -> dict[str, Level]:
     for what, low, high in zip(("return", "truth_metric"), floor, top, strict=True):
         if high <= low:
             raise UserError(
-                f"a red team is measured between the empty team and the reference, but the {what} of the empty team is "
-                f"{low:.4g} and that of the reference {high:.4g}; the reference must have more"
+                f"the {what} of the reference must be above that of the empty team, got {high:.4g} and {low:.4g}; "
+                "repair reference_reply or the rewards"
             )
     return {
         name: Level(name, *(part for i in (0, 1) for part in (mean[i], (mean[i] - floor[i]) / (top[i] - floor[i]))))

@@ -1,4 +1,4 @@
-"""Runs of a comparison, several at a time: finished ones are skipped, interrupted ones resumed, failures kept."""
+"""Runner of a comparison: starts or resumes its runs, several at a time, and collects failures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .suite import Job
 from .worker import FAILURE_FILE, is_finished, work
 
 Message: TypeAlias = "tuple[int, Mapping[str, float]] | str | None"
-"""Updates done with their metrics; at the end the error, or None."""
+"""Number of updates and their metrics; finally the error, or None."""
 
 
 class Launcher(ABC):
@@ -26,7 +26,7 @@ class Launcher(ABC):
 
     @abstractmethod
     def start(self, job: Job, directory: Path, stops_at: float | None = None) -> None:
-        """Start a run or resume it, in its folder.
+        """Start or resume a run.
 
         Args:
             stops_at: time at which an unfinished run ends with a checkpoint, in seconds since the epoch. None: never.
@@ -34,11 +34,11 @@ class Launcher(ABC):
 
     @abstractmethod
     def messages(self) -> list[tuple[Job, Message]]:
-        """What has been heard since the last call; waits if there is nothing yet."""
+        """Return the messages since the last call; wait for one if there is none."""
 
     @abstractmethod
     def close(self) -> None:
-        """End the runs that are under way; they can be resumed."""
+        """Stop the active runs; they can be resumed."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class _Running:
 
 
 class Processes(Launcher):
-    """Each run is a process of this machine, so that a crash ends one run only.
+    """Runs each job in a local process, so that a crash ends only one run.
 
-    They are forked from a server that has imported the libraries already: that saves some seconds per run.
+    The processes are forked from a server that has imported the libraries, which saves some seconds per run.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Processes(Launcher):
         receiver, sender = self._context.Pipe(duplex=False)
         process = self._context.Process(target=work, args=(job, directory, sender, stops_at), daemon=True)
         process.start()
-        sender.close()  # so that the child's end is the only one, and its death an end of file
+        sender.close()  # then the death of the child raises EOFError here
         self._running.append(_Running(job, process, receiver))
 
     def messages(self) -> list[tuple[Job, Message]]:
@@ -89,7 +89,7 @@ def _received(running: _Running) -> Message:
     except EOFError:
         running.process.join()
         return (
-            f"the process ended with code {running.process.exitcode} and without an error in {FAILURE_FILE}: it was "
+            f"the process ended with exit code {running.process.exitcode} without an error in {FAILURE_FILE}: it was "
             "killed, or ran out of memory"
         )
     return message
@@ -113,15 +113,15 @@ class ComparisonResult:
 
     skipped: Sequence[Job]
     finished: Sequence[Job]
-    failures: Mapping[Path, str]  # last line of the error, by the run's folder
-    left: Sequence[Job] = ()  # not finished when the time was up
+    failures: Mapping[Path, str]  # last line of the error, by folder of the run
+    left: Sequence[Job] = ()  # unfinished at the end of the time limit
 
 
 def check_jobs(jobs: Sequence[Job]) -> None:
-    """Refuse what would fail inside the runs, before the first of them starts.
+    """Check all runs before the first one starts.
 
     Raises:
-        UserError: naming the environment and the algorithm.
+        UserError: if a run is invalid, with its environment and algorithm.
     """
     for job in {(job.algorithm, job.environment): job for job in jobs}.values():
         try:
@@ -132,18 +132,18 @@ def check_jobs(jobs: Sequence[Job]) -> None:
 
 
 def _check_warmup(job: Job) -> None:
-    """Refuse a budget of environment steps that the critic's warm-up uses up where no episode ends early."""
+    """Refuse a budget of environment steps that the critic's warm-up can use up."""
     config = job.experiment.config
     num_updates = job.experiment.make_algorithm().critic_warmup
     if not num_updates or config.turns_per_update is not None or job.budget.unit != "environment_steps":
-        return  # the run's own check knows the steps of these, and nobody knows the tokens before they are written
+        return  # the check of the run covers turns_per_update; the number of tokens is not known beforehand
     num_episodes, max_turns = config.rollout_buffer_size, job.experiment.task().max_turns
     used = num_updates * num_episodes * max_turns
     if used >= job.budget.amount:
         raise ValueError(
-            f"critic_warmup={num_updates} updates of {num_episodes} episodes of up to {max_turns} turns use up "
-            f"{used} of {job.budget.amount} environment steps before any policy learns; lower critic_warmup or "
-            f"rollout_buffer_size, or give a budget above {used}"
+            f"critic_warmup={num_updates} can use {used} environment steps ({num_episodes} episodes of "
+            f"{max_turns} turns per update). The budget is {job.budget.amount}, so no policy would learn; reduce "
+            f"critic_warmup or rollout_buffer_size, or use a budget above {used}"
         )
 
 
@@ -159,13 +159,14 @@ def compare(
     """Start or resume every run that is not finished.
 
     Args:
-        out: folder of the comparison; the runs lie under it.
-        num_workers: runs at a time.
-        launcher: where they run. None: each in a process of this machine.
-        minutes: time after which no run is started, and those under way end with a checkpoint. None: no limit.
+        out: folder of the comparison.
+        num_workers: number of concurrent runs.
+        watcher: receives the progress.
+        launcher: starts the runs. None: `Processes`.
+        minutes: time after which no run starts, and active runs end with a checkpoint. None: no limit.
 
     Raises:
-        ValueError: if `num_workers` is less than 1, or if the folder of a run has files of others.
+        ValueError: if `num_workers` is less than 1, or if the folder of a run has files that are not collm's.
     """
     if num_workers < 1:
         raise ValueError(f"num_workers must be at least 1, got {num_workers}")

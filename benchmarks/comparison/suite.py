@@ -1,4 +1,4 @@
-"""A comparison as data: algorithms, environments, seeds and budget.
+"""Suites: comparisons of algorithms on environments, as TOML files.
 
 name = "smoke"
 seeds = [0, 1, 2]
@@ -9,10 +9,10 @@ config = {agent_learning_rate = 5e-4}       # for all algorithms
 id = "collm/MiniBuild-v0"
 name = "build, 4 turns"                     # default: the id
 kwargs = {max_turns = 4}
-model = {max_new_tokens = 8}                # language models; network = {…} where agents act by vectors
+model = {max_new_tokens = 8}                # language models; network = {…} for agents that act by vectors
 threshold = 0.5                             # return whose cost is reported as sample efficiency
-budget = {environment_steps = 2_560}        # in place of the suite's
-algorithms = ["IAC, trace 1"]               # those that run it, by name; default: all
+budget = {environment_steps = 2_560}        # default: the suite's
+algorithms = ["IAC, trace 1"]               # names of the algorithms that run it; default: all
 
 [[algorithms]]
 name = "IAC, trace 1"
@@ -20,20 +20,20 @@ algorithm = "iac"
 config = {trace = 1.0}
 config_in = {"build, 4 turns" = {trace = 0.5}}
 
-[[contrasts]]                               # what the comparison is for, said before it is run; see `Contrast`
+[[contrasts]]                               # hypotheses, stated before the runs; see `Contrast`
 name = "trace"
 score = "success"
 terms = [[1, "IAC, trace 1", "build, 4 turns"], [-1, "IAC, trace 0.5", "build, 4 turns"]]
 
-With `starts = ["folder a", "folder b"]` the seeds begin with these models by turns, so that they vary those, too.
-Folders are sought from here and then beside the file.
+With `starts = ["folder a", "folder b"]`, seed s begins with the model at index s modulo the number of starts. Folders
+are searched in the working directory and then next to the file.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
@@ -57,27 +57,31 @@ SUITES = Path(__file__).parents[1] / "suites"
 
 BudgetUnit = Literal["environment_steps", "generated_tokens"]
 
-# What is the same for all algorithms of a comparison, so that no entry may set it for itself.
+# Settings that are equal for all algorithms of a comparison: no entry may set them.
 SHARED = ("seed", "num_updates", "max_environment_steps", "max_sampled_tokens", "rollout_buffer_size")
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Limit of a run, which ends with the update that reaches it."""
+    """Limit of a run. The update that reaches the limit is the last one."""
 
     amount: int
     unit: BudgetUnit
 
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> Budget:
-        """Budget from a table {unit: amount}."""
+        """Budget from a table {unit: amount}.
+
+        Raises:
+            UserError: if the table has another form, or if the amount is no integer of at least 1.
+        """
         if not isinstance(table, Mapping):
             raise UserError(f"a budget is a table such as {{environment_steps = 640}}, got {table!r}")
         if len(table) != 1 or next(iter(table)) not in get_args(BudgetUnit):
-            raise ValueError(f"a budget is one of {', '.join(get_args(BudgetUnit))} with a number, got {dict(table)}")
+            raise UserError(f"a budget is one of {', '.join(get_args(BudgetUnit))} with a number, got {dict(table)}")
         ((unit, amount),) = table.items()
-        if not isinstance(amount, int) or isinstance(amount, bool) or amount < 1:
-            raise ValueError(f"a budget is a whole number of {unit} of at least 1, got {amount!r}")
+        if type(amount) is not int or amount < 1:
+            raise UserError(f"budget: {unit}={amount!r} must be an integer of at least 1")
         return cls(amount, cast(BudgetUnit, unit))
 
 
@@ -93,8 +97,8 @@ class EnvironmentEntry(Checked):
     config: Mapping[str, Any] = field(default_factory=dict)
     budget: Budget | None = None  # None: the suite's
     threshold: Finite | None = None  # a return; None: no sample efficiency
-    algorithms: Sequence[str] = ()  # names of those that run it; none: all
-    place: int = 0  # in the file, which tables keep to when only some entries are run
+    algorithms: Sequence[str] = ()  # names of the algorithms that run it; none: all
+    place: int = 0  # index in the file, which is the order of the tables
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ class AlgorithmEntry(Checked):
     name: str
     config: Mapping[str, Any] = field(default_factory=dict)
     config_in: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by the environment's name
-    place: int = 0  # in the file
+    place: int = 0  # index in the file
 
 
 ContrastScore = Literal["return", "success", "training success", "episodes"]
@@ -119,11 +123,11 @@ class Contrast:
     terms: Sequence[tuple[float, str, str]]
     """Weight, algorithm and environment of each term, by the names of the entries."""
     score: ContrastScore
-    """Score of a run: the mean return of held-out episodes at the end ("return"), the share of successful ones
-    ("success"), that over all of training ("training success"), or the binary logarithm of the episodes until four in
-    five succeed ("episodes")."""
+    """Score of a run. "return": mean return of the held-out episodes at the end. "success": fraction of successful
+    held-out episodes. "training success": fraction of successful training episodes. "episodes": binary logarithm of the
+    training episodes until four in five succeed."""
     is_primary: bool = False
-    """Whether the comparison is for this one; p values are corrected within the primary and within the others."""
+    """True for the main hypotheses. p values are corrected within the primary contrasts, and within the others."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,7 @@ class Suite(Checked):
     config: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
     network: Mapping[str, Any] = field(default_factory=dict)
-    starts: Sequence[str] = ()  # models that the seeds begin with by turns; none: the settings' own
+    starts: Sequence[str] = ()  # models that the seeds begin with; none: the model of the settings
     contrasts: Sequence[Contrast] = ()
 
     @property
@@ -157,7 +161,7 @@ class Job:
     experiment: Experiment
     budget: Budget
     threshold: float | None
-    place: tuple[int, int]  # of the environment and of the algorithm in the suite
+    place: tuple[int, int]  # indices of the environment and of the algorithm in the suite
 
     @property
     def directory(self) -> Path:
@@ -178,17 +182,17 @@ class Job:
 
 
 def read_suite(path: Path) -> Suite:
-    """Comparison in a TOML file, or in one that ships here, by its name alone.
+    """Read a suite from a TOML file, or one of collm's own suites by its name.
 
     Raises:
-        ValueError, FileNotFoundError: naming what is wrong, and where.
+        ValueError, FileNotFoundError: if there is no such file, or if it is invalid.
     """
     shipped = SUITES / f"{path}.toml"
     path = shipped if shipped.is_file() and not path.exists() else path
     if not path.is_file():
         known = sorted(each.stem for each in SUITES.glob("*.toml"))
         raise FileNotFoundError(
-            f"there is no TOML file {path}, and no suite of that name ships; {nearest(path.name, known)}"
+            f"{path} is neither a TOML file nor the name of a suite of collm; {nearest(path.name, known)}"
         )
     try:
         suite = parse_suite(tomllib.loads(path.read_text(encoding="utf-8")), default_name=path.stem)
@@ -198,7 +202,7 @@ def read_suite(path: Path) -> Suite:
 
 
 def _found(model: str, folder: Path) -> str:
-    """A model's folder from here, where the name is that of one in this folder; else the name."""
+    """Path of a model in a folder, relative to the working directory; the name if the folder has no such model."""
     beside = (folder / model).absolute()
     if Path(model).exists() or not beside.is_dir():
         return model
@@ -206,7 +210,11 @@ def _found(model: str, folder: Path) -> str:
 
 
 def parse_suite(table: Mapping[str, Any], *, default_name: str = "benchmark") -> Suite:
-    """Comparison that a parsed file describes; every mistake in it is refused here."""
+    """Convert a parsed file to a suite.
+
+    Raises:
+        ValueError: if the suite is invalid.
+    """
     _refuse_unknown("the suite", table, {each.name for each in fields(Suite)})
     environments: list[EnvironmentEntry] = []
     for entry in _tables(table, "environments"):
@@ -241,11 +249,6 @@ def parse_suite(table: Mapping[str, Any], *, default_name: str = "benchmark") ->
 
 
 def _tables(table: Mapping[str, Any], name: str) -> Sequence[dict[str, Any]]:
-    """Entries of a list of tables.
-
-    Raises:
-        UserError: if it is something else.
-    """
     entries = table.get(name, ())
     if not isinstance(entries, (list, tuple)) or not all(isinstance(entry, dict) for entry in entries):
         raise UserError(f"{name} must be a list of tables ([[{name}]] in TOML), got {entries!r}")
@@ -266,7 +269,7 @@ def _contrast(entry: Mapping[str, Any]) -> Contrast:
 
 
 def jobs(suite: Suite) -> list[Job]:
-    """All runs, seed by seed, so that a comparison cut short is still one of whole seeds."""
+    """All runs, ordered by seed, so that an interrupted comparison has complete seeds."""
     return [
         _job(suite, environment, algorithm, seed)
         for seed in suite.seeds
@@ -277,7 +280,7 @@ def jobs(suite: Suite) -> list[Job]:
 
 
 def slug(name: str) -> str:
-    """Name that any file system takes, and that leads out of no folder."""
+    """Name that is valid in any file system and has no path separators."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-.")
 
 
@@ -297,7 +300,7 @@ def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry,
     _refuse_partial({**suite.config, **environment.config}, algorithm.name, known, suite.algorithms)
     _refuse_unknown(f"the config of {algorithm.name}", settings, known)
     if settings.get("learning_rate_schedule", "constant") != "constant":
-        raise ValueError("a run that ends with its budget cannot know its last update; use a constant learning rate")
+        raise ValueError("learning_rate_schedule must be constant: the budget, not num_updates, ends a run")
     try:
         size = config_class(**settings).rollout_buffer_size
     except UserError as error:
@@ -312,15 +315,15 @@ def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry,
         env=environment.id,
         env_kwargs=dict(environment.kwargs),
         model=ModelConfig(**{**suite.model, **environment.model, **start}),
-        network=NetworkConfig(**_with_tuples({**suite.network, **environment.network})),
+        network=NetworkConfig(  # lists of TOML as tuples
+            **{
+                name: tuple(value) if isinstance(value, list) else value
+                for name, value in {**suite.network, **environment.network}.items()
+            }
+        ),
     )
     place = environment.place, algorithm.place
     return Job(algorithm.name, environment.name, seed, experiment, budget, environment.threshold, place)
-
-
-def _with_tuples(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with tuples in place of lists, which are all that TOML has."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
 
 
 def _check(suite: Suite) -> None:
@@ -330,11 +333,11 @@ def _check(suite: Suite) -> None:
         "algorithms": [slug(entry.name) for entry in suite.algorithms],
     }.items():
         if not names:
-            raise ValueError(f"a comparison needs {what}, and none are given")
+            raise ValueError(f"a comparison needs {what}; none are given")
         if not all(names):
-            raise ValueError(f"{what} need names of letters or digits, which name their folders")
+            raise ValueError(f"{what} need names with letters or digits, because they are names of folders")
         if twice := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"{what} are told apart by name, but {sorted(twice)} occur twice; give each its own name")
+            raise ValueError(f"{what} must have different names, but {sorted(twice)} occur twice")
     for algorithm in suite.algorithms:
         try:
             algorithm_spec(algorithm.algorithm)
@@ -343,46 +346,33 @@ def _check(suite: Suite) -> None:
         for where, config in {"config": algorithm.config, **algorithm.config_in}.items():
             _refuse_shared(f"{where} of {algorithm.name}", config, SHARED)
         _refuse_unknown(f"config_in of {algorithm.name}", algorithm.config_in, {e.name for e in suite.environments})
+    names = {each.name for each in suite.algorithms}, {each.name for each in suite.environments}
     for contrast in suite.contrasts:
-        _refuse_unknown(
-            f"the contrast {contrast.name!r}",
-            {name: 0 for _, name, _ in contrast.terms},
-            {e.name for e in suite.algorithms},
-        )
-        _refuse_unknown(
-            f"the contrast {contrast.name!r}",
-            {name: 0 for *_, name in contrast.terms},
-            {e.name for e in suite.environments},
-        )
-    networks = {each.name for each in fields(NetworkConfig)}
+        for place, known in enumerate(names, 1):
+            _refuse_unknown(f"the contrast {contrast.name!r}", [str(term[place]) for term in contrast.terms], known)
     for environment in suite.environments:
         if environment.budget is None and suite.budget is None:
-            raise ValueError(f"{environment.name} has no budget; give it or the suite one")
-        _refuse_unknown(
-            f"algorithms of {environment.name}",
-            dict.fromkeys(environment.algorithms),
-            {entry.name for entry in suite.algorithms},
-        )
-        _refuse_shared(f"config of {environment.name}", environment.config, SHARED[:-1])
-        _refuse_unknown(f"model of {environment.name}", environment.model, {each.name for each in fields(ModelConfig)})
-        _refuse_unknown(f"network of {environment.name}", environment.network, networks)
-    _refuse_shared("config of the suite", suite.config, SHARED[:-1])
-    _refuse_unknown("model of the suite", suite.model, {each.name for each in fields(ModelConfig)})
-    _refuse_unknown("network of the suite", suite.network, networks)
+            raise ValueError(f"{environment.name} has no budget; add one to it or to the suite")
+        _refuse_unknown(f"algorithms of {environment.name}", environment.algorithms, names[0])
+    for where in (suite, *suite.environments):
+        name = "the suite" if where is suite else where.name
+        _refuse_shared(f"config of {name}", where.config, SHARED[:-1])
+        _refuse_unknown(f"model of {name}", where.model, {each.name for each in fields(ModelConfig)})
+        _refuse_unknown(f"network of {name}", where.network, {each.name for each in fields(NetworkConfig)})
 
 
 def _refuse_shared(where: str, config: Mapping[str, Any], names: Sequence[str]) -> None:
     for name in names:
         if name in config:
             raise ValueError(
-                f"{where} sets {name}, which is the same for all algorithms of a comparison; use seeds and budget"
+                f"{where} sets {name}, which must be equal for all algorithms of a comparison; use seeds and budget"
             )
 
 
 def _refuse_partial(
     common: Mapping[str, Any], name: str, known: set[str], algorithms: Sequence[AlgorithmEntry]
 ) -> None:
-    """Refuse a setting for all algorithms that some of them have and this one has not."""
+    """Refuse a setting of the suite that this algorithm does not have and others have."""
     for setting in common.keys() - known:
         owners = [
             each.name
@@ -392,12 +382,12 @@ def _refuse_partial(
         if owners:
             given = " ".join(f"{owner}.{setting}={common[setting]}" for owner in owners)
             raise UserError(
-                f"the config of all algorithms sets {setting!r}, which {name} does not have; give it to those that do: "
-                f"--config {given}, or in their own tables of a suite"
+                f"the config of all algorithms sets {setting!r}, which {name} does not have; set it per algorithm: "
+                f"--config {given}, or in [[algorithms]] of the suite"
             )
 
 
-def _refuse_unknown(where: str, given: Mapping[str, Any], known: set[str]) -> None:
+def _refuse_unknown(where: str, given: Iterable[str], known: set[str]) -> None:
     for name in given:
         if name not in known:
             raise UserError(f"{where} has no {name!r}; {replacement(name) or nearest(name, sorted(known))}")

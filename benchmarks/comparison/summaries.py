@@ -1,4 +1,4 @@
-"""Run directories → summaries for a report, small enough to be kept beside it; and back."""
+"""Summaries of run directories, small enough to be stored with a report."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from .worker import FAILURE_FILE, FINISHED_FILE, LABEL_FILE
 
 @dataclass(frozen=True)
 class TurnDiagnostics:
-    """Numbers of one turn, over the agents, episodes and updates of the last third of training."""
+    """Statistics of one turn, over the agents, episodes and updates of the last third of training."""
 
     turn: int
-    """Turns that the agent had before it in the episode (in the piece of one, where updates cut episodes)."""
+    """Index of the agent's turn in the episode, or in the segment if updates cut episodes."""
     return_variance: float
-    """Variance of the return-to-go that was learned from: the noise that a method without a baseline learns from."""
+    """Variance of the return-to-go: the noise in the gradient of a method without a baseline."""
     advantage_square: float
-    """Mean square of the advantages before they were normalized, in the same units."""
+    """Mean square of the advantages before normalization, in the same units."""
     explained_variance: float | None
-    """1 - Var(return - value) / Var(return); None without a critic, or where all returns are the same."""
+    """1 - Var(return - value) / Var(return); None without a critic, or if all returns are equal."""
 
 
 def diagnostics(episodes: Sequence[Mapping[str, Any]], *, has_critic: bool) -> list[TurnDiagnostics]:
-    """Read what training recorded of its credit in a run's `episodes.jsonl`; nothing is computed again.
+    """Diagnostics by turn from the records in a run's `episodes.jsonl`.
 
-    Turns without `raw_advantage` and `return_to_go` are left out: of agents that act by vectors or do not learn, and of
-    runs from before both were recorded.
+    Turns without `raw_advantage` and `return_to_go` are skipped: those of agents that act by vectors or do not learn,
+    and those of old runs, which did not record both.
     """
     updates = sorted({row["update"] for row in episodes})
     last_third = set(updates[len(updates) * 2 // 3 :])
@@ -56,7 +56,7 @@ def diagnostics(episodes: Sequence[Mapping[str, Any]], *, has_critic: bool) -> l
 
 
 def _of_turn(turn: int, rows: Sequence[tuple[float, float, float]], has_critic: bool) -> TurnDiagnostics:
-    returns, values, advantages = np.array(rows, dtype=np.float64).T  # null, for what was not finite, becomes nan
+    returns, values, advantages = np.array(rows, dtype=np.float64).T  # null (not finite) becomes nan
     variance = float(returns.var())
     explained = None
     if has_critic and variance > 1e-12:
@@ -81,7 +81,7 @@ class RunSummary:
     environment: str
     seed: int
     place: tuple[int, int]
-    """Places of the environment and of the algorithm in the suite; 0, 0 for a run of `collm train`."""
+    """Indices of the environment and of the algorithm in the suite; 0, 0 for a run of `collm train`."""
     is_finished: bool
     threshold: float | None
     budget: Mapping[str, int]
@@ -91,37 +91,37 @@ class RunSummary:
     evaluations: Sequence[Mapping[str, float]]
     """Rows of evaluation.jsonl."""
     diagnostics: Sequence[TurnDiagnostics]
-    """Advantages and returns by turn, in the last third of training; empty where agents act by vectors, and where the
-    episodes do not record `raw_advantage` and `return_to_go`."""
+    """Empty if agents act by vectors, or if the episodes have no `raw_advantage` and `return_to_go`."""
 
     def curve(self, name: str) -> Floats:
-        """Column of that name; nan where an update has no such number."""
+        """Column of metrics.jsonl; nan for updates without a value."""
         return np.array([np.nan if value is None else value for value in self.curves.get(name, ())], dtype=np.float64)
 
     def learning_curve(self, cost: str) -> tuple[Floats, Floats]:
-        """Cost and mean training return of the updates in which an episode ended."""
+        """Cost and mean training return of the updates with a finished episode."""
         returns = self.curve("return")
         has_ended = np.isfinite(returns)
         return self.curve(cost)[: len(returns)][has_ended], returns[has_ended]
 
     @property
     def has_moved(self) -> bool:
-        """True where some update changed a policy: it had a gradient and a learning rate above 0."""
+        """True if an update changed a policy: it had a gradient and a learning rate above 0."""
         config = self.experiment["config"]
         rates = [config["agent_learning_rate"], *config["agent_learning_rates"].values()]
-        rates = [math.inf if rate is None else rate for rate in rates]  # the model's own default, which is above 0
+        rates = [
+            math.inf if rate is None else rate for rate in rates
+        ]  # None: the default of the model, which is above 0
         return bool((self.curve("grad_norm") > 0).any()) and max(rates) > 0
 
     @property
     def silent_since(self) -> int | None:
-        """Update from which on, to the end, all episodes of a group had the same return, so that nothing was learned;
-        None where the run did not end in such a silence."""
+        """First update of a final period in which all advantages are 0 (equal returns in each group); None if none."""
         found = silent_since(self.curve("equal_returns").tolist())
         return None if found is None else round(float(self.curve("update")[found]))
 
     @property
     def has_collapsed(self) -> bool:
-        """True where the held-out return at the end is below half of what a fifth of the training had reached."""
+        """True if the held-out return at the end is below half of the best mean return of a fifth of the training."""
         _, returns = self.learning_curve("update")
         width = max(1, len(returns) // 5)
         if len(returns) < 5 or np.isnan(end := self.score()):
@@ -131,11 +131,11 @@ class RunSummary:
 
     @property
     def writes_text(self) -> bool:
-        """True where agents generated text; where they act by vectors every action counts as one token."""
+        """True if agents generated text. An action of an agent that acts by vectors counts as one token."""
         return any(length not in (None, 1.0) for length in self.curves.get("completion_tokens", (None,)))
 
     def score(self, how: str = "sampled") -> float:
-        """Mean held-out return at the end; "training": of the last half of the updates. nan where there is none."""
+        """Mean held-out return at the end, or mean return of the last half of "training"; nan if it is unknown."""
         if not self.is_finished:
             return float("nan")
         if how == "training":
@@ -146,7 +146,7 @@ class RunSummary:
         return float(self.evaluations[-1][f"evaluation/{how}/return"])
 
     def start_score(self, how: str = "sampled") -> float:
-        """Mean held-out return before training; "training": of the first update. nan where there is none."""
+        """Mean held-out return before training, or mean return of the first update of "training"; nan if unknown."""
         if how == "training":
             _, returns = self.learning_curve("update")
             return float(returns[0]) if len(returns) else float("nan")
@@ -155,12 +155,12 @@ class RunSummary:
 
     @property
     def first_evaluation(self) -> Mapping[str, float] | None:
-        """Evaluation before training; None where the run made none."""
+        """Evaluation before training; None without one."""
         return next((row for row in self.evaluations if row["update"] == 0), None)
 
 
 def run_directories(directory: Path) -> list[Path]:
-    """Folders of the runs in a folder, or the folder itself."""
+    """Folders of the runs in a folder, which can be a run itself."""
     return sorted(path.parent for path in directory.rglob(CONFIG_FILE) if (path.parent / "metrics.jsonl").is_file())
 
 
@@ -170,7 +170,7 @@ def failed_directories(directory: Path) -> list[Path]:
 
 
 def run_label(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Names of a run in tables; a run of `collm train` is called after its algorithm and its environment."""
+    """Names of a run in tables; by default those of its algorithm and its environment."""
     names: dict[str, Any] = {"algorithm": config["algorithm"], "environment": config["env"], "place": [0, 0]}
     names["seed"] = config["config"]["seed"]
     file = directory / LABEL_FILE
@@ -178,21 +178,21 @@ def run_label(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_critic(config: Mapping[str, Any]) -> bool:
-    """True where a run of these settings learns with a critic; else the values in its records are zeros."""
+    """True if a run with these settings has a critic; without one, the recorded values are zeros."""
     return config["config"].get("critic_learning_rate") is not None
 
 
 def read_episodes(directory: Path) -> list[dict[str, Any]]:
-    """Records of a run's episodes, or those that an earlier report kept; an empty list without either."""
+    """Read the recorded episodes of a run, or of an earlier report; an empty list without a file."""
     path = directory / EPISODES_FILE
     return read_lines(path) if path.is_file() else []
 
 
 def _numbers(path: Path) -> list[dict[str, Any]]:
-    """Rows of a file of numbers.
+    """Read a JSON Lines file of numbers.
 
     Raises:
-        UserError: naming the first value that is neither a finite number nor null.
+        UserError: if a value is neither a finite number nor null.
     """
     rows = read_lines(path)
     for number, row in enumerate(rows, 1):
@@ -204,20 +204,20 @@ def _numbers(path: Path) -> list[dict[str, Any]]:
 
 
 def lost_episodes(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> str | None:
-    """Describe the updates without recorded episodes; None if there are none."""
+    """Describe the updates without recorded episodes; None if all updates have episodes."""
     updates = sorted({row["update"] for row in read_lines(directory / "metrics.jsonl")})
     kept = {row["update"] for row in episodes}
     lost = [update for update in updates if update not in kept]
     if not lost:
         return None
     return (
-        f"{directory / EPISODES_FILE} lacks the episodes of {len(lost)} of {len(updates)} updates, first of update "
-        f"{lost[0]}: they are missing here"
+        f"{directory / EPISODES_FILE} lacks the episodes of {len(lost)} of {len(updates)} updates, the first of which "
+        f"is update {lost[0]}; the report does not have them"
     )
 
 
 def summarize(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> RunSummary:
-    """Summary of a run directory; one of `collm train` counts as finished."""
+    """Summarize a run directory; a run of `collm train` counts as finished."""
     config = read_config(directory)
     is_benchmark = (directory / LABEL_FILE).is_file()
     label = run_label(directory, config)
@@ -239,25 +239,25 @@ def summarize(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> RunSumm
 
 
 def kept_summaries(directory: Path) -> list[RunSummary]:
-    """Summaries that an earlier report kept, where the runs themselves are gone.
+    """Read the summaries that an earlier report stored.
 
     Raises:
-        FileNotFoundError: if there are none.
+        FileNotFoundError: if there are no summaries.
     """
     kept = directory / SUMMARIES_FILE
     if not kept.is_file():
-        raise FileNotFoundError(f"{directory} holds no runs; give the --out of `collm benchmark` or of `collm train`")
+        raise FileNotFoundError(f"{directory} has no runs; give the --out of `collm benchmark` or of `collm train`")
     return [_from_json(row) for row in read_lines(kept)]
 
 
 def in_order(summaries: Sequence[RunSummary]) -> list[RunSummary]:
-    """Summaries in the order of the suite; rounded as kept ones are, so that both give the same tables."""
+    """Sort summaries as in the suite, and round them as in the file, so that both give the same tables."""
     found = sorted(summaries, key=lambda each: (*each.place, each.algorithm, each.seed))
     return [_from_json(_rounded(asdict(each))) for each in found]
 
 
 def write_summaries(summaries: Sequence[RunSummary], path: Path) -> None:
-    """Write one line per run; numbers with six digits, more than any of them is known to."""
+    """Write one line per run; numbers have six digits."""
     lines = (json.dumps(_rounded(asdict(each)), ensure_ascii=False) for each in summaries)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", errors="backslashreplace")
 

@@ -1,4 +1,4 @@
-"""Runs of a comparison as tasks of Ray, on this machine or on many that see the comparison's folder."""
+"""Ray launcher of a comparison: each run is a task, on machines that share the comparison's folder."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ from .worker import work
 
 
 class Mailbox:
-    """An actor that keeps what runs tell until it is asked for."""
+    """Ray actor that stores the progress of runs until it is read."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[int, int, Mapping[str, float]]] = []
 
     def put(self, number: int, update: int, metrics: Mapping[str, float]) -> None:
-        """Keep the metrics of an update of a run."""
         self._kept.append((number, update, metrics))
 
     def take(self) -> list[tuple[int, int, Mapping[str, float]]]:
-        """What was put since the last call."""
+        """Return and remove the stored entries."""
         taken, self._kept = self._kept, []
         return taken
 
 
 class _Post:
-    """What a run sends its progress to; its last message is the task's result."""
+    """Channel of a task: progress goes to the mailbox, and the last message is the result of the task."""
 
     def __init__(self, mailbox: Any, number: int):
         self._mailbox, self._number = mailbox, number
@@ -60,10 +59,10 @@ def _worked(
 
 
 class RayTasks(Launcher):
-    """Each run is a task. One whose worker or machine is lost is given to another, which goes on from its checkpoint.
+    """Runs each job as a Ray task. A task whose worker is lost starts again from its checkpoint.
 
     Args:
-        cluster: where they run, and what each of them takes.
+        cluster: Ray cluster, with the resources per run.
     """
 
     def __init__(self, cluster: Cluster):
@@ -77,11 +76,11 @@ class RayTasks(Launcher):
         self._mailbox: Any = self._ray.remote(num_cpus=0, scheduling_strategy=here)(Mailbox).remote()
         self._jobs: list[tuple[Job, Path, float | None]] = []
         self._num_lost: dict[int, int] = {}
-        self._running: dict[Any, int] = {}  # number of the job, by the reference of its result
+        self._running: dict[Any, int] = {}  # job number by object reference of the result
 
     @property
     def num_at_a_time(self) -> int:
-        """Runs that the cluster has room for."""
+        """Number of runs that the cluster can run concurrently."""
         has, cluster = self._ray.cluster_resources(), self._cluster
         room = has.get("CPU", 0) / cluster.num_cpus
         if cluster.num_gpus:
@@ -114,12 +113,12 @@ class RayTasks(Launcher):
         task = self._ray.remote(
             num_cpus=self._cluster.num_cpus,
             num_gpus=self._cluster.num_gpus,
-            max_retries=0,  # here, so that what was lost is told
-            max_calls=1,  # a process of its own for each run
+            max_retries=0,  # `_ended` counts the retries
+            max_calls=1,  # a separate process per run
             scheduling_strategy="SPREAD",
             runtime_env=surroundings(),
         )(_worked)
-        held = [self._ray.put(job)]  # in a list, so that it is read once its modules are found
+        held = [self._ray.put(job)]  # in a list, so that it is not unpickled before `import_from`
         self._running[task.remote(held, str(directory), number, self._mailbox, sys.path, stops_at)] = number
 
     def _ended(self, reference: Any) -> list[tuple[Job, Message]]:
@@ -128,7 +127,7 @@ class RayTasks(Launcher):
             return [(self._jobs[number][0], self._ray.get(reference))]
         except self._ray.exceptions.RayTaskError as error:
             return [(self._jobs[number][0], str(error))]
-        except self._ray.exceptions.RayError as error:  # of a worker, its machine, or its memory
+        except self._ray.exceptions.RayError as error:  # the worker died, or was out of memory
             self._num_lost[number] = self._num_lost.get(number, 0) + 1
             if self._num_lost[number] >= MAX_FAILURES:
                 why = f"its worker was lost {MAX_FAILURES} times: {first_line(error)}"

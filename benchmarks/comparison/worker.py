@@ -1,4 +1,4 @@
-"""One run of a comparison in a process of its own: start or resume it, and report its progress."""
+"""Worker process of a comparison: starts or resumes one run and reports its progress."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FAILURE_FILE = "failure.txt"
 
 
 class Channel(Protocol):
-    """What a run tells its progress to."""
+    """Receives the progress of a run."""
 
     def send(self, message: tuple[int, Mapping[str, float]] | str | None, /) -> None: ...
 
@@ -41,15 +41,15 @@ class Channel(Protocol):
 
 
 def is_finished(directory: Path) -> bool:
-    """True once a run has used its budget and written its models."""
+    """True if a run has used its budget and written its models."""
     return (directory / FINISHED_FILE).is_file()
 
 
 class Deadline(StopSignals):
-    """Asks a run to stop at a time.
+    """Stops a run at a time.
 
     Args:
-        at: seconds since the epoch, which all machines share. None: never.
+        at: seconds since the epoch. None: never.
     """
 
     def __init__(self, at: float | None):
@@ -57,10 +57,10 @@ class Deadline(StopSignals):
         self._at = at
 
     def check(self) -> None:
-        """Leave what is being done if the time has come.
+        """Stop the run if the time has come.
 
         Raises:
-            StopAsked: if it has.
+            StopAsked: if the time has come.
         """
         super().check()
         if self._at is not None and time.time() >= self._at:
@@ -68,26 +68,26 @@ class Deadline(StopSignals):
 
 
 def work(job: Job, directory: Path, channel: Channel, stops_at: float | None = None) -> None:
-    """Start or resume a run; send (updates done, metrics) after each update, and at the end None or the error.
+    """Start or resume a run; send (number of updates, metrics) after each update, and finally None or the error.
 
     Args:
         directory: folder of the run.
         channel: connection to the parent.
-        stops_at: time at which an unfinished run ends with a checkpoint, in seconds since the epoch. None: at its end.
+        stops_at: time at which an unfinished run ends with a checkpoint, in seconds since the epoch. None: no limit.
     """
     _die_with_parent()
     transformers_logging.disable_progress_bar()
-    # Several runs share the machine, and small models are done before a second thread has woken.
+    # Several runs share the machine, and a second thread does not make small models faster.
     torch.set_num_threads(1)
     failure = None
     try:
-        with only_one(directory, waits=True):  # for a worker of a killed comparison to end
+        with only_one(directory, waits=True):  # for the worker of a killed comparison
             if not is_finished(directory):
                 _run(job, directory, channel, Deadline(stops_at))
     except Stopped:
-        pass  # with a checkpoint, from which the next call goes on
+        pass  # there is a checkpoint, from which the next call resumes
     except Exception:
-        # Whatever a run stumbles over must not stop the others; it is kept where the run lies, and reported.
+        # An error in one run must not stop the others; it is stored in the folder of the run, and reported.
         failure = traceback.format_exc()
         write_text(directory, FAILURE_FILE, failure)
     channel.send(failure)
@@ -106,7 +106,7 @@ def _run(job: Job, directory: Path, channel: Channel, stop: Deadline) -> None:
 
 @dataclass
 class _Sender(Callback):
-    """Sends the metrics of each update to the runner's process."""
+    """Sends the metrics of each update to the parent."""
 
     channel: Channel
 
@@ -115,32 +115,32 @@ class _Sender(Callback):
 
 
 def _holds(experiment: Experiment, directory: Path) -> bool:
-    """True where the folder holds a checkpoint of this experiment.
+    """True if the folder has a checkpoint of this experiment.
 
     Raises:
-        ValueError: if it holds a run of another one.
+        ValueError: if the folder has a run with other settings.
     """
     if not (directory / CONFIG_FILE).is_file():
         return False
     try:
         saved = read_config(directory)
-    except UserError:  # killed while writing it, so there is nothing else to keep
+    except UserError:  # killed while writing this file, the first of a run
         return False
     if not _is_saved(experiment, saved):
-        raise ValueError(f"{directory} holds a run with other settings; give the comparison another --out")
+        raise ValueError(f"{directory} has a run with other settings; give the comparison another --out")
     return has_checkpoint(directory)
 
 
 def _is_saved(experiment: Experiment, saved: Mapping[str, Any]) -> bool:
-    """True where the saved settings are this experiment's; a setting newer than the run counts as its default."""
+    """True if the saved settings are those of the experiment; newer settings have their defaults."""
     try:
         return Experiment.from_json(saved) == experiment
-    except UserError:  # a setting that is no more, or values that are no longer allowed
+    except UserError:  # a removed setting, or a value that is no longer valid
         return False
 
 
 def _die_with_parent() -> None:
-    """End as soon as the parent does, however it ends: two comparisons must not write to one folder."""
+    """Exit when the parent process ends, so that two comparisons never write to one folder."""
     parent = parent_process()
     if parent is None:
         return

@@ -1,1 +1,1 @@
-"""The core suite: teams on all environments of the package, on held-out seeds, in one table and in files to hand in."""
+"""Core suite: all of collm's environments on held-out seeds, with one score per team."""

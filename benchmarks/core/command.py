@@ -1,17 +1,17 @@
-"""`collm evaluate --suite core`: plays the suite, writes a submission per team, and prints one table."""
+"""Core suite: plays it, writes one submission per team, and prints one table (`collm evaluate --suite core`)."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ..._ownership import refuse_foreign_files, write_text
@@ -22,7 +22,6 @@ from ...agents.core import Policy
 from ...agents.scripted import RandomPolicy, fixed_policy, reference_policy
 from ...algorithms.registry import algorithm_spec
 from ...algorithms.rollout.collector import RolloutCollector
-from ...algorithms.rollout.episode import Episode
 from ...algorithms.rollout.intervals import (
     Interval,
     bootstrap_indices,
@@ -37,10 +36,44 @@ from ...envs.players import PLAYERS
 from ...envs.vectors.vector import SyncVector
 from ..errors import UserError
 from ..markdown import markdown_table
-from .anchors import anchors
 from .submission import Submission, core_ids, read_submission, seeds_of
 
+ANCHORS_FILE = Path(__file__).with_name("anchors.json")
 TABLE_FILE = "table.md"
+NUM_RESAMPLES = 5_000
+TITLE = "Core suite: score on held-out seeds, 0 as random play and 1 as the reference player, mean [95 %]"
+SPLIT = "test"
+
+OnProgress = Callable[[Submission, str], None]
+"""Called after each environment with the submission so far and a line about the environment."""
+Returns = Mapping[str, Sequence[float]]
+"""Team returns by way of playing, "sampled" or "greedy"."""
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """Mean returns on an environment's held-out seeds that count as the scores 0 and 1."""
+
+    floor: float
+    reference: float
+
+    def score(self, value: float) -> float:
+        """Score of a return: (value - floor) / (reference - floor)."""
+        return (value - self.floor) / (self.reference - self.floor)
+
+
+@cache
+def anchors() -> Mapping[str, Anchor]:
+    """Read the anchors by environment id.
+
+    Raises:
+        ValueError: if they were measured on other seeds.
+    """
+    found = json.loads(ANCHORS_FILE.read_text(encoding="utf-8"))
+    for id, each in found.items():
+        if each["seeds_sha256"] != seeds_of(id).sha256:
+            raise ValueError(f"{ANCHORS_FILE.name}: {id} was measured on other seeds; run python tools/anchors.py")
+    return {id: Anchor(each["floor"], each["reference"]) for id, each in found.items()}
 
 
 def evaluate_suite(
@@ -56,54 +89,60 @@ def evaluate_suite(
     trust: bool = False,
     is_json: bool = False,
 ) -> None:
-    """Play, and write `TEAM.json` for each team, anew after each environment, and the table of all, `table.md`.
+    """Play the suite; write `TEAM.json` per team, updated after each environment, and the table `table.md`.
 
     Args:
-        console: where progress and the table are printed.
-        folder: where the files go.
-        directories: runs, which are one team together.
-        models: teams by the names of their models, or scripted players.
-        submissions: files that are shown beside them.
-        ids: environments; none: all of the suite.
-        ways: ways of playing.
+        console: terminal for the progress and the table.
+        folder: folder of the files.
+        directories: run directories, which together are one team.
+        models: teams: names of models, or of scripted players.
+        submissions: files of further teams to show in the table.
+        ids: environments to play; none: all of the suite.
+        ways: "sampled", "greedy", or both.
         model: further settings of the models.
         trust: as in `load_experiment`.
-        is_json: print the submissions as JSON in place of the table.
+        is_json: print the submissions as JSON instead of the table.
 
     Raises:
         UserError: if a team, an environment or a file cannot be used.
-        SystemExit: with status 1, after all is written, if a team could not play one of the environments.
+        SystemExit: with status 1, after everything is written, if a team could not play one of the environments.
     """
     for name in models:
         refuse_password(name)
-    beside = [read_submission(file) for file in submissions]
-    chosen = checked_ids(ids)
+    others = [read_submission(file) for file in submissions]
+    for id in ids:
+        seeds_of(id)
+    chosen = tuple(ids) or core_ids()
     teams = [*models, *([team_of(directories)] if directories else [])]
-    if len({plain_name(team) for team in teams}) < len(teams):
-        raise UserError("two teams' names differ in signs alone, which would be one file; play them one by one")
+    if len({file_name(team) for team in teams}) < len(teams):
+        raise UserError("the names of two teams give the same file name; evaluate them in separate calls")
+    refuse_foreign_files(folder, [TABLE_FILE, *map(file_name, teams)])
 
-    refuse_foreign_files(folder, [TABLE_FILE, *(f"{plain_name(team)}.json" for team in teams)])
-
-    def told(so_far: Submission, line: str) -> None:
+    def on_progress(so_far: Submission, line: str) -> None:
         if so_far.returns:
-            so_far.write(folder / f"{plain_name(so_far.team)}.json")
+            so_far.write(folder / file_name(so_far.team))
         if not is_json:
             console.print(shown(line), markup=False, highlight=False)
 
     played: list[Submission] = []
     for name in models:
         if name in PLAYERS:
-            played.append(player_submission(name, chosen, told))
+            played.append(player_submission(name, chosen, on_progress))
         else:
-            played.append(model_submission(replace(model or ModelConfig(), model=name), chosen, ways, folder, told))
+            config = replace(model or ModelConfig(), model=name)
+            played.append(model_submission(config, chosen, ways, folder, on_progress))
     if directories:
-        played.append(runs_submission(directories, ways, trust, told))
+        played.append(runs_submission(directories, ways, trust, on_progress))
+    everyone = [*played, *others]
     if is_json:
-        print(json.dumps([each.to_json() for each in (*played, *beside)], indent=1, ensure_ascii=False))
-    everyone = [*played, *beside]
+        print(json.dumps([each.to_json() for each in everyone], indent=1, ensure_ascii=False))
     write_text(folder, TABLE_FILE, markdown(everyone))
     if not is_json:
-        show(console, everyone)
+        header, cells = rows(everyone)
+        table = Table(*(Column(Text(shown(name))) for name in header), title=Text(TITLE), title_justify="left")
+        for row in cells:
+            table.add_row(*row)
+        console.print(table)
         for line in reasons(everyone):
             console.print(shown(line), markup=False, highlight=False, soft_wrap=True)
         console.print(f"submissions and the table: {shown(folder)}", markup=False, soft_wrap=True)
@@ -111,37 +150,22 @@ def evaluate_suite(
         raise SystemExit(1)
 
 
-def plain_name(team: str) -> str:
+def file_name(team: str) -> str:
     """Name of a team's file."""
-    return re.sub(r"[^A-Za-z0-9.]+", "-", team).strip("-.")[-60:] or "team"
-
-
-def show(console: Console, submissions: Sequence[Submission]) -> None:
-    """Print the table."""
-    header, cells = rows(submissions)
-    table = Table(title=Text(TITLE), title_justify="left")
-    for name in header:
-        table.add_column(Text(shown(name)))
-    for row in cells:
-        table.add_row(*row)
-    console.print(table)
-
-
-NUM_RESAMPLES = 5_000
-TITLE = "Core suite: score on held-out seeds, 0 as random play and 1 as the reference player, mean [95 %]"
+    return (re.sub(r"[^A-Za-z0-9.]+", "-", team).strip("-.")[-60:] or "team") + ".json"
 
 
 def score(id: str, returns: Sequence[float]) -> Interval:
-    """Mean normalised score in one environment, with its 95 % bootstrap interval over episodes."""
+    """Mean score in one environment, with its 95 % bootstrap interval over episodes."""
     anchor, mean = anchors()[id], bootstrap_interval(returns)
     return Interval(anchor.score(mean.value), anchor.score(mean.low), anchor.score(mean.high))
 
 
 def suite_score(returns: Mapping[str, Sequence[float]]) -> Interval:
-    """Mean score over environments, each of the same weight, resampling episodes within each of them.
+    """Unweighted mean score over environments; episodes are resampled within each environment.
 
     Args:
-        returns: by id, as many for each.
+        returns: by environment id, the same number for each.
     """
     ids = sorted(returns)
     scores = np.array([[anchors()[id].score(value) for value in returns[id]] for id in ids]).T  # [R, K]
@@ -150,15 +174,13 @@ def suite_score(returns: Mapping[str, Sequence[float]]) -> Interval:
 
 
 def rows(submissions: Sequence[Submission]) -> tuple[list[str], list[list[str]]]:
-    """Header and cells: a column per team and way of playing, a row per environment and one for the mean.
+    """Header and cells: a column per team and way of playing, a row per environment, and a row of means.
 
-    The mean is over what a team has played, and says how many environments these are where some are missing.
+    A mean is over the environments that the team has played; it shows their number if some are missing.
     """
-    columns = [(each, way) for each in submissions for way in ways_of(each)]
+    columns = [(each, way) for each in submissions for way in each.ways]
     header = ["environment", *(f"{each.team}, {way}" for each, way in columns)]
-    cells = []
-    for id in core_ids():
-        cells.append([id, *(_cell(each, way, id) for each, way in columns)])
+    cells = [[id, *(_cell(each, way, id) for each, way in columns)] for id in core_ids()]
     return header, [*cells, ["mean", *(_mean(each, way) for each, way in columns)]]
 
 
@@ -176,73 +198,49 @@ def _mean(submission: Submission, way: str) -> str:
 
 
 def reasons(submissions: Sequence[Submission]) -> list[str]:
-    """A line per environment that a team could not play."""
+    """One line per environment that a team could not play."""
     return [f"{each.team} did not play {id}: {why}" for each in submissions for id, why in each.unplayed.items()]
 
 
-def ways_of(submission: Submission) -> list[str]:
-    """Ways in which a team has played."""
-    return list(dict.fromkeys(way for ways in submission.returns.values() for way in ways))
-
-
 def markdown(submissions: Sequence[Submission]) -> str:
-    """The table as Markdown, with its title, and with what was not played and why."""
-    header, cells = rows(submissions)
-    lines = [f"# {TITLE}", "", markdown_table(header, cells)]
-    if told := reasons(submissions):
-        lines += ["", *(f"- {line}" for line in told)]
+    """The table as Markdown, with the reasons for environments that were not played."""
+    lines = [f"# {TITLE}", "", markdown_table(*rows(submissions))]
+    if found := reasons(submissions):
+        lines += ["", *(f"- {line}" for line in found)]
     return "\n".join(lines) + "\n"
 
 
-Told = Callable[[Submission, str], None]
-"""(what is known so far, a line about the newest of it) -> None: hears of each environment that is done."""
-Played = Mapping[str, Sequence[float]]
-"""Returns by way of playing."""
-SPLIT = "test"
-
-
-def player_submission(name: str, ids: Sequence[str], told: Told) -> Submission:
-    """What a scripted player reaches, which plays in one way only.
-
-    Args:
-        name: "reference", "random" or "empty".
-        ids: environments.
-        told: hears of each that is done.
-    """
-
-    def play(id: str) -> Played:
-        return {"sampled": [episode.team_return for episode in _played_by(name, id)]}
-
-    return _submission(name, [name], {id: partial(play, id) for id in ids}, told)
+def player_submission(name: str, ids: Sequence[str], on_progress: OnProgress) -> Submission:
+    """Play environments with a scripted player: "reference", "random" or "empty"."""
+    return _submission(name, [name], {id: partial(_player_returns, name, id) for id in ids}, on_progress)
 
 
 def model_submission(
-    model: ModelConfig, ids: Sequence[str], ways: Sequence[str], folder: Path, told: Told
+    model: ModelConfig, ids: Sequence[str], ways: Sequence[str], folder: Path, on_progress: OnProgress
 ) -> Submission:
-    """What models reach that were not trained here.
+    """Play environments with models that were not trained by collm.
 
     Args:
         model: settings of the models; names as in `ModelConfig.model`.
         ids: environments.
         ways: "sampled", "greedy", or both.
-        folder: where episodes are kept that an environment fails in.
-        told: hears of each that is done.
+        folder: folder for episodes in which an environment fails.
+        on_progress: callback after each environment.
 
     Raises:
-        UserError: if they can play none of the environments.
+        UserError: if the models cannot play any of the environments.
     """
-
-    def play(id: str) -> Played:
-        return _returns(untrained(model, id, folder), ways)
-
-    return _submission(model.model, model.model.split(","), {id: partial(play, id) for id in ids}, told)
+    plays = {id: lambda id=id: _returns(untrained(model, id, folder), ways) for id in ids}
+    return _submission(model.model, model.model.split(","), plays, on_progress)
 
 
-def runs_submission(directories: Sequence[Path], ways: Sequence[str], trust: bool, told: Told) -> Submission:
-    """What trained teams reach, each in the environment that it was trained in, as one submission.
+def runs_submission(
+    directories: Sequence[Path], ways: Sequence[str], trust: bool, on_progress: OnProgress
+) -> Submission:
+    """Play with trained teams, each in the environment of its training, as one submission.
 
     Raises:
-        UserError: if two were trained in the same environment, or one in none of the suite, or with other arguments.
+        UserError: if two runs have the same environment, or if one is not in the suite.
     """
     runs: dict[str, Run] = {}
     for directory in directories:
@@ -251,63 +249,57 @@ def runs_submission(directories: Sequence[Path], ways: Sequence[str], trust: boo
         seeds_of(id)
         if id in runs:
             raise UserError(f"{directory} and another run were both trained in {id}; give one run per environment")
-        # The suite is the environments as they are: what a run was trained with must not make them easier.
+        # The suite uses default arguments: the arguments of a training could make an environment easier.
         runs[id] = replace(run, experiment=replace(run.experiment, env_kwargs={}))
     plays = {id: partial(_returns, run, ways) for id, run in runs.items()}
-    return _submission(team_of(directories), [str(each) for each in directories], plays, told)
+    return _submission(team_of(directories), [str(each) for each in directories], plays, on_progress)
 
 
 def team_of(directories: Sequence[Path]) -> str:
-    """Name of the team that runs are together."""
+    """Name of a team of runs."""
     return " ".join(map(str, directories))
 
 
-def checked_ids(asked: Sequence[str]) -> tuple[str, ...]:
-    """The environments asked for; all of the suite where none is."""
-    for id in asked:
-        seeds_of(id)
-    return tuple(asked) or core_ids()
-
-
-def _submission(team: str, models: Sequence[str], plays: Mapping[str, Callable[[], Played]], told: Told) -> Submission:
-    """What comes of playing one environment after the other; one that is refused costs no other its returns."""
+def _submission(
+    team: str, models: Sequence[str], plays: Mapping[str, Callable[[], Returns]], on_progress: OnProgress
+) -> Submission:
+    """Play one environment after the other; an environment that raises ValueError is recorded as unplayed."""
     made = Submission(team, models, {})
     for id, play in plays.items():
         try:
             found = play()
-        except ValueError as error:  # a refusal: prompts that are too long for the model, a server that is gone
+        except ValueError as error:  # for example, prompts are too long for the model, or a server is down
             made = replace(made, unplayed={**made.unplayed, id: " ".join(str(error).split())})
-            told(made, f"{id}: not played: {made.unplayed[id]}")
+            on_progress(made, f"{id}: not played: {made.unplayed[id]}")
             continue
         made = replace(made, returns={**made.returns, id: found})
         means = (f"{way}: mean return {np.mean(each):.3f}" for way, each in found.items())
-        told(made, f"{id}, {', '.join(means)}")
+        on_progress(made, f"{id}, {', '.join(means)}")
     if not made.returns:
-        raise UserError(f"{team} can play none of it: {'; '.join(made.unplayed.values())}")
+        raise UserError(f"{team} cannot play any environment: {'; '.join(made.unplayed.values())}")
     return made
 
 
-def _returns(run: Run, ways: Sequence[str]) -> Played:
+def _returns(run: Run, ways: Sequence[str]) -> Returns:
     id = run.experiment.env
     found = {}
     for way in ways:
         result = run.evaluate(greedy=way == "greedy", split=SPLIT, seeds=seeds_of(id).seeds)
         if len(result.episodes) != len(seeds_of(id).seeds):
-            raise UserError(f"{id}: episodes were given up, so there is no return for every seed")
+            raise UserError(f"{id}: episodes failed, so some seeds have no return")
         found[way] = [episode.team_return for episode in result.episodes]
     return found
 
 
-def _played_by(name: str, id: str) -> Sequence[Episode]:
-    if name not in PLAYERS:
-        raise UserError(f"there is no scripted player {name!r}; choose one of {', '.join(PLAYERS)}")
-    spec = algorithm_spec("mareinforce")  # no one learns
-    env = Experiment(algorithm=spec.name, config=spec.config(), env=id).make_env(SPLIT)
-    everyone: Policy = fixed_policy("")
+def _player_returns(name: str, id: str) -> Returns:
+    config = algorithm_spec("mareinforce").config()  # any algorithm: nothing is trained
+    env = Experiment(algorithm="mareinforce", config=config, env=id).make_env(SPLIT)
+    policy: Policy = fixed_policy("")
     if name == "random":
-        everyone = RandomPolicy({agent: env.action_space(agent) for agent in env.possible_agents})
+        policy = RandomPolicy({agent: env.action_space(agent) for agent in env.possible_agents})
     elif name == "reference":
-        everyone = reference_policy(env)  # plays in that very copy
+        policy = reference_policy(env)  # must play in this copy of the environment
     with SyncVector(lambda: env, 1) as vector:
-        team = dict.fromkeys(env.possible_agents, everyone)
-        return evaluate_on(RolloutCollector(vector, team), seeds_of(id).seeds, greedy=False).episodes
+        team = dict.fromkeys(env.possible_agents, policy)
+        episodes = evaluate_on(RolloutCollector(vector, team), seeds_of(id).seeds, greedy=False).episodes
+    return {"sampled": [episode.team_return for episode in episodes]}

@@ -1,10 +1,10 @@
-"""Submissions: what a team reached on the held-out seeds, as one JSON file that anybody can write, read and check.
+"""Submissions to the core suite: a team's returns on the held-out seeds, as one JSON file.
 
 {"schema": "collm/core", "version": 1, "collm": "0.4.0", "team": "tiny", "models": ["tiny"],
  "environments": {"collm/MiniBuild-v0": {"seeds_sha256": "…", "returns": {"sampled": [0.5, …], "greedy": [0.6, …]}}, …}}
 
-A return is the mean over the agents of what they were paid in an episode, in the order of the seeds. An environment
-that the team cannot play has a reason, "unplayed": "…", in place of the returns.
+Returns are means over the agents, in the order of the seeds. An environment that the team cannot play has a reason,
+"unplayed": "…", instead of returns.
 """
 
 from __future__ import annotations
@@ -30,18 +30,22 @@ KEYS = {"schema", "version", "collm", "team", "models", "environments"}
 
 @dataclass(frozen=True)
 class Submission:
-    """Returns of one team, by environment and by way of playing."""
+    """Returns of one team."""
 
     team: str
-    """Name of the team in the table."""
     models: Sequence[str]
-    """Names of its models, or of its runs."""
+    """Names of its models, or folders of its runs."""
     returns: Mapping[str, Mapping[str, Sequence[float]]]
-    """By id and way of playing, the team return of each held-out seed, in order."""
+    """Team returns of the held-out seeds, in order, by environment id and way of playing."""
     unplayed: Mapping[str, str] = field(default_factory=dict)
-    """By id, why the team could not play an environment."""
+    """Reasons by id of the environments that the team could not play."""
     collm: str = field(default_factory=lambda: version("collm"))
-    """Version of the package that played."""
+    """Version of collm."""
+
+    @property
+    def ways(self) -> list[str]:
+        """Ways of playing with returns."""
+        return list(dict.fromkeys(way for ways in self.returns.values() for way in ways))
 
     def to_json(self) -> dict[str, Any]:
         played = {
@@ -56,21 +60,21 @@ class Submission:
         """Write the submission as a JSON file.
 
         Raises:
-            ForeignFileError: if the file is there and collm did not write it.
+            ForeignFileError: if the file exists and was not written by collm.
         """
         write_text(file.parent, file.name, json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n")
 
 
 def core_ids() -> tuple[str, ...]:
-    """The environments of the suite: all of this package's that have held-out seeds."""
+    """Ids of the suite's environments: all of collm's with held-out seeds."""
     return tuple(spec.id for spec in specs() if spec.held_out is not None)
 
 
 def seeds_of(id: str) -> HeldOut:
-    """The held-out seeds of an environment of the suite.
+    """Return the held-out seeds of an environment.
 
     Raises:
-        UserError: if it is not in the suite.
+        UserError: if the environment is not in the suite.
     """
     found = held_out_seeds(id)
     if found is None:
@@ -79,11 +83,10 @@ def seeds_of(id: str) -> HeldOut:
 
 
 def read_submission(file: Path) -> Submission:
-    """A submission that somebody handed in.
+    """Read a submission.
 
     Raises:
-        UserError: naming the file and what is wrong: no JSON, another schema, other seeds, or returns that are missing
-            or no numbers.
+        UserError: if the file is not JSON, has another schema or other seeds, or lacks returns.
     """
     try:
         found = read_json(file)
@@ -96,13 +99,13 @@ def read_submission(file: Path) -> Submission:
 
 
 def parsed_submission(found: Any) -> Submission:
-    """The submission that a JSON object describes.
+    """Convert a JSON object to a submission.
 
     Raises:
-        UserError: saying what is wrong.
+        UserError: if the object is not a valid submission.
     """
     if not isinstance(found, dict) or (found.get("schema"), found.get("version")) != (SCHEMA, VERSION):
-        raise UserError(f'no submission of this schema; it must have "schema": "{SCHEMA}" and "version": {VERSION}')
+        raise UserError(f'a submission must have "schema": "{SCHEMA}" and "version": {VERSION}')
     if set(found) != KEYS:
         raise UserError(f"a submission has the keys {', '.join(sorted(KEYS))}; got {', '.join(sorted(found))}")
     models, environments = found["models"], found["environments"]
@@ -117,7 +120,7 @@ def parsed_submission(found: Any) -> Submission:
     returns = {id: _checked_returns(id, entry["returns"]) for id, entry in environments.items() if "returns" in entry}
     unplayed = {id: entry["unplayed"] for id, entry in environments.items() if "unplayed" in entry}
     if wrong := [id for id, why in unplayed.items() if not isinstance(why, str) or not why]:
-        raise UserError(f"unplayed of {wrong[0]} must be a reason")
+        raise UserError(f"unplayed of {wrong[0]} must be a text")
     return Submission(found["team"], models, returns, unplayed, found["collm"])
 
 
@@ -134,18 +137,13 @@ def _check_entry(id: str, entry: Any) -> None:
 def _checked_returns(id: str, ways: Any) -> dict[str, list[float]]:
     held_out = seeds_of(id)
     if not isinstance(ways, dict) or not ways or not set(ways) <= set(WAYS):
-        raise UserError(f"returns of {id} must be by way of playing: {' or '.join(WAYS)}")
+        raise UserError(f"returns of {id} must have the keys {' or '.join(WAYS)}")
     for way, values in ways.items():
         if not isinstance(values, list) or len(values) != len(held_out.seeds):
             raise UserError(f"{way} returns of {id} must be {len(held_out.seeds)} numbers, one per seed")
         if not all(type(value) in (int, float) and math.isfinite(value) for value in values):
             raise UserError(f"{way} returns of {id} must be finite numbers")
-        low, high = _bounds(id)
+        low, high = next(spec.return_range for spec in specs() if spec.id == id) or (-math.inf, math.inf)
         if wrong := [value for value in values if not low - 1e-6 <= value <= high + 1e-6]:
-            raise UserError(f"{way} returns of {id} must lie in {low:g} to {high:g}, got {wrong[0]:g}")
+            raise UserError(f"{way} returns of {id} must be in {low:g} to {high:g}, got {wrong[0]:g}")
     return ways
-
-
-def _bounds(id: str) -> tuple[float, float]:
-    declared = next(spec.return_range for spec in specs() if spec.id == id)
-    return declared if declared is not None else (-math.inf, math.inf)

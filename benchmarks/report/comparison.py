@@ -1,4 +1,4 @@
-"""Summaries of runs → arrays to estimate from, by algorithm, environment and seed; unfinished runs are left out."""
+"""Scores of finished runs as arrays, by algorithm, environment and seed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Comparison:
 
     @property
     def has_one_scale(self) -> bool:
-        """True where all returns lie in 0..1, so that those of different environments can be averaged."""
+        """True if all returns are between 0 and 1, so that they can be averaged over environments."""
         return all(0 <= each.score(how) <= 1 for each in self.finished for how in ("sampled", "greedy"))
 
     def bounds(self, *environments: str) -> Range:
@@ -61,11 +61,11 @@ class Comparison:
         return min(low for low, _ in found), max(high for _, high in found)
 
     def writes_text(self, environment: str) -> bool:
-        """True where agents generate tokens in the environment."""
+        """True if agents generate tokens in the environment."""
         return any(each.writes_text for each in self.finished if each.environment == environment)
 
     def costs_to_reach(self, algorithm: str, environment: str, cost: str) -> list[float]:
-        """Cost of reaching the environment's threshold, per run; `NEVER` where it was not reached."""
+        """Cost of reaching the environment's threshold, per run; `NEVER` if it was not reached."""
         threshold = self.thresholds[environment]
         runs = self.runs(algorithm, environment)
         return [cost_to_reach(*each.learning_curve(cost), threshold) for each in runs]
@@ -80,22 +80,22 @@ class Comparison:
         return np.array(list(self._scores_by_seed(algorithm, environment, how).values()))
 
     def start(self, environment: str, how: str = "sampled") -> float | None:
-        """Mean return before training over the runs that know it; None where none does."""
+        """Mean return before training over the runs with such a return; None without such runs."""
         found = [each.start_score(how) for each in self.finished if each.environment == environment]
         known = [each for each in found if np.isfinite(each)]
         return float(np.mean(known)) if known else None
 
     def paired_scores(self, first: str, second: str, environment: str, how: str = "sampled") -> tuple[Floats, Floats]:
-        """[R, 1] and [R, 1]: returns of the seeds that both have finished."""
+        """[R, 1] and [R, 1]: returns of the seeds that both methods have finished."""
         return paired(*(self.seeds_and_scores(name, [environment], how) for name in (first, second)))
 
     def _scores_by_seed(self, algorithm: str, environment: str, how: str) -> dict[int, float]:
-        """Scores of the runs that have one; without an episode that ended in training there is none."""
+        """Finite scores by seed. A run without a finished training episode has no score."""
         scores = {each.seed: each.score(how) for each in self.runs(algorithm, environment)}
         return {seed: score for seed, score in scores.items() if np.isfinite(score)}
 
     def matrix(self, algorithm: str) -> Floats | None:
-        """[R, K] returns of the seeds finished in all K environments; None where there is no such seed."""
+        """[R, K] returns of the seeds finished in all K environments; None without such seeds."""
         seeds, scores = self.seeds_and_scores(algorithm, self.environments)
         return scores if seeds else None
 
@@ -109,13 +109,13 @@ class Comparison:
         return common, scores.reshape(len(common), len(columns))
 
     def reference(self) -> str:
-        """Name of the method that others are compared with: multi-agent actor-critic if there, else the first."""
+        """Name of the method that others are compared with: MAAC if it takes part, else the first method."""
         by_kind = {each.experiment["algorithm"]: each.algorithm for each in reversed(self.finished)}
         return by_kind.get("maac", self.algorithms[0] if self.finished else "none")
 
 
 def paired(first: tuple[list[int], Floats], second: tuple[list[int], Floats]) -> tuple[Floats, Floats]:
-    """Seeds and scores of two methods, [R, K] and [S, K] → scores of the seeds that both have, in one order."""
+    """Scores of the seeds that both methods have, in the same order, from seeds and scores [R, K] and [S, K]."""
     common = sorted(set(first[0]) & set(second[0]))
     one, other = (scores[[seeds.index(seed) for seed in common]] for seeds, scores in (first, second))
     return one, other
@@ -125,10 +125,10 @@ Nested = dict[str, dict[str, dict[str, dict[str, Any]]]]
 
 
 def marl_eval_json(summaries: Sequence[RunSummary]) -> Nested:
-    """environment → task → algorithm → run → steps and absolute metrics, from the held-out evaluations.
+    """Evaluations in the format of marl-eval: environment → task → algorithm → run → steps and absolute metrics.
 
-    The environment is the registered id's namespace, the task the comparison's name for it. The absolute metric is that
-    of the last evaluation, as the trained team at the end is what a run hands over.
+    The environment is the namespace of the id, the task its name in the comparison. The absolute metric is taken from
+    the last evaluation, because a run returns the team of its last update.
     """
     found: Nested = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
     for summary in summaries:

@@ -1,4 +1,4 @@
-"""Contrasts that a suite states beforehand → their estimates, intervals and p values, corrected within each family."""
+"""Contrasts of a suite: estimates, intervals, and p values corrected within each family."""
 
 from __future__ import annotations
 
@@ -19,42 +19,43 @@ from .tables import NONE, Estimate, TableOfText
 
 SUCCESS = "metric/success"
 WINDOW_EPISODES = 48
-"""Episodes whose mean success must reach the level: a whole number of updates, as many as fit, at least one."""
+"""Episodes whose mean success must reach `LEVEL`: as many whole updates as fit, at least one update."""
 LEVEL = 0.8
 OVER_STARTS = (
     " Over starts: the same with one value per start checkpoint, the mean of its seeds. This interval is about a new "
-    "start checkpoint; the one over seeds is about new seeds of these starts."
+    "start checkpoint; the interval over seeds is about new seeds of these starts."
 )
 STARTS_HEADER = "over starts", "p over starts, corrected", "starts"
 
 
 @dataclass(frozen=True)
+class MeanTest:
+    """Student's test that a mean is 0; intervals and p values of fewer than two values are nan."""
+
+    estimate: Interval
+    """Mean with its 95 % interval; binary logarithms for the score "episodes"."""
+    p: float
+    """Two-sided p value."""
+    num_values: int
+    corrected_p: float = math.nan
+    """p value after Holm's correction within the family."""
+
+
+@dataclass(frozen=True)
 class Finding:
-    """A contrast with what the finished runs say of it."""
+    """Result of a contrast."""
 
     contrast: Contrast
-    estimate: Interval
-    """Mean over seeds of the weighted sum, with its 95 % Student interval; of "episodes" in binary logarithms."""
-    p: float
-    """Two-sided p value of Student's test that the mean is 0; nan of fewer than two seeds."""
-    corrected_p: float
-    """The same after Holm's correction within the family."""
-    num_seeds: int
-    """Seeds finished in all cells of the contrast."""
-    over_starts: Interval
-    """Mean over start checkpoints of the seeds' means, with its 95 % Student interval; nan of fewer than two starts."""
-    p_over_starts: float
-    """Two-sided p value of Student's test over start checkpoints; nan of fewer than two starts."""
-    corrected_p_over_starts: float
-    """The same after Holm's correction within the family."""
-    num_starts: int
-    """Start checkpoints of these seeds."""
+    over_seeds: MeanTest
+    """Test of the weighted sums of the seeds that finished in all cells of the contrast."""
+    over_starts: MeanTest
+    """Test of the means over the seeds of each start checkpoint."""
     num_never: int
-    """Runs that did not reach the level, which "episodes" counts as if they had with their last update."""
+    """Runs that did not reach `LEVEL`. The score "episodes" counts them as if they had with their last update."""
 
 
 def run_score(run: RunSummary, score: ContrastScore) -> float:
-    """A run's score as `Contrast.score` says; inf where it did not reach the level, nan where it has no such number."""
+    """Score of a run; inf if it did not reach `LEVEL`, nan if it has no such score."""
     if score == "return":
         return run.score()
     turns = run.curve("turns")
@@ -62,7 +63,7 @@ def run_score(run: RunSummary, score: ContrastScore) -> float:
         return math.nan
     if score == "success":
         name = f"evaluation/sampled/{SUCCESS}"
-        # Metrics are means over the turns of an episode, of which only the last can be a success.
+        # Metrics are means over the turns of an episode, and only the last turn can be a success.
         return float(run.evaluations[-1].get(name, math.nan) * turns[-1]) if run.evaluations else math.nan
     successes = run.curve(SUCCESS) * turns
     if score == "training success":
@@ -74,19 +75,24 @@ def run_score(run: RunSummary, score: ContrastScore) -> float:
 
 
 def findings(contrasts: Sequence[Contrast], comparison: Comparison) -> list[Finding]:
-    """All contrasts that have a seed; p values are corrected among the primary ones, and among the others."""
-    found = [each for each in (_finding(contrast, comparison) for contrast in contrasts) if each.num_seeds]
+    """Test all contrasts with a finished seed; p values are corrected among the primary ones, and among the others."""
+    found = [each for each in (_finding(contrast, comparison) for contrast in contrasts) if each is not None]
     for is_primary in (True, False):
         family = [place for place, each in enumerate(found) if each.contrast.is_primary == is_primary]
-        corrected = holm([found[place].p for place in family])
-        over_starts = holm([found[place].p_over_starts for place in family])
+        corrected = holm([found[place].over_seeds.p for place in family])
+        over_starts = holm([found[place].over_starts.p for place in family])
         for place, p, other in zip(family, corrected, over_starts, strict=True):
-            found[place] = replace(found[place], corrected_p=p, corrected_p_over_starts=other)
+            each = found[place]
+            found[place] = replace(
+                each,
+                over_seeds=replace(each.over_seeds, corrected_p=p),
+                over_starts=replace(each.over_starts, corrected_p=other),
+            )
     return found
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction: the chance of any false rejection among all stays below the level.
+    """Holm's step-down correction, which bounds the probability of any false rejection by the level.
 
     Source: Holm (1979), A simple sequentially rejective multiple test procedure.
     """
@@ -99,33 +105,34 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def student_test(values: Floats) -> tuple[Interval, float]:
-    """Mean of values, [R], with its 95 % Student interval, and the two-sided p value of a mean of 0."""
+def student_test(values: Floats) -> MeanTest:
+    """Student's test that the mean of values, [R], is 0."""
     center = float(values.mean())
     if len(values) < 2:
-        return Interval(center, math.nan, math.nan), math.nan
+        return MeanTest(Interval(center, math.nan, math.nan), math.nan, len(values))
     error = float(values.std(ddof=1)) / math.sqrt(len(values))
     degrees = len(values) - 1
     half = student_quantile(0.975, degrees) * error
     if error == 0:
-        return Interval(center, center, center), 1.0 if center == 0 else 0.0
-    return Interval(center, center - half, center + half), float(2 * stdtr(degrees, -abs(center) / error))
+        return MeanTest(Interval(center, center, center), 1.0 if center == 0 else 0.0, len(values))
+    p = float(2 * stdtr(degrees, -abs(center) / error))
+    return MeanTest(Interval(center, center - half, center + half), p, len(values))
 
 
 def start_means(values: Mapping[int, float], models: Mapping[int, Collection[str]]) -> Floats:
     """Mean of the seeds' values per start checkpoint, [number of starts].
 
-    Student's test of these means treats the start as a random effect: seeds of one start are not independent draws of
-    a model. It is exact for a balanced one-way random-effects model, and stays valid if the starts differ in variance
-    or number of seeds. A mixed model would have to estimate the variance between starts, which three of them do not
-    tell: the estimate is often 0, and the interval then that of independent seeds.
+    Student's test of these means treats the start as a random effect, because seeds of one start are not independent.
+    It is exact for a balanced one-way random-effects model, and remains valid if the starts differ in variance or in
+    their number of seeds. A mixed model would have to estimate the variance between starts. From three starts that
+    estimate is often 0, which gives the interval of independent seeds.
 
     Source: Ibragimov and Müller (2010), t-statistic based correlation and heterogeneity robust inference.
 
     Args:
         values: the weighted sum of scores by seed.
-        models: by seed, the folders or names of the models that its runs began with. All runs of one seed begin with
-            one start, so that folders that occur in one seed name one start (a start can have moved between runs).
+        models: start folders or model names of the runs, by seed. All runs of a seed have the same start, so different
+            folders of one seed are the same start, which was moved between runs.
     """
     starts: list[tuple[set[str], list[float]]] = []
     for seed, value in values.items():
@@ -137,37 +144,37 @@ def start_means(values: Mapping[int, float], models: Mapping[int, Collection[str
 
 
 def contrast_table(results: Sequence[Finding]) -> TableOfText:
-    """The results as a table, primary ones first; with columns over starts if the seeds have more than one."""
+    """Table of the results, primary contrasts first; with columns over starts if there are several starts."""
     rows = []
-    has_starts = any(each.num_starts > 1 for each in results)
+    has_starts = any(each.over_starts.num_values > 1 for each in results)
     for each in sorted(results, key=lambda one: not one.contrast.is_primary):
         rows.append(
             [
                 each.contrast.name,
                 "primary" if each.contrast.is_primary else "",
                 each.contrast.score,
-                _shown(each, each.estimate),
-                *(NONE if math.isnan(p) else f"{p:.2g}" for p in (each.p, each.corrected_p)),
-                f"{each.num_seeds}" + (f", {each.num_never} never" if each.num_never else ""),
+                _shown(each, each.over_seeds),
+                *(NONE if math.isnan(p) else f"{p:.2g}" for p in (each.over_seeds.p, each.over_seeds.corrected_p)),
+                f"{each.over_seeds.num_values}" + (f", {each.num_never} never" if each.num_never else ""),
             ]
         )
         if has_starts:
-            p = each.corrected_p_over_starts
+            p = each.over_starts.corrected_p
             estimate = NONE if math.isnan(p) else _shown(each, each.over_starts)
-            rows[-1] += [estimate, NONE if math.isnan(p) else f"{p:.2g}", f"{each.num_starts}"]
+            rows[-1] += [estimate, NONE if math.isnan(p) else f"{p:.2g}", f"{each.over_starts.num_values}"]
     return TableOfText(
         "Contrasts stated beforehand",
         "Weighted sums of scores of the same seed, mean over seeds [95 % Student interval]. Episodes: ratio of the "
-        f"episodes until {LEVEL:.0%} of {WINDOW_EPISODES} in a row succeed (geometric mean); a run that never got "
-        "there counts as if it had with its last update. p: two-sided, and after Holm's correction among the primary "
-        "contrasts, or among the others. Intervals are cut where no score can be."
+        f"episodes until {LEVEL:.0%} of {WINDOW_EPISODES} consecutive episodes succeed (geometric mean); a run that "
+        "did not reach that counts as if it had with its last update. p: two-sided, and after Holm's correction among "
+        "the primary contrasts, or among the others. Intervals are cut at the range of possible scores."
         + (OVER_STARTS if has_starts else ""),
         ["", "", "score", "estimate", "p", "p, corrected", "seeds", *(STARTS_HEADER if has_starts else ())],
         rows,
     )
 
 
-def _finding(contrast: Contrast, comparison: Comparison) -> Finding:
+def _finding(contrast: Contrast, comparison: Comparison) -> Finding | None:
     cells: list[dict[int, float]] = []
     models: dict[int, set[str]] = {}
     low, high = 0.0, 0.0
@@ -187,24 +194,11 @@ def _finding(contrast: Contrast, comparison: Comparison) -> Finding:
         cells.append(scores)
     seeds = sorted(set.intersection(*map(set, cells)))
     if not seeds:
-        none = Interval(math.nan, math.nan, math.nan)
-        return Finding(contrast, none, math.nan, math.nan, 0, none, math.nan, math.nan, 0, num_never)
+        return None
     sums = {seed: sum(scores[seed] for scores in cells) for seed in seeds}
-    estimate, p = student_test(np.array(list(sums.values())))
-    means = start_means(sums, models)
-    over_starts, p_over_starts = student_test(means)
-    return Finding(
-        contrast,
-        within((low, high), estimate),
-        p,
-        math.nan,
-        len(seeds),
-        within((low, high), over_starts),
-        p_over_starts,
-        math.nan,
-        len(means),
-        num_never,
-    )
+    tests = student_test(np.array(list(sums.values()))), student_test(start_means(sums, models))
+    over_seeds, over_starts = (replace(test, estimate=within((low, high), test.estimate)) for test in tests)
+    return Finding(contrast, over_seeds, over_starts, num_never)
 
 
 def _score_bounds(score: ContrastScore, environment: str, comparison: Comparison) -> Range:
@@ -214,7 +208,8 @@ def _score_bounds(score: ContrastScore, environment: str, comparison: Comparison
     return UNBOUNDED if score == "episodes" else (0.0, 1.0)
 
 
-def _shown(result: Finding, found: Interval) -> str:
+def _shown(result: Finding, test: MeanTest) -> str:
+    found = test.estimate
     if result.contrast.score == "episodes":
         found = Interval(*(2**value for value in (found.value, found.low, found.high)))
-    return f"{found.value:.3f} (one seed)" if result.num_seeds < 2 else Estimate(str(found), found)
+    return f"{found.value:.3f} (one seed)" if result.over_seeds.num_values < 2 else Estimate(str(found), found)

@@ -1,4 +1,4 @@
-"""Recorded episodes → data of the page: a slim index, and compressed chunks that the browser unpacks on demand."""
+"""Episodes of the page: an index, and compressed chunks that the browser unpacks on demand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHUNK_SIZE = 40
 
 @dataclass(frozen=True)
 class Library:
-    """Episodes in the form that the page holds."""
+    """Episodes in the format of the page."""
 
     runs: Sequence[Mapping[str, Any]]
     """Algorithm, environment and seed by the number in an episode's `run`."""
@@ -35,7 +35,7 @@ class Library:
 def slim_episodes(directory: Path, rows: Sequence[Mapping[str, Any]], max_episodes: int) -> Iterator[dict[str, Any]]:
     """Episodes of a run without token ids and with their scenes.
 
-    Where there are more than `max_episodes`: its best, its worst, and even steps through training.
+    If there are more than `max_episodes`: the best, the worst, and others evenly spread over training.
     """
     text = [row for row in rows if all("turns" in agent for agent in row["agents"].values())]
     if not text:
@@ -48,7 +48,7 @@ def slim_episodes(directory: Path, rows: Sequence[Mapping[str, Any]], max_episod
 
 
 def _heading(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Names of a run, and the language in which the page shows its replies."""
+    """Names of a run, and the language of its replies for syntax highlighting."""
     label = run_label(directory, config)
     return {
         "algorithm": label["algorithm"],
@@ -59,7 +59,7 @@ def _heading(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def pack(episodes: Sequence[Mapping[str, Any]]) -> Library:
-    """Episodes for the page; the same bytes for the same episodes."""
+    """Pack episodes for the page; equal episodes give equal bytes."""
     runs: dict[tuple[Any, ...], int] = {}
     described: list[dict[str, Any]] = []
     index: dict[str, list[float]] = {"run": [], "update": [], "return": []}
@@ -129,7 +129,7 @@ Panels = list[list[Any]]
 
 
 class Scenes:
-    """Plays recorded episodes of one of this package's games again; of others there are no scenes.
+    """Pictures of recorded episodes, which are replayed; only of collm's own games.
 
     Args:
         env: registered id of the environment.
@@ -138,7 +138,7 @@ class Scenes:
     """
 
     def __init__(self, env: str, env_kwargs: Mapping[str, Any], directory: Path):
-        # A report is about data, often somebody else's: it imports nothing but this package's own games.
+        # A run folder can be another person's, so a report imports only collm's own games.
         entry_point = registry[env].entry_point if env in registry else None
         is_own = isinstance(entry_point, str) and entry_point.startswith("collm.envs.games.")
         reason = needs_trust({"env": env, "env_kwargs": env_kwargs}, directory) if is_own else None
@@ -148,10 +148,9 @@ class Scenes:
         self._is_pictured = isinstance(self._env, PicturedEnv)
 
     def of(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Entries to add to an episode: `scenes`, panels before the first turn and after each, and their `palette`.
+        """Entries of an episode: `scenes`, panels before the first turn and after each turn, and their `palette`.
 
-        Nothing where the world has no picture, or where the actions do not lead to the recorded rewards again, as in
-        an environment that has changed since.
+        Empty if the environment has no pictures, or if the replay gives other rewards than the record.
         """
         if not self._is_pictured:
             return {}
@@ -170,7 +169,7 @@ class Scenes:
         return {"scenes": scenes, "palette": colours}
 
     def _panels(self) -> Panels:
-        """[caption, layers of rows of cells, the same with 1 where a cell is wrong] for each row of panels."""
+        """[caption, layers of rows of cells, the same shape with 1 for wrong cells] for each row of panels."""
         return [
             [
                 row.caption,

@@ -1,150 +1,384 @@
-"""Charts → figures, one PNG file each, small enough to be read on a phone, for papers and READMEs."""
+"""Figures of a report, drawn by matplotlib: SVG inside the page, PNG files for papers and READMEs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import html
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..._ownership import owned
+from ...algorithms.rollout.intervals import Floats, Interval
 from ..comparison.suite import slug
-from .charts import COSTS, Chart
-from .statistics import have_common_stretch, mean_curve, smoothed
+from ..comparison.summaries import RunSummary
+from .comparison import Comparison, paired
+from .statistics import (
+    NEVER,
+    difference,
+    have_common_stretch,
+    interval,
+    mean,
+    mean_curve,
+    median_cost,
+    profile_bands,
+    smoothed,
+    thinned,
+)
 
-# Okabe and Ito's colours, which colour-blind people tell apart, then a dark and a grey one.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#332288", "#777777")
-LINES = ("-", "--", "-.", ":")
+COSTS = {
+    "environment_steps": "environment steps",
+    "sampled_tokens": "generated tokens",
+    "seconds/total": "seconds",
+}
+MAX_POINTS = 200
+"""Points of a drawn curve; in a longer curve, each point is the mean of several updates."""
 SMOOTHING = 5
 FOLDER = "figures"
-BELOW = 0.18  # rows from a method's bar to its runs' dots, which the bar would hide
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#332288", "#777777")
+"""Okabe and Ito's colours, which colour-blind readers can tell apart, then a dark and a grey one."""
+LINES = ("-", "--", "-.", ":")
+SOFT, ABOVE, BELOW = "#707070", "#0072b3", "#c24f00"
+VARIABLES = {"#000000": "--ink", SOFT: "--soft", ABOVE: "--above", BELOW: "--below"} | {
+    colour: f"--method-{place}" for place, colour in enumerate(COLOURS)
+}
+"""Variables of page.css by the colour that they replace in an SVG, so that figures follow the colour scheme."""
+DOTS_OFFSET = 0.2  # rows from a method's bar to its runs' dots, which the bar would hide
 
 Styles = Mapping[str, Mapping[str, Any]]
-Draw = Callable[[Any, Chart, Styles], None]
+Draw = Callable[[Any, Styles], None]
+Curve = tuple[Floats, Floats]
 
 
-def figures_of(charts: Sequence[Chart]) -> dict[str, tuple[Chart, Draw]]:
-    """Figures by file name: one for each chart, called after it, and of curves one for each cost."""
-    found: dict[str, tuple[Chart, Draw]] = {}
-    for chart in charts:
-        if chart.kind == "curves":
-            for cost in (cost for cost in COSTS if cost in chart.series[0]["costs"]):
-                name = chart.name.replace("curve", f"curve {COSTS[cost]}", 1)
-                found[f"{FOLDER}/{slug(name)}.png"] = chart, partial(_curves, cost=cost)
-        elif chart.kind in DRAWN:
-            found[f"{FOLDER}/{slug(chart.name)}.png"] = chart, DRAWN[chart.kind]
-    return found
+class Bar(NamedTuple):
+    """Row of a bar chart: a method's estimate, and the values of its runs."""
+
+    method: str
+    estimate: Interval
+    runs: Sequence[float] = ()
 
 
-def draw_figures(figures: Mapping[str, tuple[Chart, Draw]], methods: Sequence[str], folder: Path) -> None:
-    """Draw the figures of `figures_of` into a folder.
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """One figure; either `bars` or `draw` is set."""
+
+    name: str
+    """Name of the file, as `slug` writes it."""
+    title: str
+    x: str
+    y: str = ""
+    bars: Sequence[Bar] = ()
+    level: float | None = None
+    """Return before training, a vertical line through the bars."""
+    budget: float | None = None
+    """Costs only: the end of the axis. A cost of `NEVER` is drawn in a grey strip beyond it."""
+    is_difference: bool = False
+    """True if the bars are differences, coloured by their sign."""
+    draw: Draw | None = None
+
+    @property
+    def file(self) -> str:
+        return f"{FOLDER}/{slug(self.name)}.png"
+
+    @property
+    def description(self) -> str:
+        """Text alternative of the figure."""
+        numbers = "; ".join(f"{bar.method} {_described(bar)}" for bar in self.bars)
+        return f"{self.title}, {self.x}: {numbers}" if numbers else f"{self.title}: {self.y} by method"
+
+
+@dataclass(frozen=True)
+class Section:
+    """Figures of one kind under one heading."""
+
+    title: str
+    note: str
+    charts: Sequence[Chart]
+
+
+def sections(comparison: Comparison) -> list[Section]:
+    """All figures of a comparison except the headline's; sections without a figure are left out."""
+    names = comparison.environments
+    found = (
+        Section(
+            "Paired differences, drawn",
+            f"Mean of {comparison.reference()}'s final held-out return minus the other method's with the same seed, "
+            "and its 95 % interval. No correction is made for the number of methods. Grey: the interval contains 0.",
+            list(_differences(comparison)),
+        ),
+        Section(
+            "Learning curves",
+            "Mean training return over seeds; band: 95 % Student interval of the mean, at each point. Each curve is "
+            f"smoothed over {SMOOTHING} points.",
+            [chart for name in names for chart in _curves(comparison, name)],
+        ),
+        Section(
+            "Final scores",
+            "Held-out return at the end: each seed (dots), their mean and its 95 % interval.",
+            list(_final(comparison)),
+        ),
+        Section(
+            "Steps to a threshold",
+            "Environment steps until the mean training return of five updates reached the threshold: each seed "
+            "(dots), their median and its 95 % interval. In the grey strip: not within the budget.",
+            [_reaching(comparison, name) for name in comparison.thresholds],
+        ),
+        Section(
+            "Performance profiles",
+            "Fraction of all runs above each return; band: 95 %, at each point.",
+            list(_profiles(comparison)),
+        ),
+        Section(
+            "Explained variance of the critics",
+            "1 - Var(return - value) / Var(return) in the last third of training, by turn; 1 is perfect, 0 is no "
+            "better than a constant. Bars: standard deviation between seeds.",
+            list(_by_turn(comparison, "explained_variance", "explained variance", "explained variance")),
+        ),
+        Section(
+            "Spread of the advantages",
+            "Mean square of the advantages before normalization, in the last third of training, by turn; the noise "
+            "of the policy gradient grows with it. Bars: standard deviation between seeds.",
+            list(_by_turn(comparison, "advantage_square", "advantages", "mean square of advantages")),
+        ),
+    )
+    return [section for section in found if section.charts]
+
+
+def svg(chart: Chart, methods: Sequence[str]) -> str:
+    """The figure as an SVG element for the page, whose colours are the page's CSS variables.
 
     Args:
         methods: names of all methods, which have the same colour in all figures.
     """
+    # Without an own salt per figure, the ids in two figures of one page could be equal.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": chart.name}), io.StringIO() as file:
+        _drawn(chart, methods).savefig(file, format="svg", metadata={"Date": None}, transparent=True)
+        text = file.getvalue()
+    view = re.search(r'viewBox="([^"]*)"', text)
+    assert view is not None
+    # The metadata and the style sheet are removed: the style sheet would apply to the whole page.
+    text = re.sub(r"<(metadata|style)\b.*?</\1>", "", text[text.index(">", view.end()) + 1 :], flags=re.S)
+    used = set(re.findall(r'#(\w+)[)"]', text))
+    text = re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in used else "", text)
+    text = re.sub(r"#[0-9a-f]{6}(?=[;\"])", lambda found: _variable(found[0]), text)
+    label = html.escape(chart.description)
+    return f'<svg viewBox="{view[1]}" role="img" aria-label="{label}">{text}'
+
+
+def write_png(chart: Chart, methods: Sequence[str], path: Path) -> None:
+    """Write the figure as a PNG file, small enough to be read on a phone."""
+    _drawn(chart, methods).savefig(path, format="png", dpi=130, metadata={"Software": None})
+
+
+def start_level(comparison: Comparison, environment: str) -> float | None:
+    """Mean held-out return before training; None if there was no evaluation."""
+    start = comparison.start(environment)
+    return None if start is None or not np.isfinite(start) else start
+
+
+def _variable(colour: str) -> str:
+    return f"var({VARIABLES[colour]})" if colour in VARIABLES else colour
+
+
+def _drawn(chart: Chart, methods: Sequence[str]) -> Figure:
     styles = {
         name: {"color": COLOURS[place % len(COLOURS)], "linestyle": LINES[place // len(COLOURS) % len(LINES)]}
         for place, name in enumerate(methods)
     }
-    for name, (chart, draw) in figures.items():
-        with owned(folder, name) as new:
-            _save(new, chart, draw, styles)
+    with rc_context({"text.parse_math": False}):  # a $ in a name is no formula
+        figure = Figure(figsize=(5.2, 1.2 + 0.38 * len(chart.bars) if chart.bars else 3.9), layout="constrained")
+        axes = figure.subplots()
+        axes.set_title(chart.title, fontsize=11)
+        axes.set(xlabel=chart.x, ylabel=chart.y)
+        if chart.draw is None:
+            _draw_bars(axes, chart, styles)
+        else:
+            chart.draw(axes, styles)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+        handles, labels = axes.get_legend_handles_labels()
+        if handles:
+            figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    return figure
 
 
-def _save(path: Path, chart: Chart, draw: Draw, styles: Styles) -> None:
-    figure = Figure(figsize=(5.2, 3.9), layout="constrained")
-    axes = figure.subplots()
-    axes.set_title(chart.title, fontsize=11)
-    axes.set(xlabel=chart.x, ylabel=chart.y)
-    draw(axes, chart, styles)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    handles, labels = axes.get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
-    figure.savefig(path, dpi=130, metadata={"Software": None})
+def _draw_bars(axes: Any, chart: Chart, styles: Styles) -> None:
+    never = 1.08 * (chart.budget or 0.0)
+
+    def drawn(values: Iterable[float]) -> Floats:
+        return np.array([never if value == NEVER else value for value in values], dtype=np.float64)
+
+    for row, bar in enumerate(chart.bars):
+        value, low, high = drawn([bar.estimate.value, bar.estimate.low, bar.estimate.high])
+        colour = (ABOVE if low > 0 else BELOW if high < 0 else SOFT) if chart.is_difference else None
+        colour = colour or styles[bar.method]["color"]
+        axes.scatter(drawn(bar.runs), [row + DOTS_OFFSET] * len(bar.runs), color=colour, alpha=0.5, s=18, linewidths=0)
+        axes.plot([low, high], [row, row], color=colour, linewidth=5, alpha=0.6, solid_capstyle="butt")
+        axes.plot([value], [row], "|", color="black", markersize=13, markeredgewidth=2)
+    if chart.is_difference:
+        axes.axvline(0, color="black", linewidth=1)
+    if chart.budget is not None:
+        axes.axvspan(1.04 * chart.budget, 1.12 * chart.budget, color=SOFT, alpha=0.15, lw=0)
+        axes.set_xlim(0, 1.12 * chart.budget)
+    if chart.level is not None:
+        low, high = axes.get_xlim()
+        # A distant line would press all intervals into a corner.
+        is_near = low - (high - low) < chart.level < high + (high - low)
+        if is_near:
+            axes.axvline(chart.level, color=SOFT, linestyle=":", linewidth=1.5)
+        axes.set_xlabel(f"{chart.x}\n({'dotted' if is_near else 'not drawn'}: {chart.level:.3g} before training)")
+    axes.set(yticks=range(len(chart.bars)), yticklabels=[bar.method for bar in chart.bars])
+    axes.set_ylim(len(chart.bars) - 0.5, -0.5)
 
 
-def _curves(axes: Any, chart: Chart, styles: Styles, cost: str) -> None:
+def _described(bar: Bar) -> str:
+    found = bar.estimate
+    numbers = ["never" if each == NEVER else f"{each:.3g}" for each in (found.value, found.low, found.high)]
+    return f"{numbers[0]} (one run)" if np.isnan(found.low) else f"{numbers[0]} [{numbers[1]}, {numbers[2]}]"
+
+
+def _curves(comparison: Comparison, environment: str) -> Iterator[Chart]:
+    """A chart per cost."""
+    for cost, label in COSTS.items():
+        if cost == "sampled_tokens" and not comparison.writes_text(environment):
+            continue
+        curves: dict[str, list[Curve]] = {}
+        for method in comparison.algorithms:
+            for run in comparison.runs(method, environment):
+                costs, returns = run.learning_curve(cost)
+                if len(returns) > 1:
+                    thin = thinned(costs, MAX_POINTS, keeps="last"), thinned(returns, MAX_POINTS)
+                    curves.setdefault(method, []).append(thin)
+        if curves:
+            name = f"curve {label} {environment}"
+            yield Chart(name=name, title=environment, x=label, y="team return", draw=partial(_draw_curves, curves))
+
+
+def _draw_curves(curves: Mapping[str, Sequence[Curve]], axes: Any, styles: Styles) -> None:
     means = []
-    for method in dict.fromkeys(entry["method"] for entry in chart.series):
-        runs = [entry for entry in chart.series if entry["method"] == method]
-        curves = [(np.array(run["costs"][cost]), np.array(run["y"])) for run in runs]
-        if not have_common_stretch([costs for costs, _ in curves]):  # seconds of runs at very different speeds
-            for number, (costs, scores) in enumerate(curves):
+    for method, runs in curves.items():
+        if not have_common_stretch([costs for costs, _ in runs]):  # seconds of runs at very different speeds
+            for number, (costs, scores) in enumerate(runs):
                 means.append(smoothed(scores, SMOOTHING))
                 label = f"{method}, each run" if number == 0 else None
                 axes.plot(costs, means[-1], label=label, linewidth=0.8, **styles[method])
             continue
-        grid, middle, half = mean_curve(curves, SMOOTHING)
+        grid, middle, half = mean_curve(runs, SMOOTHING)
         means.append(middle)
         axes.plot(grid, middle, label=method, linewidth=1.8, **styles[method])
         if half is not None:
             axes.fill_between(grid, middle - half, middle + half, color=styles[method]["color"], alpha=0.13, lw=0)
-    axes.set_xlabel(COSTS[cost])
-    # Bands of two or three seeds can be wider than all returns; the picture is of the means.
+    # The axis shows the means: bands of two or three seeds can be wider than all returns.
     low, high = min(map(np.min, means)), max(map(np.max, means))
     margin = max(0.05, 0.6 * (high - low))
     axes.set_ylim(low - margin, high + margin)
 
 
-def _intervals(axes: Any, chart: Chart, styles: Styles) -> None:
-    if chart.level is not None:
-        axes.axvline(chart.level, color="#777777", linestyle=":", linewidth=1)
-        axes.set_xlabel(f"{chart.x}\n(dotted: before training)")
-    for row, entry in enumerate(chart.series):
-        _row(axes, row, entry, styles)
-    _name_rows(axes, chart)
+def _final(comparison: Comparison) -> Iterator[Chart]:
+    for environment in comparison.environments:
+        bounds = comparison.bounds(environment)
+        scores = {method: comparison.scores(method, environment) for method in comparison.algorithms}
+        bars = [
+            Bar(method, interval(mean, found[:, None], bounds=bounds), found.tolist())
+            for method, found in scores.items()
+            if len(found)
+        ]
+        if bars:
+            level = start_level(comparison, environment)
+            name = f"final {environment}"
+            yield Chart(name=name, title=environment, x="held-out return", bars=bars, level=level)
 
 
-def _costs(axes: Any, chart: Chart, styles: Styles) -> None:
-    end = chart.level or 1.0
-    never = 1.08 * end  # beyond the budget, where runs stand that did not get there
-    for row, entry in enumerate(chart.series):
-        drawn = {name: never if entry[name] is None else entry[name] for name in ("value", "low", "high")}
-        runs = [never if run is None else run for run in entry["runs"]]
-        _row(axes, row, {"method": entry["method"], "runs": runs, **drawn}, styles)
-    axes.axvspan(1.04 * end, 1.12 * end, color="#777777", alpha=0.12, lw=0)
-    axes.set_xlim(0, 1.12 * end)
-    _name_rows(axes, chart)
+def _reaching(comparison: Comparison, environment: str) -> Chart:
+    bars, ends = [], []
+    for method in comparison.algorithms:
+        if runs := comparison.runs(method, environment):
+            costs = comparison.costs_to_reach(method, environment, "environment_steps")
+            found = median_cost(costs)
+            bars.append(Bar(method, Interval(found.median, found.low, found.high), costs))
+            ends += [run.curve("environment_steps")[-1] for run in runs]
+    return Chart(
+        name=f"steps to threshold {environment}",
+        title=f"{environment}: return of {comparison.thresholds[environment]:g}",
+        x="environment steps (grey: not within budget)",
+        bars=bars,
+        budget=float(max(ends)),
+    )
 
 
-def _row(axes: Any, row: int, entry: Mapping[str, Any], styles: Styles) -> None:
-    color = styles[entry["method"]]["color"]
-    axes.scatter(entry["runs"], [row + BELOW] * len(entry["runs"]), color=color, alpha=0.5, s=18, linewidths=0)
-    if len(entry["runs"]) > 1:
-        axes.plot([entry["low"], entry["high"]], [row, row], color=color, linewidth=3, alpha=0.8)
-    axes.plot([entry["value"]], [row], "|", color="black", markersize=13, markeredgewidth=2)
+def _profiles(comparison: Comparison) -> Iterator[Chart]:
+    matrices = {method: comparison.matrix(method) for method in comparison.algorithms}
+    if not comparison.has_one_scale or all(matrix is None for matrix in matrices.values()):
+        return
+    thresholds = np.linspace(0, 1, 101)
+
+    def draw(axes: Any, styles: Styles) -> None:
+        for method, matrix in matrices.items():
+            if matrix is not None:
+                value, low, high = profile_bands(matrix, thresholds)
+                axes.plot(thresholds, value, label=method, linewidth=1.8, **styles[method])
+                axes.fill_between(thresholds, low, high, color=styles[method]["color"], alpha=0.1, lw=0)
+        axes.set_ylim(-0.02, 1.02)
+
+    yield Chart(name="profile", title="all environments", x="return", y="fraction of runs above it", draw=draw)
 
 
-def _name_rows(axes: Any, chart: Chart) -> None:
-    axes.set(yticks=range(len(chart.series)), yticklabels=[entry["method"] for entry in chart.series])
-    axes.set_ylim(len(chart.series) - 0.5, -0.5)
+def _by_turn(comparison: Comparison, field: str, name: str, label: str) -> Iterator[Chart]:
+    """A chart per environment in which a run has the diagnostic; agents that act by vectors have none."""
+    for environment in comparison.environments:
+        columns = {
+            method: found
+            for method in comparison.algorithms
+            if (found := _turns(comparison.runs(method, environment), field))
+        }
+        if columns:
+            draw = partial(_draw_turns, columns)
+            yield Chart(name=f"{name} {environment}", title=environment, x="turn", y=label, draw=draw)
 
 
-def _lines(axes: Any, chart: Chart, styles: Styles) -> None:
-    for entry in chart.series:
-        style = styles[entry["method"]]
-        axes.plot(entry["x"], entry["value"], label=entry["method"], linewidth=1.8, **style)
-        axes.fill_between(entry["x"], entry["low"], entry["high"], color=style["color"], alpha=0.1, lw=0)
-    axes.set_ylim(-0.02, 1.02)
+def _turns(runs: Sequence[RunSummary], field: str) -> dict[int, Floats]:
+    """The runs' values of a diagnostic by turn, counted from 1."""
+    columns: dict[int, list[float]] = {}
+    for run in runs:
+        for number, turn in enumerate(run.diagnostics, 1):
+            if (value := getattr(turn, field)) is not None and not np.isnan(value):
+                columns.setdefault(number, []).append(value)
+    return {number: np.array(columns[number]) for number in sorted(columns)}
 
 
-def _turns(axes: Any, chart: Chart, styles: Styles) -> None:
-    for place, entry in enumerate(chart.series):
-        offset = 0.03 * (place - len(chart.series) / 2)
-        style = styles[entry["method"]]
-        turns = np.array(entry["x"]) + offset
-        axes.errorbar(
-            turns, entry["value"], entry["spread"], label=entry["method"], marker="o", ms=4, capsize=2, **style
-        )
-    axes.axhline(0, color="#777777", linewidth=1)
+def _draw_turns(columns: Mapping[str, Mapping[int, Floats]], axes: Any, styles: Styles) -> None:
+    for place, (method, turns) in enumerate(columns.items()):
+        offset = 0.03 * (place - len(columns) / 2)
+        means = [values.mean() for values in turns.values()]
+        spread = [values.std(ddof=1) if len(values) > 1 else 0.0 for values in turns.values()]
+        style = {"label": method, "marker": "o", "ms": 4, "capsize": 2, **styles[method]}
+        axes.errorbar(np.array(list(turns)) + offset, means, spread, **style)
+    axes.axhline(0, color=SOFT, linewidth=1)
     axes.set_xlim(0.5, axes.get_xlim()[1].round() + 0.5)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))  # with 2, one turn would get fractions
 
 
-DRAWN: Mapping[str, Draw] = {"intervals": _intervals, "costs": _costs, "lines": _lines, "turns": _turns}
+def _differences(comparison: Comparison) -> Iterator[Chart]:
+    """The reference minus each other method; first over all environments, if their returns have one scale."""
+    names = comparison.environments
+    groups = {name: [name] for name in names}
+    if len(names) > 1 and comparison.has_one_scale:
+        groups = {"all environments": list(names), **groups}
+    reference = comparison.reference()
+    for title, group in groups.items():
+        scores = {name: comparison.seeds_and_scores(name, group) for name in comparison.algorithms}
+        bars = []
+        for method in comparison.algorithms:
+            first, second = paired(scores[reference], scores[method])
+            if method != reference and len(first):
+                bars.append(Bar(method, difference(mean, first, second, bounds=comparison.bounds(*group))))
+        if bars:
+            label = f"{reference} minus the other method"
+            yield Chart(name=f"difference {title}", title=title, x=label, bars=bars, is_difference=True)

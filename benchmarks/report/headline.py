@@ -1,4 +1,4 @@
-"""What a comparison says first: one sentence and one figure, the interquartile mean of the final returns by method."""
+"""Headline of a report: one sentence and one figure, the interquartile mean of the final returns by method."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from ...algorithms.rollout.intervals import Floats, Interval
 from ...envs.registration.registry import Range
-from .charts import Chart, interval_entry, start_level
 from .comparison import Comparison, paired
+from .figures import Bar, Chart, start_level
 from .statistics import difference, interquartile_mean, interval, mean
 
 
@@ -24,10 +24,10 @@ class Headline:
 
 
 def headline(comparison: Comparison) -> Headline:
-    """Headline of a report: the method that ended highest, and whether the runs tell it from the others.
+    """Name the method that ended highest, and the methods that the runs cannot distinguish from it.
 
-    Over all environments where their returns can be averaged; else environment by environment. Where nothing was
-    evaluated, of the returns in the last half of training.
+    Over all environments if their returns can be averaged, else per environment. Without evaluations, the returns in
+    the last half of training are compared.
     """
     how = "sampled" if any(run.evaluations for run in comparison.finished) else "training"
     names = comparison.environments
@@ -51,8 +51,7 @@ def headline(comparison: Comparison) -> Headline:
     note = (
         f"Interquartile mean of the {what}, all seeds and tasks together, and its 95 % interval by stratified "
         "bootstrap, widened for few seeds and cut at the range of returns that the environments declare; dots: the "
-        "seeds' own means. Whether two methods differ is decided seed by seed, with no correction for the number of "
-        "methods."
+        "seeds' own means. Methods are compared seed by seed, with no correction for the number of methods."
     )
     sentence = " ".join(each.sentence(is_named=len(names) > 1 and len(found) > 1) for each in found)
     charts = [each.chart(level if len(found) == 1 else start_level(comparison, each.where)) for each in found]
@@ -85,26 +84,23 @@ class _Ranking:
         tied = [name for name, gap in gaps.items() if gap is None or not gap.low > 0]
         if tied:
             listed = tied[0] if len(tied) == 1 else f"{', '.join(tied[:-1])} or {tied[-1]}"
-            return f"{place}{best} ends highest, at {score}; the runs do not tell it from {listed}."
+            return f"{place}{best} ends highest, at {score}; the runs do not distinguish it from {listed}."
         gap = gaps[others[0]]
         return f"{place}{best} ends highest, at {score}, {_said(gap)} above {others[0]}, the next." if gap else ""
 
     def chart(self, level: float | None) -> Chart:
-        series = [
-            interval_entry(name, self._estimates[name], self._scores[name][1].mean(axis=1)) for name in self.order
-        ]
+        bars = [Bar(name, self._estimates[name], self._scores[name][1].mean(axis=1).tolist()) for name in self.order]
         what = "final held-out return" if self._how == "sampled" else "return in the last half of training"
         return Chart(
-            kind="intervals",
             name=f"headline {self.where}",
             title=self.where,
             x=f"interquartile mean of the {what}",
-            series=series,
+            bars=bars,
             level=level,
         )
 
     def _gap(self, first: str, second: str) -> Interval | None:
-        """Mean paired difference over the seeds that both have; None where they share fewer than two."""
+        """Mean paired difference over the seeds of both methods; None for fewer than two such seeds."""
         one, other = paired(self._scores[first], self._scores[second])
         return difference(mean, one, other, bounds=self._bounds) if len(one) > 1 else None
 

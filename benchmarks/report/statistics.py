@@ -1,10 +1,10 @@
-"""Scores and learning curves of runs → estimates with intervals: pure functions of arrays.
+"""Estimates and confidence intervals of scores and learning curves: pure functions of arrays.
 
 Axes: R runs (seeds), K tasks, N resamples. Scores are [R, K]; every task has the same number of runs.
 
-Point estimates and resampling follow "Deep RL at the edge of the statistical precipice" (arXiv:2108.13264). With the
-handful of runs that is usual, plain percentile intervals are too short (with five runs they hold the truth 85 times of
-100); see `widening` for what is done about it.
+Point estimates and resampling follow "Deep RL at the edge of the statistical precipice" (arXiv:2108.13264). Plain
+percentile intervals of few runs are too short: 95 % intervals of five runs contain the true value in 85 % of all cases.
+`widening` corrects that.
 """
 
 from __future__ import annotations
@@ -40,10 +40,7 @@ def median(scores: Floats) -> Floats:
 
 
 def interquartile_mean(scores: Floats) -> Floats:
-    """Mean of the middle half of all runs of all tasks. [..., R, K] → [...].
-
-    Of n scores the floor(n / 4) least and as many greatest are left out.
-    """
+    """Mean of all scores without the floor(n / 4) lowest and highest of n. [..., R, K] → [...]."""
     flat = np.sort(scores.reshape(*scores.shape[:-2], -1), axis=-1)
     cut = flat.shape[-1] // 4
     middle: Floats = flat[..., cut : flat.shape[-1] - cut]
@@ -60,15 +57,16 @@ def interval(
     is_widened: bool = True,
     bounds: Range = UNBOUNDED,
 ) -> Interval:
-    """An estimate from one array of scores, with its stratified bootstrap interval.
+    """Estimate with its stratified bootstrap interval.
 
     Args:
         estimator: [..., R, K] → [...].
         scores: [R, K].
-        indices: [N, R, K]; None: drawn from a fixed seed.
-        is_widened: as of `widening`; False: the plain percentiles.
-        bounds: lowest and highest possible score, at which the interval is cut. The true value lies between them,
-            so that cutting does not change how often the interval holds it.
+        indices: [N, R, K] resampling indices. None: drawn with a fixed seed.
+        confidence: coverage of the interval, 0 to 1.
+        is_widened: whether to widen the interval as `widening` defines. False: the plain percentiles.
+        bounds: lowest and highest possible score, at which the interval is cut. The true value is within the bounds, so
+            the cut does not change the coverage.
 
     Raises:
         ValueError: if there is no score.
@@ -89,17 +87,18 @@ def difference(
     is_widened: bool = True,
     bounds: Range = UNBOUNDED,
 ) -> Interval:
-    """Score of the first method minus the second's, run by run with the same seed; resampled in pairs.
+    """Paired difference of two methods, first minus second, with its bootstrap interval over pairs.
 
     Args:
+        estimator: as in `interval`.
         first: [R, K].
         second: [R, K], with the same seeds in the same order.
-        confidence: share of intervals that hold the true difference.
-        is_widened: as of `widening`; False: the plain percentiles.
+        confidence: as in `interval`.
+        is_widened: as in `interval`.
         bounds: lowest and highest possible score of either method.
 
     Raises:
-        ValueError: if they cannot be paired.
+        ValueError: if the shapes differ.
     """
     if first.shape != second.shape:
         raise ValueError(f"paired differences need the same seeds and tasks, got shapes {first.shape}, {second.shape}")
@@ -109,15 +108,15 @@ def difference(
 
 
 def within(bounds: Range, found: Interval) -> Interval:
-    """Cut an interval at bounds between which the true value is known to lie; it always holds the estimate."""
+    """Cut an interval at bounds of the true value; the result always contains the estimate."""
     low, high = min(bounds[0], found.value), max(bounds[1], found.value)
     return Interval(found.value, float(np.clip(found.low, low, high)), float(np.clip(found.high, low, high)))
 
 
 def probability_of_improvement(first: Floats, second: Floats) -> Floats:
-    """Chance that a run of the first method beats one of the second: mean over tasks of P(X > Y) + P(X = Y) / 2.
+    """Mean over tasks of P(X > Y) + P(X = Y) / 2 for runs X of the first method and Y of the second.
 
-    The Mann-Whitney statistic over the number of pairs. [..., R, K], [..., S, K] → [...].
+    This is the Mann-Whitney statistic divided by the number of pairs. [..., R, K], [..., S, K] → [...].
     """
     pairs = first[..., :, None, :] - second[..., None, :, :]
     wins: Floats = ((pairs > 0) + 0.5 * (pairs == 0)).mean(axis=(-3, -2, -1))
@@ -132,7 +131,7 @@ def improvement(
     confidence: float = 0.95,
     is_widened: bool = True,
 ) -> Interval:
-    """`probability_of_improvement` with its interval; the two methods' runs are resampled independently."""
+    """`probability_of_improvement` with its interval; the runs of both methods are resampled independently."""
     first, second = _checked(first), _checked(second)
     if indices is None:
         indices = _indices(first, seed=0), _indices(second, seed=1)
@@ -143,7 +142,7 @@ def improvement(
 
 
 def performance_profile(scores: Floats, thresholds: Floats) -> Floats:
-    """Share of runs of all tasks with a score above each threshold. [..., R, K], [M] → [..., M]."""
+    """Fraction of the scores above each threshold. [..., R, K], [M] → [..., M]."""
     above = scores[..., None] > thresholds
     share: Floats = above.mean(axis=(-3, -2))
     return share
@@ -152,7 +151,7 @@ def performance_profile(scores: Floats, thresholds: Floats) -> Floats:
 def profile_bands(
     scores: Floats, thresholds: Floats, indices: Indices | None = None, *, confidence: float = 0.95
 ) -> tuple[Floats, Floats, Floats]:
-    """The performance profile and its pointwise percentile band: value, low, high; each [M]."""
+    """Performance profile with its pointwise percentile band: value, low, high, each [M]."""
     scores = _checked(scores)
     if indices is None:
         indices = bootstrap_indices(scores.shape[0], scores.shape[1], 2_000)
@@ -163,26 +162,26 @@ def profile_bands(
 
 
 def widening(num_runs: int, num_tasks: int, confidence: float) -> float:
-    """Factor by which the ends of a bootstrap interval are moved away from the estimate, so that it holds for few runs.
+    """Factor that moves the ends of a bootstrap interval away from the estimate, which corrects its coverage.
 
-        t / z * sqrt(R / (R - 1)),  t the Student quantile with K * (R - 1) degrees of freedom, z the normal one
+        t / z * sqrt(R / (R - 1)),  t: Student quantile with K * (R - 1) degrees of freedom, z: normal quantile
 
-    A resample's spread is too small by sqrt((R - 1) / R), and the tails of a mean of few runs are Student's and not
-    normal. Source of both reasons: Hesterberg (arXiv:1411.5279), section 4.2; he moves the percentiles instead, which
-    five runs have no room for: the truth lies beyond all five of them one time in sixteen.
+    The spread of a resample is too small by sqrt((R - 1) / R), and a mean of few runs has Student's tails. Source:
+    Hesterberg (arXiv:1411.5279), section 4.2. Hesterberg moves the percentiles instead. That is impossible with five
+    runs: with probability 1/16, the true value is outside of the range of all five.
 
     Raises:
-        ValueError: if there are fewer than two runs, whose spread nobody knows.
+        ValueError: if there are fewer than two runs.
     """
     if num_runs < 2:
-        raise ValueError("an interval over runs needs at least two of them")
+        raise ValueError(f"an interval needs at least two runs, got {num_runs}")
     probability = (1 + confidence) / 2
     quantile = student_quantile(probability, num_tasks * (num_runs - 1))
     return quantile / NormalDist().inv_cdf(probability) * math.sqrt(num_runs / (num_runs - 1))
 
 
 def student_quantile(probability: float, degrees: int) -> float:
-    """Quantile t of Student's T, P(T <= t) = probability: `scipy.stats.t.ppf`, whose import alone takes a second."""
+    """Quantile of Student's distribution, as `scipy.stats.t.ppf`, whose import takes a second."""
     return float(stdtrit(degrees, probability))
 
 
@@ -202,9 +201,9 @@ def _estimate(value: Floats, samples: Floats, shape: Sequence[int], confidence: 
 def _checked(scores: Floats) -> Floats:
     scores = np.asarray(scores, dtype=np.float64)
     if scores.ndim != 2 or not scores.size:
-        raise ValueError(f"scores are an array [runs, tasks] with at least one of each, got the shape {scores.shape}")
+        raise ValueError(f"scores must have the shape [runs, tasks] with at least one of each, got {scores.shape}")
     if not np.isfinite(scores).all():
-        raise ValueError("scores must be finite; leave failed runs out, and say so")
+        raise ValueError("scores must be finite; remove failed runs")
     return scores
 
 
@@ -212,31 +211,31 @@ NEVER = float("inf")
 
 
 def have_common_stretch(costs: Sequence[Floats]) -> bool:
-    """Whether all curves have begun before any of them ends."""
+    """True if the ranges of all costs overlap."""
     return bool(max(each[0] for each in costs) <= min(each[-1] for each in costs))
 
 
 def common_grid(costs: Sequence[Floats], num_points: int = 100) -> Floats:
-    """Points that all curves cover: from the last of their starts to the first of their ends.
+    """Evenly spaced costs in the range that all curves cover.
 
     Raises:
-        ValueError: if there is no such stretch.
+        ValueError: if the ranges do not overlap.
     """
     start, end = max(each[0] for each in costs), min(each[-1] for each in costs)
     if not have_common_stretch(costs):
-        raise ValueError(f"the curves have no stretch in common: one starts at {start:g}, another ends at {end:g}")
+        raise ValueError(f"the curves' ranges do not overlap: one starts at {start:g}, another ends at {end:g}")
     return np.linspace(start, end, num_points)
 
 
 def aligned(cost: Floats, scores: Floats, grid: Floats) -> Floats:
-    """A curve's values at other costs, between its points on straight lines."""
+    """Scores at the costs of a grid, by linear interpolation."""
     if not (np.diff(cost) > 0).all():
-        raise ValueError("a curve's costs must grow from point to point")
+        raise ValueError("the costs of a curve must increase")
     return np.interp(grid, cost, scores)
 
 
 def smoothed(scores: Floats, width: int) -> Floats:
-    """Mean of each point and those before it, `width` at most."""
+    """Moving average of at most `width` points, up to and including each point."""
     sums = np.cumsum(np.concatenate([[0.0], scores]))
     ends = np.arange(1, len(scores) + 1)
     starts = np.maximum(0, ends - width)
@@ -245,7 +244,7 @@ def smoothed(scores: Floats, width: int) -> Floats:
 
 
 def thinned(values: Floats, max_points: int, *, keeps: Literal["mean", "last"] = "mean") -> Floats:
-    """At most that many values: the mean, or the last, of as many neighbours as it takes."""
+    """Reduce to at most `max_points` values: means, or last values, of equally many neighbours."""
     size = math.ceil(len(values) / max_points)
     if size <= 1:
         return values
@@ -254,14 +253,14 @@ def thinned(values: Floats, max_points: int, *, keeps: Literal["mean", "last"] =
 
 
 def mean_curve(curves: Sequence[tuple[Floats, Floats]], width: int) -> tuple[Floats, Floats, Floats | None]:
-    """Mean over R runs of smoothed curves on a common grid, [M], and half of its 95 % Student interval, [M].
+    """Mean over R runs of smoothed curves on a common grid.
 
     Args:
         curves: cost and scores of each run, at least one.
-        width: points that a smoothed one is the mean of.
+        width: width of the moving average.
 
     Returns:
-        The grid, the mean, and the half interval, which one run does not have.
+        The grid, [M], the mean, [M], and half of its 95 % Student interval, [M], or None for one run.
     """
     grid = common_grid([costs for costs, _ in curves])
     values = np.array([aligned(costs, smoothed(scores, width), grid) for costs, scores in curves])
@@ -272,9 +271,9 @@ def mean_curve(curves: Sequence[tuple[Floats, Floats]], width: int) -> tuple[Flo
 
 
 def cost_to_reach(cost: Floats, scores: Floats, threshold: float, *, width: int = 5) -> float:
-    """Cost until the mean of the last `width` points was at least the threshold; `NEVER` if it was not.
+    """Cost at which the mean of the last `width` points first reached the threshold; `NEVER` if it did not.
 
-    A mean of fewer points does not count: one lucky batch at the start would.
+    Means of fewer points do not count, because one lucky batch at the start could reach the threshold.
     """
     width = min(width, len(scores))
     reached = np.flatnonzero(smoothed(scores, width)[width - 1 :] >= threshold)
@@ -297,9 +296,9 @@ class Reaching:
 
 
 def median_cost(costs: Sequence[float], *, confidence: float = 0.95) -> Reaching:
-    """Median over runs with its bootstrap interval; a run that never reached the threshold is later than all that did.
+    """Median over runs with its bootstrap interval; `NEVER` is larger than all costs.
 
-    Of an even number the later of the two in the middle is taken, as there is no mean with `NEVER`.
+    The median of an even number of runs is the larger of the two middle values, because `NEVER` has no mean.
     """
     values = np.asarray(costs, dtype=np.float64)
     indices = bootstrap_indices(len(values), 1, NUM_RESAMPLES)

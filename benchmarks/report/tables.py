@@ -1,4 +1,4 @@
-"""A comparison → tables of text, for the page, for Markdown and for the terminal."""
+"""Tables of a comparison, for the page, for Markdown and for the terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHARE = "evaluation/sampled/metric/share/"
 
 
 class Estimate(str):
-    """A cell's text that keeps the numbers it was made of."""
+    """Text of a cell, with its interval."""
 
     interval: Interval
 
@@ -31,32 +31,31 @@ class Estimate(str):
 
     @property
     def is_certain(self) -> bool:
-        """True where there is an interval, as there is not of one run."""
+        """True if the interval is known; that of one run is not."""
         return bool(np.isfinite(self.interval.value)) and not np.isnan(self.interval.low)
 
     def excludes(self, value: float) -> bool:
-        """True where the interval, to the three digits that the text shows, lies to one side of a value."""
+        """True if the interval, rounded to three digits as in the text, does not contain the value."""
         return self.is_certain and not round(self.interval.low, 3) <= value <= round(self.interval.high, 3)
 
 
 @dataclass(frozen=True)
 class TableOfText:
-    """A table with its title and a note on how to read it."""
+    """Table with its title and a note on how to read it."""
 
     title: str
     note: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     best: Literal["highest", "lowest"] | None = None
-    """Best estimate of a column; None where they are not to be compared."""
+    """Estimate of a column to mark as the best; None: no marks."""
     even: float | None = None
-    """Value at which neither of two methods is better, in a table that compares two; None in others."""
+    """Value at which neither method is better, in a table that compares two methods; None in other tables."""
 
     def marks(self) -> dict[tuple[int, int], str]:
         """Marks of cells by row and column.
 
-        "best" and, where the interval overlaps the best one's, "near"; or "above" and "below", where an interval
-        excludes `even`.
+        "best", and "near" if the interval overlaps that of the best; "above" or "below" if an interval excludes `even`.
         """
         found = {}
         for column in range(1, len(self.header)):
@@ -75,7 +74,7 @@ class TableOfText:
 
 
 def _against_best(cells: Mapping[int, Estimate], best: str) -> dict[int, str]:
-    """Mark of each row that holds the best value of a column, or cannot be told from it."""
+    """Marks of the rows with the best value of a column, and of those whose interval overlaps it."""
     sign = 1 if best == "highest" else -1
     top = max(sign * cell.interval.value for cell in cells.values())
     if not np.isfinite(top) or len({cell.interval.value for cell in cells.values()}) == 1:
@@ -96,13 +95,13 @@ def _against_best(cells: Mapping[int, Estimate], best: str) -> dict[int, str]:
 
 
 def _rows(comparison: Comparison, cell: Callable[[str, str], str], against: str = "") -> list[list[str]]:
-    """A row per algorithm, with a cell per environment; with `against`, only of those that are not the reference."""
+    """One row per algorithm, with a cell per environment; with `against`, the reference has no row."""
     names = [each for each in comparison.algorithms if not against or each != comparison.reference()]
     return [[f"{against}{name}", *(cell(name, each) for each in comparison.environments)] for name in names]
 
 
 def tables(comparison: Comparison) -> list[TableOfText]:
-    """All tables that have a row."""
+    """All tables with at least one row."""
     found = [
         final_scores(comparison, "sampled"),
         final_scores(comparison, "greedy"),
@@ -121,7 +120,7 @@ def tables(comparison: Comparison) -> list[TableOfText]:
 
 
 def final_scores(comparison: Comparison, how: str) -> TableOfText:
-    """Returns on held-out tasks at the end of training, or training returns of its last half."""
+    """Held-out returns at the end of training, or training returns of its last half."""
 
     def cell(algorithm: str, environment: str) -> str:
         scores, bounds = comparison.scores(algorithm, environment, how), comparison.bounds(environment)
@@ -133,7 +132,7 @@ def final_scores(comparison: Comparison, how: str) -> TableOfText:
     return TableOfText(
         f"Final return, {how} play" if is_held_out else "Return over the last half of training",
         f"Mean {'held-out team return' if is_held_out else 'team return of these updates'} over runs "
-        "[95 % interval]. Bootstrap over seeds, widened for few of them, and cut at the lowest and highest return that "
+        "[95 % interval]. Bootstrap over seeds, widened for few seeds, and cut at the lowest and highest return that "
         "the environment declares.",
         ["", *comparison.environments],
         [before, *_rows(comparison, cell)],
@@ -164,7 +163,7 @@ def aggregates(comparison: Comparison) -> TableOfText:
 
 
 def differences(comparison: Comparison, how: str) -> TableOfText:
-    """Return of the reference minus each other method's, seed by seed."""
+    """Return of the reference minus that of each other method, paired by seed."""
     reference = comparison.reference()
 
     def cell(algorithm: str, environment: str) -> str:
@@ -174,9 +173,9 @@ def differences(comparison: Comparison, how: str) -> TableOfText:
 
     return TableOfText(
         "Paired differences" if how != "training" else "Paired differences over the last half of training",
-        f"Mean of {reference}'s {'final return' if how != 'training' else 'return'} minus the other's with the same "
-        f"seed [95 %]; above 0, {reference} is better. Intervals that exclude 0 are marked *; no correction is made "
-        "for their number.",
+        f"Mean of {reference}'s {'final return' if how != 'training' else 'return'} minus the other method's with the "
+        f"same seed [95 %]; above 0, {reference} is better. Intervals that exclude 0 are marked *; no correction is "
+        "made for the number of intervals.",
         ["", *comparison.environments],
         _rows(comparison, cell, f"{reference} - "),
         even=0,
@@ -184,7 +183,7 @@ def differences(comparison: Comparison, how: str) -> TableOfText:
 
 
 def improvements(comparison: Comparison) -> TableOfText:
-    """Chance that a run of the reference beats one of another method."""
+    """Probability that a run of the reference has a higher return than a run of another method."""
     reference = comparison.reference()
 
     def cell(algorithm: str, environment: str) -> str:
@@ -194,7 +193,7 @@ def improvements(comparison: Comparison) -> TableOfText:
 
     return TableOfText(
         "Probability of improvement",
-        f"Chance that a run of {reference} ends higher than a run of the other, ties counted half [95 %].",
+        f"Probability that a run of {reference} ends higher than a run of the other method; ties count half [95 %].",
         ["", *comparison.environments],
         _rows(comparison, cell, f"{reference} > "),
         even=0.5,
@@ -202,7 +201,7 @@ def improvements(comparison: Comparison) -> TableOfText:
 
 
 def collapses(comparison: Comparison) -> TableOfText:
-    """How many runs lost what they had learned."""
+    """Number of runs that collapsed."""
     rows = []
     for algorithm in comparison.algorithms:
         row, num_collapsed, num_runs = [algorithm], 0, 0
@@ -212,40 +211,42 @@ def collapses(comparison: Comparison) -> TableOfText:
             row.append(f"{collapsed} of {len(runs)}" if runs else NONE)
             num_collapsed, num_runs = num_collapsed + collapsed, num_runs + len(runs)
         rows.append([*row, f"{num_collapsed / num_runs:.0%}" if num_runs else NONE])
-    is_told = comparison.has_one_scale and any(each.has_collapsed for each in comparison.finished)
+    is_shown = comparison.has_one_scale and any(each.has_collapsed for each in comparison.finished)
     return TableOfText(
         "Collapsed runs",
-        "Runs whose held-out return at the end is below half of the best mean that a fifth of the training reached.",
+        "Runs whose held-out return at the end is below half of the best mean return of a fifth of their training.",
         ["", *comparison.environments, "share"],
-        rows if is_told else [],
+        rows if is_shown else [],
     )
 
 
 def shares(comparison: Comparison) -> TableOfText:
-    """Share of the held-out return that each agent earned, at the end of training."""
+    """Fraction of the held-out return that each agent earned, at the end of training."""
 
     def cell(algorithm: str, environment: str) -> str:
         found: dict[str, list[float]] = {}
-        for run in comparison.finished:
-            if (run.algorithm, run.environment) == (algorithm, environment) and run.evaluations:
-                for name, value in run.evaluations[-1].items():
-                    if name.startswith(SHARE):
-                        found.setdefault(name.removeprefix(SHARE), []).append(value)
+        for run in comparison.runs(algorithm, environment):
+            for name, value in run.evaluations[-1].items() if run.evaluations else ():
+                if name.startswith(SHARE):
+                    found.setdefault(name.removeprefix(SHARE), []).append(value)
         return ", ".join(f"{agent} {np.mean(values):.2f}" for agent, values in found.items()) or NONE
 
-    rows = _rows(comparison, cell)
     return TableOfText(
         "Who did the work",
-        "Share of each agent in the held-out return at the end, sampled play, mean over runs: what the episode loses "
-        "when this agent's replies are emptied, of all such losses. 1 and 0: one agent does all; a half each: neither "
-        "earns without the other. Episodes in which nobody is missed are left out.",
+        "Fraction of each agent in the held-out return at the end, sampled play, mean over runs: the loss of return "
+        "when this agent's replies are emptied, divided by the sum of all agents' losses. 1 and 0: one agent does all; "
+        "a half each: neither earns without the other. Episodes without a loss are left out.",
         ["", *comparison.environments],
-        rows if any(set(row[1:]) != {NONE} for row in rows) else [],
+        _unless_empty(_rows(comparison, cell)),
     )
 
 
+def _unless_empty(rows: list[list[str]]) -> list[list[str]]:
+    return rows if any(set(row[1:]) != {NONE} for row in rows) else []
+
+
 def wasted(comparison: Comparison) -> TableOfText:
-    """Moves of builders that were taken, before training and at its end: own repeats, and collisions with others."""
+    """Moves of builders on taken parts, before and after training: own repeats, and collisions with others."""
 
     def cell(algorithm: str, environment: str) -> str:
         runs = [run for run in comparison.runs(algorithm, environment) if run.evaluations]
@@ -259,14 +260,13 @@ def wasted(comparison: Comparison) -> TableOfText:
                 found.append(f"{kind.replace('_', ' ')} {before:.2f} → {after:.2f}")
         return ", ".join(found) or NONE
 
-    rows = _rows(comparison, cell)
     return TableOfText(
         "Wasted moves",
-        "Moves per turn of the whole team on parts that were taken, in sampled play on held-out tasks, before training "
-        "→ at its end, mean over runs. Own repeats: the builder named the part itself in an earlier turn, for want of "
-        "memory. Collisions: only others did, for want of a division of the work.",
+        "Moves per turn of the whole team on parts that were taken, in sampled play on held-out tasks, before → after "
+        "training, mean over runs. Own repeats: the builder named the part itself in an earlier turn, which memory "
+        "avoids. Collisions: only others named it, which a division of the work avoids.",
         ["", *comparison.environments],
-        rows if any(set(row[1:]) != {NONE} for row in rows) else [],
+        _unless_empty(_rows(comparison, cell)),
     )
 
 
@@ -286,7 +286,7 @@ def sample_efficiency(comparison: Comparison, cost: str) -> TableOfText:
     return TableOfText(
         f"{unit.capitalize()} to a threshold",
         f"Median over runs of the {unit} until the mean training return of five updates reached the threshold [95 %], "
-        'and how many runs reached it. "never": more than half of the runs did not within the budget.',
+        'and the number of runs that reached it. "never": more than half of the runs did not reach it in the budget.',
         ["", *(f"{environment}, {threshold:g}" for environment, threshold in thresholds.items())],
         rows,
         best="lowest",
@@ -294,14 +294,14 @@ def sample_efficiency(comparison: Comparison, cost: str) -> TableOfText:
 
 
 def settings(comparison: Comparison) -> tuple[TableOfText, TableOfText]:
-    """Settings that differ between the methods, and settings that are the same for all."""
+    """Settings that differ between the methods, and settings that all methods share."""
     columns: dict[str, dict[str, str]] = {}
     for summary in comparison.summaries:
         column = (
             f"{summary.algorithm}, {summary.environment}" if len(comparison.environments) > 1 else summary.algorithm
         )
         columns.setdefault(column, _flat(summary.experiment))
-    # Seeds differ within a column, and do so alike in all of them.
+    # Every method has the same seeds.
     names = [name for name in dict.fromkeys(n for column in columns.values() for n in column) if name != "config.seed"]
     same: list[list[str]] = []
     different: list[list[str]] = []
@@ -309,7 +309,7 @@ def settings(comparison: Comparison) -> tuple[TableOfText, TableOfText]:
         values = [column.get(name, NONE) for column in columns.values()]
         (same if len(set(values)) == 1 else different).append([name, *values])
     return (
-        TableOfText("Settings that differ", "- where a method has no such setting.", ["", *columns], different),
+        TableOfText("Settings that differ", "-: the method has no such setting.", ["", *columns], different),
         TableOfText("Settings of all runs", "", ["", ""], [row[:2] for row in same]),
     )
 
@@ -334,7 +334,7 @@ def costs(comparison: Comparison) -> TableOfText:
         rows.append(row)
     return TableOfText(
         "Cost of a run",
-        "Wall time of collecting and learning, on a machine that may have done other work as well; without evaluation.",
+        "Wall time of rollouts and learning, without evaluation. Other processes may have slowed the machine.",
         ["", *comparison.environments],
         rows,
     )
@@ -360,11 +360,11 @@ def _starred(cell: str) -> str:
 
 
 NATURAL_ENDS: Mapping[str, tuple[float, ...]] = {"trace": (0.0, 1.0), "discount": (0.0, 1.0)}
-"""Ends beyond which a setting has no values."""
+"""Smallest and largest possible values of a setting."""
 
 
 def search(comparison: Comparison) -> TableOfText:
-    """Each algorithm's best entry by environment."""
+    """Best entry of each algorithm per environment."""
     rows = []
     for environment in comparison.environments:
         entries: dict[str, list[str]] = {}
@@ -391,24 +391,24 @@ def search(comparison: Comparison) -> TableOfText:
     return TableOfText(
         "Search: the best entry of each algorithm",
         "By the mean return over the last half of training [95 % interval over seeds, cut at the lowest and highest "
-        "return that the environment declares]. Open ends: settings whose best "
-        "value is the least or greatest that was tried, and that could go on; the search is over when there is none.",
+        "return that the environment declares]. Open ends: settings whose best value is the least or greatest that was "
+        "tried, and could be extended; the search is complete when there is none.",
         ["", "entries", "best", "return", "settings", "open ends"],
         rows,
     )
 
 
 def varied_settings(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Settings that differ between the configs, with the values that were tried."""
+    """Settings that differ between the configs, with the tried values."""
     names = dict.fromkeys(name for config in configs for name in config)
     values = {name: list(dict.fromkeys(str(config.get(name)) for config in configs)) for name in names}
     return {name: [config.get(name) for config in configs] for name in names if len(values[name]) > 1}
 
 
 def at_an_end(chosen: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Settings of numbers in which the chosen value is the least or the greatest tried, and not a natural end.
+    """Numeric settings whose chosen value is the least or greatest that was tried, and not a natural end.
 
-    None stands below all numbers: a layer that is not there.
+    None counts as less than all numbers: a missing layer.
     """
     found = []
     for name, values in varied.items():

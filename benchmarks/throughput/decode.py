@@ -1,7 +1,7 @@
-"""Decoding speed of our decoder and of transformers' `generate`, in one process on one thread.
+"""Decoding speed of collm's decoder and of transformers' `generate`, in one process on one thread.
 
-Workloads that are compared take turns, several times over. Rates are tokens per CPU second of the process, or per
-second on a GPU. Other work on the machine moves all figures together, so ratios mean more than rates.
+The compared workloads alternate for several rounds. Rates are tokens per CPU second of the process, or per second on a
+GPU. Other processes change all rates of a table together, so compare ratios rather than rates.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ MODEL_SIZE = {
 VOCABULARY = 4096
 NEW_TOKENS = 64
 FILTERS = Sampling(temperature=0.8, top_k=50, top_p=0.95)
-TURNS, OBSERVED, ANSWERED = 6, 24, 24  # turns; tokens read before each; tokens generated in each
+NUM_TURNS, PROMPT_TOKENS, REPLY_TOKENS = 6, 24, 24  # tokens per turn
 
 Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class DecodeRow:
-    """One comparison: what was decoded, and how fast by each workload."""
+    """One comparison: tokens per second of each round, by workload."""
 
     name: str
-    rates: Mapping[str, Sequence[float]]  # tokens per second of each round, by workload
+    rates: Mapping[str, Sequence[float]]
     ours: str
     reference: str
-    floor: float | None  # ratio that must be reached
-    goal: float | None
+    floor: float
+    """Least ratio that the slow test accepts."""
 
     @property
     def ratio(self) -> Spread:
@@ -68,33 +68,47 @@ def random_llama(vocab_size: int, *, seed: int, end_id: int | None, pad_id: int)
     return model
 
 
-def tiny_model() -> PreTrainedModel:
-    """A Llama of 2.4 million parameters with random weights; large enough that arithmetic, not Python, dominates."""
-    return random_llama(VOCABULARY, seed=0, end_id=None, pad_id=0)
-
-
-def rows(repeats: int = 5, device: str = "cpu") -> list[DecodeRow]:
-    """All comparisons of this module, measured."""
-    model = tiny_model()
+def tiny_model(device: str = "cpu") -> PreTrainedModel:
+    """Llama of 2.4 million random weights."""
+    model = random_llama(VOCABULARY, seed=0, end_id=None, pad_id=0)
     torch.nn.Module.to(model, device)
-    batches = {count: ragged_prompts(count) for count in (1, 32, 128)}
+    return model
+
+
+def measure(repeats: int = 5, device: str = "cpu") -> list[DecodeRow]:
+    """Measure all comparisons.
+
+    Args:
+        repeats: rounds after one warm-up round.
+        device: device of the model, "cpu" or a GPU.
+    """
+    model = tiny_model(device)
+    prompts = ragged_prompts(128)
     found = []
-    for sampling, label in ((Sampling(), "no filter"), (FILTERS, "T .8, top-k 50, top-p .95")):
-        for count, floor, goal in ((1, None, None), (32, 6.0, 9.0), (128, 7.0, 10.0)):
-            same = {1: (None, None), 32: (1.5, 1.9), 128: (1.8, 2.2)}[count] if sampling is FILTERS else (None, None)
-            found_rates = rates(
-                {
-                    "decoder": _decoder_run(model, _copies(batches[count], count), sampling),
-                    "generate": _generate_run(model, _copies(batches[count], count), sampling, count),
-                    "generate, batch 1": _generate_run(model, batches[128][:6], sampling, 1),
-                },
-                repeats,
-                clock=clock_of(device),
-            )
-            found.append(DecodeRow(f"batch {count}, {label}", found_rates, "decoder", "generate", *same))
-            found.append(DecodeRow(f"batch {count}, {label}", found_rates, "decoder", "generate, batch 1", floor, goal))
-    found.append(_ragged_row(model, repeats, device))
-    found.append(_turns_row(model, repeats, device))
+    for count, floor in ((32, 6.0), (128, 7.0)):
+        workloads = {
+            "decoder": _decoding(model, ragged_prompts(count), Sampling()),
+            "generate, batch 1": _generating(model, prompts[:6], Sampling(), 1),
+        }
+        found.append(_compared(f"batch {count}, no filter", workloads, floor, repeats, device))
+    for count, floor in ((32, 1.5), (128, 1.8)):
+        workloads = {
+            "decoder": _decoding(model, ragged_prompts(count), FILTERS),
+            "generate": _generating(model, ragged_prompts(count), FILTERS, count),
+        }
+        found.append(_compared(f"batch {count}, T .8, top-k 50, top-p .95", workloads, floor, repeats, device))
+    lengths = np.clip(np.random.default_rng(1).exponential(48, len(prompts)), 4, 192).astype(np.int64)
+    workloads = {
+        "decoder": _decoding(model, prompts, Sampling(), lengths, max_slots=32),
+        "generate, batches": _generating(model, prompts, Sampling(), 32, lengths),
+    }
+    name = f"{len(prompts)} completions of {lengths.min()}-{lengths.max()} tokens, 32 slots"
+    found.append(_compared(name, workloads, 2.0, repeats, device))
+    workloads = {
+        "cache kept": _multi_turn(model, 32, keeps_cache=True),
+        "cache recomputed": _multi_turn(model, 32, keeps_cache=False),
+    }
+    found.append(_compared(f"{NUM_TURNS} turns, 32 rows", workloads, 1.5, repeats, device))
     return found
 
 
@@ -104,28 +118,34 @@ def ragged_prompts(count: int, seed: int = 0) -> list[Ids]:
     return [rng.integers(1, VOCABULARY, int(rng.integers(64, 129))) for _ in range(count)]
 
 
-def _copies(prompts: list[Ids], count: int) -> list[Ids]:
-    # A batch of 1 alone is too short to be timed.
-    return prompts if count > 1 else ragged_prompts(6)
+def _compared(name: str, workloads: Mapping[str, Workload], floor: float, repeats: int, device: str) -> DecodeRow:
+    ours, reference = workloads
+    return DecodeRow(name, rates(workloads, repeats, clock=clock_of(device)), ours, reference, floor)
 
 
-def _decoder_run(model: PreTrainedModel, prompts: Sequence[Ids], sampling: Sampling) -> Workload:
-    decoder = Decoder(model, [], max_slots=128)
-    alone = len(prompts) < 32
+def _decoding(
+    model: PreTrainedModel,
+    prompts: Sequence[Ids],
+    sampling: Sampling,
+    lengths: Ids | None = None,
+    *,
+    max_slots: int = 128,
+) -> Workload:
+    """One call of collm's decoder, with `NEW_TOKENS` or the given number of new tokens per prompt."""
+    decoder = Decoder(model, [], max_slots=max_slots)
+    limits = np.full(len(prompts), NEW_TOKENS) if lengths is None else lengths
 
     def run() -> int:
-        requests = [Prompt(ids, (number,), NEW_TOKENS) for number, ids in enumerate(prompts)]
-        for batch in [[request] for request in requests] if alone else [requests]:
-            decoder.generate(batch, sampling)
-        return NEW_TOKENS * len(prompts)
+        decoder.generate([Prompt(ids, (row,), int(limits[row])) for row, ids in enumerate(prompts)], sampling)
+        return int(limits.sum())
 
     return run
 
 
-def _generate_run(
+def _generating(
     model: PreTrainedModel, prompts: Sequence[Ids], sampling: Sampling, batch_size: int, lengths: Ids | None = None
 ) -> Workload:
-    """`generate` on left-padded batches; a batch runs until its longest completion is done."""
+    """`generate` on left-padded batches; a batch runs until its longest completion ends."""
     limits = np.full(len(prompts), NEW_TOKENS) if lengths is None else lengths
 
     def run() -> int:
@@ -153,45 +173,31 @@ def _generate_run(
     return run
 
 
-def _ragged_row(model: PreTrainedModel, repeats: int, device: str) -> DecodeRow:
-    prompts = ragged_prompts(128)
-    lengths = np.clip(np.random.default_rng(1).exponential(48, len(prompts)), 4, 192).astype(np.int64)
-    decoder = Decoder(model, [], max_slots=32)
-
-    def ours() -> int:
-        decoder.generate([Prompt(ids, (n,), int(lengths[n])) for n, ids in enumerate(prompts)], Sampling())
-        return int(lengths.sum())
-
-    workloads = {"decoder": ours, "generate, batches": _generate_run(model, prompts, Sampling(), 32, lengths)}
-    name = f"{len(prompts)} completions of {lengths.min()}-{lengths.max()} tokens, 32 slots"
-    return DecodeRow(name, rates(workloads, repeats, clock=clock_of(device)), "decoder", "generate, batches", 2.0, 2.5)
-
-
-def _turns_row(model: PreTrainedModel, repeats: int, device: str, count: int = 32) -> DecodeRow:
+def _multi_turn(model: PreTrainedModel, count: int, *, keeps_cache: bool) -> Workload:
+    """Episodes of several turns, with or without the KV cache of earlier turns."""
     decoder = Decoder(model, [], max_slots=count)
     openings = [ids[:64] for ids in ragged_prompts(count)]
-    observations = np.random.default_rng(2).integers(1, VOCABULARY, (TURNS, count, OBSERVED))
+    observations = np.random.default_rng(2).integers(1, VOCABULARY, (NUM_TURNS, count, PROMPT_TOKENS))
 
-    def episode(is_parked: bool) -> int:
+    def run() -> int:
         histories = openings
-        for turn in range(TURNS):
+        for turn in range(NUM_TURNS):
             prompts = [
-                Prompt(ids, (turn, row), ANSWERED, row if is_parked else None) for row, ids in enumerate(histories)
+                Prompt(ids, (turn, row), REPLY_TOKENS, row if keeps_cache else None)
+                for row, ids in enumerate(histories)
             ]
             samples = decoder.generate(prompts, Sampling())
             histories = [
                 np.concatenate([ids, sample.ids, observations[turn, row]])
                 for row, (ids, sample) in enumerate(zip(histories, samples, strict=True))
             ]
-        return TURNS * count * ANSWERED
+        return NUM_TURNS * count * REPLY_TOKENS
 
-    workloads = {"extended": lambda: episode(True), "prefilled anew": lambda: episode(False)}
-    found = rates(workloads, repeats, clock=clock_of(device))
-    return DecodeRow(f"{TURNS} turns, {count} rows", found, "extended", "prefilled anew", 1.5, 2.0)
+    return run
 
 
 def table(measured: Sequence[DecodeRow], device: str = "cpu") -> str:
-    """The comparisons as a Markdown table: medians, and in brackets minimum to maximum over the rounds."""
+    """Markdown table of the comparisons: medians, and in brackets minimum to maximum over the rounds."""
     cells = [
         (
             row.name,
@@ -199,10 +205,9 @@ def table(measured: Sequence[DecodeRow], device: str = "cpu") -> str:
             row.reference,
             Spread.of(row.rates[row.reference]).shown(),
             f"{row.ratio.shown('.2f')}x",
-            *("" if target is None else f"{target:g}x" for target in (row.floor, row.goal)),
+            f"{row.floor:g}x",
         )
         for row in measured
     ]
     unit = f"tokens per {unit_of(device)}"
-    header = ("what is decoded", f"ours, {unit}", "beside", unit, "ratio", "floor", "goal")
-    return markdown_table(header, cells)
+    return markdown_table(("workload", f"collm, {unit}", "reference", unit, "ratio", "floor"), cells)

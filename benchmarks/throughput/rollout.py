@@ -1,7 +1,7 @@
-"""Rollout speed: the collector beside one environment at a time through transformers' `generate`.
+"""Rollout speed of the collector, and of one environment with one call of transformers' `generate` per reply.
 
-Both play the same environment with the same model and sampling, and take turns in every round; rates are environment
-steps (joint turns) per CPU second of this process, or per second on a GPU, as medians and ranges over the rounds.
+Both use the same environment, model and sampling, and alternate in every round. Rates are environment steps (joint
+turns) per CPU second of this process, or per second on a GPU.
 """
 
 from __future__ import annotations
@@ -29,27 +29,25 @@ from .timing import Spread, Stopwatch, clock_of, timed_rounds, unit_of
 
 ENV = "collm/MiniWriting-v2"
 BATCHES = (1, 8, 32, 128)
+MAX_NEW_TOKENS = 48
+
+
+Workload = Callable[[], tuple[int, int]]  # returns joint turns and tokens
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutRow:
-    """Rates of one way of playing."""
+    """Joint turns and sampled tokens per second of one kind of rollout."""
 
     name: str
-    steps_per_s: Spread  # joint turns per second
-    tokens_per_s: Spread  # sampled tokens per second
+    steps_per_s: Spread
+    tokens_per_s: Spread
 
 
-def measure(env: str = ENV, *, repeats: int = 3, max_new_tokens: int = 48, device: str = "cpu") -> list[RolloutRow]:
-    """Play with `generate`, then with the collector at growing numbers of copies.
-
-    Returns:
-        One row per way of playing; the first is `generate`'s, which the others are compared with.
-    """
-    config = ModelConfig(max_new_tokens=max_new_tokens, device=device)
-    agents = make(env).possible_agents
-    policies = load_policies(config, agents)
-    workloads: dict[str, Callable[[], tuple[int, int]]] = {"generate, 1 copy": _generating(env, policies)}
+def measure(env: str = ENV, *, repeats: int = 3, device: str = "cpu") -> list[RolloutRow]:
+    """Measure `generate`, the reference, then the collector with 1 to 128 copies of the environment."""
+    policies = _policies(env, MAX_NEW_TOKENS, device)
+    workloads = {"generate, 1 copy": _generating(env, policies)}
     for num_envs in BATCHES:
         name = "collector, 1 copy" if num_envs == 1 else f"collector, {num_envs} copies"
         workloads[name] = _collecting(SyncVector(env, num_envs), policies)
@@ -64,7 +62,7 @@ def measure(env: str = ENV, *, repeats: int = 3, max_new_tokens: int = 48, devic
 
 
 def table(rows: Sequence[RolloutRow], env: str, device: str = "cpu") -> str:
-    """Steps and tokens per second, and their ratio to the first row's, as Markdown."""
+    """Markdown table of the rates, and of their ratio to the first row's."""
     cells = [
         (
             row.name,
@@ -74,16 +72,20 @@ def table(rows: Sequence[RolloutRow], env: str, device: str = "cpu") -> str:
         )
         for row in rows
     ]
-    return (
-        f"{env}, rates per {unit_of(device)}:\n\n{markdown_table(('', 'environment steps', 'tokens', 'ratio'), cells)}"
-    )
+    header = ("", "environment steps", "tokens", "ratio")
+    return f"{env}, rates per {unit_of(device)}:\n\n{markdown_table(header, cells)}"
 
 
 def phases(
-    env: str = ENV, *, num_envs: int = 32, repeats: int = 3, max_new_tokens: int = 48, device: str = "cpu"
+    env: str = ENV,
+    *,
+    num_envs: int = 32,
+    repeats: int = 3,
+    max_new_tokens: int = MAX_NEW_TOKENS,
+    device: str = "cpu",
 ) -> dict[str, float]:
     """Seconds per joint turn of one copy by phase; means over the rounds."""
-    policies = load_policies(ModelConfig(max_new_tokens=max_new_tokens, device=device), make(env).possible_agents)
+    policies = _policies(env, max_new_tokens, device)
     vector = SyncVector(env, num_envs)
     play = _collecting(vector, policies)
     play()
@@ -109,7 +111,7 @@ def phases(
 
 
 def phase_table(seconds: Mapping[str, float], env: str, num_envs: int = 32, device: str = "cpu") -> str:
-    """The phases as a Markdown table."""
+    """Markdown table of the phases."""
     total = sum(seconds.values())
     cells = [(phase, f"{1000 * spent:.2f}", f"{spent / total:.0%}") for phase, spent in seconds.items()]
     table = markdown_table(("phase", "ms", "share"), cells)
@@ -117,8 +119,13 @@ def phase_table(seconds: Mapping[str, float], env: str, num_envs: int = 32, devi
     return f"{env}, {num_envs} copies, {unit} per joint turn:\n\n{table}"
 
 
-def _collecting(vector: SyncVector, policies: Mapping[str, LanguagePolicy]) -> Callable[[], tuple[int, int]]:
-    """Round of the collector on new episodes; returns joint turns and tokens."""
+def _policies(env: str, max_new_tokens: int, device: str) -> Mapping[str, LanguagePolicy]:
+    config = ModelConfig(max_new_tokens=max_new_tokens, device=device)
+    return load_policies(config, make(env).possible_agents)
+
+
+def _collecting(vector: SyncVector, policies: Mapping[str, LanguagePolicy]) -> Workload:
+    """Rollout of the collector on new episodes."""
     # The stopwatch counts the phases of one thread.
     collector = RolloutCollector(vector, policies, side_by_side=SideBySide(False))
     first_seeds = count(step=1000)
@@ -132,30 +139,25 @@ def _collecting(vector: SyncVector, policies: Mapping[str, LanguagePolicy]) -> C
     return play
 
 
-def _generating(env: str, policies: Mapping[str, LanguagePolicy]) -> Callable[[], tuple[int, int]]:
-    """Round of `play_by_generate` on new episodes."""
-    first_seeds = count(step=1000)
-    return lambda: play_by_generate(env, policies, num_episodes=16, first_seed=next(first_seeds))
-
-
-def play_by_generate(
-    env_id: str, policies: Mapping[str, LanguagePolicy], *, num_episodes: int, first_seed: int = 0
-) -> tuple[int, int]:
-    """Play one copy of the environment with one call of `generate` per reply; returns joint turns and tokens."""
+def _generating(env_id: str, policies: Mapping[str, LanguagePolicy]) -> Workload:
+    """16 episodes, one after the other, with one call of `generate` per reply."""
     env: Any = make(env_id)
-    steps = tokens = 0
-    for episode in range(num_episodes):
-        observations, _ = env.reset(seed=first_seed + episode)
-        previous: dict[str, Completion] = {}
-        while env.agents:
-            actions = {}
-            for agent in env.agents:
-                previous[agent] = _generated(policies[agent], observations[agent], previous.get(agent))
-                actions[agent] = previous[agent].action
-                tokens += len(previous[agent].tokens.completion_ids)
-            observations, *_ = env.step(actions)
-            steps += 1
-    return steps, tokens
+    seeds = count()
+
+    def play() -> tuple[int, int]:
+        steps = tokens = 0
+        for _ in range(16):
+            observations, _ = env.reset(seed=next(seeds))
+            previous: dict[str, Completion] = {}
+            while env.agents:
+                for agent in env.agents:
+                    previous[agent] = _generated(policies[agent], observations[agent], previous.get(agent))
+                    tokens += len(previous[agent].tokens.completion_ids)
+                observations, *_ = env.step({agent: previous[agent].action for agent in env.agents})
+                steps += 1
+        return steps, tokens
+
+    return play
 
 
 def _generated(policy: LanguagePolicy, observation: str, previous: Completion | None) -> Completion:

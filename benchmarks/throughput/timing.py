@@ -1,4 +1,4 @@
-"""Time of workloads that take turns, rounds with the machine's load beside them, and seconds by phase of a program."""
+"""Timing of alternating workloads, of the load of other processes, and of the phases of a program."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from typing import Any, TypeVar
 import torch
 
 Result = TypeVar("Result")
-Workload = Callable[[], int]  # does its work and returns the number of samples that count
+Workload = Callable[[], int]  # returns its number of samples, such as tokens
 Clock = Callable[[], float]  # seconds
 
 MAX_IDLE_CORES = 0.2
-"""Cores that other processes may keep busy on a machine that is called idle."""
+"""Cores that other processes may use on a machine that counts as idle."""
 SAMPLE_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What several rounds of one measurement gave."""
+    """Minimum, median and maximum of a measurement over its rounds."""
 
     minimum: float
     median: float
@@ -38,16 +38,16 @@ class Spread:
         return cls(min(values), statistics.median(values), max(values))
 
     def times(self, factor: float) -> Spread:
-        """The same in other units; the factor is above 0."""
+        """Multiply by a factor above 0."""
         return Spread(self.minimum * factor, self.median * factor, self.maximum * factor)
 
     def shown(self, pattern: str = ",.0f") -> str:
-        """Median, and in brackets minimum to maximum."""
+        """Text of the median, with minimum to maximum in brackets."""
         return f"{self.median:{pattern}} ({self.minimum:{pattern}}-{self.maximum:{pattern}})"
 
 
 def other_load() -> float:
-    """Cores that other processes keep busy, looked at for `SAMPLE_S`; nan where the system does not tell."""
+    """Number of cores that other processes use, measured over `SAMPLE_S`; nan if the system does not report it."""
     busy, own = _busy_seconds(), time.process_time()
     if busy is None:
         return float("nan")
@@ -60,7 +60,7 @@ def other_load() -> float:
 
 
 def _busy_seconds() -> float | None:
-    """Core seconds that the machine has worked since it started."""
+    """Busy core seconds of the machine since its start."""
     try:
         with open("/proc/stat") as file:
             user, nice, system, _, _, irq, softirq, *_ = map(int, file.readline().split()[1:])
@@ -70,10 +70,10 @@ def _busy_seconds() -> float | None:
 
 
 class LoadWatch:
-    """The load that other processes made while rounds were measured: looked at before each of them and after the last.
+    """Load of other processes, sampled before each round and after the last one.
 
     Args:
-        load: says how many cores are busy with others' work.
+        load: returns the number of cores that other processes use.
     """
 
     def __init__(self, load: Callable[[], float] = other_load) -> None:
@@ -85,13 +85,13 @@ class LoadWatch:
 
     @property
     def is_idle(self) -> bool | None:
-        """Whether others were at rest at every look; None where there was none, or the system does not tell."""
+        """True if the machine was idle at every look; None without a look, or if the system does not report loads."""
         if not self.loads or any(math.isnan(load) for load in self.loads):
             return None
         return max(self.loads) <= MAX_IDLE_CORES
 
     def verdict(self) -> str:
-        """One line that belongs under every table."""
+        """Line below a table."""
         if self.is_idle is None:
             return "Load of other processes: not known."
         found = f"{Spread.of(self.loads).shown('.2f')} cores at {len(self.loads)} looks, before and after each round"
@@ -105,7 +105,7 @@ _watch: ContextVar[LoadWatch | None] = ContextVar("watch", default=None)
 
 @contextmanager
 def watching(watch: LoadWatch) -> Iterator[LoadWatch]:
-    """Let all rounds inside the block be watched."""
+    """Sample the load of all rounds inside the block."""
     token = _watch.set(watch)
     try:
         yield watch
@@ -114,7 +114,7 @@ def watching(watch: LoadWatch) -> Iterator[LoadWatch]:
 
 
 def clock_of(device: str) -> Clock | None:
-    """Wall seconds of a GPU, which has then finished its queued kernels; None for the CPU seconds of this process."""
+    """Clock of wall seconds that synchronizes with the GPU first; None on a CPU: CPU seconds of this process."""
     if device == "cpu":
         return None
 
@@ -131,7 +131,7 @@ def unit_of(device: str) -> str:
 
 
 def look() -> None:
-    """Between two rounds: let the watch look, if there is one."""
+    """Sample the load, if a watch is active."""
     watch = _watch.get()
     if watch is not None:
         watch.look()
@@ -143,10 +143,9 @@ def timed_rounds(
     *,
     clock: Clock | None = None,
 ) -> dict[str, list[tuple[Result, float]]]:
-    """Results of each workload and the seconds that it took, round by round.
+    """Results and seconds of each workload, per round.
 
-    The workloads take turns, so that other work on the machine slows all of them alike. A round before the first warms
-    caches and is left out.
+    The workloads alternate, so that other processes slow all of them equally. A warm-up round is not counted.
 
     Args:
         clock: function that returns seconds. None: CPU seconds of this process.
@@ -167,7 +166,7 @@ def timed_rounds(
 
 
 def rates(workloads: Mapping[str, Workload], num_rounds: int, *, clock: Clock | None = None) -> dict[str, list[float]]:
-    """Samples per second of each workload, round by round; see `timed_rounds`."""
+    """Samples per second of each workload, per round; see `timed_rounds`."""
     return {
         name: [count / seconds for count, seconds in rounds]
         for name, rounds in timed_rounds(workloads, num_rounds, clock=clock).items()
@@ -175,12 +174,12 @@ def rates(workloads: Mapping[str, Workload], num_rounds: int, *, clock: Clock | 
 
 
 def ratio_of(rates: Sequence[float], reference: Sequence[float]) -> Spread:
-    """How many times as fast as the reference, over the rounds that were taken in turn."""
+    """Ratio to the reference, round by round."""
     return Spread.of([ours / theirs for ours, theirs in zip(rates, reference, strict=True)])
 
 
 class Stopwatch:
-    """Seconds by phase. A phase inside another counts for itself alone, so that phases add up to the whole.
+    """Seconds by phase. A nested phase is not counted in the outer phase, so that the phases add up to the total.
 
     Args:
         clock: function that returns seconds. None: CPU seconds of this process.
@@ -192,11 +191,11 @@ class Stopwatch:
         self._inner = [0.0]  # for each open call, the seconds of the phases inside it
 
     def watch(self, phase: str, owner: Any, method: str) -> None:
-        """Count every later call of the owner's method as this phase."""
+        """Count all later calls of a method of `owner` as this phase."""
         setattr(owner, method, partial(self.timed, phase, getattr(owner, method)))
 
     def timed(self, phase: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call, and count it as this phase."""
+        """Call a function and count its seconds as this phase."""
         now = time.process_time if self._clock is None else self._clock
         self._inner.append(0.0)
         start = now()

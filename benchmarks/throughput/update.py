@@ -1,14 +1,13 @@
 """Seconds of an update by phase: collect, value, critic, forward, backward, optimizer.
 
-CPU seconds of the process, or wall seconds on a GPU; algorithms take turns, medians over the rounds. Other work on the
-machine moves all figures of a table together, so ratios mean more than seconds.
+CPU seconds of the process, or wall seconds on a GPU. The algorithms alternate; medians over the rounds. Other processes
+change all seconds of a table together, so compare ratios rather than seconds.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...agents.config import ModelConfig
@@ -25,38 +24,21 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "iac": {"use_separate_critic": False},
 }
 
-PHASES = ("collect", "value", "critic", "forward", "optimizer")
+PHASES = ("collect", "value", "critic", "forward", "backward", "optimizer")
+"""Rollout, values, critic updates, and the forward pass, backward pass and optimizer step of the policies."""
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseRow:
-    """Seconds of one update by phase, medians over updates."""
-
-    algorithm: str
-    total: float
-    collect: float
-    value: float  # the critics value what was collected
-    critic: float  # the critics learn
-    forward: float  # forward pass of the policies
-    optimizer: float  # optimizer steps of the policies
-
-    @property
-    def backward(self) -> float:
-        """Seconds outside the other phases: the policies' backward pass, and all work between phases."""
-        return self.total - self.collect - self.value - self.critic - self.forward - self.optimizer
-
-
-def measure(env: str, repeats: int, max_new_tokens: int = 48, device: str = "cpu") -> list[PhaseRow]:
-    """Measure updates of each algorithm in turn, all of equally many episodes."""
+def measure(env: str, repeats: int, max_new_tokens: int = 48, device: str = "cpu") -> dict[str, dict[str, float]]:
+    """Measure updates of each algorithm: seconds by phase, and their sum as "update"."""
     updates = {name: _clocked_update(_trainer(name, env, max_new_tokens, device), device) for name in SETTINGS}
-    return [
-        PhaseRow(
-            name,
-            statistics.median(total for _, total in rounds),
-            *(statistics.median(seconds.get(phase, 0.0) for seconds, _ in rounds) for phase in PHASES),
-        )
-        for name, rounds in timed_rounds(updates, repeats, clock=clock_of(device)).items()
-    ]
+    found = {}
+    for name, rounds in timed_rounds(updates, repeats, clock=clock_of(device)).items():
+        row = {phase: statistics.median(seconds.get(phase, 0.0) for seconds, _ in rounds) for phase in PHASES}
+        row["update"] = statistics.median(total for _, total in rounds)
+        # All seconds outside of the timed phases are counted as the backward pass.
+        row["backward"] = row["update"] - sum(row[phase] for phase in PHASES)
+        found[name] = row
+    return found
 
 
 def _trainer(name: str, env: str, max_new_tokens: int, device: str) -> Trainer:
@@ -68,7 +50,7 @@ def _trainer(name: str, env: str, max_new_tokens: int, device: str) -> Trainer:
 
 
 def _clocked_update(trainer: Trainer, device: str) -> Callable[[], dict[str, float]]:
-    """An update that returns its seconds by phase."""
+    """Function that makes an update and returns its seconds by phase."""
     stopwatch = Stopwatch(clock_of(device))
     stopwatch.watch("collect", trainer.source, "next")
     for critic in trainer.unique_critics:
@@ -87,13 +69,13 @@ def _clocked_update(trainer: Trainer, device: str) -> Callable[[], dict[str, flo
     return update
 
 
-def table(rows: Sequence[PhaseRow], env: str, device: str = "cpu") -> str:
-    """Seconds of an update by phase, and their ratio to MAGRPO's, as Markdown."""
-    cells = []
-    for row in rows:
-        phases = (row.collect, row.value, row.critic, row.forward, row.backward, row.optimizer, row.total)
-        ratio = row.total / rows[0].total
-        cells.append((row.algorithm, *(f"{seconds:.3f}" for seconds in phases), f"{ratio:.2f}x"))
-    header = ("", "collect", "value", "critic", "forward", "backward", "optimizer", "update", "ratio")
+def table(rows: Mapping[str, Mapping[str, float]], env: str, device: str = "cpu") -> str:
+    """Markdown table of seconds by phase, and the ratio to MAGRPO's update."""
+    columns = (*PHASES, "update")
+    reference = rows["magrpo"]["update"]
+    cells = [
+        (name, *(f"{row[phase]:.3f}" for phase in columns), f"{row['update'] / reference:.2f}x")
+        for name, row in rows.items()
+    ]
     title = f"{env}, {EPISODES} episodes per update, {unit_of(device)}s:"
-    return f"{title}\n\n{markdown_table(header, cells)}"
+    return f"{title}\n\n{markdown_table(('', *columns, 'ratio'), cells)}"

@@ -196,7 +196,7 @@ def test_check_refuses_an_exploit_after_showing_it(capsys, clean_registry):
 
 def test_check_prints_the_rules_that_hold(capsys):
     assert main(["check", "collm/MiniWriting-v2"]) == 0
-    assert "keeps all" in capsys.readouterr().out
+    assert "passes all" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("policy", ["reference", "random", "empty"])
@@ -477,7 +477,7 @@ def test_play_leaves_an_episode_without_an_end(options, num_turns, clean_registr
     register("tests/Unending-v0", Unending)
     assert main(["play", "tests/Unending-v0", "--policy", "random", *options]) == 0
     printed = capsys.readouterr().out
-    assert f"left after {num_turns:,} joint turns; --max-turns" in printed
+    assert f"stopped after {num_turns:,} joint turns; --max-turns" in printed
     assert f"return: a_0 {num_turns:.3f}" in printed
 
 

@@ -89,7 +89,7 @@ def test_code_that_a_file_names_runs_where_the_command_line_names_it_too(tmp_pat
     file.write_text('algorithm = "iac"\nenv = "collm/MiniBuild-v0"\nreward_funcs = ["tests.judges:brevity"]')
     call = ["--config", str(file), "--out", str(tmp_path / "run")]
     assert main(["train", *call]) == 2
-    assert "name it on the command line: --reward-funcs tests.judges:brevity" in capsys.readouterr().err
+    assert "add it to the command line: --reward-funcs tests.judges:brevity" in capsys.readouterr().err
     experiment, *_ = started(*call, "--reward-funcs", "own", "tests.judges:brevity")
     assert experiment.env_kwargs == {"reward_funcs": ["own", "tests.judges:brevity"]}
 

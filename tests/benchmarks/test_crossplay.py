@@ -45,7 +45,7 @@ def test_two_conventions_and_scripted_partners(tmp_path):
         [team("a", (0, 1)), team("b", (1, 0)), team("c", (0, 1))],
         num_episodes=3,
         partners=("reference", "empty"),
-        told=lambda *pair: heard.append(pair),
+        on_pair=lambda *pair: heard.append(pair),
     )
     assert found.returns == pytest.approx(np.array([[1, 0.5, 1], [0.5, 1, 0.5], [1, 0.5, 1]]))
     assert found.scripted == pytest.approx(np.array([[1, 0.5], [0.5, 0.5], [1, 0.5]])), "the reference takes the second"
@@ -66,7 +66,7 @@ TWO_BY_TWO = [("a", 0, "e"), ("b", 0, "e"), ("c", 1, "f"), ("d", 1, "f")]
 def test_strangers_from_one_start_are_told_from_strangers_from_another():
     """Conventions of a start checkpoint: who shares it fits, who does not meets at one part."""
     teams = [team(name, (place, 1 - place), start) for name, place, start in TWO_BY_TWO]
-    found = cross_play(teams, num_episodes=2, partners=("reference", "first of the list"), told=lambda *pair: None)
+    found = cross_play(teams, num_episodes=2, partners=("reference", "first of the list"), on_pair=lambda *pair: None)
     assert found.starts == ["e", "e", "f", "f"]
     assert found.cross_play(is_same_start=True).value == 1.0
     assert found.cross_play(is_same_start=False).value == 0.5
@@ -86,7 +86,7 @@ def test_runs_not_episodes_are_resampled():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"runs": 1}, "two runs or more"),
+        ({"runs": 1}, "at least two runs"),
         ({"partners": ("nobody",)}, "no scripted player 'nobody'"),
         ({"horizon": 3}, "different environments"),
     ],
@@ -100,7 +100,7 @@ def test_what_cannot_be_compared_is_refused(change, message):
             [first, second][: change.get("runs", 2)],
             num_episodes=1,
             partners=change.get("partners", ()),
-            told=lambda *pair: None,
+            on_pair=lambda *pair: None,
         )
 
 

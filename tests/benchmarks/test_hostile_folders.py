@@ -137,7 +137,8 @@ def _linked(source: str, target: str) -> None:
 def hold(place: Place, count: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> Counter[int | None]:
     monkeypatch.chdir(place.mark.parent)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr("collm.benchmarks.report.figures.draw_figures", lambda *arguments: None)  # which takes seconds
+    for name in ("svg", "write_png"):  # which take seconds
+        monkeypatch.setattr(f"collm.benchmarks.report.figures.{name}", lambda *arguments: "")
     before = digest(place.victim), {name: digest(run) for name, run in place.runs.items()}
     wrong: list[str] = []
     ends: Counter[str] = Counter()

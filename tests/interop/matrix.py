@@ -1,12 +1,12 @@
-"""Test with other versions of what we depend on than those that everything else is tested with.
+"""Run tests with the oldest and the newest supported versions of dependencies.
 
     python tests/interop/matrix.py                 # each supported pair of Gymnasium and PettingZoo, without torch
     python tests/interop/matrix.py tests/envs/views -x
     python tests/interop/matrix.py --oldest        # the oldest torch and transformers; Python 3.12
 
-The pairs run all tests of envs/ but the sandbox's, which uses neither. The oldest torch and transformers run the quick
-tests of agents/ and algorithms/; pip takes whatever build of torch it finds, which may be gigabytes. Arguments go to
-pytest.
+The pairs run all tests of envs/ except the sandbox's, which use neither. The oldest torch and transformers run the
+quick tests of agents/ and algorithms/; pip downloads a build of torch, which may have gigabytes. Other arguments are
+passed to pytest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REQUIREMENTS = ROOT / "tests" / "interop"
 
 
 def main(arguments: list[str]) -> int:
-    """The exit status: 1 if a test failed with one of the versions."""
+    """Return the exit status: 1 if a test failed."""
     if arguments[:1] == ["--oldest"]:
         python = environment("matrix-oldest", REQUIREMENTS / "oldest.txt", OLDEST_TORCH)
         return int(not _passes(python, arguments[1:] or list(OLDEST_TESTS), OLDEST_TORCH))

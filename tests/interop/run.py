@@ -1,13 +1,12 @@
-"""Train on our environments with other libraries, and on others' environments with ours; print what came of it.
+"""Train other libraries on collm's environments, and collm on other libraries' environments; print the returns.
 
-    python tests/interop/run.py                  # all of them
+    python tests/interop/run.py                  # all libraries
     python tests/interop/run.py torchrl rllib    # some
 
-Their requirements contradict each other's, hence one virtual environment a library, under `.interop/`. What a library
-needs stands in `<library>.txt` beside this file, every package with its version, and is installed without more: a
-library that asks for another torch would replace it. torch comes first, from wherever pip is set up to find it.
-Where there are tests that need a library, they run there before its example does, and so do the blocks of its page in
-`docs/use_with/` that are fenced as "python interop".
+The libraries' requirements contradict each other, so each library has a virtual environment under `.interop/`.
+`<library>.txt` lists all its packages with their versions; they are installed without dependencies, because some
+libraries require another torch. For each library, its tests run first, then the blocks of its page in `docs/use_with/`
+that are fenced as "python interop", then its example.
 """
 
 from __future__ import annotations
@@ -38,22 +37,22 @@ _RETURN = re.compile(r"^.+ on \S+: -?[\d.]+$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Trial:
-    """One library, and the example that trains with it or on its environments, or tests alone where it evaluates."""
+    """One library with its example, its tests, or both."""
 
     library: str
     script: str = ""
-    tests: str = ""  # of the adapter to it, where there is one
+    tests: str = ""
     needs_torch: bool = True
-    trains: bool = True  # its example; one that only plays prints a return, which need not rise
-    asks: bool = False  # its example takes the address and the model of a chat server, which is started for it
-    page: str = ""  # in docs/use_with/, whose blocks run before its example
+    trains: bool = True  # False: the example prints one return per environment, which need not rise
+    asks: bool = False  # True: the example's arguments are the URL and the model of a chat server
+    page: str = ""  # page in docs/use_with/
 
     @property
     def requirements(self) -> Path:
         return ROOT / "tests" / "interop" / f"{self.library}.txt"
 
     def blocks(self) -> list[str]:
-        """The programs that its page shows, each of which must run alone."""
+        """Programs of the page, each of which must run alone."""
         return fenced((ROOT / "docs" / "use_with" / self.page).read_text(), "python interop") if self.page else []
 
 
@@ -104,21 +103,21 @@ TRIALS = (
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a trial."""
+    """Result of a trial."""
 
     trial: Trial
-    text: str  # the example's own lines, or what went wrong
-    seconds: float  # of the example, or of the tests and the page where there is none
-    has_risen: bool  # or, where nothing is trained, whether it ended well
+    text: str  # returns that the example printed, or the failure
+    seconds: float  # of the example, or else of the tests and the page
+    has_risen: bool  # without a training: True if all ended well
 
 
 def environment(name: str, requirements: Path, *others: str) -> Path:
-    """The Python of a virtual environment, made if need be.
+    """Return the Python of a virtual environment, which is created if it does not exist.
 
     Args:
-        name: of its folder.
-        requirements: a file; nothing is installed but what it names.
-        others: what is installed beside it.
+        name: name of its folder.
+        requirements: file with all packages to install.
+        others: further packages.
     """
     folder = ENVIRONMENTS / name
     python, stamp = folder / "bin" / "python", folder / "installed.txt"
@@ -129,7 +128,7 @@ def environment(name: str, requirements: Path, *others: str) -> Path:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     install = [python, "-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check"]
     torch = [other for other in others if other.startswith("torch==")]
-    if torch:  # with what it depends on, which differs by machine
+    if torch:  # with its dependencies, which differ by machine
         subprocess.run([*install, "-c", requirements, *torch], check=True)
     rest = [other for other in others if other not in torch]
     subprocess.run([*install, "--no-deps", *rest, "-r", requirements, "-e", ROOT], check=True)
@@ -138,7 +137,7 @@ def environment(name: str, requirements: Path, *others: str) -> Path:
 
 
 def run(trial: Trial) -> Result:
-    """Install a library, run what is tested with it, and run its example."""
+    """Install a library, and run its tests, its page and its example."""
     try:
         python = environment(trial.library, trial.requirements, *([TORCH] if trial.needs_torch else []))
     except subprocess.CalledProcessError as error:
@@ -171,7 +170,7 @@ def run(trial: Trial) -> Result:
 
 
 def logged(command: list[str | Path], log: Path, folder: str | Path | None = None) -> tuple[int, float, str]:
-    """A command's exit status, its seconds, and what it wrote; it runs in the repository, or in another folder."""
+    """Run a command in a folder, the repository by default; returns its exit status, its seconds and its output."""
     settings = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     start = time.perf_counter()
     with log.open("w") as out:
@@ -190,7 +189,7 @@ def logged(command: list[str | Path], log: Path, folder: str | Path | None = Non
 
 
 def table(results: list[Result]) -> str:
-    """A row a library, and one for each further return of its example."""
+    """Table with a row per return."""
     rows = [("library", "", "mean return before -> after", "seconds")]
     for each in results:
         first, *others = each.text.splitlines()
@@ -201,7 +200,7 @@ def table(results: list[Result]) -> str:
 
 
 def main() -> int:
-    """The exit status: 1 if the return did not rise with one of the libraries."""
+    """Return the exit status: 1 if a return did not rise."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     known = [trial.library for trial in TRIALS]
     parser.add_argument("libraries", nargs="*", metavar="library", help=f"of {', '.join(known)}; none: all")

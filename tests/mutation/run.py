@@ -1,23 +1,23 @@
-"""Mutation testing: how many small faults in the code that results rest on are found by the tests beside it.
+"""Mutation testing: the fraction of small faults in numerical code that the module's tests find.
 
-    python tests/mutation/run.py                               # every mutant of every area: hours
-    python tests/mutation/run.py --sample 40                   # the same 40 of each module at every call
+    python tests/mutation/run.py                               # all mutants of all areas: hours
+    python tests/mutation/run.py --sample 40                   # 40 mutants per module, the same in every call
     python tests/mutation/run.py algorithms/functions --sample 40
-    python tests/mutation/run.py --table                       # what is known so far, without running anything
+    python tests/mutation/run.py --table                       # print the known results
 
-Faults are made by cosmic-ray's operators (`mutants.py`). `areas.toml` says what is mutated and which tests stand beside
-a module. Each mutant runs in a fork of a process that has imported the large libraries; the fork alone gets the mutated
-source, so the tree is never changed. Processes that a test starts see the sound module: a mutant can survive by that,
-never die of it. A mutant is killed if a test fails, or if the tests take far more time or memory than without it.
+cosmic-ray's operators make the mutants. `areas.toml` lists the mutated modules and their tests. Each mutant runs in a
+fork of a process that has imported the large libraries. Only that fork gets the mutated source, so the files never
+change. A process that a test starts imports the original module, and a mutant can survive that way. A mutant is killed
+if a test fails, or if the tests take far more time or memory than for the original module.
 
-What came of each mutant is kept under `.mutants/`: one that was killed is not tried again until its module changes, one
-that survived is tried again when its tests change. Some survivors behave like the sound module. No test can find them,
-but they count as survivors.
+Results are stored in `.mutants/`. A killed mutant is tried again only if its module changes, a survivor also if its
+tests change. Mutants that behave like the original module cannot be killed, and count as survivors.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import gc
 import hashlib
@@ -25,21 +25,25 @@ import importlib
 import json
 import os
 import random
+import re
 import resource
 import signal
 import sys
 import time
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from itertools import islice
 from pathlib import Path
-from types import CodeType
+from typing import Any
 
 import pytest
-from mutants import Mutant, mutants, places
+from cosmic_ray.ast import Visitor, get_ast
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.plugins import get_operator, operator_names
 
 if sys.version_info < (3, 11):
     import tomli as tomllib
@@ -47,9 +51,9 @@ else:
     import tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
-HERE = Path(__file__).resolve().parent
+AREAS = Path(__file__).with_name("areas.toml")
 RESULTS = ROOT / ".mutants" / "results.jsonl"
-SOUND_LOG = ROOT / ".mutants" / "sound.log"
+ORIGINAL_LOG = ROOT / ".mutants" / "original.log"
 PRELOADED = (
     *("hypothesis", "numpy", "scipy.special", "torch", "torch._dynamo", "transformers", "peft", "gymnasium"),
     "pettingzoo.test",
@@ -57,71 +61,102 @@ PRELOADED = (
 OPTIONS = (
     *("-q", "-x", "-m", "not slow and not gpu", "-p", "no:cacheprovider"),
     *("-p", "_hypothesis_pytestplugin", "--hypothesis-seed=0"),
-    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # of what is preloaded
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # of the preloaded modules
 )
 MEMORY = 8 << 30  # bytes of address space
 KILLED, SURVIVED = "killed", "survived"
-GOAL = 0.9  # share of an area's mutants that must be killed
+GOAL = 0.9  # fraction of an area's mutants that must be killed
+HEAD = "| module | places | tried | killed | survived | share killed |\n|---|" + "---:|" * 5
 
 
 @dataclass(frozen=True)
-class Area:
-    """A part of the code whose tests are held to account together."""
+class Mutant:
+    """A module with one fault."""
 
-    name: str
-    modules: tuple[str, ...]  # paths from the root
+    module: str  # path from the repository's root
+    operator: str
+    line: int  # from 1
+    before: str  # the line, without indentation
+    after: str
+    source: str  # of the whole module
 
+    @property
+    def key(self) -> str:
+        return hashlib.sha256(self.source.encode()).hexdigest()[:16]
 
-@dataclass(frozen=True)
-class Plan:
-    """What is mutated, with which tests."""
-
-    areas: tuple[Area, ...]
-    tests: dict[str, list[str]]  # by module, the most telling first
-    excluded: str  # regular expression of operators
-
-    @classmethod
-    def read(cls) -> Plan:
-        told = tomllib.loads((HERE / "areas.toml").read_text())
-        areas = tuple(
-            Area(name, tuple(str(path.relative_to(ROOT)) for each in patterns for path in sorted(ROOT.glob(each))))
-            for name, patterns in told["areas"].items()
-        )
-        every = [module for area in areas for module in area.modules]
-        tests = {module: told["tests"].get(module) or _mirrored(module) for module in every}
-        lacking = [
-            f"{test} beside {module}"
-            for module, beside in tests.items()
-            for test in beside
-            if Path(module).name != "__init__.py" and not (ROOT / test).is_file()
-        ]
-        if lacking:
-            raise SystemExit(f"areas.toml must name tests that exist: there is no {', no '.join(lacking)}")
-        return cls(areas, tests, "|".join(told["excluded"]))
+    def __str__(self) -> str:
+        return f"\n{self.module}:{self.line} ({self.operator})\n    - {self.before}\n    + {self.after}"
 
 
-def _mirrored(module: str) -> list[str]:
-    path = Path("tests", module)
-    return [str(path.with_name(f"test_{path.name}"))]
+class _Counter(Visitor):
+    """Counts the places where each operator applies."""
+
+    def __init__(self, operators: dict[str, Any]):
+        self.operators = operators
+        self.found: Counter[str] = Counter()
+
+    def visit(self, node: Any) -> Any:
+        for name, operator in self.operators.items():
+            self.found[name] += len(list(operator.mutation_positions(node)))
+        return node
 
 
-@dataclass
-class Trial:
-    """The tests of a module under way in a fork."""
+def sampled(module: str, excluded: str, size: int | None, seed: int) -> tuple[int, list[Mutant]]:
+    """Number of places where a module can be mutated, and a sample of mutants, which larger samples begin with."""
+    source = (ROOT / module).read_text()
+    counter = _Counter(
+        {name: get_operator(name)() for name in sorted(operator_names()) if not re.search(excluded, name)}
+    )
+    counter.walk(get_ast(source))
+    places = [(name, occurrence) for name, count in counter.found.items() for occurrence in range(count)]
+    random.Random(f"{seed} {module}").shuffle(places)
+    return len(places), list(islice(_mutants(module, source, places), size))
 
-    mutant: Mutant
-    deadline: float  # by time.monotonic()
+
+def _mutants(module: str, source: str, places: Iterable[tuple[str, int]]) -> Iterator[Mutant]:
+    """Mutants that compile, and that run code which neither the original nor an earlier mutant runs."""
+    seen = {None, _executed(source)}
+    for operator, occurrence in places:
+        mutated = mutate_code(source, get_operator(operator)(), occurrence)
+        executed = _executed(mutated)
+        if executed not in seen:
+            seen.add(executed)
+            before, after = source.splitlines(), mutated.splitlines()
+            line = next(i for i, (old, new) in enumerate(zip(before, after, strict=False)) if old != new)
+            new = after[line].strip() if len(before) == len(after) else ""  # a decorator is removed with its line
+            yield Mutant(module, operator, line + 1, before[line].strip(), new, mutated)
+
+
+def _executed(source: str) -> str | None:
+    """Syntax tree without annotations and without the `*` and `/` of signatures; None if it does not compile."""
+    try:
+        tree = ast.parse(source)
+        compile(tree, "mutant", "exec")
+    except (SyntaxError, ValueError):
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AnnAssign):
+            node.annotation = ast.Constant(None)
+        elif isinstance(node, ast.arg):
+            node.annotation = None
+        elif isinstance(node, ast.FunctionDef):
+            node.returns = None
+        elif isinstance(node, ast.arguments):
+            node.args = [*node.posonlyargs, *node.args, *node.kwonlyargs]
+            node.defaults += [default for default in node.kw_defaults if default is not None]
+            node.posonlyargs, node.kwonlyargs, node.kw_defaults = [], [], []
+    return ast.dump(tree)
 
 
 class Ledger:
-    """What came of each mutant, kept from call to call."""
+    """Results of the mutants, stored from call to call."""
 
     def __init__(self) -> None:
         lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
         self.records = {record["key"]: record for record in map(json.loads, lines)}
 
     def outcome(self, mutant: Mutant, version: str | None = None) -> str | None:
-        """What came of it; None if it was not tried, or survived other tests than those of this version."""
+        """Result of a mutant; None if it was not tried, or if it survived another version of its tests."""
         record = self.records.get(mutant.key)
         if record is None or (record["outcome"] == SURVIVED and version and record["tests"] != version):
             return None
@@ -133,36 +168,31 @@ class Ledger:
         with RESULTS.open("a") as file:
             file.write(json.dumps(record) + "\n")
 
-
-def version_of(tests: Iterable[str]) -> str:
-    """A number of the tests' text."""
-    text = b"".join(path.read_bytes() for test in tests for path in [ROOT / test] if path.is_file())
-    return hashlib.sha256(text).hexdigest()[:16]
-
-
-def sampled(module: str, plan: Plan, size: int | None, seed: int) -> tuple[int, list[Mutant]]:
-    """The number of a module's mutants, and some of them: the same at every call, the first of a larger sample."""
-    source = (ROOT / module).read_text()
-    found = places(source, plan.excluded)
-    random.Random(f"{seed} {module}").shuffle(found)
-    return len(found), list(islice(mutants(module, source, found), size))
+    def row(self, name: str, num_places: int, mutants: Sequence[Mutant]) -> tuple[str, float]:
+        """Row of the table, and the fraction of the tried mutants that was killed."""
+        found = [self.outcome(mutant) for mutant in mutants]
+        killed, survived = found.count(KILLED), found.count(SURVIVED)
+        tried = killed + survived
+        share = killed / tried if tried else 1.0
+        cells = (name, num_places, tried, killed, survived, f"{share:.0%}" if tried else "-")
+        return f"| {' | '.join(map(str, cells))} |", share
 
 
 def _child(path: Path, source: str | None, tests: Sequence[str], cpu_s: float) -> None:
     """Run the tests with this source in place of the file's; never returns."""
     os.setsid()
-    # Only of the sound module is the output of use; that of mutants would be long.
-    output = os.open(os.devnull if source else SOUND_LOG, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    # The output of mutants is not stored: it would be long.
+    output = os.open(os.devnull if source else ORIGINAL_LOG, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)
     os.dup2(output, 2)
     resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_s) + 1, int(cpu_s) + 5))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    sound = SourceFileLoader.get_code
+    original = SourceFileLoader.get_code
 
-    def get_code(loader: SourceFileLoader, fullname: str) -> CodeType | None:
+    def get_code(loader: SourceFileLoader, fullname: str) -> Any:
         if source is not None and Path(loader.path).resolve() == path:
             return compile(source, str(path), "exec", dont_inherit=True)
-        return sound(loader, fullname)
+        return original(loader, fullname)
 
     SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
     import hypothesis
@@ -170,8 +200,7 @@ def _child(path: Path, source: str | None, tests: Sequence[str], cpu_s: float) -
     hypothesis.settings.register_profile("mutants", database=None, deadline=None, derandomize=True)
     hypothesis.settings.load_profile("mutants")
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    status = pytest.main([*OPTIONS, *tests])
-    os._exit(int(status))
+    os._exit(int(pytest.main([*OPTIONS, *tests])))
 
 
 def _forked(path: Path, source: str | None, tests: Sequence[str], cpu_s: float) -> int:
@@ -186,144 +215,103 @@ def _forked(path: Path, source: str | None, tests: Sequence[str], cpu_s: float) 
         os._exit(70)
 
 
-def _ended(pid: int) -> None:
+def _killed(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
-
-
-def sound_seconds(module: str, tests: Sequence[str]) -> float:
-    """CPU seconds of a module's tests as it is.
-
-    Raises:
-        SystemExit: if they fail.
-    """
-    pid = _forked(ROOT / module, None, tests, 3600)
-    _, status, usage = os.wait4(pid, 0)
-    if status:
-        raise SystemExit(f"without any fault, pytest {' '.join(tests)} fails; see {SOUND_LOG}")
-    return usage.ru_utime + usage.ru_stime
 
 
 def outcomes(
     chosen: Sequence[Mutant], tests: Sequence[str], seconds: float, num_workers: int
 ) -> Iterator[tuple[Mutant, str]]:
-    """What comes of each mutant, as it is known."""
+    """Result of each mutant, as soon as it is known."""
     waiting = list(reversed(chosen))
-    running: dict[int, Trial] = {}
+    running: dict[int, tuple[Mutant, float]] = {}  # mutants and their deadlines
     cpu_s = 10 + 4 * seconds
     while waiting or running:
         while waiting and len(running) < num_workers:
             mutant = waiting.pop()
             pid = _forked(ROOT / mutant.module, mutant.source, tests, cpu_s)
-            running[pid] = Trial(mutant, time.monotonic() + 60 + 10 * cpu_s)
+            running[pid] = mutant, time.monotonic() + 60 + 10 * cpu_s
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid in running:
-            _ended(pid)
+            _killed(pid)
             code = os.waitstatus_to_exitcode(status)
             if code in (5, 70):
-                raise SystemExit(f"pytest {' '.join(tests)} ends with {code}: the tests did not run")
-            yield running.pop(pid).mutant, KILLED if code else SURVIVED
+                raise SystemExit(f"pytest {' '.join(tests)} exits with {code}: the tests did not run")
+            yield running.pop(pid)[0], KILLED if code else SURVIVED
             continue
-        for late in [pid for pid, trial in running.items() if time.monotonic() > trial.deadline]:
-            _ended(late)
+        for late in [pid for pid, (_, deadline) in running.items() if time.monotonic() > deadline]:
+            _killed(late)
         time.sleep(0.02)
 
 
-@dataclass(frozen=True)
-class Tally:
-    """What came of some mutants."""
-
-    name: str
-    num_places: int  # how many faults could be made
-    killed: int
-    survived: int
-
-    @classmethod
-    def of(cls, name: str, num_places: int, chosen: Iterable[Mutant], ledger: Ledger) -> Tally:
-        found = [ledger.outcome(mutant) for mutant in chosen]
-        return cls(name, num_places, found.count(KILLED), found.count(SURVIVED))
-
-    @property
-    def share(self) -> float | None:
-        """Share of the tried mutants that was killed; None if none was tried."""
-        tried = self.killed + self.survived
-        return self.killed / tried if tried else None
-
-    def row(self) -> str:
-        share = "-" if self.share is None else f"{self.share:.0%}"
-        cells = (self.name, self.num_places, self.killed + self.survived, self.killed, self.survived, share)
-        return f"| {' | '.join(map(str, cells))} |"
-
-
-HEAD = "| module | places | tried | killed | survived | share killed |\n|---|" + "---:|" * 5
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paths", nargs="*", help="beginnings of modules' paths; none: all")
-    parser.add_argument("--sample", type=int, help="mutants per module; default: all")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the sample")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes; default: one per core")
-    parser.add_argument("--table", action="store_true", help="show what is known, and try nothing")
-    arguments = parser.parse_args()
-    os.chdir(ROOT)
-    RESULTS.parent.mkdir(exist_ok=True)
-    plan, ledger = Plan.read(), Ledger()
-    if not arguments.table:
-        # Before torch is imported: threads that wait for each other would take most of the time.
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for name in PRELOADED:
-                importlib.import_module(name)
-        sys.dont_write_bytecode = False  # rewritten assertions of the tests are kept, as ever, in __pycache__
-        gc.freeze()  # else every fork would walk through all of that in each collection
-    tallies: list[Tally] = []
-    of_areas: list[Tally] = []
-    left: list[Mutant] = []
-    for area in plan.areas:
-        num_places = 0
-        of_area: list[Mutant] = []
-        for module in area.modules:
-            if arguments.paths and not any(module.startswith(path) for path in arguments.paths):
-                continue
-            count, chosen = sampled(module, plan, arguments.sample, arguments.seed)
-            if not chosen:
-                continue
-            if not arguments.table:
-                _try(module, chosen, plan.tests[module], ledger, arguments.workers)
-            tallies.append(Tally.of(module, count, chosen, ledger))
-            num_places += count
-            of_area += chosen
-        if of_area:
-            of_areas.append(Tally.of(f"**{area.name}**", num_places, of_area, ledger))
-            tallies.append(of_areas[-1])
-            left += [each for each in of_area if ledger.outcome(each) == SURVIVED]
-    for mutant in sorted(left, key=lambda mutant: (mutant.module, mutant.line)):
-        print(_text(mutant))
-    print("\n".join(["", HEAD, *(tally.row() for tally in tallies)]))
-    failed = [tally.name for tally in of_areas if tally.share is not None and tally.share < GOAL]
-    if failed:
-        sys.exit(f"fewer than {GOAL:.0%} were killed in {', '.join(failed)}; the survivors stand above")
-
-
-def _text(mutant: Mutant) -> str:
-    where = f"{mutant.module}:{mutant.line} {mutant.function}"
-    return f"\n{where} ({mutant.operator})\n    - {mutant.before}\n    + {mutant.after}"
-
-
 def _try(module: str, chosen: Sequence[Mutant], tests: Sequence[str], ledger: Ledger, num_workers: int) -> None:
-    version = version_of(tests)
+    text = b"".join((ROOT / test).read_bytes() for test in tests if (ROOT / test).is_file())
+    version = hashlib.sha256(text).hexdigest()[:16]
     unknown = [mutant for mutant in chosen if ledger.outcome(mutant, version) is None]
     if not unknown:
         return
-    seconds = sound_seconds(module, tests)
+    _, status, usage = os.wait4(_forked(ROOT / module, None, tests, 3600), 0)
+    if status:
+        raise SystemExit(f"pytest {' '.join(tests)} fails without a mutant; see {ORIGINAL_LOG}")
+    seconds = usage.ru_utime + usage.ru_stime
     print(f"{module}: {len(unknown)} of {len(chosen)} to try, {seconds:.1f} CPU s each at most", flush=True)
     for mutant, outcome in outcomes(unknown, tests, seconds, num_workers):
         ledger.add(mutant, outcome, version)
         if outcome == SURVIVED:
-            print(_text(mutant), flush=True)
+            print(mutant, flush=True)
+
+
+def _preload() -> None:
+    # Before torch is imported: threads that wait for each other would take most of the time.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in PRELOADED:
+            importlib.import_module(name)
+    sys.dont_write_bytecode = False  # pytest stores rewritten assertions in __pycache__
+    gc.freeze()  # otherwise each fork would copy these objects in its first collection
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="*", help="first parts of the modules' paths; none: all modules")
+    parser.add_argument("--sample", type=int, help="mutants per module; default: all")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the sample")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes; default: one per core")
+    parser.add_argument("--table", action="store_true", help="print the known results without trying mutants")
+    arguments = parser.parse_args()
+    os.chdir(ROOT)
+    RESULTS.parent.mkdir(exist_ok=True)
+    plan, ledger = tomllib.loads(AREAS.read_text()), Ledger()
+    if not arguments.table:
+        _preload()
+    rows: list[str] = []
+    failed: list[str] = []
+    for area, patterns in plan["areas"].items():
+        total, of_area = 0, []
+        for module in (str(path.relative_to(ROOT)) for each in patterns for path in sorted(ROOT.glob(each))):
+            if arguments.paths and not any(module.startswith(path) for path in arguments.paths):
+                continue
+            num_places, chosen = sampled(module, "|".join(plan["excluded"]), arguments.sample, arguments.seed)
+            if not chosen:
+                continue
+            path = Path("tests", module)
+            tests = plan["tests"].get(module) or [str(path.with_name(f"test_{path.name}"))]
+            if not arguments.table:
+                _try(module, chosen, tests, ledger, arguments.workers)
+            rows.append(ledger.row(module, num_places, chosen)[0])
+            total, of_area = total + num_places, [*of_area, *chosen]
+        if of_area:
+            row, share = ledger.row(f"**{area}**", total, of_area)
+            rows.append(row)
+            failed += [area] if share < GOAL else []
+            survivors = [each for each in of_area if ledger.outcome(each) == SURVIVED]
+            print("\n".join(map(str, sorted(survivors, key=lambda each: (each.module, each.line)))))
+    print("\n".join(["", HEAD, *rows]))
+    if failed:
+        sys.exit(f"fewer than {GOAL:.0%} were killed in {', '.join(failed)}; the survivors are printed above")
 
 
 if __name__ == "__main__":

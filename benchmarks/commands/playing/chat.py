@@ -1,4 +1,4 @@
-"""`collm chat RUN`: a talk with one trained agent, line by line."""
+"""`collm chat RUN`: chat with one trained agent, line by line."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ EXAMPLES = ("collm chat runs/build --agent builder_1", "echo 'gate stone' | coll
 
 @dataclass(frozen=True, kw_only=True)
 class ChatArguments(Checked):
-    """Talk to an agent of a run: each line is a message, which it answers with all that was said before in mind."""
+    """Chat with an agent of a run. Each line is a message; the agent reads the whole conversation."""
 
     directory: Positional[Path]
     """Run directory of `collm train`."""
     agent: str | None = None
-    """Agent to talk to. None: the first."""
+    """Agent to chat with. None: the first agent."""
     system: str | None = None
     """System prompt before the first message. None: no system prompt."""
     max_new_tokens: Count | None = None
-    """Tokens after which an answer is cut. None: as in training."""
+    """Maximum tokens per answer. None: as in training."""
     greedy: bool = False
-    """Take the likeliest tokens in place of sampling."""
+    """Take the most likely token instead of sampling."""
     seed: Seed = 0
     """Seed of sampling."""
     trust: bool = False
@@ -49,17 +49,16 @@ class ChatArguments(Checked):
 def run(args: Sequence[str]) -> None:
     arguments = parsed(ChatArguments, "chat", args, examples=EXAMPLES)
     with refusals():
-        read_config(arguments.directory)  # which refuses what is no run, before torch takes its seconds
-    with refusals():
+        read_config(arguments.directory)  # raises before torch is imported, which takes seconds
         agent, policy = partner(arguments)
     talk(agent, policy, arguments, sys.stdin, terminal())
 
 
 def partner(arguments: ChatArguments) -> tuple[str, LanguagePolicy]:
-    """The agent that was asked for, and its policy.
+    """Load the agent and its policy.
 
     Raises:
-        UserError: if there is no such agent, or it does not write.
+        UserError: if there is no such agent, or if it is not a language model.
     """
     from transformers.utils import logging as transformers_logging  # here, as help needs no torch
 
@@ -73,21 +72,21 @@ def partner(arguments: ChatArguments) -> tuple[str, LanguagePolicy]:
         raise UserError(f"the run has no agent {agent!r}; {nearest(agent, policies)}")
     policy = policies[agent]
     if not isinstance(policy, LanguagePolicy):
-        raise UserError(f"{agent!r} is no language model, so there is nothing to talk to")
+        raise UserError(f"{agent!r} is not a language model; choose another --agent or another run")
     if arguments.max_new_tokens is not None:
         policy.max_new_tokens = arguments.max_new_tokens
     return agent, policy
 
 
 def talk(agent: str, policy: LanguagePolicy, arguments: ChatArguments, lines: TextIO, console: Console) -> None:
-    """Answer each line, up to the end of the input."""
+    """Answer each line of the input."""
     from ....agents.core import Completion, Request
     from ....envs.core import Message, Transcript
 
     system = [] if arguments.system is None else [Message("system", arguments.system)]
     history, previous = Transcript(system), None
     if lines.isatty():
-        console.print(f"You talk to {shown(agent)}; Ctrl-D ends it.", style="dim", markup=False)
+        console.print(f"Chat with {shown(agent)}; Ctrl-D ends it.", style="dim", markup=False)
     for number, line in enumerate(lines):
         history = history.extended(Message("user", line.rstrip("\r\n")))
         request = Request(agent, history, (arguments.seed, 0, 0, number), previous)

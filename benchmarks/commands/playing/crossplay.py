@@ -1,4 +1,4 @@
-"""`collm crossplay RUN RUN …`: members of different teams play together, which tells conventions from skills."""
+"""`collm crossplay RUN RUN …`: returns of teams whose members come from different runs."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ PAGE, PICTURE = "README.md", "crossplay.png"
 
 @dataclass(frozen=True, kw_only=True)
 class CrossPlayArguments(Checked):
-    """Let seat 0 of each run play with the other seats of each, and with scripted partners, on held-out tasks."""
+    """Play held-out tasks with agent 0 of one run and the other agents of another run, for all pairs of runs."""
 
     runs: Positional[tuple[Path, ...]]
     """Run directories of `collm train` or `collm benchmark`, two or more, trained in the same environment."""
     env: str | None = None
-    """Environment to play, by registered id. None: the runs' own."""
+    """Registered id of the environment. None: that of the runs."""
     env_kwargs: tuple[str, ...] = ()
     """Arguments of the environment as key=value, with `--env`."""
     partners: tuple[str, ...] = ()
-    """Scripted partners for the other seats: reference, random, empty, or an exploit of the environment, such as "first
-    of the list" in MiniShift; none: other runs alone."""
+    """Scripted partners for agent 0 of each run: reference, random, empty, or an exploit of the environment, such as
+    "first of the list" in MiniShift; none: only pairs of runs."""
     num_episodes: Count = 100
     """Episodes per pair."""
     greedy: bool = False
-    """Take the likeliest tokens in place of sampling."""
+    """Take the most likely token instead of sampling."""
     trust: bool = False
     """Allow settings of a run that import code, loosen the sandbox, or name files and servers outside of its folder.
     Only for folders whose author you trust."""
@@ -46,7 +46,7 @@ def run(args: Sequence[str]) -> None:
     arguments = parsed(CrossPlayArguments, "crossplay", args)
     with refusals():
         for directory in arguments.runs:
-            read_config(directory)  # which refuses what is no run, before torch takes its seconds
+            read_config(directory)  # raises before torch is imported, which takes seconds
 
     from ....algorithms.runs.api import load_run  # here: help needs no torch
     from ....algorithms.runs.loggers.display import ProgressLines
@@ -55,7 +55,7 @@ def run(args: Sequence[str]) -> None:
 
     console = terminal()
 
-    def told(first: str, others: str, value: float) -> None:
+    def on_pair(first: str, others: str, value: float) -> None:
         console.print(f"{shown(first)} with {shown(others)}: {value:.3f}", highlight=False, markup=False)
 
     with refusals():
@@ -69,7 +69,7 @@ def run(args: Sequence[str]) -> None:
             num_episodes=arguments.num_episodes,
             greedy=arguments.greedy,
             partners=arguments.partners,
-            told=told,
+            on_pair=on_pair,
             on_progress=ProgressLines(terminal(stderr=True)),
         )
     write_text(arguments.out, PAGE, page(found))

@@ -1,4 +1,4 @@
-"""`collm play ID`: one episode, printed turn by turn; on request with a person at one seat."""
+"""`collm play ID`: play one episode and print it; a person can play one agent."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ END = "."
 
 
 class Person:
-    """The player of one agent.
+    """Person who plays one agent.
 
     Args:
-        env: where the person plays.
-        agent: its seat.
-        lines: where its replies come from, such as the standard input.
-        console: where it is asked.
+        env: environment.
+        agent: agent of the person.
+        lines: input, such as the standard input.
+        console: terminal for the requests.
 
     Raises:
-        ValueError: if there is no such agent, or the agent does not write.
+        ValueError: if there is no such agent, or if its actions are not texts.
     """
 
     def __init__(self, env: Any, agent: str, lines: TextIO, console: Console):
@@ -58,10 +58,10 @@ class Person:
         self._console = console
 
     def reply(self) -> str:
-        """The lines up to one that holds a single dot, or up to the end of the input.
+        """Read lines up to a line with a single dot, or up to the end of the input.
 
         Raises:
-            UserError: if the input has ended before.
+            UserError: if there is no line.
         """
         asked = shown(f"Your reply as {self.agent}; a line with a single dot ends it:")
         self._console.print(asked, style="bold", markup=False)
@@ -91,22 +91,22 @@ class PlayArguments(Checked):
     env_kwargs: tuple[str, ...] = ()
     """Arguments of the environment as key=value; values may be JSON."""
     policy: str = "reference"
-    """Player: "reference", "random", "empty", a run directory of `collm train`, "model" (the one of `--model`), or
-    "openai:MODEL@URL" (a chat server's model, as `--model` takes it)."""
+    """Player: "reference", "random", "empty", a run directory of `collm train`, "model" (the model of `--model`), or
+    "openai:MODEL@URL" (the model of a chat server)."""
     human: str | None = None
-    """Agent that a person plays, who reads what this agent reads and writes its replies. None: `--policy` plays all."""
+    """Agent that a person plays: you read its observations and write its replies. None: `--policy` plays all agents."""
     record: Path | None = None
-    """Folder for the transcript, a line added to its `episodes.jsonl`. None: runs/played where a person plays, else
-    no transcript."""
+    """Folder of the transcript, a new line in its `episodes.jsonl`. None: runs/played with --human, else no
+    transcript."""
     seed: Seed = 0
     """Seed of the episode."""
     task: str | None = None
-    """Task by number or id; generated tasks go by any whole number. None: drawn from the seed."""
+    """Index or id of the task; any integer for generated tasks. None: drawn from the seed."""
     max_turns: Count | None = None
-    """Joint turns after which the episode is left. None: the environment's own limit, or 1,000 if the environment
-    declares none."""
+    """Joint turns after which the episode is stopped. None: the limit of the environment, or 1,000 if it declares no
+    limit."""
     greedy: bool = False
-    """Take the likeliest tokens in place of sampling, where a trained team or a model plays."""
+    """Take the most likely token instead of sampling, if a trained team or a model plays."""
     gif: Path | None = None
     """File for an animation of the episode, where the environment draws pictures; an older GIF is overwritten. None: no
     animation."""
@@ -127,9 +127,9 @@ def run(args: Sequence[str]) -> None:
         seen = watched(env, folder, players(env, arguments))
         task = arguments.task
         if task is not None and not isinstance(env.unwrapped, TextParallelEnv):
-            raise UserError(f"--task {task} chooses a task of a text environment, but {arguments.env} draws its own")
+            raise UserError(f"--task {task} needs a text environment, and {arguments.env} is another; remove it")
         options = None if task is None else {"task": int(task) if task.isdecimal() else task}
-        vector = SyncVector(lambda: seen, 1)  # which names what an environment does wrong
+        vector = SyncVector(lambda: seen, 1)  # raises EnvironmentFault for errors of the environment
         vector.name = arguments.env
         try:
             observations, _ = vector.reset(0, arguments.seed, options)
@@ -150,7 +150,7 @@ def run(args: Sequence[str]) -> None:
         )
     finally:
         vector.close()
-        if folder is not None:  # also of an episode that was left
+        if folder is not None:  # also if the episode was interrupted
             console.print(f"transcript: {shown(folder / FILE)}", markup=False)
     if team:
         from ....agents.language.chat import told_usage  # here, so that scripted play needs no torch
@@ -174,9 +174,9 @@ def play(
     is_drawn: bool,
     max_turns: int | None,
 ) -> list[Any]:
-    """Play an episode that has begun in a vector of one copy, and print it; returns the pictures, where it is drawn.
+    """Play an episode that has begun in a vector of one copy, and print it; return the pictures if it is drawn.
 
-    Where a person plays, only what its agent may read is shown before the end.
+    A person sees only the observations of its agent before the end.
     """
     open_seats = list(env.agents) if person is None else [person.agent]
     for agent in open_seats:
@@ -204,11 +204,11 @@ def play(
                 text.append(f"\n\n{shown(answer)}", style="default")
             console.print(panel(f"turn {turn}: {agent} writes, reward {rewards[agent]:.3f}", text))
         numbers: dict[str, float] = next(iter(infos.values()), {})
-        if person is None or not env.agents:  # what the numbers tell of the partners is no part of the game
+        if person is None or not env.agents:  # the numbers could reveal the partners' actions
             told = "  ".join(f"{name} {value:.3g}" for name, value in numbers.items())
             console.print(Text(shown(told), style="dim"))
     if env.agents:
-        console.print(f"left after {turn:,} joint turns; --max-turns sets another limit", highlight=False)
+        console.print(f"stopped after {turn:,} joint turns; --max-turns sets another limit", highlight=False)
     scene = getattr(env, "scene", str)()
     if scene:
         console.print(Text(shown(scene)))
@@ -217,10 +217,10 @@ def play(
 
 
 def watched(env: Any, folder: Path | None, who: Mapping[str, str]) -> Any:
-    """The environment with the agents' shares of the return in its infos, and a transcript where there is a folder."""
+    """Wrap a text environment: infos contain the agents' shares of the return; a folder gets the transcript."""
     if not isinstance(env.unwrapped, TextParallelEnv):
         if folder is not None:
-            raise UserError("--record writes transcripts, but these agents do not read and write texts; leave it out")
+            raise UserError("--record needs a text environment; remove it")
         return env
     shared = Shares(env)
     if folder is None:
@@ -230,38 +230,40 @@ def watched(env: Any, folder: Path | None, who: Mapping[str, str]) -> Any:
 
 
 def players(env: Any, arguments: PlayArguments) -> dict[str, str]:
-    """Who plays each agent, for the transcript."""
+    """Player of each agent, for the transcript."""
     policy = arguments.model.model if arguments.policy == MODEL else arguments.policy
     return {agent: "person" if agent == arguments.human else policy for agent in env.possible_agents}
 
 
 def panel(title: str, text: Text) -> Panel:
-    """Text in a frame; its title, which names an agent, is no markup."""
+    """Text in a frame. The title contains an agent's name, so it is not parsed as markup."""
     return Panel(text, title=Text(shown(title)), title_align="left")
 
 
 def rendering(arguments: PlayArguments) -> dict[str, str]:
-    """Render mode that the call needs, as arguments of `make`."""
+    """Arguments of `make` for `--gif`."""
     if arguments.gif is None:
         return {}
     if "rgb_array" not in getattr(spec(arguments.env).constructor(), "metadata", {}).get("render_modes", ()):
-        raise UserError(f"{arguments.env} draws no pictures, so there is nothing for --gif to show; leave it out")
+        raise UserError(f"{arguments.env} has no pictures, which --gif needs; remove --gif")
     if arguments.gif.suffix.lower() != ".gif" or arguments.gif.is_dir():
-        raise UserError(f"--gif {arguments.gif} is no name of a GIF file; give for example episode.gif")
+        raise UserError(f"--gif {arguments.gif} is not the name of a GIF file; use for example episode.gif")
     if not arguments.gif.absolute().parent.is_dir():
-        raise UserError(f"--gif {arguments.gif}: there is no folder {arguments.gif.absolute().parent}")
+        raise UserError(
+            f"--gif {arguments.gif}: the folder {arguments.gif.absolute().parent} does not exist; create it"
+        )
     check_folder(arguments.gif.absolute().parent, "--gif")
     if arguments.gif.is_file() and not arguments.gif.read_bytes().startswith(b"GIF8"):
-        raise UserError(f"--gif {arguments.gif} is there and no GIF, so it is not overwritten; give another name")
+        raise UserError(f"--gif {arguments.gif} exists and is not a GIF, so it is not overwritten; use another name")
     return {"render_mode": "rgb_array"}
 
 
 def decider(env: Any, arguments: PlayArguments) -> tuple[Decide, Mapping[str, Any]]:
-    """Actions of the player that was asked for: a scripted one, a trained team, or a model; and the team's policies."""
+    """Function that returns the actions of `--policy`, and the policies, which scripted players do not have."""
     if arguments.policy in PLAYERS:
         decide = scripted_player(env, arguments.policy, arguments.seed)
         if decide is None:
-            raise UserError(f"{arguments.env} has no {arguments.policy} player; try --policy random")
+            raise UserError(f"{arguments.env} has no {arguments.policy} player; use --policy random")
         return decide, {}
     if arguments.policy == MODEL or arguments.policy.startswith(CHAT):
         team = _models(env, arguments)
@@ -269,8 +271,8 @@ def decider(env: Any, arguments: PlayArguments) -> tuple[Decide, Mapping[str, An
     directory = Path(arguments.policy)
     if not directory.is_dir():
         raise UserError(
-            f"--policy takes a run directory, {', '.join(PLAYERS)} or {MODEL} (the one of --model); there is no "
-            f"{arguments.policy!r}; {nearest(arguments.policy, [*PLAYERS, MODEL])}"
+            f"--policy {arguments.policy!r} is neither a run directory nor one of {', '.join(PLAYERS)}, {MODEL}; "
+            f"{nearest(arguments.policy, [*PLAYERS, MODEL])}"
         )
     from ....algorithms.runs.api import load_run  # here, so that scripted play needs no torch
 
@@ -282,7 +284,9 @@ def _models(env: Any, arguments: PlayArguments) -> Mapping[str, Any]:
     from ....algorithms.runs.assembly.policies import playing_team
 
     if not all(isinstance(env.action_space(agent), TextSpace) for agent in env.possible_agents):
-        raise UserError(f"--policy {arguments.policy} writes texts, but the agents of {arguments.env} act otherwise")
+        raise UserError(
+            f"--policy {arguments.policy} writes texts, and the agents of {arguments.env} do not; use --policy random"
+        )
     is_named = arguments.policy != MODEL
     model = replace(arguments.model, model=arguments.policy) if is_named else arguments.model
     return playing_team(env, model, arguments.seed)

@@ -1,4 +1,4 @@
-"""`collm replay DIR`: an episode of a run played again from its seed and actions, and compared with its record."""
+"""`collm replay DIR`: replay an episode of a run, and compare it with its record."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayArguments(Checked):
-    """Play an episode of a run again, from its seed and recorded actions, and show where it differs from its record."""
+    """Replay an episode of a run from its seed and recorded actions, and show the differences from its record."""
 
     directory: Positional[Path]
     """Run directory of `collm train`."""
     episode: CountOrZero | None = None
-    """Number of a recorded training episode, the `index` of its line in episodes.jsonl."""
+    """`index` of a training episode in episodes.jsonl."""
     failure: str | None = None
-    """Name of a failed episode: a file of the run's folder failures/, without ".json"."""
+    """Name of a failed episode: a file in the run's folder failures/, without ".json"."""
     trust: bool = False
     """Allow settings of a run that import code, loosen the sandbox, or name files and servers outside of its folder.
     Only for folders whose author you trust."""
@@ -42,14 +42,14 @@ class ReplayArguments(Checked):
 def run(args: Sequence[str]) -> None:
     arguments = parsed(ReplayArguments, "replay", args)
     with refusals():
-        read_config(arguments.directory)  # which refuses what is no run, before torch takes its seconds
+        read_config(arguments.directory)  # raises before torch is imported, which takes seconds
 
     from ....algorithms.runs.assembly.trust import load_experiment  # here, and below: help needs no torch
     from ....algorithms.runs.records import failed_episode, recorded_episode
 
     with refusals():
         if (arguments.episode is None) == (arguments.failure is None):
-            raise ValueError("give either --episode INDEX or --failure NAME")
+            raise ValueError("there is no episode to replay; give either --episode INDEX or --failure NAME")
         experiment = load_experiment(arguments.directory, trust=arguments.trust)
         if arguments.failure is not None:
             recorded = failed_episode(arguments.directory, arguments.failure)
@@ -63,16 +63,16 @@ def run(args: Sequence[str]) -> None:
         differing = replay(vector, recorded, terminal())
     if differing:
         raise UserError(
-            f"the episode differs from its record in {differing} places: the environment has changed "
-            "since, or depends on more than seed and actions"
+            f"the replay differs from its record in {differing} places: the environment has changed, or depends on "
+            "more than the seed and the actions"
         )
 
 
 def replay(vector: SyncVector, recorded: RecordedEpisode, console: Console) -> int:
-    """Print the episode; returns in how many places it differs from its record.
+    """Replay the episode and print it; return the number of differences from its record.
 
     Raises:
-        EnvironmentFault: if it fails, as a failed one does again.
+        EnvironmentFault: if the environment fails.
     """
     from ....algorithms.runs.records import as_actions
 
@@ -85,7 +85,7 @@ def replay(vector: SyncVector, recorded: RecordedEpisode, console: Console) -> i
     differing = 0
     for number, joint in enumerate(recorded.actions):
         if strangers := sorted(set(joint) - set(spaces)):
-            raise UserError(f"the record has an action of {strangers[0]!r}, who is none of {sorted(spaces)}")
+            raise UserError(f"the record has an action of {strangers[0]!r}, which is not one of {sorted(spaces)}")
         actions = as_actions(joint, spaces)
         texts = {agent: _read(observations[agent], before.get(agent)) for agent in actions}
         for agent, text in texts.items():
@@ -102,7 +102,7 @@ def replay(vector: SyncVector, recorded: RecordedEpisode, console: Console) -> i
                 differing += 1
     console.print(Text(shown("return: " + ", ".join(f"{agent} {value:.3f}" for agent, value in total.items()))))
     if recorded.problem is not None:
-        console.print(Text("this time the episode did not fail"))
+        console.print(Text("the episode did not fail this time"))
     return differing
 
 

@@ -115,7 +115,7 @@ def test_a_schedule_is_refused_where_the_environment_cannot_follow_it(experiment
         check_curriculum("1", {})
     with pytest.raises(UserError, match="'3-5'"):
         check_curriculum("0: 1, 0.9: 3-5", Ladder.metadata)
-    with pytest.raises(UserError, match="difficulty=.* 1 to 4"):
+    with pytest.raises(UserError, match=r"difficulty=.* 1 to 4"):
         changed(experiment, difficulty_schedule="0").check()
 
 

@@ -7,7 +7,7 @@ from collm.benchmarks.commands import throughput
 from collm.benchmarks.errors import UserError
 from collm.benchmarks.throughput import limit as throughput_limit
 from collm.benchmarks.throughput import rollout as throughput_rollout
-from collm.benchmarks.throughput.limit import Share
+from collm.benchmarks.throughput.limit import Utilization
 from collm.benchmarks.throughput.rollout import RolloutRow
 from collm.benchmarks.throughput.timing import Spread
 
@@ -33,8 +33,8 @@ def test_the_tables_say_what_was_measured():
     assert last == "| collector, 8 copies | 9.0 (8.0-9.5) | 240 (230-241) | 4.5x |"
     phases = throughput_rollout.phase_table({"prompts": 0.001, "rest": 0.003}, "E")
     assert phases.splitlines()[-1] == "| rest | 3.00 | 75% |"
-    share = throughput_limit.table([Share("decode", Spread(1000.0, 1250.0, 1500.0), 4e7, 1e11, 8e10, 0.25, 0.4)])
-    cells = "1,250 (1,000-1,500) | 50.0 (40.0-60.0) | 100.0 | 50% (40%-60%) | 80% | 25% | 40%"
+    share = throughput_limit.table([Utilization("decode", Spread(1000.0, 1250.0, 1500.0), 4e7, 1e11, 0.25)])
+    cells = "1,250 (1,000-1,500) | 50.0 (40.0-60.0) | 100.0 | 50% (40%-60%) | 25%"
     assert share.splitlines()[-1] == f"| decode | {cells} |"
 
 

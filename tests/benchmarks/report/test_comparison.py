@@ -33,8 +33,8 @@ def test_tables_and_the_headline_stay_inside_the_declared_range(near_the_top):
         assert 0 <= cell[1].interval.low and cell[1].interval.high == 1
     ((_, gap),) = differences(near_the_top, "sampled").rows
     assert -1 <= gap.interval.low <= gap.interval.high <= 1
-    for bar in headline(near_the_top).charts[0].series:
-        assert bar["low"] >= 0 and bar["high"] == 1
+    for bar in headline(near_the_top).charts[0].bars:
+        assert bar.estimate.low >= 0 and bar.estimate.high == 1
 
 
 def test_without_a_declared_range_nothing_is_cut(near_the_top):

@@ -1,4 +1,4 @@
-"""Contrasts that are stated beforehand: scores of runs, Student's test and Holm's correction, by hand."""
+"""Contrasts: scores of runs, Student's test and Holm's correction, by hand."""
 
 from __future__ import annotations
 
@@ -57,12 +57,13 @@ def test_scores_of_a_run_by_hand():
 
 def test_students_test_is_scipys():
     values = np.array([0.3, -0.1, 0.4, 0.2, 0.5])
-    interval, p = student_test(values)
+    found = student_test(values)
     theirs = stats.ttest_1samp(values, 0.0)
     low, high = theirs.confidence_interval()
-    assert (interval.value, interval.low, interval.high, p) == pytest.approx((values.mean(), low, high, theirs.pvalue))
-    assert student_test(np.array([0.2, 0.2]))[1] == 0.0 and student_test(np.array([0.0, 0.0]))[1] == 1.0
-    assert math.isnan(student_test(np.array([0.3]))[1])
+    ours = (found.estimate.value, found.estimate.low, found.estimate.high, found.p)
+    assert ours == pytest.approx((values.mean(), low, high, theirs.pvalue))
+    assert student_test(np.array([0.2, 0.2])).p == 0.0 and student_test(np.array([0.0, 0.0])).p == 1.0
+    assert math.isnan(student_test(np.array([0.3])).p)
 
 
 def test_holms_correction_by_hand():
@@ -86,10 +87,12 @@ def test_contrasts_pair_seeds_and_correct_within_their_family():
     absent = Contrast("none", ((1.0, "a", "cross"), (-1.0, "c", "cross")), "success", is_primary=True)
     found = findings([second, first, third, absent], Comparison(runs))
     assert [each.contrast.name for each in found] == ["a - half", "a - b", "a + b"]
-    assert [each.num_seeds for each in found] == [3, 3, 3]
-    assert [each.estimate.value for each in found] == pytest.approx([0.7 - 0.3, 0.1, 1.3])
-    assert found[1].corrected_p == found[1].p
-    assert found[0].corrected_p == pytest.approx(max(2 * min(found[0].p, found[2].p), found[0].p))
+    minus_half, difference, plus = (each.over_seeds for each in found)
+    assert [each.num_values for each in (minus_half, difference, plus)] == [3, 3, 3]
+    values = [each.estimate.value for each in (minus_half, difference, plus)]
+    assert values == pytest.approx([0.7 - 0.3, 0.1, 1.3])
+    assert difference.corrected_p == difference.p
+    assert minus_half.corrected_p == pytest.approx(max(2 * min(minus_half.p, plus.p), minus_half.p))
     assert contrast_table(found).rows[0][:2] == ["a - b", "primary"]
 
 
@@ -101,11 +104,12 @@ def test_seeds_of_one_start_count_once_by_hand():
     terms = ((1.0, "a", "cross"), (-1.0, "b", "cross"))
     (found,) = findings([Contrast("a - b", terms, "success", is_primary=True)], Comparison(runs))
     half = 4.302653 * math.sqrt(0.13 / 3)
-    assert (found.num_seeds, found.num_starts) == (5, 3)
-    assert found.over_starts.value == pytest.approx(0.4) and found.estimate.value == pytest.approx(0.42)
-    assert found.over_starts.low == pytest.approx(0.4 - half)
-    assert found.over_starts.high == 1.0, "the free end, 1.296, is no difference of two shares"
-    assert found.p_over_starts == pytest.approx(stats.ttest_1samp([0.1, 0.3, 0.8], 0.0).pvalue)
+    seeds, starts = found.over_seeds, found.over_starts
+    assert (seeds.num_values, starts.num_values) == (5, 3)
+    assert starts.estimate.value == pytest.approx(0.4) and seeds.estimate.value == pytest.approx(0.42)
+    assert starts.estimate.low == pytest.approx(0.4 - half)
+    assert starts.estimate.high == 1.0, "a difference of two fractions is at most 1; the interval would end at 1.296"
+    assert starts.p == pytest.approx(stats.ttest_1samp([0.1, 0.3, 0.8], 0.0).pvalue)
     table = contrast_table([found])
     assert table.header[-3:] == ["over starts", "p over starts, corrected", "starts"] and table.rows[0][-1] == "3"
 
@@ -130,7 +134,8 @@ def test_seeds_of_a_single_start_say_nothing_of_another():
     runs = [run(name, seed, [0.5], held_out=0.1 * seed) for name in "ab" for seed in range(3)]
     contrast = Contrast("a + b", ((1.0, "a", "cross"), (1.0, "b", "cross")), "success")
     (found,) = findings([contrast], Comparison(runs))
-    assert found.num_starts == 1 and math.isnan(found.over_starts.low) and math.isnan(found.p_over_starts)
+    starts = found.over_starts
+    assert starts.num_values == 1 and math.isnan(starts.estimate.low) and math.isnan(starts.p)
     assert contrast_table([found]).header[-1] == "seeds"
 
 
@@ -141,6 +146,6 @@ def test_a_ratio_of_episodes_counts_who_never_got_there_with_the_whole_budget():
     ratio = Contrast("a / b", ((1.0, "a", "cross"), (-1.0, "b", "cross")), "episodes")
     (found,) = findings([ratio], Comparison(runs))
     assert found.num_never == 1
-    assert found.estimate.value == pytest.approx(np.mean([math.log2(3 / 8), math.log2(3 / 8)]))
+    assert found.over_seeds.estimate.value == pytest.approx(math.log2(3 / 8))
     row = contrast_table([found]).rows[0]
     assert row[3].startswith("0.375 [0.375, 0.375]") and row[-1] == "2, 1 never"

@@ -1,18 +1,20 @@
-"""Curves aligned by cost, and the cost of reaching a score."""
+"""Curves by cost, and the cost of reaching a threshold."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from recorded import read_summaries, write_run
 
-from collm.benchmarks.report.charts import Chart
-from collm.benchmarks.report.figures import draw_figures, figures_of
+from collm.benchmarks.report.comparison import Comparison
+from collm.benchmarks.report.figures import sections, svg
 from collm.benchmarks.report.statistics import (
     NEVER,
     aligned,
     common_grid,
     cost_to_reach,
-    have_common_stretch,
     mean_curve,
     median_cost,
     smoothed,
@@ -26,7 +28,7 @@ def test_a_common_grid_is_what_all_curves_cover():
 
 
 def test_curves_without_a_common_stretch_are_refused():
-    with pytest.raises(ValueError, match="in common"):
+    with pytest.raises(ValueError, match="overlap"):
         common_grid([np.array([0.0, 1.0]), np.array([2.0, 3.0])])
 
 
@@ -34,7 +36,7 @@ def test_aligning_keeps_a_curve_at_its_own_points():
     cost, scores = np.array([1.0, 2.0, 5.0]), np.array([0.0, 4.0, 1.0])
     assert aligned(cost, scores, cost).tolist() == scores.tolist()
     assert aligned(cost, scores, np.array([3.5])).tolist() == [2.5]
-    with pytest.raises(ValueError, match="grow"):
+    with pytest.raises(ValueError, match="increase"):
         aligned(cost[::-1], scores, cost)
 
 
@@ -81,15 +83,12 @@ def test_where_most_never_get_there_the_median_is_never():
     assert found.median == NEVER and found.num_reached == 1
 
 
-def test_runs_without_a_stretch_in_common_are_drawn_one_by_one(tmp_path):
-    """Seconds of one method's runs, where one machine was far slower than the other."""
-    costs = [1.0, 2.0, 3.0], [4.0, 5.0, 6.0]
-    assert not have_common_stretch([np.array(each) for each in costs])
-    entry = {"method": "maac", "y": [0.0, 0.5, 1.0]}
-    series = [{**entry, "seed": k, "costs": {"seconds/total": each}} for k, each in enumerate(costs)]
-    chart = Chart(kind="curves", name="curve of build", title="build", x="", y="return", series=series)
-    figures = figures_of([chart])
-    draw_figures(figures, ["maac"], tmp_path)
-    (name,) = figures
-    file = tmp_path / name
-    assert file.stat().st_size > 1000
+def test_curves_without_a_common_range_of_costs_are_drawn_one_by_one(tmp_path):
+    """Seconds of one method's runs, if one machine was far slower than the other."""
+    for seed in range(2):
+        write_run(tmp_path / f"{seed}", "maac", seed)
+    fast, slow = read_summaries(tmp_path)
+    late = replace(slow, curves={**slow.curves, "seconds/total": [100.0 + update for update in range(8)]})
+    (curves,) = (each for each in sections(Comparison([fast, late])) if each.title == "Learning curves")
+    drawn = {chart.x: svg(chart, ["MAAC"]) for chart in curves.charts}
+    assert ["each run" in drawn[cost] for cost in ("environment steps", "seconds")] == [False, True]

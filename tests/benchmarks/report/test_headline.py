@@ -10,8 +10,8 @@ import pytest
 from recorded import read_summaries, write_classic_run, write_run
 
 from collm.algorithms.rollout.intervals import Interval
-from collm.benchmarks.report.charts import sections
 from collm.benchmarks.report.comparison import Comparison
+from collm.benchmarks.report.figures import sections
 from collm.benchmarks.report.headline import headline
 from collm.benchmarks.report.tables import Estimate, TableOfText
 
@@ -28,21 +28,22 @@ def test_the_highest_is_named_with_what_lies_between_it_and_the_next(tmp_path):
     assert found.sentence.startswith("MAAC ends highest, at an interquartile mean return of 0.91 [")
     assert found.sentence.endswith(", 0.1 [0.1, 0.1] above MAGRPO, the next.")
     (chart,) = found.charts
-    assert [entry["method"] for entry in chart.series] == ["MAAC", "MAGRPO"]
-    assert chart.series[0]["runs"] == pytest.approx([0.9, 0.91, 0.92]) and chart.level == pytest.approx(0.06, abs=0.02)
+    assert [bar.method for bar in chart.bars] == ["MAAC", "MAGRPO"]
+    assert chart.bars[0].runs == pytest.approx([0.9, 0.91, 0.92]) and chart.level == pytest.approx(0.06, abs=0.02)
 
 
 def test_methods_that_end_alike_are_not_told_apart(tmp_path):
     found = headline(comparison(tmp_path, {"magrpo": 0.0, "maac": 0.0}))
-    assert "the runs do not tell it from" in found.sentence and "above" not in found.sentence
+    assert "the runs do not distinguish it from" in found.sentence and "above" not in found.sentence
 
 
 def test_a_single_seed_claims_nothing(tmp_path):
     found = headline(comparison(tmp_path, {"magrpo": 0.0, "maac": 0.1}, seeds=1))
     assert found.sentence == (
-        "MAAC ends highest, at an interquartile mean return of 0.9 (one run); the runs do not tell it from MAGRPO."
+        "MAAC ends highest, at an interquartile mean return of 0.9 (one run); "
+        "the runs do not distinguish it from MAGRPO."
     )
-    assert found.charts[0].series[0]["low"] is None
+    assert np.isnan(found.charts[0].bars[0].estimate.low)
 
 
 def test_environments_on_different_scales_are_ranked_one_by_one(tmp_path):
@@ -67,11 +68,10 @@ def test_without_a_finished_run_it_says_so():
     assert sections(Comparison([])) == []
 
 
-def test_pairs_of_methods_are_drawn_once(tmp_path):
+def test_the_reference_is_drawn_against_each_other_method(tmp_path):
     first, *_ = sections(comparison(tmp_path, {"magrpo": 0.0, "maac": 0.1}))
-    (chart,) = first.charts
-    (entry,) = chart.series
-    assert (entry["method"], entry["other"]) == ("MAGRPO", "MAAC") and entry["value"] == pytest.approx(-0.1)
+    ((bar,),) = (chart.bars for chart in first.charts)
+    assert bar.method == "MAGRPO" and bar.estimate.value == pytest.approx(0.1)
 
 
 def cell(value: float, low: float, high: float) -> Estimate:

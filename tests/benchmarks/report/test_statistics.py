@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import t
 
 from collm.algorithms.rollout.intervals import bootstrap_indices
-from collm.benchmarks.report import statistics
 from collm.benchmarks.report.statistics import (
     difference,
     improvement,
@@ -38,12 +38,6 @@ def test_point_estimates_by_hand(scores):
     assert median(scores) == 3.5
     assert interquartile_mean(scores) == 3.5
     assert interquartile_mean(np.array([[0.0], [1.0], [2.0], [3.0], [100.0]])) == 2.0
-
-
-def test_an_outlier_does_not_move_the_interquartile_mean(scores):
-    shifted = scores.copy()
-    shifted[3, 1] = 1e6
-    assert interquartile_mean(shifted) == interquartile_mean(scores)
 
 
 def test_probability_of_improvement_by_hand():
@@ -83,19 +77,13 @@ def test_intervals_stay_inside_the_bounds_of_the_scores():
     assert free.high > 1.1 and (cut.value, cut.low, cut.high) == (free.value, free.low, 1.0)
     found = difference(mean, np.array([[1.0], [0.2]]), np.array([[0.0], [0.1]]), bounds=(0, 1))
     assert (found.low, found.high) == (-1.0, 1.0)
+    outside = interval(mean, np.array([[1.9], [2.1]]), bounds=(0, 1))
+    assert (outside.value, outside.high) == (2.0, 2.0), "the estimate stays in the interval"
 
 
-def test_bounds_that_the_scores_break_still_hold_the_estimate():
-    found = interval(mean, np.array([[1.9], [2.1]]), bounds=(0, 1))
-    assert (found.value, found.high) == (2.0, 2.0)
-
-
-def test_scores_that_cannot_be_paired_are_refused(scores):
+def test_scores_that_are_not_paired_or_not_finite_are_refused(scores):
     with pytest.raises(ValueError, match="same seeds"):
         difference(mean, scores, scores[:3])
-
-
-def test_scores_of_failed_runs_are_refused(scores):
     scores[0, 0] = np.nan
     with pytest.raises(ValueError, match="finite"):
         interval(mean, scores)
@@ -108,37 +96,26 @@ def test_one_run_has_no_interval():
         widening(1, 3, 0.95)
 
 
-# By bisection over the finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4, from which published intervals are.
-@pytest.mark.parametrize(
-    ("degrees", "quantile"),
-    [
-        (1, 12.706204735923876),
-        (2, 4.3026527298817285),
-        (4, 2.7764451052680883),
-        (9, 2.2621571628134163),
-        (30, 2.042272456370675),
-    ],
-)
-def test_student_quantiles_are_those_of_published_intervals(degrees, quantile):
-    assert student_quantile(0.975, degrees) == pytest.approx(quantile, rel=1e-9)
+@pytest.mark.parametrize("degrees", [1, 2, 4, 30])
+def test_student_quantiles_are_scipys(degrees):
+    assert student_quantile(0.975, degrees) == pytest.approx(t.ppf(0.975, degrees), rel=1e-9)
 
 
 @pytest.mark.parametrize(
     ("num_runs", "num_tasks", "confidence", "factor"),
     [
         (2, 1, 0.95, 9.168172071309598),
-        (3, 1, 0.95, 2.6886472944748014),
         (5, 1, 0.95, 1.5837842021961737),
         (5, 5, 0.95, 1.1899086165107386),
         (10, 3, 0.9, 1.0915400844799013),
     ],
 )
-def test_widening_is_that_of_published_intervals(num_runs, num_tasks, confidence, factor):
+def test_widening_by_hand(num_runs, num_tasks, confidence, factor):
     assert widening(num_runs, num_tasks, confidence) == pytest.approx(factor, rel=1e-9)
 
 
 def test_estimates_agree_with_rliable():
-    """Numbers that rliable 1.2 gave, on the same bootstrap indices."""
+    """rliable 1.2, with the same bootstrap indices."""
     reference = json.loads(REFERENCE.read_text())
     first, second = np.array(reference["first"]), np.array(reference["second"])
     indices = np.array(reference["indices"])
@@ -150,24 +127,6 @@ def test_estimates_agree_with_rliable():
     assert [found.value, found.low, found.high] == pytest.approx(reference["improvement"], abs=1e-6)
     bands = profile_bands(first, np.array(reference["thresholds"]), indices)
     assert np.array(bands) == pytest.approx(np.array(reference["profile"]), abs=1e-6)
-
-
-def test_estimates_agree_with_rliable_where_it_is_installed():
-    library = pytest.importorskip("rliable.library", reason="rliable is not installed")
-    from rliable import metrics
-
-    scores = np.random.default_rng(3).normal(size=(7, 3))
-    theirs = {"mean": metrics.aggregate_mean, "median": metrics.aggregate_median, "iqm": metrics.aggregate_iqm}
-    for name, estimator in ESTIMATORS.items():
-        np.random.seed(0)
-        indices = np.stack([np.random.choice(7, (7, 3), replace=True) for _ in range(300)])
-        np.random.seed(0)
-        points, intervals = library.get_interval_estimates(
-            {"a": scores}, lambda x, name=name: np.array([theirs[name](x)]), reps=300
-        )
-        found = interval(estimator, scores, indices, is_widened=False)
-        expected = [*points["a"], *intervals["a"][:, 0]]
-        assert [found.value, found.low, found.high] == pytest.approx(expected, abs=1e-6)
 
 
 def coverage(estimator, num_runs: int, num_tasks: int, *, is_widened: bool, num_trials: int = 600) -> float:
@@ -192,13 +151,3 @@ def test_intervals_hold_the_truth_as_often_as_they_say(num_runs, num_tasks):
 
 def test_plain_percentiles_of_five_runs_do_not():
     assert coverage(mean, 5, 1, is_widened=False) < 0.90
-
-
-def test_a_difference_holds_the_truth_as_often_as_it_says():
-    rng = np.random.default_rng(2)
-    hits = 0
-    for _ in range(300):
-        first, second = rng.normal(size=(2, 5, 1))
-        found = statistics.difference(mean, first + 0.5, second)
-        hits += found.low <= 0.5 <= found.high
-    assert hits / 300 == pytest.approx(0.95, abs=0.03)

@@ -1,10 +1,10 @@
-"""What an update's phases are timed by is what the trainer calls."""
+"""The phases of an update that are timed are those that the trainer runs."""
 
 from collm.benchmarks.throughput.update import measure
 
 
-def test_no_phase_goes_unseen():
-    rows = {row.algorithm: row for row in measure("collm/MiniWriting-v2", repeats=1, max_new_tokens=2)}
+def test_all_phases_are_timed():
+    rows = measure("collm/MiniWriting-v2", repeats=1, max_new_tokens=2)
     for row in rows.values():
-        assert min(row.collect, row.forward, row.backward, row.optimizer) > 0
-    assert rows["maac"].critic > 0 and rows["maac"].value > 0 and rows["magrpo"].critic == 0
+        assert min(row[phase] for phase in ("collect", "forward", "backward", "optimizer")) > 0
+    assert rows["maac"]["critic"] > 0 and rows["maac"]["value"] > 0 and rows["magrpo"]["critic"] == 0

@@ -197,7 +197,7 @@ def test_demonstrated_players_who_make_no_mistake_never_name_a_part_twice(prefer
 
 @pytest.mark.parametrize("task", ["roof", "3", 3.5, True, -1])
 def test_a_task_that_is_no_number_from_0_up_is_refused(task):
-    with pytest.raises(ValueError, match="task=.*number"):
+    with pytest.raises(ValueError, match=r"task=.*number"):
         MiniBuild().reset(options={"task": task})
 
 

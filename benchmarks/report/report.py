@@ -1,0 +1,192 @@
+"""Report of runs: reads their folders, and writes the page, its figures as PNG, and its tables as Markdown and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+
+from ..._json import explained_content
+from ..._ownership import owned, refuse_foreign_files, write_text
+from ..._terminal import shown
+from ...algorithms.runs.files import CONFIG_FILE
+from ..comparison.suite import Contrast
+from ..comparison.summaries import (
+    EPISODES_FILE,
+    SUMMARIES_FILE,
+    RunSummary,
+    failed_directories,
+    in_order,
+    kept_summaries,
+    lost_episodes,
+    read_episodes,
+    run_directories,
+    summarize,
+    write_summaries,
+)
+from . import figures
+from .comparison import Comparison, marl_eval_json
+from .contrasts import contrast_table, findings
+from .episodes import pack, slim_episodes
+from .headline import headline
+from .page import Contents, page
+from .tables import TableOfText, costs, final_scores, search, settings, tables
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report that was written."""
+
+    page: Path
+    num_bytes: int
+    num_episodes: int
+    table: TableOfText
+    """The main results: the contrasts, the search, or the final scores."""
+
+
+def write_report(
+    summaries: Sequence[RunSummary],
+    episodes: Sequence[dict[str, Any]],
+    directory: Path,
+    out: Path,
+    *,
+    title: str | None = None,
+    contrasts: Sequence[Contrast] = (),
+    is_search: bool = False,
+    notes: Sequence[str] = (),
+) -> Report:
+    """Write the report of what `read_comparison` returned.
+
+    Args:
+        summaries: summaries of the runs.
+        episodes: episodes of the page.
+        directory: folder of the runs, or of kept summaries.
+        out: folder of the page, which may be the same.
+        title: title of the page. None: the name of the folder.
+        contrasts: contrasts of a suite to estimate and test.
+        is_search: add a table of each algorithm's best entry.
+        notes: lines below the headline.
+
+    Raises:
+        UserError: if a file of a run is invalid, or if a file of that name in `out` is not collm's.
+    """
+    is_run = (out / CONFIG_FILE).is_file()  # the episodes.jsonl of a run is not the one that a report keeps
+    keeps_summaries = bool(run_directories(directory)) and not is_run
+    with explained_content(directory):
+        comparison = Comparison(summaries)
+        first, drawn, results = headline(comparison), figures.sections(comparison), tables(comparison)
+        if contrasts:
+            results = [contrast_table(findings(contrasts, comparison)), *results]
+        if is_search:
+            results = [search(comparison), *results]
+        charts = [*first.charts, *(chart for section in drawn for chart in section.charts)]
+        kept = [SUMMARIES_FILE, EPISODES_FILE] if keeps_summaries else []
+        files = ["report.html", "tables.md", "marl_eval.json", *kept, *(chart.file for chart in charts)]
+        refuse_foreign_files(out, files)
+        for chart in charts:
+            with owned(out, chart.file) as new:
+                figures.write_png(chart, comparison.algorithms, new)
+        different, same = settings(comparison)
+        name = title or directory.resolve().name
+        lead = [*notes, *lead_lines(comparison, directory, len(episodes))]
+        html = page(
+            Contents(
+                title=name,
+                lead=lead,
+                headline=first,
+                figures=drawn,
+                results=results,
+                settings=[costs(comparison), different, same],
+                methods=comparison.algorithms,
+                library=pack(episodes),
+            )
+        )
+        text = "\n".join(table.markdown() for table in [*results, costs(comparison), different])
+        steps = marl_eval_json(summaries)
+        main_table = results[0] if contrasts or is_search else final_scores(comparison, "sampled")
+    write_text(out, "report.html", html)
+    lines = [f"## {name}", "", f"**{first.sentence}**\n", *(f"{line}\n" for line in lead), text]
+    write_text(out, "tables.md", "\n".join(lines))
+    write_text(out, "marl_eval.json", json.dumps(steps, indent=1) + "\n")
+    if keeps_summaries:
+        with owned(out, SUMMARIES_FILE) as new:
+            write_summaries(summaries, new)
+        with owned(out, EPISODES_FILE) as new, new.open("w", encoding="utf-8", errors="backslashreplace") as file:
+            file.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in episodes)
+    return Report(out / "report.html", len(html), len(episodes), main_table)
+
+
+def read_comparison(
+    directory: Path, max_episodes: int, console: Console
+) -> tuple[list[RunSummary], list[dict[str, Any]]]:
+    """Read summaries of all runs in a folder, and equally many episodes per run.
+
+    Raises:
+        FileNotFoundError: if the folder has neither runs nor summaries that an earlier report kept.
+        UserError: if a file of a run is incomplete or invalid.
+    """
+    directories = run_directories(directory)
+    if not directories:
+        with explained_content(directory):
+            return kept_summaries(directory), read_episodes(directory)[:max_episodes]
+    summaries: list[RunSummary] = []
+    episodes: list[dict[str, Any]] = []
+    share = max(1, max_episodes // len(directories))
+    for each in track(directories, "reading runs", console=console, transient=True, disable=not console.is_terminal):
+        with explained_content(each):
+            rows = read_episodes(each)
+            if line := lost_episodes(each, rows):
+                console.print(f"warning: {shown(line)}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+            summaries.append(summarize(each, rows))
+            episodes += slim_episodes(each, rows, share)
+    return in_order(summaries), episodes
+
+
+def newest_comparison() -> Path:
+    """Folder under runs/ that was changed last.
+
+    Raises:
+        FileNotFoundError: if there is none.
+    """
+    found = [path for path in Path("runs").glob("*") if path.is_dir() and run_directories(path)]
+    if not found:
+        raise FileNotFoundError("there are no runs under runs/; give the --out of `collm benchmark` or `collm train`")
+    return max(found, key=lambda path: path.stat().st_mtime)
+
+
+def lead_lines(comparison: Comparison, directory: Path, num_episodes: int) -> list[str]:
+    """Lines below the headline: the number of runs, and those that are unfinished, failed, or did not learn."""
+    seeds = sorted({each.seed for each in comparison.summaries})
+    lines = [
+        f"{len(comparison.finished)} finished runs: methods {len(comparison.algorithms)}, "
+        f"environments {len(comparison.environments)}, seeds {', '.join(map(str, seeds))}; "
+        f"{num_episodes} episodes to read."
+    ]
+    unfinished = len(comparison.summaries) - len(comparison.finished)
+    if unfinished:
+        lines.append(f"Not finished: {unfinished}. These runs are left out of all figures and tables.")
+    unmoved = [each for each in comparison.finished if not each.has_moved]
+    if unmoved:
+        names = "; ".join(f"{each.algorithm} in {each.environment}, seed {each.seed}" for each in unmoved)
+        lines.append(f"The policy never changed: {len(unmoved)} runs, no update of which changed a weight: {names}.")
+    silent = [
+        f"{each.algorithm} in {each.environment}, seed {each.seed}: from update {since} on, at a return of "
+        f"{each.learning_curve('update')[1][-1]:.3g}"
+        for each in comparison.finished
+        if (since := each.silent_since) is not None
+    ]
+    if silent:
+        lines.append(
+            f"Stopped learning: {len(silent)} runs ended with updates in which all episodes of a group had the same "
+            f"return, so that every advantage was 0: {'; '.join(silent)}."
+        )
+    undiagnosed = sum(each.writes_text and not each.diagnostics for each in comparison.finished)
+    if undiagnosed:
+        lines.append(f"Without diagnostics: {undiagnosed}. Their episodes lack raw_advantage and return_to_go.")
+    lines += [f"Failed: {path.relative_to(directory)}" for path in failed_directories(directory)]
+    return lines
