@@ -116,7 +116,7 @@ class Decoder:
         if computes != self._computes:
             self._computes = computes
             self.forget()
-        # 2) Decode: all adapters in one batch if possible, else by one adapter after another.
+        # 2) Decode: all adapters in one batch if possible, else one batch per adapter.
         recorder = DrawRecorder(prompts, sampling)
         adapters = list(dict.fromkeys(prompt.adapter for prompt in prompts))
         claims = [Claim(owner, prompt) for owner, prompt in enumerate(prompts)]
