@@ -168,7 +168,7 @@ class SlotTable:
         return int(differs[0]) if len(differs) else length
 
     def _clear(self, row: int, outside: int, wanted: Collection[Hashable]) -> None:
-        """Free a row: move its parked sequence to a row from `outside` on. If all are used, evict the oldest sequence."""
+        """Free a row: move its parked sequence to a row from `outside` on, or evict the oldest sequence."""
         key = self._keys[row]
         if key is None:
             return

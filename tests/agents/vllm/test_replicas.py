@@ -107,18 +107,6 @@ def test_an_exchange_that_breaks_off_leaves_a_label_that_nobody_takes_for_weight
     assert stubs[0].version == generator._version
 
 
-def test_an_exchange_that_nowhere_succeeds_ends_with_one_message_and_the_old_weights_serve_on(folder, stubs):
-    generator = learner(folder, stubs[0].url)
-    old = generator.generate(prompts(), Sampling())
-    perturb(generator)
-    stubs[0].fails["/collective_rpc"] = 0
-    message = r"no server answered for 0 s: .*/collective_rpc answers 500"
-    with pytest.warns(RuntimeWarning, match="set aside"), pytest.raises(ServerError, match=message):
-        generator.generate(prompts(), Sampling())
-    answers = [stubs[0].completion(body) for path, body in stubs[0].calls if path.endswith("generate")]
-    assert sorted(answer["token_ids"] for answer in answers) == sorted(ids(old))
-
-
 def test_the_servers_own_logprobs_are_kept_where_they_are_asked_for(folder, stubs):
     sampling, urls = Sampling(temperature=0.7, top_k=20), [stub.url for stub in stubs]
     with pytest.raises(ServerError, match="--logprobs-mode processed_logprobs"):
