@@ -1,4 +1,4 @@
-"""Keys and values: in which type they lie, how much memory they take, and when they give it back."""
+"""Type, size and release of the KV cache."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from collm.agents.scoring.scorer import Scorer
 LAYERS, HEADS, HEAD_DIM = 2, 2, 16
 SIZES = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": LAYERS}
 HEADS_OF = {"num_attention_heads": 4, "num_key_value_heads": HEADS, "head_dim": HEAD_DIM}
-COLUMNS = 64  # of a row for at most so many tokens
+COLUMNS = 64  # capacity of a row, which is a multiple of 64
 ROW_GIB = LAYERS * 2 * HEADS * HEAD_DIM * 4 * COLUMNS / 2**30
 
 
@@ -44,7 +44,7 @@ def prompts(count=9, **settings):
 
 
 def test_keys_and_values_lie_in_the_type_of_autocast(model):
-    """Qwen3's norm of keys has fp32 weights, and gives fp32 keys beside bf16 values."""
+    """Qwen3's norm of keys has fp32 weights, so that keys are fp32 and values bf16."""
     decoder = Decoder(model, [3])
     with torch.autocast("cpu", torch.bfloat16):
         decoder.generate(prompts(), Sampling())
@@ -77,7 +77,7 @@ class Casts(TorchDispatchMode):
 
 
 def test_weights_are_cast_once_and_not_at_every_step(monkeypatch):
-    """In inference mode autocast keeps no weight that it has cast."""
+    """In inference mode autocast does not cache cast weights."""
     model = qwen3()
     decoder, said, casts = Decoder(model, []), {}, {}
     for way in ("by autocast", "once"):

@@ -1,4 +1,4 @@
-"""A server's tokens, our log-probabilities; and the server samples from what has been learned since."""
+"""Tokens come from the server, log-probabilities from the learner, and updates reach the server."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_server_that_lacks_an_option_is_refused_at_the_start(stub, weights, pa
     with pytest.raises(ServerError, match=f"^{re.escape(line)}[^\n]*$"):
         check_servers(config, 2, learns=True)
     if path != "/inference/v1/generate":
-        check_servers(config, 2, learns=False)  # who only plays exchanges nothing
+        check_servers(config, 2, learns=False)  # a run without learning exchanges no weights
     assert not stub.calls
 
 
