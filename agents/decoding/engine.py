@@ -179,7 +179,7 @@ class Engine:
 
     def adapter_numbers(self, names: Sequence[str | None]) -> list[int]:
         """Return the numbers of adapters in the bank; empty without a bank."""
-        return [] if self.bank is None else [self.bank.number(name) for name in names]
+        return [] if self.bank is None else [self.bank.numbers[name] for name in names]
 
     def _first(self, count: int) -> Tensor:
         """Return 0, …, count - 1 on the device."""
