@@ -28,7 +28,7 @@ def ragged_prompts(count, seed=0, *, longest=30, new=14, parks=False, **changes)
 
 
 def next_turn(prompts, samples, seed=1):
-    """The same prompts, each followed by its sample and a few other tokens."""
+    """The prompts of the next turn: prompt, sample and a few other tokens."""
     rng = np.random.default_rng(seed)
     return [
         replace(

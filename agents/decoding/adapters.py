@@ -66,7 +66,7 @@ class AdapterBank:
     """
 
     def __init__(self, model: PeftModel, names: Sequence[str | None]) -> None:
-        self._numbers = {name: number for number, name in enumerate(names)}
+        self.numbers = {name: number for number, name in enumerate(names)}
         self._layers = [_BankLayer(layer, names) for layer in model.modules() if isinstance(layer, LoraLinear)]
         self._selected: Tensor | None = None
 
@@ -77,12 +77,6 @@ class AdapterBank:
             return False
         layers = [layer for layer in model.modules() if isinstance(layer, BaseTunerLayer | AuxiliaryTrainingWrapper)]
         return bool(layers) and all(isinstance(layer, LoraLinear) and _is_plain(layer) for layer in layers)
-
-    def holds(self, names: Sequence[str | None]) -> bool:
-        return self._numbers.keys() >= set(names)
-
-    def number(self, name: str | None) -> int:
-        return self._numbers[name]
 
     def select(self, numbers: Tensor) -> None:
         """Set the adapter's number for each row of the next pass."""

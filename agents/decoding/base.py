@@ -72,6 +72,7 @@ def hidden_states_of(base: PreTrainedModel) -> Iterator[list[Tensor]]:
         yield newest
     finally:
         handle.remove()
+        newest.clear()
 
 
 def keep_in(model: nn.Module, dtype: torch.dtype | None) -> None:

@@ -116,7 +116,7 @@ class Decoder:
         if computes != self._computes:
             self._computes = computes
             self.forget()
-        # 2) Decode: all adapters in one batch if possible, else by one adapter after another.
+        # 2) Decode: all adapters in one batch if possible, else one batch per adapter.
         recorder = DrawRecorder(prompts, sampling)
         adapters = list(dict.fromkeys(prompt.adapter for prompt in prompts))
         claims = [Claim(owner, prompt) for owner, prompt in enumerate(prompts)]
@@ -173,7 +173,7 @@ class Decoder:
     def _all_adapters(self, adapters: Sequence[str | None]) -> Iterator[None]:
         """Let each row of the batch use its own adapter inside the block."""
         assert isinstance(self._model, PeftModel)
-        if self._bank is None or not self._bank.holds(adapters):
+        if self._bank is None or not self._bank.numbers.keys() >= set(adapters):
             self._bank = AdapterBank(self._model, adapters)
         self._engine.bank = self._bank
         try:

@@ -42,7 +42,7 @@ class Engine:
         self.casts: CastWeights | None = None  # if autocast is on
         self._prefill_tokens = prefill_tokens
         self.num_fixed = 0  # rows of every step in fixed shapes; 0: only active rows
-        self.num_scratch = 0  # rows after all others, into which steps write padding
+        self.num_scratch = 0  # extra rows at the end, which store the padding of recorded steps
         self._numbers = torch.empty(0, dtype=torch.int64)  # 0, 1, 2, … on the device
 
     def max_rows(self, length: int) -> int | None:
@@ -179,7 +179,7 @@ class Engine:
 
     def adapter_numbers(self, names: Sequence[str | None]) -> list[int]:
         """Return the numbers of adapters in the bank; empty without a bank."""
-        return [] if self.bank is None else [self.bank.number(name) for name in names]
+        return [] if self.bank is None else [self.bank.numbers[name] for name in names]
 
     def _first(self, count: int) -> Tensor:
         """Return 0, …, count - 1 on the device."""

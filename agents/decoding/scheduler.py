@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +17,7 @@ from .samples import DrawRecorder
 from .sampling import Draw, Sampling
 from .slots import Claim, SlotTable
 from .steps.eager_steps import EagerSteps, HostCopy, Steps, steps_ahead
-from .steps.graph_steps import Capture, GraphSteps
+from .steps.graph_steps import Capture, GraphSteps, StepKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,8 @@ class Scheduler:
         ahead = steps_ahead(engine.base.device)
         queued: deque[Step] = deque()
         has_changed = True  # since the last step, active rows came or went
-        with self._steps(claims, sampling, recorder, has_values=value_head is not None) as steps:
+        with hidden_states_of(engine.base) as hidden:
+            steps = self._steps(claims, sampling, recorder, hidden, keeps_states=value_head is not None)
             while queue or table.num_active or queued:
                 # 1) Prefill waiting prompts into free rows.
                 if queue and max_active - table.num_active >= min(least_free, len(queue)):
@@ -116,21 +116,20 @@ class Scheduler:
                     table.retire(done.tolist())
                     engine.move(table.take_moves())
 
-    @contextmanager
     def _steps(
-        self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder, *, has_values: bool
-    ) -> Iterator[Steps]:
-        engine = self._engine
-        with hidden_states_of(engine.base) as hidden:
-            if self._static is None:
-                yield EagerSteps(engine, recorder.noise, sampling, hidden)
-                return
-            adapter = claims[0].prompt.adapter if engine.bank is None else None
-            run = self._static.run(
-                recorder.noise, sampling, hidden, adapter, num_rows=self._max_slots, keeps_states=has_values
-            )
-            with run as steps:
-                yield steps
+        self,
+        claims: Sequence[Claim],
+        sampling: Sampling,
+        recorder: DrawRecorder,
+        hidden: Sequence[Tensor],
+        *,
+        keeps_states: bool,
+    ) -> Steps:
+        if self._static is None:
+            return EagerSteps(self._engine, recorder.noise, sampling, hidden)
+        adapter = claims[0].prompt.adapter if self._engine.bank is None else None
+        self._static.begin(recorder.noise, hidden, StepKind(sampling, keeps_states, adapter), self._max_slots)
+        return self._static
 
     def _reserve(self, claims: Sequence[Claim]) -> int:
         """Allocate rows for active and parked sequences, as far as memory allows, and return the most active rows.

@@ -168,7 +168,7 @@ class SlotTable:
         return int(differs[0]) if len(differs) else length
 
     def _clear(self, row: int, outside: int, wanted: Collection[Hashable]) -> None:
-        """Free a row: its parked sequence moves to a row from `outside` on, and replaces the oldest if none is free."""
+        """Free a row: move its parked sequence to a row from `outside` on, or evict the oldest sequence."""
         key = self._keys[row]
         if key is None:
             return

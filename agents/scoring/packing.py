@@ -1,8 +1,7 @@
 """Packing of episodes into few tokens for one forward pass.
 
-A row is the last turn of an episode, which contains the earlier turns. A tree is a set of rows with the same first
-prompt, of which it has one copy. After the prompt come the other tokens of each row, which attend to the prompt and to
-tokens of their own row.
+A row is the last turn of an episode, which contains the earlier turns. A tree is a set of rows with one copy of their
+common first prompt. The other tokens of each row follow, and attend to the prompt and to tokens of the same row.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class PackedRow:
-    """Tokens of consecutive turns, each of which extends the one before."""
+    """Tokens of consecutive turns, each an extension of the previous turn."""
 
     ids: Ids
     """[L] prompt and completion of the last turn, which contain all the others."""

@@ -38,7 +38,7 @@ class Scorer:
 
     Two tests on a few tokens select the method:
 
-    - If logits are not the output matrix times the last hidden state (but for example capped), all logits are computed.
+    - If logits are not the output matrix times the last hidden state (for example capped logits), all are computed.
     - If the model does not support the mask of trees, rows do not share prompts. A row that is longer than an attention
       window never shares its prompt.
 

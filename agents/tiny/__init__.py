@@ -4,6 +4,6 @@ from importlib.resources import files
 from pathlib import Path
 
 TINY_DIRECTORY = Path(str(files(__name__)))
-"""The folder that `from_pretrained` reads the model and its tokenizer from."""
+"""Folder of the model and its tokenizer, for `from_pretrained`."""
 
 __all__ = ["TINY_DIRECTORY"]

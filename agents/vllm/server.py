@@ -133,7 +133,10 @@ class VLLMServer:
         if self._serving.keeps_logprobs and not sampling.greedy:
             self._check_mode(served, sampling)
         if self._shards is not None:
-            return [self._unscored(each) for each in served]
+            return [
+                Sample(each.ids, each.logprobs, NO_TOKENS, int(each.ids[-1]) not in self._stop_ids, None)
+                for each in served
+            ]
         samples = self._scored(prompts, [answer.ids for answer in served], sampling)
         pairs = zip(served, samples, strict=True)
         self._check_drift([(theirs.url, theirs.logprobs, ours.logprobs) for theirs, ours in pairs], sampling)
@@ -219,9 +222,6 @@ class VLLMServer:
                         ids = completions[number]
                         samples[number] = Sample(ids, logprob, entropy, int(ids[-1]) not in self._stop_ids, value)
         return [samples[number] for number in range(len(prompts))]
-
-    def _unscored(self, served: ServedSample) -> Sample:
-        return Sample(served.ids, served.logprobs, NO_TOKENS, int(served.ids[-1]) not in self._stop_ids, None)
 
     def _prepare(self) -> tuple[str, str, dict[str, tuple[str, Path]]]:
         """Label changed weights and write changed adapters.

@@ -75,7 +75,7 @@ REMOVED: Mapping[str, Removed] = MappingProxyType(
         "reward_weights": Removed("give them to the environment: --env-kwargs 'reward_weights=[1, 0.5]'"),
         "run_name": Removed("use the environment variable WANDB_NAME"),
         "server_patience_s": Removed("it is 60 s", 60.0),
-        "server_weights": Removed("vLLM servers load weights from a folder", "folder"),
+        "server_weights": Removed("leave it out: vLLM servers load weights from a folder", "folder"),
         "steps": Removed("use num_updates"),
         "verify_share": Removed("collectors are trusted; use a cluster that only trusted people can reach", 0.0),
     }

@@ -13,8 +13,7 @@ Axes: R rows of the buffers, N rows of a step's bucket.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeAlias
@@ -150,41 +149,31 @@ class GraphSteps(Steps):
         self._recorded_at: tuple[object, ...] = ()  # addresses of weights, keys and values in the recordings
         self._addresses: tuple[object, ...] = ()
 
-    @contextmanager
-    def run(
+    def begin(
         self,
         noise: NDArray[np.float64] | None,
-        sampling: Sampling,
         hidden: Sequence[Tensor],
-        adapter: str | None,
-        *,
+        kind: StepKind,
         num_rows: int,
-        keeps_states: bool,
-    ) -> Iterator[GraphSteps]:
+    ) -> None:
         """Begin a run.
 
         Args:
             noise: [requests, steps] random numbers; None if greedy.
-            sampling: sampling parameters.
             hidden: its first element is the last hidden states of the newest pass.
-            adapter: adapter of all rows. None: no adapter, or a bank.
+            kind: properties of the run's steps.
             num_rows: most active rows, R.
-            keeps_states: whether to store `states`, for a value head.
         """
         base = self._engine.base
         if self._buffers is None or self._buffers.tokens.device != base.device or num_rows > self._buffers.num_rows:
             self.drop()
             self._buffers = StepBuffers(num_rows, base.device)
         self._hidden = hidden
-        self._kind = StepKind(sampling, keeps_states, adapter)
+        self._kind = kind
         self._stride = 0 if noise is None else noise.shape[1]
         if noise is not None:
             self._take_noise(self._buffers, noise)
         self._addresses = self._tensor_addresses()
-        try:
-            yield self
-        finally:
-            self._hidden = ()
 
     def follow(self, table: SlotTable, adapters: Sequence[int]) -> None:
         engine, buffers = self._engine, self._held()
@@ -270,5 +259,5 @@ class GraphSteps(Steps):
         return self._engine.bank, self._engine.casts, computing_type(base), *weights
 
     def _held(self) -> StepBuffers:
-        assert self._buffers is not None, "steps need `run`"
+        assert self._buffers is not None, "steps need `begin`"
         return self._buffers

@@ -1,4 +1,4 @@
-"""A sample is what its prompt, its stream and the weights make it, and its numbers are those of a plain forward."""
+"""Samples depend on prompt, stream and weights only, and their log-probabilities equal plain forward passes."""
 
 import warnings
 

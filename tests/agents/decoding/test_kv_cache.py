@@ -1,4 +1,4 @@
-"""The KV cache returns what was written where it was written, and attention to it is that of torch."""
+"""The KV cache returns stored keys and values, and attention to it equals torch's."""
 
 from __future__ import annotations
 

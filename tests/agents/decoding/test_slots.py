@@ -8,7 +8,7 @@ from collm.agents.decoding.slots import Claim, SlotTable
 
 
 class Rows:
-    """What an arena would hold: the ids whose keys and values lie in each row, moved when the table says so."""
+    """Stands for an arena: the token ids stored in each row, moved by the table's moves."""
 
     def __init__(self, num_rows):
         self.held = [np.zeros(0, np.int64)] * num_rows
@@ -29,7 +29,7 @@ def key_of(handle):
 
 
 def park(table, ids, key="a", wanted=()):
-    """Begin and end a completion of these tokens, and return what was kept of them before."""
+    """Start and end a completion of these tokens, and return how many of them were cached before."""
     [seat] = table.admit([claim(0, ids, key=key)], wanted)
     table.retire([0])
     table.remember(key_of(key), np.array(ids))

@@ -1,4 +1,4 @@
-"""Layers that run again in the backward pass keep less and give the same gradients."""
+"""Recomputed layers store less and give the same gradients."""
 
 import copy
 
@@ -15,7 +15,7 @@ IDS = torch.arange(1, 25).reshape(2, 12)
 
 
 def gradient(model):
-    """The gradient of something, and the bytes kept for it."""
+    """A gradient, and the bytes stored for it."""
     kept = 0
 
     def keep(tensor):

@@ -77,7 +77,7 @@ def test_rows_and_trees_give_the_gradient_of_every_turn_alone(name, num_turns):
 
 def test_a_model_that_ignores_the_mask_gets_separate_rows():
     class Deaf(type(random_llama().model)):
-        """Attends to everything before a token, whatever it is told."""
+        """Ignores masks: its attention is causal."""
 
         def forward(self, input_ids=None, attention_mask=None, **kwargs):
             return super().forward(input_ids=input_ids, **kwargs)
@@ -152,7 +152,7 @@ def test_a_rewritten_history_starts_a_new_row_and_every_token_is_counted():
 
 
 def nucleus(probabilities, top_k, top_p):
-    """The words that the filters keep, by sorting, one by one."""
+    """Kept words by plain sorting."""
     order = sorted(range(len(probabilities)), key=lambda word: -probabilities[word])[: top_k or None]
     total, stays = sum(probabilities[word] for word in order), []
     for word in order:
@@ -215,7 +215,7 @@ def test_scores_of_logits_keep_one_array_of_their_size_and_leave_them_as_they_ar
 
 @pytest.fixture
 def tiled(monkeypatch):
-    """A function that sets the largest number of logits and those of a tile."""
+    """A function that sets MAX_LOGITS and TILE_LOGITS."""
 
     def limit(max_logits, tile_logits):
         monkeypatch.setitem(MAX_LOGITS, "cpu", max_logits)

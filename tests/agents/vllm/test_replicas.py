@@ -55,7 +55,7 @@ def test_one_of_two_servers_dies_and_the_samples_are_the_same(folder, stubs, gen
     assert num_completions(stubs[1]) > 1 and num_completions(stubs[0]) == len(alone) + 7
     before = num_completions(stubs[1])
     assert ids(generator.generate(prompts(), Sampling())) == alone
-    assert num_completions(stubs[1]) == before  # it is not asked again
+    assert num_completions(stubs[1]) == before  # it gets no more requests
 
 
 def test_a_server_that_comes_back_gets_the_present_weights_before_it_is_asked(folder, stubs, generator):
@@ -65,7 +65,7 @@ def test_a_server_that_comes_back_gets_the_present_weights_before_it_is_asked(fo
     perturb(generator)
     with pytest.warns(RuntimeWarning, match="set aside"):
         generator.generate(prompts(), Sampling())
-    stubs[1] = StubServer(folder, port)  # as it was started: with the first weights
+    stubs[1] = StubServer(folder, port)  # restarted, with the initial weights
     time.sleep(replicas.PROBE_S)
     with pytest.warns(RuntimeWarning, match="answers again"):
         generator.generate(prompts(), Sampling())
@@ -75,7 +75,7 @@ def test_a_server_that_comes_back_gets_the_present_weights_before_it_is_asked(fo
 
 
 def test_an_answer_of_other_weights_is_asked_for_again(folder, stubs, generator):
-    """A server that was started anew between two calls, with nobody there to see."""
+    """A server that restarted between two calls."""
     perturb(generator)
     generator.generate(prompts(), Sampling())
     for stub in stubs:
@@ -105,18 +105,6 @@ def test_an_exchange_that_breaks_off_leaves_a_label_that_nobody_takes_for_weight
     assert stubs[1].paths()[-1] == path  # it stays paused: some of its layers may lack weights
     assert stubs[1].version == ("collm-unfinished" if path == "/collective_rpc" else generator._version)
     assert stubs[0].version == generator._version
-
-
-def test_an_exchange_that_nowhere_succeeds_ends_with_one_message_and_the_old_weights_serve_on(folder, stubs):
-    generator = learner(folder, stubs[0].url)
-    old = generator.generate(prompts(), Sampling())
-    perturb(generator)
-    stubs[0].fails["/collective_rpc"] = 0
-    message = r"no server answered for 0 s: .*/collective_rpc answers 500"
-    with pytest.warns(RuntimeWarning, match="set aside"), pytest.raises(ServerError, match=message):
-        generator.generate(prompts(), Sampling())
-    answers = [stubs[0].completion(body) for path, body in stubs[0].calls if path.endswith("generate")]
-    assert sorted(answer["token_ids"] for answer in answers) == sorted(ids(old))
 
 
 def test_the_servers_own_logprobs_are_kept_where_they_are_asked_for(folder, stubs):

@@ -1,4 +1,4 @@
-"""Kernels give what torch gives, with its gradients; what they were not made for is left to torch."""
+"""Kernels compute what torch computes, with its gradients. Unsupported inputs are left to torch."""
 
 import pytest
 import torch
@@ -149,7 +149,7 @@ def random(*shape, seed=0, scale=1.0):
 
 
 def gradients(function, inputs, seed=9):
-    """The result, and the slopes of a random sum of it by every input."""
+    """The result, and gradients of a random sum of it."""
     leaves = [each.detach().clone().requires_grad_() for each in inputs]
     result = function(*leaves)
     result.backward(random(*result.shape, seed=seed))
@@ -218,7 +218,7 @@ def turned(x, cosine, sine):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_turns_by_positions(monkeypatch, width, rows_of_angles, threads):
     monkeypatch.setattr(fused_ops, "_num_threads", lambda size: threads)
-    cosine, sine = random(2, rows_of_angles, 5, width, seed=1)  # both halves of their own, as no model has them
+    cosine, sine = random(2, rows_of_angles, 5, width, seed=1)  # different halves, unlike in models
     x = random(3, 5, 4, width)
 
     def ours(x):

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason
 
 @pytest.fixture
 def multiplied(monkeypatch):
-    """Shapes of the products that oneDNN makes."""
+    """Shapes of oneDNN's matmuls."""
     shapes = []
     own = onednn_linear.multiply
 
@@ -81,7 +81,7 @@ def test_only_gradients_that_are_wanted_are_made(multiplied):
     assert len(multiplied) == 3 and layer.weight.grad is not None
 
 
-@pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN:UserWarning")  # torch, of its own switch
+@pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN:UserWarning")  # torch warns about `flags`
 def test_other_types_small_products_and_a_switch_are_torchs(multiplied):
     _, layer = pair(24, 56, True)
     x = viewed("rows")

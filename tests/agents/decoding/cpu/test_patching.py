@@ -1,4 +1,4 @@
-"""Patched layers compute what they did before; layers that compute something else are left as they are."""
+"""Patched layers compute the same as before. Layers that compute something else are not patched."""
 
 import copy
 import pickle
@@ -16,11 +16,11 @@ from collm.agents.decoding.cpu.kernels import SWITCH
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="this machine has no C++ compiler")
 LAYERS = {"llama": (5, 2, 2), "qwen2": (5, 2, 2), "qwen3": (9, 2, 2), "olmo": (0, 2, 2), "gpt2": (0, 0, 0)}
-"""Norms, gated layers and attentions of a model of two layers."""
+"""Patched norms, SwiGLU layers and attentions of a model with two layers."""
 
 
 def patched(layer):
-    """The function that the layer computes by; None: its own."""
+    """The function that replaces the layer's `forward`, or None."""
     forward = vars(layer).get("forward")
     return None if forward is None else forward.func
 

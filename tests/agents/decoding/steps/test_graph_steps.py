@@ -1,4 +1,4 @@
-"""Steps in static shapes say what eager steps say, whoever comes and goes; recorded, they read their buffers alone."""
+"""Recorded steps give the samples of eager steps, and read only their buffers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ STOP = 3
 FILTERED = Sampling(0.8, 20, 0.9)
 GREEDY = Sampling(greedy=True)
 BF16 = torch.bfloat16
-BF16_NATS = 0.06  # rounding: other rows beside them
+BF16_NATS = 0.06  # rounding depends on the other rows of a batch
 SLOW = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
 def as_on_tapes():
-    """Tapes hold torch's operations."""
+    """Tapes record only torch's operations."""
     with torch_alone():
         yield
 
@@ -42,19 +42,19 @@ def prompts_of(count, seed=0, **changes):
 
 
 def lasting(count, new=12):
-    """Prompts of which nobody stops before the others, nor stays."""
+    """Prompts without handles, whose completions end in the same step."""
     return ragged_prompts(count, max_new_tokens=new)
 
 
 @pytest.fixture(autouse=True)
 def filters_of_a_device(monkeypatch):
-    """On a CPU filters sort with NumPy, which no tape sees."""
+    """On a CPU, filters sort with NumPy, which tapes do not record."""
     monkeypatch.setattr(sampling_module, "_is_on_host", lambda values: False)
 
 
 @pytest.fixture
 def equal_widths(monkeypatch):
-    """Eager steps read as many columns as static ones: in bfloat16 the order of a sum may change a draw."""
+    """Eager steps read as many columns as recorded ones: in bfloat16 the order of a sum may change a draw."""
     monkeypatch.setattr(engine, "MASK_BLOCK", static.WIDTH_BLOCK)
 
 
@@ -99,7 +99,7 @@ def test_under_autocast_they_say_what_eager_steps_say_of_weights_as_they_are_now
     ours, eager = Decoder(model, [STOP], capture=recording), Decoder(model, [STOP])
     for scale in (1.0, 1.1):
         with torch.no_grad():
-            model.lm_head.weight.mul_(scale)  # without a word: weights are taken as they are at each call
+            model.lm_head.weight.mul_(scale)  # the decoder is not told: each call uses the current weights
         with torch.autocast("cpu", BF16):
             assert_same(ours.generate(prompts, Sampling()), eager.generate(prompts, Sampling()), atol=BF16_NATS)
         prompts = [replace(prompt, parked=None) for prompt in prompts]
@@ -108,7 +108,7 @@ def test_under_autocast_they_say_what_eager_steps_say_of_weights_as_they_are_now
 
 @pytest.mark.parametrize(("name", "compute"), [("llama", None), ("gpt2", BF16)])
 def test_what_is_recorded_reads_weights_keys_values_and_buffers_and_nothing_else(name, compute):
-    """Not what autocast keeps of weights until its context ends, either: gpt2's layers are no plain linear ones."""
+    """Also not autocast's weight cache, which layers of gpt2 would use."""
     model, recording = model_of(name), Taped()
     decoder = Decoder(model, [], capture=recording)
     with torch.autocast("cpu", compute, compute is not None):
@@ -125,7 +125,7 @@ def test_what_is_recorded_reads_weights_keys_values_and_buffers_and_nothing_else
 
 
 def test_padding_changes_nobody_s_keys_and_values(llama):
-    """Three rows are padded to a bucket of them whose other rows are parked."""
+    """The padding of a bucket of rows covers parked rows."""
     decoder = Decoder(llama, [STOP], max_slots=8, capture=Taped())
     decoder.generate([replace(prompt, parked=("first", row)) for row, prompt in enumerate(prompts_of(8))], Sampling())
     rows = {key: row for key, row in decoder._scheduler._table._parked.items()}
@@ -147,7 +147,7 @@ def test_weights_keys_and_values_that_lie_elsewhere_are_recorded_anew(change):
     recorded = recording.num_captured
     prompts = [replace(prompt, ids=prompt.ids[::-1]) for prompt in lasting(3)]
     old = [weight.data for weight in model.parameters()]
-    if change == "moved":  # as offload does, without a word to the decoder
+    if change == "moved":  # as offloading does, without telling the decoder
         for weight in model.parameters():
             weight.data = weight.data.clone()
     elif change == "replaced":
@@ -172,7 +172,7 @@ def test_adapters_one_by_one_and_side_by_side_are_recorded_apart(compute, equal_
     ours = Decoder(model, [STOP], capture=recording)
     calls = [["left"], ["right"], ["left", "right", None], ["right", "left"], ["left"]]
     for turn, names in enumerate(calls):
-        if turn == 3:  # without a word: adapters are taken as they are at each call
+        if turn == 3:  # the decoder is not told: each call uses the current adapters
             with torch.no_grad():
                 for name, weight in model.named_parameters():
                     weight.mul_(0.9 if "lora_B" in name else 1)
@@ -230,7 +230,7 @@ def test_the_scratch_row_counts_as_memory(llama):
 
 
 class Watched(Eagerly):
-    """Counts what steps cost on the pretended device."""
+    """Counts synchronizations and launches on the pretended device."""
 
     def __init__(self, seen):
         super().__init__()
@@ -257,7 +257,7 @@ class Watched(Eagerly):
     ids=str,
 )
 def test_on_a_device_no_step_asks_the_host_and_two_copies_are_all_that_is_started_besides(sampling):
-    """What was drawn, and its log-probabilities with entropies: the next step writes over both."""
+    """The two copies: tokens, and log-probabilities with entropies. The next step overwrites both."""
     expected = Decoder(model_of("qwen3"), []).generate(lasting(4), sampling)
     with pretended() as seen:
         watched = Watched(seen)
