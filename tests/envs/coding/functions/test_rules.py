@@ -90,11 +90,6 @@ def test_a_program_is_what_the_prompt_gives_then_aux_then_main():
     assert order == sorted(order) and "print" not in program and program.count("def aux") == 1
 
 
-@given(st.text(max_size=120), st.text(max_size=120), st.floats(0, 1))
-def test_any_two_texts_have_a_reward_in_range(helper, main, pass_rate):
-    assert 0 <= reward(helper, main, pass_rate) <= MAX_SCORE
-
-
 @given(st.floats(0.01, 1), st.floats(0.01, 1))
 def test_more_tests_passed_is_never_less(first, second):
     low, high = sorted((first, second))
@@ -145,7 +140,7 @@ def test_rewards_of_several_helpers_by_hand(helpers, main, pass_rate, expected):
 @given(
     st.lists(
         st.sampled_from(["", ONE, TWO, THREE, ALL, "def aux_2(x): return ("]) | st.text(max_size=60),
-        min_size=2,
+        min_size=1,
         max_size=3,
     ),
     st.sampled_from(["", ALL, f"{ALL}\n{ONE}", "def f(a, b):\n    return aux_3(a) or 1"]) | st.text(max_size=60),
