@@ -1,4 +1,4 @@
-"""Environment MiniCode: a helper and a main programmer write one line of Python each."""
+"""MiniCode: a helper and a main programmer write one line of Python each."""
 
 from __future__ import annotations
 
