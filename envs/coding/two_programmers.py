@@ -40,7 +40,7 @@ def refuse_team(count: int, variant: str | None) -> None:
         ValueError: if there are fewer than 2 or more than 4 programmers, or more than 2 in the published variant.
     """
     if isinstance(count, bool) or count not in NUMBERS:
-        raise ValueError(f"num_agents={count!r} must be 2 to {max(NUMBERS)}")
+        raise ValueError(f"num_agents must be 2 to {max(NUMBERS)}, got {count!r}")
     if variant == "published" and count != 2:
         raise ValueError(f"num_agents={count} needs variant='ours'; variant='published' has two programmers")
 

@@ -46,7 +46,7 @@ class MiniWriting(TextParallelEnv):
         render_mode: str | None = None,
     ):
         if isinstance(num_agents, bool) or num_agents not in range(2, len(ROLES) + 1):
-            raise ValueError(f"{num_agents=} must be 2 to {len(ROLES)}")
+            raise ValueError(f"num_agents must be 2 to {len(ROLES)}, got {num_agents!r}")
         if split not in get_args(rules.Split):
             raise ValueError(f"{split=} must be 'train' or 'test'")
         super().__init__(texts.WRITERS[:num_agents], max_turns=1, render_mode=render_mode)

@@ -111,7 +111,6 @@ def test_tasks_are_drawn_or_picked_by_index_or_id():
     ("kwargs", "complaint"),
     [
         ({"variant": "paper"}, "variant='paper'"),
-        ({"num_agents": 5}, "num_agents=5"),
         ({"num_agents": 3, "variant": "published"}, "num_agents=3.*variant"),
         ({"prompts": {"writer_0": "Sum up {post}."}}, r"\{post\}.*\{source\}"),
         ({"split": "dev"}, "'dev'"),
