@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from ..extraction import Code
 from ..grading import Grade
+from ..sandboxed_env import NUMBERS, Feedback, fenced, quoted
 from ..syntax import parsed, source
-from ..two_programmers import NUMBERS, Feedback, fenced, quoted
 from .skeletons import ClassTask, Delivery, class_named, has_self, with_helpers
 
 _MAX_NAMES = 20

@@ -14,8 +14,8 @@ from ...sandbox import Case, Limits
 from ..extraction import code_in
 from ..grading import Grade, TestResult, graded_by_source
 from ..rows import Sources
+from ..sandboxed_env import Judgement, SandboxedCodingEnv, refuse_team
 from ..syntax import function_named, parsed, rename_inside, source
-from ..two_programmers import Judgement, TwoProgrammers, refuse_team
 from . import prompts, published, rules
 from .problems import Problem, drawn_arguments, problem_of, shown_assertions
 
@@ -23,7 +23,7 @@ Tests = Literal["given", "generated"]
 SAMPLES = Path(__file__).parent / "samples"
 
 
-class FunctionPair(TwoProgrammers):
+class FunctionPair(SandboxedCodingEnv):
     """`helper_0` writes the function `aux`; `main_0` writes the function of the task, which should call `aux`.
 
     Agents do not see each other's code of the turn. The programs are joined and tested in the sandbox. The return is 0
@@ -43,9 +43,9 @@ class FunctionPair(TwoProgrammers):
             with `aux` replaced by its first value, by its first argument, and by an error, and once with a main
             function that only calls `aux`. Each of these runs must fail a test. For two programmers and
             variant="ours".
-        stop_at: see `TwoProgrammers`. The default is the score of a team that solves the task together.
-        **kwargs: see `TwoProgrammers` and `TextParallelEnv`. The places of `prompts` are {task} (in `style`), {prompt}
-            (the data's text), {description}, {entry_point}, {head} and {public_tests}.
+        stop_at: see `SandboxedCodingEnv`. The default is the score of a team that solves the task together.
+        **kwargs: see `SandboxedCodingEnv` and `TextParallelEnv`. The places of `prompts` are {task} (in `style`),
+            {prompt} (the data's text), {description}, {entry_point}, {head} and {public_tests}.
 
     Raises:
         ValueError: if a setting is out of range, or the data lacks a column.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ..grading import Grade
-from ..two_programmers import NUMBERS, Feedback, fenced, quoted
+from ..sandboxed_env import NUMBERS, Feedback, fenced, quoted
 from .problems import Problem
 from .rules import Programs
 

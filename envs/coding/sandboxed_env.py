@@ -58,7 +58,7 @@ class Judgement:
     """Code by agent, without the text around it."""
 
 
-class TwoProgrammers(TextParallelEnv):
+class SandboxedCodingEnv(TextParallelEnv):
     """Two to four agents write parts of one program at the same time. The program is tested, and they may try again.
 
     The reward of a turn is the increase of the episode's best score, or 0. The return is therefore the best score of

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collm.envs.coding.functions import HumanEval
-from collm.envs.coding.two_programmers import Judgement
+from collm.envs.coding.sandboxed_env import Judgement
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 
