@@ -52,8 +52,9 @@ class Judgement:
     terms: Mapping[str, float]
     """Terms of the reward."""
     metrics: Mapping[str, float]
+    """Metrics of the turn, with "solved": 1 if all tests passed."""
     verdict: str
-    """Feedback text for the agents, or for the expert if feedback is "expert"."""
+    """Detailed feedback: for the expert if feedback is "expert"; not used for "plain" and "passed"."""
     codes: Mapping[str, str]
     """Code by agent, without the text around it."""
 
@@ -242,7 +243,11 @@ class SandboxedCodingEnv(TextParallelEnv):
 
     def _feedback(self, judged: Judgement, is_rewritten: bool) -> dict[str, str]:
         verdict = judged.verdict
-        if self._expert is not None:
+        if self.feedback_mode == "plain":
+            verdict = ""
+        elif self.feedback_mode == "passed":
+            verdict = "All tests passed." if judged.metrics["solved"] else "Not all tests passed."
+        elif self._expert is not None:
             program = "\n\n".join(code for code in judged.codes.values() if code)
             question = _EXPERT_ASKS.format(
                 team=NUMBERS[len(self.programmers)].lower(),

@@ -72,9 +72,6 @@ def feedback(env, first, second):
 @pytest.mark.parametrize(
     ("first", "second", "reward"),
     [
-        (TOTAL, PUT, 6.0),
-        (f"{TOTAL}\n\n{PUT}", PUT, 5.5),
-        ("", f"{TOTAL}\n\n{PUT}", 6.0),
         (TOTAL, "", 1.0 + 2 * 1 / 4),
         ("def total(self):\n    return 0", PUT, 2.0 + 2 * 2 / 4),
         ("", "", 0.0),
@@ -242,7 +239,7 @@ FURTHER = f"{PUT}\n\n{TOTAL.replace('total', 'own_total')}"
             "def add(self, coin):\n    self.coins.append(coin)",
             6.0,
             6.0,
-        ),  # a further method of its own
+        ),  # an extra method
         (
             TOTAL,
             "def add(coins, coin):\n    coins.append(coin)\n\n"

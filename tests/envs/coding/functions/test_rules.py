@@ -125,8 +125,8 @@ def team_terms(helpers, main, pass_rate=1.0):
         ((ONE, TWO), "def f(a, b):\n    aux_2(b)\n    return aux_1(a) + b", 1.0, 4.0 - 0.25),
         ((ONE, TWO), "def f(a, b):\n    aux_2(b)\n    aux_1(a)\n    return a + b", 1.0, 4.0 - 0.5),
         ((ONE, f"{ONE}\n{TWO}\n{ALL}"), f"{ONE}\n{ALL}", 1.0, 4.0),  # the others' functions are left out
-        ((ONE, ONE), ALL, 0.0, 0.2 + 1.1),  # a helper's function under the other's name is none
-        ((ONE, "def aux_2(x):\n    return (x"), ALL, 0.0, 0.2 + 0.6),  # a syntax error of one is one of all
+        ((ONE, ONE), ALL, 0.0, 0.2 + 1.1),  # the wrong name
+        ((ONE, "def aux_2(x):\n    return (x"), ALL, 0.0, 0.2 + 0.6),  # one syntax error breaks the program
         ((ONE, "def aux_2(x):\n    print(x)"), ALL, 1.0, 4.0 - 0.2),
         ((ONE, TWO), "def f(a, b):\n    aux_2 = max\n    return aux_1(a) + aux_2(b, 1)", 1.0, 2.5 + 0.75),
         ((ONE, TWO), "", 0.0, 0.4),

@@ -77,16 +77,10 @@ def test_texts_about_another_source_earn_only_the_points_of_structure(game):
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_prompts_may_be_a_users_own(game, tmp_path):
-    own, _ = game().reset(seed=0)
-    (tmp_path / "writer_0.txt").write_text("Kurz: {source}")
-    for given in ({"writer_0": "Kurz: {source}", "system": "Be brief."}, tmp_path):
-        env = game(prompts=given)
-        observations, _ = env.reset(seed=0)
-        *system, asked = observations["writer_0"].messages
-        assert asked.content == f"Kurz: {env._source}"
-        assert [message[:2] for message in system] == ([("system", "Be brief.")] if isinstance(given, dict) else [])
-        assert observations["writer_1"].messages[-1] == own["writer_1"].messages[-1]
+def test_prompts_may_be_a_users_own(game):
+    env = game(prompts={"writer_0": "Kurz: {source}", "system": "Be brief."})
+    read = [message[:2] for message in env.reset(seed=0)[0]["writer_0"].messages]
+    assert read == [("system", "Be brief."), ("user", f"Kurz: {env.task[game.source_field]}")]
 
 
 @pytest.mark.parametrize("reply", ["", "word " * 20_000, "\x00" * 50, "\ud800" * 9, "👍🏽 " * 300, "<|im_end|>" * 40])
