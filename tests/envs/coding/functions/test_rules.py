@@ -70,19 +70,6 @@ def test_rewards_by_hand(helper, main, pass_rate, expected):
     assert reward(helper, main, pass_rate) == pytest.approx(expected, abs=1e-9)
 
 
-def test_the_terms_of_a_perfect_pair():
-    assert terms(programs_of(PROBLEM, [code_in(AUX)], code_in(MAIN)), 1.0, is_solved=True) == {
-        "aux_defined": 0.4,
-        "main_defined": 0.6,
-        "parses": 0.5,
-        "tests": 1.0,
-        "calls_aux": 0.5,
-        "more_than_wrapper": 1.0,
-        "ignores_aux": 0.0,
-    }
-    assert MAX_SCORE == 4.0
-
-
 def test_a_program_is_what_the_prompt_gives_then_aux_then_main():
     pair = programs_of(PROBLEM, [code_in(f"import re\n{AUX}\nprint(aux(1))")], code_in(f"{AUX}\n{MAIN}"))
     program = pair.program(PROBLEM.preamble)
