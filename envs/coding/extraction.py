@@ -40,7 +40,7 @@ def code_in(completion: str) -> Code:
     of a definition, import or assignment.
     """
     answer = completion.replace("\r\n", "\n")
-    budget = _Budget()
+    budget = iter(range(_MAX_PARSES))
     blocks = [_parsed_text(block, budget) for block in _fenced_blocks(answer)]
     if any(block.statements or block.broken for block in blocks):
         return Code(
@@ -50,15 +50,8 @@ def code_in(completion: str) -> Code:
     return _parsed_text(re.sub(r"(?:`{3,}|~{3,})(?:python3?\b|py\b)?[ \t]*", "\n", answer), budget)
 
 
-class _Budget:
-    """Limit on the number of parses of a completion."""
-
-    def __init__(self) -> None:
-        self._left = _MAX_PARSES
-
-    def parsed(self, text: str) -> list[ast.stmt] | None:
-        self._left -= 1
-        return parsed(text) if self._left >= 0 else None
+def _parsed_within(budget: Iterator[int], text: str) -> list[ast.stmt] | None:
+    return None if next(budget, None) is None else parsed(text)
 
 
 def _fenced_blocks(text: str) -> Iterator[str]:
@@ -79,12 +72,12 @@ def _fenced_blocks(text: str) -> Iterator[str]:
         yield "\n".join(lines)
 
 
-def _parsed_text(text: str, budget: _Budget) -> Code:
-    statements = budget.parsed(textwrap.dedent(text))
+def _parsed_text(text: str, budget: Iterator[int]) -> Code:
+    statements = _parsed_within(budget, textwrap.dedent(text))
     return _islands(text.split("\n"), budget) if statements is None else Code(tuple(statements))
 
 
-def _islands(lines: list[str], budget: _Budget) -> Code:
+def _islands(lines: list[str], budget: Iterator[int]) -> Code:
     """Extract definitions, imports and assignments from lines of prose."""
     statements: list[ast.stmt] = []
     broken: list[str] = []
@@ -104,7 +97,7 @@ def _islands(lines: list[str], budget: _Budget) -> Code:
     return Code(tuple(statements), "\n".join(broken))
 
 
-def _island(lines: list[str], at: int, budget: _Budget, is_definition: bool) -> tuple[int, list[ast.stmt] | None]:
+def _island(lines: list[str], at: int, budget: Iterator[int], is_definition: bool) -> tuple[int, list[ast.stmt] | None]:
     """Parse the statements that begin at a line; return the line after them, and None if they do not parse.
 
     Later ends are tried if a statement does not parse, because a multi-line string may have lines without indentation.
@@ -114,7 +107,7 @@ def _island(lines: list[str], at: int, budget: _Budget, is_definition: bool) -> 
         if end == len(lines):
             break
         end = _end(lines, at, end + 1)
-        found = budget.parsed(textwrap.dedent("\n".join(lines[at:end])))
+        found = _parsed_within(budget, textwrap.dedent("\n".join(lines[at:end])))
         if found is not None:
             return end, found
     return at + 1, None

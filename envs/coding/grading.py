@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from ..sandbox import Case, Limits, Sandbox
+from ..sandbox import Limits, Sandbox
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,6 @@ class Grade:
     fault: str = ""
     """Reason why the program did not run to its end; empty if it did."""
     cpu_s: float = 0.0
-
-    def of(self, is_counted: Callable[[TestResult], bool]) -> Grade:
-        """Return the grade of the tests that count."""
-        return replace(self, results=tuple(filter(is_counted, self.results)))
 
     @property
     def num_passed(self) -> int:
@@ -76,41 +71,3 @@ def graded_by_source(
         raise ValueError(f"the tests of {candidate!r} are broken: {report.test_failure}; repair the data's tests")
     results = tuple(TestResult(test.name, test.passed, test.message, test.line) for test in report.tests)
     return Grade(results, report.status, str(report.failure or ""), report.cpu_s)
-
-
-def graded_by_calls(
-    sandbox: Sandbox,
-    program: str,
-    function: str,
-    calls: Sequence[tuple[tuple[Any, ...], Any]],
-    limits: Limits,
-    *,
-    seed: int,
-) -> Grade:
-    """Grade a program by the values of one of its functions; `calls` has (arguments, expected value) of each test."""
-    cases = [Case(arguments, expected, tolerance=1e-9) for arguments, expected in calls]
-    verdict = sandbox.check(program, function, cases, limits=limits, seed=seed)
-    results = tuple(
-        TestResult(
-            f"assert {function}({', '.join(map(repr, arguments))}) == {expected!r}",
-            passed,
-            "" if passed else str(outcome.failure or f"it returned {outcome.value!r:.200}"),
-        )
-        for (arguments, expected), passed, outcome in zip(calls, verdict.passed, verdict.report.outcomes, strict=True)
-    )
-    return Grade(results, verdict.report.status, str(verdict.report.failure or ""), verdict.report.cpu_s)
-
-
-def values_of(
-    sandbox: Sandbox, program: str, function: str, calls: Sequence[tuple[Any, ...]], limits: Limits
-) -> tuple[Any, ...]:
-    """Return the values of a reference function. It runs in the jail too, because data may come from any source.
-
-    Raises:
-        ValueError: if a call fails.
-    """
-    report = sandbox.call(program, function, calls, limits=limits)
-    for arguments, outcome in zip(calls, report.outcomes, strict=True):
-        if outcome.failure is not None:
-            raise ValueError(f"the reference {function}{arguments} fails, {outcome.failure}; repair it or its inputs")
-    return report.values

@@ -12,14 +12,14 @@ from ...core import TextParallelEnv
 from ..extraction import code_in
 from ..grading import graded_by_source
 from ..rows import Sources
+from ..sandboxed_env import Judgement, SandboxedCodingEnv, fenced, refuse_team
 from ..syntax import parsed, source
-from ..two_programmers import Judgement, TwoProgrammers, fenced, refuse_team
 from . import prompts, rules
 from .prompts import reference_reply
 from .skeletons import ClassTask, delivery_of, divided, merged, task_of
 
 
-class ClassEval(TwoProgrammers):
+class ClassEval(SandboxedCodingEnv):
     """`programmer_0` writes the methods that take only `self`, `programmer_1` the others; larger teams divide evenly.
 
     Agents do not see each other's code of the turn. The methods are merged into the skeleton, and the class is tested
@@ -30,10 +30,10 @@ class ClassEval(TwoProgrammers):
         num_agents: programmers, 2 to 4.
         needs_both: whether a method counts only if its own programmer wrote it and no other one did. Other methods and
             functions of a programmer then cannot be used by the others. For variant="ours".
-        stop_at: see `TwoProgrammers`. The default is the score of a class that passes all tests and has (nearly) every
-            method once.
+        stop_at: see `SandboxedCodingEnv`. The default is the score of a class that passes all tests and has (nearly)
+            every method once.
         test_seconds: CPU-time limit of all tests of a class in seconds, at least 0.1.
-        **kwargs: see `TwoProgrammers` and `TextParallelEnv`. The places of `prompts` are {skeleton}, {class_name},
+        **kwargs: see `SandboxedCodingEnv` and `TextParallelEnv`. The places of `prompts` are {skeleton}, {class_name},
             {own_methods} and {other_methods}.
     """
 

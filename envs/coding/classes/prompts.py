@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from ..extraction import Code
 from ..grading import Grade
+from ..sandboxed_env import NUMBERS, Feedback, fenced, quoted
 from ..syntax import parsed, source
-from ..two_programmers import NUMBERS, Feedback, fenced, quoted
 from .skeletons import ClassTask, Delivery, class_named, has_self, with_helpers
 
 _MAX_NAMES = 20
@@ -57,17 +57,13 @@ def verdict(
     """Return the feedback on a turn.
 
     Args:
-        mode: "plain" (none), "passed" (whether all tests passed), "level_passed" (numbers of methods written and of
-            tests passed), or "level_feedback" and "expert" (also which are missing). The tests are never shown.
+        mode: "level_passed" (numbers of methods written and of tests passed) or another mode (also which are missing).
+            The tests are never shown.
         task: current class.
         deliveries: code of each programmer that counts.
         grade: results of the tests. None: the merged class did not parse.
         written: all code of each programmer.
     """
-    if mode == "plain":
-        return ""
-    if mode == "passed":
-        return "All tests passed." if grade is not None and grade.is_perfect else "Not all tests passed."
     if grade is None:
         return "- the merged class: a syntax error, so nothing was tested"
     both = [name for name in task.methods if sum(name in delivery.methods for delivery in written) > 1]

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from ...core import TextParallelEnv
-from ...sandbox import Limits
+from ...sandbox import Case, Limits
 from ..extraction import code_in
-from ..grading import Grade, graded_by_calls, graded_by_source, values_of
+from ..grading import Grade, TestResult, graded_by_source
 from ..rows import Sources
+from ..sandboxed_env import Judgement, SandboxedCodingEnv, refuse_team
 from ..syntax import function_named, parsed, rename_inside, source
-from ..two_programmers import Judgement, TwoProgrammers, refuse_team
 from . import prompts, published, rules
 from .problems import Problem, drawn_arguments, problem_of, shown_assertions
 
@@ -23,7 +23,7 @@ Tests = Literal["given", "generated"]
 SAMPLES = Path(__file__).parent / "samples"
 
 
-class FunctionPair(TwoProgrammers):
+class FunctionPair(SandboxedCodingEnv):
     """`helper_0` writes the function `aux`; `main_0` writes the function of the task, which should call `aux`.
 
     Agents do not see each other's code of the turn. The programs are joined and tested in the sandbox. The return is 0
@@ -43,9 +43,9 @@ class FunctionPair(TwoProgrammers):
             with `aux` replaced by its first value, by its first argument, and by an error, and once with a main
             function that only calls `aux`. Each of these runs must fail a test. For two programmers and
             variant="ours".
-        stop_at: see `TwoProgrammers`. The default is the score of a team that solves the task together.
-        **kwargs: see `TwoProgrammers` and `TextParallelEnv`. The places of `prompts` are {task} (in `style`), {prompt}
-            (the data's text), {description}, {entry_point}, {head} and {public_tests}.
+        stop_at: see `SandboxedCodingEnv`. The default is the score of a team that solves the task together.
+        **kwargs: see `SandboxedCodingEnv` and `TextParallelEnv`. The places of `prompts` are {task} (in `style`),
+            {prompt} (the data's text), {description}, {entry_point}, {head} and {public_tests}.
 
     Raises:
         ValueError: if a setting is out of range, or the data lacks a column.
@@ -137,7 +137,12 @@ class FunctionPair(TwoProgrammers):
 
     def judge(self, replies: Mapping[str, str]) -> Judgement:
         problem = self.problem
-        programs = self._programs(replies)
+        found = [replies[agent] for agent in self.programmers]
+        if self._is_published:
+            programs = published.programs_of(problem, found)
+        else:
+            *helpers, main = map(code_in, found)
+            programs = rules.programs_of(problem, helpers, main)
         grade = self._grade(programs) if programs.is_runnable else None
         pass_rate, is_solved = (grade.pass_rate, grade.is_perfect) if grade else (0.0, False)
         if self._needs_both and grade and is_solved:
@@ -185,32 +190,31 @@ class FunctionPair(TwoProgrammers):
         return dict.fromkeys(("helpers for show", "lone helper"), reason) | secret
 
     def _generated_calls(self) -> tuple[tuple[tuple[Any, ...], Any], ...]:
-        """Draw (arguments, expected value) of this episode's tests."""
+        """Draw (arguments, expected value) of this episode's tests.
+
+        Raises:
+            ValueError: if a call of the reference fails. It runs in the jail, because data may come from any source.
+        """
         problem = self.problem
         assert problem.inputs is not None and problem.reference is not None  # checked by `sources`
         calls = drawn_arguments(problem.inputs, self.rng, self._num_generated)
         program = "\n\n".join((problem.preamble, *problem.reference))
-        values = values_of(self.sandbox, program, problem.entry_point, calls, self.limits)
-        return tuple(zip(calls, values, strict=True))
+        report = self.sandbox.call(program, problem.entry_point, calls, limits=self.limits)
+        for arguments, outcome in zip(calls, report.outcomes, strict=True):
+            if outcome.failure is not None:
+                raise ValueError(
+                    f"the reference {problem.entry_point}{arguments} fails, {outcome.failure}; repair it or its inputs"
+                )
+        return tuple(zip(calls, report.values, strict=True))
 
     def _public_tests(self) -> list[tuple[int, str]]:
         """Return number (line of a given test, or index of a generated one) and text of the tests to show."""
         name = self.problem.entry_point
         if self._is_generated:
-            found = [
-                (number, f"assert {name}({', '.join(map(repr, arguments))}) == {value!r}")
-                for number, (arguments, value) in enumerate(self._calls)
-            ]
+            found = [(number, _assertion(name, *call)) for number, call in enumerate(self._calls)]
         else:
             found = shown_assertions(self.problem.tests, name)
         return found[: min(self._num_public, max(0, len(found) - 1))]
-
-    def _programs(self, replies: Mapping[str, str]) -> rules.Programs:
-        found = [replies[agent] for agent in self.programmers]
-        if self._is_published:
-            return published.programs_of(self.problem, found)
-        *helpers, main = map(code_in, found)
-        return rules.programs_of(self.problem, helpers, main)
 
     def _with_needs(self, programs: rules.Programs, solved: Grade) -> rules.Programs:
         """Set `is_needed` of the helpers in a solution."""
@@ -242,8 +246,7 @@ class FunctionPair(TwoProgrammers):
             program = programs.program(problem.preamble, **code)
             tests, public = problem.tests, {number for number, _ in self._public_tests()}
         if self._is_generated:
-            calls = self._calls[len(public) :]
-            return graded_by_calls(self.sandbox, program, problem.entry_point, calls, limits, seed=self.test_seed)
+            return self._grade_calls(program, len(public), limits)
         grade = graded_by_source(
             self.sandbox,
             program,
@@ -255,7 +258,26 @@ class FunctionPair(TwoProgrammers):
             classes=problem.classes,
             support=problem.support,
         )
-        return grade.of(lambda result: result.line not in public)
+        return replace(grade, results=tuple(result for result in grade.results if result.line not in public))
+
+    def _grade_calls(self, program: str, num_public: int, limits: Limits) -> Grade:
+        name, calls = self.problem.entry_point, self._calls[num_public:]
+        cases = [Case(arguments, expected, tolerance=1e-9) for arguments, expected in calls]
+        verdict = self.sandbox.check(program, name, cases, limits=limits, seed=self.test_seed)
+        report = verdict.report
+        results = tuple(
+            TestResult(
+                _assertion(name, *call),
+                is_passed,
+                "" if is_passed else str(outcome.failure or f"it returned {outcome.value!r:.200}"),
+            )
+            for call, is_passed, outcome in zip(calls, verdict.passed, report.outcomes, strict=True)
+        )
+        return Grade(results, report.status, str(report.failure or ""), report.cpu_s)
+
+
+def _assertion(name: str, arguments: tuple[Any, ...], value: Any) -> str:
+    return f"assert {name}({', '.join(map(repr, arguments))}) == {value!r}"
 
 
 class HumanEval(FunctionPair):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ..grading import Grade
-from ..two_programmers import NUMBERS, Feedback, fenced, quoted
+from ..sandboxed_env import NUMBERS, Feedback, fenced, quoted
 from .problems import Problem
 from .rules import Programs
 
@@ -109,17 +109,12 @@ def verdict(mode: Feedback, problem: Problem, programs: Programs, grade: Grade |
     """Return the feedback on a turn.
 
     Args:
-        mode: "plain" (none), "passed" (whether all tests passed), "level_passed" (stages of the reward), or
-            "level_feedback" and "expert" (also the reasons).
+        mode: "level_passed" (stages of the reward that were reached) or another mode (also the reasons for the others).
         problem: current problem.
         programs: programs of the team.
         grade: results of the tests; None if they did not run.
         num_revealed: assertions that may be shown. None: all.
     """
-    if mode == "plain":
-        return ""
-    if mode == "passed":
-        return "All tests passed." if grade is not None and grade.is_perfect else "Not all tests passed."
     is_detailed = mode != "level_passed"
     lines = _levels(problem, programs, grade)
     if is_detailed and grade is not None:

@@ -1,4 +1,4 @@
-"""Environment MiniCode: a helper and a main programmer write one line of Python each."""
+"""MiniCode: a helper and a main programmer write one line of Python each."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class MiniCode(TextParallelEnv):
     ):
         if isinstance(num_agents, bool) or num_agents != len(prompts.AGENTS):
             raise ValueError(
-                f"{num_agents=} must be 2, because a task of MiniCode has two operands; larger teams can play "
+                f"num_agents must be 2, got {num_agents!r}: a task of MiniCode has two operands; larger teams can play "
                 "HumanEval, MBPP, CoopHumanEval and ClassEval"
             )
         super().__init__(prompts.AGENTS, 1, **kwargs)

@@ -61,7 +61,7 @@ class Writers(TextParallelEnv):
         if variant not in get_args(Variant):
             raise ValueError(f"{variant=} must be one of {get_args(Variant)}")
         if isinstance(num_agents, bool) or num_agents not in range(2, rules.MAX_WRITERS + 1):
-            raise ValueError(f"{num_agents=} must be 2 to {rules.MAX_WRITERS}")
+            raise ValueError(f"num_agents must be 2 to {rules.MAX_WRITERS}, got {num_agents!r}")
         if variant == "published" and num_agents != 2:
             raise ValueError(f"{num_agents=} needs variant='ours'; variant='published' has two writers")
         self._own_prompts = self.own_prompts(num_agents)

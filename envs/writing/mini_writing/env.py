@@ -1,4 +1,4 @@
-"""Environment MiniWriting: writers divide the facts of a post, with a vocabulary of about 140 words."""
+"""MiniWriting: writers divide the facts of a post, with a vocabulary of about 140 words."""
 
 from __future__ import annotations
 
@@ -46,13 +46,12 @@ class MiniWriting(TextParallelEnv):
         render_mode: str | None = None,
     ):
         if isinstance(num_agents, bool) or num_agents not in range(2, len(ROLES) + 1):
-            raise ValueError(f"{num_agents=} must be 2 to {len(ROLES)}")
+            raise ValueError(f"num_agents must be 2 to {len(ROLES)}, got {num_agents!r}")
         if split not in get_args(rules.Split):
             raise ValueError(f"{split=} must be 'train' or 'test'")
         super().__init__(texts.WRITERS[:num_agents], max_turns=1, render_mode=render_mode)
         self._templates = templates(prompts, self.possible_agents, texts.PLACES)
         self._split = split
-        self._post: rules.Post | None = None
 
     def deal(self, task: Any) -> Mapping[str, list[Message]]:
         """Start an episode with a random post, or with the post of this seed."""
@@ -60,7 +59,7 @@ class MiniWriting(TextParallelEnv):
             raise ValueError(f"{task=} of {self} must be an integer >= 0, the seed of its post")
         rng = self.rng if task is None else Random(task)
         post = rules.generated_post(rng, self._split, len(self.possible_agents))
-        self.task = self._post = post
+        self.task = post
         return {
             agent: self._templates.opening(agent, texts.fields(post, agent), texts.prompt(post, agent))
             for agent in self.possible_agents
@@ -82,9 +81,10 @@ class MiniWriting(TextParallelEnv):
         return writer(self._dealt(), agent)
 
     def _dealt(self) -> rules.Post:
-        if self._post is None:
+        if self.task is None:
             raise RuntimeError("no episode is running; call reset() first")
-        return self._post
+        post: Post = self.task
+        return post
 
 
 Writer = Callable[[Post, str], str]

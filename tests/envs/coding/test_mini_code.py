@@ -1,7 +1,5 @@
 """MiniCode: a helper and a main programmer, one line each."""
 
-import copy
-import pickle
 import random
 
 import pytest
@@ -47,11 +45,7 @@ def test_reference_programmers_reach_one(split, num_operations, num_tests):
         ("def aux ( x ) : return x * x", MAIN, 0.3 + 0.7 * 1 / 4),  # x*x + y*y: right only at x = 0
         (AUX, "def main ( x , y ) : return 2 * x + y * y", 0.2 + 0.1),  # alone
         (AUX, "def main ( x , y ) : return 2 * x + y * y + 0 * aux ( x )", 0.2 + 0.1),  # aux changes nothing
-        (
-            "def aux ( x ) : return x",
-            "def main ( x , y ) : return 2 * aux ( x ) + y * y",
-            0.2 + 0.1,
-        ),  # aux does nothing
+        ("def aux ( x ) : return x", "def main ( x , y ) : return 2 * aux ( x ) + y * y", 0.2 + 0.1),  # the identity
         ("def aux ( x ) : return 2", "def main ( x , y ) : return aux ( x ) * x + y * y", 0.2 + 0.1),
         ("", "def main ( x , y ) : return 2 * x + y * y", 0.1 + 0.1),
         ("", MAIN, 0.1),
@@ -197,12 +191,9 @@ def test_numbers_are_bounded():
         value(function, (1,), {})
 
 
-def test_a_reply_may_be_one_code_block():
+def test_replies_and_phrases_by_hand():
     assert parsed_reply(f"```python\n{AUX}\n```").name == "aux"
     assert parsed_reply(f"Here:\n```python\n{AUX}\n```") is None
-
-
-def test_the_phrase_and_its_value_by_hand():
     task = Exercise(Operand(("half", "square"), "y"), "minus", Operand(("negate",), "x"))
     assert phrase(task) == "half of square of y minus negate of x"
     assert expected(task, (4, 5)) == 12 - -4
@@ -224,14 +215,6 @@ def test_tests_are_drawn_for_each_episode():
     rng = random.Random(0)
     assert len({new_inputs(rng, TASK, 8) for _ in range(100)}) == 100
     assert len(set(new_inputs(rng, TASK, 64))) == 64
-
-
-def test_copies_and_pickles_give_equal_results():
-    env = MiniCode()
-    env.reset(seed=3)
-    branches = [env, copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
-    outcomes = [branch.step({"helper_0": AUX, "main_0": MAIN}) for branch in branches]
-    assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
 def test_short_texts_use_only_the_vocabulary_and_end_the_explained_prompt():

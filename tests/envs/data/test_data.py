@@ -404,16 +404,18 @@ MILLION = {
 @pytest.mark.parametrize("kind", MILLION)
 def test_a_million_rows_start_soon_in_little_memory(tmp_path, kind):
     code = f"""
-import itertools, json, pickle, resource, sys, time
+import json, pickle, resource, sys, time
 from collm.envs.writing import TLDR
+def rows():
+    for number in range(1_000_000):
+        yield {{"id": str(number), "post": f"Post {{number}} tells " + "of one thing or another " * 8}}
+with open(sys.argv[1], "w") as file:
+    file.writelines(json.dumps(row) + "\\n" for row in rows())
 if {kind!r} in ("stream", "hub"):
     import datasets
     datasets.disable_progress_bars()
     table = datasets.load_dataset("json", data_files=sys.argv[1], split="train", cache_dir=sys.argv[1] + ".cache")
     datasets.load_dataset = lambda *_, **__: table
-def rows():
-    for number in range(1_000_000):
-        yield {{"id": str(number), "post": f"Post {{number}} tells " + "of one thing or another " * 8}}
 data = {MILLION[kind]}
 base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 start = time.process_time()
@@ -422,13 +424,9 @@ env.reset(seed=0)
 print(time.process_time() - start, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) / 1024)
 print(len(pickle.dumps(env)), len(env.tasks))
 """
-    path = tmp_path / "posts.jsonl"
-    with path.open("w") as file:
-        for number in range(1_000_000):
-            file.write(
-                json.dumps({"id": str(number), "post": f"Post {number} tells " + "of one thing or another " * 8}) + "\n"
-            )
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "posts.jsonl")], capture_output=True, text=True, check=True
+    )
     seconds, megabytes, size, count = map(float, done.stdout.split())
     assert count == 1_000_000 and seconds < 2 and megabytes < 300 and size < 1_000_000, done.stdout
 

@@ -49,6 +49,17 @@ def test_no_larger_degenerate_team_earns_more_than_the_limit(game, team):
         assert standing.player == "reference" or standing.share <= LIMIT, standing
 
 
+@pytest.mark.parametrize("game", [TLDR, ArxivExpansion])
+def test_no_exploit_earns_a_quarter_of_the_maximum(game):
+    env = game()
+    for name, player in env.exploits().items():
+        scores = []
+        for task in range(0, 48, 6):
+            env.reset(options={"task": task})
+            scores.append(env.step({agent: player(agent) for agent in env.agents})[1]["writer_0"])
+        assert sum(scores) / len(scores) < 0.25 * MAX_SCORE, name
+
+
 # MiniWriting
 
 

@@ -72,9 +72,6 @@ def feedback(env, first, second):
 @pytest.mark.parametrize(
     ("first", "second", "reward"),
     [
-        (TOTAL, PUT, 6.0),
-        (f"{TOTAL}\n\n{PUT}", PUT, 5.5),
-        ("", f"{TOTAL}\n\n{PUT}", 6.0),
         (TOTAL, "", 1.0 + 2 * 1 / 4),
         ("def total(self):\n    return 0", PUT, 2.0 + 2 * 2 / 4),
         ("", "", 0.0),
@@ -172,39 +169,11 @@ def test_feedback_names_methods_that_do_not_count(env, settings, first, second, 
     assert found in feedback(env(**settings), first, second)
 
 
-SHAPES = {  # rows whose correct code once failed
-    "writes into an attribute": (
-        "def put(self, coin): self.coins.append(coin)\n    def total(self): return sum(self.coins)",
-        "purse.coins.append(4)\n        purse.coins[0] += 1\n        self.assertEqual(purse.total(), 5)",
-    ),
-    "writes into a table": (
-        "def put(self, coin): self.names[coin] = []\n    def total(self): return len(self.names['a'])",
-        "purse.put('a')\n        purse.names['a'].append(1)\n        self.assertEqual(purse.total(), 1)",
-    ),
-    "a deque": (
-        "def put(self, coin): self.line.append(coin)\n    def total(self): return self.line",
-        "purse.put(1)\n        self.assertEqual(purse.total(), deque([1]))\n        self.assertEqual(purse.line[0], 1)",
-    ),
-    "a decimal": (
-        "def put(self, coin): self.coins += [coin]\n    def total(self): return sum(self.coins, Decimal(0))",
-        "purse.put(Decimal('0.1'))\n        self.assertEqual(purse.total(), Decimal('0.1'))",
-    ),
-    "a date": (
-        "def put(self, coin): self.since = coin\n    def total(self): return self.since + timedelta(1)",
-        "purse.put(datetime(2024, 2, 28))\n        self.assertEqual(purse.total(), datetime(2024, 2, 29))",
-    ),
-    "a type and a builtin": (
-        "def put(self, coin): return coin('3')\n    def total(self): return int",
-        "self.assertEqual((purse.put(int), purse.put(len)), (3, 1))\n        self.assertIs(purse.total(), int)",
-    ),
+SHAPES = {  # methods of the solution, and a test
     "a helper that the skeleton lacks": (
         "def put(self, coin): self.coins.append(self._half(coin))\n    def total(self): return sum(self.coins)\n"
         "    def _half(self, coin): return Purse._by(coin, 2)\n    @staticmethod\n    def _by(x, y): return x // y",
         "purse.put(8)\n        self.assertEqual(purse.total(), 4)",
-    ),
-    "a generator": (
-        "def put(self, coin): self.coins += [coin]\n    def total(self): yield from self.coins",
-        "purse.put(8)\n        self.assertEqual(list(purse.total()), [8])",
     ),
     "numpy": (
         "def put(self, coin): self.coins = np.array(coin)\n    def total(self): return self.coins.mean(axis=0)",
@@ -212,29 +181,22 @@ SHAPES = {  # rows whose correct code once failed
         "        self.assertEqual(len(purse.total()), 3)",
     ),
 }
-IMPORTS = ["from collections import deque", "from datetime import datetime, timedelta", "from decimal import Decimal"]
-
-
-def shaped(name):
-    methods, body = SHAPES[name]
-    init = "def __init__(self):\n        self.coins = []\n        self.names = {}\n        self.line = deque()\n"
-    test = (
-        f"import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        purse = Purse()\n        {body}\n"
-    )
-    empty = "    def put(self, coin):\n        pass\n    def total(self):\n        pass\n"
-    return {
-        "task_id": name,
-        "class_name": "Purse",
-        "import_statement": IMPORTS + ["import numpy as np"] * (name == "numpy"),
-        "skeleton": f"class Purse:\n    {init}{empty}",
-        "solution_code": f"class Purse:\n    {init}    {methods}\n",
-        "test": test,
-    }
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_right_code_of_each_shape_reaches_six(jsonl, name):
-    made = ClassEval(data=jsonl(shaped(name)), max_turns=1, packages="installed")
+def test_the_solution_of_each_form_of_rows_reaches_six(jsonl, name):
+    methods, body = SHAPES[name]
+    init = "    def __init__(self):\n        self.coins = []\n"
+    row = {
+        "task_id": name,
+        "class_name": "Purse",
+        "import_statement": ["import numpy as np"] * (name == "numpy"),
+        "skeleton": f"class Purse:\n{init}    def put(self, coin):\n        pass\n    def total(self):\n        pass\n",
+        "solution_code": f"class Purse:\n{init}    {methods}\n",
+        "test": "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        purse = Purse()\n"
+        f"        {body}\n",
+    }
+    made = ClassEval(data=jsonl(row), max_turns=1, packages="installed")
     made.reset(seed=0)
     rewards, infos = made.step(references(made))[1::3]
     assert rewards["programmer_0"] == pytest.approx(6.0), infos
@@ -277,7 +239,7 @@ FURTHER = f"{PUT}\n\n{TOTAL.replace('total', 'own_total')}"
             "def add(self, coin):\n    self.coins.append(coin)",
             6.0,
             6.0,
-        ),  # a further method of its own
+        ),  # an extra method
         (
             TOTAL,
             "def add(coins, coin):\n    coins.append(coin)\n\n"

@@ -3,7 +3,10 @@
 import ast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from collm.envs.coding.classes.rules import MAX_SCORE, terms
 from collm.envs.coding.classes.skeletons import delivery_of, merged, task_of
 from collm.envs.coding.extraction import code_in
 from collm.envs.coding.syntax import parsed
@@ -111,6 +114,16 @@ def test_of_two_versions_the_owners_is_taken():
 def test_the_constructor_is_the_skeletons():
     text = "class Counter:\n    def __init__(self):\n        self.number = 99\n    def reset(self):\n        return 1"
     assert "99" not in merged(TASK, deliveries(text, ""))
+
+
+@given(*[st.lists(st.sampled_from([UP, RESET, KINDS, GET]), unique=True)] * 4, st.floats(0, 0.999))
+def test_a_class_that_fails_a_test_scores_less_than_any_that_solves_the_task(first, second, third, fourth, pass_rate):
+    failing, solving = (
+        deliveries("\n".join(one), "\n".join(other)) for one, other in ((first, second), (third, fourth))
+    )
+    low = sum(terms(TASK, failing, pass_rate, is_solved=False).values())
+    high = sum(terms(TASK, solving, 1.0, is_solved=True).values())
+    assert low < 4 <= high <= MAX_SCORE
 
 
 @pytest.mark.parametrize(

@@ -70,29 +70,11 @@ def test_rewards_by_hand(helper, main, pass_rate, expected):
     assert reward(helper, main, pass_rate) == pytest.approx(expected, abs=1e-9)
 
 
-def test_the_terms_of_a_perfect_pair():
-    assert terms(programs_of(PROBLEM, [code_in(AUX)], code_in(MAIN)), 1.0, is_solved=True) == {
-        "aux_defined": 0.4,
-        "main_defined": 0.6,
-        "parses": 0.5,
-        "tests": 1.0,
-        "calls_aux": 0.5,
-        "more_than_wrapper": 1.0,
-        "ignores_aux": 0.0,
-    }
-    assert MAX_SCORE == 4.0
-
-
 def test_a_program_is_what_the_prompt_gives_then_aux_then_main():
     pair = programs_of(PROBLEM, [code_in(f"import re\n{AUX}\nprint(aux(1))")], code_in(f"{AUX}\n{MAIN}"))
     program = pair.program(PROBLEM.preamble)
     order = [program.index(part) for part in ("import math", "def given", "def aux", "def half_sum")]
     assert order == sorted(order) and "print" not in program and program.count("def aux") == 1
-
-
-@given(st.text(max_size=120), st.text(max_size=120), st.floats(0, 1))
-def test_any_two_texts_have_a_reward_in_range(helper, main, pass_rate):
-    assert 0 <= reward(helper, main, pass_rate) <= MAX_SCORE
 
 
 @given(st.floats(0.01, 1), st.floats(0.01, 1))
@@ -130,8 +112,8 @@ def team_terms(helpers, main, pass_rate=1.0):
         ((ONE, TWO), "def f(a, b):\n    aux_2(b)\n    return aux_1(a) + b", 1.0, 4.0 - 0.25),
         ((ONE, TWO), "def f(a, b):\n    aux_2(b)\n    aux_1(a)\n    return a + b", 1.0, 4.0 - 0.5),
         ((ONE, f"{ONE}\n{TWO}\n{ALL}"), f"{ONE}\n{ALL}", 1.0, 4.0),  # the others' functions are left out
-        ((ONE, ONE), ALL, 0.0, 0.2 + 1.1),  # a helper's function under the other's name is none
-        ((ONE, "def aux_2(x):\n    return (x"), ALL, 0.0, 0.2 + 0.6),  # a syntax error of one is one of all
+        ((ONE, ONE), ALL, 0.0, 0.2 + 1.1),  # the wrong name
+        ((ONE, "def aux_2(x):\n    return (x"), ALL, 0.0, 0.2 + 0.6),  # one syntax error breaks the program
         ((ONE, "def aux_2(x):\n    print(x)"), ALL, 1.0, 4.0 - 0.2),
         ((ONE, TWO), "def f(a, b):\n    aux_2 = max\n    return aux_1(a) + aux_2(b, 1)", 1.0, 2.5 + 0.75),
         ((ONE, TWO), "", 0.0, 0.4),
@@ -145,7 +127,7 @@ def test_rewards_of_several_helpers_by_hand(helpers, main, pass_rate, expected):
 @given(
     st.lists(
         st.sampled_from(["", ONE, TWO, THREE, ALL, "def aux_2(x): return ("]) | st.text(max_size=60),
-        min_size=2,
+        min_size=1,
         max_size=3,
     ),
     st.sampled_from(["", ALL, f"{ALL}\n{ONE}", "def f(a, b):\n    return aux_3(a) or 1"]) | st.text(max_size=60),

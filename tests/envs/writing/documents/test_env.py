@@ -8,7 +8,6 @@ import pytest
 from replies import references
 
 from collm.envs.writing import TLDR, ArxivExpansion
-from collm.envs.writing.documents.lexicon import OWN
 from collm.envs.writing.documents.rules import MAX_SCORE, TERMS
 
 GAMES = [TLDR, ArxivExpansion]
@@ -67,42 +66,6 @@ def test_infos_have_each_term_of_the_reward_and_only_numbers():
     assert all(isinstance(value, float) for value in infos.values())
 
 
-LINKS = "also for example actually therefore however first indeed overall likewise although if when".split()
-
-
-def looped(words, count):
-    return " ".join((list(words) * count)[:count])
-
-
-def degenerate_pairs(env, source, prompts, rng):
-    """Yield pairs of texts of a valid length that do not state the source."""
-    first = env.form.min_words + 16
-    second = round(first * (1.4 if env.form.min_words > 99 else 2.3))
-    shuffled, word = source.split(), max(OWN.subject_words(source), key=len)
-    rng.shuffle(shuffled)
-    yield "one word and links", looped([word, *LINKS[:3]], first), looped([word, *LINKS], second)
-    yield "one word and function words", looped(["it", "is", word], first), looped([word, *LINKS], second)
-    yield "the source's words in a bag", looped(shuffled, first), looped([*LINKS, *shuffled[::-1]], second)
-    yield "the source's words in alphabetical order", looped(sorted(shuffled), first), looped(sorted(shuffled), second)
-    fixed = "However, people who work hard every day also need time to rest, because life is short".split()
-    yield "a fixed text", looped(fixed[1:], first), looped(fixed, second)
-    yield "one text twice", looped(source.split(), first), looped(source.split(), first)
-    yield "the prompt", *prompts
-
-
-@pytest.mark.parametrize("game", GAMES)
-def test_no_pair_of_degenerate_texts_earns_a_quarter_of_the_maximum(game):
-    env, rng, scores = game(), random.Random(0), {}
-    for index in range(0, 48, 3):
-        observations, _ = env.reset(options={"task": index})
-        prompts = [str(observations[agent]) for agent in env.agents]
-        for name, *pair in degenerate_pairs(env, env.tasks[index][game.source_field], prompts, rng):
-            env.reset(options={"task": index})
-            scores.setdefault(name, []).append(played(env, *pair)[0])
-    means = {name: sum(found) / len(found) for name, found in scores.items()}
-    assert len(means) == 7 and max(means.values()) < 0.25 * MAX_SCORE, means
-
-
 @pytest.mark.parametrize("game", GAMES)
 def test_texts_about_another_source_earn_only_the_points_of_structure(game):
     env, published = game(), game(variant="published")
@@ -114,16 +77,10 @@ def test_texts_about_another_source_earn_only_the_points_of_structure(game):
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_prompts_may_be_a_users_own(game, tmp_path):
-    own, _ = game().reset(seed=0)
-    (tmp_path / "writer_0.txt").write_text("Kurz: {source}")
-    for given in ({"writer_0": "Kurz: {source}", "system": "Be brief."}, tmp_path):
-        env = game(prompts=given)
-        observations, _ = env.reset(seed=0)
-        *system, asked = observations["writer_0"].messages
-        assert asked.content == f"Kurz: {env._source}"
-        assert [message[:2] for message in system] == ([("system", "Be brief.")] if isinstance(given, dict) else [])
-        assert observations["writer_1"].messages[-1] == own["writer_1"].messages[-1]
+def test_prompts_may_be_a_users_own(game):
+    env = game(prompts={"writer_0": "Kurz: {source}", "system": "Be brief."})
+    read = [message[:2] for message in env.reset(seed=0)[0]["writer_0"].messages]
+    assert read == [("system", "Be brief."), ("user", f"Kurz: {env.task[game.source_field]}")]
 
 
 @pytest.mark.parametrize("reply", ["", "word " * 20_000, "\x00" * 50, "\ud800" * 9, "👍🏽 " * 300, "<|im_end|>" * 40])
@@ -148,7 +105,6 @@ def test_tasks_are_drawn_or_picked_by_index_or_id():
     ("kwargs", "complaint"),
     [
         ({"variant": "paper"}, "variant='paper'"),
-        ({"num_agents": 5}, "num_agents=5"),
         ({"num_agents": 3, "variant": "published"}, "num_agents=3.*variant"),
         ({"prompts": {"writer_0": "Sum up {post}."}}, r"\{post\}.*\{source\}"),
         ({"split": "dev"}, "'dev'"),

@@ -283,29 +283,18 @@ def test_an_episode_has_one_turn_and_infos_with_terms_and_truth(team):
     assert found["metric/facts"] == 1 - 3 / num_facts(team)
 
 
+def test_an_unknown_split_is_refused():
+    with pytest.raises(ValueError, match="split='dev'"):
+        MiniWriting(split="dev")
+
+
 @pytest.mark.parametrize("task", [-1, True, "7", 1.5])
 def test_a_task_that_is_no_seed_is_refused(task):
     with pytest.raises(ValueError, match=f"task={task!r}"):
         MiniWriting().reset(options={"task": task})
 
 
-def test_prompts_may_be_a_users_own(tmp_path):
-    (tmp_path / "system.txt").write_text("You write.")
-    (tmp_path / "writer_1.txt").write_text("{task} { x } {post}")
-    post = generated_post(Random(7))
-    expected = {
-        "writer_0": ["You write.", prompt(post, "writer_0")],
-        "writer_1": ["You write.", f"long summary with linking words: {{ x }} {post.text}"],
-    }
-    for chosen in ({"system": "You write.", "writer_1": "{task} { x } {post}"}, tmp_path):
-        observations, _ = MiniWriting(prompts=chosen).reset(options={"task": 7})
-        assert {agent: [each.content for each in text.messages] for agent, text in observations.items()} == expected
-
-
-@pytest.mark.parametrize(
-    ("settings", "complaint"),
-    [({"split": "dev"}, "split='dev'"), ({"num_agents": 5}, "num_agents=5"), ({"num_agents": True}, "num_agents=True")],
-)
-def test_wrong_settings_are_refused(settings, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        MiniWriting(**settings)
+def test_prompts_may_be_a_users_own():
+    env = MiniWriting(prompts={"system": "You write.", "writer_1": "{task} { x } {post}"})
+    read = [message.content for message in env.reset(options={"task": 7})[0]["writer_1"].messages]
+    assert read == ["You write.", f"long summary with linking words: {{ x }} {generated_post(Random(7)).text}"]

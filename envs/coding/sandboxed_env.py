@@ -40,7 +40,7 @@ def refuse_team(count: int, variant: str | None) -> None:
         ValueError: if there are fewer than 2 or more than 4 programmers, or more than 2 in the published variant.
     """
     if isinstance(count, bool) or count not in NUMBERS:
-        raise ValueError(f"num_agents={count!r} must be 2 to {max(NUMBERS)}")
+        raise ValueError(f"num_agents must be 2 to {max(NUMBERS)}, got {count!r}")
     if variant == "published" and count != 2:
         raise ValueError(f"num_agents={count} needs variant='ours'; variant='published' has two programmers")
 
@@ -52,13 +52,14 @@ class Judgement:
     terms: Mapping[str, float]
     """Terms of the reward."""
     metrics: Mapping[str, float]
+    """Metrics of the turn, with "solved": 1 if all tests passed."""
     verdict: str
-    """Feedback text for the agents, or for the expert if feedback is "expert"."""
+    """Detailed feedback: for the expert if feedback is "expert"; not used for "plain" and "passed"."""
     codes: Mapping[str, str]
     """Code by agent, without the text around it."""
 
 
-class TwoProgrammers(TextParallelEnv):
+class SandboxedCodingEnv(TextParallelEnv):
     """Two to four agents write parts of one program at the same time. The program is tested, and they may try again.
 
     The reward of a turn is the increase of the episode's best score, or 0. The return is therefore the best score of
@@ -242,7 +243,11 @@ class TwoProgrammers(TextParallelEnv):
 
     def _feedback(self, judged: Judgement, is_rewritten: bool) -> dict[str, str]:
         verdict = judged.verdict
-        if self._expert is not None:
+        if self.feedback_mode == "plain":
+            verdict = ""
+        elif self.feedback_mode == "passed":
+            verdict = "All tests passed." if judged.metrics["solved"] else "Not all tests passed."
+        elif self._expert is not None:
             program = "\n\n".join(code for code in judged.codes.values() if code)
             question = _EXPERT_ASKS.format(
                 team=NUMBERS[len(self.programmers)].lower(),
