@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -132,40 +132,33 @@ class PolicyLearner:
         for micro, weight in self.passes(self.policy, rows.tracks, chosen):
             metrics = tally if weight else Tally()  # numbers of a padding pass are not used
             evaluation = self.policy.evaluate([rows.tracks[i] for i in micro])
-            inputs = rows.inputs(micro, self.device)
+            inputs = rows.inputs(micro)
             loss = self._loss(evaluation, inputs, num_turns, num_tokens, metrics)
-            metrics.add_maximum("logprob_error", (evaluation.logprobs.detach() - inputs.sampled).abs().max())
-            kl = approximate_kl(evaluation.logprobs, inputs.sampled)
-            metrics.add("kl_to_sampler", kl, len(inputs.sampled) / num_tokens)
+            sampled = inputs["sampled"]
+            metrics.add_maximum("logprob_error", (evaluation.logprobs.detach() - sampled).abs().max())
+            metrics.add("kl_to_sampler", approximate_kl(evaluation.logprobs, sampled), len(sampled) / num_tokens)
             torch.autograd.backward(self.optimizer.scaled(weight * scale * loss))
         return tally
 
-    def _loss(self, evaluation: Evaluation, inputs: _Inputs, num_turns: int, num_tokens: int, tally: Tally) -> Tensor:
+    def _loss(
+        self, evaluation: Evaluation, inputs: Mapping[str, Tensor], num_turns: int, num_tokens: int, tally: Tally
+    ) -> Tensor:
         """Loss of a micro-batch, a scalar with gradient; the sum over the micro-batches is the mini-batch's loss."""
         batch = PolicyBatch(
             evaluation.logprobs,
-            inputs.sampled,
+            inputs["sampled"],
             evaluation.turn_of_token,
-            inputs.advantages,
+            inputs["advantages"],
             num_turns,
             num_tokens,
-            inputs.is_off_policy,
+            inputs.get("is_off_policy"),
         )
         loss, metrics = self.algorithm.loss(batch)
         for name, number in metrics.items():
             tally.add(name, number)
         tally.add("policy_loss", loss)
-        if self.config.entropy_coef or inputs.reference_logprobs is not None or inputs.targets is not None:
-            return with_optional_terms(
-                loss,
-                self.algorithm,
-                evaluation,
-                batch,
-                tally,
-                reference_logprobs=inputs.reference_logprobs,
-                targets=inputs.targets,
-                old_values=inputs.old_values,
-            )
+        if self.config.entropy_coef or "reference_logprobs" in inputs or "targets" in inputs:
+            return with_optional_terms(loss, self.algorithm, evaluation, batch, inputs, tally)
         return loss
 
     def _scale(
@@ -199,7 +192,7 @@ class PolicyLearner:
         tally = Tally()
         for micro, weight in self.passes(self.policy, rows.tracks, chosen):
             logprobs = self.policy.evaluate([rows.tracks[i] for i in micro]).logprobs
-            sampled = rows.inputs(micro, self.device).sampled
+            sampled = rows.inputs(micro)["sampled"]
             if weight:
                 tally.add("kl_after_update", approximate_kl(logprobs, sampled), len(sampled) / num_tokens)
         return tally.read()["kl_after_update"]
@@ -253,36 +246,15 @@ class PolicyLearner:
         self.optimizer.load_state_dict(state["optimizer"])
 
 
-class _Inputs(NamedTuple):
-    """Tensors that the loss reads in addition to the evaluation of the policy."""
-
-    advantages: Tensor  # [N]
-    sampled: Tensor  # [K] log-probabilities at sampling
-    targets: Tensor | None  # [N]
-    old_values: Tensor | None  # [N]
-    is_off_policy: Tensor | None  # [N] bool; None: no turn
-    reference_logprobs: Tensor | None  # [K]
-
-    def map(self, of_turns: Callable[[Tensor], Tensor], of_tokens: Callable[[Tensor], Tensor]) -> _Inputs:
-        """Inputs with a function applied to tensors per turn, and another one to tensors per token."""
-        return _Inputs(
-            of_turns(self.advantages),
-            of_tokens(self.sampled),
-            None if self.targets is None else of_turns(self.targets),
-            None if self.old_values is None else of_turns(self.old_values),
-            None if self.is_off_policy is None else of_turns(self.is_off_policy),
-            None if self.reference_logprobs is None else of_tokens(self.reference_logprobs),
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Tracks of an update, with the positions of their turns and tokens in flat tensors."""
+    """Tracks of an update, and the tensors that the loss reads in addition to the evaluation of the policy."""
 
     tracks: Sequence[Sequence[Completion]]
     turns: list[Tensor]  # indices of each track's turns
     tokens: list[Tensor]  # indices of each track's tokens
-    all_inputs: _Inputs
+    of_turns: dict[str, Tensor]  # [N] each
+    of_tokens: dict[str, Tensor]  # [K] each
 
     @classmethod
     def of(
@@ -292,22 +264,30 @@ class _Rows:
         is_off_policy: Tensor | None,
         device: torch.device,
     ) -> _Rows:
+        def on_device(**tensors: Tensor | None) -> dict[str, Tensor]:
+            return {name: sent(tensor, device) for name, tensor in tensors.items() if tensor is not None}
+
         sampled = torch.from_numpy(np.concatenate([turn.logprobs for track in tracks for turn in track]))
-        inputs = _Inputs(
-            batch.advantages, sampled, batch.targets, batch.old_values, is_off_policy, batch.reference_logprobs
-        )
         return cls(
             tracks,
             _slices([len(track) for track in tracks]),
             _slices([sum(len(turn.logprobs) for turn in track) for track in tracks]),
-            inputs.map(lambda each: sent(each, device), lambda each: sent(each, device)),
+            on_device(
+                advantages=batch.advantages,
+                targets=batch.targets,
+                old_values=batch.old_values,
+                is_off_policy=is_off_policy,
+            ),
+            on_device(sampled=sampled, reference_logprobs=batch.reference_logprobs),
         )
 
-    def inputs(self, chosen: Sequence[int], device: torch.device) -> _Inputs:
-        """Inputs of some tracks."""
+    def inputs(self, chosen: Sequence[int]) -> dict[str, Tensor]:
+        """Tensors of some tracks."""
+        device = self.of_tokens["sampled"].device
         turns = sent(torch.cat([self.turns[i] for i in chosen]), device)
         tokens = sent(torch.cat([self.tokens[i] for i in chosen]), device)
-        return self.all_inputs.map(lambda each: each[turns], lambda each: each[tokens])
+        of_turns = {name: tensor[turns] for name, tensor in self.of_turns.items()}
+        return of_turns | {name: tensor[tokens] for name, tensor in self.of_tokens.items()}
 
 
 def policy_batch(
