@@ -120,11 +120,7 @@ class PolicyLearner:
         }
 
     def _gradient(self, rows: _Rows, chosen: Sequence[int], max_turns: int | None) -> Tally:
-        """Accumulate the gradient of a mini-batch over its micro-batches.
-
-        Returns:
-            The mini-batch's metrics. "logprob_error" is the largest difference of a log-probability from the sampler's.
-        """
+        """Accumulate the gradient of a mini-batch over its micro-batches; returns the mini-batch's metrics."""
         num_turns = sum(len(rows.turns[i]) for i in chosen)
         num_tokens = sum(len(rows.tokens[i]) for i in chosen)
         scale = self._scale(len(rows.tracks), chosen, num_turns, num_tokens, max_turns)
@@ -184,8 +180,7 @@ class PolicyLearner:
     def _kl_after_update(self, rows: _Rows) -> float:
         """KL(policy at sampling || policy now) in nats per token, estimated on every eighth track.
 
-        `kl_to_sampler` is measured in the forward passes of the steps, before each step: with one step per update it
-        is about 0.
+        `kl_to_sampler` is measured before each step: with one step per update it is about 0.
         """
         chosen = [i for i in range(len(rows.tracks)) if len(rows.tokens[i])][::MEASURED_EVERY]
         num_tokens = sum(len(rows.tokens[i]) for i in chosen)
@@ -264,21 +259,16 @@ class _Rows:
         is_off_policy: Tensor | None,
         device: torch.device,
     ) -> _Rows:
-        def on_device(**tensors: Tensor | None) -> dict[str, Tensor]:
-            return {name: sent(tensor, device) for name, tensor in tensors.items() if tensor is not None}
-
         sampled = torch.from_numpy(np.concatenate([turn.logprobs for track in tracks for turn in track]))
+        of_turns = {"advantages": batch.advantages, "targets": batch.targets, "old_values": batch.old_values}
+        of_turns |= {"is_off_policy": is_off_policy}
+        of_tokens = {"sampled": sampled, "reference_logprobs": batch.reference_logprobs}
         return cls(
             tracks,
             _slices([len(track) for track in tracks]),
             _slices([sum(len(turn.logprobs) for turn in track) for track in tracks]),
-            on_device(
-                advantages=batch.advantages,
-                targets=batch.targets,
-                old_values=batch.old_values,
-                is_off_policy=is_off_policy,
-            ),
-            on_device(sampled=sampled, reference_logprobs=batch.reference_logprobs),
+            {name: sent(tensor, device) for name, tensor in of_turns.items() if tensor is not None},
+            {name: sent(tensor, device) for name, tensor in of_tokens.items() if tensor is not None},
         )
 
     def inputs(self, chosen: Sequence[int]) -> dict[str, Tensor]:
@@ -302,11 +292,9 @@ def policy_batch(
     """The turns that a policy learns from.
 
     Args:
-        learner: learner of the policy.
-        episodes: episodes of the update.
-        credits: credit of the episodes, by agent.
+        credits: by agent.
         references: log-probabilities under the references, by agent and track; empty without a KL penalty.
-        critic_batches: batches that the critics have learned from; one of them may be the policy's value head.
+        critic_batches: batches that the critics have learned from; one of them may be of the policy's value head.
         max_turns: result of `max_joint_turns`.
         update: number of updates done.
     """

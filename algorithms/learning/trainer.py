@@ -48,10 +48,9 @@ class Trainer:
     Args:
         algorithm: settings, credit rule and loss.
         collector: collector on the training environment; its trainable policies learn.
-        critics: critics by agent, one critic by "joint", or none, as `algorithm.critic_reads` says.
+        critics: critics by agent, or one critic by "joint", depending on `algorithm.critic_reads`.
         references: frozen copies of the policies, by agent; needed for a KL penalty.
-        rewarder: replaces the rewards to learn from, such as a reward model does; logged returns stay the
-            environment's.
+        rewarder: replaces the rewards to learn from, such as a reward model does; the environment's returns are logged.
         reward_processor: applied to every reward to learn from.
         worker: plays the episodes with copies of the policies, on rank 0; needed with `max_staleness` or `collectors`.
             None: the collector plays them with the policies themselves.
@@ -59,12 +58,12 @@ class Trainer:
     Attributes:
         progress: counters of the training, such as the number of updates done.
         learners: learner of each agent's policy; agents that share a policy share the learner.
-        unique_learners, unique_critics: each learner of a policy, and of a critic, once.
+        unique_learners: the different learners of policies.
+        unique_critics: the different learners of critics.
         credits: credit of the last update's episodes, by agent.
 
     Raises:
-        ValueError: if no policy can learn, a learning rate is given for an agent that does not exist, or the worker
-            is missing.
+        ValueError: if no policy can learn, a learning rate is given for an unknown agent, or the worker is missing.
     """
 
     def __init__(
@@ -174,13 +173,10 @@ class Trainer:
         return episodes, dict(metrics)
 
     def _run(self, updates: Sequence[tuple[Learner, Callable[[], dict[str, float]]]]) -> dict[str, float]:
-        """Run prepared updates, those of different models in threads if that pays; returns the mean of each metric.
+        """Run prepared updates; returns the mean of each metric. Different models may learn in different threads.
 
-        Updates run one after the other with offloading, because only one model is then on the device, and with several
-        ranks, which must call collective operations in one order.
-
-        Raises:
-            Divergence: if a number is not finite, with the agents of the learner.
+        With offloading, only one model is on the device at a time. Several ranks must call collective operations in
+        the same order. In both cases the calling thread runs all updates.
         """
         in_turn = self.offloader is not None or current().is_orderly
         tasks = [

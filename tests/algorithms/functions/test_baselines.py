@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collm.algorithms.functions.baselines import (
+    EPSILON,
     cross_returns,
     group_max_advantages,
     group_mean_advantages,
@@ -123,9 +124,9 @@ def test_division_by_the_group_s_std_gives_each_group_unit_spread():
 def test_division_by_the_group_s_std_is_grpo_s(size):
     """As GRPO and TRL compute them: `torch.std` divides the squares by G - 1."""
     returns = torch.randn(3, size, generator=torch.Generator().manual_seed(size), dtype=torch.float64)
-    grpo = (returns - returns.mean(1, keepdim=True)) / (returns.std(1, keepdim=True) + 1e-4)
+    grpo = (returns - returns.mean(1, keepdim=True)) / (returns.std(1, keepdim=True) + EPSILON)
     group = torch.arange(3).repeat_interleave(size)
-    close(group_mean_advantages(returns.flatten(), group, divide_by_std=True, epsilon=1e-4), grpo.flatten())
+    close(group_mean_advantages(returns.flatten(), group, divide_by_std=True), grpo.flatten())
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -161,11 +162,11 @@ def test_the_deviation_of_a_group_counts_its_ended_and_absent_rollouts(rule):
     """By hand: returns 6 and 0 of three rollouts, one without a row, mean 2, deviation sqrt((16 + 4 + 4) / 2)."""
     is_real = torch.tensor([[True], [False]])
     scaled = RULES[rule](
-        torch.tensor([[6.0], [math.nan]]), torch.tensor([0, 0]), is_real, group_size=3, divide_by_std=True, epsilon=0.5
+        torch.tensor([[6.0], [math.nan]]), torch.tensor([0, 0]), is_real, group_size=3, divide_by_std=True
     )
     deviation = math.sqrt(36 / 3) if rule == "raw" else math.sqrt(12)
     above = {"raw": 6.0, "mean": 4.0, "leave_one_out": 6.0, "max": 0.0}[rule]
-    close(scaled, [[above / (deviation + 0.5)], [0.0]])
+    close(scaled, [[above / (deviation + EPSILON)], [0.0]])
 
 
 def test_raw_advantages_of_a_group_that_agrees_are_not_blown_up():
