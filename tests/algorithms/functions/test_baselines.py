@@ -162,7 +162,11 @@ def test_the_deviation_of_a_group_counts_its_ended_and_absent_rollouts(rule):
     """By hand: returns 6 and 0 of three rollouts, one without a row, mean 2, deviation sqrt((16 + 4 + 4) / 2)."""
     is_real = torch.tensor([[True], [False]])
     scaled = RULES[rule](
-        torch.tensor([[6.0], [math.nan]]), torch.tensor([0, 0]), is_real, group_size=3, divide_by_std=True
+        torch.tensor([[6.0], [math.nan]], dtype=torch.float64),
+        torch.tensor([0, 0]),
+        is_real,
+        group_size=3,
+        divide_by_std=True,
     )
     deviation = math.sqrt(36 / 3) if rule == "raw" else math.sqrt(12)
     above = {"raw": 6.0, "mean": 4.0, "leave_one_out": 6.0, "max": 0.0}[rule]
