@@ -148,6 +148,8 @@ class OwnJoint(ActorCritic):
         (lambda: MAGRPO(ReinforceConfig(turns_per_update=5)), "turns_per_update=5"),
         (lambda: MAGRPO(ReinforceConfig(num_generations=1, joint_mode="cross")), "joint_mode='cross'"),
         (lambda: IAC(IACConfig(ppo_epochs=2)), "set clip_range"),
+        (lambda: MAGRPO(ReinforceConfig(clip_range_high=0.3)), "clip_range_high=0.3"),
+        (lambda: MAAC(MAACConfig(critic_input="all")), "critic_input must be one of"),
         (lambda: IAC(IACConfig(use_separate_critic=False, critic_type="q")), "use_separate_critic=True"),
         (lambda: MAAC(MAACConfig(critic_warmup=100)), "critic_warmup=100"),
         (
