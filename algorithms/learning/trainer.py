@@ -178,9 +178,9 @@ class Trainer:
         With offloading, only one model is on the device at a time. Several ranks must call collective operations in
         the same order. In both cases the calling thread runs all updates.
         """
-        in_turn = self.offloader is not None or current().is_orderly
+        is_sequential = self.offloader is not None or current().is_orderly
         tasks = [
-            ModelTask(None if in_turn else learner.workplace(), partial(self._run_one, learner, update))
+            ModelTask(None if is_sequential else learner.workplace(), partial(self._run_one, learner, update))
             for learner, update in updates
         ]
         metrics: list[dict[str, float]] = self.collector.side_by_side.results(tasks)
