@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..._ranges import MAX_LEARNING_RATE
 from ...agents.batching import default_max_tokens
-from ...agents.core import Divergence
+from ...agents.core import Critic, Divergence, TrainablePolicy
 from ...agents.scoring.sharding import own_rows
 from ..config import TrainConfig
 from ..distribution.group import current
@@ -144,6 +144,43 @@ class Optimizer:
         self.adamw.load_state_dict(state | {"state": self.share.apart(state["state"])})
         if self.scaler.is_enabled():
             self.scaler.load_state_dict(state["scaler"])
+
+
+class Learner:
+    """A model that learns, with its optimizer.
+
+    Args:
+        model: policy or critic.
+        config: settings of the optimizer and of the passes.
+        learning_rate: peak learning rate.
+
+    Attributes:
+        agents: agents that play the policy or that the critic serves, or "joint"; set by the trainer.
+        optimizer: None for a model without weights of its own, such as a value head on a policy.
+        max_tokens: tokens per forward pass.
+    """
+
+    optimizer: Optimizer | None
+
+    def __init__(self, model: TrainablePolicy | Critic, config: TrainConfig, learning_rate: float):
+        self.agents: list[str] = []
+        self.model = model
+        current().share_out(model, shards=config.fsdp)
+        parameters = model.parameters()
+        scales_loss = model.compute_dtype == torch.float16
+        self.optimizer = Optimizer(parameters, learning_rate, config, scales_loss=scales_loss) if parameters else None
+        self.device = parameters[0].device if parameters else torch.device("cpu")
+        self.max_tokens = tokens_per_pass(config, self.device)
+
+    def free_gradients(self) -> None:
+        if self.optimizer is not None:
+            self.optimizer.zero_grad()
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Inside the block rank 0 has all weights and moments, also if ranks hold shards (collective)."""
+        with self.model.whole(), nullcontext() if self.optimizer is None else self.optimizer.whole():
+            yield
 
 
 def scheduled(update: int, config: TrainConfig) -> float:

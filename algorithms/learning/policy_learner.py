@@ -7,27 +7,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...agents.batching import sent
-from ...agents.core import Completion, Evaluation, TrainablePolicy, Workplace
+from ...agents.core import Completion, Evaluation, TrainablePolicy
 from ...envs.vectors.vector import VectorEnv
 from ..algorithm import Algorithm, PolicyBatch
 from ..config import TrainConfig
-from ..distribution.group import current
 from ..functions.losses import approximate_kl
 from ..rollout.episode import Episode
 from .credit import Credit
 from .critic_learner import CriticBatch
 from .loss_terms import counts_turns, with_optional_terms
-from .optimizer import Optimizer, Pass, Tally, means, own_passes, tokens_per_pass
+from .optimizer import Learner, Optimizer, Pass, Tally, means, own_passes
 
 MEASURED_EVERY = 8
 """Step between the tracks on which the policy is evaluated again after an update."""
@@ -46,7 +44,7 @@ class TurnBatch:
     version: int = 0  # of the weights that learn: the number of updates done
 
 
-class PolicyLearner:
+class PolicyLearner(Learner):
     """Trains one policy.
 
     Args:
@@ -54,10 +52,9 @@ class PolicyLearner:
         algorithm: source of the loss, the epochs and the learning-rate schedule.
         generator: source of the order of mini-batches.
         learning_rate: peak learning rate. None: `agent_learning_rate`, else the policy's own default.
-
-    Attributes:
-        agents: agents that play the policy; set by the trainer.
     """
+
+    optimizer: Optimizer
 
     def __init__(
         self,
@@ -66,18 +63,12 @@ class PolicyLearner:
         generator: torch.Generator,
         learning_rate: float | None = None,
     ):
-        self.agents: list[str] = []
         self.policy = policy
         self.algorithm = algorithm
         self.config = config = algorithm.config
         self.generator = generator
         rates = (learning_rate, config.agent_learning_rate, policy.default_learning_rate)
-        rate = next(rate for rate in rates if rate is not None)
-        scales_loss = policy.compute_dtype == torch.float16
-        current().share_out(policy, shards=config.fsdp)
-        self.optimizer = Optimizer(policy.parameters(), rate, config, scales_loss=scales_loss)
-        self.device = policy.parameters()[0].device
-        self.max_tokens = tokens_per_pass(config, self.device)
+        super().__init__(policy, config, next(rate for rate in rates if rate is not None))
 
     def start_update(self, update: int, episodes: Sequence[Episode]) -> None:
         """Set the learning rate of an update, counted from 0, and observe its episodes.
@@ -217,21 +208,6 @@ class PolicyLearner:
             order = torch.randperm(num_tracks, generator=self.generator).tolist()
             for start in range(0, num_tracks, size):
                 yield order[start : start + size]
-
-    def parameters(self) -> list[nn.Parameter]:
-        return self.policy.parameters()
-
-    def workplace(self) -> Workplace | None:
-        return self.policy.workplace()
-
-    def free_gradients(self) -> None:
-        self.optimizer.zero_grad()
-
-    @contextmanager
-    def whole(self) -> Iterator[None]:
-        """Inside the block rank 0 has all weights and moments, also if ranks hold shards (collective)."""
-        with self.policy.whole(), self.optimizer.whole():
-            yield
 
     def state_dict(self) -> dict[str, Any]:
         return {"policy": self.policy.state_dict(), "optimizer": self.optimizer.state_dict()}

@@ -31,15 +31,14 @@ from .credit import Credit, assign_credit, critic_metrics
 from .critic_learner import CriticLearner
 from .learners import distinct, make_learners, policy_weights
 from .offloading import WeightOffloader
-from .optimizer import means
-from .policy_learner import PolicyLearner, max_joint_turns, policy_batch
+from .optimizer import Learner, means
+from .policy_learner import max_joint_turns, policy_batch
 from .progress import Progress, Timer, annotated
 from .rewards import Rewarder, RewardProcessor, Rewards
 from .scoring import reference_logprobs, rescored
 
 Recorder = Callable[[int, Sequence[Episode], Mapping[str, Credit]], None]
 """Stores the episodes of an update, with the credit of each agent's turns."""
-Learner = PolicyLearner | CriticLearner
 
 
 class Trainer:
@@ -92,7 +91,7 @@ class Trainer:
         self.offloader: WeightOffloader | None = None
         if self.config.offload == "learner":
             models: list[Learner] = [*self.unique_learners, *self.unique_critics]
-            self.offloader = WeightOffloader({learner: learner.parameters() for learner in models})
+            self.offloader = WeightOffloader({learner: learner.model.parameters() for learner in models})
             self.offloader.only(self.unique_learners)
         self.progress = Progress(self.config)
         self.credits: Mapping[str, Credit] = {}
@@ -180,7 +179,7 @@ class Trainer:
         """
         is_sequential = self.offloader is not None or current().is_orderly
         tasks = [
-            ModelTask(None if is_sequential else learner.workplace(), partial(self._run_one, learner, update))
+            ModelTask(None if is_sequential else learner.model.workplace(), partial(self._run_one, learner, update))
             for learner, update in updates
         ]
         metrics: list[dict[str, float]] = self.collector.side_by_side.results(tasks)
