@@ -228,28 +228,14 @@ class ActorCritic(Algorithm[Settings], ABC):
         if grid.action_values is not None:
             # Q(h, a) estimates the return; V(h) does not depend on the action and is the baseline.
             return (grid.action_values - grid.values[:, :-1]) * grid.is_real
-        return estimated_advantages(
-            grid.rewards,
-            grid.values,
-            grid.is_real,
-            config.discount,
-            config.estimator,
-            config.trace,
-            config.num_steps,
-        )
+        track = (grid.rewards, grid.values, grid.is_real, config.discount)
+        return estimated_advantages(*track, config.estimator, config.trace, config.num_steps)
 
     def targets(self, grid: Grid) -> Tensor:
         """[B, T] regression targets of the critic, the same for V(h) and Q(h, a)."""
         config = self.config
-        return critic_targets(
-            grid.rewards,
-            grid.values,
-            grid.is_real,
-            config.discount,
-            config.critic_target,
-            config.trace,
-            config.num_steps,
-        )
+        track = (grid.rewards, grid.values, grid.is_real, config.discount)
+        return critic_targets(*track, config.critic_target, config.trace, config.num_steps)
 
     @property
     def critic_warmup(self) -> int:

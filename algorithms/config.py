@@ -343,6 +343,6 @@ class ReinforceConfig(TrainConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MARLOOConfig(ReinforceConfig):
-    """Settings of MARLOO. With normalization, its advantages would equal those of MAGRPO."""
+    """Settings of MARLOO. With normalization, MARLOO and MAGRPO would have equal advantages."""
 
     advantage_normalization: AdvantageNormalization = "none"

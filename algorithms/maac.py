@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeVar, get_args
+from typing import ClassVar, TypeVar
 
 from .algorithm import ActorCritic, CriticReads
-from .config import CriticKnowledge, MAACConfig
+from .config import MAACConfig
 
 Settings = TypeVar("Settings", bound=MAACConfig)
 
@@ -24,8 +24,3 @@ class MAAC(ActorCritic[Settings]):
     @property
     def reads_truth(self) -> bool:
         return self.config.critic_input == "privileged"
-
-    def check(self) -> None:
-        super().check()
-        if self.config.critic_input not in get_args(CriticKnowledge):
-            raise ValueError(f"critic_input={self.config.critic_input!r} must be one of {get_args(CriticKnowledge)}")

@@ -1,4 +1,4 @@
-"""Registry of algorithms by name: those of this package, of users, and of plugins.
+"""Registry of algorithms by name, of this package, users and plugins.
 
 A plugin declares an entry point in its `pyproject.toml`:
 

@@ -11,7 +11,6 @@ the four baselines share:
     group_size     G, if some rollouts have no row because the agent never moved in them; None: those with a row.
     divide_by_std  divide by the group's sample standard deviation (`torch.std`), as GRPO and TRL do. This weights tasks
                    by their difficulty (arXiv:2503.20783).
-    epsilon        added to that deviation.
 
 Results have the shape of returns. A rollout that has ended, or that has no row, counts with a return of 0 in the later
 turns of the others: it earns nothing more. Without it the gradient of later turns would have another scale.
@@ -39,7 +38,6 @@ def raw_advantages(
     *,
     group_size: int | None = None,
     divide_by_std: bool = False,
-    epsilon: float = EPSILON,
 ) -> Tensor:
     """Return without a baseline: unbiased, largest variance (MAREINFORCE).
 
@@ -56,7 +54,7 @@ def raw_advantages(
     rollouts = _grouped(returns, group, is_real, group_size if divide_by_std else None, min_size=1)
     advantages = rollouts.returns
     if divide_by_std:
-        advantages = advantages / (rollouts.root_mean_square(advantages) + epsilon)
+        advantages = advantages / (rollouts.root_mean_square(advantages) + EPSILON)
     return rollouts.of_turns(advantages)
 
 
@@ -67,7 +65,6 @@ def group_mean_advantages(
     *,
     group_size: int | None = None,
     divide_by_std: bool = False,
-    epsilon: float = EPSILON,
 ) -> Tensor:
     """Return minus the mean of the group (MAGRPO).
 
@@ -84,7 +81,7 @@ def group_mean_advantages(
         ValueError: if shapes disagree, or if a group has one rollout, whose advantages would all be 0.
     """
     rollouts = _grouped(returns, group, is_real, group_size, min_size=2)
-    return _advantages(rollouts, rollouts.above_mean(), divide_by_std, epsilon)
+    return _advantages(rollouts, rollouts.above_mean(), divide_by_std)
 
 
 def leave_one_out_advantages(
@@ -94,7 +91,6 @@ def leave_one_out_advantages(
     *,
     group_size: int | None = None,
     divide_by_std: bool = False,
-    epsilon: float = EPSILON,
 ) -> Tensor:
     """Return minus the mean of the *other* rollouts of the group, which do not depend on it (MARLOO).
 
@@ -114,7 +110,7 @@ def leave_one_out_advantages(
     rollouts = _grouped(returns, group, is_real, group_size, min_size=2)
     sizes = rollouts.sizes_of_rows()
     advantages = rollouts.above_mean() * sizes / (sizes - 1)
-    return _advantages(rollouts, advantages, divide_by_std, epsilon)
+    return _advantages(rollouts, advantages, divide_by_std)
 
 
 def group_max_advantages(
@@ -124,7 +120,6 @@ def group_max_advantages(
     *,
     group_size: int | None = None,
     divide_by_std: bool = False,
-    epsilon: float = EPSILON,
 ) -> Tensor:
     """Return minus the largest return of the group: 0 for the best rollout, below 0 for the others (MAReMax).
 
@@ -141,7 +136,7 @@ def group_max_advantages(
         ValueError: if shapes disagree, or if a group has one rollout, whose advantages would all be 0.
     """
     rollouts = _grouped(returns, group, is_real, group_size, min_size=2)
-    return _advantages(rollouts, rollouts.below_best(), divide_by_std, epsilon)
+    return _advantages(rollouts, rollouts.below_best(), divide_by_std)
 
 
 def cross_returns(joint_returns: Tensor) -> Tensor:
@@ -177,7 +172,6 @@ def normalized(
     group: Tensor | None = None,
     *,
     subtract_mean: bool = True,
-    epsilon: float = EPSILON,
 ) -> Tensor:
     """Advantages scaled to unit standard deviation, over the whole batch or within groups (per agent, per turn).
 
@@ -195,7 +189,6 @@ def normalized(
         is_real: of the same shape, bool.
         group: integers of the same shape; each group is normalized separately. None: all together.
         subtract_mean: also move the mean to 0.
-        epsilon: added to the deviation.
 
     Returns:
         Of the shape of advantages. With subtract_mean, equal advantages of a group of two or more give exactly 0.
@@ -212,9 +205,9 @@ def normalized(
     values = advantages[is_real]
     items = _grouped(values, group[is_real], None, None, min_size=1)
     centred = items.above_mean() if subtract_mean else values
-    scaled = centred / (items.root_mean_square(centred) + epsilon)
+    scaled = centred / (items.root_mean_square(centred) + EPSILON)
     if subtract_mean:
-        of_batch = values / (values.square().mean().sqrt() + epsilon)
+        of_batch = values / (values.square().mean().sqrt() + EPSILON)
         scaled = torch.where(items.sizes_of_rows() == 1, of_batch, scaled)
     return torch.zeros_like(advantages).masked_scatter(is_real, scaled)
 
@@ -283,10 +276,10 @@ def _grouped(returns: Tensor, group: Tensor, is_real: Tensor | None, group_size:
     return _Groups(known, is_real, torch.cat([row, absent]), sizes)
 
 
-def _advantages(groups: _Groups, advantages: Tensor, divide_by_std: bool, epsilon: float) -> Tensor:
+def _advantages(groups: _Groups, advantages: Tensor, divide_by_std: bool) -> Tensor:
     """The advantages of the turns that happened, with `divide_by_std` divided by the group's deviation."""
     if divide_by_std:
         sizes = groups.sizes_of_rows().to(advantages.dtype)
         deviations = groups.root_mean_square(groups.above_mean()) * (sizes / (sizes - 1)).sqrt()
-        advantages = advantages / (deviations + epsilon)
+        advantages = advantages / (deviations + EPSILON)
     return groups.of_turns(advantages)

@@ -122,14 +122,10 @@ def _critic_batch(critic: CriticLearner, inputs: Sequence[CriticInput], grid: Gr
         CriticInput(item.histories[:length], item.actions, item.completions)
         for item, length in zip(inputs, lengths, strict=True)
     ]
-    expected, estimated = [], []
-    for row, length in enumerate(lengths):
-        expected.append(targets[row, :length])
-        estimated.append(grid.values[row, :length])
-        if grid.action_values is not None:
-            expected.append(targets[row, :length])
-            estimated.append(grid.action_values[row, :length])
-    return CriticBatch(critic, kept, torch.cat(expected), torch.cat(estimated), critic.moments)
+    estimates = [grid.values] if grid.action_values is None else [grid.values, grid.action_values]
+    expected = torch.cat([targets[row, :length] for row, length in enumerate(lengths) for _ in estimates])
+    estimated = torch.cat([each[row, :length] for row, length in enumerate(lengths) for each in estimates])
+    return CriticBatch(critic, kept, expected, estimated, critic.moments)
 
 
 def _merged(batches: Sequence[CriticBatch]) -> CriticBatch:

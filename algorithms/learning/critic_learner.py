@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...agents.batching import micro_batches, sent
-from ...agents.core import Critic, CriticInput, FittedCritic, HeadCritic, Workplace
+from ...agents.core import Critic, CriticInput, FittedCritic, HeadCritic
 from ...agents.numeric.moments import RunningMoments
 from ..config import ActorCriticConfig
 from ..distribution.group import current
 from ..functions.losses import value_loss
-from .optimizer import NORM, Optimizer, Pass, Tally, diverged, means, own_passes, tokens_per_pass
+from .optimizer import NORM, Learner, Optimizer, Pass, Tally, diverged, means, own_passes
 
 
 class ReplayEntry(NamedTuple):
@@ -39,7 +38,7 @@ class CriticBatch:
     moments: RunningMoments  # units of the critic's outputs when it predicted `values`
 
 
-class CriticLearner:
+class CriticLearner(Learner):
     """Trains one critic, whose outputs are in units of the running mean and deviation of its targets.
 
     A value head on a policy has no optimizer here; it learns with the policy. A fitted critic has none either: each
@@ -49,47 +48,20 @@ class CriticLearner:
         critic: the critic that learns.
         config: settings of its learning rate, steps and replay.
         generator: source of the draws from the replay.
-
-    Attributes:
-        agents: agents that the critic serves, or "joint"; set by the trainer.
     """
 
     def __init__(self, critic: Critic, config: ActorCriticConfig, generator: torch.Generator):
-        self.agents: list[str] = []
+        super().__init__(critic, config, config.critic_learning_rate)
         self.critic = critic
         self.config = config
         self.generator = generator
         self.moments = RunningMoments.empty()
-        current().share_out(critic, shards=config.fsdp)
-        parameters = critic.parameters()
-        scales_loss = critic.compute_dtype == torch.float16
-        self.optimizer = (
-            Optimizer(parameters, config.critic_learning_rate, config, scales_loss=scales_loss) if parameters else None
-        )
-        device = parameters[0].device if parameters else torch.device("cpu")
-        self.max_tokens = tokens_per_pass(config, device)
         self.replay: deque[list[ReplayEntry]] = deque(maxlen=config.critic_replay)
 
     @property
     def is_actor_head(self) -> bool:
         """True if the critic is a value head that learns with its policy."""
         return isinstance(self.critic, HeadCritic)
-
-    def parameters(self) -> list[nn.Parameter]:
-        return self.critic.parameters()
-
-    def workplace(self) -> Workplace | None:
-        return self.critic.workplace()
-
-    def free_gradients(self) -> None:
-        if self.optimizer is not None:
-            self.optimizer.zero_grad()
-
-    @contextmanager
-    def whole(self) -> Iterator[None]:
-        """Inside the block rank 0 has all weights and moments, also if ranks hold shards (collective)."""
-        with self.critic.whole(), nullcontext() if self.optimizer is None else self.optimizer.whole():
-            yield
 
     @torch.no_grad()
     def values(self, inputs: Sequence[CriticInput]) -> Tensor:

@@ -26,11 +26,8 @@ def with_optional_terms(
     algorithm: Algorithm[Any],
     evaluation: Evaluation,
     batch: PolicyBatch,
+    inputs: Mapping[str, Tensor],
     tally: Tally,
-    *,
-    reference_logprobs: Tensor | None,
-    targets: Tensor | None,
-    old_values: Tensor | None,
 ) -> Tensor:
     """Loss of a micro-batch with the terms that the settings add.
 
@@ -39,27 +36,27 @@ def with_optional_terms(
         algorithm: source of the coefficients.
         evaluation: entropies, log-probabilities and values under the present weights.
         batch: micro-batch of the algorithm's loss.
+        inputs: "reference_logprobs" [K] for a KL penalty; for a value head "targets" [N] and "old_values" [N] before
+            the update, both normalized.
         tally: receives the metrics.
-        reference_logprobs: [K] under the reference. None: no KL penalty.
-        targets: [N] normalized value targets. None: no value head learns.
-        old_values: [N] normalized values before the update.
     """
     config = algorithm.config
     if config.entropy_coef:
         entropies, items = _token_means(config, evaluation.entropies, batch)
         loss = loss - config.entropy_coef * entropy_bonus(entropies, items)
-    if reference_logprobs is not None:
-        divergence = KL_ESTIMATORS[config.reference_kl_estimator or "k2"](evaluation.logprobs, reference_logprobs)
+    if "reference_logprobs" in inputs:
+        estimate = KL_ESTIMATORS[config.reference_kl_estimator or "k2"]
+        divergence = estimate(evaluation.logprobs, inputs["reference_logprobs"])
         tally.add("reference_kl", divergence.sum().double() / batch.num_turns)
         if config.reference_kl_in == "loss":
             items = batch.num_turns
             if config.credit == "token":
                 divergence, items = _token_means(config, divergence, batch)
             loss = loss + config.reference_kl_coef * divergence.sum() / items
-    if targets is not None and evaluation.values is not None:
-        if config.value_clip_range is None:
-            old_values = None
-        error = value_loss(evaluation.values, targets, batch.num_turns, old_values, config.value_clip_range)
+    if "targets" in inputs and evaluation.values is not None:
+        clip_range = config.value_clip_range
+        old_values = None if clip_range is None else inputs.get("old_values")
+        error = value_loss(evaluation.values, inputs["targets"], batch.num_turns, old_values, clip_range)
         tally.add("value_loss", error)
         loss = loss + config.value_loss_coef * error
     return loss

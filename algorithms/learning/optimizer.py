@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..._ranges import MAX_LEARNING_RATE
 from ...agents.batching import default_max_tokens
-from ...agents.core import Divergence
+from ...agents.core import Critic, Divergence, TrainablePolicy
 from ...agents.scoring.sharding import own_rows
 from ..config import TrainConfig
 from ..distribution.group import current
@@ -34,11 +34,10 @@ class Optimizer:
         parameters: parameters to optimize.
         learning_rate: peak learning rate.
         config: AdamW's settings, `max_grad_norm` and the learning-rate schedule.
-        scales_loss: scale losses before the backward pass and unscale the gradient after it, for passes in float16,
-            in which small gradients would round to 0.
+        scales_loss: use a loss scale, for passes in float16, in which small gradients would round to 0.
 
     Raises:
-        ValueError: if no weight could stay finite at the learning rate.
+        ValueError: if the learning rate is negative or too large for float32 weights.
     """
 
     def __init__(
@@ -103,16 +102,13 @@ class Optimizer:
         return self.share.clip(self.config.max_grad_norm)
 
     def step(self, norm: float) -> bool:
-        """Take an AdamW step with the clipped gradient.
-
-        Args:
-            norm: result of `clip`.
+        """Take an AdamW step with the clipped gradient, whose norm before clipping is `norm`.
 
         Returns:
             False if a scaled gradient overflowed: no weight has changed and the loss scale is halved.
 
         Raises:
-            Divergence: if the norm is not finite, and if losses are scaled, only at the smallest scale.
+            Divergence: if the norm is not finite, and not because of the loss scale.
         """
         if not math.isfinite(norm):
             if self.scaler.get_scale() > SMALLEST_SCALE:
@@ -148,6 +144,43 @@ class Optimizer:
         self.adamw.load_state_dict(state | {"state": self.share.apart(state["state"])})
         if self.scaler.is_enabled():
             self.scaler.load_state_dict(state["scaler"])
+
+
+class Learner:
+    """A model that learns, with its optimizer.
+
+    Args:
+        model: policy or critic.
+        config: settings of the optimizer and of the passes.
+        learning_rate: peak learning rate.
+
+    Attributes:
+        agents: agents that play the policy or that the critic serves, or "joint"; set by the trainer.
+        optimizer: None for a model without weights of its own, such as a value head on a policy.
+        max_tokens: tokens per forward pass.
+    """
+
+    optimizer: Optimizer | None
+
+    def __init__(self, model: TrainablePolicy | Critic, config: TrainConfig, learning_rate: float):
+        self.agents: list[str] = []
+        self.model = model
+        current().share_out(model, shards=config.fsdp)
+        parameters = model.parameters()
+        scales_loss = model.compute_dtype == torch.float16
+        self.optimizer = Optimizer(parameters, learning_rate, config, scales_loss=scales_loss) if parameters else None
+        self.device = parameters[0].device if parameters else torch.device("cpu")
+        self.max_tokens = tokens_per_pass(config, self.device)
+
+    def free_gradients(self) -> None:
+        if self.optimizer is not None:
+            self.optimizer.zero_grad()
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Inside the block rank 0 has all weights and moments, also if ranks hold shards (collective)."""
+        with self.model.whole(), nullcontext() if self.optimizer is None else self.optimizer.whole():
+            yield
 
 
 def scheduled(update: int, config: TrainConfig) -> float:
@@ -201,10 +234,7 @@ def tokens_per_pass(config: TrainConfig, device: torch.device) -> int:
 
 
 class Tally:
-    """Accumulates metrics of passes on the device, by name; reading all of them at once synchronizes the host once.
-
-    A tally holds the numbers of one rank; `read` combines all ranks.
-    """
+    """Accumulates metrics of a rank's passes on the device, by name; `read` combines all ranks."""
 
     def __init__(self) -> None:
         self._numbers: list[Tensor] = []
@@ -251,24 +281,14 @@ def means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def check_finite(numbers: Mapping[str, float], parameters: Iterable[nn.Parameter]) -> None:
-    """Raise `Divergence` with the name of the first number that is not finite.
-
-    Args:
-        numbers: losses and metrics by name.
-        parameters: weights that computed them.
-    """
+    """Raise `Divergence` for the first number that is not finite; `parameters` are the weights that computed it."""
     for name, number in numbers.items():
         if not math.isfinite(number):
             raise diverged(f"{name} is {number}", parameters)
 
 
 def diverged(problem: str, parameters: Iterable[nn.Parameter]) -> Divergence:
-    """Make a `Divergence` with the largest weight of all ranks (collective).
-
-    Args:
-        problem: the number that is not finite.
-        parameters: weights that computed it.
-    """
+    """Make a `Divergence` with the largest weight of all ranks (collective)."""
     found = Divergence(problem, [nn.Parameter(own_rows(weight)) for weight in parameters])
     ranks = [each for each in current().gather(found.largest_weight) if each is not None]
     found.largest_weight = max(ranks, default=None)

@@ -7,27 +7,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...agents.batching import sent
-from ...agents.core import Completion, Evaluation, TrainablePolicy, Workplace
+from ...agents.core import Completion, Evaluation, TrainablePolicy
 from ...envs.vectors.vector import VectorEnv
 from ..algorithm import Algorithm, PolicyBatch
 from ..config import TrainConfig
-from ..distribution.group import current
 from ..functions.losses import approximate_kl
 from ..rollout.episode import Episode
 from .credit import Credit
 from .critic_learner import CriticBatch
 from .loss_terms import counts_turns, with_optional_terms
-from .optimizer import Optimizer, Pass, Tally, means, own_passes, tokens_per_pass
+from .optimizer import Learner, Optimizer, Pass, Tally, means, own_passes
 
 MEASURED_EVERY = 8
 """Step between the tracks on which the policy is evaluated again after an update."""
@@ -46,7 +44,7 @@ class TurnBatch:
     version: int = 0  # of the weights that learn: the number of updates done
 
 
-class PolicyLearner:
+class PolicyLearner(Learner):
     """Trains one policy.
 
     Args:
@@ -54,10 +52,9 @@ class PolicyLearner:
         algorithm: source of the loss, the epochs and the learning-rate schedule.
         generator: source of the order of mini-batches.
         learning_rate: peak learning rate. None: `agent_learning_rate`, else the policy's own default.
-
-    Attributes:
-        agents: agents that play the policy; set by the trainer.
     """
+
+    optimizer: Optimizer
 
     def __init__(
         self,
@@ -66,18 +63,12 @@ class PolicyLearner:
         generator: torch.Generator,
         learning_rate: float | None = None,
     ):
-        self.agents: list[str] = []
         self.policy = policy
         self.algorithm = algorithm
         self.config = config = algorithm.config
         self.generator = generator
         rates = (learning_rate, config.agent_learning_rate, policy.default_learning_rate)
-        rate = next(rate for rate in rates if rate is not None)
-        scales_loss = policy.compute_dtype == torch.float16
-        current().share_out(policy, shards=config.fsdp)
-        self.optimizer = Optimizer(policy.parameters(), rate, config, scales_loss=scales_loss)
-        self.device = policy.parameters()[0].device
-        self.max_tokens = tokens_per_pass(config, self.device)
+        super().__init__(policy, config, next(rate for rate in rates if rate is not None))
 
     def start_update(self, update: int, episodes: Sequence[Episode]) -> None:
         """Set the learning rate of an update, counted from 0, and observe its episodes.
@@ -120,11 +111,7 @@ class PolicyLearner:
         }
 
     def _gradient(self, rows: _Rows, chosen: Sequence[int], max_turns: int | None) -> Tally:
-        """Accumulate the gradient of a mini-batch over its micro-batches.
-
-        Returns:
-            The mini-batch's metrics. "logprob_error" is the largest difference of a log-probability from the sampler's.
-        """
+        """Accumulate the gradient of a mini-batch over its micro-batches; returns the mini-batch's metrics."""
         num_turns = sum(len(rows.turns[i]) for i in chosen)
         num_tokens = sum(len(rows.tokens[i]) for i in chosen)
         scale = self._scale(len(rows.tracks), chosen, num_turns, num_tokens, max_turns)
@@ -132,40 +119,33 @@ class PolicyLearner:
         for micro, weight in self.passes(self.policy, rows.tracks, chosen):
             metrics = tally if weight else Tally()  # numbers of a padding pass are not used
             evaluation = self.policy.evaluate([rows.tracks[i] for i in micro])
-            inputs = rows.inputs(micro, self.device)
+            inputs = rows.inputs(micro)
             loss = self._loss(evaluation, inputs, num_turns, num_tokens, metrics)
-            metrics.add_maximum("logprob_error", (evaluation.logprobs.detach() - inputs.sampled).abs().max())
-            kl = approximate_kl(evaluation.logprobs, inputs.sampled)
-            metrics.add("kl_to_sampler", kl, len(inputs.sampled) / num_tokens)
+            sampled = inputs["sampled"]
+            metrics.add_maximum("logprob_error", (evaluation.logprobs.detach() - sampled).abs().max())
+            metrics.add("kl_to_sampler", approximate_kl(evaluation.logprobs, sampled), len(sampled) / num_tokens)
             torch.autograd.backward(self.optimizer.scaled(weight * scale * loss))
         return tally
 
-    def _loss(self, evaluation: Evaluation, inputs: _Inputs, num_turns: int, num_tokens: int, tally: Tally) -> Tensor:
+    def _loss(
+        self, evaluation: Evaluation, inputs: Mapping[str, Tensor], num_turns: int, num_tokens: int, tally: Tally
+    ) -> Tensor:
         """Loss of a micro-batch, a scalar with gradient; the sum over the micro-batches is the mini-batch's loss."""
         batch = PolicyBatch(
             evaluation.logprobs,
-            inputs.sampled,
+            inputs["sampled"],
             evaluation.turn_of_token,
-            inputs.advantages,
+            inputs["advantages"],
             num_turns,
             num_tokens,
-            inputs.is_off_policy,
+            inputs.get("is_off_policy"),
         )
         loss, metrics = self.algorithm.loss(batch)
         for name, number in metrics.items():
             tally.add(name, number)
         tally.add("policy_loss", loss)
-        if self.config.entropy_coef or inputs.reference_logprobs is not None or inputs.targets is not None:
-            return with_optional_terms(
-                loss,
-                self.algorithm,
-                evaluation,
-                batch,
-                tally,
-                reference_logprobs=inputs.reference_logprobs,
-                targets=inputs.targets,
-                old_values=inputs.old_values,
-            )
+        if self.config.entropy_coef or "reference_logprobs" in inputs or "targets" in inputs:
+            return with_optional_terms(loss, self.algorithm, evaluation, batch, inputs, tally)
         return loss
 
     def _scale(
@@ -191,15 +171,14 @@ class PolicyLearner:
     def _kl_after_update(self, rows: _Rows) -> float:
         """KL(policy at sampling || policy now) in nats per token, estimated on every eighth track.
 
-        `kl_to_sampler` is measured in the forward passes of the steps, before each step: with one step per update it
-        is about 0.
+        `kl_to_sampler` is measured before each step: with one step per update it is about 0.
         """
         chosen = [i for i in range(len(rows.tracks)) if len(rows.tokens[i])][::MEASURED_EVERY]
         num_tokens = sum(len(rows.tokens[i]) for i in chosen)
         tally = Tally()
         for micro, weight in self.passes(self.policy, rows.tracks, chosen):
             logprobs = self.policy.evaluate([rows.tracks[i] for i in micro]).logprobs
-            sampled = rows.inputs(micro, self.device).sampled
+            sampled = rows.inputs(micro)["sampled"]
             if weight:
                 tally.add("kl_after_update", approximate_kl(logprobs, sampled), len(sampled) / num_tokens)
         return tally.read()["kl_after_update"]
@@ -230,21 +209,6 @@ class PolicyLearner:
             for start in range(0, num_tracks, size):
                 yield order[start : start + size]
 
-    def parameters(self) -> list[nn.Parameter]:
-        return self.policy.parameters()
-
-    def workplace(self) -> Workplace | None:
-        return self.policy.workplace()
-
-    def free_gradients(self) -> None:
-        self.optimizer.zero_grad()
-
-    @contextmanager
-    def whole(self) -> Iterator[None]:
-        """Inside the block rank 0 has all weights and moments, also if ranks hold shards (collective)."""
-        with self.policy.whole(), self.optimizer.whole():
-            yield
-
     def state_dict(self) -> dict[str, Any]:
         return {"policy": self.policy.state_dict(), "optimizer": self.optimizer.state_dict()}
 
@@ -253,36 +217,15 @@ class PolicyLearner:
         self.optimizer.load_state_dict(state["optimizer"])
 
 
-class _Inputs(NamedTuple):
-    """Tensors that the loss reads in addition to the evaluation of the policy."""
-
-    advantages: Tensor  # [N]
-    sampled: Tensor  # [K] log-probabilities at sampling
-    targets: Tensor | None  # [N]
-    old_values: Tensor | None  # [N]
-    is_off_policy: Tensor | None  # [N] bool; None: no turn
-    reference_logprobs: Tensor | None  # [K]
-
-    def map(self, of_turns: Callable[[Tensor], Tensor], of_tokens: Callable[[Tensor], Tensor]) -> _Inputs:
-        """Inputs with a function applied to tensors per turn, and another one to tensors per token."""
-        return _Inputs(
-            of_turns(self.advantages),
-            of_tokens(self.sampled),
-            None if self.targets is None else of_turns(self.targets),
-            None if self.old_values is None else of_turns(self.old_values),
-            None if self.is_off_policy is None else of_turns(self.is_off_policy),
-            None if self.reference_logprobs is None else of_tokens(self.reference_logprobs),
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Tracks of an update, with the positions of their turns and tokens in flat tensors."""
+    """Tracks of an update, and the tensors that the loss reads in addition to the evaluation of the policy."""
 
     tracks: Sequence[Sequence[Completion]]
     turns: list[Tensor]  # indices of each track's turns
     tokens: list[Tensor]  # indices of each track's tokens
-    all_inputs: _Inputs
+    of_turns: dict[str, Tensor]  # [N] each
+    of_tokens: dict[str, Tensor]  # [K] each
 
     @classmethod
     def of(
@@ -293,21 +236,24 @@ class _Rows:
         device: torch.device,
     ) -> _Rows:
         sampled = torch.from_numpy(np.concatenate([turn.logprobs for track in tracks for turn in track]))
-        inputs = _Inputs(
-            batch.advantages, sampled, batch.targets, batch.old_values, is_off_policy, batch.reference_logprobs
-        )
+        of_turns = {"advantages": batch.advantages, "targets": batch.targets, "old_values": batch.old_values}
+        of_turns |= {"is_off_policy": is_off_policy}
+        of_tokens = {"sampled": sampled, "reference_logprobs": batch.reference_logprobs}
         return cls(
             tracks,
             _slices([len(track) for track in tracks]),
             _slices([sum(len(turn.logprobs) for turn in track) for track in tracks]),
-            inputs.map(lambda each: sent(each, device), lambda each: sent(each, device)),
+            {name: sent(tensor, device) for name, tensor in of_turns.items() if tensor is not None},
+            {name: sent(tensor, device) for name, tensor in of_tokens.items() if tensor is not None},
         )
 
-    def inputs(self, chosen: Sequence[int], device: torch.device) -> _Inputs:
-        """Inputs of some tracks."""
+    def inputs(self, chosen: Sequence[int]) -> dict[str, Tensor]:
+        """Tensors of some tracks."""
+        device = self.of_tokens["sampled"].device
         turns = sent(torch.cat([self.turns[i] for i in chosen]), device)
         tokens = sent(torch.cat([self.tokens[i] for i in chosen]), device)
-        return self.all_inputs.map(lambda each: each[turns], lambda each: each[tokens])
+        of_turns = {name: tensor[turns] for name, tensor in self.of_turns.items()}
+        return of_turns | {name: tensor[tokens] for name, tensor in self.of_tokens.items()}
 
 
 def policy_batch(
@@ -322,11 +268,9 @@ def policy_batch(
     """The turns that a policy learns from.
 
     Args:
-        learner: learner of the policy.
-        episodes: episodes of the update.
-        credits: credit of the episodes, by agent.
+        credits: by agent.
         references: log-probabilities under the references, by agent and track; empty without a KL penalty.
-        critic_batches: batches that the critics have learned from; one of them may be the policy's value head.
+        critic_batches: batches that the critics have learned from; one of them may be of the policy's value head.
         max_turns: result of `max_joint_turns`.
         update: number of updates done.
     """

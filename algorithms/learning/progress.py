@@ -38,9 +38,6 @@ class Timer:
 class Progress:
     """Counters of a training.
 
-    Args:
-        config: settings of the training.
-
     Attributes:
         update: number of updates done.
         num_turns: environment steps taken.
@@ -63,8 +60,7 @@ class Progress:
         """Count an update; returns metrics of its cost.
 
         Args:
-            rollout: rollout of the update.
-            episodes: its episodes, with the log-probabilities of all tokens.
+            episodes: episodes of the rollout, with the log-probabilities of all tokens.
             num_extra_turns: environment steps that scored cross rollouts.
             timer: seconds of the phases rollout, credit, critics and policies.
         """

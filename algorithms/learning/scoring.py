@@ -18,9 +18,9 @@ Tracks = Sequence[Sequence[Completion]]
 
 
 def rescored(learner: PolicyLearner, episodes: Sequence[Episode]) -> list[Episode]:
-    """Episodes with the log-probabilities and entropies that a server did not return.
+    """Episodes with the log-probabilities and entropies that a server did not return, under the present weights.
 
-    They are those of the learner's present weights. See `TrainablePolicy.is_scored_later`.
+    See `TrainablePolicy.is_scored_later`.
     """
     scored = list(episodes)
     places = [(n, agent) for n, each in enumerate(episodes) for agent in learner.agents if agent in each.tracks]

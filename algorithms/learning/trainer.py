@@ -31,15 +31,14 @@ from .credit import Credit, assign_credit, critic_metrics
 from .critic_learner import CriticLearner
 from .learners import distinct, make_learners, policy_weights
 from .offloading import WeightOffloader
-from .optimizer import means
-from .policy_learner import PolicyLearner, max_joint_turns, policy_batch
+from .optimizer import Learner, means
+from .policy_learner import max_joint_turns, policy_batch
 from .progress import Progress, Timer, annotated
 from .rewards import Rewarder, RewardProcessor, Rewards
 from .scoring import reference_logprobs, rescored
 
 Recorder = Callable[[int, Sequence[Episode], Mapping[str, Credit]], None]
 """Stores the episodes of an update, with the credit of each agent's turns."""
-Learner = PolicyLearner | CriticLearner
 
 
 class Trainer:
@@ -48,10 +47,9 @@ class Trainer:
     Args:
         algorithm: settings, credit rule and loss.
         collector: collector on the training environment; its trainable policies learn.
-        critics: critics by agent, one critic by "joint", or none, as `algorithm.critic_reads` says.
+        critics: critics by agent, or one critic by "joint", depending on `algorithm.critic_reads`.
         references: frozen copies of the policies, by agent; needed for a KL penalty.
-        rewarder: replaces the rewards to learn from, such as a reward model does; logged returns stay the
-            environment's.
+        rewarder: replaces the rewards to learn from, such as a reward model does; the environment's returns are logged.
         reward_processor: applied to every reward to learn from.
         worker: plays the episodes with copies of the policies, on rank 0; needed with `max_staleness` or `collectors`.
             None: the collector plays them with the policies themselves.
@@ -59,12 +57,12 @@ class Trainer:
     Attributes:
         progress: counters of the training, such as the number of updates done.
         learners: learner of each agent's policy; agents that share a policy share the learner.
-        unique_learners, unique_critics: each learner of a policy, and of a critic, once.
+        unique_learners: the different learners of policies.
+        unique_critics: the different learners of critics.
         credits: credit of the last update's episodes, by agent.
 
     Raises:
-        ValueError: if no policy can learn, a learning rate is given for an agent that does not exist, or the worker
-            is missing.
+        ValueError: if no policy can learn, a learning rate is given for an unknown agent, or the worker is missing.
     """
 
     def __init__(
@@ -93,7 +91,7 @@ class Trainer:
         self.offloader: WeightOffloader | None = None
         if self.config.offload == "learner":
             models: list[Learner] = [*self.unique_learners, *self.unique_critics]
-            self.offloader = WeightOffloader({learner: learner.parameters() for learner in models})
+            self.offloader = WeightOffloader({learner: learner.model.parameters() for learner in models})
             self.offloader.only(self.unique_learners)
         self.progress = Progress(self.config)
         self.credits: Mapping[str, Credit] = {}
@@ -174,17 +172,14 @@ class Trainer:
         return episodes, dict(metrics)
 
     def _run(self, updates: Sequence[tuple[Learner, Callable[[], dict[str, float]]]]) -> dict[str, float]:
-        """Run prepared updates, those of different models in threads if that pays; returns the mean of each metric.
+        """Run prepared updates; returns the mean of each metric. Different models may learn in different threads.
 
-        Updates run one after the other with offloading, because only one model is then on the device, and with several
-        ranks, which must call collective operations in one order.
-
-        Raises:
-            Divergence: if a number is not finite, with the agents of the learner.
+        With offloading, only one model is on the device at a time. Several ranks must call collective operations in
+        the same order. In both cases the calling thread runs all updates.
         """
-        in_turn = self.offloader is not None or current().is_orderly
+        is_sequential = self.offloader is not None or current().is_orderly
         tasks = [
-            ModelTask(None if in_turn else learner.workplace(), partial(self._run_one, learner, update))
+            ModelTask(None if is_sequential else learner.model.workplace(), partial(self._run_one, learner, update))
             for learner, update in updates
         ]
         metrics: list[dict[str, float]] = self.collector.side_by_side.results(tasks)

@@ -60,23 +60,6 @@ def test_the_loss_by_hand(settings, expected):
     assert float(loss_of(**settings).loss) == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({"clip_range": 0.2}, 1 / 4),
-        ({"clip_range": 0.2, "clip_range_high": 0.3}, 0.0),
-        ({"clip_range": 0.2, "credit": "token"}, 2 / 10),
-    ],
-)
-def test_the_share_of_clipped_items_by_hand(settings, expected):
-    assert float(loss_of(**settings).metrics["clip_fraction"]) == expected
-
-
-def test_an_upper_clip_without_a_clip_is_refused():
-    with pytest.raises(ValueError, match=r"clip_range_high=.*clip_range"):
-        MAGRPO(ReinforceConfig(clip_range_high=0.3))
-
-
 class Plain(Algorithm[TrainConfig]):
     """Nothing overridden but the rule."""
 

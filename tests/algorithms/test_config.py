@@ -10,7 +10,6 @@ import re
 
 import pytest
 
-from collm import algorithms
 from collm._errors import UserError
 from collm._removed import REMOVED
 from collm.agents.config import ModelConfig
@@ -149,6 +148,8 @@ class OwnJoint(ActorCritic):
         (lambda: MAGRPO(ReinforceConfig(turns_per_update=5)), "turns_per_update=5"),
         (lambda: MAGRPO(ReinforceConfig(num_generations=1, joint_mode="cross")), "joint_mode='cross'"),
         (lambda: IAC(IACConfig(ppo_epochs=2)), "set clip_range"),
+        (lambda: MAGRPO(ReinforceConfig(clip_range_high=0.3)), "clip_range_high=0.3"),
+        (lambda: MAAC(MAACConfig(critic_input="all")), "critic_input must be one of"),
         (lambda: IAC(IACConfig(use_separate_critic=False, critic_type="q")), "use_separate_critic=True"),
         (lambda: MAAC(MAACConfig(critic_warmup=100)), "critic_warmup=100"),
         (
@@ -157,23 +158,7 @@ class OwnJoint(ActorCritic):
         ),
         (lambda: IAC(IACConfig(max_sampled_tokens=160)), "updates use up max_sampled_tokens=160"),
         (lambda: MAAC(MAACConfig(turns_per_update=4, max_environment_steps=20)), "use up max_environment_steps=20"),
-        (lambda: MAAC(MAACConfig(trace=1.5)), "trace must be a finite number from 0 to 1, got 1.5"),
-        (lambda: MAAC(MAACConfig(discount=-0.1)), "discount must be a finite number from 0 to 1, got -0.1"),
-        (lambda: MAAC(MAACConfig(critic_steps=0)), "critic_steps must be a whole number of at least 1"),
-        (lambda: MAAC(MAACConfig(num_updates=0)), "num_updates must be a whole number of at least 1"),
-        (
-            lambda: MAAC(MAACConfig(agent_learning_rate=-1.0)),
-            "agent_learning_rate must be a finite number from 0 to 1e+30, or None, got -1.0",
-        ),
-        (
-            lambda: MAAC(MAACConfig(agent_learning_rates={"a_0": -1.0})),
-            "agent_learning_rates['a_0'] must be a finite number from 0",
-        ),
-        (lambda: MAAC(MAACConfig(critic_learning_rate=-1.0)), "critic_learning_rate must be a finite number from 0"),
-        (
-            lambda: MAAC(MAACConfig(mini_batch_size=0)),
-            "mini_batch_size must be a whole number of at least 1, or None, got 0",
-        ),
+        (lambda: MAAC(MAACConfig(agent_learning_rates={"a_0": -1.0})), "agent_learning_rates['a_0'] must be a finite"),
         (lambda: MAAC(MAACConfig(reference_kl_estimator="k1")), "reference_kl_estimator='k1'"),
         (lambda: MAAC(MAACConfig(credited_reward="own")), "credited_reward='own'"),
         (lambda: MAPPO(MAPPOConfig(credited_reward="own")), "credited_reward='own'"),
@@ -246,10 +231,6 @@ def test_a_warm_up_that_leaves_one_step_of_the_budget_is_allowed():
 def test_an_unknown_algorithm_is_refused_with_those_that_exist():
     with pytest.raises(LookupError, match="did you mean 'magrpo'\\? there are iac, maac"):
         Experiment(algorithm="grpo", config=ReinforceConfig(), env="collm/MiniWriting-v2").check()
-
-
-def test_the_registry_s_names_are_those_of_the_package():
-    assert set(algorithms.__all__) <= set(dir(algorithms))
 
 
 @pytest.mark.parametrize(("num_updates", "expected"), [(1, 0), (2, 1), (5, 2), (6, 5), (100, 5)])

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collm.algorithms.functions.baselines import (
+    EPSILON,
     cross_returns,
     group_max_advantages,
     group_mean_advantages,
@@ -113,19 +114,13 @@ def test_the_four_rules_differ_and_centring_makes_them_one():
                 assert not torch.allclose(scaled[first], scaled[second])
 
 
-def test_division_by_the_group_s_std_gives_each_group_unit_spread():
-    advantages = group_mean_advantages(*tensors([0.0, 2.0, 0.0, 200.0], [0, 0, 1, 1]), divide_by_std=True)
-    expected = torch.tensor([-1.0, 1.0, -1.0, 1.0], dtype=torch.float64) / math.sqrt(2)  # 1 / sqrt(1 + 1)
-    torch.testing.assert_close(advantages, expected, rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize("size", [2, 4, 8])
 def test_division_by_the_group_s_std_is_grpo_s(size):
     """As GRPO and TRL compute them: `torch.std` divides the squares by G - 1."""
     returns = torch.randn(3, size, generator=torch.Generator().manual_seed(size), dtype=torch.float64)
-    grpo = (returns - returns.mean(1, keepdim=True)) / (returns.std(1, keepdim=True) + 1e-4)
+    grpo = (returns - returns.mean(1, keepdim=True)) / (returns.std(1, keepdim=True) + EPSILON)
     group = torch.arange(3).repeat_interleave(size)
-    close(group_mean_advantages(returns.flatten(), group, divide_by_std=True, epsilon=1e-4), grpo.flatten())
+    close(group_mean_advantages(returns.flatten(), group, divide_by_std=True), grpo.flatten())
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -143,12 +138,6 @@ def test_a_rollout_that_has_ended_counts_with_a_return_of_0(rule):
     assert not advantages[~is_real].any()
 
 
-def test_a_turn_that_one_rollout_alone_reached_teaches_its_return():
-    is_real = torch.tensor([[True, True], [True, False]])
-    advantages = leave_one_out_advantages(torch.tensor([[1.0, 5.0], [0.0, 0.0]]), torch.tensor([0, 0]), is_real)
-    assert advantages.tolist() == [[1.0, 5.0], [-1.0, 0.0]]
-
-
 @pytest.mark.parametrize("rule", RULES)
 @given(data=rollouts())
 def test_a_rollout_without_a_row_counts_with_a_return_of_0(rule, data):
@@ -161,11 +150,15 @@ def test_the_deviation_of_a_group_counts_its_ended_and_absent_rollouts(rule):
     """By hand: returns 6 and 0 of three rollouts, one without a row, mean 2, deviation sqrt((16 + 4 + 4) / 2)."""
     is_real = torch.tensor([[True], [False]])
     scaled = RULES[rule](
-        torch.tensor([[6.0], [math.nan]]), torch.tensor([0, 0]), is_real, group_size=3, divide_by_std=True, epsilon=0.5
+        torch.tensor([[6.0], [math.nan]], dtype=torch.float64),
+        torch.tensor([0, 0]),
+        is_real,
+        group_size=3,
+        divide_by_std=True,
     )
     deviation = math.sqrt(36 / 3) if rule == "raw" else math.sqrt(12)
     above = {"raw": 6.0, "mean": 4.0, "leave_one_out": 6.0, "max": 0.0}[rule]
-    close(scaled, [[above / (deviation + 0.5)], [0.0]])
+    close(scaled, [[above / (deviation + EPSILON)], [0.0]])
 
 
 def test_raw_advantages_of_a_group_that_agrees_are_not_blown_up():
@@ -253,11 +246,6 @@ def test_the_only_item_of_a_group_is_normalized_by_the_batch_and_equal_ones_are_
     scaled = normalized(advantages, torch.ones(7, dtype=torch.bool), group)
     rms = math.sqrt((2500 + 900 + 400 + 1600 + 2025 + 9 + 9) / 7)
     torch.testing.assert_close(scaled[4:], torch.tensor([45 / rms, 0.0, 0.0]), rtol=1e-5, atol=0)
-
-
-def test_a_batch_of_one_item_keeps_its_sign():
-    scaled = normalized(torch.tensor([-7.0]), torch.tensor([True]))
-    assert scaled.item() == pytest.approx(-1.0, abs=1e-5)
 
 
 def test_normalized_of_nothing_is_nothing():

@@ -57,37 +57,6 @@ def test_cut_rollouts_have_seeds_for_episodes_that_all_last_one_turn():
 
 
 @pytest.mark.parametrize("reward", ["own", "team"])
-@pytest.mark.parametrize("name", ["magrpo", "iac", "maac"])
-def test_agents_are_credited_with_their_own_or_the_team_s_reward(name, reward):
-    """A joint critic's agents share the team's in any case."""
-    trainer = trainer_of(name, Uneven, credited_reward=reward) if name != "maac" else trainer_of(name, Uneven)
-    trainer.step()
-    own = reward == "own" and name != "maac"
-    for agent, expected in zip(AGENTS, (1.0, 5.0) if own else (3.0, 3.0), strict=True):
-        assert trainer.credits[agent].returns.tolist() == [expected] * 4
-
-
-class Leaving(TextProbe):
-    """Three turns; the first agent leaves after the first of them."""
-
-    def __init__(self):
-        super().__init__("delayed")
-
-    def play(self, replies):
-        rewards = [dict(zip(AGENTS, (1.0, 5.0), strict=True)), {AGENTS[1]: 4.0}, {AGENTS[1]: 6.0}][self.turn]
-        is_last = self.turn == 2
-        return Outcome(rewards, {} if is_last else dict.fromkeys(replies, "next"), finished=frozenset(AGENTS[:1]))
-
-
-def test_a_joint_critic_s_agents_are_credited_with_what_the_team_was_paid_after_one_of_them_left():
-    """By hand: the mean over both agents, 3, 2 and 3 in the three turns."""
-    trainer = trainer_of("maac", Leaving, discount=1.0)
-    trainer.step()
-    first, second = (trainer.credits[agent].returns for agent in AGENTS)
-    assert first.tolist() == [8.0] * 4 and second.tolist() == [8.0, 5.0, 3.0] * 4
-
-
-@pytest.mark.parametrize("reward", ["own", "team"])
 def test_a_crossed_completion_is_credited_with_its_own_or_the_team_s_reward(reward):
     trainer = trainer_of("magrpo", Uneven, joint_mode="cross", credited_reward=reward, rollout_buffer_size=6)
     trainer.step()
@@ -109,19 +78,6 @@ def test_a_price_on_divergence_is_in_the_reward_or_in_the_loss(where):
     assert torch.equal(found, torch.full_like(found, 3.0)) == (where == "loss")
     still = trainer.credits[AGENTS[1]].returns
     torch.testing.assert_close(still, torch.full_like(still, 3.0), atol=1e-3, rtol=0)
-
-
-def test_a_nat_costs_the_same_with_a_joint_critic_as_without():
-    """The team pays what the agent that diverges pays alone; the other agent does not diverge."""
-    returns = {}
-    for name in ("magrpo", "maac"):
-        trainer = trainer_of(name, Uneven, reference_kl_coef=2.0, reference_kl_in="reward", num_generations=2)
-        for weight in trainer.collector.policies[AGENTS[0]].parameters():
-            weight.data.mul_(1.5)
-        trainer.step()
-        returns[name] = trainer.credits[AGENTS[0]].returns
-    assert (returns["magrpo"] - 3.0).abs().max() > 1e-2
-    torch.testing.assert_close(returns["maac"], returns["magrpo"], atol=1e-4, rtol=0)
 
 
 def test_a_rewarder_replaces_the_rewards_and_not_the_logged_return():

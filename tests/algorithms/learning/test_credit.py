@@ -70,6 +70,12 @@ def learner(config):
     return CriticLearner(Table(), config, torch.Generator())
 
 
+def credited(algorithm, episodes):
+    """Assign credit with a table per agent, or a joint one."""
+    names = {"own": AGENTS, "joint": ("joint",), "nothing": ()}[algorithm.critic_reads]
+    return assign_credit(algorithm, episodes, AGENTS, {name: learner(algorithm.config) for name in names})
+
+
 def iac(**settings):
     return IAC(IACConfig(advantage_normalization="none", estimator="td", critic_target="td", **settings))
 
@@ -80,12 +86,11 @@ def maac(**settings):
 
 def test_own_td_credit_by_hand_at_a_terminal_and_at_a_truncated_end():
     algorithm = iac(discount=0.5, credited_reward="own")
-    critics = {agent: learner(algorithm.config) for agent in AGENTS}
     episodes = [
         episode([1.0, 2.0], [4.0, 6.0], is_terminated=True),
         episode([1.0], [4.0], is_terminated=False, final=8.0),
     ]
-    credits, _ = assign_credit(algorithm, episodes, AGENTS, critics)
+    credits, _ = credited(algorithm, episodes)
     # r + 0.5 V' - V: 1 + 3 - 4, 2 + 0 - 6; then the truncated 1 + 0.5 * 8 - 4
     assert credits["a_0"].advantages.tolist() == [0.0, -4.0, 1.0]
     assert credits["a_0"].targets.tolist() == [4.0, 2.0, 5.0]
@@ -96,9 +101,8 @@ def test_own_td_credit_by_hand_at_a_terminal_and_at_a_truncated_end():
 
 def test_joint_credit_is_one_number_for_all_who_moved_and_counts_what_comes_after_one_has_left():
     algorithm = maac(discount=1.0)
-    critics = {"joint": learner(algorithm.config)}
     episodes = [episode([2.0, 3.0], [4.0, 6.0], is_terminated=True, states=(1.0, 5.0, 50.0))]
-    credits, batches = assign_credit(algorithm, episodes, AGENTS, critics)
+    credits, batches = credited(algorithm, episodes)
     # the team's rewards are (2 + 10) / 2 and (3 + 0) / 2: 6 + 5 - 1, 1.5 + 0 - 5
     assert credits["a_0"].advantages.tolist() == [10.0, -3.5]
     assert credits["b_0"].advantages.tolist() == [10.0]
@@ -110,7 +114,7 @@ def test_joint_credit_is_one_number_for_all_who_moved_and_counts_what_comes_afte
 def test_a_joint_history_that_was_cut_is_bootstrapped():
     algorithm = maac(discount=1.0)
     episodes = [episode([2.0], [4.0], is_terminated=False, states=(1.0, 50.0))]
-    credits, batches = assign_credit(algorithm, episodes, AGENTS, {"joint": learner(algorithm.config)})
+    credits, batches = credited(algorithm, episodes)
     assert credits["a_0"].advantages.tolist() == [6.0 + 50.0 - 1.0]
     assert batches[0].inputs[0].histories == (1.0,)  # what comes last is valued, not learned from
 
@@ -118,18 +122,16 @@ def test_a_joint_history_that_was_cut_is_bootstrapped():
 @pytest.mark.parametrize(("is_terminated", "expected"), [(True, [1.0 + 0.5 * 2.0, 2.0]), (False, [4.0, 6.0])])
 def test_a_return_to_go_goes_on_with_the_value_where_an_episode_was_cut(is_terminated, expected):
     algorithm = iac(discount=0.5, credited_reward="own")
-    critics = {agent: learner(algorithm.config) for agent in AGENTS}
     episodes = [episode([1.0, 2.0], [4.0, 6.0], is_terminated=is_terminated, final=8.0)]
-    credits, _ = assign_credit(algorithm, episodes, AGENTS, critics)
+    credits, _ = credited(algorithm, episodes)
     assert credits["a_0"].returns.tolist() == expected
     assert credits["b_0"].returns.tolist() == [10.0]
 
 
 def test_a_joint_return_to_go_is_the_team_s():
     algorithm = maac(discount=0.5)
-    critics = {"joint": learner(algorithm.config)}
     episodes = [episode([2.0, 3.0], [4.0, 6.0], is_terminated=True, states=(1.0, 5.0, 50.0))]
-    credits, _ = assign_credit(algorithm, episodes, AGENTS, critics)
+    credits, _ = credited(algorithm, episodes)
     assert credits["a_0"].returns.tolist() == [(2.0 + 10.0) / 2 + 0.5 * 1.5, 1.5]
     assert credits["b_0"].returns.tolist() == [(2.0 + 10.0) / 2 + 0.5 * 1.5]
 
@@ -140,8 +142,7 @@ def test_raw_advantages_are_those_before_normalization():
     found = {}
     for mode in ("none", "agent_turn"):
         algorithm = IAC(IACConfig(advantage_normalization=mode, **settings))
-        critics = {agent: learner(algorithm.config) for agent in AGENTS}
-        found[mode], _ = assign_credit(algorithm, episodes, AGENTS, critics)
+        found[mode], _ = credited(algorithm, episodes)
     for agent in AGENTS:
         plain, normalized = found["none"][agent], found["agent_turn"][agent]
         assert normalized.raw_advantages.tolist() == plain.raw_advantages.tolist() == plain.advantages.tolist()
@@ -162,9 +163,8 @@ def test_agents_who_share_a_critic_learn_it_together():
 
 def test_q_credit_is_the_action_s_value_above_the_history_s():
     algorithm = iac(critic_type="q", discount=0.5)
-    critics = {agent: learner(algorithm.config) for agent in AGENTS}
     episodes = [episode([1.0, 2.0], [4.0, 6.0], is_terminated=False, final=8.0)]
-    credits, batches = assign_credit(algorithm, episodes, AGENTS, critics)
+    credits, batches = credited(algorithm, episodes)
     torch.testing.assert_close(credits["a_0"].advantages, torch.tensor([0.1, 0.2]))
     # V(h) and Q(h, a) learn the same: 1 + 0.5 * 6, and bootstrapped from the last history 2 + 0.5 * 8
     assert batches[0].targets.tolist() == [4.0, 6.0, 4.0, 6.0]
@@ -186,7 +186,7 @@ def test_group_credit_compares_the_same_turn_of_the_same_task():
         episode([1.0, 4.0], [0.0, 0.0], is_terminated=True, group=3),
         episode([5.0], [0.0], is_terminated=True, group=3),
     ]
-    credits, batches = assign_credit(algorithm, episodes, AGENTS, {})
+    credits, batches = credited(algorithm, episodes)
     assert batches == []
     # returns 1 + 0.5 * 4 = 3 and 5, mean 4; only the first got to a second turn: 4 and 0, mean 2
     assert credits["a_0"].advantages.tolist() == [-1.0, 2.0, 1.0]
@@ -221,8 +221,7 @@ def test_advantages_are_normalized_over_what_the_settings_say(mode, expected):
             "b_0": (Turn(0.0, Completion(0), second, 0),),
         }
         episodes.append(Episode(i, 0, 0, tracks, (), dict.fromkeys(AGENTS), dict.fromkeys(AGENTS, True), ({},)))
-    critics = {agent: learner(algorithm.config) for agent in AGENTS}
-    credits, _ = assign_credit(algorithm, episodes, AGENTS, critics)
+    credits, _ = credited(algorithm, episodes)
     found = [credits[agent].advantages.tolist() for agent in AGENTS]
     np.testing.assert_allclose(found, expected, atol=1e-3)
 
@@ -231,7 +230,7 @@ def test_advantages_are_normalized_over_what_the_settings_say(mode, expected):
 def test_turns_are_normalized_apart(mode, num_groups):
     algorithm = IAC(IACConfig(advantage_normalization=mode, estimator="monte_carlo"))
     episodes = [episode([float(i), 10.0 * i], [0.0, 0.0], is_terminated=True, index=i) for i in range(4)]
-    credits, _ = assign_credit(algorithm, episodes, AGENTS, {agent: learner(algorithm.config) for agent in AGENTS})
+    credits, _ = credited(algorithm, episodes)
     second_turns = credits["a_0"].advantages[1::2]
     assert abs(float(second_turns.mean())) < 1e-5
     first_turns = torch.cat([credits["a_0"].advantages[::2], credits["b_0"].advantages])

@@ -7,16 +7,13 @@ import copy
 import numpy as np
 import pytest
 import torch
-from probes import word_tokenizer
 
 from collm.agents.core import Critic, CriticInput
-from collm.agents.language.critics import TextCritic
 from collm.agents.numeric.critics import NumericCritic
 from collm.agents.numeric.features import Features
 from collm.algorithms import MAACConfig
 from collm.algorithms.learning import critic_learner
 from collm.algorithms.learning.critic_learner import CriticLearner
-from collm.envs.core import Message, Transcript
 
 
 def numbers(**settings):
@@ -114,24 +111,6 @@ def test_a_value_clip_is_around_the_values_of_this_update_and_not_those_of_colle
     metrics = learner.learn(seen, torch.tensor([1.0]))  # this one is met, so that the older one makes the gradient
     assert metrics["critic_grad_norm"] == pytest.approx(8 / 2)
     assert metrics["value_loss"] == pytest.approx(16 / 2)
-
-
-def test_text_is_valued_in_one_pass_with_q_after_v():
-    critic = TextCritic.small(word_tokenizer(), hidden_dim=32, num_layers=1, seed=3)
-    with torch.no_grad():
-        critic.head.weight.normal_(generator=torch.Generator().manual_seed(0))
-    first = Transcript([Message("user", "say red")])
-    second = first.extended(Message("assistant", "red", "speaker_0"), Message("user", "next"))
-    actions = ((Message("assistant", "red", "speaker_0"),), (Message("assistant", "blue", "speaker_0"),))
-    values = critic.values([CriticInput((first, second), actions)])
-    assert values.shape == (4,)
-    torch.testing.assert_close(values[:2], critic.values([CriticInput((first, second))]))
-    # Q is V where the action is already part of the history
-    torch.testing.assert_close(values[2], critic.values([CriticInput((first.extended(*actions[0]),))])[0])
-    torch.testing.assert_close(values[3], critic.values([CriticInput((second.extended(*actions[1]),))])[0])
-    assert critic.num_tokens(CriticInput((first, second), actions)) < 2 * critic.num_tokens(
-        CriticInput((first, second))
-    )
 
 
 def test_a_critic_goes_on_from_its_saved_state_as_if_never_stopped():

@@ -163,17 +163,3 @@ def test_moments_wait_in_host_memory_between_steps(offload, is_away):
         moments = adamw.adamw.state[weight]
         assert {moments[name].device.type for name in ("exp_avg", "exp_avg_sq")} == {"cpu" if is_away else "far"}
         assert weight.device.type == "far"
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: its weights are elsewhere than in host memory")
-def test_weights_wait_in_host_memory_and_come_back_as_they_were():
-    own, others = (torch.nn.Parameter(torch.tensor([1.0, 2.0], device="cuda")) for _ in range(2))
-    offloader = offloading.WeightOffloader({1: [own], 2: [others]})
-    offloader.only([2])
-    assert (own.device.type, others.device.type) == ("cpu", "cuda")
-    offloader.only([1])
-    assert (own.device.type, others.device.type) == ("cuda", "cpu")
-    offloader.only([1, 2])
-    assert (own.device.type, others.device.type) == ("cuda", "cuda")
-    assert own.tolist() == others.tolist() == [1.0, 2.0]

@@ -20,66 +20,50 @@ from collm.algorithms.learning.policy_learner import PolicyLearner, TurnBatch
 from collm.algorithms.rollout.collector import Plan, RolloutCollector
 from collm.envs.vectors.vector import SyncVector
 
-RATE = 1e-6
+
+def policy_of(dtype, model=None, **settings):
+    model = LanguageModel(model or random_llama(), word_tokenizer(), compute_dtype=dtype)
+    return LanguagePolicy(model, max_new_tokens=2, **settings)
 
 
-def moved_share(policy):
-    """Of the weights, after one step at this rate."""
-    vector = SyncVector(lambda: TextProbe("delayed"), 4)
-    collector = RolloutCollector(vector, {AGENTS[0]: policy, AGENTS[1]: word_policy(1)})
-    episodes = collector.collect([Plan(seed) for seed in range(8)])
-    tracks = [tuple(turn.completion for turn in each.tracks[AGENTS[0]]) for each in episodes]
-    learner = PolicyLearner(policy, IAC(IACConfig(agent_learning_rate=RATE)), torch.Generator())
-    before = [weight.detach().clone() for weight in policy.parameters()]
-    metrics = learner.prepare(TurnBatch(tracks, torch.linspace(-1, 1.5, sum(len(track) for track in tracks))))()
-    after = policy.parameters()
-    moved = sum(int((a != b).sum()) for a, b in zip(before, after, strict=True))
-    felt = sum(int((weight.grad != 0).sum()) for weight in after)
-    return moved / felt, metrics
+def tracks_of(policy, count=8):
+    collector = RolloutCollector(
+        SyncVector(lambda: TextProbe("delayed"), 4), {AGENTS[0]: policy, AGENTS[1]: word_policy(1)}
+    )
+    episodes = collector.collect([Plan(seed) for seed in range(count)])
+    return [tuple(turn.completion for turn in each.tracks[AGENTS[0]]) for each in episodes]
 
 
-def bf16(model):
-    return LanguagePolicy(LanguageModel(model, word_tokenizer(), compute_dtype=torch.bfloat16), max_new_tokens=2)
-
-
-def test_updates_at_1e_6_arrive_in_fp32_weights_under_bf16_compute():
-    share, metrics = moved_share(bf16(random_llama()))
-    assert share > 0.99
-    assert metrics["grad_norm"] > 0
-
-
-def test_the_same_updates_are_lost_in_bf16_weights():
-    share, _ = moved_share(bf16(random_llama().to(torch.bfloat16)))
-    assert share < 0.1
-
-
-def test_steps_that_are_too_small_for_16_bits_add_up():
-    policy = bf16(random_llama())
-    weight = policy.parameters()[0]
-    start = weight.detach().clone()
-    for _ in range(20):
-        moved_share(policy)
-    assert float((weight.detach() - start).abs().max()) > 10 * RATE
-
-
-def gradients_of_small_advantages(dtype, *, scales_loss=True):
-    """Of advantages around 1e-6, whose gradients are below what float16 can hold."""
-    policy = LanguagePolicy(LanguageModel(random_llama(), word_tokenizer(), compute_dtype=dtype), max_new_tokens=2)
-    vector = SyncVector(lambda: TextProbe("delayed"), 4)
-    collector = RolloutCollector(vector, {AGENTS[0]: word_policy(0, max_new_tokens=2), AGENTS[1]: word_policy(1)})
-    episodes = collector.collect([Plan(seed) for seed in range(8)])
-    tracks = [tuple(turn.completion for turn in each.tracks[AGENTS[0]]) for each in episodes]
-    learner = PolicyLearner(policy, IAC(IACConfig(agent_learning_rate=0.0)), torch.Generator())
+def updated(policy, tracks, rate, size=1.0, *, scales_loss=True):
+    """Take an update at this learning rate from advantages of this size."""
+    learner = PolicyLearner(policy, IAC(IACConfig(agent_learning_rate=rate)), torch.Generator())
     if not scales_loss:
         learner.optimizer.scaler = torch.amp.GradScaler("cpu", enabled=False)
-    metrics = learner.prepare(TurnBatch(tracks, 1e-6 * torch.linspace(-1, 1.5, sum(len(track) for track in tracks))))()
+    advantages = size * torch.linspace(-1, 1.5, sum(len(track) for track in tracks))
+    return learner.prepare(TurnBatch(tracks, advantages))()
+
+
+@pytest.mark.parametrize(("dtype", "least", "most"), [(torch.float32, 0.99, 1.0), (torch.bfloat16, 0.0, 0.1)])
+def test_updates_at_1e_6_arrive_in_fp32_weights_and_are_lost_in_bf16_weights(dtype, least, most):
+    policy = policy_of(torch.bfloat16, random_llama().to(dtype))
+    before = [weight.detach().clone() for weight in policy.parameters()]
+    updated(policy, tracks_of(policy), 1e-6)
+    moved = sum(int((a != b).sum()) for a, b in zip(before, policy.parameters(), strict=True))
+    felt = sum(int((weight.grad != 0).sum()) for weight in policy.parameters())
+    assert least <= moved / felt <= most and felt
+
+
+def small_gradients(dtype, **settings):
+    """Return gradients of advantages near 1e-6, which float16 rounds to 0."""
+    policy = policy_of(dtype)
+    metrics = updated(policy, tracks_of(word_policy(0, max_new_tokens=2)), 0.0, 1e-6, **settings)
     return torch.cat([weight.grad.flatten() for weight in policy.parameters()]), metrics
 
 
 def test_gradients_that_float16_cannot_hold_are_scaled_into_its_range():
-    exact, _ = gradients_of_small_advantages(None)
-    scaled, metrics = gradients_of_small_advantages(torch.float16)
-    plain, _ = gradients_of_small_advantages(torch.float16, scales_loss=False)
+    exact, _ = small_gradients(None)
+    scaled, metrics = small_gradients(torch.float16)
+    plain, _ = small_gradients(torch.float16, scales_loss=False)
     assert float((scaled - exact).norm() / exact.norm()) < 0.02
     assert float((plain - exact).norm() / exact.norm()) > 0.5  # most has rounded to 0
     assert metrics["grad_norm"] == pytest.approx(float(exact.norm()), rel=0.02)
@@ -104,22 +88,12 @@ def test_adapters_are_fp32_on_a_frozen_base_of_16_bits(tmp_path):
     assert frozen.dtype == torch.bfloat16
 
 
-def value_tracks(policy):
-    vector = SyncVector(lambda: TextProbe("delayed"), 4)
-    collector = RolloutCollector(vector, {AGENTS[0]: policy, AGENTS[1]: word_policy(1)})
-    return [
-        tuple(turn.completion for turn in episode.tracks[AGENTS[0]])
-        for episode in collector.collect([Plan(seed) for seed in range(4)])
-    ]
-
-
 @pytest.mark.parametrize("hidden_dim", [None, 8])
 def test_values_are_made_in_fp32_whatever_the_model_computes_in(hidden_dim):
-    model = LanguageModel(random_llama(), word_tokenizer(), compute_dtype=torch.bfloat16)
-    policy = LanguagePolicy(model, max_new_tokens=2, has_value_head=True, value_head_hidden_dim=hidden_dim)
+    policy = policy_of(torch.bfloat16, has_value_head=True, value_head_hidden_dim=hidden_dim)
     for weight in policy.value_head.parameters():
         torch.nn.init.normal_(weight, std=3.0)
-    tracks = value_tracks(policy)
+    tracks = tracks_of(policy, 4)
     evaluated, prompted = policy.evaluate(tracks).values, policy.prompt_values(tracks)
     sampled = torch.tensor([turn.value for track in tracks for turn in track])
     for values in (evaluated, prompted, sampled):
@@ -190,9 +164,8 @@ def test_a_reward_model_computes_in_its_type_and_scores_in_fp32():
 
 
 def test_a_reference_keeps_its_matrices_in_the_type_it_computes_in_and_says_the_same_to_the_bit():
-    model = LanguageModel(random_llama(), word_tokenizer(), compute_dtype=torch.bfloat16)
-    policy = LanguagePolicy(model, max_new_tokens=2)
-    tracks = value_tracks(policy)
+    policy = policy_of(torch.bfloat16)
+    tracks = tracks_of(policy, 4)
     reference = policy.reference()
     assert torch.equal(reference.evaluate(tracks).logprobs, policy.evaluate(tracks).logprobs)
     assert sum(weight.nbytes for weight in reference.parameters()) < sum(each.nbytes for each in policy.parameters())

@@ -119,11 +119,6 @@ def test_a_run_that_has_nothing_to_tell_is_refused_before_a_model_is_loaded(give
         given.make_trainer()
 
 
-def test_another_input_is_refused():
-    with pytest.raises(ValueError, match="critic_input"):
-        MAAC(MAACConfig(critic_input="all"))
-
-
 def test_of_vectors_the_state_is_the_truth():
     env = NumberProbe("observed")
     assert with_truth(env) is env

@@ -145,14 +145,9 @@ def test_the_first_number_that_is_not_finite_is_named_by_its_path():
     both = {"steps": torch.tensor([3]), "first": [good, bad], "second": {"weight": torch.tensor(math.nan)}}
     assert packed(both).not_finite == "first/1"
     assert packed({"observations": np.array([math.inf])}).not_finite is None  # data of the environment
-
-
-def test_the_first_tensor_of_a_packed_state_that_is_not_finite_is_named():
-    listed = {"steps": torch.tensor([3]), "listed": [torch.ones(2), torch.tensor([math.nan])]}
-    assert not_finite(packed(listed).tensors) == "joined/float32"
-    state = {"observations": np.array([math.inf]), "weight": torch.ones(2)}
-    assert not_finite(packed(state).tensors) is None
-    assert not_finite(packed(state | {"bias": torch.tensor([1.0, -math.inf])}).tensors) == "bias"
+    assert not_finite(packed(state).tensors) == "learners/writer_1/policy/weight"
+    assert not_finite(packed({"listed": [good, bad]}).tensors) == "joined/float32"
+    assert not_finite(packed({"observations": np.array([math.inf]), "weight": good}).tensors) is None
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from probes import AGENTS, TextProbe, word_policy
+from probes import AGENTS, word_policy
 from small_trainers import number_trainer, text_trainer, through_a_file, timeless, weights
 
 from collm.agents.core import Completion, Policy
@@ -194,9 +194,3 @@ def test_what_is_learned_from_is_processed_and_what_is_logged_is_not():
     # three turns of 10 * (0 + 1), and 10 times the reward at the end
     credited = trainer.credits[AGENTS[0]].advantages[::3].tolist()
     np.testing.assert_allclose(credited, [30 + 10 * each for each in returns], rtol=1e-5)
-
-
-def test_branches_of_the_cross_mode_count_as_environment_steps():
-    trainer = text_trainer("magrpo", lambda: TextProbe("observed"), joint_mode="cross")
-    trainer.step()
-    assert trainer.progress.num_turns == 2 * 4**2  # two tasks, every completion of four with every other

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import permutations
+from math import log
 
 import pytest
 import torch
@@ -18,7 +19,9 @@ from enumeration import (
     make_algorithm,
     make_trainer,
     relative_error,
+    rows_of,
 )
+from torch.nn.functional import logsigmoid
 
 from collm.algorithms.learning.policy_learner import TurnBatch
 
@@ -239,3 +242,56 @@ def test_an_agent_that_is_absent_from_an_episode_counts_in_the_denominator():
         trainer.step()
         gradients.append(policy.received.clone())
     torch.testing.assert_close(gradients[1], gradients[0] / 2)
+
+
+# Truncation of one agent, and the KL penalty in the reward
+
+PRICE = 0.7
+PENALTY = {"reference_kl_coef": PRICE, "reference_kl_in": "reward"}
+
+
+class Truncating(Game):
+    """A game whose environment truncates an agent that leaves while the other plays on."""
+
+    def episode(self, course, group, index):
+        is_terminated = {agent: agent in course.turns[-1] for agent in AGENTS}
+        finals = {agent: self._observation(course, agent, len(course.turns)) for agent in course.turns[-1]}
+        finals |= {agent: ("final", agent) for agent in AGENTS if agent not in finals}
+        return replace(super().episode(course, group, index), is_terminated=is_terminated, finals=finals)
+
+
+@pytest.mark.parametrize("name", ["iac", "maac", "ippo", "mappo"])
+@pytest.mark.parametrize("estimator", [{"estimator": "monte_carlo"}, {"estimator": "gae", "trace": 1.0}])
+def test_the_truncation_of_one_agent_does_not_bias_the_gradient(name, estimator):
+    game = Truncating("leaving")
+    assert relative_error(gradient(made(name, **estimator), game), exact_gradient(game)) <= 1e-6
+
+
+def exact_gradient_with_price(game, charged):
+    """Of the expected team return minus the price times the divergences of the charged agents from even coins."""
+    logits = game.logits.clone().requires_grad_()
+    place = {row: i for i, row in enumerate(game.rows)}
+    values = []
+    for course in game.courses:
+        decisions = [each for agent in charged for each in course.decisions(agent)]
+        signs = torch.tensor([2.0 * token - 1 for _, token in decisions], dtype=torch.float64)
+        logprobs = logsigmoid(logits[[place[row] for row, _ in decisions]] * signs)
+        values.append(course.team_return() - PRICE * (logprobs + log(2)).sum())
+    return torch.autograd.grad((game.probabilities(logits) * torch.stack(values)).sum(), logits)[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_joint_critic_s_agents_pay_for_the_sum_of_all_divergences(kind):
+    game = Game(kind)
+    found = gradient(made("maac", trace=1.0, **PENALTY), game, has_reference=True)
+    assert relative_error(found, exact_gradient_with_price(game, AGENTS)) <= 1e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("name", "settings"), [("iac", {"trace": 1.0}), ("mareinforce", {"num_generations": 1})])
+def test_without_a_joint_critic_each_agent_pays_for_its_own_divergence(name, settings, kind):
+    game = Game(kind)
+    found = gradient(made(name, **PENALTY, **settings), game, has_reference=True)
+    for agent in AGENTS:
+        rows = rows_of(game, agent)
+        assert relative_error(found[rows], exact_gradient_with_price(game, (agent,))[rows]) <= 1e-6
