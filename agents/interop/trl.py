@@ -241,7 +241,7 @@ def conversation_class(build: Callable[[], SingleAgent]) -> type:
             return "The episode is over." if self._talk.is_over else self._talk.step(text).text
 
         def get_reward(self) -> float:
-            """The return so far."""
+            """Return the sum of rewards so far."""
             return self._talk.earned
 
     return Talk
