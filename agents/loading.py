@@ -247,7 +247,7 @@ def with_adapters(
     alpha: int | None = None,
     target_modules: Sequence[str] = (ALL_LINEAR,),
 ) -> PeftModel:
-    """Freeze a model and add LoRA adapters (arXiv:2106.09685); see `ModelConfig` for the arguments.
+    """Freeze a model and add a LoRA adapter (arXiv:2106.09685) per name; the other settings are those of `ModelConfig`.
 
     Raises:
         UserError: if the model lacks a layer in `target_modules`.

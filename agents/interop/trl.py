@@ -189,31 +189,23 @@ def sample(
 ) -> list[tuple[list[int], list[float]]]:
     """Sample one completion per prompt from the trained model, with log-probabilities at the sampling temperature."""
     model, settings = trainer.accelerator.unwrap_model(trainer.model), trainer.generation_config
-    length = max(map(len, prompts))
-    ids = torch.full((len(prompts), length), settings.pad_token_id, device=model.device)
-    is_read = torch.zeros_like(ids)
-    for row, prompt in enumerate(prompts):
-        ids[row, length - len(prompt) :] = torch.tensor(prompt)
-        is_read[row, length - len(prompt) :] = 1
+    inputs = trainer.processing_class.pad({"input_ids": list(prompts)}, padding_side="left", return_tensors="pt")
     was_training = model.training
     model.eval()
     with torch.no_grad():
         made = model.generate(
-            input_ids=ids,
-            attention_mask=is_read,
+            **inputs.to(model.device),
             generation_config=settings,
             eos_token_id=sorted(stop_ids),
             return_dict_in_generate=True,
             output_scores=True,
         )
     model.train(was_training)
-    logprobs = torch.stack(made.scores, dim=1).float().log_softmax(-1)
-    written = made.sequences[:, length:]
-    chosen = logprobs.gather(-1, written.unsqueeze(-1)).squeeze(-1)
+    logprobs = model.compute_transition_scores(made.sequences, made.scores, normalize_logits=True)
     found = []
-    for row, own in enumerate(written.tolist()):
-        end = next((place + 1 for place, index in enumerate(own) if index in stop_ids), len(own))
-        found.append((own[:end], chosen[row, :end].tolist()))
+    for ids, scores in zip(made.sequences[:, inputs["input_ids"].shape[1] :].tolist(), logprobs.tolist(), strict=True):
+        end = next((place + 1 for place, index in enumerate(ids) if index in stop_ids), len(ids))
+        found.append((ids[:end], scores[:end]))
     return found
 
 
@@ -249,7 +241,7 @@ def conversation_class(build: Callable[[], SingleAgent]) -> type:
             return "The episode is over." if self._talk.is_over else self._talk.step(text).text
 
         def get_reward(self) -> float:
-            """The return so far."""
+            """Return the sum of rewards so far."""
             return self._talk.earned
 
     return Talk

@@ -315,7 +315,7 @@ def _key(url: str, variable: str | None) -> str:
         return _NO_KEY
     name = variable or OPENAI_KEY
     if not os.environ.get(name):
-        raise UserError(f"the environment variable {name} is not set; it holds the key of {url}")
+        raise UserError(f"the environment variable {name} is not set; set it to the key of {url}")
     if not _is_protected(url):
         warnings.warn(f"the key in {name} is sent to {url} without encryption; use https", UserWarning, stacklevel=3)
     return os.environ[name]

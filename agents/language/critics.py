@@ -105,7 +105,7 @@ class TextCritic(Critic):
         device: torch.device | str = "cpu",
         compute_dtype: torch.dtype | None = None,
     ) -> TextCritic:
-        """Build a small critic with random weights. On small tasks it learns faster than a pretrained one."""
+        """Build a small critic with random weights. On small tasks it learns faster than the actor's model."""
         num_words = len(tokenizer) + NUM_OWN_WORDS
         config = small_config(num_words, hidden_dim=hidden_dim, num_layers=num_layers, max_tokens=max_tokens)
         with torch.random.fork_rng(devices=[]):

@@ -28,16 +28,13 @@ from ..vllm.server import Serving, VLLMServer
 class LanguageModel:
     """Causal language model with generator and scorer. Policies with shared weights or adapters share one.
 
+    Other arguments than these are settings of `ModelConfig`.
+
     Args:
         model: model of transformers or peft. Trainable weights should be fp32; bf16 rounds away updates near 1e-6.
         tokenizer: the model's tokenizer.
-        is_chat: format messages with the tokenizer's chat template. False: plain text.
         compute_dtype: data type of forward passes, by autocast. None: that of the weights.
-        recomputes_activations: gradient checkpointing.
-        template_kwargs: arguments of the chat template.
-        sampler: decoder in this process: eager ("arena") or with CUDA graphs ("graphs").
         serving: vLLM servers for sampling. None: sample in this process.
-        kv_memory: KV-cache memory in GiB. None: chosen by device.
     """
 
     def __init__(

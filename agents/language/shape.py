@@ -60,7 +60,6 @@ class ModelShape:
     """True if the output matrix is the embedding."""
     has_head_norms: bool
     """True if queries and keys are normalized per head."""
-    max_positions: int
 
     @classmethod
     def of(cls, config: PreTrainedConfig) -> ModelShape:
@@ -148,7 +147,6 @@ def _shape(settings: str) -> ModelShape:
         vocabulary=text.vocab_size,
         is_tied=head is None or head.weight is model.get_input_embeddings().weight,
         has_head_norms="q_norm" in names,
-        max_positions=getattr(text, "max_position_embeddings", None) or 2**31,
     )
 
 

@@ -208,12 +208,7 @@ class SquashedGaussianHead(GaussianHead):
 
     Source: Haarnoja et al. (arXiv:1801.01290), appendix C. This form of log(1 - tanh(u)^2) is exact for large u.
 
-    Args:
-        low: finite lower bound per component.
-        high: finite upper bound per component.
-        shape: shape of the action.
-        initial_log_std: initial log standard deviation of u.
-        settings: other arguments of `GaussianHead`.
+    It has the arguments of `GaussianHead`. Log standard deviations are those of u.
 
     Raises:
         ValueError: if a bound is infinite, or `GaussianHead` raises it.
@@ -223,15 +218,8 @@ class SquashedGaussianHead(GaussianHead):
     _nodes: Tensor
     _weights: Tensor
 
-    def __init__(
-        self,
-        low: Sequence[float],
-        high: Sequence[float],
-        shape: Sequence[int],
-        initial_log_std: float = 0.0,
-        **settings: Any,
-    ):
-        super().__init__(low, high, shape, initial_log_std, **settings)
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
         if not (np.isfinite(self.low).all() and np.isfinite(self.high).all()):
             raise ValueError(
                 f"the bounds {self.low.tolist()}..{self.high.tolist()} are not finite, as gaussian='squashed' needs; "

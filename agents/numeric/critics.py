@@ -24,15 +24,12 @@ class NumericCritic(NumericNetwork, Critic):
     """Network for V(s) and optionally Q(s, a).
 
     The inputs for Q(s, a) are the state, the actions and a 1; those for V(s) have zeros instead of the actions and 1.
+    Other arguments than these are settings of `NetworkConfig`.
 
     Args:
         observation: features of the observations or joint states.
         actions: features of the actions per agent. Empty: only V. For one agent, an entry of `CriticInput.actions` is
             an action; for several it is a sequence of actions.
-        hidden_dims: widths of the hidden layers.
-        activation: activation function after each hidden layer.
-        images: network for images; see `NetworkConfig.images`.
-        normalizes_observations: normalize by the running moments of the inputs of `observe`.
         seed: seed of the initial weights.
         device: device of the network.
     """

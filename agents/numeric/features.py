@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import gymnasium
 import numpy as np
+from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from ...envs.spaces import MASK, OBSERVATION, flat_mask, has_mask, is_flattenable
+
+VECTORS = spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Features:
     """Whether elements are dicts with an observation and an action mask."""
 
     @classmethod
-    def of(cls, space: gymnasium.Space[Any]) -> Features:
+    def of(cls, space: Space[Any]) -> Features:
         """Return the features of a Box, Discrete, MultiDiscrete or MultiBinary space.
 
         The space may have an action mask: `Dict(observation=…, action_mask=…)`.
@@ -40,17 +42,17 @@ class Features:
             ValueError: if the space has another type.
         """
         if has_mask(space):
-            assert isinstance(space, gymnasium.spaces.Dict)
+            assert isinstance(space, spaces.Dict)
             return replace(cls.of(space[OBSERVATION]), is_masked=True)
-        if isinstance(space, gymnasium.spaces.Discrete):
+        if isinstance(space, spaces.Discrete):
             return cls(num_choices=(int(space.n),), starts=(int(space.start),))
-        if isinstance(space, gymnasium.spaces.MultiDiscrete):
+        if isinstance(space, spaces.MultiDiscrete):
             choices = tuple(int(n) for n in space.nvec.ravel())
             return cls(num_choices=choices, starts=tuple(int(n) for n in space.start.ravel()))
-        if isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 3:
+        if isinstance(space, spaces.Box) and len(space.shape) == 3:
             scale = 255.0 if space.dtype == np.uint8 else 1.0
             return cls(num_numbers=int(np.prod(space.shape)), image=space.shape, scale=scale)
-        if isinstance(space, gymnasium.spaces.Box | gymnasium.spaces.MultiBinary):
+        if isinstance(space, spaces.Box | spaces.MultiBinary):
             return cls(num_numbers=int(np.prod(space.shape)))
         raise ValueError(
             f"{space} is not a space of vectors (Box, Discrete, MultiDiscrete or MultiBinary){_remedy(space)}"
@@ -94,19 +96,11 @@ class Features:
         return result
 
 
-def _remedy(space: gymnasium.Space[Any]) -> str:
+def _remedy(space: Space[Any]) -> str:
     """Arguments of Gymnasium environments that make a space one of vectors, for error messages."""
     ways = []
-    if isinstance(space, gymnasium.spaces.Dict):
-        ways += [f"observed={name}" for name, part in space.items() if _is_vector(part)]
+    if isinstance(space, spaces.Dict):
+        ways += [f"observed={name}" for name, part in space.items() if isinstance(part, VECTORS)]
     if is_flattenable(space):
         ways.append("flatten=True")
     return f"; Gymnasium's environments take --env-kwargs {' or '.join(ways)}" if ways else ""
-
-
-def _is_vector(space: gymnasium.Space[Any]) -> bool:
-    try:
-        Features.of(space)
-    except ValueError:
-        return False
-    return True

@@ -59,9 +59,6 @@ class Convolution(nn.Module):
         hidden_dims: widths of the perceptron's layers.
         activation: activation function after each layer.
         generator: generator of the initial weights.
-
-    Raises:
-        ValueError: if the image is smaller than 5 x 5.
     """
 
     def __init__(
@@ -107,11 +104,7 @@ def trunk_for(
     images: Images,
     generator: torch.Generator,
 ) -> Perceptron | Convolution:
-    """Return the hidden layers for observations; see `Convolution` and `NetworkConfig.images`.
-
-    Raises:
-        ValueError: if images="convolved" and observations lack three axes, or have a side below 5.
-    """
+    """Return the hidden layers for observations; see `Convolution` and `NetworkConfig.images`."""
     if images == "convolved" and not observation.image:
         raise ValueError("images='convolved' needs observations with three axes; use images='auto' or 'flat'")
     has_bytes = bool(observation.image) and observation.scale > 1

@@ -44,14 +44,12 @@ class NumericRecord:
 class NumericPolicy(NumericNetwork, TrainablePolicy):
     """Network from an observation to the parameters of an action distribution.
 
+    Other arguments than these are settings of `NetworkConfig`.
+
     Args:
         observation: features of the observations.
         head: action distribution.
-        hidden_dims: widths of the hidden layers.
-        activation: activation function after each hidden layer.
-        images: network for images; see `NetworkConfig.images`.
         has_value_head: estimate V(observation) from the last hidden layer.
-        normalizes_observations: normalize by the running moments of the inputs of `observe`, updated in `forget`.
         seed: seed of the initial weights.
         device: device of the network.
     """

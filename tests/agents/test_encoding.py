@@ -88,14 +88,6 @@ def test_the_text_of_a_completion_has_no_control_tokens():
     assert Encoder(TOKENIZER).text([*ids_of("<|im_start|>"), *HELLO, *ids_of("<|im_end|>")]) == "hello"
 
 
-@pytest.mark.parametrize(("is_chat", "message"), [(True, "no chat template"), (False, "no end-of-text token")])
-def test_a_tokenizer_without_template_or_end_is_refused(is_chat, message):
-    tokenizer = byte_tokenizer(has_template=False)
-    tokenizer.eos_token = "<|endoftext|>" if is_chat else None
-    with pytest.raises(ValueError, match=message):
-        Encoder(tokenizer, is_chat=is_chat)
-
-
 def test_a_cache_evicts_the_least_recently_used_values():
     made = []
     cache = Recent(3 * (ENTRY + 10), len)

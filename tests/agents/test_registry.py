@@ -19,7 +19,7 @@ from collm.agents import (
 )
 from collm.agents import registry as registered
 from collm.agents.numeric.config import NetworkConfig
-from collm.algorithms import IAC, MAAC, MAGRPO, IACConfig, MAACConfig, ReinforceConfig, make_trainer
+from collm.algorithms import IAC, MAAC, IACConfig, MAACConfig, make_trainer
 from collm.algorithms.runs.assembly.checks import check_team
 from collm.algorithms.runs.assembly.policies import make_policies
 from collm.algorithms.runs.assembly.trainers import make_critics
@@ -110,7 +110,6 @@ def test_a_registered_critic_is_made_with_its_seat(vector, policies):
         (IAC(IACConfig()), TextCritic.small(word_tokenizer(), hidden_dim=32), "each agent has its own"),
         (IAC(IACConfig()), {}, "there is no critic for 'speaker_0' among those given"),
         (MAAC(MAACConfig()), {"speaker_0": None}, "there is no critic for 'joint' among those given, ['speaker_0']"),
-        (MAGRPO(ReinforceConfig()), {}, "MAGRPO reads none; leave them out"),
     ],
 )
 def test_critics_that_do_not_fit_are_refused(vector, policies, algorithm, critics, reason):

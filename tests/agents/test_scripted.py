@@ -1,7 +1,5 @@
 """Scripted policies."""
 
-import pytest
-
 from collm.agents.core import Request
 from collm.agents.scripted import RandomPolicy, fixed_policy, reference_policy
 from collm.algorithms.rollout.collector import Plan, RolloutCollector
@@ -33,8 +31,3 @@ def test_random_actions_are_in_the_space_and_depend_on_the_stream_only():
     assert first == again
     assert len(set(first)) > 1
     assert all(reply in OpenText(30) for reply in first)
-
-
-def test_an_environment_without_a_reference_player_is_refused():
-    with pytest.raises(ValueError, match="has no reference player"):
-        reference_policy(type("Plain", (), {"__str__": lambda self: "plain_v0", "unwrapped": None})())

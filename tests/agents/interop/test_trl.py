@@ -1,4 +1,4 @@
-"""One agent of a text environment in TRL."""
+"""Text environments in TRL."""
 
 from __future__ import annotations
 
@@ -20,16 +20,20 @@ from collm.envs.views import SingleAgent
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def builder(**kwargs):
-    return SingleAgent(make("collm/MiniBuild-v0", max_turns=3, reward="terminal", **kwargs), "builder_0")
+def team():
+    return make("collm/MiniBuild-v0", max_turns=3, reward="terminal")
+
+
+def builder():
+    return SingleAgent(team(), "builder_0")
 
 
 @pytest.fixture
 def trainer():
-    """As much of a trainer as generates."""
+    """The attributes of a trainer that generation needs."""
     tokenizer = AutoTokenizer.from_pretrained(TINY_DIRECTORY)
     torch.manual_seed(0)
-    # As TRL does by default, all tokens are sampled among; transformers would leave it at the likeliest 50.
+    # top_k=0 is TRL's default; that of transformers is 50.
     settings = GenerationConfig(max_new_tokens=6, do_sample=True, top_k=0, pad_token_id=tokenizer.pad_token_id)
     return SimpleNamespace(
         processing_class=tokenizer,
@@ -42,23 +46,22 @@ def trainer():
 def test_the_reward_of_a_completion_is_that_of_its_rows_episode():
     env = SingleAgent(make("collm/MiniWriting-v2"), "writer_1")
     rows = dataset_of(env, 3)
+    assert rows[2]["seed"] == 2 and "post:" in rows[2]["prompt"]
+    expected = []
+    for reply in (None, ""):
+        env.reset(seed=2)
+        expected.append(env.step(env.env.reference_reply("writer_1") if reply is None else reply)[1])
     env.reset(seed=2)
     good = env.env.reference_reply("writer_1")
-    assert rows[2]["seed"] == 2 and "post:" in rows[2]["prompt"]
-    assert reward_of(env)([good, ""], seed=[2, 2]) == pytest.approx([1.0, env_reward_of_silence(env)])
+    assert reward_of(env)([good, ""], seed=[2, 2]) == pytest.approx(expected) and expected[0] == 1.0
 
 
-def env_reward_of_silence(env):
-    env.reset(seed=2)
-    return env.step("")[1]
-
-
-def test_the_reward_function_refuses_a_game_of_several_turns():
+def test_the_reward_function_refuses_several_turns():
     with pytest.raises(ValueError, match="rollout_func=Episodes"):
         reward_of(builder())(["desk wood"], seed=[0])
 
 
-def test_an_episode_is_one_row_with_what_was_read_masked(trainer):
+def test_an_episode_is_one_row_whose_mask_selects_the_replies(trainer):
     episodes = Episodes(builder, 4)
     prompts = [episodes.dataset[0]["prompt"]] * 2 + [episodes.dataset[1]["prompt"]] * 2
     rows = episodes(prompts, trainer)
@@ -70,8 +73,9 @@ def test_an_episode_is_one_row_with_what_was_read_masked(trainer):
     assert Episodes.reward(["", "", "", ""], rows["episode_return"]) == rows["episode_return"]
 
 
-def test_the_log_probabilities_of_an_episode_are_the_models(trainer):
-    rows = Episodes(builder, 1)([Episodes(builder, 1).dataset[0]["prompt"]], trainer)
+def test_the_log_probabilities_of_an_episode_are_those_of_the_model(trainer):
+    episodes = Episodes(builder, 1)
+    rows = episodes([episodes.dataset[0]["prompt"]], trainer)
     ids = torch.tensor([rows["prompt_ids"][0] + rows["completion_ids"][0]])
     with torch.no_grad():
         known = trainer.model.eval()(ids).logits[0, :-1].log_softmax(-1).gather(-1, ids[0, 1:, None]).squeeze(-1)
@@ -80,7 +84,7 @@ def test_the_log_probabilities_of_an_episode_are_the_models(trainer):
     torch.testing.assert_close(torch.tensor(rows["logprobs"][0])[own], known[own], atol=1e-3, rtol=1e-3)
 
 
-def test_a_conversation_is_played_by_its_tool_and_has_no_other():
+def test_a_conversation_has_one_tool():
     made = conversation_class(builder)
     assert [name for name in vars(made) if not name.startswith("_")] == ["reset", "write", "get_reward"]
     game = made()
@@ -90,26 +94,17 @@ def test_a_conversation_is_played_by_its_tool_and_has_no_other():
     assert 0 <= game.get_reward() <= 1
 
 
-def team(**kwargs):
-    return make("collm/MiniBuild-v0", max_turns=3, reward="terminal", **kwargs)
-
-
-def test_in_self_play_the_rows_of_all_seats_are_seats_of_the_same_episodes(trainer):
+def test_in_self_play_the_rows_of_both_agents_are_from_the_same_episodes(trainer):
     episodes = Episodes(team, 3)
     assert list(episodes.dataset["agent"]) == ["builder_0", "builder_1"] * 3
-    asked = [episodes.dataset[row]["prompt"] for row in (2, 2, 3, 3)]  # both seats of the second seed, two rollouts
+    asked = [episodes.dataset[row]["prompt"] for row in (2, 2, 3, 3)]  # both agents of the second seed, two rollouts
     assert len(set(asked)) == 2
     rows = episodes(asked, trainer)
     assert episodes.num_played == 2
-    first, second = slice(0, 2), slice(2, 4)
-    assert rows["episode_return"][first] == rows["episode_return"][second]  # a team's reward
-    for ids, own, logprobs in zip(rows["completion_ids"], rows["env_mask"], rows["logprobs"], strict=True):
-        assert len(ids) == len(own) == len(logprobs)
-        assert own[0] == own[-1] == 1 and 0 in own
+    assert rows["episode_return"][:2] == rows["episode_return"][2:]  # the reward is the team's
 
 
-def test_in_self_play_what_the_model_says_in_one_seat_is_read_in_the_other(trainer):
-    """The environment, given the texts of both rows, pays what the rows were paid and tells what they read."""
+def test_in_self_play_the_replies_of_both_agents_have_the_returns_of_the_environment(trainer):
     episodes = Episodes(team, 1)
     rows = episodes([episodes.dataset[row]["prompt"] for row in (0, 1)], trainer)
     decode = trainer.processing_class.decode
@@ -124,7 +119,7 @@ def test_in_self_play_what_the_model_says_in_one_seat_is_read_in_the_other(train
 
 
 def replies_of(ids, is_own, decode):
-    """The runs of the model's own tokens, as texts without their end."""
+    """The model's replies, without control tokens."""
     replies, run = [], []
     for index, own in [*zip(ids, is_own, strict=True), (None, 0)]:
         if own:
@@ -135,14 +130,14 @@ def replies_of(ids, is_own, decode):
     return replies
 
 
-def test_a_seat_asked_for_alone_is_an_episode_of_its_own(trainer):
+def test_rows_of_single_agents_are_separate_episodes(trainer):
     episodes = Episodes(team, 2)
     rows = episodes([episodes.dataset[row]["prompt"] for row in (0, 3, 3)], trainer)
     assert episodes.num_played == 3 and len(rows["prompt_ids"]) == 3
 
 
 @pytest.mark.parametrize(("build", "num_seeds", "max_steps"), [(builder, 8, 1), (team, 4, 2)])
-def test_the_trainer_learns_from_all_seats_of_episodes_of_several_turns(
+def test_the_trainer_trains_all_agents_of_episodes_with_several_turns(
     tmp_path, monkeypatch, build, num_seeds, max_steps
 ):
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
@@ -172,4 +167,4 @@ def test_the_trainer_learns_from_all_seats_of_episodes_of_several_turns(
     trainer.train()
     assert "reward" in trainer.state.log_history[0]
     if build is team:
-        assert episodes.num_played == max_steps * 4  # not twice as many: each is learned from in both seats
+        assert episodes.num_played == max_steps * 4  # each trains both agents

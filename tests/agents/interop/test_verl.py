@@ -1,4 +1,4 @@
-"""One agent of a text environment in verl: its agent loop plays an episode as verl's worker has it played."""
+"""One agent of a text environment in verl's agent loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fences import fenced
 
 pytest.importorskip("verl")
 
-with warnings.catch_warnings():  # of verl's own making
+with warnings.catch_warnings():  # raised by verl
     warnings.simplefilter("ignore")
     import hydra
     from omegaconf import OmegaConf
@@ -38,7 +38,7 @@ LOOP = {
 
 
 class Server:
-    """verl's client of its servers: says what it is told to, by tokens."""
+    """Fake of verl's client of inference servers, with given replies."""
 
     def __init__(self, tokenizer, replies):
         self.tokenizer, self.replies, self.asked = tokenizer, list(replies), []
@@ -51,7 +51,7 @@ class Server:
 
 
 def played(row, replies, response_length=64, loop_config=LOOP):
-    """What verl gets of a row's episode, and the server that wrote the replies."""
+    """Output of a row's episode, and the fake server."""
     tokenizer = AutoTokenizer.from_pretrained(TINY_DIRECTORY)
     tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"
     server = Server(tokenizer, replies)
@@ -76,7 +76,7 @@ def played(row, replies, response_length=64, loop_config=LOOP):
     return asyncio.run(run()), server
 
 
-def test_an_episode_is_a_response_whose_own_tokens_alone_are_learned_from():
+def test_an_episode_is_a_response_whose_mask_selects_the_agent_s_tokens():
     (row,) = rows("mini_build", LOOP["env"], [3], "builder_1", **KWARGS)
     bare = make(LOOP["env"], **KWARGS)
     observations, _ = bare.reset(seed=3)
@@ -97,21 +97,21 @@ def test_an_episode_is_a_response_whose_own_tokens_alone_are_learned_from():
     ] * len(own)
     told = [token for token, is_own in zip(output.response_ids, output.response_mask, strict=True) if not is_own]
     assert told and len(server.asked) == len(replies) and len({request for request, _ in server.asked}) == 1
-    # Each turn is asked with all tokens so far, as they were written.
+    # Each request has all previous tokens.
     whole = [*output.prompt_ids, *output.response_ids]
     assert all(asked == whole[: len(asked)] for _, asked in server.asked)
     assert output.reward_score == pytest.approx(sum(rewards)) and output.extra_fields["turn_scores"] == rewards
     assert sum(rewards) > 0 and output.as_dict()["rm_scores"].sum().item() == pytest.approx(sum(rewards))
 
 
-def test_an_episode_that_fills_the_response_is_broken_off():
+def test_an_episode_is_truncated_at_the_response_length():
     (row,) = rows("mini_build", LOOP["env"], [3], "builder_1", **KWARGS)
     output, server = played(row, ["desk wood"] * 3, response_length=3)
     assert len(output.response_ids) == len(output.response_mask) == len(output.response_logprobs) == 3
     assert len(server.asked) == 1
 
 
-def test_a_prompt_of_a_users_own_stands_before_what_the_agent_reads():
+def test_a_user_s_prompt_is_before_the_first_observation():
     (row,) = rows("mini_build", LOOP["env"], [3], "builder_1", **KWARGS)
     output, server = played(row | {"prompt": [{"role": "system", "content": "stone"}]}, ["desk wood"] * 3)
     texts = ["stone", *(message["content"] for message in row["prompt"])]
@@ -129,7 +129,7 @@ def test_the_loops_of_the_page_play_its_rows(root):
 
 
 def test_the_settings_of_the_pages_command_are_ones_that_verl_has(root, tmp_path):
-    """Printed, not trained with: its trainer needs GPUs."""
+    """The command only prints its settings, because the trainer needs GPUs."""
     page = (root / "docs" / "use_with" / "verl.md").read_text()
     (command,) = fenced(page, "sh")
     _, *call = shlex.split(command.replace("\\\n", " "))

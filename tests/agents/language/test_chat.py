@@ -8,7 +8,6 @@ import os
 import signal
 import threading
 import time
-from itertools import pairwise
 
 import pytest
 from chat_server import ChatServer
@@ -60,8 +59,9 @@ def test_a_request_has_the_messages_and_the_sampling_settings():
         asked = policy(server, temperature=0.5, top_p=0.9, top_k=7, max_new_tokens=11, body={"reasoning_effort": "low"})
         (answer,) = asked.act([request()])
         asked.act([request()], greedy=True)
+        asked.act([request(stream=(1, 2, 4))])
         policy(server, sends_seed=False).act([request("plain text")])
-    first, greedy, plain = server.requests
+    first, greedy, later, plain = server.requests
     seed = first.pop("seed")
     assert answer.action == "the fox" and not answer.is_cut and len(answer.logprobs) == 0
     assert first == {
@@ -73,18 +73,10 @@ def test_a_request_has_the_messages_and_the_sampling_settings():
         "max_tokens": 11,
         "reasoning_effort": "low",
     }
-    assert isinstance(seed, int) and greedy["seed"] == seed
+    assert isinstance(seed, int) and greedy["seed"] == seed != later["seed"]
     assert (greedy["temperature"], greedy["top_p"], "top_k" in greedy) == (0, 1, False)
     assert plain["messages"] == [{"role": "user", "content": "plain text"}] and "seed" not in plain
-    assert server.keys == ["Bearer none"] * 3
-
-
-def test_the_seed_of_a_request_depends_on_its_stream():
-    with ChatServer() as server:
-        asked = policy(server, max_requests=1)
-        asked.act([request(stream=(0, 0, 0, turn)) for turn in (0, 1, 0)])
-    first, second, again = (body["seed"] for body in server.requests)
-    assert first == again != second
+    assert server.keys == ["Bearer none"] * 4
 
 
 def test_requests_of_all_episodes_and_agents_are_concurrent():
@@ -97,18 +89,13 @@ def test_requests_of_all_episodes_and_agents_are_concurrent():
     assert server.most_under_way == 32
 
 
-def test_the_number_of_concurrent_requests_is_limited():
-    with ChatServer(num_gathered=3) as server:
-        first, second = (policy(server, max_requests=3) for _ in range(2))
-        asked = [(each, request(stream=(number,))) for number in range(10) for each in (first, second)]
-        assert len(first.act_together(asked)) == 20
+def test_the_number_of_concurrent_requests_is_limited_and_their_order_is_kept():
+    with ChatServer(lambda body: body["messages"][0]["content"][::-1], num_gathered=3) as server:
+        both = [policy(server, max_requests=3) for _ in range(2)]
+        asked = [(each, request(f"text {number}")) for number in range(10) for each in both]
+        answers = both[0].act_together(asked)
+    assert [answer.action for answer in answers] == [f"{number} txet" for number in range(10) for _ in both]
     assert server.most_under_way == 3
-
-
-def test_completions_are_in_the_order_of_the_requests():
-    with ChatServer(lambda body: body["messages"][0]["content"][::-1], num_gathered=5) as server:
-        answers = policy(server).act([request(f"text {number}") for number in range(5)])
-    assert [answer.action for answer in answers] == [f"{number} txet" for number in range(5)]
 
 
 def test_failed_requests_are_repeated_and_counted(quick_retries):
@@ -120,15 +107,6 @@ def test_failed_requests_are_repeated_and_counted(quick_retries):
     num_turns = sum(len(track) for episode in result.episodes for track in episode.tracks.values())
     assert len(result.episodes) == 8
     assert usage.requests == num_turns and usage.retries == len(server.requests) - num_turns >= num_turns // 5
-
-
-def test_a_retry_waits_for_the_time_of_the_retry_after_header():
-    wait_s = 0.4
-    with ChatServer(refuses=lambda number: (429, {"Retry-After": str(wait_s)}) if number < 2 else None) as server:
-        asked = policy(server)
-        (answer,) = asked.act([request()])
-    assert answer.action == "the fox" and asked.usage.retries == 2
-    assert all(wait_s <= later - earlier < wait_s + 3 for earlier, later in pairwise(server.times))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Model folders made by somebody else: no code of theirs is run, and every fault is one line."""
+"""Untrusted model folders: custom code is not run, and errors are one line."""
 
 import builtins
 import json
@@ -21,7 +21,7 @@ FOREIGN = {
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A copy of the embedded model with a module that leaves a mark; a question on standard input fails."""
+    """A copy of the embedded model with a module that writes a file. A question on standard input fails."""
     ignored = shutil.ignore_patterns("*.py", "__pycache__")
     made = shutil.copytree(TINY_DIRECTORY, tmp_path / "model", ignore=ignored)
     (made / "own_code.py").write_text(f"open({str(tmp_path / 'RAN')!r}, 'w')\n\n\nclass Own:\n    pass\n")
@@ -52,7 +52,7 @@ def load(folder) -> None:
         ("model.safetensors.index.json", {"weight_map": {"x": "../other/model.safetensors"}}, "weight_map"),
     ],
 )
-def test_what_names_code_or_does_not_fit_is_refused(folder, tmp_path, monkeypatch, file, changes, named):
+def test_custom_code_and_inconsistent_files_are_refused(folder, tmp_path, monkeypatch, file, changes, named):
     monkeypatch.syspath_prepend(folder)
     change(folder / file, **changes)
     with pytest.raises(ValueError, match=named) as raised:
@@ -61,14 +61,14 @@ def test_what_names_code_or_does_not_fit_is_refused(folder, tmp_path, monkeypatc
     assert not (tmp_path / "RAN").exists()
 
 
-def test_code_beside_a_model_that_transformers_knows_is_not_run(folder, tmp_path):
+def test_custom_code_of_a_known_architecture_is_not_run(folder, tmp_path):
     change(folder / "config.json", auto_map=FOREIGN)
     change(folder / "tokenizer_config.json", auto_map=FOREIGN)
     load(folder)
     assert not (tmp_path / "RAN").exists()
 
 
-def test_half_a_generation_config_is_told(folder):
+def test_a_truncated_generation_config_is_reported(folder):
     file = folder / "generation_config.json"
     with warnings.catch_warnings():
         warnings.simplefilter("error")

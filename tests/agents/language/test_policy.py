@@ -1,8 +1,6 @@
 """Sampling and scoring agree: alone or in a batch, plain or chat, with or without adapters."""
 
 import copy
-from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -16,11 +14,11 @@ from collm.agents.language.model import LanguageModel
 from collm.agents.language.policy import LanguagePolicy
 from collm.agents.loading import load_team
 from collm.algorithms.rollout.collector import Plan, RolloutCollector
-from collm.algorithms.rollout.summary import episode_metrics
 from collm.envs import SyncVector, Transcript
 from collm.envs.core import Message
 
 AGENTS = ("fox_0", "stone_0")
+REQUEST = Request("fox_0", Transcript([Message("user", "what next?")]), (7, 0, 0, 0))
 
 
 def team(kind):
@@ -32,17 +30,13 @@ def team(kind):
     }
 
 
-def collected(policies, num_episodes=6, env=Chatter):
-    collector = RolloutCollector(SyncVector(env, 4), policies)
+def collected(policies, num_episodes=6):
+    collector = RolloutCollector(SyncVector(Chatter, 4), policies)
     return collector.collect([Plan(seed) for seed in range(num_episodes)])
 
 
 def tracks_of(episodes, agent="fox_0"):
     return [tuple(turn.completion for turn in episode.tracks[agent]) for episode in episodes]
-
-
-def asked(text="what next?", number=0):
-    return Request("fox_0", Transcript([Message("user", text)]), (7, number, 0, 0))
 
 
 def played_by(policy, num_episodes=1):
@@ -85,27 +79,13 @@ def test_sampling_scoring_and_a_loop_over_tokens_agree(kind):
             np.testing.assert_allclose(turn.entropies, by_loop[1], atol=1e-4)
 
 
-@pytest.mark.parametrize("is_chat", [False, True])
-def test_a_reply_is_the_same_alone_and_in_a_batch_of_64(is_chat):
-    policy = language_policy(is_chat=is_chat, max_new_tokens=24)
-    rng = np.random.default_rng(0)
-    words = ["red", "fox", "old", "river", "stone"]
-    requests = [asked(" ".join(rng.choice(words, size=int(rng.integers(1, 20)))), i) for i in range(64)]
-    together = policy.act(requests)
-    for i in (0, 1, 31, 63):
-        policy.forget()
-        (alone,) = policy.act([requests[i]])
-        assert alone.action == together[i].action
-        assert alone.tokens.completion_ids.tolist() == together[i].tokens.completion_ids.tolist()
-
-
 def test_adapters_of_one_base_sample_the_same_in_one_call_as_in_several():
     policies = adapted_policies(AGENTS)
     assert policies["fox_0"].batch_key() == policies["stone_0"].batch_key()
-    together = policies["fox_0"].act_together([(policies[agent], asked()) for agent in AGENTS])
+    together = policies["fox_0"].act_together([(policies[agent], REQUEST) for agent in AGENTS])
     for agent, answer in zip(AGENTS, together, strict=True):
         policies[agent].forget()
-        assert policies[agent].act([asked()])[0].action == answer.action
+        assert policies[agent].act([REQUEST])[0].action == answer.action
     assert together[0].action != together[1].action  # same prompt and stream, other adapter
 
 
@@ -114,13 +94,6 @@ def test_an_adapters_gradient_reaches_its_own_weights_only():
     policies["stone_0"].evaluate(tracks_of(collected(policies, 2), "stone_0")).logprobs.sum().backward()
     assert any(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in policies["stone_0"].parameters())
     assert all(weight.grad is None for weight in policies["fox_0"].parameters())
-
-
-def test_one_row_contains_all_turns_of_an_episode():
-    policy = language_policy()
-    (track,) = played_by(policy)
-    last = track[-1].tokens
-    assert len(track) == 3 and policy.num_tokens(track) == len(last.prompt_ids) + len(last.completion_ids)
 
 
 def test_the_value_head_returns_the_same_in_acting_and_evaluating():
@@ -139,7 +112,7 @@ def test_transformers_loads_a_saved_policy_which_acts_the_same(tmp_path):
     ids = torch.tensor([tokenizer("hello")["input_ids"]])
     torch.testing.assert_close(model(ids).logits, policy.language_model.base(ids).logits)
     again = load_team(tmp_path, ["fox_0"])["fox_0"]
-    assert again.act([asked()])[0].action == policy.act([asked()])[0].action
+    assert again.act([REQUEST])[0].action == policy.act([REQUEST])[0].action
     assert (again.max_new_tokens, again.sampling) == (9, Sampling(temperature=0.7))
 
 
@@ -207,22 +180,6 @@ def test_a_saved_policy_keeps_its_data_type_and_sampling(tmp_path):
 def test_a_policy_without_tokens_is_refused():
     with pytest.raises(ValueError, match="max_new_tokens must be at least 1, got 0"):
         language_policy(max_new_tokens=0)
-
-
-class Forgetful(Chatter):
-    """Chatter that replaces the history of the stone in each turn."""
-
-    metadata: ClassVar[dict] = {**Chatter.metadata, "append_only": False}
-
-    def play(self, replies):
-        return replace(super().play(replies), rewritten={"stone_0": [Message("user", "you wake up")]})
-
-
-def test_prompts_of_rewritten_histories_are_counted():
-    policies = dict.fromkeys(AGENTS, language_policy())
-    metrics = episode_metrics(collected(policies, 2, Forgetful))
-    assert metrics["reencoded_share"] == 0.5  # the stone's second and third turn
-    assert episode_metrics(collected(policies))["reencoded_share"] == 0.0
 
 
 def test_the_default_learning_rate_depends_on_the_model_s_size_and_on_adapters(monkeypatch):

@@ -1,4 +1,4 @@
-"""A model's sizes are its weights', and its activations what a pass keeps, counted on tensors without data."""
+"""Sizes and activations of models, compared with counts on tensors without data."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TOKENS = 512
 
 
 def kept_bytes(config, compute, is_adapted, recomputes):
-    """What one forward pass saves for its backward pass, but weights and their casts."""
+    """Bytes that one forward pass saves for the backward pass, except weights and their casts."""
     dtype = compute if is_adapted and compute is not None else torch.float32
     # peft cannot build adapters on tensors without data
     with contextlib.nullcontext() if is_adapted else FakeTensorMode():
@@ -51,7 +51,7 @@ def kept_bytes(config, compute, is_adapted, recomputes):
         seen, alive = {}, []
 
         def pack(tensor):
-            alive.append(tensor)  # or another may take its place in memory
+            alive.append(tensor)  # otherwise another tensor may get its address
             if not isinstance(tensor, nn.Parameter) and tensor.shape not in weights:
                 seen[tensor.untyped_storage()._cdata] = tensor.untyped_storage().nbytes()
             return tensor
@@ -69,7 +69,7 @@ def kept_bytes(config, compute, is_adapted, recomputes):
 @pytest.mark.parametrize("is_adapted", [False, True])
 @pytest.mark.parametrize("compute", [None, torch.bfloat16])
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_activations_are_those_that_a_pass_keeps(kind, compute, is_adapted, recomputes):
+def test_activations_are_the_tensors_that_a_forward_pass_saves(kind, compute, is_adapted, recomputes):
     counted = kept_bytes(CONFIGS[kind], compute, is_adapted, recomputes) / TOKENS
     planned = ModelShape.of(CONFIGS[kind]).kept_per_token(
         4 if compute is None else 2,
@@ -88,7 +88,7 @@ def test_weights_are_counted_without_loading_them(config):
     assert shape.backbone().num_weights == sum(weight.numel() for weight in model.base_model.parameters())
 
 
-def test_an_encoder_that_judges_has_no_output_matrix():
+def test_an_encoder_has_no_output_matrix():
     config = DistilBertConfig(dim=32, n_layers=2, n_heads=2, hidden_dim=64, vocab_size=50)
     model = AutoModel.from_config(config)
     assert ModelShape.of(config).backbone().num_weights == sum(weight.numel() for weight in model.parameters())
@@ -101,8 +101,8 @@ def test_adapters_are_counted_as_peft_makes_them(kind):
     assert ModelShape.of(CONFIGS[kind]).adapter_weights(RANK) == count
 
 
-def test_known_models_have_the_sizes_that_they_are_named_after():
-    """Weights in all and without embeddings as in Qwen3's report (arXiv:2505.09388); keys and values in bf16."""
+def test_known_models_have_their_published_sizes():
+    """Weights with and without embeddings from Qwen3's report (arXiv:2505.09388); keys and values in bf16."""
     for name, (billions, linear, kept) in {
         "Qwen/Qwen3-0.6B": (0.6, 0.44, 28 * 2 * 8 * 128 * 2),
         "Qwen/Qwen3-1.7B": (1.7, 1.4, 28 * 2 * 8 * 128 * 2),

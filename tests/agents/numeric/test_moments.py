@@ -20,7 +20,7 @@ def test_moments_by_hand():
 
 @settings(deadline=None)
 @given(batches)
-def test_moments_do_not_depend_on_how_items_were_batched(batches):
+def test_moments_do_not_depend_on_the_batches(batches):
     whole = RunningMoments.empty().updated(column([x for batch in batches for x in batch]))
     pieces = RunningMoments.empty()
     for batch in batches:
@@ -29,25 +29,22 @@ def test_moments_do_not_depend_on_how_items_were_batched(batches):
     torch.testing.assert_close(pieces.squares, whole.squares, rtol=1e-9, atol=1e-6)
 
 
-def test_moments_of_vectors_are_kept_for_each_component():
+def test_moments_of_vectors_are_per_component():
     items = torch.tensor([[0.0, 5.0], [2.0, 5.0]])
     normalized = RunningMoments.empty((2,)).updated(items).normalize(items)
-    # the second component never varied: it is centred, not divided by nothing
+    # the second component does not vary
     assert normalized.tolist() == [[-1.0, 0.0], [1.0, 0.0]]
     assert normalized.dtype == torch.float32
 
 
-def test_denormalize_undoes_normalize():
-    moments = RunningMoments.empty().updated(column([1.0, 2.0, 9.0]))
-    torch.testing.assert_close(moments.denormalize(moments.normalize(column([4.0, -7.0]))), column([4.0, -7.0]))
+def test_denormalize_is_the_inverse_of_normalize_and_empty_moments_change_nothing():
+    items, empty = column([4.0, -7.0]), RunningMoments.empty()
+    moments = empty.updated(column([1.0, 2.0, 9.0]))
+    torch.testing.assert_close(moments.denormalize(moments.normalize(items)), items)
+    assert torch.equal(empty.normalize(items), items) and empty.updated(column([])).count == 0
 
 
-def test_moments_of_nothing_change_nothing():
-    assert RunningMoments.empty().normalize(column([4.0, -7.0])).tolist() == [4.0, -7.0]
-    assert RunningMoments.empty().updated(column([])).count == 0
-
-
-def test_a_constant_is_no_spread():
+def test_a_constant_has_no_spread():
     moments = RunningMoments.empty()
     for _ in range(50):
         moments = moments.updated(column([0.1, 0.1, 0.1]))

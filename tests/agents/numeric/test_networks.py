@@ -18,8 +18,8 @@ GRID = Box(0, 255, (7, 7, 3), np.uint8)
 ACTIONS = gymnasium.spaces.Discrete(3)
 
 
-def made(shape, num_others=0):
-    return Convolution(shape, 255.0, num_others, (8,), "tanh", torch.Generator().manual_seed(0))
+def made(shape, num_others=0, scale=255.0):
+    return Convolution(shape, scale, num_others, (8,), "tanh", torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize(
@@ -43,18 +43,11 @@ def test_channels_first_and_last_are_the_same_image():
     torch.testing.assert_close(last(image.flatten(1)), first(image.permute(0, 3, 1, 2).flatten(1)))
 
 
-def test_the_first_layer_is_a_correlation_with_the_scaled_image():
-    network = made((5, 6, 2), num_others=2)
-    image = np.random.default_rng(0).integers(0, 256, (5, 6, 2))
-    kernel = network.layers[0].weight.detach().numpy()[3]  # [channels, 3, 3]
-    expected = sum(kernel[c, i, j] * image[1 + i, 2 + j, c] / 255 for c in range(2) for i in range(3) for j in range(3))
-    found = {}
-    network.layers[0].register_forward_hook(lambda layer, inputs, output: found.update(output=output))
-    rows = torch.tensor(np.tile(np.append(image, [0, 0]), (2, 1)), dtype=torch.float32)
-    rows[1, -2:] = 1  # the numbers after the image do not pass through the convolutions
-    one, other = network(rows)
-    assert found["output"][0, 3, 1, 2].item() == pytest.approx(expected, abs=1e-5)
-    assert torch.equal(*found["output"]) and not torch.equal(one, other)
+def test_pixels_are_scaled_and_numbers_after_the_image_are_not():
+    image, others = torch.rand(4, 5 * 6 * 2), torch.rand(4, 2)
+    scaled, plain = made((5, 6, 2), 2), made((5, 6, 2), 2, scale=1.0)
+    torch.testing.assert_close(scaled(torch.hstack([image * 255, others])), plain(torch.hstack([image, others])))
+    assert not torch.equal(plain(torch.hstack([image, others])), plain(torch.hstack([image, 2 * others])))
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ SHAPE = ModelShape(
     vocabulary=1_000,
     is_tied=True,
     has_head_norms=False,
-    max_positions=4096,
 )
 TEAM = (
     Member(name="fox_0", shape=SHAPE),
