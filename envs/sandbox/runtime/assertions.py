@@ -62,14 +62,13 @@ class _Rewriting(ast.NodeTransformer):
         self._is_numbered, self._loops, self._tries = outer
         return node
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+    def visit_ClassDef(self, node: Any) -> ast.AST:
         return self._scope(node, is_numbered=False)
+
+    visit_AsyncFunctionDef = visit_ClassDef
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         return self._scope(node, is_numbered=self._is_numbered and node.name == "check" and node.col_offset == 0)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        return self._scope(node, is_numbered=False)
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
         return node

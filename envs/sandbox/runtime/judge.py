@@ -46,19 +46,15 @@ class _Report(unittest.TestResult):
         self._complaint = None
         self._recorder.begin()
 
-    def _complain(self, error: Any) -> None:
-        if self._complaint is None:
-            self._complaint = solution.summary(error[1])
-
     def addFailure(self, test: unittest.TestCase, err: Any) -> None:
-        self._complain(err)
+        if self._complaint is None:
+            self._complaint = solution.summary(err[1])
 
-    def addError(self, test: unittest.TestCase, err: Any) -> None:
-        self._complain(err)
+    addError = addFailure
 
     def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any) -> None:
         if err is not None:
-            self._complain(err)
+            self.addFailure(subtest, err)
 
     def addSkip(self, test: unittest.TestCase, reason: str) -> None:
         self._complaint = f"skipped: {reason}"
