@@ -28,13 +28,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Copies:
-    """Environment copies of one worker process.
-
-    Args:
-        build: function that builds one copy.
-        indices: indices of the copies.
-        sends_state: whether replies contain the state.
-    """
+    """Environment copies of one worker process, by index. Replies contain the state if `sends_state`."""
 
     def __init__(self, build: Builder, indices: Sequence[int], sends_state: bool):
         self._sends_state = sends_state

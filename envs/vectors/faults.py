@@ -100,11 +100,7 @@ class FaultWatch:
     def reset(
         self, env: ParallelEnv[str, Any, Any], seed: int | None, options: dict[str, Any] | None
     ) -> tuple[Observations, Infos]:
-        """Reset the environment.
-
-        Raises:
-            EnvironmentFault: if the environment raises an error or returns an invalid value.
-        """
+        """Reset the environment. Raises EnvironmentFault for errors and invalid values."""
         self._ended, self._gone = set(), set()
         result = _called("reset", lambda: env.reset(seed=seed, options=options))
         if not isinstance(result, tuple) or len(result) != 2:
@@ -155,11 +151,7 @@ class FaultWatch:
         return observations, earned, terminations, truncations, infos
 
     def state(self, env: ParallelEnv[str, Any, Any]) -> Any:
-        """Return the environment's state, or None if the environment has none.
-
-        Raises:
-            EnvironmentFault: if the environment raises an error, or the state is not in its space.
-        """
+        """Return the state, or None if the environment has none. Raises EnvironmentFault for invalid values."""
         if not callable(getattr(env.unwrapped, "state", None)):  # in some PettingZoo games `state` is an attribute
             return None
         try:

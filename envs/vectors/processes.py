@@ -367,11 +367,7 @@ class ProcessVector(VectorEnv):
         return [waited[pipe] for pipe in wait(list(waited), timeout_s)]  # type: ignore[index]
 
     def _answer_of(self, number: int) -> bytes | None:
-        """Return a worker's next reply, or None if there is none yet.
-
-        Raises:
-            LostWorkerError: if the worker died.
-        """
+        """Return a worker's next reply, or None without one. Raises LostWorkerError if the worker died."""
         if not self._pipes[number].poll():
             return None
         try:

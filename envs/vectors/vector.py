@@ -178,12 +178,7 @@ class SyncVector(VectorEnv):
 
 
 def builder(env: str | EnvSpec | Builder, num_envs: int, kwargs: Mapping[str, Any]) -> Builder:
-    """Return the function that builds one copy.
-
-    Raises:
-        ValueError: if `num_envs` is below 1.
-        LookupError: if the id is unknown.
-    """
+    """Return the function that builds one copy. Raises LookupError if the id is unknown."""
     if num_envs < 1:
         raise ValueError(f"num_envs={num_envs} must be at least 1")
     if isinstance(env, str):

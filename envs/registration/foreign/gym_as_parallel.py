@@ -46,11 +46,7 @@ class GymnasiumTeam(ParallelEnv[str, Any, Any], ABC):
 
 
 def made(env: str | gymnasium.Env[Any, Any], kwargs: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    """Build the environment of an id. An environment is returned unchanged.
-
-    Raises:
-        TypeError: if arguments are given with an environment.
-    """
+    """Build the environment of an id. An environment is returned unchanged and must have no `kwargs`."""
     if isinstance(env, str):
         return gymnasium.make(env, disable_env_checker=True, **kwargs)
     if kwargs:

@@ -246,11 +246,7 @@ def _seed_of(side: str, seed: int, tests: Tests) -> int:
 
 
 def run_tests(solvers: Worker, judges: Worker, limits: Limits, code: str, tests: Tests, seed: int) -> TestReport:
-    """Run the tests and the code in separate jails.
-
-    Raises:
-        Broken: if a worker failed.
-    """
+    """Run the tests and the code in separate jails."""
     judge_limits = replace(  # the judge also waits for the solver and decodes its results
         limits,
         cpu_s=2 * limits.cpu_s,

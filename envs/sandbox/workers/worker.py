@@ -171,11 +171,7 @@ class Worker:
         return self._process.pid
 
     def start(self, limits: Limits) -> ChildRun:
-        """Fork a child for one run.
-
-        Raises:
-            Broken: if the zygote has ended.
-        """
+        """Fork a child for one run. Raises Broken if the zygote has ended."""
         self.num_runs += 1
         return ChildRun(self._control, limits, can_kill_itself=self.plan.isolation == "none")
 
@@ -198,15 +194,9 @@ class Worker:
 
 
 class Pool:
-    """At most `size` workers, each used by one thread at a time."""
+    """At most `size` workers, each used by one thread at a time and replaced after `runs_per_worker` runs."""
 
     def __init__(self, make: Callable[[], Worker], size: int, runs_per_worker: int) -> None:
-        """
-        Args:
-            make: function that starts and probes a worker.
-            size: number of threads that can lease a worker concurrently.
-            runs_per_worker: number of runs after which a worker is replaced.
-        """
         self._make = make
         self._size = size
         self._runs_per_worker = runs_per_worker
