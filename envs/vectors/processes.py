@@ -20,8 +20,6 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn
 
-from gymnasium.spaces import Space
-
 from ..registration.registry import EnvSpec
 from .copies import STOP_SIGNALS, What, work
 from .faults import Course, EnvironmentFault, Infos, Observations, StepResult
@@ -71,8 +69,6 @@ class ProcessVector(VectorEnv):
 
     max_failures = 2
     """Number of failed workers after which an episode is aborted."""
-    _observation_spaces: dict[str, Space[Any]]
-    _action_spaces: dict[str, Space[Any]]
 
     def __init__(
         self,
@@ -166,12 +162,6 @@ class ProcessVector(VectorEnv):
 
     def agents(self, index: int) -> list[str]:
         return list(self._agents[index])
-
-    def observation_space(self, agent: str) -> Space[Any]:
-        return self._observation_spaces[agent]
-
-    def action_space(self, agent: str) -> Space[Any]:
-        return self._action_spaces[agent]
 
     def close(self) -> None:
         self._close()

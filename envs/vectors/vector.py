@@ -39,6 +39,8 @@ class VectorEnv(ABC):
     """Maximum number of joint turns per episode. None: not declared, so episodes may never end."""
     courses: list[Course]
     """Seed, options and actions of each copy's current episode."""
+    _observation_spaces: dict[str, Space[Any]]
+    _action_spaces: dict[str, Space[Any]]
 
     @abstractmethod
     def reset(
@@ -78,11 +80,11 @@ class VectorEnv(ABC):
     def agents(self, index: int) -> list[str]:
         """Return the live agents of one copy."""
 
-    @abstractmethod
-    def observation_space(self, agent: str) -> Space[Any]: ...
+    def observation_space(self, agent: str) -> Space[Any]:
+        return self._observation_spaces[agent]
 
-    @abstractmethod
-    def action_space(self, agent: str) -> Space[Any]: ...
+    def action_space(self, agent: str) -> Space[Any]:
+        return self._action_spaces[agent]
 
     @abstractmethod
     def close(self) -> None:
@@ -114,6 +116,8 @@ class SyncVector(VectorEnv):
         self.envs = [build() for _ in range(num_envs)]
         first = self.envs[0]
         self.possible_agents = list(first.possible_agents)
+        self._observation_spaces = {agent: first.observation_space(agent) for agent in self.possible_agents}
+        self._action_spaces = {agent: first.action_space(agent) for agent in self.possible_agents}
         self.state_space = getattr(first, "state_space", None)
         self.spec = getattr(first, "spec", None)
         self.name = name_of(first)
@@ -163,14 +167,6 @@ class SyncVector(VectorEnv):
     def agents(self, index: int) -> list[str]:
         # The PettingZoo API does not require `agents` before the first reset.
         return list(getattr(self.envs[index], "agents", ()))
-
-    def observation_space(self, agent: str) -> Space[Any]:
-        space: Space[Any] = self.envs[0].observation_space(agent)
-        return space
-
-    def action_space(self, agent: str) -> Space[Any]:
-        space: Space[Any] = self.envs[0].action_space(agent)
-        return space
 
     def close(self) -> None:
         for env in self.envs:

@@ -133,7 +133,7 @@ class _Assertion(NamedTuple):
     """An assertion with the numbers of its enclosing loops and `try` statements."""
 
     text: str
-    line: int
+    line: int | None
     loops: tuple[int, ...]
     tries: tuple[int, ...]
 
