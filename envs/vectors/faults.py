@@ -18,6 +18,7 @@ from ..spaces import MASK, OBSERVATION, flat_mask, has_mask, mask_problem, optio
 
 Observations: TypeAlias = dict[str, Any]
 Infos: TypeAlias = dict[str, dict[str, Any]]
+ResetResult: TypeAlias = tuple[Observations, Infos]
 StepResult: TypeAlias = tuple[Observations, dict[str, float], dict[str, bool], dict[str, bool], Infos]
 Check: TypeAlias = Callable[[Any], "str | None"]
 """Function that returns the problem with a value, or None."""
@@ -97,9 +98,7 @@ class FaultWatch:
         self._ended: set[str] = set()  # terminated or truncated agents
         self._gone: set[str] = set()  # ended agents that are no longer in `env.agents`
 
-    def reset(
-        self, env: ParallelEnv[str, Any, Any], seed: int | None, options: dict[str, Any] | None
-    ) -> tuple[Observations, Infos]:
+    def reset(self, env: ParallelEnv[str, Any, Any], seed: int | None, options: dict[str, Any] | None) -> ResetResult:
         """Reset the environment. Raises EnvironmentFault for errors and invalid values."""
         self._ended, self._gone = set(), set()
         result = _called("reset", lambda: env.reset(seed=seed, options=options))

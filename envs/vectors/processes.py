@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 from ..registration.registry import EnvSpec
 from .copies import STOP_SIGNALS, What, work
-from .faults import Course, EnvironmentFault, Infos, Observations, StepResult
+from .faults import Course, EnvironmentFault, ResetResult, StepResult
 from .vector import Builder, VectorEnv, builder
 
 PIPE_BYTES = 16_384  # limit of unread messages to a busy worker; below the pipe capacity of every system
@@ -121,9 +121,7 @@ class ProcessVector(VectorEnv):
         while any(self._is_starting):
             self._receive(None)
 
-    def reset(
-        self, index: int, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observations, Infos]:
+    def reset(self, index: int, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         self.send_reset(index, seed, options)
         self._await({index})
         observations, _, _, _, infos = self._taken(index)

@@ -16,7 +16,7 @@ from pettingzoo import ParallelEnv
 
 from ..registration.registry import EnvSpec, make, spec
 from ..registration.turn_limit import declared_turn_limit
-from .faults import Course, EnvironmentFault, FaultWatch, Infos, Observations, StepResult, name_of
+from .faults import Course, EnvironmentFault, FaultWatch, ResetResult, StepResult, name_of
 
 Builder: TypeAlias = "Callable[[], ParallelEnv[str, Any, Any]]"
 
@@ -43,9 +43,7 @@ class VectorEnv(ABC):
     _action_spaces: dict[str, Space[Any]]
 
     @abstractmethod
-    def reset(
-        self, index: int, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observations, Infos]:
+    def reset(self, index: int, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         """Start an episode in one copy."""
 
     @abstractmethod
@@ -126,9 +124,7 @@ class SyncVector(VectorEnv):
         self._watches = [FaultWatch(first) for _ in self.envs]
         self._arrived: dict[int, StepResult] = {}
 
-    def reset(
-        self, index: int, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observations, Infos]:
+    def reset(self, index: int, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         self.courses[index] = Course(seed, options)
         try:
             return self._watches[index].reset(self.envs[index], seed, options)
@@ -182,7 +178,7 @@ def builder(env: str | EnvSpec | Builder, num_envs: int, kwargs: Mapping[str, An
     return partial(make, env, **kwargs) if isinstance(env, EnvSpec) else partial(env, **kwargs)
 
 
-def as_step(result: tuple[Observations, Infos]) -> StepResult:
+def as_step(result: ResetResult) -> StepResult:
     """Convert the result of a reset to the form of a step, with empty rewards, terminations and truncations."""
     observations, infos = result
     return observations, {}, {}, {}, infos

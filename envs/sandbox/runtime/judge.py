@@ -148,7 +148,7 @@ def run(channel: int, request: dict[str, Any]) -> None:
     exchange = Exchange(channel)
     unittest.main = lambda *_, **__: None  # type: ignore[assignment]  # called at the end of many test files
     try:
-        plan = assertions.AssertionPlan(request["tests"], "<tests>")
+        plan = assertions.AssertionPlan(request["source"], "<tests>")
         module = _module(request, exchange)
         recorder = assertions.Recorder(plan, module.__dict__)
         _count_assertions(recorder)

@@ -105,7 +105,7 @@ class ChildRun:
         self.close()
 
     def close(self) -> None:
-        """Close the channel. Before the child's end, its last write would raise SIGPIPE."""
+        """Close the channel. Call it after the child's end; otherwise the child's last write fails."""
         self._channel.close()
 
     def send(self, message: Any) -> None:

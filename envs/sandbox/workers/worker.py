@@ -62,21 +62,10 @@ class ZygotePlan:
                 allow_uname=self.isolation == "A",
             )
             programs = chosen.zygote, chosen.run
+        shown = ("paths", "visible", "hidden", "trees", "files", "listable")
+        own = {name: getattr(self, name) for name in ("isolation", "preload", "is_judge", "allow_threads")}
         return marshal.dumps(
-            {
-                "isolation": self.isolation,
-                "filters": programs,
-                "paths": layout.paths,
-                "visible": layout.visible,
-                "hidden": layout.hidden,
-                "trees": layout.trees,
-                "files": layout.files,
-                "listable": layout.listable,
-                "preload": self.preload,
-                "is_judge": self.is_judge,
-                "allow_threads": self.allow_threads,
-                "user": user,
-            }
+            {name: getattr(layout, name) for name in shown} | own | {"filters": programs, "user": user}
         )
 
 
