@@ -159,7 +159,7 @@ class AssertionPlan:
         self.code: types.CodeType = compile(tree, file_name, "exec", dont_inherit=True)
 
     def may_complain(self, class_name: str, method: str) -> bool:
-        """Return True if a test method contains a complaint, or calls a function of the tests, which may contain one."""
+        """Return True if a test method contains a complaint or calls a function of the tests."""
         own = {node.name for node in ast.walk(self._tree) if isinstance(node, ast.FunctionDef)}
         for node in self._tree.body:
             if isinstance(node, ast.ClassDef) and node.name == class_name:
