@@ -121,26 +121,18 @@ class SyncVector(VectorEnv):
         self.name = name_of(first)
         self.turn_limit = declared_turn_limit(first)
         self.courses = [Course() for _ in self.envs]
-        self._watches = [FaultWatch(first) for _ in self.envs]
+        self._watches = [FaultWatch(env) for env in self.envs]
         self._arrived: dict[int, StepResult] = {}
 
     def reset(self, index: int, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         self.courses[index] = Course(seed, options)
-        try:
-            return self._watches[index].reset(self.envs[index], seed, options)
-        except EnvironmentFault as fault:
-            self._locate(fault, index)
-            raise
+        return self._located(index, self._watches[index].reset, seed, options)
 
     def step(self, actions: Mapping[int, Mapping[str, Any]]) -> dict[int, StepResult]:
         results = {}
         for index, replies in actions.items():
             self.courses[index].actions.append(dict(replies))
-            try:
-                results[index] = self._watches[index].step(self.envs[index], replies)
-            except EnvironmentFault as fault:
-                self._locate(fault, index)
-                raise
+            results[index] = self._located(index, self._watches[index].step, replies)
         return results
 
     def send_reset(self, index: int, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
@@ -154,11 +146,7 @@ class SyncVector(VectorEnv):
         return arrived
 
     def state(self, index: int) -> Any:
-        try:
-            return self._watches[index].state(self.envs[index])
-        except EnvironmentFault as fault:
-            self._locate(fault, index)
-            raise
+        return self._located(index, self._watches[index].state)
 
     def agents(self, index: int) -> list[str]:
         # The PettingZoo API does not require `agents` before the first reset.
@@ -167,6 +155,13 @@ class SyncVector(VectorEnv):
     def close(self) -> None:
         for env in self.envs:
             env.close()
+
+    def _located(self, index: int, call: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return call(*arguments)
+        except EnvironmentFault as fault:
+            self._locate(fault, index)
+            raise
 
 
 def builder(env: str | EnvSpec | Builder, num_envs: int, kwargs: Mapping[str, Any]) -> Builder:
