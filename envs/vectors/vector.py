@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from gymnasium.spaces import Space
 from pettingzoo import ParallelEnv
@@ -19,6 +19,7 @@ from ..registration.turn_limit import declared_turn_limit
 from .faults import Course, EnvironmentFault, FaultWatch, ResetResult, StepResult, name_of
 
 Builder: TypeAlias = "Callable[[], ParallelEnv[str, Any, Any]]"
+Result = TypeVar("Result")
 
 
 class VectorEnv(ABC):
@@ -156,7 +157,7 @@ class SyncVector(VectorEnv):
         for env in self.envs:
             env.close()
 
-    def _located(self, index: int, call: Callable[..., Any], *arguments: Any) -> Any:
+    def _located(self, index: int, call: Callable[..., Result], *arguments: Any) -> Result:
         try:
             return call(*arguments)
         except EnvironmentFault as fault:
