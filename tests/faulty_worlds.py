@@ -1,4 +1,4 @@
-"""Environments at fault, one for every kind; worker processes import this module, so it does without torch."""
+"""Environments with every kind of fault. Worker processes import this module, so it does not import torch."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pettingzoo import ParallelEnv
 from collm.envs import Outcome, TextParallelEnv
 
 AGENTS = ("a_0", "b_0")
-TURN = 2  # of the fault, counted from 1
+TURN = 2  # of the fault, from 1
 
 
 class Texts(TextParallelEnv):
-    """Four turns for two agents; b_0 leaves after the third. `kind` says what goes wrong, from the second turn on."""
+    """Four turns for two agents; b_0 leaves after the third. `kind` is the fault, from the second turn on."""
 
     def __init__(self, kind: str = "sound"):
         super().__init__(AGENTS, 4)
@@ -73,7 +73,7 @@ class Texts(TextParallelEnv):
 
 
 class Numbers(ParallelEnv):
-    """The same in numbers: observations of three numbers, two choices."""
+    """The same with numeric observations and two actions."""
 
     metadata = {"name": "numbers_v0", "render_modes": []}  # noqa: RUF012  # as PettingZoo has it
     render_mode = None
@@ -151,18 +151,13 @@ OBSERVATIONS = {
 
 
 def spoiled(result, kind, env):
-    """What a step returns, with the fault in it, at b_0 where it concerns one agent."""
+    """Result of a step with a fault, of b_0 if it concerns one agent."""
     observations, rewards, terminations, truncations, infos = (dict(part) for part in result)
     if kind in REWARDS and not isinstance(env, Texts):
         rewards["b_0"] = REWARDS[kind]
     if kind in OBSERVATIONS:
         observations["b_0"] = OBSERVATIONS[kind]
-    parts = {
-        "observation": observations,
-        "reward": rewards,
-        "termination": terminations,
-        "truncation": truncations,
-    }
+    parts = {"observation": observations, "reward": rewards, "termination": terminations, "truncation": truncations}
     if kind.startswith("lacks a "):
         del parts[kind.removeprefix("lacks a ")]["b_0"]
     if kind == "termination none":

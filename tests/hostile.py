@@ -1,4 +1,4 @@
-"""Hostile run folders: mutations of their files, and a guard that watches what reading them does."""
+"""Malicious run folders: mutations of their files, and a guard that records forbidden effects of reading them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 PLACE = "\ue123"
-"""Stands in JSON for values that `json.dumps` does not write."""
+"""Placeholder in JSON for text that `json.dumps` does not write."""
 TEXTS = {
     "deep": '{"a":' * 3_000 + "1" + "}" * 3_000,
     "deep list": "[" * 200_000 + "]" * 200_000,
@@ -33,33 +33,18 @@ Guarded = Callable[[], object]
 
 
 def values(rng: random.Random, outside: Path) -> Any:
-    """A value that no run writes in that place, or that leads out of its folder."""
+    """A value that no run writes, or a path out of the folder."""
     marked = [f"{PLACE}{name}{PLACE}" for name in TEXTS]
     plain = [None, True, False, -1, 0, 1, 3, 0.5, -1e-300, 1e308, 2**31, 2**63, "", "x", "x" * 5_000, "\x00", "\u2028"]
     places = ["../victim/secret.jsonl", str(outside / "secret.jsonl"), str(outside), "~", "/", ".", "a/{split}.jsonl"]
-    code = [
-        "hostile_package.env",
-        "hostile_package:World",
-        "gymnasium/hostile_package:X-v0",
-        "__import__('os')",
-        "none",
-    ]
+    code = "hostile_package.env hostile_package:World gymnasium/hostile_package:X-v0 __import__('os') none".split()
     servers = ["http://127.0.0.1:9/v1", "openai:m@http://127.0.0.1:9/v1", "ray", "ray://127.0.0.1:9", "owner/kernel:x"]
-    nested: list[Any] = [
-        [],
-        {},
-        [[]],
-        [{}],
-        {"$record": "Message", "fields": {}},
-        {"$tensor": "x"},
-        {"": ""},
-        [1, 2, 3],
-    ]
+    nested = [[], {}, [[]], [{}], {"$record": "Message", "fields": {}}, {"$tensor": "x"}, {"": ""}, [1, 2, 3]]
     return rng.choice([rng.choice(group) for group in (marked, plain, places, code, servers, nested)])
 
 
 def changed_json(rng: random.Random, value: Any, outside: Path) -> Any:
-    """The value with one place of it changed, removed, added, or swapped with another."""
+    """Change, remove, add or swap one item of a JSON value."""
     places: list[tuple[Any, Any]] = []
     rest = [value]
     while rest:
@@ -95,7 +80,7 @@ def dumped(value: Any) -> str:
 
 
 def mutate(rng: random.Random, file: Path, files: list[Path], outside: Path, *, has_links: bool = True) -> str:
-    """Change a file of a folder; returns what was done to it."""
+    """Change a file of a folder. Returns the kind of the change."""
     content = file.read_bytes()
     is_json = file.suffix in (".json", ".jsonl")
     kinds = ["json"] * 12 + ["lines"] * 2 if is_json else ["bytes"] * 4
@@ -116,7 +101,7 @@ def mutate(rng: random.Random, file: Path, files: list[Path], outside: Path, *, 
     elif kind == "bytes":
         changed = bytearray(content)
         for _ in range(rng.randint(1, 8)):
-            # Half of the changes hit the head of the file, where formats say what follows.
+            # Half of the changes are in the file's header.
             last = len(changed) if rng.random() < 0.5 else min(len(changed), 300)
             if last:
                 changed[rng.randrange(last)] = rng.randrange(256)
@@ -143,7 +128,7 @@ def mutate(rng: random.Random, file: Path, files: list[Path], outside: Path, *, 
 
 
 def sign(checkpoint: Path) -> None:
-    """Write checksums that fit to a changed checkpoint."""
+    """Update the checksums of a changed checkpoint."""
     lines = []
     for name in ("state.json", "tensors.safetensors"):
         if (checkpoint / name).is_file() and (checkpoint / name).resolve().is_relative_to(checkpoint.resolve()):
@@ -154,11 +139,11 @@ def sign(checkpoint: Path) -> None:
 
 @dataclass
 class Guard:
-    """Watches this process by an audit hook: programs, connections, questions, foreign code, and files elsewhere.
+    """Audit hook of this process for programs, connections, input, imports, and files outside of allowed folders.
 
     Args:
-        allowed: folders that may be written to.
-        forbidden: folder that may not even be read.
+        allowed: folders that may be written.
+        forbidden: folder that may not be read.
         code: name of a package that may not be imported.
     """
 
@@ -169,11 +154,11 @@ class Guard:
     seen: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        sys.addaudithook(self._heard)  # which no one can remove, so that it is told when to listen
+        sys.addaudithook(self._heard)  # audit hooks cannot be removed, hence `is_active`
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[list[str]]:
-        """What happened in the block that may not happen."""
+        """Record forbidden events in the block."""
         self.seen = []
         self.is_active = True
         try:
@@ -184,7 +169,7 @@ class Guard:
     def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self.is_active or event not in _JUDGED:
             return
-        self.is_active = False  # not for what is done here
+        self.is_active = False  # ignore events of this method
         try:
             if self._is_wrong(event, arguments):
                 self.seen.append(f"{event} {arguments!r:.200}")
@@ -202,18 +187,14 @@ class Guard:
             path, mode, flags = arguments
             if not isinstance(path, (str, bytes, os.PathLike)):
                 return False
-            # Reading by a link is allowed: people keep models on another disk.
+            # Reading links is allowed, because models may be on another disk.
             if os.path.abspath(os.fsdecode(path)).startswith(f"{os.path.abspath(self.forbidden)}{os.sep}"):
                 return True
-            is_written = bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)) or set(mode or "") & set(
-                "wax+"
-            )
+            is_written = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC) or set(mode or "") & set("wax+")
             return bool(is_written) and not self._may_write(path)
         if event in _CHANGES:
-            names, folders = (
-                arguments[: _CHANGES[event]],
-                [each for each in arguments if type(each) is int and each > 2],
-            )
+            names = arguments[: _CHANGES[event]]
+            folders = [each for each in arguments if type(each) is int and each > 2]
             inside = f"/proc/self/fd/{folders[-1]}" if folders and event in ("os.remove", "os.rmdir") else ""
             return not all(self._may_write(os.path.join(inside, os.fsdecode(each))) for each in names)
         return True
@@ -249,7 +230,7 @@ _JUDGED = {
 
 @dataclass
 class Outcome:
-    """What a call did that it may not do; empty if all is well."""
+    """Forbidden effects of a call."""
 
     faults: list[str]
     status: int | None
@@ -257,7 +238,7 @@ class Outcome:
 
 
 def called(guard: Guard, call: Guarded, *, max_s: float) -> Outcome:
-    """Call what reads a folder, as a command does, and judge what it did."""
+    """Call a function that reads a folder, and record its forbidden effects."""
     out, err = io.StringIO(), io.StringIO()
     faults: list[str] = []
     status: object = None
@@ -291,7 +272,7 @@ def called(guard: Guard, call: Guarded, *, max_s: float) -> Outcome:
 
 
 def where(error: BaseException) -> str:
-    """The last lines of this project that an error passed through."""
+    """Last lines of this project in an error's traceback."""
     found = []
     trace = error.__traceback__
     while trace is not None:
@@ -303,7 +284,7 @@ def where(error: BaseException) -> str:
 
 
 def digest(folder: Path) -> str:
-    """Names and contents of all files in a folder."""
+    """Digest of the names and contents of all files in a folder."""
     found = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         found.update(f"{path.relative_to(folder)} {path.is_dir()}\n".encode())

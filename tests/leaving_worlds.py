@@ -1,4 +1,4 @@
-"""HouseBuild with builders that leave, for models that know no commands; worker processes import it without torch."""
+"""HouseBuild for models that know no commands, with builders that leave. Does not import torch."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from collm.envs.games.house_build import HouseBuild
 
 
 class SpokenHouse(HouseBuild):
-    """Words stand for commands: a reply decides, as a seed, which of its reference's commands a builder gives.
-
-    In three turns of ten it also leaves.
-    """
+    """A reply is the seed of a random subset of the reference's commands. In 30 % of turns the builder leaves."""
 
     def __init__(self, **kwargs):
         super().__init__(

@@ -63,7 +63,7 @@ class EnvSpec:
     summary: str = ""
     """Description in one line."""
     reward_range: Range | None = None
-    """Minimum and maximum reward of an agent per turn, possibly infinite. None: not declared."""
+    """Minimum and maximum reward of an agent per turn, checked by `check_env`. None: not declared."""
     return_range: Range | None = None
     """Minimum and maximum undiscounted return of an agent per episode, possibly infinite. None: not declared."""
     max_new_tokens: int | None = None
@@ -214,17 +214,9 @@ def register(
     """Add an environment to the registries of collm, PettingZoo, and (for a single agent) Gymnasium.
 
     Args:
-        id: `namespace/Name-vN`.
-        entry_point: class or function, or its name "package.module:Class", which is imported by the first `make`.
-        kwargs: default arguments of the entry point.
-        max_turns: number of turns after which episodes are truncated. None: the environment ends its episodes.
-        summary: description in one line.
-        reward_range: minimum and maximum reward of an agent per turn, verified by `check_env`. None: not declared.
-        return_range: minimum and maximum undiscounted return of an agent per episode. None: not declared.
-        max_new_tokens: default limit of tokens per reply of language models. None: 256.
-        range_preserving_kwargs: arguments whose values do not change the two ranges. Other arguments make the ranges
-            unknown.
         replace: whether to overwrite another environment with this id, for example in notebooks.
+
+    The other arguments are the fields of `EnvSpec`.
 
     Raises:
         ValueError: if the id is malformed or belongs to another environment.

@@ -102,11 +102,7 @@ def _file_outside() -> Iterator[Path]:
 
 
 def holes(worker: Worker) -> list[str]:
-    """Probe a worker. Returns the forbidden effects that it allowed and the allowed ones that it refused.
-
-    Raises:
-        Broken: if the worker failed.
-    """
+    """Probe a worker. Returns the forbidden effects that it allowed and the allowed ones that it refused."""
     with _file_outside() as outside:
         arguments = (str(outside), os.__file__, 2 * _LIMITS.memory_mb << 20)
         report = calls.call(worker, _LIMITS, _EFFECTS, "effects", calls.plain_calls([(arguments, {})]), 0).report()

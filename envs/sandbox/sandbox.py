@@ -45,15 +45,7 @@ class Sandbox:
     return the same sandbox; a pickled sandbox is restored as the shared sandbox with its settings. Sandboxes are
     thread-safe.
 
-    Args:
-        num_workers: number of concurrent runs. None: the number of usable processors.
-        cpu_limit_s: CPU time of one run in seconds. The limit of wall-clock time is 10 x this.
-        memory_limit_mb: memory of one run in MiB, in addition to the interpreter's.
-        isolation: tier A, B, C, `auto` (A, else B) or `none` (no isolation).
-        packages: installed packages that the code may import, in addition to the standard library.
-        allow_threads: whether the code may start threads.
-        runs_per_worker: number of runs after which a worker process is replaced.
-        preload: modules that are imported once instead of in every run.
+    Args: see the fields of `Settings`.
 
     Raises:
         ValueError: if a setting is invalid.

@@ -133,18 +133,15 @@ def _scalar(wire: list[Any]) -> Any:
     raise MalformedValue(f"no such value: {tag[:20]!r}")
 
 
-def _check_hashes(keys: list[Any]) -> None:
-    hashes = sorted(map(hash, keys))
+def _keys(items: list[Any]) -> list[Any]:
+    """Check that few keys have the same hash."""
+    try:
+        hashes = sorted(map(hash, items))
+    except TypeError:
+        raise MalformedValue("an unhashable key") from None
     window = _MAX_EQUAL_HASHES
     if any(low == high for low, high in zip(hashes, hashes[window:], strict=False)):
         raise MalformedValue(f"more than {window} keys of one hash: a table of them would take quadratic time to build")
-
-
-def _keys(items: list[Any]) -> list[Any]:
-    try:
-        _check_hashes(items)
-    except TypeError:
-        raise MalformedValue("an unhashable key") from None
     return items
 
 
@@ -162,10 +159,6 @@ def _check_parts(name: str, parts: list[Any]) -> None:
         is_right = len(parts) == 1 and type(parts[0]) is str and len(parts[0]) <= _MAX_ISO
     if not is_right:
         raise MalformedValue(f"no such {name[:20]}")
-
-
-def _is_short(value: range) -> bool:
-    return abs(value.stop - value.start) // abs(value.step) < MAX_NODES
 
 
 class _Reader:
@@ -204,7 +197,8 @@ class _Reader:
         if tag == "u" and _SURROGATES.search(value):
             raise MalformedValue("a text with a lone surrogate, which nothing could encode")
         if tag == "r":
-            self._count(len(value) if _is_short(value) else MAX_NODES + 1)
+            is_short = abs(value.stop - value.start) // abs(value.step) < MAX_NODES
+            self._count(len(value) if is_short else MAX_NODES + 1)
 
     def _count(self, num_nodes: int, depth: int = 0) -> None:
         self._nodes_left -= num_nodes

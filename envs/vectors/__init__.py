@@ -1,1 +1,1 @@
-"""Many copies of an environment stepped together, in this process or in worker processes."""
+"""Vectorized environments, in this process or in worker processes."""

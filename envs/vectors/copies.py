@@ -28,28 +28,19 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Copies:
-    """Environment copies of one worker process.
-
-    Args:
-        build: function that builds one copy.
-        indices: indices of the copies.
-        sends_state: whether replies contain the state.
-    """
+    """Environment copies of one worker process, by index. Replies contain the state if `sends_state`."""
 
     def __init__(self, build: Builder, indices: Sequence[int], sends_state: bool):
         self._sends_state = sends_state
         self._envs = {number: build() for number in indices}
         self._first = self._envs[indices[0]]
-        self._watches = {number: FaultWatch(self._first) for number in indices}
+        self._watches = {number: FaultWatch(env) for number, env in self._envs.items()}
 
     def description(self) -> Any:
         """Return name, agents, observation, action and state spaces, specification and turn limit."""
         env = self._first
         names = list(env.possible_agents)
-        spaces = (
-            {name: env.observation_space(name) for name in names},
-            {name: env.action_space(name) for name in names},
-        )
+        spaces = [{name: of(name) for name in names} for of in (env.observation_space, env.action_space)]
         registered = getattr(env, "state_space", None), getattr(env, "spec", None)
         return name_of(env), names, *spaces, *registered, declared_turn_limit(env)
 
@@ -59,7 +50,7 @@ class Copies:
             return pickle.dumps((message, index, None, self._answer(index, what, argument)))
         except EnvironmentFault as fault:
             return pickle.dumps((message, index, (fault.problem, fault.agent, traceback.format_exc()), None))
-        except Exception as error:  # pickle raises whatever it likes
+        except Exception as error:  # pickle raises many types
             problem = f"{what} returned a value that cannot be pickled: {error}"
             return pickle.dumps((message, index, (problem, None, traceback.format_exc()), None))
 
@@ -70,16 +61,16 @@ class Copies:
     def _answer(self, index: int, what: What, argument: Any) -> Any:
         env, watch = self._envs[index], self._watches[index]
         if what == "step":
-            result = watch.step(env, argument)
+            result = watch.step(argument)
             digests = [digest_of(result)]
         else:
             seed, options, *played = argument
-            result = as_step(watch.reset(env, seed, options))
+            result = as_step(watch.reset(seed, options))
             digests = [digest_of(result)]
             for actions in played[0] if played else ():
-                result = watch.step(env, actions)
+                result = watch.step(actions)
                 digests.append(digest_of(result))
-        return list(env.agents), watch.state(env) if self._sends_state else None, result, digests
+        return list(env.agents), watch.state() if self._sends_state else None, result, digests
 
 
 def work(pipe: Connection, payload: bytes, indices: list[int], sends_state: bool) -> None:

@@ -18,6 +18,7 @@ from ..spaces import MASK, OBSERVATION, flat_mask, has_mask, mask_problem, optio
 
 Observations: TypeAlias = dict[str, Any]
 Infos: TypeAlias = dict[str, dict[str, Any]]
+ResetResult: TypeAlias = tuple[Observations, Infos]
 StepResult: TypeAlias = tuple[Observations, dict[str, float], dict[str, bool], dict[str, bool], Infos]
 Check: TypeAlias = Callable[[Any], "str | None"]
 """Function that returns the problem with a value, or None."""
@@ -81,13 +82,10 @@ class EnvironmentFault(UserError):
 
 
 class FaultWatch:
-    """Resets and steps an environment copy, and checks the values that the copy returns.
-
-    Args:
-        env: any copy; its agents and spaces are read.
-    """
+    """Resets and steps an environment, and checks the values that the environment returns."""
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):
+        self._env = env
         self.possible_agents = list(env.possible_agents)
         self._checks = {agent: check_of(env.observation_space(agent)) for agent in self.possible_agents}
         self._options = {agent: options_of(env.action_space(agent)) for agent in self.possible_agents}
@@ -97,16 +95,10 @@ class FaultWatch:
         self._ended: set[str] = set()  # terminated or truncated agents
         self._gone: set[str] = set()  # ended agents that are no longer in `env.agents`
 
-    def reset(
-        self, env: ParallelEnv[str, Any, Any], seed: int | None, options: dict[str, Any] | None
-    ) -> tuple[Observations, Infos]:
-        """Reset the environment.
-
-        Raises:
-            EnvironmentFault: if the environment raises an error or returns an invalid value.
-        """
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> ResetResult:
+        """Reset the environment. Raises EnvironmentFault for errors and invalid values."""
         self._ended, self._gone = set(), set()
-        result = _called("reset", lambda: env.reset(seed=seed, options=options))
+        result = _called("reset", lambda: self._env.reset(seed=seed, options=options))
         if not isinstance(result, tuple) or len(result) != 2:
             raise EnvironmentFault(f"reset must return (observations, infos), got {_shown(result)}")
         observations, infos = result
@@ -118,14 +110,14 @@ class FaultWatch:
         self._check_masks(observations, infos := self._infos(infos))
         return observations, infos
 
-    def step(self, env: ParallelEnv[str, Any, Any], actions: Mapping[str, Any]) -> StepResult:
+    def step(self, actions: Mapping[str, Any]) -> StepResult:
         """Step the environment.
 
         Raises:
             EnvironmentFault: if the environment raises an error, an acting agent has no result, a reward is not finite,
                 an observation is not in its space, or an agent joins the episode.
         """
-        result = _called("step", lambda: env.step(dict(actions)))
+        result = _called("step", lambda: self._env.step(dict(actions)))
         if not isinstance(result, tuple) or len(result) != 5:
             raise EnvironmentFault(f"step must return ({', '.join(STEP_PARTS)}), got {_shown(result)}")
         for name, part in zip(STEP_PARTS, result, strict=True):
@@ -150,20 +142,18 @@ class FaultWatch:
             if flags[0] or flags[1]:
                 self._ended.add(agent)
         if len(observations) > len(actions) or self._ended:
-            self._check_nobody_joins(observations, actions, env)
+            self._check_nobody_joins(observations, actions)
         self._check_masks(observations, infos := self._infos(infos))
         return observations, earned, terminations, truncations, infos
 
-    def state(self, env: ParallelEnv[str, Any, Any]) -> Any:
-        """Return the environment's state, or None if the environment has none.
-
-        Raises:
-            EnvironmentFault: if the environment raises an error, or the state is not in its space.
-        """
-        if not callable(getattr(env.unwrapped, "state", None)):  # in some PettingZoo games `state` is an attribute
+    def state(self) -> Any:
+        """Return the state, or None if the environment has none. Raises EnvironmentFault for invalid values."""
+        if not callable(
+            getattr(self._env.unwrapped, "state", None)
+        ):  # in some PettingZoo games `state` is an attribute
             return None
         try:
-            state = _called("state", env.state)
+            state = _called("state", self._env.state)
         except EnvironmentFault as fault:
             if isinstance(fault.__cause__, NotImplementedError):
                 return None
@@ -181,15 +171,13 @@ class FaultWatch:
         if problem:
             raise EnvironmentFault(f"the observation of {agent!r} {problem}", agent)
 
-    def _check_nobody_joins(
-        self, observations: Observations, actions: Mapping[str, Any], env: ParallelEnv[str, Any, Any]
-    ) -> None:
+    def _check_nobody_joins(self, observations: Observations, actions: Mapping[str, Any]) -> None:
         for agent in observations:
             if agent not in self._checks:
                 raise EnvironmentFault(f"{agent!r} is none of the possible agents {self.possible_agents}", agent)
             if agent not in actions and agent not in self._ended:
                 raise EnvironmentFault(f"{agent!r} joins the episode, but agents may only leave one", agent)
-        live = set(env.agents)
+        live = set(self._env.agents)
         again = sorted(self._gone & live)
         if again:
             raise EnvironmentFault(f"{again[0]!r} has left the episode and joins it again", again[0])

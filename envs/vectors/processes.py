@@ -20,11 +20,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn
 
-from gymnasium.spaces import Space
-
 from ..registration.registry import EnvSpec
 from .copies import STOP_SIGNALS, What, work
-from .faults import Course, EnvironmentFault, Infos, Observations, StepResult
+from .faults import Course, EnvironmentFault, ResetResult, StepResult
 from .vector import Builder, VectorEnv, builder
 
 PIPE_BYTES = 16_384  # limit of unread messages to a busy worker; below the pipe capacity of every system
@@ -71,8 +69,6 @@ class ProcessVector(VectorEnv):
 
     max_failures = 2
     """Number of failed workers after which an episode is aborted."""
-    _observation_spaces: dict[str, Space[Any]]
-    _action_spaces: dict[str, Space[Any]]
 
     def __init__(
         self,
@@ -125,9 +121,7 @@ class ProcessVector(VectorEnv):
         while any(self._is_starting):
             self._receive(None)
 
-    def reset(
-        self, index: int, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observations, Infos]:
+    def reset(self, index: int, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         self.send_reset(index, seed, options)
         self._await({index})
         observations, _, _, _, infos = self._taken(index)
@@ -166,12 +160,6 @@ class ProcessVector(VectorEnv):
 
     def agents(self, index: int) -> list[str]:
         return list(self._agents[index])
-
-    def observation_space(self, agent: str) -> Space[Any]:
-        return self._observation_spaces[agent]
-
-    def action_space(self, agent: str) -> Space[Any]:
-        return self._action_spaces[agent]
 
     def close(self) -> None:
         self._close()
@@ -367,11 +355,7 @@ class ProcessVector(VectorEnv):
         return [waited[pipe] for pipe in wait(list(waited), timeout_s)]  # type: ignore[index]
 
     def _answer_of(self, number: int) -> bytes | None:
-        """Return a worker's next reply, or None if there is none yet.
-
-        Raises:
-            LostWorkerError: if the worker died.
-        """
+        """Return a worker's next reply, or None without one. Raises LostWorkerError if the worker died."""
         if not self._pipes[number].poll():
             return None
         try:

@@ -9,16 +9,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from gymnasium.spaces import Space
 from pettingzoo import ParallelEnv
 
 from ..registration.registry import EnvSpec, make, spec
 from ..registration.turn_limit import declared_turn_limit
-from .faults import Course, EnvironmentFault, FaultWatch, Infos, Observations, StepResult, name_of
+from .faults import Course, EnvironmentFault, FaultWatch, ResetResult, StepResult, name_of
 
 Builder: TypeAlias = "Callable[[], ParallelEnv[str, Any, Any]]"
+Result = TypeVar("Result")
 
 
 class VectorEnv(ABC):
@@ -39,11 +40,11 @@ class VectorEnv(ABC):
     """Maximum number of joint turns per episode. None: not declared, so episodes may never end."""
     courses: list[Course]
     """Seed, options and actions of each copy's current episode."""
+    _observation_spaces: dict[str, Space[Any]]
+    _action_spaces: dict[str, Space[Any]]
 
     @abstractmethod
-    def reset(
-        self, index: int, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observations, Infos]:
+    def reset(self, index: int, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         """Start an episode in one copy."""
 
     @abstractmethod
@@ -78,11 +79,11 @@ class VectorEnv(ABC):
     def agents(self, index: int) -> list[str]:
         """Return the live agents of one copy."""
 
-    @abstractmethod
-    def observation_space(self, agent: str) -> Space[Any]: ...
+    def observation_space(self, agent: str) -> Space[Any]:
+        return self._observation_spaces[agent]
 
-    @abstractmethod
-    def action_space(self, agent: str) -> Space[Any]: ...
+    def action_space(self, agent: str) -> Space[Any]:
+        return self._action_spaces[agent]
 
     @abstractmethod
     def close(self) -> None:
@@ -114,33 +115,25 @@ class SyncVector(VectorEnv):
         self.envs = [build() for _ in range(num_envs)]
         first = self.envs[0]
         self.possible_agents = list(first.possible_agents)
+        self._observation_spaces = {agent: first.observation_space(agent) for agent in self.possible_agents}
+        self._action_spaces = {agent: first.action_space(agent) for agent in self.possible_agents}
         self.state_space = getattr(first, "state_space", None)
         self.spec = getattr(first, "spec", None)
         self.name = name_of(first)
         self.turn_limit = declared_turn_limit(first)
         self.courses = [Course() for _ in self.envs]
-        self._watches = [FaultWatch(first) for _ in self.envs]
+        self._watches = [FaultWatch(env) for env in self.envs]
         self._arrived: dict[int, StepResult] = {}
 
-    def reset(
-        self, index: int, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observations, Infos]:
+    def reset(self, index: int, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         self.courses[index] = Course(seed, options)
-        try:
-            return self._watches[index].reset(self.envs[index], seed, options)
-        except EnvironmentFault as fault:
-            self._locate(fault, index)
-            raise
+        return self._located(index, self._watches[index].reset, seed, options)
 
     def step(self, actions: Mapping[int, Mapping[str, Any]]) -> dict[int, StepResult]:
         results = {}
         for index, replies in actions.items():
             self.courses[index].actions.append(dict(replies))
-            try:
-                results[index] = self._watches[index].step(self.envs[index], replies)
-            except EnvironmentFault as fault:
-                self._locate(fault, index)
-                raise
+            results[index] = self._located(index, self._watches[index].step, replies)
         return results
 
     def send_reset(self, index: int, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
@@ -154,36 +147,26 @@ class SyncVector(VectorEnv):
         return arrived
 
     def state(self, index: int) -> Any:
-        try:
-            return self._watches[index].state(self.envs[index])
-        except EnvironmentFault as fault:
-            self._locate(fault, index)
-            raise
+        return self._located(index, self._watches[index].state)
 
     def agents(self, index: int) -> list[str]:
         # The PettingZoo API does not require `agents` before the first reset.
         return list(getattr(self.envs[index], "agents", ()))
 
-    def observation_space(self, agent: str) -> Space[Any]:
-        space: Space[Any] = self.envs[0].observation_space(agent)
-        return space
-
-    def action_space(self, agent: str) -> Space[Any]:
-        space: Space[Any] = self.envs[0].action_space(agent)
-        return space
-
     def close(self) -> None:
         for env in self.envs:
             env.close()
 
+    def _located(self, index: int, call: Callable[..., Result], *arguments: Any) -> Result:
+        try:
+            return call(*arguments)
+        except EnvironmentFault as fault:
+            self._locate(fault, index)
+            raise
+
 
 def builder(env: str | EnvSpec | Builder, num_envs: int, kwargs: Mapping[str, Any]) -> Builder:
-    """Return the function that builds one copy.
-
-    Raises:
-        ValueError: if `num_envs` is below 1.
-        LookupError: if the id is unknown.
-    """
+    """Return the function that builds one copy. Raises LookupError if the id is unknown."""
     if num_envs < 1:
         raise ValueError(f"num_envs={num_envs} must be at least 1")
     if isinstance(env, str):
@@ -191,7 +174,7 @@ def builder(env: str | EnvSpec | Builder, num_envs: int, kwargs: Mapping[str, An
     return partial(make, env, **kwargs) if isinstance(env, EnvSpec) else partial(env, **kwargs)
 
 
-def as_step(result: tuple[Observations, Infos]) -> StepResult:
+def as_step(result: ResetResult) -> StepResult:
     """Convert the result of a reset to the form of a step, with empty rewards, terminations and truncations."""
     observations, infos = result
     return observations, {}, {}, {}, infos

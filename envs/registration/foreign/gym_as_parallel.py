@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from abc import ABC
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 from pettingzoo import ParallelEnv
+
+Infos: TypeAlias = dict[str, dict[str, Any]]
+ResetResult: TypeAlias = tuple[dict[str, Any], Infos]
+StepResult: TypeAlias = tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], Infos]
 
 
 class GymnasiumTeam(ParallelEnv[str, Any, Any], ABC):
@@ -46,11 +50,7 @@ class GymnasiumTeam(ParallelEnv[str, Any, Any], ABC):
 
 
 def made(env: str | gymnasium.Env[Any, Any], kwargs: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    """Build the environment of an id. An environment is returned unchanged.
-
-    Raises:
-        TypeError: if arguments are given with an environment.
-    """
+    """Build the environment of an id. An environment is returned unchanged and must have no `kwargs`."""
     if isinstance(env, str):
         return gymnasium.make(env, disable_env_checker=True, **kwargs)
     if kwargs:
@@ -93,26 +93,17 @@ class GymAsParallel(GymnasiumTeam):
         env = made(env, kwargs)
         self._take(env, {AGENT: env.observation_space}, {AGENT: env.action_space})
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         observation, info = self.env.reset(seed=seed, options=options)
         self.agents = [AGENT]
         return {AGENT: observation}, {AGENT: dict(info)}
 
-    def step(
-        self, actions: dict[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
+    def step(self, actions: dict[str, Any]) -> StepResult:
         if not self.agents:
             raise RuntimeError("no episode is running; call reset() first")
         action = in_space(self.action_spaces[AGENT], actions[AGENT])
         observation, reward, is_terminated, is_truncated, info = self.env.step(action)
         if is_terminated or is_truncated:
             self.agents = []
-        return (
-            {AGENT: observation},
-            {AGENT: float(reward)},
-            {AGENT: bool(is_terminated)},
-            {AGENT: bool(is_truncated)},
-            {AGENT: dict(info)},
-        )
+        ends = {AGENT: bool(is_terminated)}, {AGENT: bool(is_truncated)}
+        return {AGENT: observation}, {AGENT: float(reward)}, *ends, {AGENT: dict(info)}

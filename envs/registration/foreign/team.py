@@ -34,7 +34,7 @@ def gym_team(
         TypeError: if there is no such key, or if observations to flatten have no fixed size.
     """
     made: gymnasium.Env[Any, Any] = gymnasium.make(env, disable_env_checker=True, **kwargs)
-    # The wrappers FilterObservation and FlattenObservation contain lambdas, which cannot be pickled.
+    # Gymnasium's FlattenObservation contains a lambda, so it cannot be pickled.
     if observed is not None:
         space = made.observation_space
         if not isinstance(space, Dict) or observed not in space.spaces:

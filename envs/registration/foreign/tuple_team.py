@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Tuple
 
-from .gym_as_parallel import GymnasiumTeam, in_space, made
+from .gym_as_parallel import GymnasiumTeam, Infos, ResetResult, StepResult, in_space, made
 
 
 class TupleTeam(GymnasiumTeam):
@@ -43,9 +43,7 @@ class TupleTeam(GymnasiumTeam):
         agents = [f"agent_{number}" for number in range(len(acted))]
         self._take(env, dict(zip(agents, seen, strict=True)), dict(zip(agents, acted, strict=True)))
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         if seed is not None and self._has_begun and self._id is not None:
             self.env.close()
             self.env = made(*self._id)
@@ -54,35 +52,27 @@ class TupleTeam(GymnasiumTeam):
         self.agents = list(self.possible_agents)
         return self._by_agent("observations", observations), self._infos(infos)
 
-    def step(
-        self, actions: dict[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
+    def step(self, actions: dict[str, Any]) -> StepResult:
         if not self.agents:
             raise RuntimeError("no episode is running; call reset() first")
         joint = tuple(in_space(self.action_spaces[agent], actions[agent]) for agent in self.agents)
         observations, rewards, terminated, truncated, infos = self.env.step(joint)
-        agents = self.possible_agents
         is_terminated, is_truncated = bool(np.all(terminated)), bool(np.all(truncated))
         # No agent is left if some are terminated and all others truncated.
         if not is_terminated and not is_truncated and np.all(np.logical_or(terminated, truncated)):
             is_truncated = True
         if is_terminated or is_truncated:
             self.agents = []
-        paid = self._by_agent("rewards", rewards)
-        return (
-            self._by_agent("observations", observations),
-            {agent: float(reward) for agent, reward in paid.items()},
-            dict.fromkeys(agents, is_terminated),
-            dict.fromkeys(agents, is_truncated),
-            self._infos(infos),
-        )
+        earned = {agent: float(reward) for agent, reward in self._by_agent("rewards", rewards).items()}
+        ends = dict.fromkeys(self.possible_agents, is_terminated), dict.fromkeys(self.possible_agents, is_truncated)
+        return self._by_agent("observations", observations), earned, *ends, self._infos(infos)
 
     def _by_agent(self, name: str, values: Any) -> dict[str, Any]:
         if not isinstance(values, (Sequence, np.ndarray)) or len(values) != len(self.possible_agents):
             raise TypeError(f"{name} must have an entry for each of {len(self.possible_agents)} agents, got {values!r}")
         return dict(zip(self.possible_agents, values, strict=True))
 
-    def _infos(self, infos: Any) -> dict[str, dict[str, Any]]:
+    def _infos(self, infos: Any) -> Infos:
         """Return each agent's entry of a list of infos, or copies of a single info."""
         if isinstance(infos, Mapping):
             return {agent: dict(infos) for agent in self.possible_agents}

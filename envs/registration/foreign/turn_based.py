@@ -9,6 +9,7 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import turn_based_aec_to_parallel_wrapper
 
 from ...spaces import MASK, has_mask, only_first, options_of
+from .gym_as_parallel import ResetResult
 
 
 class TurnBased(ParallelEnv[str, Any, Any]):
@@ -44,9 +45,7 @@ class TurnBased(ParallelEnv[str, Any, Any]):
         space: Space[Any] = self.aec_env.action_space(agent)
         return space
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         observations, infos = self.env.reset(seed=seed, options=options)
         self.agents = list(self.env.agents)
         return self._masked(observations, infos)

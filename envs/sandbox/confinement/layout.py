@@ -71,11 +71,7 @@ def _interpreter() -> str:
 
 @lru_cache(maxsize=16)
 def layout(packages: tuple[str, ...] = ()) -> Layout:
-    """Return the layout for the running interpreter and these packages.
-
-    Raises:
-        SandboxUnavailable: if a package is not installed.
-    """
+    """Return the layout for the running interpreter and these packages."""
     standard = os.path.realpath(sysconfig.get_path("stdlib"))
     hidden = [os.path.join(standard, name) for name in _HIDDEN_FOLDERS]
     # Links may lead out of the folder, such as Debian's sitecustomize.py.

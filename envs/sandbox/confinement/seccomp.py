@@ -208,11 +208,7 @@ class Filters:
 
 
 def filters(*, allow_paths: bool, allow_threads: bool, allow_uname: bool) -> Filters:
-    """Return the filters for this machine.
-
-    Raises:
-        SandboxUnavailable: if its architecture has no system call table here.
-    """
+    """Return the filters for this machine. Raises SandboxUnavailable for other architectures."""
     architecture = os.uname().machine
     if architecture not in MACHINES:
         raise SandboxUnavailable(f"the architecture {architecture} must be one of {list(MACHINES)}")

@@ -106,11 +106,7 @@ def _outcome(result: codec.Wire | Failure) -> CallOutcome:
 
 
 def read_failure(wire: Any) -> Failure:
-    """Decode a failure that a child sent.
-
-    Raises:
-        MalformedValue: if it is not a failure.
-    """
+    """Decode a failure that a child sent. Raises MalformedValue for other values."""
     if type(wire) is not list or len(wire) != 4:
         raise MalformedValue("not a failure")
     line = wire[2] if type(wire[2]) is int else None
@@ -138,11 +134,7 @@ def request(mode: str, code: str, limits: Limits, seed: int, stdin: str = "") ->
 
 
 def answer(worker: Worker, limits: Limits, message: dict[str, Any], num_results: int) -> Answers:
-    """Run a request in a child and interpret the child's messages.
-
-    Raises:
-        Broken: if the worker failed.
-    """
+    """Run a request in a child and interpret the child's messages."""
     with worker.start(limits) as run:
         run.send(message)
         ending, bodies, is_ragged = run.collect(num_results + 2)
@@ -182,11 +174,7 @@ def answer(worker: Worker, limits: Limits, message: dict[str, Any], num_results:
 
 
 def plain_calls(calls: Sequence[Call]) -> list[tuple[Any, Any]]:
-    """Convert calls to plain data, or all of them to wire form, in which arguments are lists instead of tuples.
-
-    Raises:
-        TypeError: if an argument is not plain data.
-    """
+    """Convert calls to plain data, or all of them to wire form, in which arguments are lists instead of tuples."""
     try:
         return [(plain(tuple(arguments)), plain(dict(keywords))) for arguments, keywords in calls]
     except NeedsEncoding:

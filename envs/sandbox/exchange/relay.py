@@ -134,12 +134,10 @@ class _Solver:
             self._die(error)
 
     def _die(self, error: Exception) -> None:
-        if isinstance(error, values.TooLarge):
-            self._end("output_limit", Failure("OutputLimit", str(error)))
+        if isinstance(error, Flooded | values.TooLarge):
+            self._end("output_limit", Failure("OutputLimit", str(error) or "sent more than the limit on output"))
         elif isinstance(error, MalformedValue):
             self._end("malformed", Failure("Malformed", str(error)))
-        elif isinstance(error, Flooded):
-            self._end("output_limit", Failure("OutputLimit", "sent more than the limit on output"))
         else:
             self._end("died", Failure("Died", "closed its channel"), patience_s=_EXIT_PATIENCE_S)
 
@@ -246,28 +244,16 @@ def _seed_of(side: str, seed: int, tests: Tests) -> int:
 
 
 def run_tests(solvers: Worker, judges: Worker, limits: Limits, code: str, tests: Tests, seed: int) -> TestReport:
-    """Run the tests and the code in separate jails.
-
-    Raises:
-        Broken: if a worker failed.
-    """
+    """Run the tests and the code in separate jails."""
     judge_limits = replace(  # the judge also waits for the solver and decodes its results
         limits,
         cpu_s=2 * limits.cpu_s,
         wall_s=_JUDGE_WALL_FACTOR * limits.wall_s,
         output_kb=max(limits.output_kb, _JUDGE_OUTPUT_KB),
     )
-    message = request("judge", "", limits, _seed_of("tests", seed, tests))
-    message |= {
-        "tests": tests.source,
-        "support": tests.support,
-        "candidate": tests.candidate,
-        "functions": tests.functions,
-        "classes": tests.classes,
-    }
+    message = request("judge", "", limits, _seed_of("tests", seed, tests)) | vars(tests)
     judge, is_over = _Judge(), False
-    solvers_seed = _seed_of("solution", seed, tests)
-    with judges.start(judge_limits) as run, _Solver(solvers, limits, code, solvers_seed) as solver:
+    with judges.start(judge_limits) as run, _Solver(solvers, limits, code, _seed_of("solution", seed, tests)) as solver:
         run.send(message)
         try:
             _converse(run, judge, solver)

@@ -62,14 +62,13 @@ class _Rewriting(ast.NodeTransformer):
         self._is_numbered, self._loops, self._tries = outer
         return node
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+    def visit_ClassDef(self, node: Any) -> ast.AST:
         return self._scope(node, is_numbered=False)
+
+    visit_AsyncFunctionDef = visit_ClassDef
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         return self._scope(node, is_numbered=self._is_numbered and node.name == "check" and node.col_offset == 0)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        return self._scope(node, is_numbered=False)
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
         return node
@@ -134,7 +133,7 @@ class _Assertion(NamedTuple):
     """An assertion with the numbers of its enclosing loops and `try` statements."""
 
     text: str
-    line: int
+    line: int | None
     loops: tuple[int, ...]
     tries: tuple[int, ...]
 
@@ -160,7 +159,7 @@ class AssertionPlan:
         self.code: types.CodeType = compile(tree, file_name, "exec", dont_inherit=True)
 
     def may_complain(self, class_name: str, method: str) -> bool:
-        """Return True if a test method, or a function of the tests that it calls, contains complaints."""
+        """Return True if a test method contains a complaint or calls a function of the tests."""
         own = {node.name for node in ast.walk(self._tree) if isinstance(node, ast.FunctionDef)}
         for node in self._tree.body:
             if isinstance(node, ast.ClassDef) and node.name == class_name:

@@ -132,11 +132,7 @@ def _parts(value: Any) -> list[Any]:
 
 
 def extended(name: str, parts: list[Any]) -> Any:
-    """Build a value of an extended type from its name and parts.
-
-    Raises:
-        ValueError: if the name is unknown. Invalid parts may raise other exceptions.
-    """
+    """Build a value of an extended type from its name and parts. Invalid parts raise various exceptions."""
     if name in TYPES and not parts:
         return TYPES[name]
     if name not in EXTENDED:
@@ -154,11 +150,8 @@ def decode(wire: Wire, resolve: Resolve = refuse_handle, *, is_key: bool = False
 
     Args:
         wire: parsed JSON.
-        resolve: decoder of handles.
+        resolve: decoder of handles; raises TypeError for unknown tags.
         is_key: whether the value must be hashable; sets become frozensets.
-
-    Raises:
-        TypeError: if a tag is unknown to this format and to `resolve`.
     """
     if type(wire) is not list:
         return wire

@@ -25,11 +25,7 @@ def pack(message: Any) -> bytes:
 
 
 def read(descriptor: int) -> Any:
-    """Read the next message from outside of the jail.
-
-    Raises:
-        EOFError: if the channel is closed.
-    """
+    """Read the next message from outside of the jail. Raises EOFError if the channel is closed."""
     data = os.read(descriptor, _FIRST_READ)
     while len(data) < _size or len(data) < _size + _unpack(data)[0]:
         more = os.read(descriptor, _CHUNK if len(data) < _size else _size + _unpack(data)[0] - len(data))

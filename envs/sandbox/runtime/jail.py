@@ -99,11 +99,7 @@ def _rule(ruleset: int, path: str, rights: int) -> None:
 
 
 def restrict_paths(trees: Sequence[str], files: Sequence[str], listable: Sequence[str], devices: Sequence[str]) -> None:
-    """Restrict this process by Landlock to reading `trees` and `files`, listing `listable`, and using `devices`.
-
-    Raises:
-        OSError: if the kernel refuses. There is no restriction then.
-    """
+    """Restrict this process by Landlock to reading `trees` and `files`, listing `listable`, and using `devices`."""
     abi = landlock_version()
     handled = _FILE_RIGHTS.get(abi, _LATEST_FILE_RIGHTS)
     fields = [handled, _TCP_BIND_AND_CONNECT, _ABSTRACT_SOCKETS_AND_SIGNALS]

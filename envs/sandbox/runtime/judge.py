@@ -46,19 +46,15 @@ class _Report(unittest.TestResult):
         self._complaint = None
         self._recorder.begin()
 
-    def _complain(self, error: Any) -> None:
-        if self._complaint is None:
-            self._complaint = solution.summary(error[1])
-
     def addFailure(self, test: unittest.TestCase, err: Any) -> None:
-        self._complain(err)
+        if self._complaint is None:
+            self._complaint = solution.summary(err[1])
 
-    def addError(self, test: unittest.TestCase, err: Any) -> None:
-        self._complain(err)
+    addError = addFailure
 
     def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any) -> None:
         if err is not None:
-            self._complain(err)
+            self.addFailure(subtest, err)
 
     def addSkip(self, test: unittest.TestCase, reason: str) -> None:
         self._complaint = f"skipped: {reason}"
@@ -152,7 +148,7 @@ def run(channel: int, request: dict[str, Any]) -> None:
     exchange = Exchange(channel)
     unittest.main = lambda *_, **__: None  # type: ignore[assignment]  # called at the end of many test files
     try:
-        plan = assertions.AssertionPlan(request["tests"], "<tests>")
+        plan = assertions.AssertionPlan(request["source"], "<tests>")
         module = _module(request, exchange)
         recorder = assertions.Recorder(plan, module.__dict__)
         _count_assertions(recorder)

@@ -146,11 +146,7 @@ def failure(error: BaseException) -> str:
 
 
 def load(code: str, name: str) -> types.ModuleType:
-    """Run the code as a new module in `sys.modules`, where dataclasses and typing search it.
-
-    Raises:
-        BaseException: if the code raises, including SystemExit.
-    """
+    """Run the code as a new module in `sys.modules`, where dataclasses and typing search it."""
     module = types.ModuleType(name)
     module.__dict__["__builtins__"] = builtins
     sys.modules[name] = module

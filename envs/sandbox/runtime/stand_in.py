@@ -35,11 +35,7 @@ class Exchange:
         """Instances that the tests assigned to attributes, by handle of the owner and name of the attribute."""
 
     def perform(self, operation: str, *operands: Any, **keywords: Any) -> list[Any]:
-        """Perform an operation in the solver, apply its changes of operands, and return the encoded reply.
-
-        Raises:
-            Exception: if the operation raised, see `solution.rebuilt`.
-        """
+        """Perform an operation in the solver, apply its changes of operands, and return the encoded reply."""
         if self._containers:
             self._write_back()
         reply = self._ask(f'["do","{operation}",{self.wire(list(operands))},{self.wire(keywords)}]')

@@ -105,7 +105,7 @@ class ChildRun:
         self.close()
 
     def close(self) -> None:
-        """Close the channel. Before the child's end, its last write would raise SIGPIPE."""
+        """Close the channel. Call it after the child's end; otherwise the child's last write fails."""
         self._channel.close()
 
     def send(self, message: Any) -> None:
@@ -167,11 +167,7 @@ class ChildRun:
         self._is_sealed = True
 
     def finish(self, *, patience_s: float | None = None) -> Ending:
-        """Wait for the end of the child. Unread messages are dropped.
-
-        Args:
-            patience_s: seconds until the child is killed. None: the child's limits apply.
-        """
+        """Wait for the end of the child, which is killed after `patience_s` seconds. Unread messages are dropped."""
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
         if patience_s is not None and not poller.poll(patience_s * 1000):

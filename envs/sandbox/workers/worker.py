@@ -62,21 +62,10 @@ class ZygotePlan:
                 allow_uname=self.isolation == "A",
             )
             programs = chosen.zygote, chosen.run
+        shown = ("paths", "visible", "hidden", "trees", "files", "listable")
+        own = {name: getattr(self, name) for name in ("isolation", "preload", "is_judge", "allow_threads")}
         return marshal.dumps(
-            {
-                "isolation": self.isolation,
-                "filters": programs,
-                "paths": layout.paths,
-                "visible": layout.visible,
-                "hidden": layout.hidden,
-                "trees": layout.trees,
-                "files": layout.files,
-                "listable": layout.listable,
-                "preload": self.preload,
-                "is_judge": self.is_judge,
-                "allow_threads": self.allow_threads,
-                "user": user,
-            }
+            {name: getattr(layout, name) for name in shown} | own | {"filters": programs, "user": user}
         )
 
 
@@ -171,11 +160,7 @@ class Worker:
         return self._process.pid
 
     def start(self, limits: Limits) -> ChildRun:
-        """Fork a child for one run.
-
-        Raises:
-            Broken: if the zygote has ended.
-        """
+        """Fork a child for one run. Raises Broken if the zygote has ended."""
         self.num_runs += 1
         return ChildRun(self._control, limits, can_kill_itself=self.plan.isolation == "none")
 
@@ -198,15 +183,9 @@ class Worker:
 
 
 class Pool:
-    """At most `size` workers, each used by one thread at a time."""
+    """At most `size` workers, each used by one thread at a time and replaced after `runs_per_worker` runs."""
 
     def __init__(self, make: Callable[[], Worker], size: int, runs_per_worker: int) -> None:
-        """
-        Args:
-            make: function that starts and probes a worker.
-            size: number of threads that can lease a worker concurrently.
-            runs_per_worker: number of runs after which a worker is replaced.
-        """
         self._make = make
         self._size = size
         self._runs_per_worker = runs_per_worker

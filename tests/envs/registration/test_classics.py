@@ -1,4 +1,4 @@
-"""The classics of other packages keep the contract here, and an update of each trains. Needs lbforaging and others."""
+"""Environments of lbforaging, rware and MiniGrid pass the checks and train."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_the_command_for_foraging_of_gymnasiums_page_trains(tmp_path):
 
 
 def played(env, seed, num_turns=30):
-    """What an episode shows and pays, by actions drawn from its seed."""
+    """Observations and rewards of an episode with random actions."""
     rng = np.random.default_rng(seed)
     observations, _ = env.reset(seed=seed)
     course = [observations]

@@ -1,4 +1,4 @@
-"""Ids, their errors, and where else an environment can be found."""
+"""Ids of environments, their errors, plugins, and the registries of other libraries."""
 
 from __future__ import annotations
 
@@ -38,15 +38,10 @@ class NotAnEnvironment:
 def test_a_registered_environment_is_made_with_its_arguments_and_those_of_the_call():
     register("test/Echo-v0", Echo, kwargs={"word": "house"})
     env = make("test/Echo-v0", max_turns=3)
-    assert (env.word, env.max_turns) == ("house", 3)
     assert env.spec.id == "test/Echo-v0"
     assert env.spec.kwargs == {"word": "house", "max_turns": 3}
-
-
-def test_the_specification_of_a_made_environment_makes_it_again():
-    register("test/Echo-v0", Echo)
-    env = make("test/Echo-v0", word="bird")
-    assert make(env.spec).word == "bird"
+    for made in (env, make(env.spec)):
+        assert (made.word, made.max_turns) == ("house", 3)
 
 
 def test_the_arguments_of_a_registration_are_not_shared_between_environments():
@@ -84,21 +79,17 @@ def test_a_range_upside_down_is_refused():
         register("test/Echo-v0", Echo, reward_range=(1, 0))
 
 
-def test_an_entry_point_is_imported_only_when_one_is_made():
-    register("test/Missing-v0", "nowhere.at_all:Thing")
-    with pytest.raises(ImportError, match=r"test/Missing-v0.*'nowhere.at_all:Thing'"):
-        make("test/Missing-v0")
-
-
-def test_an_entry_point_without_the_named_attribute_is_an_import_error():
-    register("test/Missing-v0", "collm.envs.core:Thing")
-    with pytest.raises(ImportError, match="no attribute 'Thing'"):
-        make("test/Missing-v0")
-
-
-def test_an_entry_point_that_builds_something_else_is_refused():
-    register("test/Wrong-v0", NotAnEnvironment)
-    with pytest.raises(TypeError, match="NotAnEnvironment"):
+@pytest.mark.parametrize(
+    ("entry_point", "error", "words"),
+    [
+        ("nowhere.at_all:Thing", ImportError, r"test/Wrong-v0.*'nowhere.at_all:Thing'"),
+        ("collm.envs.core:Thing", ImportError, "no attribute 'Thing'"),
+        (NotAnEnvironment, TypeError, "NotAnEnvironment"),
+    ],
+)
+def test_a_wrong_entry_point_is_refused_by_make(entry_point, error, words):
+    register("test/Wrong-v0", entry_point)
+    with pytest.raises(error, match=words):
         make("test/Wrong-v0")
 
 
@@ -119,39 +110,36 @@ def test_versioned_completes_names_without_a_version_and_nothing_else():
         assert versioned(id) == id
 
 
-def test_a_wrong_version_is_answered_with_the_newest():
-    register("test/Echo-v2", Echo)
-    with pytest.raises(UnknownEnvironmentError, match=r"test/Echo .*7.*'test/Echo-v2'"):
-        make("test/Echo-v7")
-
-
-@pytest.mark.parametrize("wrong", ["test/Eco-v0", "Echo-v0", "echo", "test/echo-v0", "tets/Echo-v0"])
-def test_a_wrong_name_is_answered_with_the_nearest(wrong):
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("test/Echo-v7", r"test/Echo .*7.*'test/Echo-v0'"),
+        *[
+            (id, "did you mean 'test/Echo-v0'")
+            for id in ("test/Eco-v0", "Echo-v0", "echo", "test/echo-v0", "tets/Echo-v0")
+        ],
+        ("zzzzzz/qqqqqq-v0", r"module:Class.*pprint_registry"),
+    ],
+)
+def test_an_unknown_id_is_refused_with_the_nearest(wrong, words):
     register("test/Echo-v0", Echo)
-    with pytest.raises(UnknownEnvironmentError, match="did you mean 'test/Echo-v0'"):
+    with pytest.raises(UnknownEnvironmentError, match=words):
         spec(wrong)
 
 
-def test_a_name_like_no_other_is_answered_with_where_to_look():
-    with pytest.raises(UnknownEnvironmentError, match=r"module:Class.*pprint_registry"):
-        spec("zzzzzz/qqqqqq-v0")
-
-
-def test_an_argument_the_environment_does_not_take_is_refused_by_name():
+@pytest.mark.parametrize(
+    ("id", "kwargs", "words"),
+    [
+        ("test/Echo-v0", {"wort": "tree"}, "'wort'.*'word'"),
+        *[(f"collm/{name}", {"max_turns": 3}, "'max_turns'.*TurnLimit") for name in ("MiniWriting-v2", "TLDR-v2")],
+        ("collm/MiniCode-v1", {"max_turns": 3}, "'max_turns'.*TurnLimit"),
+        ("collm/MiniCode-v1", {"agents": ("player_0",)}, "'agents'"),
+    ],
+)
+def test_a_wrong_argument_is_refused_by_name(id, kwargs, words):
     register("test/Echo-v0", Echo)
-    with pytest.raises(TypeError, match=r"test/Echo-v0.*'wort'.*'word'"):
-        make("test/Echo-v0", wort="tree")
-
-
-@pytest.mark.parametrize("id", ["collm/MiniWriting-v2", "collm/TLDR-v2", "collm/MiniCode-v1"])
-def test_a_game_of_fixed_length_says_how_to_cut_it_short(id):
-    with pytest.raises(TypeError, match=rf"{id} .*'max_turns'.*; the length of its episodes is fixed; .*TurnLimit"):
-        make(id, max_turns=3)
-
-
-def test_an_argument_that_an_environment_sets_by_itself_is_refused_by_name():
-    with pytest.raises(TypeError, match=r"collm/MiniCode-v1.*'agents'"):
-        make("collm/MiniCode-v1", agents=("player_0",))
+    with pytest.raises(TypeError, match=f"{id} .*{words}"):
+        make(id, **kwargs)
 
 
 def test_arguments_handed_on_to_a_base_class_are_taken():
@@ -164,13 +152,13 @@ def test_arguments_handed_on_to_a_base_class_are_taken():
 
 @pytest.mark.parametrize("id", ["Echo-v0", "test/Echo", "test/Echo-v", "te st/Echo-v0", "test/Echo_v0", "", "a/b/C-v0"])
 def test_a_malformed_id_is_refused(id):
-    with pytest.raises(ValueError, match="namespace/Name-v0"):
+    with pytest.raises(ValueError, match="id="):
         register(id, Echo)
 
 
 @pytest.mark.parametrize("entry_point", ["module", "module.Class", "a:b:c", ":Class"])
 def test_a_malformed_entry_point_is_refused(entry_point):
-    with pytest.raises(ValueError, match=r"package\.module:Class"):
+    with pytest.raises(ValueError, match="entry_point="):
         register("test/Echo-v0", entry_point)
 
 
@@ -188,30 +176,25 @@ def test_registering_twice_does_nothing_but_another_thing_needs_replace():
         register("test/Echo-v0", Echo, kwargs={"word": "other"})
     register("test/Echo-v0", Echo, kwargs={"word": "other"}, replace=True)
     assert make("test/Echo-v0").word == "other"
+    assert gymnasium.registry["test/Echo-v0"].kwargs == {"env_id": "test/Echo-v0"}, "so that it is replaced there, too"
 
 
-def test_a_limit_from_outside_truncates_and_the_own_last_turn_terminates():
+@pytest.mark.parametrize("own", [{}, {"max_turns": 1}])
+def test_a_limit_from_outside_truncates_and_the_own_last_turn_terminates(own):
     register("test/Echo-v0", Echo, max_turns=1)
-    env = make("test/Echo-v0")
+    env = make("test/Echo-v0", **own)
     env.reset(seed=0)
     _, _, terminations, truncations, _ = env.step(dict.fromkeys(env.agents, ""))
-    assert (set(terminations.values()), set(truncations.values())) == ({False}, {True})
+    assert (set(terminations.values()), set(truncations.values())) == ({bool(own)}, {not own})
     assert env.agents == []
     with pytest.raises(RuntimeError, match="reset"):
         env.step({})
-    own = make("test/Echo-v0", max_turns=1)
-    own.reset(seed=0)
-    _, _, terminations, truncations, _ = own.step(dict.fromkeys(own.agents, ""))
-    assert (set(terminations.values()), set(truncations.values())) == ({True}, {False})
 
 
 def test_a_specification_survives_json():
     original = EnvSpec("test/Echo-v0", "collm.envs.core:TextParallelEnv", {"a": [1, 2]}, 3, "An echo.")
     assert EnvSpec.from_json(original.to_json()) == original
     assert EnvSpec.from_json(EnvSpec("test/Echo-v0", Echo).to_json()).entry_point == f"{__name__}:Echo"
-
-
-def test_a_specification_without_json_says_why():
     with pytest.raises(ValueError, match="cannot be imported by name"):
         EnvSpec("test/Echo-v0", lambda: None).to_json()
     with pytest.raises(ValueError, match="are not JSON"):
@@ -227,12 +210,6 @@ def test_an_environment_is_found_in_pettingzoo():
     one_by_one = pettingzoo.make("aec", "test/Echo-v0", word="river")
     one_by_one.reset(seed=0)
     assert one_by_one.last()[0] == {"text": "river\n"}
-
-
-def test_mirroring_holds_the_id_so_that_a_replacement_is_seen_there():
-    register("test/Echo-v0", Echo, kwargs={"word": "old"})
-    register("test/Echo-v0", Echo, kwargs={"word": "new"}, replace=True)
-    assert gymnasium.registry["test/Echo-v0"].kwargs == {"env_id": "test/Echo-v0"}
 
 
 PLUGIN = '''

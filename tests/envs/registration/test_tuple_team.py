@@ -1,4 +1,4 @@
-"""Gymnasium environments with Tuple spaces and a list of rewards, as teams."""
+"""Multi-agent Gymnasium environments as parallel environments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from collm.envs.views import GymAsParallel, TupleTeam
 
 
 class Meeting(gymnasium.Env):
-    """Two on a line of five cells, who are paid when they meet: 0.7 and 0.3. The convention of Level-Based Foraging."""
+    """Two agents on a line of five cells, with rewards 0.7 and 0.3 when they meet."""
 
     metadata: ClassVar = {"render_modes": []}
 
@@ -47,7 +47,7 @@ gymnasium.register("Meeting-v0", Meeting, max_episode_steps=6)
 
 
 class Haunted(Meeting):
-    """Nobody starts where somebody stood at the end of the last episode: lbforaging 2.0.0 has this habit."""
+    """Start cells exclude the last cells of the episode before, as in lbforaging 2.0.0."""
 
     def reset(self, *, seed=None, options=None):
         left = self.__dict__.get("cells", [])
@@ -62,7 +62,7 @@ gymnasium.register("Haunted-v0", Haunted, max_episode_steps=6)
 def test_what_an_environment_keeps_of_its_last_episode_does_not_change_the_next_one():
     assert "reset_midway" in check_env(lambda: make("gymnasium/Haunted-v0"))
     with pytest.raises(AssertionError, match="reset_midway"):
-        check_env(lambda: TupleTeam(Haunted()))  # nobody can make anew what is given
+        check_env(lambda: TupleTeam(Haunted()))  # only ids are built again
 
 
 def test_a_tuple_team_keeps_the_contract(capsys):
@@ -147,19 +147,9 @@ def test_an_entry_of_dict_observations_is_chosen_by_name():
 @pytest.mark.slow
 def test_a_tuple_team_learns_to_meet():
     config = MAPPOConfig(
-        num_updates=20,
-        num_envs=16,
-        turns_per_update=32,
-        agent_learning_rate=3e-3,
-        critic_learning_rate=3e-3,
-        discount=0.9,
-        mini_batch_size=256,
-        ppo_epochs=4,
-        critic_steps=8,
-        critic_batch_size=256,
-        critic_replay=1,
-        critic_warmup=0,
-        critic_target="gae",
+        **{"num_updates": 20, "num_envs": 16, "turns_per_update": 32, "mini_batch_size": 256, "ppo_epochs": 4},
+        **{"agent_learning_rate": 3e-3, "critic_learning_rate": 3e-3, "discount": 0.9, "critic_target": "gae"},
+        **{"critic_steps": 8, "critic_batch_size": 256, "critic_replay": 1, "critic_warmup": 0},
     )
     trainer = Experiment(algorithm="mappo", config=config, env="gymnasium/Meeting-v0").make_trainer()
     returns = [trainer.step()[1]["return"] for _ in range(20)]

@@ -1,4 +1,4 @@
-"""PettingZoo's turn-based environments as teams: who waits has one legal action, and nothing to learn from it."""
+"""PettingZoo's turn-based environments as parallel environments: waiting agents have one legal action."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collm.envs.views import TurnBased
 
 
 class Nim(AECEnv):
-    """Five matches; who is in turn takes one or two, and who takes the last has won."""
+    """Five matches. Each agent takes one or two, and the agent that takes the last one wins."""
 
     metadata: ClassVar = {"name": "nim_v0", "render_modes": [], "is_parallelizable": False}
     render_mode = None

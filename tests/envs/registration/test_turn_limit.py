@@ -1,4 +1,4 @@
-"""The declared limit of joint turns, as learners and evaluations read it."""
+"""The declared limit of joint turns."""
 
 import pytest
 
