@@ -1,4 +1,4 @@
-"""Run directories as a comparison leaves them, with what was played made up."""
+"""Run folders of a comparison, with made-up episodes and metrics."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ENV = {"max_turns": 2, "reward": "dense"}
 
 
 def read_summaries(folder: Path) -> list[RunSummary]:
-    """Of all runs in a folder, as a report reads them."""
+    """Summaries of all runs in a folder, as for a report."""
     return read_comparison(folder, 1, Console(quiet=True))[0]
 
 
 def played(seed: int) -> dict:
-    """An episode of two reference players, as it is recorded."""
+    """Record of an episode of two reference players."""
     env = make("collm/MiniBuild-v0", **ENV)
     observations, _ = env.reset(seed=seed)
     turns: dict = {agent: [] for agent in env.agents}
@@ -48,7 +48,7 @@ def played(seed: int) -> dict:
 
 
 def write_run(directory: Path, algorithm: str, seed: int, *, episodes: int = 16, bonus: float = 0.0) -> Path:
-    """A run directory as a comparison leaves it, with what was played made up."""
+    """Write the folder of a run on MiniBuild."""
     config = MAACConfig(seed=seed) if algorithm == "maac" else ReinforceConfig(seed=seed, num_generations=2)
     experiment = Experiment(algorithm=algorithm, config=config, env="collm/MiniBuild-v0", env_kwargs=ENV)
     place = [0, int(algorithm == "maac")]
@@ -85,7 +85,7 @@ def write_run(directory: Path, algorithm: str, seed: int, *, episodes: int = 16,
 
 
 def write_classic_run(directory: Path, algorithm: str, seed: int, *, rate: float) -> Path:
-    """A run of CartPole, whose agent acts by numbers and whose returns are in the hundreds."""
+    """Write the folder of a run on CartPole, whose returns are above 100."""
     config = IACConfig(seed=seed) if algorithm == "iac" else ReinforceConfig(seed=seed, num_generations=2)
     experiment = Experiment(algorithm=algorithm, config=config, env="gymnasium/CartPole-v1")
     place = [1, int(algorithm == "iac")]
