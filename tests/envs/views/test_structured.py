@@ -5,28 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gymnasium.spaces import Dict, Discrete
+from heard import Heard, Knowing
 
-from collm.envs import OpenText, Outcome, TextParallelEnv, make
+from collm.envs import OpenText, make
 from collm.envs.views import ChatObservations, DictObservations, NumericInfos, PhraseActions, reference_phrases, to_aec
-
-
-class Heard(TextParallelEnv):
-    """Two agents; keeps what was said."""
-
-    metadata = TextParallelEnv.metadata | {"name": "heard_v0"}
-
-    def __init__(self, **kwargs):
-        super().__init__(["a_0", "b_0"], 2, **kwargs)
-
-    def deal(self, task):
-        return dict.fromkeys(self.agents, f"say {self.rng.randint(0, 2)}")
-
-    def play(self, replies):
-        self.heard = dict(replies)
-        return Outcome(1.0, dict.fromkeys(replies, "so"))
-
-    def reference_reply(self, agent):
-        return f"{agent} at {self.turn}"
 
 
 def test_chat_is_fresh_messages_with_roles():
@@ -42,7 +24,7 @@ def test_chat_is_fresh_messages_with_roles():
 def test_a_dict_has_one_entry():
     env = DictObservations(Heard(max_observation_length=99), key="story")
     assert env.observation_space("a_0") == Dict({"story": OpenText(99)})
-    assert env.reset(seed=0)[0]["a_0"]["story"].startswith("say ")
+    assert env.reset(seed=0)[0]["a_0"]["story"].startswith("a_0 reads")
 
 
 def test_a_phrase_is_chosen_by_number():
@@ -59,7 +41,7 @@ def test_an_agent_without_phrases_is_refused():
 
 
 def test_a_tasks_own_phrases_are_its_reference_replies():
-    env = Heard()
+    env = Knowing()
     env.reset(seed=5)
     before = env.state()
     assert reference_phrases(env, 3) == {"a_0": ("a_0 at 0", "a_0 at 1"), "b_0": ("b_0 at 0", "b_0 at 1")}
