@@ -141,7 +141,7 @@ def rewards(subject: Subject) -> None:
 
 
 def ranges(subject: Subject) -> None:
-    """Rewards and returns lie in the ranges of the specification."""
+    """Rewards and returns are within the ranges of the specification."""
     spec = subject.spec
     if spec is None or (spec.reward_range is None and spec.return_range is None):
         raise DoesNotApply
@@ -181,7 +181,7 @@ def infos(subject: Subject) -> None:
 
 
 def observations(subject: Subject) -> None:
-    """Observations lie in the observation space."""
+    """Observations are in the observation space."""
     env = subject.build()
     for call in subject.calls():
         for agent, value in call.returned[0].items():
@@ -192,7 +192,7 @@ def observations(subject: Subject) -> None:
 
 
 def state(subject: Subject) -> None:
-    """`state()` lies in `state_space`; a text environment has a state."""
+    """`state()` is in `state_space`, and text environments have a state."""
     space = getattr(subject.build(), "state_space", None)
     for call in subject.calls():
         if call.state is None:
