@@ -58,7 +58,7 @@ def _fixed(action: Any, agent: str, observation: Any) -> Any:
 
 
 def reference_player(env: ParallelEnv[str, Any, Any]) -> Player | None:
-    """Player of the environment's `reference_reply` in this very instance; None if the environment defines none."""
+    """Player that gives the reference replies of this instance; None if the environment does not define them."""
     reply = getattr(env.unwrapped, "reference_reply", None)
     if reply is None or getattr(reply, "__func__", None) is TextParallelEnv.reference_reply:
         return None
@@ -70,7 +70,7 @@ def _replied(reply: Callable[[str], Any], agent: str, observation: Any) -> Any:
 
 
 def exploits_of(env: ParallelEnv[str, Any, Any]) -> Mapping[str, Player]:
-    """Players of `TextParallelEnv.exploits` in this very instance, by name."""
+    """Players of `TextParallelEnv.exploits` that act in this instance, by name."""
     world = env.unwrapped
     if not isinstance(world, TextParallelEnv):
         return {}
@@ -78,7 +78,7 @@ def exploits_of(env: ParallelEnv[str, Any, Any]) -> Mapping[str, Player]:
 
 
 def honest_player(env: ParallelEnv[str, Any, Any], name: str) -> Player | None:
-    """Player of `TextParallelEnv.honest_players` in this very instance; None if the environment has none."""
+    """Player of `TextParallelEnv.honest_players` that acts in this instance; None if it is not defined."""
     world = env.unwrapped
     if not isinstance(world, TextParallelEnv) or name not in world.honest_players():
         return None

@@ -29,9 +29,9 @@ def is_unicode_text(text: str) -> bool:
 class OpenText(Text):
     """Texts of `min_length` to `max_length` characters, of any characters except lone surrogates.
 
-    Gymnasium's `Text` enumerates its characters: with all of Unicode it takes a second to build and megabytes to
-    pickle, and its default set has neither a space nor a line feed. This space bounds only the length. It is a subclass
-    of `Text`, because other libraries dispatch on the type.
+    Gymnasium's `Text` enumerates its characters. With all of Unicode it takes a second to build and megabytes to
+    pickle. Its default set has no space and no line feed. This space bounds only the length. It is a subclass of
+    `Text`, because other libraries dispatch on the type.
 
     Args:
         max_length: in characters.

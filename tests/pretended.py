@@ -1,16 +1,16 @@
-"""A pretended accelerator, for tests on a machine without one.
+"""A simulated accelerator, for tests on a machine without one.
 
-Tensors on the device `far` keep their numbers in ordinary memory, but behave as on another device: an operation on
-tensors of two devices fails as it would on CUDA, and whatever makes the host wait is counted with the line that asked.
-These are reads (`.item()`, `.cpu()`, `bool(tensor)`), shapes that depend on numbers (`nonzero`, boolean indexing), and
-copies to the device that are not queued (`non_blocking=True`): CUDA waits for all its work before it starts those.
+Tensors on the device `far` are stored in CPU memory but behave as on another device. An operation on tensors of two
+devices fails as on CUDA, and each synchronization is counted with the line that caused it: reads (`.item()`, `.cpu()`,
+`bool(tensor)`), shapes that depend on values (`nonzero`, boolean indexing), and copies to the device without
+`non_blocking=True`.
 
     with pretended() as seen:
         ...
-    seen.waits      Counter {(operation, "file.py:line"): times}
-    seen.launches   Counter {operation: times}: the kernels that a GPU would have to start
+    seen.waits      Counter {(operation, "file.py:line"): number}
+    seen.launches   Counter {operation: number of kernel launches}
 
-What this cannot show: speed, memory, precision, CUDA graphs, streams, the kernels of a GPU.
+It does not simulate speed, memory, precision, CUDA graphs or streams.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAKES_NO_KERNEL = {f"aten::{name}" for name in ("detach", "_unsafe_view", "empty
 
 
 class Seen:
-    """What was counted."""
+    """Counted synchronizations and kernel launches."""
 
     def __init__(self) -> None:
         self.waits: Counter[tuple[str, str]] = Counter()
@@ -50,7 +50,7 @@ class Seen:
         return sum(self.launches.values())
 
     def waits_at(self, *files: str) -> int:
-        """Waits that lines of these files asked for."""
+        """Number of synchronizations that lines of these files caused."""
         return sum(count for (_, line), count in self.waits.items() if line.partition(":")[0] in files)
 
     def clear(self) -> None:
@@ -59,7 +59,7 @@ class Seen:
 
 
 class FarTensor(torch.Tensor):
-    """Says that it is on `far`, and keeps its numbers in `near`."""
+    """A tensor on `far` whose values are in `near`."""
 
     near: torch.Tensor
 
@@ -87,7 +87,7 @@ class FarTensor(torch.Tensor):
 
 
 class _BackendModule(backend_registration._DummyBackendModule):
-    __name__ = "collm.far.cpu"  # who asks for an accelerator outside of `pretended` is told that there is none
+    __name__ = "collm.far.cpu"  # no accelerator outside of `pretended`
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16, torch.float16]
@@ -102,7 +102,7 @@ class _Operations(TorchDispatchMode):
 
 
 class _Factories(TorchFunctionMode):
-    """`torch.tensor(data, device=...)` fills memory below the dispatcher: make it near, then move it."""
+    """`torch.tensor(data, device=...)` writes memory below the dispatcher; create it on the CPU, then move it."""
 
     def __torch_function__(self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -113,14 +113,14 @@ class _Factories(TorchFunctionMode):
 
 
 _seen = Seen()
-# When this file is read, and not later: the first backward pass of a process starts a thread for each device there is.
+# At import, because the first backward pass of a process starts a thread per device.
 _setup: Any = backend_registration._setup_privateuseone_for_python_backend
 _setup(NAME, backend_module=_BackendModule())
 
 
 @contextmanager
 def pretended() -> Iterator[Seen]:
-    """Let there be a device `far` inside the block; yields what is counted on it."""
+    """Enable the device `far` inside the block; yields its counters."""
     global _seen
     before, _seen = _seen, Seen()
     try:
@@ -131,7 +131,7 @@ def pretended() -> Iterator[Seen]:
 
 
 def _run(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Do an operation on what is near, count what it would cost, and say where its result lies."""
+    """Run an operation on the near tensors, count its costs, and put the result on the right device."""
     name: str = operation._schema.name
     tensors = [each for value in (*args, *kwargs.values()) for each in _tensors(value)]
     touches_far = any(isinstance(tensor, FarTensor) for tensor in tensors)
@@ -178,7 +178,7 @@ def _copied(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 
 def _needs_a_sum(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the size of the result is a sum of numbers on the device, which nobody said."""
+    """True if the size of the result is an unknown sum of values on the device."""
     return name == "aten::repeat_interleave" and kwargs.get("output_size") is None
 
 
@@ -191,7 +191,7 @@ def _count(operation: str) -> None:
 
 
 def _blamed() -> str:
-    """The innermost line that is neither a library's nor of this file."""
+    """Innermost line outside of libraries and of this file."""
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename

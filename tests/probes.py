@@ -1,12 +1,12 @@
-"""Probe environments: each asks one thing of a learner, has a known optimum of 1, and is learned in seconds.
+"""Probe environments: each tests one ability of a learner, has the optimal return 1, and is learned in seconds.
 
-Every probe exists in text, for a model with a vocabulary of a handful of words, and in numbers, for perceptrons:
+Every probe exists in text, for a model with a small vocabulary, and in numbers, for perceptrons:
 
-* constant: say one word, always the same;
-* observed: say the word that the prompt names;
-* coordination: both must say the same word, whichever;
-* partner: only the first agent's word counts; the second one's must not matter;
-* delayed: three turns, the reward comes after the last, for what was said in the first.
+* constant: always say the same word;
+* observed: say the word of the prompt;
+* coordination: both agents say the same word;
+* partner: only the first agent's word is rewarded;
+* delayed: three turns; the reward at the end depends on the words of the first turn.
 """
 
 from __future__ import annotations
@@ -42,19 +42,16 @@ def payoff(probe: str, asked: list[int], said: list[int | None], first_said: lis
     """The team's reward at the end of an episode, 0..1.
 
     Args:
-        asked: the number of the word that each agent was asked for.
-        said: what each said in the last turn; None for no word.
-        first_said: what each said in the first turn.
+        asked: number of the requested word, by agent.
+        said: number of the word of the last turn; None for no word.
+        first_said: number of the word of the first turn.
     """
-    if probe == "constant":
-        return sum(word == 0 for word in said) / len(said)
-    if probe == "observed":
-        return sum(word == target for word, target in zip(said, asked, strict=True)) / len(said)
     if probe == "coordination":
         return float(said[0] is not None and said[0] == said[1])
     if probe == "partner":
         return float(said[0] == asked[0])
-    return sum(word == target for word, target in zip(first_said, asked, strict=True)) / len(first_said)
+    words, targets = (first_said if probe == "delayed" else said), ([0] * len(said) if probe == "constant" else asked)
+    return sum(word == target for word, target in zip(words, targets, strict=True)) / len(words)
 
 
 class TextProbe(TextParallelEnv):
@@ -83,10 +80,9 @@ class TextProbe(TextParallelEnv):
 
 
 class NumberProbe(ParallelEnv):
-    """The same probe in numbers: a word is one of three choices.
+    """The same probe in numbers: actions are `Discrete(3)`.
 
-    What is asked, the turn, and the agent's own first word are one-hot vectors, so that an observation tells as much
-    as a history in words.
+    An observation has one-hot vectors of the requested word, the agent's own first word, and the turn.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "number_probe_v0", "render_modes": []}
@@ -148,19 +144,18 @@ class NumberProbe(ParallelEnv):
 
 @cache
 def vector_of(asked: int | None, first_said: int | None, turn: int) -> NDArray[np.float32]:
-    """An observation in numbers."""
     vector = np.zeros(VECTOR_SIZE, dtype=np.float32)
     if asked is not None:
         vector[asked] = 1
     if first_said is not None:
         vector[len(WORDS) + first_said] = 1
     vector[2 * len(WORDS) + turn] = 1
-    vector.flags.writeable = False  # all copies of the probe share it
+    vector.flags.writeable = False  # it is shared by all copies of the probe
     return vector
 
 
 def word_tokenizer() -> PreTrainedTokenizerFast:
-    """A token a word; who reads and writes in the joint history is told by the order alone."""
+    """One token per word. Names of agents in the joint history are unknown tokens."""
     vocabulary = ["<unknown>", "<end>", *WORDS, "say", "next"]
     tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="<unknown>"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
@@ -168,7 +163,6 @@ def word_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def random_llama(seed: int = 0, *, hidden_size: int = 32, num_layers: int = 1, vocab_size: int = 0) -> LlamaForCausalLM:
-    """A tiny one with random weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return LlamaForCausalLM(
@@ -188,19 +182,18 @@ def random_llama(seed: int = 0, *, hidden_size: int = 32, num_layers: int = 1, v
 
 
 def word_policy(seed: int = 0, *, max_new_tokens: int = 1, **settings: Any) -> LanguagePolicy:
-    """A policy on such a model."""
     return LanguagePolicy(
         LanguageModel(random_llama(seed), word_tokenizer()), max_new_tokens=max_new_tokens, **settings
     )
 
 
 def word_policies(**settings: Any) -> dict[str, LanguagePolicy]:
-    """Such a policy for each agent of the probes, with weights of its own."""
+    """A policy with its own weights per agent of the probes."""
     return {agent: word_policy(i, **settings) for i, agent in enumerate(AGENTS)}
 
 
 def small_team(weights, device="cpu", recomputes=False, **settings):
-    """Language policies of the probes' agents over small random models: "own" ones, a "shared" one, or "adapters"."""
+    """Language policies of the probes' agents on small random models; weights: "own", "shared" or "adapters"."""
 
     def model(seed, adapters=()):
         made = random_llama(seed).to(device)
@@ -217,7 +210,7 @@ def small_team(weights, device="cpu", recomputes=False, **settings):
 
 
 class Dealer(Alone):
-    """One of several ranks, without the others."""
+    """A rank of a group without its other ranks."""
 
     def __init__(self, rank, size):
         self.rank, self.size = rank, size

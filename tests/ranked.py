@@ -1,4 +1,4 @@
-"""Some processes of one group, as torchrun would start them, that each call a function of a test module."""
+"""Processes of one group, as with torchrun, that call a function, and trainings that they compare."""
 
 from __future__ import annotations
 
@@ -7,10 +7,37 @@ import shutil
 import signal
 import socket
 import traceback
+from dataclasses import replace
 from multiprocessing import get_context
 from typing import Any, NamedTuple
 
+import pytest
+import torch
 from kernels import torch_alone
+from probes import AGENTS, WORDS, NumberProbe, TextProbe, random_llama, small_team, word_tokenizer
+from torch.distributed.device_mesh import init_device_mesh
+from transformers import AutoModel
+
+from collm.agents.config import ModelConfig
+from collm.agents.core import CriticInput
+from collm.agents.language.critics import TextCritic, add_lora
+from collm.agents.numeric.config import NetworkConfig
+from collm.agents.numeric.policy import NumericPolicy
+from collm.agents.scoring.sharding import full
+from collm.algorithms import algorithm_spec
+from collm.algorithms.config import ActorCriticConfig, IACConfig, MAACConfig
+from collm.algorithms.distribution.group import current
+from collm.algorithms.distribution.launch import joined
+from collm.algorithms.distribution.ranks import LostRankError
+from collm.algorithms.learning.state import packed
+from collm.algorithms.runs.assembly.experiment import Experiment
+from collm.algorithms.runs.assembly.trainers import make_trainer
+from collm.algorithms.runs.checkpoint import newest_checkpoint
+from collm.algorithms.runs.evaluation import evaluate
+from collm.algorithms.runs.run import run_experiment
+from collm.algorithms.runs.stopping import StopAsked, Stopped
+from collm.envs.vectors.faults import EnvironmentFault
+from collm.envs.vectors.vector import SyncVector
 
 TIMEOUT_S = 3600
 
@@ -22,16 +49,16 @@ def free_port() -> int:
 
 
 def start(function, size, *args, patience_s=40.0, death_port=None):
-    """Processes that join a group and call the function, and the queue that (rank, is_fine, result) come in.
+    """Start processes that join a group and call a function; returns them and a queue of (rank, is_fine, result).
 
     Args:
-        death_port: where they then join another group, in which the last rank dies; None: they end.
+        death_port: port of a second group that they join afterwards, in which the last rank dies. None: no such group.
     """
     context = get_context("spawn")
     queue: Any = context.Queue()
-    told = (size, free_port(), patience_s, death_port)
+    shared = (size, free_port(), patience_s, death_port)
     processes = [
-        context.Process(target=_life, args=(function, rank, *told, args, queue), daemon=True) for rank in range(size)
+        context.Process(target=_life, args=(function, rank, *shared, args, queue), daemon=True) for rank in range(size)
     ]
     for process in processes:
         process.start()
@@ -39,7 +66,7 @@ def start(function, size, *args, patience_s=40.0, death_port=None):
 
 
 def results(function, size, *args, patience_s=40.0):
-    """What the function returns on each of these ranks."""
+    """Result of a function by rank."""
     processes, queue = start(function, size, *args, patience_s=patience_s)
     found = {}
     try:
@@ -55,8 +82,7 @@ def results(function, size, *args, patience_s=40.0):
 
 
 def last_words(function, size, *args):
-    """What the function returns on each of these ranks; then what the first one says when the last one is killed, and
-    the status that this one ends with."""
+    """Results of a function by rank; then the first rank's error when the last one is killed, and its exit code."""
     processes, queue = start(function, size, *args, death_port=free_port())
     found = {}
     try:
@@ -80,9 +106,6 @@ def _life(function, rank, size, port, patience_s, death_port, args, queue):
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
-    import torch  # here, so that a process that only starts others is small
-
-    from collm.algorithms.distribution.launch import joined
 
     torch.set_num_threads(1)
     try:
@@ -96,12 +119,9 @@ def _life(function, rank, size, port, patience_s, death_port, args, queue):
 
 
 def _die(rank, size, port, queue):
-    from collm.algorithms.distribution.group import LostRankError
-    from collm.algorithms.distribution.launch import joined
-
     if rank == size - 1:
         queue.close()
-        queue.join_thread()  # or it dies with the lock of the pipe
+        queue.join_thread()  # otherwise it dies while it holds the lock of the pipe
     os.environ["MASTER_PORT"] = str(port)
     try:
         with joined(4.0) as group:
@@ -121,10 +141,7 @@ CLOCK = ("second", "tokens_per_second")
 
 
 def critics_of(name):
-    """Kinds of critics that an algorithm may have."""
-    from collm.algorithms import algorithm_spec
-    from collm.algorithms.config import ActorCriticConfig, IACConfig
-
+    """Kinds of critics of an algorithm."""
     config = algorithm_spec(name).config
     if not issubclass(config, ActorCriticConfig):
         return ("none",)
@@ -144,21 +161,17 @@ class Case(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a training left on one rank."""
+    """Results of a training on one rank."""
 
-    gradients: dict[int, list[Any]]  # of the first step of each optimizer, the policies' before the critics'
+    gradients: dict[int, list[Any]]  # of each optimizer's first step, policies before critics
     metrics: list[dict[str, float]]
     said: list[tuple[int, str, Any, float]]  # episode, agent, action, reward
     weights: list[Any]
     num_played: int  # episodes that this rank began
-    num_kept: int  # numbers of weights that this rank steps, and of their moments
+    num_kept: int  # weights of this rank's optimizers, and their moments
 
 
 def team(weights, is_text, has_value_head, recomputes=False):
-    from probes import AGENTS, NumberProbe, small_team
-
-    from collm.agents.numeric.policy import NumericPolicy
-
     if not is_text:
         env = NumberProbe("delayed")
         spaces = env.observation_space(AGENTS[0]), env.action_space(AGENTS[0])
@@ -172,14 +185,6 @@ def team(weights, is_text, has_value_head, recomputes=False):
 
 
 def trainer_of(case):
-    from probes import NumberProbe, TextProbe
-
-    from collm.agents.numeric.config import NetworkConfig
-    from collm.algorithms import algorithm_spec
-    from collm.algorithms.config import IACConfig
-    from collm.algorithms.runs.assembly.trainers import make_trainer
-    from collm.envs.vectors.vector import SyncVector
-
     spec = algorithm_spec(case.name)
     chosen = {
         "rollout_buffer_size": NUM_EPISODES,
@@ -187,7 +192,7 @@ def trainer_of(case):
         "agent_learning_rate": 1e-3,
         "mini_batch_size": None,
         "max_batch_tokens": 40,
-        "max_grad_norm": 1e9,  # so that what is compared is not divided by its own length
+        "max_grad_norm": 1e9,  # no clipping, which would divide gradients by their norm
         "reference_kl_coef": 0.05,
         "entropy_coef": 0.01,
     }
@@ -203,11 +208,9 @@ def trainer_of(case):
     return make_trainer(algorithm, vector, policies, network=NetworkConfig(hidden_dims=(8,)))
 
 
-@torch_alone()  # as shared-out weights are multiplied, whoever else holds them whole
+@torch_alone()  # as for sharded weights
 def trained(case) -> Found:
-    """Some updates of a training, in whatever group this process belongs to."""
-    from collm.agents.scoring.sharding import full
-
+    """Train for some updates in the current group."""
     trainer = trainer_of(case)
     vector, started = trainer.collector.vector, []
     reset = vector.send_reset
@@ -234,7 +237,6 @@ def _note_gradients(optimizer, number, gradients):
     step = optimizer.step
 
     def noted(*args):
-        from collm.agents.scoring.sharding import full
 
         grads = [weight.grad for weight in optimizer.parameters]
         if number not in gradients:
@@ -249,13 +251,7 @@ def all_trained(group, cases) -> list[Found]:
 
 
 def next_update(directory, fsdp=False):
-    """Whether a run's state, loaded here and put together again, is its checkpoint's to the bit; the next metrics."""
-    import torch
-
-    from collm.algorithms.distribution.group import current
-    from collm.algorithms.learning.state import packed
-    from collm.algorithms.runs.checkpoint import newest_checkpoint
-
+    """True if a loaded state is bitwise equal to its checkpoint; and the metrics of the next update."""
     trainer = experiment(3, fsdp).make_trainer()
     state = newest_checkpoint(directory).trainer
     trainer.load_state_dict(state)
@@ -286,9 +282,7 @@ QUICK = [
 
 
 def runs(group, folder, fsdp):
-    """A run of two updates by all ranks; one process's run goes on in all ranks; their files, and next updates."""
-    from collm.algorithms.runs.run import run_experiment
-
+    """Run two updates on all ranks, and resume a run of one process on all ranks; returns files and next updates."""
     run_experiment(experiment(2, fsdp), folder / "by two")
     names = ("by two", "by one, then two")
     for name in names:
@@ -299,13 +293,12 @@ def runs(group, folder, fsdp):
 
 
 class LateSignal:
-    """A signal that comes to one rank alone, after the first evaluation and the first update."""
+    """A signal to one rank, after the first evaluation and the first update."""
 
     def __init__(self, is_here):
         self.left = 6 if is_here else 10_000
 
     def check(self):
-        from collm.algorithms.runs.stopping import StopAsked
 
         self.left -= 1
         if self.left <= 0:
@@ -313,10 +306,7 @@ class LateSignal:
 
 
 def stopped(group, folder):
-    """The message and status with which all ranks stop where one is asked to."""
-    from collm.algorithms.runs.run import run_experiment
-    from collm.algorithms.runs.stopping import Stopped
-
+    """Message and status with which all ranks stop if one gets a signal."""
     try:
         run_experiment(experiment(2), folder / "stopped", stop=LateSignal(group.rank == 1))
     except Stopped as error:
@@ -325,11 +315,7 @@ def stopped(group, folder):
 
 
 def experiment(num_updates, fsdp=False):
-    """A short training of the embedded model, with metrics and evaluations to compare."""
-    from collm.agents.config import ModelConfig
-    from collm.algorithms.config import MAACConfig
-    from collm.algorithms.runs.assembly.experiment import Experiment
-
+    """A short training of the embedded model."""
     config = MAACConfig(
         num_updates=num_updates,
         rollout_buffer_size=4,
@@ -343,12 +329,7 @@ def experiment(num_updates, fsdp=False):
 
 
 def exchanged(group):
-    """What each method of a group gives."""
-    import pytest
-    import torch
-
-    from collm.algorithms.distribution.group import current
-    from collm.envs.vectors.faults import EnvironmentFault
+    """Result of each method of a group."""
 
     def works():
         if group.rank == 1:
@@ -374,22 +355,11 @@ def exchanged(group):
 
 
 def critics(group, folder, rank):
-    """Largest differences between a critic that is whole, one in shares, and this one saved and loaded, and the scale.
-
-    Their heads, which begin at zero, say something, so that gradients come through them.
+    """Largest differences between a whole critic, a sharded one, and the sharded one after loading; and the scale.
 
     Args:
-        rank: rank of adapters on a frozen model; None: all weights learn.
+        rank: rank of adapters on a frozen model. None: all weights learn.
     """
-    import torch
-    from probes import WORDS, random_llama, word_tokenizer
-    from torch.distributed.device_mesh import init_device_mesh
-    from transformers import AutoModel
-
-    from collm.agents.core import CriticInput
-    from collm.agents.language.critics import TextCritic, add_lora
-    from collm.agents.scoring.sharding import full
-
     base, saved = folder / f"base {rank}", folder / f"critic {rank}"
     group.by_writer(lambda: random_llama(0, num_layers=2).model.save_pretrained(base))
 
@@ -400,7 +370,7 @@ def critics(group, folder, rank):
             add_lora(backbone, rank)
         made = TextCritic(backbone, word_tokenizer())
         for name, weight in [*made.backbone.named_parameters(), *made.head.named_parameters()]:
-            if "lora_B" in name or len(weight) == 1:  # they begin at zero
+            if "lora_B" in name or len(weight) == 1:  # they are zero at first, so that no gradients pass through them
                 torch.nn.init.constant_(weight, 0.1)
         return made
 
@@ -430,21 +400,17 @@ def critics(group, folder, rank):
 
 
 class Served(NamedTuple):
-    """What a training by servers left on one rank."""
+    """Results of a training with completions of servers on one rank."""
 
     said: list[tuple[int, str, str, float]]  # of all updates: episode, agent, action, reward
     metrics: list[dict[str, float]]
     evaluated: list[str]  # actions after the last update
     weights: dict[str, Any]  # of the first rank, at the end
-    num_own: int  # numbers of the model that this rank has beside its share
+    num_own: int  # weights of the model on this rank that are not sharded
 
 
 def served(group, server, fsdp, num_updates=2):
-    """Some updates of a training whose completions come from servers, and an evaluation."""
-    from dataclasses import replace
-
-    from collm.algorithms.runs.evaluation import evaluate
-
+    """Train for some updates with completions of servers, and evaluate."""
     asked = experiment(num_updates, fsdp)
     model = replace(asked.model, weights="shared", server=server, max_new_tokens=12)
     trainer = replace(asked, model=model, config=replace(asked.config, agent_learning_rate=1e-4)).make_trainer()
@@ -467,7 +433,7 @@ def served(group, server, fsdp, num_updates=2):
 
 
 def everything(group, folder, servers):
-    """What the quick tests compare, by one pair of ranks."""
+    """All results for the quick tests, of one pair of ranks."""
     return {
         "served": [served(group, server, fsdp) for server, fsdp in zip(servers, (False, True), strict=True)],
         "exchanged": exchanged(group),

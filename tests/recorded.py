@@ -1,4 +1,4 @@
-"""Run directories as a comparison leaves them, with what was played made up."""
+"""Run folders of a comparison, with made-up episodes and metrics."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ENV = {"max_turns": 2, "reward": "dense"}
 
 
 def read_summaries(folder: Path) -> list[RunSummary]:
-    """Of all runs in a folder, as a report reads them."""
+    """Summaries of all runs in a folder, as for a report."""
     return read_comparison(folder, 1, Console(quiet=True))[0]
 
 
 def played(seed: int) -> dict:
-    """An episode of two reference players, as it is recorded."""
+    """Record of an episode of two reference players."""
     env = make("collm/MiniBuild-v0", **ENV)
     observations, _ = env.reset(seed=seed)
     turns: dict = {agent: [] for agent in env.agents}
@@ -48,69 +48,56 @@ def played(seed: int) -> dict:
 
 
 def write_run(directory: Path, algorithm: str, seed: int, *, episodes: int = 16, bonus: float = 0.0) -> Path:
-    """A run directory as a comparison leaves it, with what was played made up."""
+    """Write the folder of a run on MiniBuild."""
     config = MAACConfig(seed=seed) if algorithm == "maac" else ReinforceConfig(seed=seed, num_generations=2)
     experiment = Experiment(algorithm=algorithm, config=config, env="collm/MiniBuild-v0", env_kwargs=ENV)
-    place = [0, int(algorithm == "maac")]
-    _write_frame(directory, experiment, environment="build", threshold=0.5, place=place)
-    rows = [
-        {
-            "update": update,
-            "environment_steps": 8 * update,
-            "sampled_tokens": 40 * update,
-            "seconds/total": 1.5 * update,
-            "return": 0.1 * update + bonus,
-            "entropy": 1.0,
-            "grad_norm": 0.5,
-            "completion_tokens": 2.5,
-        }
-        for update in range(1, 9)
+    constants = {"entropy": 1.0, "grad_norm": 0.5, "completion_tokens": 2.5}
+    metrics = [
+        {"update": n, "environment_steps": 8 * n, "sampled_tokens": 40 * n, "seconds/total": 1.5 * n}
+        | {"return": 0.1 * n + bonus, **constants}
+        for n in range(1, 9)
     ]
-    JsonLines(directory / "metrics.jsonl").write(rows)
     evaluations = [
-        {
-            "update": update,
-            "environment_steps": 8 * update,
-            "evaluation/sampled/return": 0.1 * update + bonus + 0.01 * seed,
-            "evaluation/greedy/return": 0.05 * update,
-        }
-        for update in (0, 8)
+        {"update": n, "environment_steps": 8 * n}
+        | {"evaluation/sampled/return": 0.1 * n + bonus + 0.01 * seed, "evaluation/greedy/return": 0.05 * n}
+        for n in (0, 8)
     ]
-    JsonLines(directory / "evaluation.jsonl").write(evaluations)
-    JsonLines(directory / "episodes.jsonl").write(
+    rows = [
         {"update": 1 + number * 8 // episodes, "index": number, **played(episodes * seed + number)}
         for number in range(episodes)
-    )
-    return directory
+    ]
+    label = {"environment": "build", "threshold": 0.5, "place": [0, int(algorithm == "maac")]}
+    return _write(directory, experiment, metrics, evaluations, rows, label)
 
 
 def write_classic_run(directory: Path, algorithm: str, seed: int, *, rate: float) -> Path:
-    """A run of CartPole, whose agent acts by numbers and whose returns are in the hundreds."""
+    """Write the folder of a run on CartPole, whose returns are above 100."""
     config = IACConfig(seed=seed) if algorithm == "iac" else ReinforceConfig(seed=seed, num_generations=2)
     experiment = Experiment(algorithm=algorithm, config=config, env="gymnasium/CartPole-v1")
-    place = [1, int(algorithm == "iac")]
-    _write_frame(directory, experiment, environment="CartPole", threshold=195, place=place)
-    numbers = {"seconds/total": 0.5, "entropy": 0.6, "completion_tokens": 1.0}
-    JsonLines(directory / "metrics.jsonl").write(
+    metrics = [
         {"update": n, "environment_steps": 100 * n, "sampled_tokens": 100 * n, "return": rate * n + seed}
-        | {**numbers, "seconds/total": 0.5 * n}
+        | {"seconds/total": 0.5 * n, "entropy": 0.6, "completion_tokens": 1.0}
         for n in range(1, 13)
-    )
-    JsonLines(directory / "evaluation.jsonl").write(
+    ]
+    evaluations = [
         {"update": n, "environment_steps": 100 * n}
         | {f"evaluation/{how}/return": 20.0 + rate * n + seed for how in ("sampled", "greedy")}
         for n in (0, 12)
-    )
+    ]
     agents = {"agent_0": {"actions": [0, 1, 1], "rewards": [1.0, 1.0, 1.0], "is_terminated": True}}
     row = {"index": 0, "seed": seed, "group": 0, "return": 3.0, "agents": agents, "infos": [{}] * 3}
-    JsonLines(directory / "episodes.jsonl").write({"update": n, **row} for n in range(1, 13))
-    return directory
+    label = {"environment": "CartPole", "threshold": 195, "place": [1, int(algorithm == "iac")]}
+    return _write(directory, experiment, metrics, evaluations, [{"update": n, **row} for n in range(1, 13)], label)
 
 
-def _write_frame(directory: Path, experiment: Experiment, **label: Any) -> None:
+def _write(
+    directory: Path, experiment: Experiment, metrics: Any, evaluations: Any, episodes: Any, label: dict[str, Any]
+) -> Path:
     directory.mkdir(parents=True)
     write_config(directory, experiment.to_json())
-    names = {"algorithm": experiment.algorithm.upper(), "seed": experiment.config.seed}
-    label |= names | {"budget": {"environment_steps": 96}}
-    (directory / "benchmark.json").write_text(json.dumps(label))
+    label |= {"algorithm": experiment.algorithm.upper(), "seed": experiment.config.seed}
+    (directory / "benchmark.json").write_text(json.dumps(label | {"budget": {"environment_steps": 96}}))
     (directory / "finished.json").write_text("{}")
+    for name, rows in (("metrics", metrics), ("evaluation", evaluations), ("episodes", episodes)):
+        JsonLines(directory / f"{name}.jsonl").write(rows)
+    return directory

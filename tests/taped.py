@@ -1,8 +1,8 @@
-"""Recording and replaying on a CPU, as CUDA graphs do on a GPU: operations on addresses, without a line of Python.
+"""Simulated CUDA graphs on a CPU: recorded operations are replayed on the same tensors, without Python code.
 
-A `Tape` writes down every operation of a piece of work with the tensors that it read and wrote, undoes what it did, and
-fills what lay in between with rubbish. A replay does the operations again on those very tensors: a number of the host
-that has changed since, or a tensor that has been put in the place of another, does not reach it.
+A `Tape` records every operation of a function with its tensors, undoes its effects, and overwrites intermediate
+results. A replay runs the operations again on the same tensors. Later changes of Python values and replaced tensors
+have no effect on it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Work = Callable[[], None]
 
 
 class Eagerly:
-    """Replays that do the work itself: what is tested then is the work."""
+    """Replays that call the function itself, for tests of the function."""
 
     def __init__(self) -> None:
         self.num_warm = self.num_captured = self.num_replays = self.num_releases = 0
@@ -42,11 +42,7 @@ class Eagerly:
 
 
 class Taped(Eagerly):
-    """Replays of tapes.
-
-    Attributes:
-        tapes: all that were made.
-    """
+    """Replays of tapes, which `tapes` lists."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,10 +55,10 @@ class Taped(Eagerly):
 
 
 class Tape:
-    """The operations of a piece of work, which is as good as not done.
+    """Recorded operations of a function, whose effects are undone.
 
     Attributes:
-        read: tensors of operations that none of them made: what a replay depends on.
+        read: input tensors that no recorded operation created; a replay depends on them.
     """
 
     def __init__(self, work: Work) -> None:
@@ -86,7 +82,7 @@ class Tape:
                 tensor.copy_(new)
 
     def add(self, operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Do an operation and write it down."""
+        """Run and record an operation."""
         given = _tensors((args, kwargs))
         places = {place_of(tensor) for tensor in given}
         self.read += [tensor for tensor in given if place_of(tensor) not in self._made]
@@ -99,7 +95,7 @@ class Tape:
         found = operation(*args, **kwargs)
         results = _tensors(found)
         made = [tensor for tensor in results if place_of(tensor) not in places]
-        assert made in ([], results), operation  # views of what was given, or all new
+        assert made in ([], results), operation  # all views of inputs, or all new
         self._made |= {place_of(tensor) for tensor in made}
         if made or written:
             self._operations.append((operation, args, kwargs, made))
@@ -116,7 +112,7 @@ class _Recorder(TorchDispatchMode):
 
 
 def place_of(tensor: Tensor) -> int:
-    """Where its memory begins."""
+    """Address of the tensor's storage."""
     return tensor.untyped_storage().data_ptr()
 
 

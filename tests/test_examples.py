@@ -6,6 +6,8 @@ import ast
 import importlib.util
 import re
 import sys
+import warnings
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,11 @@ ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 ALONE = {"maac_single_file.py"}
 """Examples that need no other library; tests/test_single_file.py runs this one."""
+
+
+def learned(test):
+    """Mark a slow test that trains in environments of other libraries, which may warn."""
+    return pytest.mark.slow(pytest.mark.filterwarnings("ignore")(test))
 
 
 @pytest.fixture(scope="module")
@@ -81,3 +88,43 @@ def test_code_with_ray_starts_its_own_cluster():
     calls = {path: re.findall(r"ray\.init\((.*)", path.read_text()) for path in shown}
     assert sum(map(len, calls.values())) >= 2
     assert not [path for path, found in calls.items() if not all("address=" in call for call in found)]
+
+
+@pytest.fixture(scope="module")
+def example():
+    """A function that loads an example by name, once, because it registers its environments."""
+
+    @cache
+    def load(name):
+        spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
+
+
+@learned
+def test_a_toy_text_game_of_gymnasium_is_learned(example):
+    before, after = example("gymnasium_ippo").main(updates=50, seed=0)
+    assert before < 0.1 and after > 0.4
+
+
+@pytest.mark.parametrize(
+    ("game", "needs", "gain"), [("tic-tac-toe", "pygame", 0.3), ("archers", "pygame", 0.4), ("spread", "mpe2", 4.0)]
+)
+@learned
+def test_a_game_of_pettingzoo_is_learned(game, needs, gain, example):
+    for name in ("pygame", needs):
+        pytest.importorskip(name)
+    before, after = example("pettingzoo_ippo").main(game, seed=0)
+    assert after > before + gain
+
+
+@learned
+def test_a_language_model_learns_a_text_game_of_textarena(example):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pytest.importorskip("textarena")
+    before, after = example("textarena_ippo").main(updates=40, seed=0)
+    assert before < 0.75 and after > before + 0.1

@@ -1,4 +1,4 @@
-"""Every form in which collm is installed gives the same modules and data files."""
+"""Packages and data files are complete in every form of installation."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+
+if sys.version_info < (3, 11):
+    tomllib = pytest.importorskip("tomli")
+else:
+    import tomllib
 
 LAYERS = ("envs", "agents", "algorithms", "benchmarks")
 
@@ -23,10 +29,10 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 
 def tracked_files(root: Path) -> set[str]:
-    """Files of the last commit that belong into the package, relative to the package."""
+    """Files of the package in the last commit, relative to the package."""
     tracked = run("git", "ls-tree", "-r", "--name-only", "HEAD", "src/collm", *LAYERS, cwd=root).splitlines()
     files = {name.removeprefix("src/collm/") for name in tracked if not name.startswith("benchmarks/results/")}
-    return files - set(LAYERS)  # the links
+    return files - set(LAYERS)  # without the links
 
 
 def clone(root: Path, folder: Path, *options: str) -> Path:
@@ -35,7 +41,7 @@ def clone(root: Path, folder: Path, *options: str) -> Path:
 
 
 def clone_without_links(root: Path, folder: Path) -> Path:
-    """A clone as on Windows: each symbolic link is a text file."""
+    """A clone as on Windows, with text files instead of symbolic links."""
     found = clone(root, folder, "-c", "core.symlinks=false")
     assert (found / "src" / "collm" / "envs").is_file()
     return found
@@ -48,7 +54,7 @@ def zip_archive(root: Path, folder: Path) -> Path:
 
 
 def built(source: Path, hook: str) -> Path:
-    """The file that a hook of the build backend makes."""
+    """The file that a hook of the build backend builds."""
     folder = source.parent / "built"
     folder.mkdir()
     run(sys.executable, "-c", f"import setuptools.build_meta as b; b.{hook}({str(folder)!r})", cwd=source)
@@ -87,7 +93,7 @@ print(json.dumps([collm.__file__, files, install_command("train")]))
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_an_installation_has_every_file_and_advises_a_command_that_works(root, tmp_path, form):
-    """Offline, in an environment of its own, which sees the packages of this one."""
+    """Offline, in a virtual environment with the packages of this one."""
     pytest.importorskip("setuptools", minversion="77")
     python = tmp_path / "environment" / "bin" / "python"
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "environment", cwd=tmp_path)
@@ -112,3 +118,54 @@ def test_a_build_without_a_layer_fails(root, tmp_path):
     shutil.rmtree(source / "agents")
     with pytest.raises(AssertionError, match="'agents' does not exist"):
         built(source, "build_wheel")
+
+
+def folders(root: Path) -> list[Path]:
+    """Folders of the four layers that are packages."""
+    return sorted(path.parent for layer in LAYERS for path in (root / layer).rglob("__init__.py"))
+
+
+def test_every_folder_is_among_the_packages_of_a_build(root, monkeypatch):
+    pytest.importorskip("setuptools")
+    from distutils.core import run_setup  # that of setuptools
+
+    monkeypatch.chdir(root)
+    found = run_setup("setup.py", stop_after="init").packages
+    names = [f"collm.{'.'.join(folder.relative_to(root).parts)}" for folder in folders(root)]
+    assert sorted(found) == sorted(["collm", *names])
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_is_linked_typed_and_has_only_packages(root, layer):
+    link = root / "src" / "collm" / layer
+    assert link.is_symlink() and link.resolve() == root / layer
+    assert (root / layer / "py.typed").exists()
+    stray = {path.parent for path in (root / layer).rglob("*.py")} - set(folders(root))
+    assert not stray, f"without an __init__.py these are missing from the wheel: {stray}"
+
+
+def test_every_data_file_is_in_the_wheel(root):
+    settings = tomllib.loads((root / "pyproject.toml").read_text())
+    patterns = settings["tool"]["setuptools"]["package-data"]["*"]
+    left_out = [
+        path.relative_to(folder)
+        for folder in folders(root)
+        for path in folder.rglob("*")
+        if path.is_file()
+        and path.suffix not in (".py", ".pyc")
+        and "results" not in path.relative_to(folder).parts  # read in the repository only
+        and not any((parent / "__init__.py").exists() for parent in path.parents if folder in parent.parents)
+        and not any(fnmatch(str(path.relative_to(folder)), pattern) for pattern in patterns)
+    ]
+    assert left_out == []
+
+
+def test_no_python_package_lies_in_the_root_or_in_tests(root):
+    assert not (root / "__init__.py").exists()
+    assert not list((root / "tests").rglob("__init__.py"))
+
+
+def test_no_module_is_known_by_two_names():
+    code = f"import sys, collm.envs, collm.benchmarks; print([name for name in {LAYERS} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert found.strip() == "[]"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from dataclasses import dataclass, is_dataclass
 from typing import Annotated
 
 import pytest
@@ -13,8 +17,11 @@ from collm._removed import REMOVED
 from collm._settings import UnknownSettingError, settings_of, sorted_out
 from collm.agents.config import ModelConfig
 from collm.agents.numeric.config import NetworkConfig
+from collm.algorithms import config, published
 from collm.algorithms.registry import algorithm_specs
+from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.loggers.sinks import LogConfig
+from collm.benchmarks import commands
 from collm.benchmarks.commands.train import TrainArguments
 
 
@@ -100,11 +107,45 @@ def test_wrong_names_are_refused_with_the_nearest_name_or_the_replacement():
 CONFIGS = list(dict.fromkeys(spec.config for spec in algorithm_specs()))
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.__name__)
-def test_no_two_settings_of_a_run_share_a_name_and_none_is_removed(config):
-    kinds = (config, ModelConfig, NetworkConfig, LogConfig, TrainArguments)
+@pytest.mark.parametrize("kind", CONFIGS, ids=lambda kind: kind.__name__)
+def test_no_two_settings_of_a_run_share_a_name_and_none_is_removed(kind):
+    kinds = (kind, ModelConfig, NetworkConfig, LogConfig, TrainArguments)
     settings = [
         each for kind in kinds for each in settings_of(kind).values() if (kind, each.name) != (TrainArguments, "model")
     ]
     names = [name for each in settings for name in (each.name, *each.also, *each.parts)]
     assert sorted(set(names)) == sorted(names) and not set(names) & set(REMOVED)
+
+
+def settings_classes() -> list[type]:
+    """Dataclasses whose fields `--help` shows."""
+    found = [ModelConfig, NetworkConfig, Experiment]
+    names = [each.name for each in pkgutil.walk_packages(commands.__path__, f"{commands.__name__}.")]
+    for module in (config, published, *map(importlib.import_module, names)):
+        for name, each in inspect.getmembers(module, is_dataclass):
+            is_own = each.__module__ == module.__name__
+            found += [each] if is_own and (name.endswith("Arguments") or module.__name__ not in names) else []
+    return found
+
+
+def undocumented(kind: type) -> Iterator[str]:
+    """Settings without a docstring, except fields that hold other settings."""
+    for name, setting in settings_of(kind).items():
+        is_nested = str(setting.field.type) == "Settings" or is_dataclass(setting.field.default_factory)
+        if not setting.text and not is_nested:
+            yield f"{kind.__name__}.{name}"
+
+
+@dataclass
+class Incomplete:
+    documented: int = 0
+    """Number of updates."""
+    bare: int = 0
+
+
+def test_every_setting_has_a_docstring():
+    kinds = settings_classes()
+    assert [name for kind in kinds for name in undocumented(kind)] == []
+    names = {kind.__name__ for kind in kinds}
+    assert {"TrainConfig", "MAACConfig", "CoLLMCCConfig", "TrainArguments", "EvaluateArguments"} <= names
+    assert list(undocumented(Incomplete)) == ["Incomplete.bare"]

@@ -7,7 +7,6 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterator
 from numbers import Number
 from typing import Any
 
@@ -15,8 +14,8 @@ import numpy as np
 from gymnasium.spaces import Space
 
 from ..core import TextParallelEnv
-from ..players import reference_player
-from .play import Call, DoesNotApply, Env, Subject, Violation, play
+from ..players import fixed_player, reference_player
+from .play import DoesNotApply, Env, Subject, Violation, as_chooser, play
 
 _ROUNDING = 1e-9
 _PARTS = ("observations", "rewards", "terminations", "truncations", "infos")
@@ -142,11 +141,17 @@ def rewards(subject: Subject) -> None:
 
 
 def ranges(subject: Subject) -> None:
-    """Rewards and returns lie in the ranges of the specification."""
+    """Rewards and returns are within the ranges of the specification."""
     spec = subject.spec
     if spec is None or (spec.reward_range is None and spec.return_range is None):
         raise DoesNotApply
-    for calls in _paid_episodes(subject):
+    episodes = [subject.record(seed).calls for seed in subject.seeds]
+    if subject.is_text:
+        env = subject.build()
+        for player in (fixed_player(""), reference_player(env)):
+            if player is not None:
+                episodes.append(list(play(env, subject.seeds[0], as_chooser(player), subject.max_steps)))
+    for calls in episodes:
         returns = dict.fromkeys(calls[0].movers, 0.0)
         for call in calls[1:]:
             for agent, value in call.returned[1].items():
@@ -155,18 +160,6 @@ def ranges(subject: Subject) -> None:
         for agent, total in returns.items():
             if not calls[-1].agents:
                 _require_within(spec.return_range, total, "return_range", f"the return of {agent!r}")
-
-
-def _paid_episodes(subject: Subject) -> Iterator[list[Call]]:
-    """The recorded episodes; for texts also an episode of empty replies and one of reference replies."""
-    for seed in subject.seeds:
-        yield subject.record(seed).calls
-    if subject.is_text:
-        yield list(play(subject.build(), subject.seeds[0], lambda agent, seen, rng: "", subject.max_steps))
-        env = subject.build()
-        reference = reference_player(env)
-        if reference is not None:
-            yield list(play(env, subject.seeds[0], lambda agent, seen, rng: reference(agent, seen), subject.max_steps))
 
 
 def _require_within(declared: tuple[float, float] | None, value: float, name: str, what: str) -> None:
@@ -188,7 +181,7 @@ def infos(subject: Subject) -> None:
 
 
 def observations(subject: Subject) -> None:
-    """Observations lie in the observation space."""
+    """Observations are in the observation space."""
     env = subject.build()
     for call in subject.calls():
         for agent, value in call.returned[0].items():
@@ -199,7 +192,7 @@ def observations(subject: Subject) -> None:
 
 
 def state(subject: Subject) -> None:
-    """`state()` lies in `state_space`; a text environment has a state."""
+    """`state()` is in `state_space`, and text environments have a state."""
     space = getattr(subject.build(), "state_space", None)
     for call in subject.calls():
         if call.state is None:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from pettingzoo import ParallelEnv
 
-from ..players import RandomPlayer
+from ..players import Player, RandomPlayer
 from ..registration.registry import EnvSpec
 from ..registration.registry import spec as spec_of
 from ..spaces import OpenText
@@ -150,6 +150,10 @@ def random_chooser(env: Env, seed: int) -> Chooser:
         return player(agent, observation)
 
     return choose
+
+
+def as_chooser(player: Player) -> Chooser:
+    return lambda agent, observation, rng: player(agent, observation)
 
 
 def _excerpt(text: str, rng: random.Random) -> str:

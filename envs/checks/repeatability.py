@@ -120,7 +120,7 @@ IS_CHECKED = "COLLM_IS_CHECKED"
 
 
 def hash_seed(subject: Subject) -> None:
-    """An episode is the same in processes with another `PYTHONHASHSEED`, so it does not depend on the order of sets.
+    """Processes with other `PYTHONHASHSEED`s play the same episode; it must not depend on the order of sets.
 
     The rule does not apply in the processes that it starts. Otherwise a module that calls `check_env` when it is
     imported would start processes without end.

@@ -12,9 +12,9 @@ from ..players import reference_player
 from .play import (
     Call,
     DoesNotApply,
-    Env,
     Subject,
     Violation,
+    as_chooser,
     difference,
     play,
     random_chooser,
@@ -64,20 +64,14 @@ def hostile_replies(subject: Subject) -> None:
                 call = step(env, replies, 1)
             except Exception as error:
                 raise Violation(f"a reply of {name} raises {type(error).__name__}: {error}; score it") from error
-            _check_values(env, call, name)
-
-
-def _check_values(env: Env, call: Call, name: str) -> None:
-    observations, rewards = call.returned[:2]
-    for agent, text in observations.items():
-        if not env.observation_space(agent).contains(text):
-            raise Violation(
-                f"after a reply of {name} the observation of {agent!r} is not in its space; cut or clean it"
-            )
-        if not math.isfinite(rewards[agent]):
-            raise Violation(f"after a reply of {name} the reward is {rewards[agent]}; return a finite number")
-    if call.state is not None and not env.state_space.contains(call.state):
-        raise Violation(f"after a reply of {name} state() is not in state_space; cut or clean it")
+            observations, rewards = call.returned[:2]
+            for agent, observation in observations.items():
+                if not env.observation_space(agent).contains(observation):
+                    raise Violation(f"after a reply of {name} the observation of {agent!r} leaves its space; cut it")
+                if not math.isfinite(rewards[agent]):
+                    raise Violation(f"after a reply of {name} the reward is {rewards[agent]}; return a finite number")
+            if call.state is not None and not env.state_space.contains(call.state):
+                raise Violation(f"after a reply of {name} state() is not in state_space; cut or clean it")
 
 
 def missing_reply(subject: Subject) -> None:
@@ -122,7 +116,7 @@ def reference(subject: Subject) -> None:
     if player is None:
         raise DoesNotApply
     try:
-        record = recorded(play(env, seed, lambda agent, seen, rng: player(agent, seen), subject.max_steps))
+        record = recorded(play(env, seed, as_chooser(player), subject.max_steps))
     except NotImplementedError as error:
         raise DoesNotApply from error
     for call in record.calls:

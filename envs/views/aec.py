@@ -41,7 +41,9 @@ def takes_max_turns(constructor: Callable[..., Any]) -> bool:
 
 
 def to_aec(env: ParallelEnv[str, Any, Any]) -> AECEnv[str, Any, Any]:
-    """Convert an environment to an `AECEnv`: agents act one after the other; the step is made after the last of them.
+    """Convert an environment to an `AECEnv`, in which agents act one after the other.
+
+    The environment's own step follows after the last agent's action.
 
     Texts become {"text": ...}, because PettingZoo's AEC tools read the dtype of observations that are no dicts.
     """

@@ -32,7 +32,6 @@ class Heard:
 
     @property
     def text(self) -> str:
-        """The new messages as one text."""
         return text_of(self.messages)
 
 

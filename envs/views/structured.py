@@ -22,11 +22,8 @@ _MAX_ROLE_LENGTH = 16
 class ChatObservations(View):
     """Observations as tuples of chat messages.
 
-    Observation space: `Sequence(Dict(role=OpenText, content=OpenText))`. Action space: unchanged.
-
-    Args:
-        env: a text environment. Observations that are no transcripts become one user message.
-        agents: agents with this view. None: all.
+    Observation space: `Sequence(Dict(role=OpenText, content=OpenText))`. Action space: unchanged. Texts that are no
+    transcripts become one user message. Arguments: those of `View`.
     """
 
     def seen_space(self, space: Space[Any]) -> Space[Any]:
@@ -60,11 +57,7 @@ class DictObservations(View):
 class FlatObservations(View):
     """Observations flattened by `gymnasium.spaces.flatten`.
 
-    Observation space: a `Box` with one axis. Action space: unchanged.
-
-    Args:
-        env: a parallel environment whose observations have a fixed size.
-        agents: agents with this view. None: all.
+    Observation space: a `Box` with one axis. Action space: unchanged. Arguments: those of `View`.
 
     Raises:
         TypeError: if observations vary in size, or are texts.
@@ -84,9 +77,7 @@ class FlatObservations(View):
 class NumericInfos(View):
     """Infos with numbers and arrays of numbers only, for libraries that stack infos. Both spaces: unchanged.
 
-    Args:
-        env: any parallel environment.
-        agents: agents with this view. None: all.
+    Arguments: those of `View`.
     """
 
     def told(self, info: dict[str, Any]) -> dict[str, Any]:
@@ -100,11 +91,8 @@ class NumericInfos(View):
 class MaskedObservations(View):
     """Observations `{"observation": …, "action_mask": …}`. The mask comes from the info; without one it is all ones.
 
-    This is the format of PettingZoo's classic games, which RLlib, Tianshou, TorchRL and MaskablePPO read.
-
-    Args:
-        env: a parallel environment with `Discrete` or `MultiDiscrete` actions.
-        agents: agents with this view. None: all.
+    This is the format of PettingZoo's classic games, which RLlib, Tianshou, TorchRL and MaskablePPO read. Arguments:
+    those of `View`.
 
     Raises:
         TypeError: if an action space is neither `Discrete` nor `MultiDiscrete`.

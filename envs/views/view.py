@@ -1,4 +1,4 @@
-"""Base class of views, which change observations, actions or infos and leave the game as it is."""
+"""Base class of views, which change observations, actions or infos but not the game."""
 
 from __future__ import annotations
 

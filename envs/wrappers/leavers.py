@@ -15,10 +15,7 @@ class KeptLeavers(BaseParallelWrapper[str, Any, Any]):
 
     An agent that has left gets its last observation and reward 0, and its actions have no effect. All agents end
     together with the last one; each is terminated or truncated as it was when it left. Infos have `has_left`, 0 or 1.
-    Spaces: unchanged.
-
-    Args:
-        env: any parallel environment in which agents may leave but not join; it may have views.
+    Spaces: unchanged. Agents of the environment may leave but not join.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):

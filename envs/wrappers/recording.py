@@ -21,9 +21,9 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
     """Appends each episode to `episodes.jsonl` when it ends or is abandoned; optionally also writes a GIF.
 
     A line has the fields of a training run's records: `seed`, `task` (of the reset options), `return` (of the team),
-    `is_complete`, the `infos` of each turn, and per agent its `turns` (messages that it `read`, the text that it
-    `wrote`, its `reward`), the messages after its last turn (`last_read`), and `is_terminated`. `env` and `env_kwargs`
-    are the environment's id and arguments if it was made by an id.
+    `is_complete`, `infos` (per turn) and `agents`. Each agent has its `turns` (`read`, `wrote` and `reward`), the
+    messages after its last turn (`last_read`), and `is_terminated`. `env` and `env_kwargs` are the environment's id and
+    arguments, if it was made by an id.
 
     Copies (`copy.deepcopy`, `pickle`) do not record, because they are branches of an episode.
 

@@ -64,15 +64,15 @@ def parse_json(content: bytes | str, path: Path, first_line: int = 1) -> dict[st
     except json.JSONDecodeError as error:
         fault = "it is empty" if not content.strip() else f"{error.msg}, column {error.colno}"
         line = first_line + error.lineno - 1
-        raise UserError(f"{path}, line {line}: invalid JSON: {fault}; repair or delete it") from error
+        raise UserError(f"{path}, line {line}: no JSON: {fault}; repair or delete it") from error
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}, from line {first_line}: no UTF-8: {error.reason}; repair or delete it") from error
+        raise UserError(f"{path}, from line {first_line}: no UTF-8 text: {error.reason}; repair or delete it") from error
     except ValueError as error:  # an integer with more digits than Python reads
         raise UserError(f"{path}, from line {first_line}: {error}; repair or delete it") from error
     if is_deep:
         raise UserError(f"{path}, line {first_line}: nested more than {MAX_DEPTH} deep; repair or delete it")
     if not isinstance(found, dict):
-        raise UserError(f"{path}, line {first_line}: must be a JSON object, got {type(found).__name__}")
+        raise UserError(f"{path}, line {first_line}: a JSON object is expected, found {type(found).__name__}")
     return found
 
 

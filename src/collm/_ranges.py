@@ -119,8 +119,8 @@ def refuse_password(address: str) -> None:
     """
     if found := re.search(r"(\w+)://.*@", address, re.DOTALL):
         raise UserError(
-            f"an address must not contain a user or a password, {found[1]}://user:password@host, because it is saved "
-            "in the run folder; for a chat server add the environment variable of its key: ?key=VARIABLE"
+            f"an address must not contain a user or a password, as {found[1]}://user:password@host, because addresses "
+            "are saved; leave them out. A chat server's key is an environment variable: ?key=VARIABLE"
         )
 
 

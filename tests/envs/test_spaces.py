@@ -16,14 +16,10 @@ from collm.envs import OpenText
 
 
 @given(st.text(max_size=20))
-def test_every_text_within_the_bounds_is_in_the_space(text):
+def test_texts_within_the_bounds_are_in_the_space(text):
     assert OpenText(20).contains(text)
     assert OpenText(20, min_length=3).contains(text) == (len(text) >= 3)
-
-
-@pytest.mark.parametrize("wrong", ["x" * 21, "a\ud800", 7, None, b"bytes", ["a"]])
-def test_what_is_longer_unreadable_or_no_text_is_not(wrong):
-    assert not OpenText(20).contains(wrong)
+    assert not any(OpenText(20).contains(wrong) for wrong in ("x" * 21, "a\ud800", 7, None, b"bytes", ["a"]))
 
 
 @given(st.integers(0, 8), st.integers(0, 40), st.integers(0, 2**31))
@@ -55,13 +51,10 @@ def test_impossible_bounds_are_refused(high, low):
         OpenText(high, min_length=low)
 
 
-def test_masks_are_refused():
-    with pytest.raises(ValueError, match="mask"):
-        OpenText(5).sample(mask=(1, None))
-
-
-def test_flattening_and_shared_memory_are_refused_with_an_alternative():
+def test_masks_flattening_and_shared_memory_are_refused():
     space = OpenText(5)
+    with pytest.raises(ValueError, match="mask"):
+        space.sample(mask=(1, None))
     for function, *args in ((flatten_space,), (flatten, "abc"), (flatdim,)):
         with pytest.raises(TypeError, match=r"collm\.envs\.views"):
             function(space, *args)

@@ -9,30 +9,12 @@ import re
 import gymnasium
 import numpy as np
 import pytest
+from heard import Heard, Knowing
 
-from collm.envs import Outcome, TextParallelEnv, make
+from collm.envs import make
 from collm.envs.views import SingleAgent, TokenObservations
 
-
-class Heard(TextParallelEnv):
-    """Three agents; keeps what was said; who says "leave" goes."""
-
-    metadata = TextParallelEnv.metadata | {"name": "heard_v0"}
-
-    def __init__(self, **kwargs):
-        super().__init__(["a_0", "b_0", "b_1"], 3, **kwargs)
-
-    def deal(self, task):
-        return {agent: f"{agent} reads {task} {self.rng.random()}" for agent in self.agents}
-
-    def play(self, replies):
-        self.heard = dict(replies)
-        return Outcome(len(replies), finished=frozenset(a for a, reply in replies.items() if reply == "leave"))
-
-
-class Knowing(Heard):
-    def reference_reply(self, agent):
-        return f"{agent} in turn {self.turn}"
+TEAM = ("a_0", "b_0", "b_1")
 
 
 def repeat(agent, observation, rng):
@@ -40,7 +22,7 @@ def repeat(agent, observation, rng):
 
 
 def test_partners_act_on_what_they_read():
-    env = SingleAgent(Heard(), "b_0", repeat)
+    env = SingleAgent(Heard(TEAM, 3), "b_0", repeat)
     observation, _ = env.reset(seed=0, options={"task": "T"})
     assert observation.startswith("b_0 reads T")
     _, reward, *_ = env.step("mine")
@@ -49,16 +31,16 @@ def test_partners_act_on_what_they_read():
 
 
 def test_partners_may_differ_and_the_rest_give_reference_replies():
-    env = SingleAgent(Knowing(), partners={"b_0": repeat})
+    env = SingleAgent(Knowing(TEAM, 3), partners={"b_0": repeat})
     env.reset(seed=0)
     env.step("mine")
-    assert env.env.heard == {"a_0": "mine", "b_0": "b_0 saw b_0", "b_1": "b_1 in turn 0"}
+    assert env.env.heard == {"a_0": "mine", "b_0": "b_0 saw b_0", "b_1": "b_1 at 0"}
 
 
 def test_default_partners_draw_from_the_seed():
     heard = []
     for _ in range(2):
-        env = SingleAgent(Heard())
+        env = SingleAgent(Heard(TEAM, 3))
         env.reset(seed=4)
         env.step("mine")
         heard.append(env.env.heard)
@@ -67,16 +49,16 @@ def test_default_partners_draw_from_the_seed():
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
 def test_default_partners_of_a_copy_read_the_copy(copied):
-    env = SingleAgent(Knowing())
+    env = SingleAgent(Knowing(TEAM, 3))
     env.reset(seed=0)
     branch = copied(env)
     env.step("mine")
     branch.step("mine")
-    assert branch.env.heard["b_0"] == "b_0 in turn 0"
+    assert branch.env.heard["b_0"] == "b_0 at 0"
 
 
 def test_the_episode_ends_with_the_agents_own():
-    env = SingleAgent(Heard(), partners=repeat)
+    env = SingleAgent(Heard(TEAM, 3), partners=repeat)
     env.reset(seed=0)
     assert env.step("leave")[2:4] == (True, False)
     with pytest.raises(RuntimeError, match="reset"):
@@ -84,7 +66,7 @@ def test_the_episode_ends_with_the_agents_own():
 
 
 def test_partners_that_leave_are_not_asked_again():
-    env = SingleAgent(Heard(), partners=lambda agent, observation, rng: "leave")
+    env = SingleAgent(Heard(TEAM, 3), partners=lambda agent, observation, rng: "leave")
     env.reset(seed=0)
     env.step("a")
     env.step("b")
@@ -97,7 +79,7 @@ def test_the_seed_is_the_teams_seed():
 
 
 def test_spaces_are_the_agents_even_under_a_view():
-    env = SingleAgent(TokenObservations(Heard(), 8, agents=["a_0"]), partners=repeat)
+    env = SingleAgent(TokenObservations(Heard(TEAM, 3), 8, agents=["a_0"]), partners=repeat)
     assert env.reset(seed=0)[0].shape == env.observation_space.shape == (8,)
     env.step("mine")
     assert env.env.unwrapped.heard["b_0"] == "b_0 saw b_0"
@@ -105,7 +87,7 @@ def test_spaces_are_the_agents_even_under_a_view():
 
 def test_an_unknown_agent_or_view_is_refused():
     with pytest.raises(ValueError, match="'c_0'"):
-        SingleAgent(Heard(), "c_0")
+        SingleAgent(Heard(TEAM, 3), "c_0")
     with pytest.raises(ValueError, match="tokenz"):
         gymnasium.make("collm/MiniWriting-v2", view="tokenz")
 

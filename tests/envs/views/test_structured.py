@@ -1,32 +1,30 @@
-"""Views of chats, dicts, phrases and infos."""
+"""Views of chats, dicts, flat arrays, phrases, masks and infos."""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
-from gymnasium.spaces import Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, Space
+from heard import Heard, Knowing
+from pettingzoo import ParallelEnv
+from pettingzoo.test import parallel_api_test
 
-from collm.envs import OpenText, Outcome, TextParallelEnv, make
-from collm.envs.views import ChatObservations, DictObservations, NumericInfos, PhraseActions, reference_phrases, to_aec
-
-
-class Heard(TextParallelEnv):
-    """Two agents; keeps what was said."""
-
-    metadata = TextParallelEnv.metadata | {"name": "heard_v0"}
-
-    def __init__(self, **kwargs):
-        super().__init__(["a_0", "b_0"], 2, **kwargs)
-
-    def deal(self, task):
-        return dict.fromkeys(self.agents, f"say {self.rng.randint(0, 2)}")
-
-    def play(self, replies):
-        self.heard = dict(replies)
-        return Outcome(1.0, dict.fromkeys(replies, "so"))
-
-    def reference_reply(self, agent):
-        return f"{agent} at {self.turn}"
+from collm.agents.core import Request
+from collm.agents.numeric.policy import NumericPolicy
+from collm.envs import OpenText, make
+from collm.envs.views import (
+    ChatObservations,
+    DictObservations,
+    FlatObservations,
+    MaskedObservations,
+    NumericInfos,
+    PhraseActions,
+    TokenObservations,
+    reference_phrases,
+    to_aec,
+)
 
 
 def test_chat_is_fresh_messages_with_roles():
@@ -42,7 +40,7 @@ def test_chat_is_fresh_messages_with_roles():
 def test_a_dict_has_one_entry():
     env = DictObservations(Heard(max_observation_length=99), key="story")
     assert env.observation_space("a_0") == Dict({"story": OpenText(99)})
-    assert env.reset(seed=0)[0]["a_0"]["story"].startswith("say ")
+    assert env.reset(seed=0)[0]["a_0"]["story"].startswith("a_0 reads")
 
 
 def test_a_phrase_is_chosen_by_number():
@@ -59,7 +57,7 @@ def test_an_agent_without_phrases_is_refused():
 
 
 def test_a_tasks_own_phrases_are_its_reference_replies():
-    env = Heard()
+    env = Knowing()
     env.reset(seed=5)
     before = env.state()
     assert reference_phrases(env, 3) == {"a_0": ("a_0 at 0", "a_0 at 1"), "b_0": ("b_0 at 0", "b_0 at 1")}
@@ -89,3 +87,118 @@ def test_turn_by_turn_the_team_gets_the_same():
     by_turns.step("no")
     assert by_turns.rewards == rewards
     assert by_turns.last()[0] == {"text": str(observations["a_0"])}
+
+
+# Flat arrays
+
+
+class Board(ParallelEnv):
+    """One player, who is shown two fields and whose turn it is."""
+
+    metadata: ClassVar = {"name": "board_v0", "render_modes": []}
+    render_mode = None
+
+    def __init__(self):
+        self.possible_agents, self.agents = ["player_0"], []
+        self.spaces = Dict({"fields": Box(0, 9, (2, 1), np.int8), "turn": Discrete(3)})
+        self.choices = Discrete(2)
+
+    def observation_space(self, agent):
+        return self.spaces
+
+    def action_space(self, agent):
+        return self.choices
+
+    def _seen(self):
+        return {"player_0": {"fields": np.array([[4], [7]], np.int8), "turn": 1}}
+
+    def reset(self, seed=None, options=None):
+        self.agents = ["player_0"]
+        return self._seen(), {"player_0": {}}
+
+    def step(self, actions):
+        self.agents = []
+        return self._seen(), {"player_0": 1.0}, {"player_0": True}, {"player_0": False}, {"player_0": {}}
+
+
+def test_a_dict_becomes_a_row_by_hand(capsys):
+    env = FlatObservations(Board())
+    observations, _ = env.reset(seed=0)
+    assert observations["player_0"].tolist() == [4, 7, 0, 1, 0]
+    assert env.observation_space("player_0").shape == (5,)
+    assert env.action_space("player_0") is env.unwrapped.action_space("player_0")
+    parallel_api_test(env, num_cycles=5)
+
+
+def test_what_has_no_fixed_size_is_refused():
+    with pytest.raises(TypeError, match="cannot be flattened"):
+        FlatObservations(make("collm/MiniBuild-v0"))
+    with pytest.raises(TypeError, match="fixed size"):
+        FlatObservations(ChatObservations(make("collm/MiniBuild-v0")))
+
+
+def test_a_space_that_does_not_know_its_size_is_refused_like_a_text():
+    class Mission(Space):
+        @property
+        def is_np_flattenable(self):
+            raise NotImplementedError
+
+    board = Board()
+    board.spaces = Dict({"fields": Box(0, 9, (2,), np.int8), "mission": Mission()})
+    with pytest.raises(TypeError, match="fixed size"):
+        FlatObservations(board).observation_space("player_0")
+
+
+# Masks
+
+PHRASES = ("build bench glass", "build bench wood", "wait")
+
+
+def is_short(env, agent, phrase):
+    """Longer phrases from turn to turn, so that the mask has to be asked for anew."""
+    return len(phrase) <= 4 or (agent == "builder_1" and env.unwrapped.turn > 0)
+
+
+def masked():
+    env = TokenObservations(make("collm/MiniBuild-v0", max_turns=3), 32)
+    return PhraseActions(env, PHRASES, is_legal=is_short)
+
+
+def test_infos_tell_which_phrases_are_legal_now():
+    env = masked()
+    _, infos = env.reset(seed=0)
+    assert [infos[agent]["action_mask"].tolist() for agent in env.agents] == [[0, 0, 1], [0, 0, 1]]
+    *_, infos = env.step(dict.fromkeys(env.agents, 2))
+    assert [infos[agent]["action_mask"].tolist() for agent in env.agents] == [[0, 0, 1], [1, 1, 1]]
+    assert infos["builder_0"]["action_mask"].dtype == np.int8
+    env.action_space("builder_0").sample(infos["builder_0"]["action_mask"])
+    env.step(dict.fromkeys(env.agents, 2))
+    *_, infos = env.step(dict.fromkeys(env.agents, 2))
+    assert env.agents == [] and all("action_mask" not in info for info in infos.values())
+
+
+def test_a_rule_that_leaves_no_phrase_is_refused():
+    env = PhraseActions(make("collm/MiniBuild-v0"), PHRASES, is_legal=lambda *_: False)
+    with pytest.raises(ValueError, match="3 phrases of 'builder_0'"):
+        env.reset(seed=0)
+
+
+def test_masks_move_into_observations():
+    plain, env = masked(), MaskedObservations(masked())
+    seen, infos = plain.reset(seed=1)
+    moved, left = env.reset(seed=1)
+    for agent in plain.agents:
+        assert env.observation_space(agent).contains(moved[agent])
+        assert np.array_equal(moved[agent]["observation"], seen[agent])
+        assert np.array_equal(moved[agent]["action_mask"], infos[agent]["action_mask"])
+        assert "action_mask" not in left[agent]
+        policy = NumericPolicy.for_spaces(env.observation_space(agent), env.action_space(agent))
+        assert policy.act([Request(agent, moved[agent], (0,))])[0].action == 2
+
+
+def test_without_a_rule_everything_is_legal():
+    env = PhraseActions(make("collm/MiniBuild-v0"), PHRASES)
+    assert not any("action_mask" in info for info in env.reset(seed=0)[1].values())
+    assert MaskedObservations(env).reset(seed=0)[0]["builder_0"]["action_mask"].tolist() == [1, 1, 1]
+    with pytest.raises(TypeError, match="Discrete"):
+        MaskedObservations(make("collm/MiniBuild-v0"))

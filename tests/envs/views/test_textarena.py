@@ -1,25 +1,32 @@
-"""A game of TextArena as an environment here."""
+"""Games of TextArena."""
 
 from __future__ import annotations
 
+import enum
 import random
 import warnings
 
 import pytest
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    pytest.importorskip("textarena")
-
 from collm.envs import check_env, make
-from collm.envs.views.textarena import TextArena
+from collm.envs.views.textarena import TextArena, _with_author
 
 NUMBER = "GuessTheNumber-v0-raw"
 DILEMMA = "IteratedPrisonersDilemma-v0-raw"
 
 
+@pytest.fixture
+def textarena():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pytest.importorskip("textarena")
+
+
+needs_textarena = pytest.mark.usefixtures("textarena")
+
+
 def halving(env, seed):
-    """The return of whoever halves the range."""
+    """Return of a player that halves the range."""
     low, high = 1, 20
     observations, _ = env.reset(seed=seed)
     earned = 0.0
@@ -32,22 +39,17 @@ def halving(env, seed):
     return earned
 
 
-def test_a_game_of_one_player_is_won_by_playing_well():
-    env = TextArena(NUMBER)
-    assert [halving(env, seed) for seed in range(5)] == [1.0] * 5
-
-
-def test_an_episode_is_a_function_of_its_seed_and_leaves_the_global_generator_alone():
-    random.seed(5)
+@needs_textarena
+def test_a_game_of_one_player_is_won_by_good_play_and_leaves_the_global_generator_alone():
+    env = make("collm.envs.views.textarena:TextArena", game=NUMBER)
     before = random.getstate()
-    assert "same_seed" in check_env(lambda: TextArena(NUMBER, max_turns=4))
-    env = TextArena(NUMBER)
-    random.setstate(before)
-    halving(env, 3)
+    assert [halving(env, seed) for seed in range(5)] == [1.0] * 5
     assert random.getstate() == before
+    assert "same_seed" in check_env(lambda: TextArena(NUMBER, max_turns=4))
 
 
-def test_the_other_seats_are_played_by_partners():
+@needs_textarena
+def test_partners_play_the_other_seats():
     read = []
 
     def partner(agent, observation, rng):
@@ -63,12 +65,16 @@ def test_the_other_seats_are_played_by_partners():
     assert read[0][0] == "player_1" and "[player_0] [Cooperate]" in read[0][1]
 
 
-def test_a_game_of_several_players_needs_partners():
+def test_missing_partners_and_seats_are_refused():
     with pytest.raises(ValueError, match="2 players"):
         TextArena(DILEMMA, num_players=2)
     with pytest.raises(ValueError, match=r"seat.*got 1"):
         TextArena(NUMBER, seat=1)
 
 
-def test_it_is_made_by_its_class():
-    assert make("collm.envs.views.textarena:TextArena", game=NUMBER).possible_agents == ["player_0"]
+def test_a_game_may_swap_a_messages_author_and_kind():
+    kind = enum.Enum("Kind", "PROMPT").PROMPT
+    for message in ((1, "hi", kind), (kind, "hi", 1)):
+        assert _with_author(message, reader=0) == "[player_1] hi"
+    assert _with_author((kind, "rules", -1), 0) == _with_author((-1, "rules", kind), 0) == "rules"
+    assert _with_author((0, "my own", kind), 0) is None

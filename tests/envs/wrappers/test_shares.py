@@ -64,9 +64,8 @@ class Stays(Sum):
 
     def play(self, replies):
         self.lengths |= {agent: len(reply) for agent, reply in replies.items()}
-        return Outcome(
-            float(sum(self.lengths.values())), finished=frozenset(a for a in replies if replies[a].isupper())
-        )
+        finished = frozenset(agent for agent, reply in replies.items() if reply.isupper())
+        return Outcome(float(sum(self.lengths.values())), finished=finished)
 
 
 def told(env, *turns, seed=0):
@@ -78,11 +77,6 @@ def told(env, *turns, seed=0):
     assert not shared.agents and len({tuple(info.items()) for info in infos.values()}) == 1
     info = next(iter(infos.values()))
     return {name.removeprefix(PREFIX): value for name, value in info.items() if name.startswith(PREFIX)}
-
-
-def test_who_leaves_early_is_missed_for_the_turns_in_which_what_it_wrote_still_counts():
-    """4 for both, then 4 for the one that is left: 12. Without either 2 for both, then 2 for that one: 6."""
-    assert told(Stays(max_turns=2), ("aa", "BB"), ("aa",)) == {"player_0": 0.5, "player_1": 0.5}
 
 
 @case("evaluation/*/metric/share/*")
@@ -106,29 +100,32 @@ def test_shares_by_hand(rule, replies, expected):
 
 
 class MissedOne(Sum):
-    """Whoever is left out is stood in for."""
+    """Player 1 is replaced by a player that writes one letter."""
 
     def absence(self, agent):
         return "a" if agent == "player_1" else ""
 
 
-def test_an_environment_may_say_what_stands_for_an_agent_that_is_left_out():
-    assert told(MissedOne(sum), ("aa", "aaa")) == {"player_0": 0.5, "player_1": 0.5}
+def own_rewards(lengths):
+    return ({"player_0": float(lengths[0]), "player_1": 2.0 * lengths[1]},)
 
 
-def test_what_pays_at_the_end_only_is_shared_by_the_whole_episode():
-    assert told(PaidAtTheEnd(max_turns=3), ("aa", ""), ("a", ""), ("", "a")) == {"player_0": 0.75, "player_1": 0.25}
-
-
-def test_an_episode_that_lasts_longer_without_an_agent_is_played_on_in_silence():
-    shares = told(EndsWhenSolved(max_turns=4), ("a", ""), ("a", "a"))
-    # 0.25 + 1; without the first 0 + 0.25 + 0 + 0, without the second 0.25 + 0.25 + 0 + 0
-    assert shares == pytest.approx({"player_0": 1.0 / 1.75, "player_1": 0.75 / 1.75})
-
-
-def test_rewards_of_one_s_own_count_by_their_mean():
-    rule = lambda lengths: ({"player_0": float(lengths[0]), "player_1": 2.0 * lengths[1]},)  # noqa: E731
-    assert told(Sum(rule), ("aa", "aaa")) == {"player_0": 0.25, "player_1": 0.75}
+@pytest.mark.parametrize(
+    ("env", "turns", "expected"),
+    [
+        (MissedOne(sum), [("aa", "aaa")], (1, 1)),
+        (PaidAtTheEnd(max_turns=3), [("aa", ""), ("a", ""), ("", "a")], (3, 1)),
+        # 0.25 + 1; without the first 0 + 0.25 + 0 + 0, without the second 0.25 + 0.25 + 0 + 0
+        (EndsWhenSolved(max_turns=4), [("a", ""), ("a", "a")], (1.0, 0.75)),
+        (Sum(own_rewards), [("aa", "aaa")], (1, 3)),
+        # 4 for both, then 4 for the remaining one: 12; without either 2 for both, then 2: 6
+        (Stays(max_turns=2), [("aa", "BB"), ("aa",)], (1, 1)),
+    ],
+)
+def test_losses_of_several_turns_by_hand(env, turns, expected):
+    assert told(env, *turns) == pytest.approx(
+        {f"player_{number}": loss / sum(expected) for number, loss in enumerate(expected)}
+    )
 
 
 def test_only_the_last_turn_tells_and_the_episode_is_as_without_the_wrapper():
