@@ -1,4 +1,4 @@
-"""A browser to look at pages with: Chromium through its debugging pipe, which needs neither a driver nor a library."""
+"""Chromium through its debugging pipe, which needs neither a driver nor a library."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READS, WRITES = 3, 4  # the descriptors that Chromium reads commands from and wr
 
 
 def missing() -> str:
-    """Why there is no browser; empty where there is one."""
+    """Reason why there is no browser; empty if there is one."""
     return "" if shutil.which("chromium") else "chromium not installed (Debian: chromium)"
 
 
@@ -31,7 +31,7 @@ class Browser:
 
     def __init__(self, profile: Path):
         (commands, self._commands), (self._answers, answers) = os.pipe(), os.pipe()
-        # Out of the way of 3 and 4, which are laid over them in the child.
+        # Above 3 and 4, which the child uses.
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 20) for end in (commands, answers)]
         os.close(commands)
         os.close(answers)
@@ -59,33 +59,29 @@ class Browser:
         os.close(self._answers)
 
     def resize(self, width: int, height: int) -> None:
-        """The page's own size, below what a window of a browser can have, too."""
+        """Set the size of the page, which can be smaller than a window."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self._ask("Emulation.setDeviceMetricsOverride", **size)
 
     def emulate(self, *, scheme: str = "light", media: str = "") -> None:
-        """Colours that the reader prefers, "light" or "dark", and the medium: "print", or "" for the screen."""
+        """Set the colour scheme, "light" or "dark", and the medium, "print" or "" for the screen."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self._ask("Emulation.setEmulatedMedia", media=media, features=features)
 
     def open(self, url: str) -> None:
-        """Load a page, and wait until it has."""
+        """Load a page and wait for its load event."""
         for address in ("about:blank", url):  # from the same page, a URL with another #fragment would load nothing
             self._events.clear()
             self._ask("Page.navigate", url=address)
             self._wait("Page.loadEventFired")
 
     def run(self, script: str) -> Any:
-        """What a script returns; a promise is waited for."""
+        """Run a script; return its result, or that of its promise."""
         code = f"(async () => {{ {script} }})()"
         found = self._ask("Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in found:
             raise RuntimeError(found["exceptionDetails"]["exception"].get("description"))
         return found["result"].get("value")
-
-    def evaluate(self, library: str) -> None:
-        """Run a script of one's own in the page, whatever the page allows."""
-        self._ask("Runtime.evaluate", expression=library)
 
     def press(self, *keys: str) -> None:
         """Press keys, one after the other."""
@@ -96,17 +92,12 @@ class Browser:
             self._ask("Input.dispatchKeyEvent", type="keyUp", key=key)
         time.sleep(0.3)
 
-    def point(self, x: float, y: float) -> None:
-        """Move the mouse."""
-        self._ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y, pointerType="mouse")
-        time.sleep(0.3)
-
     def screenshot(self, path: Path, *, whole: bool = False) -> None:
-        """A picture of the window, or of the whole page."""
+        """Save a picture of the window, or of the whole page."""
         path.write_bytes(base64.b64decode(self._ask("Page.captureScreenshot", captureBeyondViewport=whole)["data"]))
 
     def complaints(self) -> list[str]:
-        """What the console has said, and what was thrown, since the page was opened."""
+        """Console messages and exceptions since the page was opened."""
         self.run("return 0")  # events before the answer have been read
         found = []
         for event in self._events:
@@ -120,7 +111,7 @@ class Browser:
         return found
 
     def requests(self) -> list[str]:
-        """Addresses that the page asked for since it was opened."""
+        """URLs that the page requested since it was opened."""
         self.run("return 0")
         return [
             each["params"]["request"]["url"] for each in self._events if each["method"] == "Network.requestWillBeSent"

@@ -137,7 +137,7 @@ def _show_machine(is_json: bool) -> None:
         found["compiler"] or "no C++ compiler, or kernels disabled: decoding on a CPU is slower",
     )
     extras = ", ".join(found["missing"])
-    table.add_row("missing", escape(f"{extras} ({install_command('NAME')})") if extras else "none")
+    table.add_row("missing extras", escape(f"{extras} ({install_command('NAME')})") if extras else "none")
     table.add_row("sandbox", f"tier {found['sandbox']}")
     terminal().print(table)
 

@@ -95,7 +95,7 @@ def work(job: Job, directory: Path, channel: Channel, stops_at: float | None = N
 
 
 def _run(job: Job, directory: Path, channel: Channel, stop: Deadline) -> None:
-    can_resume = _holds(job.experiment, directory)
+    can_resume = _has_checkpoint(job.experiment, directory)
     (directory / FAILURE_FILE).unlink(missing_ok=True)
     write_file(directory / LABEL_FILE, json.dumps(job.label, indent=2, ensure_ascii=False) + "\n")
     start = time.perf_counter()
@@ -114,7 +114,7 @@ class _Sender(Callback):
         self.channel.send((step, dict(metrics)))
 
 
-def _holds(experiment: Experiment, directory: Path) -> bool:
+def _has_checkpoint(experiment: Experiment, directory: Path) -> bool:
     """True if the folder has a checkpoint of this experiment.
 
     Raises:
