@@ -167,9 +167,6 @@ def examined(
         memory: memory of the device. None: that of this machine's device.
         gpu: kind of GPU. None: this machine's device.
         num_ranks: number of processes, each with its own device.
-
-    Raises:
-        UserError, FileNotFoundError: if a setting is invalid or a model does not exist.
     """
     import torch
 

@@ -70,11 +70,7 @@ def run(args: Sequence[str]) -> None:
 
 
 def model_folders(directory: Path, agent: str | None) -> dict[str, Path]:
-    """Folders of a run's language models, by agent.
-
-    Raises:
-        UserError: if the run has no such agent, or if an agent is not a language model.
-    """
+    """Folders of a run's language models, by agent."""
     from ...algorithms.runs.files import read_config  # here, as help needs no torch
 
     read_config(directory)  # raises if the folder is not a run
@@ -95,11 +91,7 @@ def model_folders(directory: Path, agent: str | None) -> dict[str, Path]:
 
 
 def export(folder: Path, target: Path, *, is_merged: bool) -> None:
-    """Write one model with its tokenizer.
-
-    Raises:
-        UserError: if there is no adapter to merge, or if it cannot be merged.
-    """
+    """Write one model with its tokenizer."""
     is_adapter = (folder / ADAPTER).is_file()
     if is_merged and not is_adapter:
         raise UserError(f"{folder} has a whole model and no adapter; remove --merge")

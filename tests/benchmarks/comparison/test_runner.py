@@ -96,32 +96,16 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path):
     assert not (directory / "failure.txt").exists()
 
 
-class Channel:
-    """Hears a run in this process; the clock strikes after its first update."""
-
-    def __init__(self):
-        self.heard = []
-
-    def time(self):
-        return 100.0 if self.heard else 0.0
-
-    def send(self, message):
-        self.heard.append(message)
-
-    def close(self):
-        pass
-
-
-def test_a_run_whose_time_is_up_ends_with_a_checkpoint_and_goes_on(tmp_path, monkeypatch):
+def test_a_run_whose_time_is_up_ends_with_a_checkpoint_and_resumes(tmp_path, monkeypatch):
     job = jobs(parse_suite({**TABLE, "config": {**TABLE["config"], "save_interval": 0}}))[0]
-    channel, rest = Channel(), Channel()
-    monkeypatch.setattr(worker, "time", SimpleNamespace(time=channel.time, perf_counter=time.perf_counter))
-    worker.work(job, tmp_path, channel, 50.0)
-    assert [message[0] for message in channel.heard[:-1]] == [1] and channel.heard[-1] is None
+    updates: list[int] = []
+    clock = SimpleNamespace(time=lambda: 100.0 if updates else 0.0, perf_counter=time.perf_counter)
+    monkeypatch.setattr(worker, "time", clock)
+    assert worker.work(job, tmp_path, lambda update, metrics: updates.append(update), 50.0) is None
+    assert updates == [1] and newest_update(tmp_path) == 1
     assert not worker.is_finished(tmp_path) and not (tmp_path / worker.FAILURE_FILE).exists()
-    assert newest_update(tmp_path) == 1
-    worker.work(job, tmp_path, rest)
-    assert [message[0] for message in rest.heard[:-1]] == [2, 3] and worker.is_finished(tmp_path)
+    assert worker.work(job, tmp_path, lambda update, metrics: updates.append(update)) is None
+    assert updates == [1, 2, 3] and worker.is_finished(tmp_path)
     assert [row["update"] for row in read_lines(tmp_path / "metrics.jsonl")] == [1, 2, 3]
 
 
