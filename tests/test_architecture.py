@@ -42,7 +42,7 @@ ORDER = {
     ),
     "benchmarks": (
         "arguments errors markdown",
-        "cli crossplay leaderboard",
+        "cli crossplay leaderboard export doctor",
         "comparison core throughput",
         "report",
         "commands",
