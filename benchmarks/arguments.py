@@ -101,11 +101,7 @@ def keyword_arguments(pairs: Sequence[str], option: str = "--env-kwargs") -> dic
 
 
 def _refuse_empty_paths(settings: Sequence[Setting], args: Sequence[str]) -> None:
-    """Refuse empty paths, such as from an empty shell variable, which would mean the working directory.
-
-    Raises:
-        UserError: with the name of the option.
-    """
+    """Refuse empty paths, such as from an empty shell variable, which would mean the working directory."""
     options = {f"--{name.replace('_', '-')}" for each in settings for name in (each.name, *each.also)}
     has_positional = any("Positional" in str(each.hint) for each in settings)
     for before, word in pairwise(["", *args]):
@@ -118,11 +114,7 @@ def _refuse_empty_paths(settings: Sequence[Setting], args: Sequence[str]) -> Non
 
 
 def _refuse_removed(command: str, settings: Iterable[Setting], args: Sequence[str]) -> None:
-    """Refuse removed options.
-
-    Raises:
-        UserError: with the replacement.
-    """
+    """Refuse removed options."""
     known = {name for each in settings for name in (each.name, *each.also)}
     for word in args:
         name = _name_of(word)
@@ -132,11 +124,7 @@ def _refuse_removed(command: str, settings: Iterable[Setting], args: Sequence[st
 
 
 def _with_whole_tuples(settings: Iterable[Setting], given: Mapping[str, Any], args: Sequence[str]) -> list[str]:
-    """Replace options of single values, such as --adam-beta1 0.8, by the option of the tuple.
-
-    Raises:
-        UserError: if the option of the tuple is also given, or if a value is missing.
-    """
+    """Replace options of single values, such as --adam-beta1 0.8, by the option of the tuple."""
     words = list(args)
     for setting in (each for each in settings if each.parts):
         values = list(given.get(setting.name, setting.default))

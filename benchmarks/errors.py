@@ -44,11 +44,7 @@ def line_of(error: Exception) -> str | None:
 
 
 def check_folder(folder: Path, option: str) -> None:
-    """Check that a folder can be created and written to.
-
-    Raises:
-        UserError: with the path that prevents it.
-    """
+    """Check that a folder can be created and written to."""
     place = folder.absolute()
     while not os.path.lexists(place):
         place = place.parent

@@ -88,8 +88,8 @@ class Leaderboard:
             f"<title>{escape(self.title)}</title><style>{_STYLE}</style><main>{body}</main></html>\n"
         )
 
-    def write(self, folder: Path) -> list[Path]:
-        """Write the three files; return their paths."""
+    def write(self, folder: Path) -> None:
+        """Write `LEADERBOARD_FILES`."""
         contents = {
             JSON_FILE: json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n",
             MARKDOWN_FILE: self.markdown(),
@@ -97,7 +97,6 @@ class Leaderboard:
         }
         for name, content in contents.items():
             write_text(folder, name, content)
-        return [folder / name for name in contents]
 
 
 _STYLE = """

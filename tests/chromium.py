@@ -1,4 +1,4 @@
-"""Chromium, controlled through its debugging pipe, without a driver or a library."""
+"""Chromium through its debugging pipe, which needs neither a driver nor a library."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def missing() -> str:
 
 
 class Browser:
-    """A window of Chromium; a context manager."""
+    """One window; a context manager."""
 
     def __init__(self, profile: Path):
         (commands, self._commands), (self._answers, answers) = os.pipe(), os.pipe()
-        # Above 3 and 4, which the child replaces.
+        # Above 3 and 4, which the child uses.
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 20) for end in (commands, answers)]
         os.close(commands)
         os.close(answers)
@@ -59,35 +59,32 @@ class Browser:
         os.close(self._answers)
 
     def resize(self, width: int, height: int) -> None:
-        """Set the size of the page, which may be smaller than a window."""
+        """Set the size of the page, which can be smaller than a window."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self._ask("Emulation.setDeviceMetricsOverride", **size)
 
     def emulate(self, *, scheme: str = "light", media: str = "") -> None:
-        """Set the color scheme, "light" or "dark", and the medium, "print" or "" for the screen."""
+        """Set the colour scheme, "light" or "dark", and the medium, "print" or "" for the screen."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self._ask("Emulation.setEmulatedMedia", media=media, features=features)
 
     def open(self, url: str) -> None:
-        """Load a page, and wait until it has."""
+        """Load a page and wait for its load event."""
         for address in ("about:blank", url):  # from the same page, a URL with another #fragment would load nothing
             self._events.clear()
             self._ask("Page.navigate", url=address)
             self._wait("Page.loadEventFired")
 
     def run(self, script: str) -> Any:
-        """Run a script and return its result, of a promise its value."""
+        """Run a script; return its result, or that of its promise."""
         code = f"(async () => {{ {script} }})()"
         found = self._ask("Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in found:
             raise RuntimeError(found["exceptionDetails"]["exception"].get("description"))
         return found["result"].get("value")
 
-    def evaluate(self, library: str) -> None:
-        """Run a script regardless of the page's security policy."""
-        self._ask("Runtime.evaluate", expression=library)
-
     def press(self, *keys: str) -> None:
+        """Press keys, one after the other."""
         for name in keys:
             key = KEYS.get(name, name)
             code = {"key": key, "windowsVirtualKeyCode": CODES.get(key, 0)} | ({} if key in CODES else {"text": key})
@@ -95,16 +92,13 @@ class Browser:
             self._ask("Input.dispatchKeyEvent", type="keyUp", key=key)
         time.sleep(0.3)
 
-    def point(self, x: float, y: float) -> None:
-        self._ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y, pointerType="mouse")
-        time.sleep(0.3)
-
     def screenshot(self, path: Path, *, whole: bool = False) -> None:
+        """Save a picture of the window, or of the whole page."""
         path.write_bytes(base64.b64decode(self._ask("Page.captureScreenshot", captureBeyondViewport=whole)["data"]))
 
     def complaints(self) -> list[str]:
-        """Messages of the console and exceptions since the page was opened."""
-        self.run("return 0")  # reads all events before the answer
+        """Console messages and exceptions since the page was opened."""
+        self.run("return 0")  # events before the answer have been read
         found = []
         for event in self._events:
             of, what = event["method"], event["params"]
@@ -117,7 +111,7 @@ class Browser:
         return found
 
     def requests(self) -> list[str]:
-        """Addresses that the page has requested since it was opened."""
+        """URLs that the page requested since it was opened."""
         self.run("return 0")
         return [
             each["params"]["request"]["url"] for each in self._events if each["method"] == "Network.requestWillBeSent"

@@ -43,7 +43,7 @@ ORDER = {
     ),
     "benchmarks": (
         "arguments errors markdown",
-        "cli crossplay leaderboard",
+        "cli crossplay leaderboard export doctor",
         "comparison core throughput",
         "report",
         "commands",

@@ -116,12 +116,8 @@ def _tasks(arguments: BenchmarkArguments) -> RayTasks:
 
 
 def chosen_suite(arguments: BenchmarkArguments) -> Suite:
-    """Suite of the arguments: from a file with changes, or from the command line.
-
-    Raises:
-        ValueError, FileNotFoundError: if the suite or an argument is invalid.
-    """
-    from ..comparison.suite import parse_suite, read_suite
+    """Suite of the arguments: from a file with changes, or from the command line."""
+    from ..comparison.suite import Budget, parse_suite, read_suite
 
     table: dict[str, Any] = {}
     if arguments.environment_steps is not None:
@@ -150,7 +146,7 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
             }
         )
     suite = read_suite(arguments.suite)
-    budget = parse_suite({**_LEAST, **table}).budget if table else None
+    budget = Budget.read(table["budget"]) if table else None
     environments = [
         replace(
             entry,
@@ -190,17 +186,10 @@ def divided(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[s
 
 
 def refuse_strangers(own: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Refuse settings for algorithms that are not in the comparison.
-
-    Raises:
-        UserError: with the nearest name.
-    """
+    """Refuse settings for algorithms that are not in the comparison."""
     for name in own:
         if name not in names:
             raise UserError(f"--config: the comparison has no algorithm {name!r}; {nearest(name, names)}")
-
-
-_LEAST = {"seeds": [0], "environments": [{"id": "any"}], "algorithms": [{"name": "iac"}]}
 
 
 def _only(names: Sequence[str], entries: Sequence[Any], what: str) -> list[Any]:
@@ -212,11 +201,7 @@ def _only(names: Sequence[str], entries: Sequence[Any], what: str) -> list[Any]:
 
 
 def conclude(result: ComparisonResult, out: Path, console: Console) -> None:
-    """Print how many runs finished.
-
-    Raises:
-        UserError: if runs failed, after printing their errors.
-    """
+    """Print how many runs finished."""
     done = len(result.finished) + len(result.skipped)
     console.print(f"{done} runs finished, {len(result.skipped)} of them before; folder: {shown(out)}", markup=False)
     if result.failures:

@@ -41,10 +41,9 @@ def run(args: Sequence[str]) -> None:
     arguments = parsed(EnvsArguments, "envs", args)
     with refusals():
         found = specs()
-    if not arguments.json:
-        progress = {"console": terminal(stderr=True), "transient": True, "disable": not arguments.scores}
-        found = track(found, "playing", **progress)
-    rows = [described(spec, arguments.episodes if arguments.scores else None) for spec in found]
+    is_quiet = arguments.json or not arguments.scores
+    progress = track(found, "playing", console=terminal(stderr=True), transient=True, disable=is_quiet)
+    rows = [described(spec, arguments.episodes if arguments.scores else None) for spec in progress]
     if arguments.json:
         print(json.dumps(rows, indent=2, ensure_ascii=False))
         return

@@ -183,11 +183,7 @@ def play_suite(arguments: EvaluateArguments, console: Console) -> None:
 
 
 def check_call(arguments: EvaluateArguments) -> None:
-    """Refuse a call without teams, environment or way of playing.
-
-    Raises:
-        UserError: naming the option to add.
-    """
+    """Refuse a call without teams, environment or way of playing."""
     if not arguments.directories and not arguments.models:
         raise UserError("there is no team to evaluate; give a run directory, or --model with --env")
     if arguments.models and arguments.env is None and not arguments.directories:

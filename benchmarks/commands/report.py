@@ -78,8 +78,7 @@ def plain(text: str) -> Text:
 
 def print_table(content: TableOfText, console: Console) -> None:
     """Print a table in the terminal."""
-    header, title, note = map(plain, content.header), plain(content.title), plain(content.note)
-    table = Table(*map(Column, header), title=title, title_justify="left", caption=note)
+    table = Table(*map(Column, map(plain, content.header)), title=plain(content.title), title_justify="left")
     for row in content.rows:
         table.add_row(*map(plain, row))
-    console.print(table)
+    console.print(table, plain(content.note))

@@ -119,11 +119,7 @@ def run(args: Sequence[str]) -> None:
 
 
 def refuse_unknown(env: str, kwargs: Mapping[str, Any]) -> None:
-    """Check the id and the arguments of an environment before torch is imported, which takes seconds.
-
-    Raises:
-        UnknownEnvironmentError, EnvironmentArgumentsError: if the environment or an argument does not exist.
-    """
+    """Check the id and the arguments of an environment before torch is imported, which takes seconds."""
     from ...envs.registration.registry import spec  # here: help needs no environment
 
     with warnings.catch_warnings():
@@ -166,11 +162,7 @@ def experiment_of(algorithm: str, arguments: TrainArguments[Any], given: Given) 
 
 
 def named(args: list[str]) -> tuple[str, list[str], Given]:
-    """Algorithm, remaining arguments, and file of settings, which can contain the algorithm.
-
-    Raises:
-        UserError: if there is no algorithm.
-    """
+    """Algorithm, remaining arguments, and file of settings, which can contain the algorithm."""
     given = given_settings(args)
     if not args[0].startswith("-") or given.path is None:
         return args[0], args[1:], given
@@ -180,11 +172,7 @@ def named(args: list[str]) -> tuple[str, list[str], Given]:
 
 
 def check_trusted(given: Given, words: Sequence[str]) -> None:
-    """Refuse code that is only in the file of settings and not on the command line.
-
-    Raises:
-        UserError: with the name of the code.
-    """
+    """Refuse code that is only in the file of settings and not on the command line."""
     if given.path is None:
         return
     from ...envs.registration.registry import imports_module  # here: help needs no environment
@@ -202,11 +190,7 @@ def check_trusted(given: Given, words: Sequence[str]) -> None:
 
 
 def values_of(given: Given, settings: type[TrainConfig]) -> dict[str, Any]:
-    """Values of a file of settings by name.
-
-    Raises:
-        UserError: if a name is unknown or a value is out of its range.
-    """
+    """Values of a file of settings by name."""
     if given.path is None:
         return {}
     classes: tuple[type[Any], ...] = (settings, ModelConfig, NetworkConfig, LogConfig)
@@ -239,11 +223,7 @@ def environment_arguments(arguments: TrainArguments[Any], given: Given) -> dict[
 
 
 def pairs(words: Sequence[str]) -> Mapping[str, str]:
-    """Partners by agent.
-
-    Raises:
-        UserError: if a word is not AGENT=PARTNER.
-    """
+    """Partners by agent."""
     for word in words:
         agent, separator, who = word.partition("=")
         if not (agent and separator and who):
@@ -303,11 +283,7 @@ class Given:
 
 
 def given_settings(args: list[str]) -> Given:
-    """Read the file of --config.
-
-    Raises:
-        UserError: if there is no such file, or if it is invalid.
-    """
+    """Read the file of --config."""
     path = _named(args)
     if path is None:
         return Given()

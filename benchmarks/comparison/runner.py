@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 from ..._errors import UserError
 from ..._ownership import refuse_foreign_folder
 from .suite import Job
-from .worker import FAILURE_FILE, is_finished, work
+from .worker import FAILURE_FILE, is_finished, work_in_process
 
 Message: TypeAlias = "tuple[int, Mapping[str, float]] | str | None"
 """Number of updates and their metrics; finally the error, or None."""
@@ -56,12 +56,12 @@ class Processes(Launcher):
 
     def __init__(self) -> None:
         self._context: Any = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([work.__module__])
+        self._context.set_forkserver_preload([work_in_process.__module__])
         self._running: list[_Running] = []
 
     def start(self, job: Job, directory: Path, stops_at: float | None = None) -> None:
         receiver, sender = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=work, args=(job, directory, sender, stops_at), daemon=True)
+        process = self._context.Process(target=work_in_process, args=(job, directory, sender, stops_at), daemon=True)
         process.start()
         sender.close()  # then the death of the child raises EOFError here
         self._running.append(_Running(job, process, receiver))

@@ -189,11 +189,7 @@ def read_episodes(directory: Path) -> list[dict[str, Any]]:
 
 
 def _numbers(path: Path) -> list[dict[str, Any]]:
-    """Read a JSON Lines file of numbers.
-
-    Raises:
-        UserError: if a value is neither a finite number nor null.
-    """
+    """Read a JSON Lines file of numbers."""
     rows = read_lines(path)
     for number, row in enumerate(rows, 1):
         for name, value in row.items():

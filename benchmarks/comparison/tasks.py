@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,33 +30,14 @@ class Mailbox:
         return taken
 
 
-class _Post:
-    """Channel of a task: progress goes to the mailbox, and the last message is the result of the task."""
-
-    def __init__(self, mailbox: Any, number: int):
-        self._mailbox, self._number = mailbox, number
-        self.last: str | None = None
-
-    def send(self, message: Message) -> None:
-        if isinstance(message, tuple):
-            self._mailbox.put.remote(self._number, *message)
-        else:
-            self.last = message
-
-    def close(self) -> None:
-        pass
-
-
 def _worked(
     job: Sequence[Any], directory: str, number: int, mailbox: Any, paths: Sequence[str], stops_at: float | None
 ) -> str | None:
     import ray
 
     import_from(paths)
-    post = _Post(mailbox, number)
     Path(directory).mkdir(parents=True, exist_ok=True)
-    work(ray.get(job[0]), Path(directory), post, stops_at)
-    return post.last
+    return work(ray.get(job[0]), Path(directory), partial(mailbox.put.remote, number), stops_at)
 
 
 class RayTasks(Launcher):

@@ -8,11 +8,11 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing import connection, parent_process
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from transformers.utils import logging as transformers_logging
@@ -32,12 +32,8 @@ FINISHED_FILE = "finished.json"
 FAILURE_FILE = "failure.txt"
 
 
-class Channel(Protocol):
-    """Receives the progress of a run."""
-
-    def send(self, message: tuple[int, Mapping[str, float]] | str | None, /) -> None: ...
-
-    def close(self) -> None: ...
+Send = Callable[[int, Mapping[str, float]], None]
+"""Receives the number of updates and the metrics after each update."""
 
 
 def is_finished(directory: Path) -> bool:
@@ -67,59 +63,61 @@ class Deadline(StopSignals):
             raise StopAsked(signal.SIGALRM)
 
 
-def work(job: Job, directory: Path, channel: Channel, stops_at: float | None = None) -> None:
-    """Start or resume a run; send (number of updates, metrics) after each update, and finally None or the error.
+def work_in_process(job: Job, directory: Path, channel: connection.Connection, stops_at: float | None) -> None:
+    """Call `work` in a child process; send each update as a tuple, and finally None or the error."""
+    channel.send(work(job, directory, lambda *update: channel.send(update), stops_at))
+    channel.close()
+
+
+def work(job: Job, directory: Path, send: Send, stops_at: float | None = None) -> str | None:
+    """Start or resume a run; return its error, or None.
 
     Args:
+        job: run.
         directory: folder of the run.
-        channel: connection to the parent.
+        send: callback after each update.
         stops_at: time at which an unfinished run ends with a checkpoint, in seconds since the epoch. None: no limit.
     """
     _die_with_parent()
     transformers_logging.disable_progress_bar()
     # Several runs share the machine, and a second thread does not make small models faster.
     torch.set_num_threads(1)
-    failure = None
     try:
         with only_one(directory, waits=True):  # for the worker of a killed comparison
             if not is_finished(directory):
-                _run(job, directory, channel, Deadline(stops_at))
+                _run(job, directory, send, Deadline(stops_at))
     except Stopped:
         pass  # there is a checkpoint, from which the next call resumes
     except Exception:
-        # An error in one run must not stop the others; it is stored in the folder of the run, and reported.
+        # An error in one run must not stop the other runs; the folder of the run gets the traceback.
         failure = traceback.format_exc()
         write_text(directory, FAILURE_FILE, failure)
-    channel.send(failure)
-    channel.close()
+        return failure
+    return None
 
 
-def _run(job: Job, directory: Path, channel: Channel, stop: Deadline) -> None:
-    can_resume = _holds(job.experiment, directory)
+def _run(job: Job, directory: Path, send: Send, stop: Deadline) -> None:
+    can_resume = _has_checkpoint(job.experiment, directory)
     (directory / FAILURE_FILE).unlink(missing_ok=True)
     write_file(directory / LABEL_FILE, json.dumps(job.label, indent=2, ensure_ascii=False) + "\n")
     start = time.perf_counter()
-    trainer = run_experiment(job.experiment, directory, resume=can_resume, loggers=[_Sender(channel)], stop=stop)
+    trainer = run_experiment(job.experiment, directory, resume=can_resume, loggers=[_Sender(send)], stop=stop)
     end = {"updates": trainer.progress.update, "seconds_since_last_start": time.perf_counter() - start}
     write_file(directory / FINISHED_FILE, json.dumps(end, indent=2) + "\n")
 
 
 @dataclass
 class _Sender(Callback):
-    """Sends the metrics of each update to the parent."""
+    """Calls `send` after each update."""
 
-    channel: Channel
+    send: Send
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self.channel.send((step, dict(metrics)))
+        self.send(step, dict(metrics))
 
 
-def _holds(experiment: Experiment, directory: Path) -> bool:
-    """True if the folder has a checkpoint of this experiment.
-
-    Raises:
-        ValueError: if the folder has a run with other settings.
-    """
+def _has_checkpoint(experiment: Experiment, directory: Path) -> bool:
+    """True if the folder has a checkpoint of this experiment."""
     if not (directory / CONFIG_FILE).is_file():
         return False
     try:

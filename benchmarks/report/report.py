@@ -60,20 +60,20 @@ def write_report(
     is_search: bool = False,
     notes: Sequence[str] = (),
 ) -> Report:
-    """Write the report of what `read_comparison` returned.
+    """Write a report.
 
     Args:
-        summaries: summaries of the runs.
-        episodes: episodes of the page.
+        summaries: summaries of the runs, from `read_comparison`.
+        episodes: episodes of the page, from `read_comparison`.
         directory: folder of the runs, or of kept summaries.
-        out: folder of the page, which may be the same.
+        out: folder of the page, for example `directory`.
         title: title of the page. None: the name of the folder.
         contrasts: contrasts of a suite to estimate and test.
         is_search: add a table of each algorithm's best entry.
         notes: lines below the headline.
 
     Raises:
-        UserError: if a file of a run is invalid, or if a file of that name in `out` is not collm's.
+        UserError: if a run is invalid, or if a file to write exists and was not written by collm.
     """
     is_run = (out / CONFIG_FILE).is_file()  # the episodes.jsonl of a run is not the one that a report keeps
     keeps_summaries = bool(run_directories(directory)) and not is_run
@@ -148,14 +148,14 @@ def read_comparison(
 
 
 def newest_comparison() -> Path:
-    """Folder under runs/ that was changed last.
+    """Find the most recently changed comparison or run under runs/.
 
     Raises:
-        FileNotFoundError: if there is none.
+        FileNotFoundError: if runs/ has no runs.
     """
     found = [path for path in Path("runs").glob("*") if path.is_dir() and run_directories(path)]
     if not found:
-        raise FileNotFoundError("there are no runs under runs/; give the --out of `collm benchmark` or `collm train`")
+        raise FileNotFoundError("runs/ has no runs; give the --out of `collm benchmark` or `collm train`")
     return max(found, key=lambda path: path.stat().st_mtime)
 
 

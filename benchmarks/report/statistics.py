@@ -215,25 +215,6 @@ def have_common_stretch(costs: Sequence[Floats]) -> bool:
     return bool(max(each[0] for each in costs) <= min(each[-1] for each in costs))
 
 
-def common_grid(costs: Sequence[Floats], num_points: int = 100) -> Floats:
-    """Evenly spaced costs in the range that all curves cover.
-
-    Raises:
-        ValueError: if the ranges do not overlap.
-    """
-    start, end = max(each[0] for each in costs), min(each[-1] for each in costs)
-    if not have_common_stretch(costs):
-        raise ValueError(f"the curves' ranges do not overlap: one starts at {start:g}, another ends at {end:g}")
-    return np.linspace(start, end, num_points)
-
-
-def aligned(cost: Floats, scores: Floats, grid: Floats) -> Floats:
-    """Scores at the costs of a grid, by linear interpolation."""
-    if not (np.diff(cost) > 0).all():
-        raise ValueError("the costs of a curve must increase")
-    return np.interp(grid, cost, scores)
-
-
 def smoothed(scores: Floats, width: int) -> Floats:
     """Moving average of at most `width` points, up to and including each point."""
     sums = np.cumsum(np.concatenate([[0.0], scores]))
@@ -253,17 +234,18 @@ def thinned(values: Floats, max_points: int, *, keeps: Literal["mean", "last"] =
 
 
 def mean_curve(curves: Sequence[tuple[Floats, Floats]], width: int) -> tuple[Floats, Floats, Floats | None]:
-    """Mean over R runs of smoothed curves on a common grid.
+    """Mean over R runs of smoothed curves on a grid of costs in the range that all curves cover.
 
     Args:
-        curves: cost and scores of each run, at least one.
+        curves: increasing costs and scores of each run; their ranges must overlap (`have_common_stretch`).
         width: width of the moving average.
 
     Returns:
         The grid, [M], the mean, [M], and half of its 95 % Student interval, [M], or None for one run.
     """
-    grid = common_grid([costs for costs, _ in curves])
-    values = np.array([aligned(costs, smoothed(scores, width), grid) for costs, scores in curves])
+    start, end = max(costs[0] for costs, _ in curves), min(costs[-1] for costs, _ in curves)
+    grid = np.linspace(start, end, 100)
+    values = np.array([np.interp(grid, costs, smoothed(scores, width)) for costs, scores in curves])
     middle: Floats = values.mean(axis=0)
     if len(values) < 2:
         return grid, middle, None

@@ -13,7 +13,7 @@ from ...algorithms.rollout.intervals import Interval
 from ..comparison.summaries import RunSummary
 from ..markdown import markdown_table
 from .comparison import Comparison
-from .statistics import Reaching, difference, improvement, interquartile_mean, interval, mean, median, median_cost
+from .statistics import difference, improvement, interquartile_mean, interval, mean, median, median_cost
 
 NONE = "-"
 SHARE = "evaluation/sampled/metric/share/"
@@ -31,7 +31,7 @@ class Estimate(str):
 
     @property
     def is_certain(self) -> bool:
-        """True if the interval is known; that of one run is not."""
+        """True if the interval is known, which needs two runs."""
         return bool(np.isfinite(self.interval.value)) and not np.isnan(self.interval.low)
 
     def excludes(self, value: float) -> bool:
@@ -55,7 +55,7 @@ class TableOfText:
     def marks(self) -> dict[tuple[int, int], str]:
         """Marks of cells by row and column.
 
-        "best", and "near" if the interval overlaps that of the best; "above" or "below" if an interval excludes `even`.
+        Marks are "best" and "near" (overlaps the best interval), or "above" and "below" (excludes `even`).
         """
         found = {}
         for column in range(1, len(self.header)):
@@ -74,7 +74,7 @@ class TableOfText:
 
 
 def _against_best(cells: Mapping[int, Estimate], best: str) -> dict[int, str]:
-    """Marks of the rows with the best value of a column, and of those whose interval overlaps it."""
+    """Mark the best value of a column, and values whose interval overlaps it."""
     sign = 1 if best == "highest" else -1
     top = max(sign * cell.interval.value for cell in cells.values())
     if not np.isfinite(top) or len({cell.interval.value for cell in cells.values()}) == 1:
@@ -163,7 +163,7 @@ def aggregates(comparison: Comparison) -> TableOfText:
 
 
 def differences(comparison: Comparison, how: str) -> TableOfText:
-    """Return of the reference minus that of each other method, paired by seed."""
+    """Return of the reference minus each other method's return, paired by seed."""
     reference = comparison.reference()
 
     def cell(algorithm: str, environment: str) -> str:
@@ -204,13 +204,10 @@ def collapses(comparison: Comparison) -> TableOfText:
     """Number of runs that collapsed."""
     rows = []
     for algorithm in comparison.algorithms:
-        row, num_collapsed, num_runs = [algorithm], 0, 0
-        for environment in comparison.environments:
-            runs = comparison.runs(algorithm, environment)
-            collapsed = sum(each.has_collapsed for each in runs)
-            row.append(f"{collapsed} of {len(runs)}" if runs else NONE)
-            num_collapsed, num_runs = num_collapsed + collapsed, num_runs + len(runs)
-        rows.append([*row, f"{num_collapsed / num_runs:.0%}" if num_runs else NONE])
+        runs = [comparison.runs(algorithm, environment) for environment in comparison.environments]
+        cells = [f"{sum(run.has_collapsed for run in each)} of {len(each)}" if each else NONE for each in runs]
+        every = [run.has_collapsed for each in runs for run in each]
+        rows.append([algorithm, *cells, f"{sum(every) / len(every):.0%}"])
     is_shown = comparison.has_one_scale and any(each.has_collapsed for each in comparison.finished)
     return TableOfText(
         "Collapsed runs",
@@ -246,7 +243,7 @@ def _unless_empty(rows: list[list[str]]) -> list[list[str]]:
 
 
 def wasted(comparison: Comparison) -> TableOfText:
-    """Moves of builders on taken parts, before and after training: own repeats, and collisions with others."""
+    """Moves of builders on taken parts, before and after training."""
 
     def cell(algorithm: str, environment: str) -> str:
         runs = [run for run in comparison.runs(algorithm, environment) if run.evaluations]
@@ -275,13 +272,15 @@ def sample_efficiency(comparison: Comparison, cost: str) -> TableOfText:
     thresholds = comparison.thresholds
     if cost == "sampled_tokens":
         thresholds = {name: value for name, value in thresholds.items() if comparison.writes_text(name)}
-    rows = []
-    for algorithm in comparison.algorithms if thresholds else ():
-        row = [algorithm]
-        for environment in thresholds:
-            costs = comparison.costs_to_reach(algorithm, environment, cost)
-            row.append(_reached(median_cost(costs)) if costs else NONE)
-        rows.append(row)
+
+    def cell(algorithm: str, environment: str) -> str:
+        costs = comparison.costs_to_reach(algorithm, environment, cost)
+        if not costs:
+            return NONE
+        found = median_cost(costs)
+        return Estimate(str(found), Interval(found.median, found.low, found.high))
+
+    rows = [[name, *(cell(name, each) for each in thresholds)] for name in comparison.algorithms if thresholds]
     unit = {"environment_steps": "environment steps", "sampled_tokens": "generated tokens"}[cost]
     return TableOfText(
         f"{unit.capitalize()} to a threshold",
@@ -297,46 +296,40 @@ def settings(comparison: Comparison) -> tuple[TableOfText, TableOfText]:
     """Settings that differ between the methods, and settings that all methods share."""
     columns: dict[str, dict[str, str]] = {}
     for summary in comparison.summaries:
-        column = (
-            f"{summary.algorithm}, {summary.environment}" if len(comparison.environments) > 1 else summary.algorithm
-        )
+        is_named = len(comparison.environments) > 1
+        column = f"{summary.algorithm}, {summary.environment}" if is_named else summary.algorithm
         columns.setdefault(column, _flat(summary.experiment))
     # Every method has the same seeds.
     names = [name for name in dict.fromkeys(n for column in columns.values() for n in column) if name != "config.seed"]
-    same: list[list[str]] = []
-    different: list[list[str]] = []
-    for name in names:
-        values = [column.get(name, NONE) for column in columns.values()]
-        (same if len(set(values)) == 1 else different).append([name, *values])
+    rows = [[name, *(column.get(name, NONE) for column in columns.values())] for name in names]
+    different = [row for row in rows if len(set(row[1:])) > 1]
+    same = [row[:2] for row in rows if len(set(row[1:])) == 1]
     return (
         TableOfText("Settings that differ", "-: the method has no such setting.", ["", *columns], different),
-        TableOfText("Settings of all runs", "", ["", ""], [row[:2] for row in same]),
+        TableOfText("Settings of all runs", "", ["", ""], same),
     )
 
 
 def costs(comparison: Comparison) -> TableOfText:
     """Seconds, tokens and updates of a run."""
-    rows = []
-    for algorithm in comparison.algorithms:
-        row = [algorithm]
-        for environment in comparison.environments:
-            needed = ("update", "seconds/total", "sampled_tokens")
-            runs = comparison.runs(algorithm, environment)
-            runs = [each for each in runs if all(len(each.curve(name)) for name in needed)]
-            if not runs:
-                row.append(NONE)
-                continue
-            seconds, tokens = (
-                np.mean([each.curve(name)[-1] for each in runs]) for name in ("seconds/total", "sampled_tokens")
-            )
-            written = f"{tokens:,.0f} tokens, " if comparison.writes_text(environment) else ""
-            row.append(f"{seconds:,.0f} s, {written}{runs[0].curve('update')[-1]:.0f} updates")
-        rows.append(row)
+
+    def cell(algorithm: str, environment: str) -> str:
+        curves = [
+            [run.curve(name) for name in ("update", "seconds/total", "sampled_tokens")]
+            for run in comparison.runs(algorithm, environment)
+        ]
+        ends = np.array([[curve[-1] for curve in each] for each in curves if all(map(len, each))])
+        if not len(ends):
+            return NONE
+        seconds, tokens = ends[:, 1:].mean(axis=0)
+        written = f"{tokens:,.0f} tokens, " if comparison.writes_text(environment) else ""
+        return f"{seconds:,.0f} s, {written}{ends[0, 0]:.0f} updates"
+
     return TableOfText(
         "Cost of a run",
         "Wall time of rollouts and learning, without evaluation. Other processes may have slowed the machine.",
         ["", *comparison.environments],
-        rows,
+        _rows(comparison, cell),
     )
 
 
@@ -349,10 +342,6 @@ def _flat(experiment: object, prefix: str = "") -> dict[str, str]:
 
 def _with_runs(estimate: Interval, num_runs: int) -> Estimate:
     return Estimate(f"{estimate.value:.3f} (one run)" if num_runs < 2 else str(estimate), estimate)
-
-
-def _reached(found: Reaching) -> Estimate:
-    return Estimate(str(found), Interval(found.median, found.low, found.high))
 
 
 def _starred(cell: str) -> str:
@@ -408,16 +397,15 @@ def varied_settings(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]
 def at_an_end(chosen: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) -> list[str]:
     """Numeric settings whose chosen value is the least or greatest that was tried, and not a natural end.
 
-    None counts as less than all numbers: a missing layer.
+    None (no layer) is below all numbers.
     """
     found = []
     for name, values in varied.items():
-        kinds = (int, float, type(None))
-        if not all(isinstance(value, kinds) and not isinstance(value, bool) for value in values):
+        if chosen[name] is None or not all(type(value) in (int, float, type(None)) for value in values):
             continue
         known = sorted(-1.0 if value is None else float(value) for value in values)
-        own = -1.0 if chosen[name] is None else float(chosen[name])
-        if own in (known[0], known[-1]) and chosen[name] is not None and own not in NATURAL_ENDS.get(name, ()):
+        own = float(chosen[name])
+        if own in (known[0], known[-1]) and own not in NATURAL_ENDS.get(name, ()):
             found.append(f"{name} {'least' if own == known[0] else 'greatest'}")
     return found
 

@@ -1,1 +1,1 @@
-"""Measurements of speed, each beside a reference in the same run."""
+"""Speed measurements, each with a reference in the same process."""

@@ -1,4 +1,4 @@
-"""The command line as a person meets it: what works prints what was asked, what is wrong costs one line."""
+"""The command line: its output, and one line per error."""
 
 import io
 import json
@@ -7,13 +7,9 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
 
-import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete
-from pettingzoo import ParallelEnv
 from PIL import Image
 from rich.console import Console
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -28,7 +24,7 @@ from collm.benchmarks.arguments import keyword_arguments
 from collm.benchmarks.cli import COMMANDS, main
 from collm.benchmarks.commands import envs as envs_command
 from collm.benchmarks.commands.train import TrainArguments
-from collm.envs import Outcome, TextParallelEnv, make, register, specs
+from collm.envs import make, register, specs
 
 SMALL = ["--num-updates", "2", "--rollout-buffer-size", "4", "--eval-num-samples", "2", "--max-new-tokens", "12"]
 
@@ -110,14 +106,6 @@ def test_the_usual_help_leaves_out_advanced_settings(algorithm, capsys):
     assert len(shown("--help")) <= 36 and len(everything) <= 110
 
 
-def test_envs_lists_every_id(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    assert main(["envs"]) == 0
-    text = capsys.readouterr().out
-    assert "collm/MiniWriting-v2" in text
-    assert "collm/TLDR-v2" in text
-
-
 @pytest.mark.parametrize("scores", [[], ["--scores", "--episodes", "1"]])
 def test_envs_shows_whole_ids_turns_and_ranges_wherever_it_prints(scores, capsys, monkeypatch, terminal_of_80):
     """Ids that are cut cannot be copied: neither from a pipe, whatever COLUMNS says, nor from a narrow terminal."""
@@ -160,7 +148,9 @@ def test_envs_shows_an_environment_that_cannot_be_made_among_the_others(capsys, 
     assert "test/Broken-v0 cannot be made: test/Broken-v0: its entry point" in printed.err
 
 
-def test_check_shows_how_far_degenerate_teams_come(capsys):
+def test_check_passes_and_shows_how_far_degenerate_teams_come(capsys):
+    assert main(["check", "collm/MiniCode-v1"]) == 0
+    assert "passes all" in capsys.readouterr().out
     assert main(["check", "collm/MiniCode-v1", "--exploits", "--episodes", "2"]) == 0
     rows = {line.rsplit(maxsplit=3)[0].strip(): line.split()[-3:] for line in capsys.readouterr().out.splitlines()}
     assert rows["reference"] == ["1.000", "100%", "100%"]
@@ -168,44 +158,12 @@ def test_check_shows_how_far_degenerate_teams_come(capsys):
     assert {"keyword salad", "one does all", "flood"} <= rows.keys()
 
 
-class Loose(TextParallelEnv):
-    """Pays any reply that holds a word of the prompt."""
-
-    metadata = TextParallelEnv.metadata | {"name": "loose_v0"}
-
-    def __init__(self, **kwargs):
-        super().__init__(["player_0"], 1, **kwargs)
-
-    def deal(self, task):
-        return {"player_0": "Say stone."}
-
-    def play(self, replies):
-        return Outcome(float("stone" in replies["player_0"]))
-
-    def reference_reply(self, agent):
-        return "stone"
-
-
-def test_check_refuses_an_exploit_after_showing_it(capsys, clean_registry):
-    register("test/Loose-v0", Loose)
-    assert main(["check", "test/Loose-v0", "--exploits", "--episodes", "1"]) == 2
-    printed = capsys.readouterr()
-    assert "copy of the prompt" in printed.out
-    assert "'copy of the prompt' goes 100% of 60%" in " ".join(printed.err.split())
-
-
-def test_check_prints_the_rules_that_hold(capsys):
-    assert main(["check", "collm/MiniWriting-v2"]) == 0
-    assert "passes all" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("policy", ["reference", "random", "empty"])
-def test_play_prints_an_episode(policy, capsys):
-    assert main(["play", "collm/MiniWriting-v2", "--policy", policy]) == 0
+@pytest.mark.parametrize("policy", ["reference", "random", "empty", "RUN"])
+def test_play_prints_an_episode(policy, trained, capsys):
+    assert main(["play", "collm/MiniWriting-v2", "--policy", str(trained) if policy == "RUN" else policy]) == 0
     text = capsys.readouterr().out
-    assert "writer_0 reads" in text
-    assert "turn 1: writer_1 writes" in text
-    assert "return: " in text
+    assert all(each in text for each in ("writer_0 reads", "turn 1: writer_1 writes", "return: "))
+    assert policy != "reference" or "metric/share/writer_0" in " ".join(text.split())
 
 
 @pytest.fixture
@@ -252,16 +210,6 @@ def test_an_episode_that_a_person_leaves_is_kept(typed, capsys):
     assert "the input ended before the episode" in capsys.readouterr().err
 
 
-def test_play_tells_who_did_the_work(capsys):
-    assert main(["play", "collm/MiniBuild-v0"]) == 0
-    assert "metric/share/builder_0 0.5" in " ".join(capsys.readouterr().out.split())
-
-
-def test_a_trained_team_plays(trained, capsys):
-    assert main(["play", "collm/MiniWriting-v2", "--policy", str(trained)]) == 0
-    assert "turn 1: writer_1 writes" in capsys.readouterr().out
-
-
 def test_training_leaves_a_run_directory_that_others_can_read(trained):
     metrics = read_lines(trained / "metrics.jsonl")
     assert [row["update"] for row in metrics] == [1, 2]
@@ -273,10 +221,8 @@ def test_training_leaves_a_run_directory_that_others_can_read(trained):
     assert len(episodes) == 8
     turn = episodes[0]["agents"]["writer_0"]["turns"][0]
     assert turn["read"][0]["content"].startswith("post:")
-    assert turn["completion_ids"]
-    assert turn["prompt_ids"]
-    model = AutoModelForCausalLM.from_pretrained(trained / "agents" / "writer_0")
-    assert model.config.model_type == "llama"
+    assert turn["completion_ids"] and turn["prompt_ids"]
+    assert AutoModelForCausalLM.from_pretrained(trained / "agents" / "writer_0").config.model_type == "llama"
     assert (trained / "critics" / "joint" / "model.safetensors").is_file()
     assert json.loads((trained / "config.json").read_text())["algorithm"] == "maac"
 
@@ -285,18 +231,12 @@ def test_evaluate_reports_held_out_play(trained, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     assert main(["evaluate", str(trained), "--episodes", "3"]) == 0
     text = capsys.readouterr().out
-    assert "split test, 3 episodes" in text
-    assert "greedy" in text
-    assert "best sampled episode" in text
-    assert "worst sampled episode" in text
+    wanted = ("split test, 3 episodes", "greedy", "best sampled", "worst sampled", "metric/share/writer_0")
+    assert all(each in text for each in wanted)
     assert len(read_lines(trained / "evaluation-test.jsonl")) == 6
-    assert "metric/share/writer_0" in text
     while_training = read_lines(trained / "evaluation.jsonl")[-1]
     told = [while_training[f"evaluation/sampled/metric/share/{agent}"] for agent in ("writer_0", "writer_1")]
     assert sum(told) == pytest.approx(1)
-    assert not any(
-        "metric/share" in name for name in read_lines(trained / "metrics.jsonl")[-1]
-    )  # in training on request
 
 
 def test_a_team_trains_on_real_texts_and_is_judged_on_others(tmp_path, root, capsys):
@@ -348,27 +288,10 @@ def test_data_without_held_out_tasks_is_refused_before_training(error_of, tmp_pa
     assert "test_fraction" in text
 
 
-def test_keyword_arguments_read_pythons_words_as_python_does():
-    assert keyword_arguments(["a=True", "b=False", "c=None", "d=true"]) == {"a": True, "b": False, "c": None, "d": True}
-
-
-def test_keyword_arguments_read_json_and_else_text():
-    pairs = ["max_turns=4", "split=test", 'columns={"post": "source"}', "flag=true", "path=a=b"]
-    assert keyword_arguments(pairs) == {
-        "max_turns": 4,
-        "split": "test",
-        "columns": {"post": "source"},
-        "flag": True,
-        "path": "a=b",
-    }
-
-
-def test_listing_environments_imports_no_model_library():
-    code = (
-        "import sys; from collm.benchmarks.cli import main; main(['envs']); "
-        "sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'wandb', 'datasets')))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+def test_keyword_arguments_are_json_or_words_of_python_or_texts():
+    pairs = ["a=4", "b=test", 'c={"post": "source"}', "d=true", "e=True", "f=None", "g=a=b"]
+    values = [4, "test", {"post": "source"}, True, True, None, "a=b"]
+    assert keyword_arguments(pairs) == dict(zip("abcdefg", values, strict=True))
 
 
 def _save_random_llama(directory, data):
@@ -447,48 +370,22 @@ def test_workers_find_modules_of_the_working_folder(tmp_path):
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) >= 2
 
 
-class Unending(ParallelEnv):
-    """One agent, and no end."""
-
-    metadata: ClassVar = {"name": "unending_v0", "render_modes": []}
-
-    def __init__(self):
-        self.possible_agents = ["a_0"]
-        self.agents = []
-        self.observation_spaces = {"a_0": Box(-1, 1, (2,), np.float32)}
-        self.action_spaces = {"a_0": Discrete(2)}
-
-    def observation_space(self, agent):
-        return self.observation_spaces[agent]
-
-    def action_space(self, agent):
-        return self.action_spaces[agent]
-
-    def reset(self, seed=None, options=None):
-        self.agents = ["a_0"]
-        return {"a_0": np.zeros(2, np.float32)}, {"a_0": {}}
-
-    def step(self, actions):
-        return {"a_0": np.zeros(2, np.float32)}, {"a_0": 1.0}, {"a_0": False}, {"a_0": False}, {"a_0": {}}
+ENDLESS = "gymnasium/CliffWalking-v1"  # which declares no time limit
 
 
 @pytest.mark.parametrize(("options", "num_turns"), [([], 1000), (["--max-turns", "3"], 3)])
-def test_play_leaves_an_episode_without_an_end(options, num_turns, clean_registry, capsys):
-    register("tests/Unending-v0", Unending)
-    assert main(["play", "tests/Unending-v0", "--policy", "random", *options]) == 0
-    printed = capsys.readouterr().out
-    assert f"stopped after {num_turns:,} joint turns; --max-turns" in printed
-    assert f"return: a_0 {num_turns:.3f}" in printed
+def test_play_stops_an_episode_without_a_limit(options, num_turns, capsys):
+    assert main(["play", ENDLESS, "--policy", "random", *options]) == 0
+    assert f"stopped after {num_turns:,} joint turns; --max-turns" in capsys.readouterr().out
 
 
-def test_evaluate_and_check_say_that_episodes_have_no_end(clean_registry, tmp_path, capsys):
-    register("tests/Unending-v0", Unending)
+def test_evaluate_and_check_report_episodes_without_a_limit(tmp_path, capsys):
     run = tmp_path / "run"
     sizes = ["--num-updates", "1", "--rollout-buffer-size", "2", "--critic-warmup", "0", "--ppo-epochs", "1"]
     ends = ["--turns-per-update", "2", "--eval-num-samples", "2", "--eval-max-turns", "4", "--out", str(run)]
-    assert main(["train", "ippo", "--env", "tests/Unending-v0", *sizes, *ends]) == 0
+    assert main(["train", "ippo", "--env", ENDLESS, *sizes, *ends]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "tests/Unending-v0 declares no limit of joint turns" in printed
+    assert f"{ENDLESS} declares no limit of joint turns" in printed
     assert "2 of 2 episodes were truncated after 4 joint turns" in printed
     for options, limit in (([], 4), (["--eval-max-turns", "3"], 3)):
         assert main(["evaluate", str(run), "--episodes", "2", "--json", *options]) == 0
@@ -496,5 +393,5 @@ def test_evaluate_and_check_say_that_episodes_have_no_end(clean_registry, tmp_pa
         assert json.loads(printed.out)
         lines = [line for line in printed.err.splitlines() if f"truncated after {limit} joint turns" in line]
         assert len(lines) == 2
-    assert main(["check", "tests/Unending-v0"]) == 2
+    assert main(["check", ENDLESS]) == 2
     assert "register it with max_turns" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Commands with a folder for their results leave the files of others as they are, and say so in one line."""
+"""Commands do not overwrite files that collm did not write, and name them in one line."""
 
 from __future__ import annotations
 
@@ -114,17 +114,10 @@ def test_an_export_goes_to_a_new_folder_alone(tmp_path, run, capsys):
 
 @pytest.mark.parametrize(
     "call",
-    [
-        *(
-            "report ||",
-            "report --out ||",
-            "evaluate --out ||",
-            "throughput --out ||",
-            "demo --out ||",
-            "play x --gif ||",
-        ),
-        *("resume ||", "benchmark --out ||", "train iac --env x --init-from ||", "chat ||", "crossplay a ||"),
-    ],
+    (
+        *("report ||", "report --out ||", "evaluate --out ||", "throughput --out ||", "demo --out ||", "resume ||"),
+        *("play x --gif ||", "benchmark --out ||", "train iac --env x --init-from ||", "chat ||", "crossplay a ||"),
+    ),
 )
 def test_an_empty_path_is_refused(call, capsys):
     """As a shell gives it for a variable without a value; it would mean the present folder."""

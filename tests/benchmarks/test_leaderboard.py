@@ -6,7 +6,7 @@ import json
 import re
 
 from collm.algorithms.rollout.intervals import Interval
-from collm.benchmarks.leaderboard import Entry, Leaderboard
+from collm.benchmarks.leaderboard import LEADERBOARD_FILES, Entry, Leaderboard
 
 ENTRIES = [
     Entry("runs/a", {"sampled": Interval(0.25, 0.0, 0.5), "greedy": Interval(0.9, 0.8, 1.0)}, {}, "a.jsonl"),
@@ -22,9 +22,9 @@ BOARD = Leaderboard("collm/X-v0", {"max_turns": 2}, "test", 10, ENTRIES)
 
 
 def test_the_best_by_the_first_way_of_playing_stands_first(tmp_path):
-    files = BOARD.write(tmp_path / "new")
-    assert [file.name for file in files] == ["leaderboard.json", "leaderboard.md", "leaderboard.html"]
-    found = json.loads(files[0].read_text())
+    BOARD.write(tmp_path / "new")
+    assert {file.name for file in (tmp_path / "new").iterdir()} == {".collm", *LEADERBOARD_FILES}
+    found = json.loads((tmp_path / "new" / "leaderboard.json").read_text())
     assert [entry["team"] for entry in found["entries"]] == ["<b|c>", "runs/a"]
     assert found["entries"][0]["returns"]["sampled"] == {"value": 0.75, "low": 0.5, "high": 1.0}
     assert (found["env_kwargs"], found["num_episodes"]) == ({"max_turns": 2}, 10)

@@ -55,11 +55,7 @@ def run(args: Sequence[str]) -> None:
 
 
 def partner(arguments: ChatArguments) -> tuple[str, LanguagePolicy]:
-    """Load the agent and its policy.
-
-    Raises:
-        UserError: if there is no such agent, or if it is not a language model.
-    """
+    """Load the agent and its policy."""
     from transformers.utils import logging as transformers_logging  # here, as help needs no torch
 
     from ....agents.language.policy import LanguagePolicy

@@ -58,11 +58,7 @@ class Person:
         self._console = console
 
     def reply(self) -> str:
-        """Read lines up to a line with a single dot, or up to the end of the input.
-
-        Raises:
-            UserError: if there is no line.
-        """
+        """Read lines up to a line with a single dot, or up to the end of the input."""
         asked = shown(f"Your reply as {self.agent}; a line with a single dot ends it:")
         self._console.print(asked, style="bold", markup=False)
         written: list[str] = []

@@ -69,11 +69,7 @@ def run(args: Sequence[str]) -> None:
 
 
 def replay(vector: SyncVector, recorded: RecordedEpisode, console: Console) -> int:
-    """Replay the episode and print it; return the number of differences from its record.
-
-    Raises:
-        EnvironmentFault: if the environment fails.
-    """
+    """Replay the episode and print it; return the number of differences from its record."""
     from ....algorithms.runs.records import as_actions
 
     spaces = {agent: vector.action_space(agent) for agent in vector.possible_agents}

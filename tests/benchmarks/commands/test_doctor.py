@@ -13,19 +13,16 @@ from collm.benchmarks.cli import main
 TRAIN = ["train", "maac", "--env", "collm/MiniWriting-v2", "--critic-model-name-or-path", "actor"]
 
 
-def test_the_machine_is_told_as_json(capsys):
+def test_the_machine_is_shown_as_json_and_as_a_table(capsys, monkeypatch):
     assert main(["doctor", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["versions"]["torch"] == torch.__version__
     assert found["devices"][0]["name"] == "cpu" and found["devices"][0]["memory"] > 2**30
     assert found["sandbox"]
     assert found["compiler"] == compiler()
-
-
-def test_a_machine_without_a_compiler_is_told_so(capsys, monkeypatch):
     monkeypatch.setenv(SWITCH, "0")
     assert main(["doctor"]) == 0
-    assert "no C++ compiler, or not wanted" in capsys.readouterr().out
+    assert "no C++ compiler" in capsys.readouterr().out
 
 
 def test_a_training_that_cannot_fit_is_refused_with_what_would(capsys):
@@ -41,19 +38,13 @@ def test_a_training_that_cannot_fit_is_refused_with_what_would(capsys):
     assert "it fits" in capsys.readouterr().out
 
 
-def test_a_plan_is_data_with_phases_that_add_up(capsys):
-    assert main(["doctor", "--json", "--gpu", "h200", *TRAIN, "--model", "Qwen/Qwen3-0.6B"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["fits"]
-    for phase in found["devices"][0]["phases"]:
-        assert phase["total"] == sum(value for name, value in phase.items() if name not in ("name", "total"))
-
-
 def test_every_heading_and_amount_finds_room_on_a_terminal_of_eighty_letters(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     call = ["doctor", "--memory", "80GB", "train", "maac", "--env", "collm/MiniWriting-v2"]
     assert main([*call[:1], "--json", *call[1:]]) == 0
     phases = json.loads(capsys.readouterr().out)["devices"][0]["phases"]
+    for phase in phases:
+        assert phase["total"] == sum(value for name, value in phase.items() if name not in ("name", "total"))
     assert main(call) == 0
     printed = capsys.readouterr().out.splitlines()
     heading = next(line for line in printed if line.lstrip().startswith("GiB"))

@@ -1,4 +1,4 @@
-"""Red team: shares of the way by hand, teams that cheat and teams that do not, and trainings in the Mini tasks."""
+"""Red team: shares by hand, teams that cheat and teams that do not, and trainings in the Mini tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collm.agents.config import ModelConfig
 from collm.agents.scripted import FunctionPolicy
 from collm.algorithms.runs.api import untrained
 from collm.benchmarks.cli import main
-from collm.benchmarks.comparison.red_team import MAX_GAP, best_quarter, levels, red_team, scores, scripted_scores
+from collm.benchmarks.comparison.red_team import MAX_GAP, best_quarter, levels, red_team, scores, scripted_scores, truth
 from collm.envs import Outcome, TextParallelEnv, make, register, specs
 from collm.envs.sandbox import SandboxError
 
@@ -133,14 +133,7 @@ def test_the_best_quarter_earns_most_and_has_the_lowest_truth_of_equal_returns(t
 
 
 def test_the_truth_of_an_episode_is_its_highest_value():
-    class Forgetful(Sentence):
-        def __init__(self):
-            TextParallelEnv.__init__(self, ["writer_0", "writer_1"], 2)
-
-        def reference_reply(self, agent):
-            return "" if self.turn else super().reference_reply(agent)
-
-    assert scripted_scores(Forgetful(), [0])["reference"] == [(1.0, 1.0)]
+    assert truth([{"metric/a": 0.2}, {"metric/a": 0.7}, {"metric/b": 1.0}, {"metric/a": 0.0}], "a") == 0.7
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Comparisons: what is finished is skipped, what was interrupted goes on, what fails does not stop the rest."""
+"""Comparisons: finished runs are skipped, interrupted runs resume, and failed runs do not stop the others."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fakes import OnUpdate
 from recorded import read_summaries
 
 from collm._errors import UserError
 from collm.algorithms.config import TrainConfig
 from collm.algorithms.runs.checkpoint import newest_update
 from collm.algorithms.runs.loggers import read_lines
-from collm.algorithms.runs.run import is_over, run_experiment
+from collm.algorithms.runs.run import is_over
 from collm.benchmarks.comparison import worker
 from collm.benchmarks.comparison.runner import check_jobs, compare
 from collm.benchmarks.comparison.suite import jobs, parse_suite
@@ -97,32 +96,16 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path):
     assert not (directory / "failure.txt").exists()
 
 
-class Channel:
-    """Hears a run in this process; the clock strikes after its first update."""
-
-    def __init__(self):
-        self.heard = []
-
-    def time(self):
-        return 100.0 if self.heard else 0.0
-
-    def send(self, message):
-        self.heard.append(message)
-
-    def close(self):
-        pass
-
-
-def test_a_run_whose_time_is_up_ends_with_a_checkpoint_and_goes_on(tmp_path, monkeypatch):
+def test_a_run_whose_time_is_up_ends_with_a_checkpoint_and_resumes(tmp_path, monkeypatch):
     job = jobs(parse_suite({**TABLE, "config": {**TABLE["config"], "save_interval": 0}}))[0]
-    channel, rest = Channel(), Channel()
-    monkeypatch.setattr(worker, "time", SimpleNamespace(time=channel.time, perf_counter=time.perf_counter))
-    worker.work(job, tmp_path, channel, 50.0)
-    assert [message[0] for message in channel.heard[:-1]] == [1] and channel.heard[-1] is None
+    updates: list[int] = []
+    clock = SimpleNamespace(time=lambda: 100.0 if updates else 0.0, perf_counter=time.perf_counter)
+    monkeypatch.setattr(worker, "time", clock)
+    assert worker.work(job, tmp_path, lambda update, metrics: updates.append(update), 50.0) is None
+    assert updates == [1] and newest_update(tmp_path) == 1
     assert not worker.is_finished(tmp_path) and not (tmp_path / worker.FAILURE_FILE).exists()
-    assert newest_update(tmp_path) == 1
-    worker.work(job, tmp_path, rest)
-    assert [message[0] for message in rest.heard[:-1]] == [2, 3] and worker.is_finished(tmp_path)
+    assert worker.work(job, tmp_path, lambda update, metrics: updates.append(update)) is None
+    assert updates == [1, 2, 3] and worker.is_finished(tmp_path)
     assert [row["update"] for row in read_lines(tmp_path / "metrics.jsonl")] == [1, 2, 3]
 
 
@@ -143,15 +126,12 @@ def test_a_folder_with_other_settings_is_refused_and_left_alone(tmp_path):
     assert (directory / "config.json").read_text() == saved
 
 
-@pytest.mark.slow
-def test_a_run_from_before_a_setting_was_there_is_not_another(tmp_path):
-    job = jobs(parse_suite(TABLE))[0]
-    directory = tmp_path / job.directory
-    directory.mkdir(parents=True)
-    saved = job.experiment.to_json()
+def test_a_run_from_before_a_setting_existed_is_the_same(tmp_path):
+    experiment = jobs(parse_suite(TABLE))[0].experiment
+    saved = experiment.to_json()
     del saved["config"]["early_termination_threshold"]
-    (directory / "config.json").write_text(json.dumps(saved))
-    assert not compare([job], tmp_path, num_workers=1, watcher=Notes()).failures
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    assert not worker._has_checkpoint(experiment, tmp_path)  # and raises no error
 
 
 @pytest.mark.parametrize(
@@ -167,28 +147,6 @@ def test_a_run_from_before_a_setting_was_there_is_not_another(tmp_path):
 def test_a_run_is_over_when_one_of_its_limits_is_reached(limits, expected):
     progress = SimpleNamespace(update=3, num_turns=24, num_tokens=100)
     assert is_over(SimpleNamespace(config=TrainConfig(**limits), progress=progress)) is expected
-
-
-class Interrupted(Exception):
-    """In place of a kill, between the log and the checkpoint of an update."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", range(2), ids=["magrpo", "maac"])
-def test_a_run_that_was_interrupted_goes_on_as_if_it_never_was(tmp_path, number):
-    experiment = jobs(parse_suite(TABLE))[number].experiment
-
-    def interrupt(update, metrics):
-        if update == 2:
-            raise Interrupted
-
-    run_experiment(experiment, tmp_path / "peace")
-    with pytest.raises(Interrupted):
-        run_experiment(experiment, tmp_path / "war", loggers=[OnUpdate(interrupt)])
-    run_experiment(experiment, tmp_path / "war", resume=True)
-    peace, war = (read_summaries(tmp_path / name)[0] for name in ("peace", "war"))
-    assert peace.evaluations == war.evaluations and peace.diagnostics == war.diagnostics
-    assert peace.curves["grad_norm"] == war.curves["grad_norm"]
 
 
 @pytest.mark.slow

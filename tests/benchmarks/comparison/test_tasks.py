@@ -1,4 +1,4 @@
-"""A comparison as tasks of Ray: all runs end, though a worker dies. Where Ray is not installed nothing is tested."""
+"""A comparison as tasks of Ray: all runs end, although a worker dies."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 from clusters import NODE, processes
@@ -14,7 +15,7 @@ from clusters import NODE, processes
 from collm._cluster import Cluster
 from collm.algorithms.runs.loggers import read_lines
 from collm.benchmarks.comparison.runner import compare
-from collm.benchmarks.comparison.suite import jobs, parse_suite, read_suite
+from collm.benchmarks.comparison.suite import Budget, jobs, read_suite
 from collm.benchmarks.comparison.tasks import RayTasks
 
 ray = pytest.importorskip("ray", reason="needs collm[ray], which the extra dev brings")
@@ -24,16 +25,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-TABLE = {
-    "name": "grid",
-    "seeds": [0, 1, 2, 3],
-    "budget": {"environment_steps": 24},
-    "config": {"rollout_buffer_size": 4, "save_interval": 1, "eval_num_samples": 2, "num_generations": 4},
-    "model": {"max_new_tokens": 6, "device": "cpu"},
-    "environments": [{"id": "collm/MiniBuild-v0", "name": "build", "kwargs": {"max_turns": 2, "reward": "dense"}}],
-    "algorithms": [{"name": "magrpo"}, {"name": "marloo"}],
-}
-
 SUITE = """
 name = "grid"
 seeds = [0, 1]
@@ -77,7 +68,10 @@ def test_a_grid_of_eight_runs_ends_though_a_worker_dies(tmp_path, monkeypatch):
         log_to_driver=False,
         logging_level="error",
     )
-    killer, found = Killer(), jobs(parse_suite(TABLE))
+    killer = Killer()
+    (tmp_path / "grid.toml").write_text(SUITE)
+    suite = replace(read_suite(tmp_path / "grid.toml"), seeds=range(4), budget=Budget(24, "environment_steps"))
+    found = jobs(suite)
     launcher = RayTasks(Cluster(num_cpus=0.5))
     assert launcher.num_at_a_time == 2
     try:

@@ -12,32 +12,12 @@ from collm.benchmarks.report.comparison import Comparison
 from collm.benchmarks.report.figures import sections, svg
 from collm.benchmarks.report.statistics import (
     NEVER,
-    aligned,
-    common_grid,
     cost_to_reach,
     mean_curve,
     median_cost,
     smoothed,
     thinned,
 )
-
-
-def test_a_common_grid_is_what_all_curves_cover():
-    grid = common_grid([np.array([10.0, 50.0]), np.array([20.0, 40.0])], num_points=3)
-    assert grid.tolist() == [20.0, 30.0, 40.0]
-
-
-def test_curves_without_a_common_stretch_are_refused():
-    with pytest.raises(ValueError, match="overlap"):
-        common_grid([np.array([0.0, 1.0]), np.array([2.0, 3.0])])
-
-
-def test_aligning_keeps_a_curve_at_its_own_points():
-    cost, scores = np.array([1.0, 2.0, 5.0]), np.array([0.0, 4.0, 1.0])
-    assert aligned(cost, scores, cost).tolist() == scores.tolist()
-    assert aligned(cost, scores, np.array([3.5])).tolist() == [2.5]
-    with pytest.raises(ValueError, match="increase"):
-        aligned(cost[::-1], scores, cost)
 
 
 def test_smoothing_by_hand():
@@ -55,6 +35,7 @@ def test_a_long_curve_is_thinned_to_means_of_neighbours():
 def test_a_mean_curve_has_the_student_interval_of_its_points():
     costs, line = np.array([0.0, 10.0]), np.array([1.0, 3.0])
     grid, middle, half = mean_curve([(costs, line), (costs, line + 2.0)], 1)
+    assert mean_curve([(costs, line), (costs + 4.0, line)], 1)[0][[0, -1]].tolist() == [4.0, 10.0]
     assert (grid[0], grid[-1]) == (0.0, 10.0) and middle == pytest.approx(2.0 + 0.2 * grid)
     assert half == pytest.approx(12.706, abs=1e-3)  # t(0.975, 1) * sqrt(2) / sqrt(2)
     assert mean_curve([(costs, line)], 1)[2] is None
@@ -66,8 +47,7 @@ def test_the_cost_to_reach_a_threshold_by_hand():
     assert cost_to_reach(cost, scores, 0.5, width=2) == 20.0
     assert cost_to_reach(cost, scores, 1.1, width=2) == NEVER
 
-
-def test_one_lucky_batch_at_the_start_does_not_count():
+    # One lucky batch at the start does not count.
     assert cost_to_reach(np.arange(1.0, 9.0), np.array([1.0, *[0.0] * 7]), 0.5) == NEVER
 
 
@@ -77,8 +57,6 @@ def test_runs_that_never_get_there_are_later_than_all_others():
     assert found.low == 10.0 and found.high == NEVER
     assert str(found) == "20 [10, never], 2 of 3"
 
-
-def test_where_most_never_get_there_the_median_is_never():
     found = median_cost([10.0, NEVER, NEVER, NEVER, NEVER])
     assert found.median == NEVER and found.num_reached == 1
 

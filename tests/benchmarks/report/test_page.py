@@ -100,16 +100,6 @@ def test_a_reader_of_the_page_by_ear_or_by_keys_finds_names_for_everything(brows
     assert browser.run(twice) == 0
 
 
-@pytest.mark.skipif("COLLM_AXE" not in os.environ, reason="COLLM_AXE: path of axe.min.js (npm: axe-core)")
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_violation(browser, scheme):
-    browser.emulate(scheme=scheme)
-    browser.run(ALL + SETTLED)
-    browser.evaluate(Path(os.environ["COLLM_AXE"]).read_text(encoding="utf-8"))
-    found = browser.run("return (await axe.run()).violations.map((each) => [each.id, each.impact, each.nodes.length])")
-    assert found == []
-
-
 def test_tables_are_sorted_by_a_column_and_their_first_one_stays(browser):
     browser.run("document.getElementById('tables').open = true;" + SETTLED)
     assert browser.run("return collm.csv([['a,b', 'c\"d']])") == '"a,b","c""d"\r\n'

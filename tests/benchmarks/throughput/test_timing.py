@@ -1,4 +1,4 @@
-"""Rates of workloads that take turns, and seconds by phase, on a clock made by hand."""
+"""Rates of alternating workloads, the load of other processes, and seconds by phase, on a fake clock."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def test_a_ratio_is_taken_round_by_round():
     assert ratio_of([6, 8, 20], [2, 4, 4]) == Spread(2, 3, 5)
 
 
-def test_the_load_is_looked_at_before_each_round_and_after_the_last(clock):
-    clock(*range(8))
+def test_workloads_alternate_and_the_load_is_sampled_before_each_round_and_after_the_last(clock):
+    clock(*range(12))
     events, loads = [], iter((0.0, 0.1, 0.05))
 
     def load():
@@ -41,8 +41,9 @@ def test_the_load_is_looked_at_before_each_round_and_after_the_last(clock):
         return next(loads)
 
     with watching(LoadWatch(load)) as watch:
-        timed_rounds({"a": lambda: events.append("a")}, num_rounds=2)
-    assert events == ["a", "look", "a", "look", "a", "look"]
+        found = timed_rounds({"a": lambda: events.append("a"), "b": lambda: events.append("b")}, num_rounds=2)
+    assert events == ["a", "b", "look"] * 3
+    assert found == {"a": [(None, 1), (None, 1)], "b": [(None, 1), (None, 1)]}
     assert watch.is_idle
     assert "Machine idle: other processes used 0.05 (0.00-0.10) cores at 3 looks" in watch.verdict()
 
@@ -72,14 +73,6 @@ def test_the_load_of_another_process_is_seen_and_our_own_is_not():
             assert max(timing.other_load() for _ in range(5)) > 0.2
         finally:
             other.kill()
-
-
-def test_workloads_take_turns(clock):
-    clock(*range(12))
-    calls = []
-    found = timed_rounds({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, num_rounds=2)
-    assert calls == ["a", "b"] * 3
-    assert found == {"a": [(None, 1), (None, 1)], "b": [(None, 1), (None, 1)]}
 
 
 class Work:

@@ -1,0 +1,138 @@
+"""Description of this machine, and memory plans of trainings, as data."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import fields, replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from .._errors import UserError
+
+if TYPE_CHECKING:
+    from ..algorithms.memory.plan import MemoryPlan
+    from ..algorithms.runs.assembly.experiment import Experiment
+
+PACKAGES = ("collm", "torch", "transformers", "peft", "tokenizers", "datasets", "numpy")
+EXTRAS = {
+    "wandb": "wandb",
+    "tensorboard": "tensorboard",
+    "torchrl": "torchrl",
+    "trl": "trl",
+    "sb3": "stable_baselines3",
+    "rllib": "ray",
+}
+"""Optional extras with a module of each."""
+
+
+def machine() -> dict[str, Any]:
+    """Versions, devices, C++ compiler, missing extras and sandbox tier of this machine."""
+    from ..agents.decoding.cpu import compiler
+    from ..envs.sandbox import SandboxUnavailable, shared_sandbox
+
+    try:
+        tier = str(shared_sandbox().isolation)
+    except SandboxUnavailable as error:
+        tier = f"none: {error}"
+    return {
+        "versions": {"python": platform.python_version()}
+        | {name: importlib.metadata.version(name) for name in PACKAGES},
+        "devices": _devices(),
+        "compiler": compiler(),
+        "missing": [name for name, module in EXTRAS.items() if find_spec(module) is None],
+        "sandbox": tier,
+    }
+
+
+def _devices() -> list[dict[str, Any]]:
+    import torch
+
+    from ..algorithms.memory.devices import capacity
+
+    found: list[dict[str, Any]] = [
+        {
+            "name": "cpu",
+            "kind": platform.processor() or platform.machine(),
+            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "memory": capacity(torch.device("cpu")),
+        }
+    ]
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        free, total = torch.cuda.mem_get_info(index)
+        found.append(
+            {
+                "name": f"cuda:{index}",
+                "kind": properties.name,
+                "compute_capability": f"{properties.major}.{properties.minor}",
+                "memory": total,
+                "free": free,
+            }
+        )
+    return found
+
+
+def examined(
+    experiment: Experiment, memory: str | None = None, gpu: str | None = None, num_ranks: int = 1
+) -> dict[str, Any]:
+    """Memory plan of a training as data, without loading weights.
+
+    Args:
+        experiment: training.
+        memory: memory of the device. None: that of this machine's device.
+        gpu: kind of GPU. None: this machine's device.
+        num_ranks: number of processes, each with its own device.
+    """
+    import torch
+
+    from ..algorithms.memory import devices, fitting
+
+    if memory is not None and gpu is not None:
+        raise UserError("--memory and --gpu both set the device; give one of them")
+    if num_ranks < 1:
+        raise UserError(f"--ranks {num_ranks} must be at least 1")
+    asked = None if memory is None else devices.bytes_of(memory)
+    asked = devices.gpu_memory(gpu) if gpu is not None else asked
+    capacity: Callable[[str], int] = lambda name: devices.capacity(torch.device(name))  # noqa: E731
+    if asked is not None:
+        amount = devices.usable(asked)
+        capacity = lambda name: amount  # noqa: E731
+    algorithm = experiment.make_algorithm()
+    task = replace(experiment.task(), num_ranks=num_ranks)
+    places = experiment.team_model.devices(len(task.agents))
+    model = replace(experiment.team_model, device=",".join(_place(place, asked is not None) for place in places))
+    problem = ""
+    try:
+        fit = fitting.check_fit(algorithm, model, task, capacity)
+        plans = dict(fit.plans)
+        chosen = [f"on each of {num_ranks} ranks"] if num_ranks > 1 else []
+        chosen += [f"recompute activations: {'yes' if fit.recomputes else 'no'}"]
+        chosen += [f"tokens per pass: {fit.max_tokens}"] if fit.max_tokens else []
+        chosen += [f"keys and values: {fit.kv_memory:.1f} GiB per model"] if fit.kv_memory else []
+        chosen += [f"longest row (estimated): {task.row_length(model)} tokens"]
+        verdict = f"it fits ({', '.join(chosen)})"
+    except fitting.NoRoom as error:
+        plans = fitting.tightest(algorithm, model, task)
+        problem = verdict = str(error)
+    return {
+        "fits": not problem,
+        "verdict": verdict,
+        "devices": [_told(name, found, capacity(name)) for name, found in plans.items()],
+    }
+
+
+def _place(device: str, is_asked: bool) -> str:
+    from ..algorithms.memory.fitting import canonical
+
+    return "cuda:0" if is_asked and device in ("auto", "cuda") else device if is_asked else canonical(device)
+
+
+def _told(name: str, found: MemoryPlan, capacity: int) -> dict[str, Any]:
+    phases = []
+    for phase in found.phases:
+        parts = {each.name: getattr(phase, each.name) for each in fields(phase)}
+        phases.append({**parts, "total": phase.total})
+    return {"device": name, "memory": capacity, "peak": found.peak.name, "phases": phases}

@@ -1,0 +1,174 @@
+"""Export of a run's models as folders for transformers, each with a model card."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .._errors import UserError, nearest
+from .._json import read_json
+from .markdown import markdown_table
+
+CARD = "README.md"
+REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+"""Names of models on the hub. The hub refuses paths as `base_model`, and "tiny" would be another person's model."""
+ADAPTER = "adapter_config.json"
+OWN_FILES = ("collm_policy.json", "value_head.safetensors", CARD)
+"""Files of a run's model folder that transformers does not use, and peft's blank card."""
+CODE_FILES = ("*.py", "*.pyc")
+
+
+def model_folders(directory: Path, agent: str | None) -> dict[str, Path]:
+    """Folders of a run's language models, by agent.
+
+    Raises:
+        UserError: if the run has no such agent, or if an agent is not a language model.
+    """
+    from ..algorithms.runs.files import read_config  # here, as help needs no torch
+
+    read_config(directory)  # raises if the folder is not a run
+    found = {path.name: path for path in sorted((directory / "agents").glob("*")) if path.is_dir()}
+    if not found:
+        raise UserError(f"{directory} has no models yet; they are written at the end of the training")
+    if agent is not None and agent not in found:
+        raise UserError(f"the run has no agent {agent!r}; {nearest(agent, found)}")
+    chosen = found if agent is None else {agent: found[agent]}
+    for name, path in chosen.items():
+        if not any((path / file).is_file() for file in ("config.json", ADAPTER)):
+            raise UserError(f"{name!r} is not a language model: {path} has no config.json")
+        if link := next((each for each in path.rglob("*") if each.is_symlink()), None):
+            raise UserError(
+                f"{link} is a symbolic link and would export a file outside of the run; replace it by the file"
+            )
+    return chosen
+
+
+def export(folder: Path, target: Path, *, is_merged: bool) -> None:
+    """Write one model with its tokenizer.
+
+    Raises:
+        UserError: if there is no adapter to merge, or if it cannot be merged.
+    """
+    is_adapter = (folder / ADAPTER).is_file()
+    if is_merged and not is_adapter:
+        raise UserError(f"{folder} has a whole model and no adapter; remove --merge")
+    shutil.copytree(folder, target, ignore=shutil.ignore_patterns(*OWN_FILES, *CODE_FILES), dirs_exist_ok=True)
+    if not is_adapter:
+        return
+    settings = read_json(target / ADAPTER)
+    base = settings.get("base_model_name_or_path")
+    if not isinstance(base, str):
+        raise UserError(
+            f"{folder / ADAPTER} has no base_model_name_or_path; save the adapter again with its base model"
+        )
+    if not is_merged:
+        if Path(base).is_dir():  # relative to the working directory of the run
+            settings["base_model_name_or_path"] = str(Path(base).resolve())
+            (target / ADAPTER).write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n")
+        return
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging as transformers_logging
+
+    from ..agents.language.model_files import check_language_model, reason
+    from ..agents.loading import peft_of_old_names
+
+    transformers_logging.disable_progress_bar()
+    check_language_model(folder)
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, trust_remote_code=False)
+        with peft_of_old_names():
+            merged: Any = PeftModel.from_pretrained(loaded, str(folder)).merge_and_unload()
+    except Exception as error:  # transformers and peft raise many types for invalid files
+        raise UserError(f"the adapter {folder} cannot be merged: {reason(error)}") from error
+    for file in target.glob("adapter_*"):
+        file.unlink()
+    merged.save_pretrained(str(target))
+
+
+def without_code(folder: Path, target: Path) -> list[str]:
+    """Remove references to Python code from an exported model; return the names of what is not exported."""
+    removed = [path.name for pattern in CODE_FILES for path in sorted(folder.rglob(pattern))]
+    for path in sorted(target.rglob("*config.json")):
+        settings = read_json(path)
+        if settings.pop("auto_map", None) is not None:
+            path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            removed.append(f"auto_map of {path.name}")
+    return removed
+
+
+def card(directory: Path, agent: str, name: str, *, is_adapter: bool) -> str:
+    """Model card with the training, its results and its settings.
+
+    Args:
+        directory: run directory.
+        agent: agent of the model.
+        name: name of the exported folder.
+        is_adapter: whether the model is an adapter.
+    """
+    from ..algorithms.runs.files import read_config, read_lines
+
+    config = read_config(directory)
+    model = config["model"]["model"]
+    base = model if REPOSITORY.fullmatch(model) and not _is_local(model, directory) else None
+    rows = read_lines(directory / "metrics.jsonl") if (directory / "metrics.jsonl").is_file() else []
+    evaluations = read_lines(directory / "evaluation.jsonl") if (directory / "evaluation.jsonl").is_file() else []
+    last: Mapping[str, Any] = rows[-1] if rows else {}
+    facts = [
+        ("algorithm", config["algorithm"]),
+        ("environment", config["env"]),
+        ("its arguments", json.dumps(_without_paths(config["env_kwargs"], directory), ensure_ascii=False)),
+        ("agent", agent),
+        ("base model", base or "not on the hub"),
+        ("weights", config["model"]["weights"]),
+        ("updates", last.get("update", 0)),
+        ("environment steps", last.get("environment_steps", "?")),
+        ("seed", config["config"]["seed"]),
+    ]
+    loader = "AutoPeftModelForCausalLM" if is_adapter else "AutoModelForCausalLM"
+    package = "peft" if is_adapter else "transformers"
+    parent = f"base_model: {json.dumps(base)}\n" if base else ""
+    parts = [
+        f"---\nlibrary_name: {package}\n{parent}tags: [collm, multi-agent, reinforcement-learning]\n---",
+        f"# {agent}, trained by {config['algorithm']} on {config['env']}",
+        "One agent of a team of language models that learned to work together, trained with collm.",
+        markdown_table(("", ""), [(fact, f"`{value}`") for fact, value in facts]),
+        f"```python\nfrom {package} import {loader}\nfrom transformers import AutoTokenizer\n\n"
+        f'model = {loader}.from_pretrained("{name}")\n'
+        f'tokenizer = AutoTokenizer.from_pretrained("{name}")\n```',
+    ]
+    if evaluations:
+        header = ("after update", "sampled", "greedy")
+        ends = {row["update"]: row for row in (evaluations[0], evaluations[-1])}
+        table = markdown_table(header, [_held_out(row) for row in ends.values()])
+        parts.insert(4, f"Mean return of the team on held-out tasks [95 %]:\n\n{table}")
+    settings = _without_paths({**config["config"], **config["model"]}, directory)
+    parts.append(f"## All settings\n\n```json\n{json.dumps(settings, indent=2, ensure_ascii=False)}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def _is_local(name: str, directory: Path) -> bool:
+    """True if a name is an existing path, relative to the working directory or to a folder above the run."""
+    return Path(name).is_absolute() or any((place / name).exists() for place in (Path(), *directory.resolve().parents))
+
+
+def _without_paths(settings: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+    """Replace local paths by "local", because a published card must not contain them."""
+
+    def is_path(name: str, value: Any) -> bool:
+        return isinstance(value, str) and ("/" in value or "model" in name) and _is_local(value, directory)
+
+    return {name: "local" if is_path(name, value) else value for name, value in settings.items()}
+
+
+def _held_out(row: Mapping[str, Any]) -> list[str]:
+    numbers = [
+        "{:.3f} [{:.3f}, {:.3f}]".format(*(row[f"evaluation/{how}/return{end}"] for end in ("", "_low", "_high")))
+        for how in ("sampled", "greedy")
+    ]
+    return [str(row["update"]), *numbers]
