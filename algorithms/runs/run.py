@@ -110,6 +110,8 @@ def run_prepared(
 ) -> Trainer:
     """Train, and write the folder of the run. Rank 0 writes; other ranks only read.
 
+    `policies`, `critics` and `reward_processor` are passed to `Experiment.make_trainer`.
+
     Args:
         experiment: experiment to run.
         directory: folder that `prepare_run` checked.
@@ -120,7 +122,6 @@ def run_prepared(
         on_notice: called with lines on resumption, unusual settings, and runs that cannot learn.
         stop: signals that stop the run with a checkpoint of the last complete update. A rollout or evaluation stops
             before its next turn and is repeated on resume; an update that has begun to learn is completed.
-        policies, critics, reward_processor: see `Experiment.make_trainer`.
         loggers: callbacks, or objects with `log` and `close`, called on rank 0.
 
     Raises:

@@ -340,8 +340,8 @@ def _task(env: ParallelEnv[str, Any, Any], seed: int) -> TrainingSize:
 
 def _room(device: str) -> int:
     """Bytes of a device that this rank may use."""
-    place = torch.device(device)
-    return capacity(place) // ranks_on(place)
+    found = torch.device(device)
+    return capacity(found) // ranks_on(found)
 
 
 def _settings(kind: type[Kind], saved: Mapping[str, Any]) -> Kind:

@@ -97,18 +97,18 @@ def saved_team(directory: Path, env: Any, model: ModelConfig) -> dict[str, Polic
     agents = list(env.possible_agents)
     check_names(agents)
     team: dict[str, Policy] = {}
-    places = model.devices(len(agents))
-    for agent, name, place in zip(agents, model.names(len(agents)), places, strict=True):
-        check_device(place)
+    names, devices = model.names(len(agents)), model.devices(len(agents))
+    for agent, name, device in zip(agents, names, devices, strict=True):
+        check_device(device)
         spec = named_policy(name)
         if spec is not None:
             seat = seat_of(env, agent, model)
             saved = directory / agent
             team[agent] = spec.load(saved, seat) if spec.load is not None and saved.is_dir() else spec.make(seat)
         elif (directory / agent / SETTINGS_FILE).is_file():
-            team[agent] = NumericPolicy.load(directory / agent, device_of(place))
+            team[agent] = NumericPolicy.load(directory / agent, device_of(device))
         else:
-            team |= load_language_team(directory, [agent], device=place)
+            team |= load_language_team(directory, [agent], device=device)
     return team
 
 
@@ -181,7 +181,7 @@ def _named_policies(
 def _perceptrons(
     algorithm: Algorithm[Any], env: Any, model: ModelConfig, network: NetworkConfig, agents: Sequence[str]
 ) -> dict[str, Policy]:
-    places = dict(zip(env.possible_agents, model.devices(len(env.possible_agents)), strict=True))
+    devices = dict(zip(env.possible_agents, model.devices(len(env.possible_agents)), strict=True))
 
     def perceptron(agent: str) -> NumericPolicy:
         return NumericPolicy.for_spaces(
@@ -195,7 +195,7 @@ def _perceptrons(
             normalizes_observations=network.normalizes_observations,
             has_value_head=algorithm.has_actor_heads,
             seed=algorithm.config.seed + 1000 * env.possible_agents.index(agent),
-            device=device_of(places[agent]),
+            device=device_of(devices[agent]),
         )
 
     if model.weights == "shared":

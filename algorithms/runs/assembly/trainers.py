@@ -70,8 +70,8 @@ def make_trainer(
     references: dict[str, TrainablePolicy] = {}
     if config.reference_kl_coef:
         learning = {agent: policy for agent, policy in policies.items() if isinstance(policy, TrainablePolicy)}
-        place = None if config.reference_device is None else device_named(config.reference_device)
-        frozen = {id(policy): policy.reference(place) for policy in dict.fromkeys(learning.values())}
+        device = None if config.reference_device is None else device_named(config.reference_device)
+        frozen = {id(policy): policy.reference(device) for policy in dict.fromkeys(learning.values())}
         for reference in frozen.values():
             current().share_out(reference, shards=config.fsdp)
         references = {agent: frozen[id(policy)] for agent, policy in learning.items()}
@@ -124,7 +124,7 @@ def make_critics(
     config = algorithm.config
     if algorithm.critic_reads == "nothing":
         if source is not None:
-            raise ValueError(f"critics are given, but {type(algorithm).__name__} has no critic; leave them out")
+            raise ValueError(f"critics are given, but {type(algorithm).__name__} reads none; leave them out")
         return {}
     generator = torch.Generator().manual_seed(config.seed)
     learning = {agent: policy for agent, policy in policies.items() if isinstance(policy, TrainablePolicy)}
@@ -212,11 +212,10 @@ def _critic_seat(
     spaces = {}
     if config.critic_type == "q" and vector is not None:
         spaces = {name: vector.action_space(name) for name in ([agent] if agent else vector.possible_agents)}
-    is_own = agent is not None and vector is not None
     return CriticSeat(
         agent=agent,
         policy=policy,
-        observation_space=vector.observation_space(agent) if is_own and vector and agent else None,
+        observation_space=None if vector is None or agent is None else vector.observation_space(agent),
         action_spaces=spaces,
         head_hidden_dim=config.value_head_hidden_dim,
         seed=config.seed + number,

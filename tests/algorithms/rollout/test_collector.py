@@ -17,13 +17,15 @@ AGENTS_OF = ("runner_0", "runner_1")
 
 
 class Echo(Policy):
-    """Replies with the random stream and the observation; stores the agents of each call."""
+    """Replies with the random stream and the observation; stores the agents and the mode of each call."""
 
     def __init__(self):
         self.calls = []
+        self.greedy = set()
 
     def act(self, requests, *, greedy=False):
         self.calls.append([request.agent for request in requests])
+        self.greedy.add(greedy)
         return [
             Completion(
                 f"{request.stream} after {request.observation.split()[-1]}",
@@ -207,3 +209,12 @@ def test_an_agent_s_tokens_do_not_change_with_another_s_private_text():
 def test_an_agent_without_a_policy_is_refused():
     with pytest.raises(ValueError, match="no policy for \\['runner_1'\\]"):
         RolloutCollector(SyncVector(Relay, 1), {"runner_0": Echo()})
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_policies_sample_unless_they_are_asked_to_be_greedy(greedy):
+    made = collector(1)
+    made.collect([Plan(0)], **({"greedy": True} if greedy else {}))
+    assert made.policies["runner_0"].greedy == {greedy}
+    made.collect_turns(1, iter(range(9)))
+    assert made.policies["runner_0"].greedy == {greedy, False}

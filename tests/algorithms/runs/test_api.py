@@ -74,7 +74,7 @@ def test_a_team_is_evaluated_in_another_environment(run):
         ({"env": 3}, TypeError, "env must be an id, an environment, or a class or function that returns one, got 3"),
         ({"algorithm": "mack"}, LookupError, "did you mean"),
         ({"policies": {"nobody_0": fixed_policy("")}}, ValueError, "policies are given for ['nobody_0']"),
-        ({"algorithm": "magrpo", "critics": {}}, ValueError, "MAGRPO has no critic"),
+        ({"algorithm": "magrpo", "critics": {}}, ValueError, "MAGRPO reads none"),
     ],
 )
 def test_what_is_wrong_is_refused_in_one_line(given, error, reason, tmp_path):
