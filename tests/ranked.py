@@ -26,9 +26,8 @@ from collm.agents.numeric.policy import NumericPolicy
 from collm.agents.scoring.sharding import full
 from collm.algorithms import algorithm_spec
 from collm.algorithms.config import ActorCriticConfig, IACConfig, MAACConfig
-from collm.algorithms.distribution.group import current
+from collm.algorithms.distribution.group import LostRankError, current
 from collm.algorithms.distribution.launch import joined
-from collm.algorithms.distribution.ranks import LostRankError
 from collm.algorithms.learning.state import packed
 from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.assembly.trainers import make_trainer
