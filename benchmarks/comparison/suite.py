@@ -309,18 +309,15 @@ def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry,
     # An episode has at least one step and one token, so the budget always ends the run first.
     settings |= {"seed": seed, "num_updates": -(-budget.amount // size), limit: budget.amount}
     start = {"model": suite.starts[seed % len(suite.starts)]} if suite.starts else {}
+    network: dict[str, Any] = {**suite.network, **environment.network}
+    network = {name: tuple(value) if isinstance(value, list) else value for name, value in network.items()}
     experiment = Experiment(
         algorithm=algorithm.algorithm,
         config=config_class(**settings),
         env=environment.id,
         env_kwargs=dict(environment.kwargs),
         model=ModelConfig(**{**suite.model, **environment.model, **start}),
-        network=NetworkConfig(  # lists of TOML as tuples
-            **{
-                name: tuple(value) if isinstance(value, list) else value
-                for name, value in {**suite.network, **environment.network}.items()
-            }
-        ),
+        network=NetworkConfig(**network),
     )
     place = environment.place, algorithm.place
     return Job(algorithm.name, environment.name, seed, experiment, budget, environment.threshold, place)
@@ -346,19 +343,20 @@ def _check(suite: Suite) -> None:
         for where, config in {"config": algorithm.config, **algorithm.config_in}.items():
             _refuse_shared(f"{where} of {algorithm.name}", config, SHARED)
         _refuse_unknown(f"config_in of {algorithm.name}", algorithm.config_in, {e.name for e in suite.environments})
-    names = {each.name for each in suite.algorithms}, {each.name for each in suite.environments}
+    entries = {each.name for each in suite.algorithms}, {each.name for each in suite.environments}
     for contrast in suite.contrasts:
-        for place, known in enumerate(names, 1):
+        for place, known in enumerate(entries, 1):
             _refuse_unknown(f"the contrast {contrast.name!r}", [str(term[place]) for term in contrast.terms], known)
     for environment in suite.environments:
         if environment.budget is None and suite.budget is None:
             raise ValueError(f"{environment.name} has no budget; add one to it or to the suite")
-        _refuse_unknown(f"algorithms of {environment.name}", environment.algorithms, names[0])
-    for where in (suite, *suite.environments):
-        name = "the suite" if where is suite else where.name
-        _refuse_shared(f"config of {name}", where.config, SHARED[:-1])
-        _refuse_unknown(f"model of {name}", where.model, {each.name for each in fields(ModelConfig)})
-        _refuse_unknown(f"network of {name}", where.network, {each.name for each in fields(NetworkConfig)})
+        _refuse_unknown(f"algorithms of {environment.name}", environment.algorithms, entries[0])
+    places: list[Suite | EnvironmentEntry] = [suite, *suite.environments]
+    for each in places:
+        name = "the suite" if each is suite else each.name
+        _refuse_shared(f"config of {name}", each.config, SHARED[:-1])
+        _refuse_unknown(f"model of {name}", each.model, {setting.name for setting in fields(ModelConfig)})
+        _refuse_unknown(f"network of {name}", each.network, {setting.name for setting in fields(NetworkConfig)})
 
 
 def _refuse_shared(where: str, config: Mapping[str, Any], names: Sequence[str]) -> None:
