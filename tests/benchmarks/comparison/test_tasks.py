@@ -70,7 +70,7 @@ def test_a_grid_of_eight_runs_ends_though_a_worker_dies(tmp_path, monkeypatch):
     )
     killer = Killer()
     (tmp_path / "grid.toml").write_text(SUITE)
-    suite = replace(read_suite(tmp_path / "grid.toml"), seeds=range(4), budget=Budget(24, "environment_steps"))
+    suite = replace(read_suite(tmp_path / "grid.toml"), seeds=(0, 1, 2, 3), budget=Budget(24, "environment_steps"))
     found = jobs(suite)
     launcher = RayTasks(Cluster(num_cpus=0.5))
     assert launcher.num_at_a_time == 2
