@@ -215,7 +215,7 @@ def attention_to_kept(
 
     Args:
         query: [N, H, T, d].
-        key, value: [N, K, W, d].
+        key: [N, K, W, d]; the same for `value`.
         attention_mask: [N, 1, T, W], added to the scores. Without a mask, or with one per head, transformers computes.
         kwargs: other arguments of transformers' attention functions.
 

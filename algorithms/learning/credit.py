@@ -43,13 +43,14 @@ def assign_credit(
     """Compute the credit of every turn of every agent, by the algorithm's credit rule and the critics' values.
 
     Args:
-        agents: agents that learn.
+        agents: agents that learn; those without a track get no credit.
         critics: by agent, if critics read an agent's own history; by "joint", if one critic reads the joint history.
         team: all agents of the environment, in its order. None: the agents that learn.
 
     Returns:
         The credit of each agent's turns, and the batch of each critic.
     """
+    agents = [agent for agent in agents if any(agent in episode.tracks for episode in episodes)]
     if algorithm.critic_reads == "joint":
         credits, batches = _joint(algorithm, episodes, agents, critics["joint"], team or agents)
     else:

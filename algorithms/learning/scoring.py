@@ -17,11 +17,19 @@ from .policy_learner import PolicyLearner, tracks_of
 Tracks = Sequence[Sequence[Completion]]
 
 
-def rescored(learner: PolicyLearner, episodes: Sequence[Episode]) -> list[Episode]:
-    """Episodes with the log-probabilities and entropies that a server did not return, under the present weights.
+def rescored(learners: Sequence[PolicyLearner], episodes: Sequence[Episode]) -> list[Episode]:
+    """Episodes with the log-probabilities and entropies that servers did not return, under the present weights.
 
     See `TrainablePolicy.is_scored_later`.
     """
+    scored = list(episodes)
+    for learner in learners:
+        if learner.policy.is_scored_later:
+            scored = _rescored(learner, scored)
+    return scored
+
+
+def _rescored(learner: PolicyLearner, episodes: Sequence[Episode]) -> list[Episode]:
     scored = list(episodes)
     places = [(n, agent) for n, each in enumerate(episodes) for agent in learner.agents if agent in each.tracks]
     if not places:

@@ -1,13 +1,11 @@
-"""Trainer: the training step. Roll out, compute rewards, assign credit, update critics, update policies.
+"""Trainer: the training step of all algorithms. An algorithm is a credit rule and a loss (`Algorithm`).
 
-    RolloutSource   episodes of the present weights, or played in advance      rollout/sources.py
-    Rewards         rewards to learn from                                      learning/rewards.py
-    assign_credit   advantages and value targets per turn                      learning/credit.py
-    CriticLearner   value regression of one critic                             learning/critic_learner.py
-    PolicyLearner   policy-gradient or PPO update of one policy                learning/policy_learner.py
-    Optimizer       micro-batches, gradient clipping, AdamW                    learning/optimizer.py
-
-All algorithms share this step. An algorithm is a credit rule and a loss (`Algorithm`).
+RolloutSource   episodes of the present weights, or played in advance      rollout/sources.py
+Rewards         rewards to learn from                                      learning/rewards.py
+assign_credit   advantages and value targets per turn                      learning/credit.py
+CriticLearner   value regression of one critic                             learning/critic_learner.py
+PolicyLearner   policy-gradient or PPO update of one policy                learning/policy_learner.py
+Optimizer       micro-batches, gradient clipping, AdamW                    learning/optimizer.py
 """
 
 from __future__ import annotations
@@ -51,14 +49,12 @@ class Trainer:
         references: frozen copies of the policies, by agent; needed for a KL penalty.
         rewarder: replaces the rewards to learn from, such as a reward model does; the environment's returns are logged.
         reward_processor: applied to every reward to learn from.
-        worker: plays the episodes with copies of the policies, on rank 0; needed with `max_staleness` or `collectors`.
-            None: the collector plays them with the policies themselves.
+        worker: plays the episodes with copies of the policies, with `max_staleness` or `collectors`.
 
     Attributes:
         progress: counters of the training, such as the number of updates done.
         learners: learner of each agent's policy; agents that share a policy share the learner.
-        unique_learners: the different learners of policies.
-        unique_critics: the different learners of critics.
+        unique_learners: the different learners of policies; `unique_critics`: those of critics.
         credits: credit of the last update's episodes, by agent.
 
     Raises:
@@ -112,10 +108,7 @@ class Trainer:
         with self.progress.errors_annotated(self.learners, updates_ahead=1):
             # 1. Roll out, and compute the log-probabilities that a server did not return.
             rollout = self.source.next(update)
-            episodes = rollout.episodes
-            for learner in self.unique_learners:
-                if learner.policy.is_scored_later:
-                    episodes = rescored(learner, episodes)
+            episodes = rescored(self.unique_learners, rollout.episodes)
             for learner in self.unique_learners:
                 learner.policy.rest()
             timer.lap("rollout")
@@ -125,18 +118,14 @@ class Trainer:
             try:
                 for learner in self.unique_learners:
                     learner.start_update(update, episodes)
-                references = {}
-                if self.config.reference_kl_coef:
-                    references = reference_logprobs(self.learners, self.references, episodes)
+                has_kl = self.config.reference_kl_coef > 0
+                references = reference_logprobs(self.learners, self.references, episodes) if has_kl else {}
                 rewarded = self.rewards(episodes, references)
                 valuing = self.unique_critics if self.has_separate_critics else self.unique_learners
                 with annotated(rewards=rewarded.reward_range), self._on_device(valuing):
+                    team = self.collector.vector.possible_agents
                     self.credits, critic_batches = assign_credit(
-                        self.algorithm,
-                        rewarded.episodes,
-                        [agent for agent in self.learners if any(agent in episode.tracks for episode in episodes)],
-                        self.critics,
-                        self.collector.vector.possible_agents,
+                        self.algorithm, rewarded.episodes, list(self.learners), self.critics, team
                     )
             finally:
                 if record is not None:
@@ -174,16 +163,14 @@ class Trainer:
     def _run(self, updates: Sequence[tuple[Learner, Callable[[], dict[str, float]]]]) -> dict[str, float]:
         """Run prepared updates; returns the mean of each metric. Different models may learn in different threads.
 
-        With offloading, only one model is on the device at a time. Several ranks must call collective operations in
-        the same order. In both cases the calling thread runs all updates.
+        With offloading, or on several ranks, which must call collectives in one order, one thread runs all updates.
         """
         is_sequential = self.offloader is not None or current().is_orderly
-        tasks = [
+        tasks: list[ModelTask[Mapping[str, float]]] = [
             ModelTask(None if is_sequential else learner.model.workplace(), partial(self._run_one, learner, update))
             for learner, update in updates
         ]
-        metrics: list[dict[str, float]] = self.collector.side_by_side.results(tasks)
-        return means(metrics)
+        return means(self.collector.side_by_side.results(tasks))
 
     def _run_one(self, learner: Learner, update: Callable[[], dict[str, float]]) -> dict[str, float]:
         with annotated(agents=learner.agents), self._on_device([learner]):
@@ -196,7 +183,6 @@ class Trainer:
         return nullcontext() if self.offloader is None else self.offloader.on_device(learners, self.unique_learners)
 
     def close(self) -> None:
-        """Close the rollout worker and the environments."""
         self.source.close()
         self.collector.vector.close()
 
@@ -204,8 +190,7 @@ class Trainer:
     def whole(self) -> Iterator[None]:
         """Inside the block rank 0 has all weights and moments, also if ranks hold shards (collective)."""
         with ExitStack() as stack:
-            learners: list[Learner] = [*self.unique_learners, *self.unique_critics]
-            for learner in learners:
+            for learner in (*self.unique_learners, *self.unique_critics):
                 stack.enter_context(learner.whole())
             yield
 
