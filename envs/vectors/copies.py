@@ -110,7 +110,7 @@ def _end_with_main_process() -> None:
 
 
 def digest_of(result: StepResult) -> bytes:
-    """Return a digest of observations, rewards, terminations and truncations. Infos, which may contain times, are excluded."""
+    """Return a digest of observations, rewards, terminations and truncations. Infos, which may differ, are excluded."""
     digest = blake2b(digest_size=DIGEST_BYTES)
     for part in result[:4]:
         _feed(digest, part)
