@@ -27,7 +27,7 @@ class HeldOut:
 
 
 def held_out_seeds(id: str) -> HeldOut | None:
-    """Return the held-out seeds of an environment id, or None if it has none. Raises ValueError for changed seeds."""
+    """Return the held-out seeds of an environment id, or None for other ids. Raises ValueError for changed seeds."""
     found = _lists().get(id)
     if found is None:
         return None

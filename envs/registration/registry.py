@@ -116,7 +116,7 @@ class EnvSpec:
         return constructor
 
     def given(self, **kwargs: Any) -> EnvSpec:
-        """Return a copy with these arguments. Its ranges are None if an argument may change them."""
+        """Return a copy with these arguments of the environment. Its ranges are None if an argument may change them."""
         used = {**deepcopy(dict(self.kwargs)), **kwargs}
         if set(kwargs) <= _REWARD_INDEPENDENT.union(self.range_preserving_kwargs):
             return replace(self, kwargs=used)

@@ -86,7 +86,7 @@ class Verdict:
 
     report: Report
     passed: tuple[bool, ...]
-    """One per case. Cases before a crash are scored. All are False if the status is `malformed` or `output_limit`."""
+    """One bool per case. Cases before a crash are scored. All are False if the status is malformed or output_limit."""
 
     @property
     def all_passed(self) -> bool:

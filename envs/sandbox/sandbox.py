@@ -148,7 +148,7 @@ class Sandbox:
             functions: further functions of the code that the tests call.
             classes: classes of the code that the tests instantiate.
             support: trusted source that runs before the tests, such as a prompt with helper functions. Functions
-                and classes under test replace those of the same name.
+                and classes under test replace objects of the same name.
             limits: limits of the code. The tests have twice the time. None: the sandbox's limits.
             seed: seed of `random` and of NumPy's global generator. The code and the tests get different random numbers,
                 so that the code cannot predict the tests' inputs. None: a random seed.
@@ -277,7 +277,7 @@ def shared_sandbox(
 
 
 class AsyncSandbox:
-    """Sandbox with coroutines, which run in threads. `options` are the arguments of the method of `Sandbox`."""
+    """Sandbox whose methods are coroutines that run in threads. `options`: other arguments of the `Sandbox` method."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox

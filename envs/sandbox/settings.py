@@ -15,7 +15,7 @@ class Limits:
     cpu_s: float = 2.0
     """CPU time in seconds. Unlike wall-clock time, it does not depend on the load of the machine."""
     wall_s: float = 20.0
-    """Wall-clock time in seconds, for programs that sleep. With 10 x `cpu_s`, the machine's load has no effect."""
+    """Wall-clock time in seconds, for programs that sleep. Use 10 x `cpu_s`; then the machine's load has no effect."""
     memory_mb: int = 512
     """Address space in MiB, in addition to the interpreter's."""
     output_kb: int = 1024
@@ -71,7 +71,7 @@ class Settings:
     packages: tuple[str, ...] = ()
     """Installed packages that the code may import, such as numpy, in addition to the standard library."""
     allow_threads: bool = False
-    """Whether the code may start threads. It may never start processes."""
+    """Allow the code to start threads. Starting processes is never allowed."""
     runs_per_worker: int = 10_000
     """Number of runs after which a worker process is replaced."""
     preload: tuple[str, ...] = PRELOAD

@@ -35,7 +35,7 @@ class LostWorkerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PendingMessage:
-    """A message to a worker that has not been answered yet."""
+    """A message that its worker has not answered yet."""
 
     index: int
     what: What
@@ -95,15 +95,15 @@ class ProcessVector(VectorEnv):
         self._timeout_s = timeout_s
         self._agents: list[list[str]] = [[] for _ in range(num_envs)]
         self._states: list[Any] = [None] * num_envs
-        # Lists and dicts by copy. Messages are numbered from 1.
-        self._digests: list[list[bytes]] = [[] for _ in range(num_envs)]  # of the results of the current episode
+        # One entry per copy. Messages are numbered from 1.
+        self._digests: list[list[bytes]] = [[] for _ in range(num_envs)]  # of results of the current episode
         self._num_failures = [0] * num_envs  # failed workers of the current episode
         self._lost: dict[int, EnvironmentFault] = {}
         self._num_sent = 0
         self._begun = [0] * num_envs  # message that started the current episode
         self._latest = [0] * num_envs  # last message; replies to earlier messages are ignored
         self._arrived: dict[int, tuple[list[str], Any, StepResult]] = {}
-        # Lists by worker.
+        # One entry per worker.
         self._unanswered: list[dict[int, PendingMessage]] = [{} for _ in range(count)]  # by message number
         self._held: list[deque[tuple[int, PendingMessage, bytes]]] = [deque() for _ in range(count)]  # not sent yet
         self._is_starting = [True] * count
@@ -289,7 +289,7 @@ class ProcessVector(VectorEnv):
         self._start(number)
 
     def _replace(self, number: int, reason: str) -> None:
-        """Replace a worker and replay its unfinished episodes. The episode of the oldest message has failed."""
+        """Replace a worker and replay its unfinished episodes. The oldest message's episode gets one more failure."""
         tasks = [*self._unanswered[number].items(), *((message, task) for message, task, _ in self._held[number])]
         if self._is_starting[number]:
             self._fail(None, (f"its worker process {reason} while it was built", None, ""))

@@ -23,7 +23,7 @@ class GymnasiumTeam(ParallelEnv[str, Any, Any], ABC):
     def _take(
         self, env: gymnasium.Env[Any, Any], seen: Mapping[str, Space[Any]], acted: Mapping[str, Space[Any]]
     ) -> None:
-        """Set the environment and each agent's spaces. As `__init__`, it would restrict the `kwargs` of subclasses."""
+        """Set the environment and each agent's spaces. Not in `__init__`, which would restrict subclasses' `kwargs`."""
         self.env = env
         self.possible_agents = list(acted)
         self.agents: list[str] = []

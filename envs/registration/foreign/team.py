@@ -26,7 +26,7 @@ def gym_team(
 
     Args:
         env: id, or "module:Id" if a module registers the environment.
-        observed: key of the only entry of Dict observations to use, such as "image" in MiniGrid. None: all entries.
+        observed: entry of Dict observations that the agent receives, such as "image" in MiniGrid. None: all entries.
         flatten: flatten observations of Dict and Tuple spaces into one vector.
         kwargs: arguments of `gymnasium.make`.
 
@@ -52,7 +52,7 @@ def gym_team(
 
 
 def as_team(env: Any) -> Any:
-    """Convert an environment of Gymnasium or PettingZoo to a parallel environment. Others are returned unchanged.
+    """Convert a Gymnasium or PettingZoo environment to a parallel environment. Other objects are returned unchanged.
 
     AEC environments are converted by PettingZoo's `aec_to_parallel` if they are parallelizable, else by
     `turn_based_aec_to_parallel`.

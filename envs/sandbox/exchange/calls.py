@@ -174,7 +174,7 @@ def answer(worker: Worker, limits: Limits, message: dict[str, Any], num_results:
 
 
 def plain_calls(calls: Sequence[Call]) -> list[tuple[Any, Any]]:
-    """Convert calls to plain data. If a value needs it, serialize all calls: arguments are then lists, not tuples."""
+    """Convert calls to plain data, or serialize all calls if a value needs it. Arguments are then lists, not tuples."""
     try:
         return [(plain(tuple(arguments)), plain(dict(keywords))) for arguments, keywords in calls]
     except NeedsEncoding:

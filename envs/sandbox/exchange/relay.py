@@ -21,7 +21,7 @@ from .calls import TOTAL_WALL_FACTOR, ending_status, read_failure, request
 
 _HANDLES_PER_PROCESS = 1 << 32
 _EXIT_PATIENCE_S = 1.0  # time limit from the last message of a process to its exit
-_JUDGE_WALL_FACTOR = 2.0  # above TOTAL_WALL_FACTOR, as the judge waits for all processes of the solution
+_JUDGE_WALL_FACTOR = 2.0  # above TOTAL_WALL_FACTOR, because the judge waits for all processes of the solution
 _OUTPUTS_PER_RUN = 16
 """Maximum size of all messages of a solution, as a multiple of `output_kb`."""
 _JUDGE_OUTPUT_KB = 32 << 10  # large, because it contains the tests' arguments

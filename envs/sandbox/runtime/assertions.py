@@ -41,7 +41,7 @@ def _complains(nodes: list[ast.stmt]) -> bool:
 
 
 class _Rewriting(ast.NodeTransformer):
-    """Numbers the assertions at module level and in `check`, and inserts calls that record loops, handlers and others."""
+    """Numbers assertions at module level and in `check`. Adds calls to record other assertions, loops and handlers."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines

@@ -11,7 +11,7 @@ READY: Final = b"ready"
 STOP: Final = b"stop"
 
 REQUEST: Final = struct.Struct("!ddQ")
-"""Limits of a run: CPU seconds, wall-clock seconds, bytes of memory in addition to the interpreter's."""
+"""Limits of a run, sent with a descriptor: CPU seconds, wall-clock seconds, bytes of memory above the interpreter's."""
 ENDING: Final = struct.Struct("!iid")
 """End of a run: cause, wait status, CPU seconds."""
 BY_ITSELF, CPU_LIMIT, WALL_LIMIT, STOPPED, NOT_STARTED = range(5)

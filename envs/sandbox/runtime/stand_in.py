@@ -79,7 +79,7 @@ class Exchange:
         return codec.refuse(value)
 
     def value(self, reply: list[Any]) -> Any:
-        """Decode a reply: plain data, a callable, an iterator or a match."""
+        """Decode a reply: plain data, a callable, an iterator or a regex match."""
         kind, wire, *rest = reply
         if kind == "c":
             held = codec.decode(rest[0])

@@ -94,7 +94,7 @@ class ChildRun:
             control.sendmsg([request], rights)
         except OSError as error:
             self._channel.close()
-            raise Broken(f"the zygote is gone: {error}") from error
+            raise Broken(f"the worker process (zygote) has ended: {error}") from error
         finally:
             theirs.close()
 
@@ -118,7 +118,7 @@ class ChildRun:
                 self._channel.settimeout(self._time_left_s())
                 self._channel.sendall(data)
         except TimeoutError as error:
-            raise Broken("a child neither read its input nor was killed at its limits") from error
+            raise Broken("a run's process did not read its input and was not killed at its limits") from error
         except OSError:
             return
 
@@ -131,7 +131,7 @@ class ChildRun:
             try:
                 chunk = self._channel.recv(_CHUNK)
             except TimeoutError as error:
-                raise Broken("a child neither replied nor was killed at its limits") from error
+                raise Broken("a run's process did not reply and was not killed at its limits") from error
             except ConnectionResetError:
                 chunk = b""
             if not chunk:
@@ -162,7 +162,7 @@ class ChildRun:
 
     def _unseal(self) -> None:
         if self._received[:1] != frames.SEALED:
-            raise Broken("a child could not confine itself")
+            raise Broken("a run's process could not confine itself")
         del self._received[:1]
         self._is_sealed = True
 
@@ -173,22 +173,22 @@ class ChildRun:
         if patience_s is not None and not poller.poll(patience_s * 1000):
             self._stop()
         if not poller.poll(self._time_left_s() * 1000):
-            raise Broken("the zygote did not end a run at its limits")
+            raise Broken("the worker process (zygote) did not end a run at its limits")
         return self._ending()
 
     def _stop(self) -> None:
         try:
             self._control.send(protocol.STOP)
         except OSError as error:
-            raise Broken(f"the zygote is gone: {error}") from error
+            raise Broken(f"the worker process (zygote) has ended: {error}") from error
 
     def _ending(self) -> Ending:
         try:
             message = self._control.recv(protocol.ENDING.size + 1)
         except OSError as error:
-            raise Broken(f"the zygote does not reply: {error}") from error
+            raise Broken(f"the worker process (zygote) does not reply: {error}") from error
         if len(message) != protocol.ENDING.size:
-            raise Broken("the zygote died")
+            raise Broken("the worker process (zygote) died")
         ending = Ending(*protocol.ENDING.unpack(message))
         if ending.cause == protocol.NOT_STARTED:
             cause = OSError(ending.wait_status, os.strerror(ending.wait_status))
@@ -227,7 +227,7 @@ class ChildRun:
             while True:
                 ready = {descriptor for descriptor, _ in poller.poll(self._time_left_s() * 1000)}
                 if not ready:
-                    raise Broken("the zygote did not end a run at its limits")
+                    raise Broken("the worker process (zygote) did not end a run at its limits")
                 if self._control.fileno() in ready:
                     break
                 if self._read_available() == 0 or is_stopped:

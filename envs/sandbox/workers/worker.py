@@ -1,4 +1,4 @@
-"""Worker processes, each of which forks a child per run (zygotes), and pools of workers."""
+"""Worker processes (zygotes), which fork a child per run, and pools of workers."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Worker:
             raise Broken(f"the interpreter does not reply: {error}") from error
 
     def _map_users(self) -> None:
-        """Map `nobody` into the new user namespace. If this process is root, also map root, which may mount."""
+        """Map the user `nobody` into the new user namespace. If this process is root, also map root, for mounts."""
         process = Path("/proc", str(self.process_id))
         try:
             if os.geteuid() == 0:
@@ -183,7 +183,7 @@ class Worker:
 
 
 class Pool:
-    """At most `size` workers, each used by one thread at a time and replaced after `runs_per_worker` runs."""
+    """Pool of at most `size` workers. Each is used by 1 thread at a time and replaced after `runs_per_worker` runs."""
 
     def __init__(self, make: Callable[[], Worker], size: int, runs_per_worker: int) -> None:
         self._make = make
