@@ -90,9 +90,7 @@ class Features:
             return numbers
         chosen = np.asarray(element, dtype=np.int64).ravel() - self.starts
         if len(chosen) != len(self.num_choices) or (chosen < 0).any() or (chosen >= self.num_choices).any():
-            raise ValueError(
-                f"{element!r} is not among {self.num_choices} options per component, from {self.starts} on"
-            )
+            raise ValueError(f"{element!r} is not among {self.num_choices} options per component, from {self.starts}")
         result = np.zeros(self.size, dtype=np.float32)
         result[np.cumsum((0, *self.num_choices[:-1])) + chosen] = 1
         return result
