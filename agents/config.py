@@ -21,9 +21,9 @@ class ModelConfig(Checked):
     """Settings of a team's language models and of their sampling."""
 
     model: Annotated[str, Also("model_name_or_path")] = TINY
-    """Model, or one per agent separated by commas: "tiny" (the embedded model), a folder in Hugging Face format, a hub
-    name, a name given to `register_policy`, or "openai:MODEL@URL?key=VARIABLE" (a chat server with options, whose model
-    is not trained)."""
+    """Model, or one per agent separated by commas. A model is "tiny" (the embedded model), a folder in Hugging Face
+    format, a hub name, a name given to `register_policy`, or "openai:MODEL@URL?key=VARIABLE". The last form is a model
+    on a chat server, which is not trained."""
     weights: Literal["own", "shared", "adapters"] = "own"
     """Sharing of weights: a separate model per agent ("own"), one model for all agents ("shared"), or one frozen base
     model with a LoRA adapter per agent ("adapters")."""

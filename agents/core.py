@@ -101,7 +101,7 @@ class Divergence(UserError, FloatingPointError):
         rows: batch rows with this value, from which callers find the agents.
 
     Attributes:
-        agents: agents of the policy or critic.
+        agents: agents whose policy or critic has this value.
         update: number of the update, from 1.
         rewards: smallest and largest reward of the update. None: no rewards collected yet.
         metrics: metrics of the previous update.
@@ -188,11 +188,11 @@ class Workplace:
 
 
 class Processes(Protocol):
-    """Group of the processes of a training run."""
+    """Processes of one training run."""
 
     @property
     def is_writer(self) -> bool:
-        """True in the one process that writes files."""
+        """True if this process writes files. Exactly one process does."""
 
     def by_writer(self, work: Callable[[], Value]) -> Value:
         """Run `work` in the writing process. Every process returns the result or raises the error (collective)."""
@@ -332,7 +332,7 @@ class FittedCritic(Critic):
     def fit(
         self, inputs: Sequence[CriticInput], targets: Sequence[Tensor], ages: Sequence[int] | None = None
     ) -> dict[str, float]:
-        """Replace the previous fit and return metrics to log.
+        """Fit the critic to all inputs, replace the previous fit, and return metrics to log.
 
         Args:
             inputs: all inputs of the replay buffer.

@@ -83,8 +83,8 @@ def register_policy(
 
     Args:
         name: value for `--model`: lower-case letters, digits, and ". _ -" between them.
-        make: returns a policy; called once per agent, or once with weights="shared". A `TrainablePolicy` is trained.
-        load: loads a folder that the policy's `save` wrote; required for trained policies.
+        make: function that returns a policy. It is called once per agent, or once with weights="shared".
+        load: function that loads a folder written by `save`. Required for a `TrainablePolicy`, which is trained.
         replace: whether to replace another policy with this name.
 
     Raises:
@@ -100,7 +100,7 @@ def register_critic(name: str, make: CriticFactory, *, replace: bool = False) ->
 
     Args:
         name: lower-case letters, digits, and ". _ -" between them.
-        make: returns a critic; called once per critic.
+        make: function that returns a critic. It is called once per critic.
         replace: whether to replace another critic with this name.
 
     Raises:

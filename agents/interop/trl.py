@@ -210,7 +210,7 @@ def sample(
 
 
 def conversation_class(build: Callable[[], SingleAgent]) -> type:
-    """Return a class for `GRPOTrainer(environment_factory=...)`, in which the model plays by calling the tool `write`.
+    """Return a class for `GRPOTrainer(environment_factory=...)`, in which the model acts by calling the tool `write`.
 
     A row of the dataset has a "prompt" (messages, the last one from the user) and a "seed". The first observation is
     added to the prompt.

@@ -31,7 +31,7 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 
 class BagOfWordsCritic(FittedCritic):
-    """V(h) by logistic regression on the word counts of h, with separate weights for each turn t.
+    """Critic: V(h) is a logistic regression on the word counts of h, with separate weights for each turn t.
 
         V_t(h) = low + (high - low) * sigmoid(bias_t + sum over words w of count_w(h) * weight_tw)
 

@@ -43,7 +43,7 @@ _LITERALS = {"True": True, "False": False, "None": None}
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Totals of a chat model's requests."""
+    """Usage totals of a chat model: requests, tokens and cost."""
 
     requests: int = 0
     """Number of responses."""
@@ -81,7 +81,7 @@ class ChatOptions(Checked):
     retries: CountOrZero = 8
     """Maximum number of retries per request."""
     seeds: bool = True
-    """Send seeds. False: for servers that reject them."""
+    """Send a seed with each request. Set it to False for servers that reject seeds."""
     prompt_price: NotNegative = 0.0
     """Price per million prompt tokens, in any currency."""
     completion_price: NotNegative = 0.0

@@ -17,7 +17,7 @@ from ..encoding import Encoder
 MAX_NAMES = 32
 MAX_POWER = 15
 NUM_OWN_WORDS = 2 * MAX_POWER + 2 * MAX_NAMES
-"""Number of additional words."""
+"""Number of words that a compact tokenizer adds to a vocabulary."""
 MIN_REPEATED = 4  # tokens; shorter repetitions save almost nothing
 _HEADER = re.compile(r"\[([^\[\]\n]+) (reads|writes)\] ")
 

@@ -40,7 +40,7 @@ SETTINGS_FILE = "collm_critic.json"
 
 @dataclass(frozen=True, slots=True)
 class TokenizedInput:
-    """Token ids of one critic input."""
+    """Token ids of one critic input, as rows of a batch."""
 
     rows: tuple[NDArray[np.int64], ...]
     row_of: tuple[int, ...]  # for each value, the index of its row
@@ -49,7 +49,7 @@ class TokenizedInput:
 
 
 class TextCritic(Critic):
-    """Transformer for V(h) and optionally Q(h, a).
+    """Critic: a transformer for V(h) and optionally Q(h, a).
 
     V(h) is computed from the hidden state of the last token of the history h, and Q(h, a) from the last token of the
     messages a after h. If each history extends the previous one, one row contains all turns of an episode.
@@ -274,7 +274,7 @@ def _texts(item: CriticInput) -> tuple[list[tuple[Message, ...]], list[int]]:
 
 
 def _chains(texts: Sequence[tuple[Message, ...]]) -> list[list[tuple[Message, ...]]]:
-    """Split texts into chains in which each text extends the previous one. A chain becomes one row."""
+    """Split texts into chains in which each text extends the previous one. A chain becomes one row of the batch."""
     chains: list[list[tuple[Message, ...]]] = []
     for text in texts:
         if chains and text[: len(chains[-1][-1])] == chains[-1][-1]:

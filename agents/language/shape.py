@@ -41,7 +41,7 @@ class ModelShape:
 
     num_weights: int
     num_linear: int
-    """Weights of linear layers, including the output matrix even if it is tied to the embedding."""
+    """Number of weights in linear layers, including the output matrix even if it is tied to the embedding."""
     num_rows: int
     """Input plus output features of all linear layers except the output matrix: number of LoRA weights at rank 1."""
     num_layers: int

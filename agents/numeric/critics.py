@@ -21,7 +21,7 @@ from .policy import NumericPolicy
 
 
 class NumericCritic(NumericNetwork, Critic):
-    """Network for V(s) and optionally Q(s, a).
+    """Critic: a network for V(s) and optionally Q(s, a).
 
     The input for Q(s, a) contains the state, the actions and a 1. The input for V(s) contains zeros instead of the
     actions and the 1. All other arguments are settings of `NetworkConfig`.

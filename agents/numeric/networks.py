@@ -147,7 +147,7 @@ class Normalizer(nn.Module):
         self.next_count, self.next_mean, self.next_squares = moments.count, moments.mean, moments.squares
 
     def commit(self) -> None:
-        """Use the moments of all collected observations."""
+        """Normalize with the moments of all observations collected so far."""
         for name in ("count", "mean", "squares"):
             # In place: `load_state_dict` writes into both buffers, so they must not be one tensor.
             self.get_buffer(name).copy_(self.get_buffer(f"next_{name}"))
