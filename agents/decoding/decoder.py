@@ -54,7 +54,7 @@ class Decoder:
         model: any causal language model of transformers, with or without peft's wrapper. It is tested on a few tokens.
             If logits with the decoder's KV cache (arena) are wrong, decoding warns once and uses transformers' cache.
         stop_ids: tokens that end a completion. The completion includes its stop token.
-        max_slots: most sequences decoded together, and most sequences cached between calls (oldest dropped first).
+        max_slots: most sequences to decode together, and most to cache between calls. The oldest are dropped first.
         value_head: maps hidden states [N, d] at the last prompt tokens to values [N] or [N, 1].
         kv_memory: memory for the KV cache in GiB. None: 40 % of a GPU's free memory; no limit on a CPU.
         capture: records decoding steps with static shapes, as CUDA graphs. None: steps run eagerly.
@@ -192,7 +192,7 @@ class Decoder:
         if not self._has_warned:
             self._has_warned = True
             name = type(self._base).__name__
-            warnings.warn(f"{name} is decoded by a slower plain loop with another KV cache: {reason}", stacklevel=3)
+            warnings.warn(f"{name} is decoded by a slower plain loop, because {reason}", stacklevel=3)
         if self._is_cached is None:
             self._is_cached = is_cache_exact(self._base)
         decode_by_hf_cache(
@@ -213,7 +213,7 @@ class Decoder:
         return packed_weights(self._base) if is_long or self._engine.num_fixed else nullcontext()
 
     def _why_not_served(self) -> str | None:
-        """Return why the decoder's KV cache (arena) fails a test on a few tokens of the model. None: it does not fail."""
+        """Return why the decoder's KV cache (arena) fails a test on this model. None: the test succeeds."""
         try:
             with torch.inference_mode(), self._evaluation():
                 self._engine.kept_per_position = check_arena(self._base)
@@ -247,7 +247,7 @@ class Decoder:
             if prompt.key is not None:
                 if prompt.key in keys:
                     raise ValueError(
-                        f"two prompts of one call have the handle {prompt.parked!r}; set `parked` differently"
+                        f"two prompts of one call have the handle {prompt.parked!r}; use one per prompt"
                     )
                 keys.add(prompt.key)
 
