@@ -246,9 +246,7 @@ class Decoder:
                 )
             if prompt.key is not None:
                 if prompt.key in keys:
-                    raise ValueError(
-                        f"two prompts of one call have the handle {prompt.parked!r}; use one per prompt"
-                    )
+                    raise ValueError(f"two prompts of one call have the handle {prompt.parked!r}; use one per prompt")
                 keys.add(prompt.key)
 
     @contextmanager
