@@ -11,7 +11,7 @@
 namespace {
 
 constexpr int LANES = 16, CHUNKS = HEAD / LANES;
-constexpr float HIDDEN = -1e30f;  // a mask value below this hides a column; torch's lowest values of a dtype are far below
+constexpr float HIDDEN = -1e30f;  // lower mask values hide a column; torch's lowest number of a dtype is far lower
 
 typedef float Vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t Whole __attribute__((vector_size(4 * LANES)));
@@ -77,8 +77,8 @@ void parallel(int64_t count, int64_t num_threads, const Work& work) {
 
 extern "C" {
 
-// query and out: [rows, kept_heads * GROUP, HEAD]. keys and values: [rows, kept_heads, width, HEAD] with strides row_step
-// and head_step. mask: [rows, width] with stride mask_step, added to the scores.
+// query and out: [rows, kept_heads * GROUP, HEAD]. keys and values: [rows, kept_heads, width, HEAD], with the strides
+// row_step and head_step. mask: [rows, width] with stride mask_step, added to the scores.
 void attend(const float* query, const float* keys, const float* values, const float* mask, float* out, int64_t rows,
             int64_t kept_heads, int64_t width, int64_t row_step, int64_t head_step, int64_t mask_step, float scale,
             int64_t num_threads) {
