@@ -185,7 +185,7 @@ class VLLMClient:
     def _check_route(self, method: str, path: str, needs: str) -> None:
         """Raise `ServerError` if the server lacks a route.
 
-        The request has no fields, so that an existing route rejects it and does nothing else. If an option that turns on
+        The request has no fields, so that an existing route rejects it without side effects. If an option that turns on
         the route is missing, vLLM 0.32 responds with status 403, and other versions with 404.
         """
         status, _ = self._exchange(method, path, {} if method == "POST" else None)

@@ -65,7 +65,7 @@ class WeightFolder:
 
         Args:
             model: source of the config and of the names and shapes of weights in checkpoints. Its weights are not read.
-            weights: pairs of name in the model and weight. Every process iterates to the end, also after a failed write,
+            weights: pairs of parameter name and weight. Every process iterates to the end, also after a failed write,
                 because each weight is gathered from all processes.
 
         Raises:
