@@ -72,7 +72,7 @@ class AdapterBank:
 
     @staticmethod
     def serves(model: PreTrainedModel | PeftModel) -> bool:
-        """Return True if each adapter is plain LoRA on linear layers: not merged, no variant, no other trained part."""
+        """Return True if the adapters fit a bank: plain LoRA on linear layers, unmerged, no other trained modules."""
         if not isinstance(model, PeftModel):
             return False
         layers = [layer for layer in model.modules() if isinstance(layer, BaseTunerLayer | AuxiliaryTrainingWrapper)]

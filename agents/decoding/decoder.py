@@ -42,7 +42,7 @@ __all__ = ["Decoder", "Prompt", "Sample"]
 
 FIXED_ROWS = 32  # rows of every decoding step after `fix_shapes`
 PACKED_ROWS, PACKED_STEPS = 3, 32
-"""Packing weights on a CPU saves time with at least this many prompts, and tokens in the longest completion."""
+"""Least number of prompts, and of tokens in the longest completion, with which packing weights on a CPU saves time."""
 PREFILL_TOKENS = {"cpu": 1536, "cuda": 8192}
 """Tokens per prefill pass on each device: enough to fill a CPU's second-level cache, or to keep a GPU busy."""
 
@@ -108,10 +108,10 @@ class Decoder:
         """
         if not prompts:
             return []
-        # 1) Check the prompts, and drop parked rows that may not be reused.
+        # 1) Check the prompts, and drop cached sequences that may not be reused.
         self._check(prompts)
         if self._engine.num_fixed:
-            prompts = [replace(prompt, parked=None) for prompt in prompts]  # parked rows were computed in other shapes
+            prompts = [replace(prompt, parked=None) for prompt in prompts]  # cached keys were computed in other shapes
         computes = self._base.device, computing_type(self._base)
         if computes != self._computes:
             self._computes = computes
@@ -131,7 +131,7 @@ class Decoder:
                     with active_adapter(self._model, adapter):
                         own = [claim for claim in claims if claim.prompt.adapter == adapter]
                         self._complete(own, sampling, recorder, reason)
-        # 3) Collect the samples, and store the token ids of parked rows.
+        # 3) Collect the samples, and store the token ids of sequences that stay cached.
         samples = recorder.samples(self._is_stop)
         for prompt, sample in zip(prompts, samples, strict=True):
             if prompt.key is not None:
@@ -140,7 +140,7 @@ class Decoder:
         return samples
 
     def forget(self) -> None:
-        """Drop parked rows and release the KV cache. Must be called after every change of weights."""
+        """Drop cached sequences and release the KV cache. Must be called after every change of weights."""
         self._scheduler.release()
         self._bank = None
 

@@ -119,7 +119,7 @@ class ArenaLayer(CacheLayerMixin):
 
 
 class Arena(Cache):
-    """KV cache of many sequences. Its first rows are a batch, which needs no copy."""
+    """KV cache of many sequences. Its first rows form the batch, so that a batch needs no copy."""
 
     layers: Sequence[ArenaLayer]  # type: ignore[assignment]
 
@@ -163,7 +163,7 @@ class Arena(Cache):
             layer.keys = layer.values = torch.empty(0)
 
     def move(self, targets: Tensor, sources: Tensor, width: int) -> None:
-        """Copy the first `width` columns of rows sources[i] to rows targets[i], all at once, so that rows can swap."""
+        """Copy the first `width` columns of rows sources[i] to rows targets[i] simultaneously: swaps are possible."""
         for layer in self.layers:
             layer.move(targets, sources, width)
 
@@ -255,8 +255,8 @@ AttentionInterface.register(NAME, attention_to_kept)
 def own_attention(base: PreTrainedModel) -> Iterator[None]:
     """Use `attention_to_kept` inside the block, if it is faster for this model.
 
-    There, forward passes need an explicit mask, because transformers creates none for this function. Forward passes of
-    other threads give correct results with both functions.
+    Forward passes in the block need an explicit mask, because transformers creates none for this function. Forward
+    passes of other threads give correct results with both functions.
     """
     config = base.config.get_text_config(decoder=True)
     num_heads = getattr(config, "num_attention_heads", None)

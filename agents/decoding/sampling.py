@@ -188,7 +188,7 @@ def _candidates(probabilities: Tensor, count: int) -> tuple[Tensor, Tensor | Non
 
 
 def _is_on_host(values: Tensor) -> bool:
-    """True if reading the values does not synchronize with a device."""
+    """Return True if reading the values does not synchronize with a device."""
     return values.device.type == "cpu"
 
 

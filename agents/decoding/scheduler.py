@@ -30,7 +30,7 @@ class Step:
 
 
 class Scheduler:
-    """Decodes prompts (claims), at most `max_slots` at a time, and keeps parked rows in the KV cache between runs.
+    """Decodes prompts (claims), at most `max_slots` at a time. Parked rows stay in the KV cache between runs.
 
     Args:
         engine: the model with its KV cache.
@@ -69,7 +69,7 @@ class Scheduler:
         self._table.remember(key, ids)
 
     def release(self) -> None:
-        """Drop parked rows and release the KV cache."""
+        """Drop cached sequences (parked rows) and release the KV cache."""
         self._table.clear()
         if self._static is not None:
             self._static.drop()  # first, because it waits for steps that may still read the KV cache

@@ -29,7 +29,7 @@ def tolerance(dtype: torch.dtype) -> float:
 def check_arena(base: PreTrainedModel) -> int:
     """Check that logits with the decoder's KV cache (arena) equal those of forward passes without a cache.
 
-    The test rows start, decode, are parked and continue. Token ids are fixed, so that no random state changes.
+    The test starts, decodes, caches and continues sequences. Token ids are fixed, so that no random state changes.
 
     Returns:
         Number of elements in the keys and values of one token, in all layers.

@@ -102,7 +102,7 @@ class SlotTable:
         return seats
 
     def limit(self, num_rows: int | None) -> None:
-        """Use only the first `num_rows` rows (None: all rows), and drop sequences that are parked in later rows."""
+        """Use only the first `num_rows` rows (None: all rows), and drop sequences that are cached in later rows."""
         self.max_rows = len(self._rows) if num_rows is None else min(num_rows, len(self._rows))
         for key in [key for key, row in self._parked.items() if row >= self.max_rows]:
             self._drop(key)
@@ -118,11 +118,11 @@ class SlotTable:
 
     @property
     def num_used(self) -> int:
-        """Number of rows that the KV cache needs for all active and parked sequences."""
+        """Number of rows that the KV cache needs for all active and cached (parked) sequences."""
         return max([self.num_active - 1, *self._parked.values()]) + 1
 
     def retire(self, rows: Sequence[int]) -> None:
-        """End the completions in these active rows. Rows with a cache key are parked; other rows become free."""
+        """End the completions in these active rows. Rows with a cache key stay cached; others become free."""
         for row in sorted(rows, reverse=True):
             self.num_active -= 1
             self._swap(row, self.num_active)
@@ -157,7 +157,7 @@ class SlotTable:
         return Moves(targets, sources, int(self.column[targets].max()))
 
     def _num_kept(self, claim: Claim) -> int:
-        """Return how many leading prompt tokens, without the last one, have keys and values in the parked row."""
+        """Return how many leading prompt tokens have keys and values in the cache, without the last prompt token."""
         key = claim.prompt.key
         kept = None if key is None else self._ids.get(key)
         if kept is None:

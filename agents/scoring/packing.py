@@ -20,7 +20,7 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class PackedRow:
-    """Token sequence of consecutive turns. The prompt of each turn starts with the previous turn."""
+    """Token sequence of consecutive turns. The prompt of each turn starts with the tokens of the previous turn."""
 
     ids: Ids
     """[L] prompt and completion of the last turn, which contain all earlier turns."""
@@ -77,7 +77,7 @@ class Layout:
 
 
 def rows_of(track: Sequence[Completion]) -> list[PackedRow]:
-    """Pack an agent's turns in an episode (track) into the fewest rows: one, unless the history was rewritten."""
+    """Pack an agent's turns in an episode (track) into rows. One row suffices unless the history was rewritten."""
     return [
         PackedRow(np.concatenate([chain[-1].prompt_ids, chain[-1].completion_ids]), chain) for chain in _chains(track)
     ]
@@ -95,7 +95,7 @@ def trees_of(
 
     Args:
         cost: cost of the model's forward pass.
-        max_row: longer rows, in tokens, do not share their prompt. None: no limit.
+        max_row: rows with more tokens do not share their prompt. None: no limit.
         max_tree: largest number of tokens in a tree with several rows. None: no limit.
     """
     trees: list[Tree] = []

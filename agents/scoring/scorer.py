@@ -154,7 +154,7 @@ class Scorer:
 
     @torch.no_grad()
     def _follows_trees(self) -> bool:
-        """Return True if hidden states of trees equal those of separate rows, tested on a few tokens."""
+        """Test on a few tokens if hidden states in trees equal hidden states in separate rows."""
         try:
             self._window = window_of(self.base)
             trees, apart = (_trial_states(self, is_shared) for is_shared in (True, False))

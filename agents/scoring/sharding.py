@@ -31,8 +31,8 @@ class Shards(nn.Module):
         model: the model, complete and equal on all ranks. Training passes use only the sharded copy.
         mesh: one-dimensional mesh of the ranks.
         compute_dtype: autocast's dtype, in which layers are gathered. None: the dtype of the weights.
-        keeps_copy: True: `model` keeps all weights for decoding, in `compute_dtype`, and `refresh` updates them.
-            False: `model` has matrices only inside `whole`.
+        keeps_copy: if True, `model` keeps all weights for decoding, in `compute_dtype`, and `refresh` updates them.
+            If False, `model` has matrices only inside `whole`.
 
     Attributes:
         module: the sharded copy. To compute with it, call this object with a function.

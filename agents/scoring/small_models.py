@@ -25,7 +25,7 @@ from ..decoding.self_check import FAILURES, tolerance
 
 Ids = NDArray[np.int64]
 MAX_FRACTION = 0.8
-"""Largest fraction of tokens to select. Above it, computing the layer's norm and queries twice takes more time."""
+"""Largest fraction of tokens to select. Above it, the whole layer, which computes norm and queries once, is faster."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def token_scores(
     Args:
         hidden: [K, d].
         head: maps hidden states to logits. The logits of a linear layer are divided into tiles along the vocabulary, so
-            that its gradient is written once. Those of other modules are divided along the tokens.
+            that its gradient is written once. The logits of other modules are divided along the tokens.
         targets: int64 [K].
         temperature: divisor of the logits, > 0.
         filters: use the distribution after these top-k and top-p filters. None: before filters.

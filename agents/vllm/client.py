@@ -157,14 +157,14 @@ class VLLMClient:
         self._post("/v1/unload_lora_adapter", {"lora_name": name}, RUNTIME_ADAPTERS)
 
     def version(self) -> str | None:
-        """Return the label of the server's weights, or None without `DEV_MODE`."""
+        """Return the version label of the server's weights, or None if the server runs without `DEV_MODE`."""
         try:
             return str(self._json("GET", WEIGHT_INFO)["weight_version"])
         except NotFound:
             return None
 
     def label(self, version: str) -> None:
-        """Set the label of the server's weights."""
+        """Set the version label of the server's weights."""
         self._post("/update_weight_version", {"new_version": version}, DEV_MODE)
 
     def reload(self, folder: str) -> None:

@@ -31,11 +31,11 @@ class Replica:
     is_known: bool = False
     """True if the state was read from the server and the server has not failed since."""
     version: str | None = None
-    """Label of the weights. None: unknown."""
+    """Version label of the server's weights. None: unknown."""
     adapters: set[str] = field(default_factory=set)
     """Names of the served adapters."""
     fault: ServerLost | None = None
-    """Error because of which the server is not used at present. None: the server is used."""
+    """Last error of a server that is not used at present. None: the server is used."""
     next_probe: float = 0.0
     """Time of the next probe, in seconds of `time.monotonic`."""
 

@@ -67,7 +67,7 @@ class VLLMServer:
     after temperature and before filters, and servers return no entropies or values. One forward pass over the
     completions therefore computes all three. With `keeps_logprobs`, the log-probabilities are those of the servers.
 
-    At temperature 1 without filters, the servers and the learner must agree. Otherwise they have different weights.
+    At temperature 1 without filters, the log-probabilities of both must be equal. Otherwise, their weights differ.
 
     Args:
         serving: settings of the servers.
@@ -95,7 +95,7 @@ class VLLMServer:
         clients = [VLLMClient(address, serving.timeout_s) for address in serving.addresses]
         self._replicas = Replicas(clients, self._update, serving.patience_s)
         self._weight_folder = WeightFolder()
-        self._run = uuid.uuid4().hex[:8]  # several runs may use one server
+        self._run = uuid.uuid4().hex[:8]  # unique, because several runs may use one server
         self._num_sent = 0
         self._sends = True  # False if another training process sends the weights
         self._shards: Shards | None = None
@@ -314,7 +314,7 @@ class VLLMServer:
         replica.name, replica.is_known = served.name, True
 
     def _is_processed(self, client: VLLMClient, name: str) -> bool:
-        """Return True if log-probabilities are after the filters. If so, the sampled token has 0 with top-k 1."""
+        """Return True if log-probabilities are after the filters: with top-k 1, the sampled token then has 0."""
         probe = Prompt([self._stop_ids[0]], (0, 0, 0, 0), 1)
         return float(client.complete(name, probe, Sampling(top_k=1), self._stop_ids).logprobs[0]) == 0
 

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from .kernels import LANES, are_fp32_on_cpu, kernels
 
-NUMBERS_PER_THREAD = 2**18  # at least; starting a thread takes as long as reading a tenth of them
+NUMBERS_PER_THREAD = 2**18  # minimum; starting a thread takes as long as reading a tenth of these numbers
 MAX_HEAD, MAX_GROUP = 256, 16
 ANY_HEADS = LANES, 1
 Forward = Callable[..., tuple[Tensor, ...]]

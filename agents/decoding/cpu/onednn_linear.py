@@ -1,4 +1,4 @@
-"""Linear layers by oneDNN, for CPUs on which its fp32 matmuls are faster than those of torch's default, MKL."""
+"""Linear layers that use oneDNN, for CPUs on which oneDNN's fp32 matmuls are faster than MKL, torch's default."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def is_plain_linear(layer: nn.Module) -> TypeGuard[nn.Linear]:
 
 
 def is_onednn_faster() -> bool:
-    """Return True on AMD processors (measured). MKL stays on Intel processors. Others do not have MKL."""
+    """Return True on AMD processors, as measured. On Intel processors, MKL is kept. Other processors have no MKL."""
     is_amd = "AuthenticAMD" in processor()
     return is_amd and torch.backends.mkldnn.is_available() and os.environ.get(SWITCH) != "0"
 

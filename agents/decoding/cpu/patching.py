@@ -45,7 +45,7 @@ def _is_rms_norm(layer: Any) -> bool:
     if _epsilon(layer) is None or layer.weight.ndim != 1 or not _reads_one(layer):
         return False
     x, other = torch.randn(2, 2, len(layer.weight), generator=torch.Generator().manual_seed(0))
-    found = functional_call(layer, {"weight": other[0]}, x)  # not the initial weights of 1, for which other norms agree
+    found = functional_call(layer, {"weight": other[0]}, x)  # random weights: with weights of 1, other norms agree
     return _is_close(found, functional.rms_norm(x, layer.weight.shape, other[0], _epsilon(layer)))
 
 

@@ -2,8 +2,8 @@
 
 A replay starts the same kernels on the same addresses without Python. Values that change between steps are therefore
 read from buffers: columns, rows, adapters and indices of random numbers. A step writes the sampled tokens into a
-buffer for the next step. To limit recordings, the numbers of rows and columns are rounded up to certain sizes
-(buckets). Padding rows stay in column 0 and are stored in a scratch row.
+buffer for the next step. To record fewer steps, the numbers of rows and columns are rounded up to a few
+sizes (buckets). Padding rows stay in column 0 and are stored in a scratch row.
 
 The first step in a bucket runs eagerly, which warms up the libraries. The second one is recorded.
 
@@ -125,7 +125,7 @@ class StepBuffers:
     def __init__(self, num_rows: int, device: torch.device) -> None:
         self.num_rows = num_rows
         self.tokens = torch.zeros(num_rows, dtype=torch.int64, device=device)  # input of the step, then its samples
-        # For each row: column, index of the random number, columns to advance by, row of the arena to write, adapter.
+        # For each row: column, index of the random number, columns to advance by, cache row to write, adapter.
         self.numbers = torch.zeros(5, num_rows, dtype=torch.int64, device=device)
         self.noise = torch.zeros(1, dtype=torch.float64, device=device)  # of all prompts, concatenated
         self.facts = torch.zeros(2, num_rows, device=device)  # log-probabilities and entropies of the samples
