@@ -88,7 +88,7 @@ def test_a_policy_acts_through_a_server(folder, stub):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda stub: stub.base.lm_head.weight.data.mul_(3), "it has other weights"),
+        (lambda stub: stub.base.lm_head.weight.data.mul_(3), "more than 0.5"),
         (lambda stub: setattr(stub, "root", "somebody/else"), "serves 'somebody/else' as 'base', but the learner's"),
         (lambda stub: stub.changes.update({"token_ids": None}), "lacks the sampled token ids"),
         (lambda stub: stub.changes.update({"logprobs": None}), "lacks the sampled token ids"),
