@@ -46,10 +46,10 @@ class TrainConfig(Checked):
     num_updates: Annotated[Count, Also("max_steps")] = 100
     """Number of updates. Each update collects episodes and learns from them."""
     max_environment_steps: Advanced[Count | None] = None
-    """Budget in environment steps (joint turns): the update that reaches it is the last. None: only `num_updates`
-    limits the training."""
+    """Budget in environment steps (joint turns). The update that uses up the budget is the last. None: only
+    `num_updates` limits the training."""
     max_sampled_tokens: Advanced[Count | None] = None
-    """Budget in sampled tokens: the update that reaches it is the last. None: only `num_updates` limits the
+    """Budget in sampled tokens. The update that uses up the budget is the last. None: only `num_updates` limits the
     training."""
     rollout_buffer_size: Count = 32
     """Number of episodes collected per update."""
@@ -64,8 +64,8 @@ class TrainConfig(Checked):
     num_workers: CountOrZero = 0
     """Number of worker processes that step the environment copies, for slow environments. 0: no extra process."""
     timeout_s: Advanced[Positive | None] = None
-    """Time limit per turn of an environment, in seconds; needs `num_workers`. A process that exceeds it is replaced,
-    and its episodes are replayed up to that turn. An episode that fails twice is skipped. None: no limit."""
+    """Time limit per turn of an environment, in seconds; needs `num_workers`. A process that exceeds the limit is
+    replaced, and its episodes are replayed up to that turn. An episode that fails twice is skipped. None: no limit."""
     early_termination_threshold: Advanced[Finite | None] = None
     """Team reward of one turn above which a training episode terminates. None: no threshold."""
     difficulty_schedule: Advanced[str | None] = None
@@ -224,8 +224,8 @@ class TrainConfig(Checked):
     model uses all threads instead. None: on if the models are on different devices, or if the CPU has a core for each
     thread of each model."""
     deterministic: Advanced[bool] = False
-    """Bit-for-bit equal results for any `num_envs`, `num_workers`, `max_batch_tokens` and interruptions: decoding and
-    learning compute in fixed shapes, which is slower. The machine, libraries and number of threads must be the same.
+    """Bit-for-bit equal results for any `num_envs`, `num_workers` and `max_batch_tokens`, and after interruptions.
+    Decoding and learning use fixed shapes, which is slower. The machine, libraries and number of threads must be equal.
     Tested only on CPUs. False: results are equal for equal settings; if these settings differ, so does the rounding."""
     seed: Seed = 0
     """Seed of tasks, sampling, initial weights of critics and heads, and the order of mini-batches."""
@@ -275,7 +275,7 @@ class ActorCriticConfig(TrainConfig):
     """Mini-batch size per step of a separate critic, in episodes (in turns, for vector observations), sampled from its
     replay."""
     critic_replay: Advanced[Count] = 16
-    """Replay length of a separate critic: number of recent updates whose episodes it learns from."""
+    """Replay length of a separate critic: number of recent updates whose episodes the critic learns from."""
     critic_warmup: CountOrZero | None = None
     """Critic warm-up: updates at the start in which only a separate critic learns. None: 5, or half of `num_updates` if
     `num_updates` is at most 5."""

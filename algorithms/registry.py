@@ -90,7 +90,7 @@ def register_algorithm(
         replace: overwrite an algorithm of the same name, for example in a notebook cell that runs again.
 
     Raises:
-        ValueError: if the name is malformed or taken.
+        ValueError: if the name is malformed, or registered for another algorithm.
         TypeError: if `algorithm` is not derived from `Algorithm`, or `config` not from `TrainConfig`.
     """
     if not _NAME.fullmatch(name):

@@ -1,4 +1,4 @@
-"""REINFORCE algorithms: returns minus a baseline from the rollouts of the same task; no critic."""
+"""REINFORCE algorithms: a return minus a baseline from the rollouts of the same task, without a critic."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class MAREINFORCE(Reinforce):
 
 @final
 class MAGRPO(Reinforce):
-    """Advantage R - mean of the group (arXiv:2508.04652).
+    """Advantage: the return R minus the group's mean return (arXiv:2508.04652).
 
     The mean contains the rollout's own return, which multiplies the expected gradient by 1 - 1 / G.
     """
@@ -92,14 +92,14 @@ class MAGRPO(Reinforce):
 
 @final
 class MARLOO(Reinforce):
-    """Advantage R - mean of the other rollouts (RLOO, arXiv:2402.14740): G / (G - 1) times MAGRPO's; unbiased."""
+    """Advantage: R minus the other rollouts' mean (RLOO, arXiv:2402.14740). Unbiased; G / (G - 1) times MAGRPO's."""
 
     above_baseline = staticmethod(leave_one_out_advantages)
 
 
 @final
 class MAReMax(Reinforce):
-    """Advantage R - largest return of the group. Biased: the baseline depends on the rollout's own actions.
+    """Advantage: R minus the largest return of the group. Biased: the baseline depends on the rollout's own actions.
 
     The expected gradient can point away from the true gradient; see `group_max_advantages`. The name comes from ReMax
     (arXiv:2310.10505), which subtracts the return of the greedy completion and is unbiased.

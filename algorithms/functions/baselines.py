@@ -39,7 +39,7 @@ def raw_advantages(
     group_size: int | None = None,
     divide_by_std: bool = False,
 ) -> Tensor:
-    """Return without a baseline: unbiased, largest variance (MAREINFORCE).
+    """Advantages without a baseline: the returns themselves. Unbiased, largest variance (MAREINFORCE).
 
         A = R
 
@@ -66,7 +66,7 @@ def group_mean_advantages(
     group_size: int | None = None,
     divide_by_std: bool = False,
 ) -> Tensor:
-    """Return minus the mean of the group (MAGRPO).
+    """Advantages: each return minus the mean return of the group (MAGRPO).
 
         A[g] = R[g] - mean over g' of R[g']
 
@@ -92,7 +92,7 @@ def leave_one_out_advantages(
     group_size: int | None = None,
     divide_by_std: bool = False,
 ) -> Tensor:
-    """Return minus the mean return of the *other* rollouts of the group (MARLOO).
+    """Advantages: each return minus the mean return of the *other* rollouts of the group (MARLOO).
 
         A[g] = R[g] - sum over g' != g of R[g'] / (G - 1) = G / (G - 1) * (R[g] - mean)
 
@@ -121,7 +121,7 @@ def group_max_advantages(
     group_size: int | None = None,
     divide_by_std: bool = False,
 ) -> Tensor:
-    """Return minus the largest return of the group: 0 for the best rollout, below 0 for the others (MAReMax).
+    """Advantages: each return minus the largest return of the group, so 0 for the best rollout (MAReMax).
 
         A[g] = R[g] - max over g' of R[g']
 
@@ -140,7 +140,7 @@ def group_max_advantages(
 
 
 def cross_returns(joint_returns: Tensor) -> Tensor:
-    """Return of each agent's completion, averaged over all joint actions that contain the completion.
+    """Average the returns of all joint actions that contain a completion, for each completion of each agent.
 
         R_i[g] = mean of the joint returns over all joint actions in which agent i uses completion g
 
@@ -214,7 +214,7 @@ def normalized(
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Returns and their groups. Axes: B rows, then the absent rollouts (no row); R groups; then as in the returns."""
+    """Rollouts with their groups. Axes: B rows, then the absent rollouts (no row); R groups; then as in the returns."""
 
     returns: Tensor  # [B + absent, ...], 0 where a rollout has ended
     is_real: Tensor  # [B, ...]
@@ -226,13 +226,13 @@ class _Groups:
         return self.sizes[self.row].view(-1, *[1] * (self.returns.dim() - 1))
 
     def below_best(self) -> Tensor:
-        """Returns minus the largest return of the group."""
+        """Subtract the largest return of the group."""
         index = self.row.view(-1, *[1] * (self.returns.dim() - 1)).expand_as(self.returns)
         best = self.returns.new_full((len(self.sizes), *self.returns.shape[1:]), -torch.inf)
         return self.returns - best.scatter_reduce(0, index, self.returns, "amax")[self.row]
 
     def above_mean(self) -> Tensor:
-        """Returns minus the mean return of the group."""
+        """Subtract the mean return of the group."""
         below_best = self.below_best()  # relative to the best: equal returns of any size then give exactly 0
         return below_best - self.means(below_best)
 

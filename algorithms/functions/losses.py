@@ -10,8 +10,8 @@ Every loss is a **sum over its items divided by `denominator`**, the number of i
 micro-batch. The losses of micro-batches of any size then add up to the loss of the batch. To weight items, scale the
 advantages.
 
-All functions raise `ValueError` if the shapes disagree or the denominator is not positive. Advantages and
-targets get no gradient.
+All functions raise `ValueError` if the shapes disagree or the denominator is not positive. Advantages and targets get
+no gradient.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class CriticLearner(Learner):
 
     @torch.no_grad()
     def _outputs(self, inputs: Sequence[CriticInput]) -> Tensor:
-        """[N] outputs of the critic for all inputs, flat, in its own units, on the host."""
+        """[N] outputs of the critic for all inputs, flat, in normalized units, in host memory."""
         sizes = [self.critic.num_tokens(each) for each in inputs]
         found: dict[int, Tensor] = {}
         for batch, _ in self._passes(sizes):
@@ -171,7 +171,7 @@ class CriticLearner(Learner):
         return tally
 
     def _passes(self, sizes: Sequence[int]) -> list[Pass]:
-        """This rank's micro-batches of inputs with these numbers of tokens."""
+        """Divide inputs of these token counts into micro-batches; returns those of this rank."""
         items = range(len(sizes))
         return own_passes(lambda limit: list(micro_batches(sizes, items, limit)), sum(sizes), self.max_tokens)
 

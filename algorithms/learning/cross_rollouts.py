@@ -31,7 +31,7 @@ def crossed(
     more environment steps. Games must have one turn: after the first turn, the rollouts have different histories.
 
     Args:
-        episodes: episodes of one turn, in groups of equal size; a group has one seed.
+        episodes: episodes of one turn, in groups of equal size. All episodes of a group have the same seed.
         vector: copies of the environment. This function resets them.
         rule: function that is applied to each reward before the average.
         pays_team: credit all agents with the mean of their rewards. False: each agent with its own reward.

@@ -36,8 +36,8 @@ def with_optional_terms(
         algorithm: source of the coefficients.
         evaluation: entropies, log-probabilities and values under the present weights.
         batch: inputs of the algorithm's loss.
-        inputs: "reference_logprobs" [K] for a KL penalty; for a value head "targets" [N] and "old_values" [N] before
-            the update, both normalized.
+        inputs: "reference_logprobs" [K] for a KL penalty; for a value head the normalized "targets" [N], and
+            "old_values" [N], predicted before the update.
         tally: receives the metrics.
     """
     config = algorithm.config
@@ -63,7 +63,7 @@ def with_optional_terms(
 
 
 def counts_turns(config: TrainConfig) -> bool:
-    """True if each turn is one item of the policy's loss, False if each token is."""
+    """True if the items of the policy's loss are turns, False if they are tokens."""
     return config.credit == "turn" or config.divide_by_length
 
 

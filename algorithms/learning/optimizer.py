@@ -205,7 +205,7 @@ def own_passes(cut: Callable[[int], Sequence[list[int]]], num_tokens: int, max_t
     """Forward passes that this rank runs. Every rank runs equally many, because sharded weights make them collective.
 
     Args:
-        cut: function that divides all items into passes of at most a given number of tokens, equal on all ranks.
+        cut: function that divides all items into passes of at most a given size, the same on all ranks.
         num_tokens: tokens of all items.
         max_tokens: maximum tokens per pass. Passes are smaller if there would be fewer passes than ranks.
     """

@@ -28,7 +28,7 @@ from .loss_terms import counts_turns, with_optional_terms
 from .optimizer import Learner, Optimizer, Pass, Tally, means, own_passes
 
 MEASURED_EVERY = 8
-"""After an update, the policy is evaluated again on one track in this number."""
+"""After an update, the policy is evaluated again on every n-th track, with this n."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class PolicyLearner(Learner):
     def passes(
         self, policy: TrainablePolicy, tracks: Sequence[Sequence[Completion]], chosen: Sequence[int]
     ) -> list[Pass]:
-        """This rank's micro-batches of some tracks."""
+        """Divide the chosen tracks into micro-batches; returns those of this rank."""
         num_tokens = sum(policy.num_tokens(tracks[i]) for i in chosen)
         return own_passes(lambda limit: policy.batches(tracks, chosen, limit), num_tokens, self.max_tokens)
 

@@ -61,7 +61,7 @@ class Progress:
 
         Args:
             episodes: episodes of the rollout, with the log-probabilities of all tokens.
-            num_extra_turns: environment steps that scored cross rollouts.
+            num_extra_turns: additional environment steps of the joint mode "cross".
             timer: seconds of the phases rollout, credit, critics and policies.
         """
         metrics = {f"seconds/{phase}": seconds for phase, seconds in rollout.seconds.items()}

@@ -1,4 +1,4 @@
-"""Rewards to learn from: reward model, shift and scale, cross rollouts, team rewards, KL penalty."""
+"""Rewards to learn from: reward model, shift and scale, joint mode "cross", team rewards, KL penalty."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RewardedEpisodes:
 
     episodes: list[Episode]
     num_extra_turns: int
-    """Environment steps that scored cross rollouts."""
+    """Additional environment steps of the joint mode "cross"."""
     reward_range: tuple[float, float]
     """Smallest and largest reward of a turn."""
 
@@ -38,7 +38,7 @@ class Rewards:
 
     Args:
         algorithm: source of the settings, of `crosses_rollouts` and of `critic_reads`.
-        vector: copies of the environment, for cross rollouts.
+        vector: copies of the environment, for the joint mode "cross".
         rewarder: replaces the rewards, for example by a reward model's. None: the environment's rewards.
         processor: function that is applied to every reward after shift and scale. None: no change.
     """
@@ -124,7 +124,7 @@ def with_rule(episodes: Sequence[Episode], rule: RewardProcessor | None) -> list
 
 
 def with_team_rewards(episodes: Sequence[Episode], discount: float) -> list[Episode]:
-    """Set each turn's reward to the sum of the team's rewards until the agent's next turn, or until the end.
+    """Set each turn's reward to the discounted team rewards until the agent's next turn, or until the end.
 
         r'[k] = sum over joint turns t from turn k to the next one of discount^(t - turn k) * team reward[t]
 

@@ -41,7 +41,7 @@ _KINDS: tuple[type, ...] = (
     Turn,
 )
 RECORDS = {kind.__name__: kind for kind in _KINDS} | {"Order": RolloutRequest}
-"""Dataclasses and named tuples that a checkpoint may contain, by name. Older checkpoints contain "Order"."""
+"""Dataclasses and named tuples that a checkpoint may contain, by name. Older checkpoints use the name "Order"."""
 _ARRAYS = "arrays/"  # prefix of concatenated arrays, such as observations, which may contain NaN or Inf
 
 
@@ -67,7 +67,7 @@ class Packed:
     """JSON values with references to the tensors."""
     tensors: dict[str, Tensor] = field(default_factory=dict)
     not_finite: str | None = None
-    """Path of the first tensor with a NaN or Inf. None: all are finite. Arrays (such as observations) are excluded."""
+    """Path of the first tensor with NaN or Inf. None: all are finite. Arrays, such as observations, are not checked."""
 
 
 def packed(state: Any) -> Packed:

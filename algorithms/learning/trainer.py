@@ -52,7 +52,7 @@ class Trainer:
         worker: plays the episodes with copies of the policies; needed with `max_staleness` or `collectors`.
 
     Attributes:
-        progress: counters of the training, such as the number of updates done.
+        progress: counters of the training, such as the number of finished updates.
         learners: learner of each agent's policy; agents that share a policy share the learner.
         unique_learners: every policy learner once; `unique_critics`: every critic learner once.
         credits: credit of each agent's turns in the last update.
@@ -195,7 +195,7 @@ class Trainer:
             yield
 
     def state_dict(self) -> dict[str, Any]:
-        """State for a bit-for-bit equal resumption of the training. If ranks hold shards, call it inside `whole`."""
+        """State to resume training with bit-for-bit equal results. If ranks hold shards, call it inside `whole`."""
         return {
             **self.progress.state_dict(),
             "generator": self.generator.get_state(),

@@ -30,7 +30,7 @@ MAX_CUT = 4
 """Largest divisor of the tokens per pass before activations are recomputed, which takes a third more time."""
 CHARS_PER_TOKEN = 3
 Capacity = Callable[[str], int]
-"""Returns the bytes that a training can use on a device, by the device's name."""
+"""Function that returns the bytes that a training can use on a device, given the device's name."""
 
 
 class NoRoom(UserError):
@@ -55,10 +55,10 @@ class TrainingSize:
 
     agents: tuple[str, ...]
     prompt_letters: int
-    """Characters of the longest first prompt."""
+    """Length of the longest first prompt of an agent, in characters."""
     max_turns: int
     num_ranks: int = 1
-    """Processes that train together."""
+    """Number of processes that train together."""
 
     def row_length(self, model: ModelConfig) -> int:
         """Estimated tokens of the longest sequence. Observations are assumed to be as long as completions."""
@@ -120,7 +120,7 @@ def members_of(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize
 
 
 def shape_of(name: str) -> ModelShape:
-    """Layer sizes of a model, given its name in the settings.
+    """Layer sizes of the model with this name in the settings.
 
     Raises:
         UserError, FileNotFoundError: if no model has this name.
@@ -292,7 +292,7 @@ def _critic_shape(name: str, actor: str) -> ModelShape | None:
 
 
 def canonical(device: str) -> str:
-    """Name of a device with its index. "auto" and "cuda" become the current device, which is the rank's own GPU."""
+    """Name of a device with its index. "auto" and "cuda" become the current device (on a rank, the rank's GPU)."""
     found = device_named(device)
     if found.type == "cpu" or found.index is not None:
         return str(found)

@@ -218,7 +218,7 @@ def plan(members: Sequence[Member], work: Work) -> MemoryPlan:
 
 
 def _updates(members: Sequence[Member], work: Work) -> list[list[Member]]:
-    """Models that learn at the same time, in the order of a training step."""
+    """Groups of models that learn at the same time, in the order of a training step."""
     updates: list[list[Member]] = []
     for are_actors, are_together in ((True, work.side_by_side), (False, work.critics_side_by_side)):
         learners = [each for each in members if each.learns and bool(each.num_agents) is are_actors]
@@ -263,7 +263,7 @@ def _decoding(actor: Member, work: Work) -> int:
 
 
 def _kept(member: Member, work: Work) -> int:
-    """Bytes of activations that the backward pass reads, and with recomputation of one layer's activations."""
+    """Bytes of activations that are kept for the backward pass. Recomputation adds one layer's activations."""
     length = work.row_length if work.shares_prompts and member.num_agents else 0
     tokens = max(work.tokens, work.row_length)  # a pass has at least one sequence
     kept = member.shape.kept_per_token(member.compute, rank=member.rank, row_length=length, recomputes=work.recomputes)
