@@ -97,7 +97,7 @@ def register_algorithm(
         raise ValueError(f"an algorithm's name must look like 'my-method', got {name!r}")
     if isinstance(algorithm, str):
         if not re.fullmatch(r"[\w.]+:\w+", algorithm):
-            raise ValueError(f"{name}: an algorithm is a class or 'package.module:Class', got {algorithm!r}")
+            raise ValueError(f"{name}: an algorithm must be a class or 'package.module:Class', got {algorithm!r}")
     else:
         _check_class(name, algorithm)
         summary = summary or (inspect.getdoc(algorithm) or "").partition("\n")[0]
@@ -148,7 +148,7 @@ def _check_class(name: str, algorithm: type[Any]) -> None:
     from .algorithm import Algorithm  # imports torch, which a listing of names does not need
 
     if not (inspect.isclass(algorithm) and issubclass(algorithm, Algorithm)):
-        raise TypeError(f"{name}: an algorithm is a class derived from collm.algorithms.Algorithm, got {algorithm!r}")
+        raise TypeError(f"{name}: algorithm must be a class derived from collm.algorithms.Algorithm, got {algorithm!r}")
 
 
 for _name, _class, _config, _summary in (

@@ -36,8 +36,8 @@ def with_optional_terms(
         algorithm: source of the coefficients.
         evaluation: entropies, log-probabilities and values under the present weights.
         batch: inputs of the algorithm's loss.
-        inputs: "reference_logprobs" [K] for a KL penalty; for a value head the normalized "targets" [N], and
-            "old_values" [N], predicted before the update.
+        inputs: "reference_logprobs" [K] for a KL penalty; for a value head "targets" [N], and "old_values" [N] that
+            were predicted before the update, both normalized.
         tally: receives the metrics.
     """
     config = algorithm.config
