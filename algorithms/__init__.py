@@ -52,5 +52,5 @@ if TYPE_CHECKING:
     from .runs.loggers import Logger as Logger
     from .runs.run import run_experiment as run_experiment
 
-if not TYPE_CHECKING:  # type checkers would take any name from a module with __getattr__
+if not TYPE_CHECKING:  # type checkers accept any name from a module that has __getattr__
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -1,8 +1,8 @@
-"""Algorithm: settings, a credit rule and a loss. `Trainer` does the rest.
+"""Base class of all algorithms: settings, a credit rule and a loss. `Trainer` runs the training step.
 
 The credit rule computes the advantages: how much of an episode's return each turn is credited with. A subclass
-overrides `advantages`, and those of `loss`, `targets`, `state_dict` and the properties (`critic_reads`,
-`has_actor_heads`, …) that differ from the defaults.
+overrides `advantages`. It overrides `loss`, `targets`, `state_dict` and properties such as `critic_reads` and
+`has_actor_heads` only if they differ from the defaults.
 """
 
 from __future__ import annotations
@@ -34,37 +34,37 @@ Settings = TypeVar("Settings", bound=TrainConfig)
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Rewards and values that advantages are computed from, one row per track. Axes: B tracks, T turns.
+    """Inputs of the advantage computation: padded rewards and values, one row per track. Axes: B tracks, T turns.
 
-    A row is the track of one agent in one episode (`Episode.tracks`), or the joint turns of one episode.
+    A track contains one agent's turns in one episode (`Episode.tracks`), or the joint turns of one episode.
     """
 
     rewards: Tensor  # [B, T], after shaping
-    values: Tensor  # [B, T + 1], before each turn and after the last; 0 after a terminal end, and without a critic
+    values: Tensor  # [B, T + 1] V(h) before each turn and after the last; 0 after termination, and without a critic
     action_values: Tensor | None  # [B, T] Q(h, a) of each turn; None if the critic predicts only V(h)
-    is_real: Tensor  # [B, T] bool, True if the turn happened
-    group: Tensor  # [B] long; the rollouts of one task share a group
-    agent: str | None = None  # None: joint turns of the whole team
+    is_real: Tensor  # [B, T] bool, True for turns, False for padding
+    group: Tensor  # [B] long, index of the group; a group consists of the rollouts of one task
+    agent: str | None = None  # agent of the tracks; None: joint turns of the whole team
     episodes: Sequence[Episode] = ()  # [B], the episode of each row
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyBatch:
-    """Micro-batch that a policy's loss is computed from. Axes: N turns, K tokens of these turns in a row."""
+    """Inputs of a policy's loss for one micro-batch. Axes: N turns; K tokens of these turns, concatenated."""
 
-    logprobs: Tensor  # [K] of the sampled tokens under the present weights, with gradient
-    sampled_logprobs: Tensor  # [K] of the same tokens when they were sampled
+    logprobs: Tensor  # [K] of the sampled tokens under the current weights, with gradient
+    sampled_logprobs: Tensor  # [K] of the same tokens under the weights that sampled them
     turn_of_token: Tensor  # [K] long, 0..N - 1
     advantages: Tensor  # [N]
-    num_turns: int  # of the whole mini-batch: the denominator of a loss per turn (see TrainConfig.loss_denominator)
-    num_tokens: int  # of the whole mini-batch: the denominator of a loss per token
-    is_off_policy: Tensor | None = None  # [N] bool: sampled by older weights or by a server; None: all on-policy
+    num_turns: int  # turns of the mini-batch: the denominator of a loss per turn (see TrainConfig.loss_denominator)
+    num_tokens: int  # tokens of the mini-batch: the denominator of a loss per token
+    is_off_policy: Tensor | None = None  # [N] bool, True if older weights or a server sampled the turn; None: all False
 
 
 class PolicyLoss(NamedTuple):
-    """A loss and its logged metrics, which are summed over the micro-batches of a mini-batch.
+    """Loss and logged metrics of a micro-batch. `PolicyLearner` sums both over the micro-batches of a mini-batch.
 
-    Divide both by the counts of the whole mini-batch.
+    Divide both by the number of turns or tokens in the whole mini-batch.
     """
 
     loss: Tensor  # scalar, with gradient
@@ -72,7 +72,7 @@ class PolicyLoss(NamedTuple):
 
 
 class Algorithm(ABC, Generic[Settings]):
-    """A credit rule and a policy loss.
+    """Base class of all algorithms: a credit rule and a policy loss.
 
     Args:
         config: the algorithm's settings.
@@ -82,13 +82,13 @@ class Algorithm(ABC, Generic[Settings]):
     """
 
     critic_reads: ClassVar[CriticReads] = "nothing"
-    """History that a critic values: each agent's "own", the "joint" one, or "nothing" without a critic."""
+    """History that the critic evaluates: each agent's "own" history, the "joint" history, or "nothing" (no critic)."""
     centers_advantages: ClassVar[bool] = True
-    """Normalization subtracts the mean of the advantages. False: it only scales them, as the baseline sets the mean."""
+    """True: normalization subtracts the mean advantage. False: it only scales, so that baselines stay different."""
     has_baseline: ClassVar[bool] = True
-    """Advantages have a baseline. False: they are returns, whose policy gradient is wrong with top-k and top-p."""
+    """True: advantages have a baseline. False: they are plain returns, whose gradient is wrong with top-k and top-p."""
     may_repeat_unclipped: ClassVar[bool] = False
-    """Several epochs without `clip_range` are a warning. False: an error."""
+    """True: several epochs without `clip_range` cause a warning. False: they raise an error."""
 
     def __init__(self, config: Settings):
         self.config = config
@@ -96,20 +96,20 @@ class Algorithm(ABC, Generic[Settings]):
 
     @abstractmethod
     def advantages(self, grid: Grid) -> Tensor:
-        """[B, T] advantages: how much better each turn went than expected.
+        """[B, T] advantages: how much better each turn was than expected.
 
         Called once per update and agent; with a joint critic, once per update.
         """
 
     def targets(self, grid: Grid) -> Tensor:
-        """[B, T] regression targets of the critic: the discounted return from each history on."""
+        """[B, T] regression targets of the critic: the discounted return from each turn to the end."""
         return critic_targets(grid.rewards, grid.values, grid.is_real, self.config.discount, "monte_carlo")
 
     def loss(self, batch: PolicyBatch) -> PolicyLoss:
-        """The policy's loss: the policy gradient, or PPO's clipped surrogate with `clip_range`.
+        """Compute the policy's loss: PPO's clipped surrogate if `clip_range` is set, else the policy-gradient loss.
 
-        In the policy gradient, off-policy turns have truncated importance weights. PPO's ratio is to the sampling
-        policy already. The policy learner adds the entropy bonus, the KL penalty and the loss of a value head.
+        The policy-gradient loss multiplies off-policy turns by truncated importance weights. PPO's ratio already
+        corrects for the sampling policy. `PolicyLearner` adds the entropy bonus, the KL penalty and the value loss.
         """
         config = self.config
         if config.credit == "turn":
@@ -153,7 +153,7 @@ class Algorithm(ABC, Generic[Settings]):
 
     @property
     def crosses_rollouts(self) -> bool:
-        """True if all joint actions of a group's completions are scored."""
+        """True if the environment scores every combination of the completions in a group as a joint action."""
         return False
 
     @property
@@ -162,20 +162,20 @@ class Algorithm(ABC, Generic[Settings]):
         return 0
 
     def warms_up(self, update: int, metrics: Mapping[str, float]) -> bool:
-        """True if only the critics learn in this update. Called once per update, in order, with separate critics only.
+        """Return True if only the critics learn in this update. Called once per update if there are separate critics.
 
         Args:
-            update: number of updates done.
-            metrics: of the update so far, such as "explained_variance".
+            update: number of finished updates.
+            metrics: metrics of this update before the policies learn, such as "explained_variance".
         """
         return update < self.critic_warmup
 
     def state_dict(self) -> dict[str, Any]:
-        """State of the algorithm, for checkpoints: tensors, numbers, strings, and lists and dicts of them."""
+        """State of the algorithm for checkpoints. It may contain tensors, numbers, strings, lists and dicts."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the result of `state_dict`; {} for a checkpoint that is older than the method."""
+        """Restore the result of `state_dict`. `state` is {} if a checkpoint of an older version has no such entry."""
 
     def check(self) -> None:
         """Raise `ValueError` if settings contradict each other. Overriding methods call `super().check()`."""
@@ -218,10 +218,10 @@ class Algorithm(ABC, Generic[Settings]):
 
 
 class ActorCritic(Algorithm[Settings], ABC):
-    """Advantages from a critic's values, by the setting `estimator`."""
+    """Base class of actor-critic algorithms: the setting `estimator` computes advantages from the critic's values."""
 
-    config: ActorCriticConfig  # type: ignore[assignment]  # Settings narrows it
-    _warmup: int | None = None  # of the run that was resumed
+    config: ActorCriticConfig  # type: ignore[assignment]  # Settings narrows the type
+    _warmup: int | None = None  # value in the checkpoint; None: computed from the settings
 
     def advantages(self, grid: Grid) -> Tensor:
         config = self.config
@@ -244,7 +244,7 @@ class ActorCritic(Algorithm[Settings], ABC):
         return warmup_of(self.config) if self._warmup is None else self._warmup
 
     def state_dict(self) -> dict[str, Any]:
-        return {"critic_warmup": self.critic_warmup}  # the default depends on num_updates, which a resume may raise
+        return {"critic_warmup": self.critic_warmup}  # the default depends on num_updates, which resuming may raise
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._warmup = state.get("critic_warmup")
@@ -260,8 +260,8 @@ class ActorCritic(Algorithm[Settings], ABC):
         if config.critic_model_name_or_path == BAG_OF_WORDS and not self.has_actor_heads:
             if config.critic_type == "q":
                 raise ValueError(
-                    f"critic_model_name_or_path={BAG_OF_WORDS!r} values histories, not actions; use critic_type='v', "
-                    "or another critic"
+                    f"critic_model_name_or_path={BAG_OF_WORDS!r} evaluates histories, not actions; use "
+                    "critic_type='v', or another critic"
                 )
             if config.turns_per_update is not None:
                 raise ValueError(
@@ -274,7 +274,7 @@ class ActorCritic(Algorithm[Settings], ABC):
 
 
 def warmup_of(config: ActorCriticConfig) -> int:
-    """Updates of the critic's warm-up: `critic_warmup`, or its default."""
+    """Number of updates of the critic's warm-up: `critic_warmup`, or its default."""
     if config.critic_warmup is not None:
         return config.critic_warmup
     return DEFAULT_WARMUP if config.num_updates > DEFAULT_WARMUP else config.num_updates // 2

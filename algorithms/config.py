@@ -1,7 +1,7 @@
 """Settings of every algorithm. This module imports no heavy library, so that `--help` is fast.
 
-A class that changes the default of a setting does not repeat its docstring: help texts use the docstring of the class
-that declares the setting first.
+A class that changes only the default of a setting does not repeat the docstring. Help texts use the docstring from the
+class that first declares the setting.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Estimator = Literal["td", "n_step", "gae", "monte_carlo"]
 KLEstimator = Literal["k1", "k2", "k3"]
 RewardModelPays = Literal["end", "differences"]
 OLDER_VALUES: Mapping[str, Any] = MappingProxyType({"loss_denominator": "sampled"})
-"""Values of settings that are missing in the config.json of older runs, if they are not the present defaults."""
+"""Values for settings that an older run's config.json lacks, if the value differs from the present default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,54 +44,54 @@ class TrainConfig(Checked):
     # Collecting.
 
     num_updates: Annotated[Count, Also("max_steps")] = 100
-    """Number of updates; each collects episodes and learns from them."""
+    """Number of updates. Each update collects episodes and learns from them."""
     max_environment_steps: Advanced[Count | None] = None
-    """Budget in environment steps (joint turns): the update that reaches it is the last. None: only `num_updates`
-    limits the training."""
+    """Budget in environment steps (joint turns). The update that uses up the budget is the last. None: only
+    `num_updates` limits the training."""
     max_sampled_tokens: Advanced[Count | None] = None
-    """Budget in sampled tokens: the update that reaches it is the last. None: only `num_updates` limits the
+    """Budget in sampled tokens. The update that uses up the budget is the last. None: only `num_updates` limits the
     training."""
     rollout_buffer_size: Count = 32
-    """Episodes collected per update."""
+    """Number of episodes collected per update."""
     num_generations: Count = 1
-    """Group size: rollouts per task, all started from one seed."""
+    """Group size: number of rollouts per task, which all start from the same seed."""
     turns_per_update: Advanced[Count | None] = None
-    """Joint turns that each environment copy plays per update, continuing where the last update stopped. None: whole
+    """Number of joint turns per update and environment copy. The next update continues the cut episodes. None: whole
     episodes."""
     num_envs: Count | None = None
-    """Environment copies that are stepped together; changes results by rounding (not with `deterministic`). None: one
-    per episode of an update, at most 64."""
+    """Number of environment copies that step together. Changes results by rounding, except with `deterministic`.
+    None: one copy per episode of an update, at most 64."""
     num_workers: CountOrZero = 0
-    """Worker processes that step the environment copies; useful if a turn takes long. 0: this process steps them."""
+    """Number of worker processes that step the environment copies, for slow environments. 0: no extra process."""
     timeout_s: Advanced[Positive | None] = None
-    """Time limit per turn of an environment, in seconds; needs `num_workers`. A process that exceeds it is replaced,
-    and its episodes are replayed up to that turn. An episode that fails twice is skipped. None: no limit."""
+    """Time limit per turn of an environment, in seconds; needs `num_workers`. A process that exceeds the limit is
+    replaced, and its episodes are replayed up to that turn. An episode that fails twice is skipped. None: no limit."""
     early_termination_threshold: Advanced[Finite | None] = None
-    """Team reward per turn above which a training episode ends, as if the game did. None: never."""
+    """Team reward of one turn above which a training episode terminates. None: no threshold."""
     difficulty_schedule: Advanced[str | None] = None
-    """Curriculum: difficulty of the training tasks by the fraction of `num_updates` that is done. A number or a range
-    for the whole training ("3", "2-4"), stages with the fraction at which each begins ("0: 1, 0.3: 1-3, 0.7: 1-5"), or
-    a range that increases linearly ("linear: 1-5"). Evaluations keep the environment's own difficulty. None: the
+    """Curriculum: difficulty of the training tasks as training proceeds. A number or a range for the whole training
+    ("3", "2-4"); stages after the fraction of `num_updates` at which each begins ("0: 1, 0.3: 1-3, 0.7: 1-5"); or a
+    range that increases linearly ("linear: 1-5"). Evaluations keep the environment's own difficulty. None: the
     environment's own difficulty."""
 
     # Collecting in other processes and in advance.
 
     max_staleness: Advanced[Annotated[CountOrZero, Also("max_off_policy_steps")]] = 0
-    """Staleness bound: updates between the weights that play an episode and the weights that learn from it. With n, a
-    copy of the models plays the episodes of the next n updates during an update. Agents then learn against their
-    partners of n updates ago. Results do not depend on speed. 0: playing and learning alternate."""
+    """Staleness bound: the weights that play an episode are at most this number of updates older than the weights that
+    learn from it. With n, a copy of the models plays the episodes of the next n updates during an update. Agents then
+    learn with the partners of n updates ago. Results do not depend on speed. 0: playing and learning alternate."""
     importance_cap: Advanced[Positive | None] = 2.0
     """Cap of truncated importance weights. The policy gradient of an off-policy turn (or token, see `credit`) is
-    multiplied by its probability now, divided by its probability at sampling, and at most by this. Off-policy are turns
-    of older weights (`max_staleness`), and all turns with `server_logprobs server`. The weights do not correct for
-    changes of the partners or of earlier turns. They are not used with `clip_range`, whose ratio is to the sampling
-    policy. None: no weights."""
+    multiplied by a weight: its present probability divided by its probability at sampling, at most this cap. Turns are
+    off-policy if older weights sampled them (`max_staleness`), and always with `server_logprobs server`. The weights do
+    not correct for changes of the partners or of earlier turns. They are not used with `clip_range`, because PPO's
+    ratio already corrects for the sampling policy. None: no weights."""
     collectors: Advanced[str | None] = None
     """Ray cluster whose actors play the episodes: "ray" starts one on this machine, "ray://HOST:PORT" joins the cluster
-    of `ray start --head` at that port (6379 by default). Needs collm[ray]. Results are the same. None: this process
-    plays."""
+    of `ray start --head` at that port (6379 by default). Needs collm[ray]. Results are the same. None: the training
+    process plays the episodes."""
     num_collectors: Advanced[Count] = 2
-    """Number of Ray actors that play; needs `collectors`."""
+    """Number of Ray actors that play episodes; needs `collectors`."""
     collector_options: Advanced[Mapping[str, bool | int | float | str]] = field(default_factory=dict)
     """Options of each Ray actor of `collectors`, as in `ray.remote`, for example `num_cpus 4 num_gpus 1`. num_cpus is 1
     by default. working_dir is a folder that Ray copies to every machine, for example with the module of an
@@ -100,16 +100,16 @@ class TrainConfig(Checked):
     # Optimizing.
 
     agent_learning_rate: Annotated[LearningRate | None, Also("learning_rate", "lr")] = None
-    """AdamW's learning rate for the policies. None: by the model, 5e-4 for perceptrons and models of fewer than 10
-    million weights, such as the embedded model, 1e-4 for adapters, and 1e-6 for full weights."""
+    """AdamW's learning rate for the policies. None: depends on the model. It is 5e-4 for perceptrons and for models of
+    fewer than 10 million weights, such as the embedded model; 1e-4 for adapters; and 1e-6 for full weights."""
     agent_learning_rates: Advanced[Mapping[str, LearningRate]] = field(default_factory=dict)
-    """Learning rates by agent, for agents whose rate is not `agent_learning_rate`. 0 freezes an agent."""
+    """Learning rates of single agents, which replace `agent_learning_rate`. 0 freezes an agent."""
     learning_rate_schedule: Advanced[Annotated[Literal["constant", "linear", "cosine"], Also("lr_scheduler_type")]] = (
         "constant"
     )
-    """Schedule by which the learning rates fall to 0 over the updates, after the warm-up."""
+    """Schedule of the learning rates after the warm-up: constant, or a linear or cosine decay to 0."""
     warmup_updates: Advanced[Annotated[CountOrZero, Also("warmup_steps")]] = 0
-    """Updates over which the learning rates rise linearly from 0."""
+    """Warm-up: number of updates over which the learning rates rise linearly from 0."""
     adam: Advanced[Annotated[tuple[Decay, Decay, Positive], Parts("adam_beta1", "adam_beta2", "adam_epsilon")]] = (
         0.9,
         0.999,
@@ -128,24 +128,24 @@ class TrainConfig(Checked):
     """Mini-batch size per optimizer step, in episodes (in turns, for vector observations). None: the whole update in
     one step."""
     max_batch_tokens: Advanced[Count | None] = None
-    """Tokens per forward pass: limits memory, and changes results by rounding (not with `deterministic`). None: 2,048
-    on a CPU, 16,384 on other devices, and fewer if the memory plan requires it."""
+    """Maximum tokens per forward pass. Limits memory; changes results by rounding, except with `deterministic`. None:
+    2,048 on a CPU, 16,384 on other devices, and fewer if the memory plan requires it."""
     offload: Advanced[Literal["none", "moments", "learner"]] = "none"
-    """Offloading to host memory: "none"; "moments", AdamW's moments outside of the optimizer step; "learner", also the
-    weights of all policies and critics except the one that learns. Results are the same. On a CPU there is no
-    effect."""
+    """Offloading to host memory. "none": no offloading. "moments": AdamW's moments, except during the optimizer step.
+    "learner": also the weights of all policies and critics except the model that is learning. Results are the same. No
+    effect on a CPU."""
 
     fsdp: Advanced[bool] = False
     """FSDP2 (fully sharded data parallelism): under torchrun each rank keeps a shard of the weights, gradients and
-    AdamW's moments of language models, critics and references. It decodes with a whole copy in `compute_dtype`, or with
-    vLLM servers (`server`). Models with adapters are not sharded. False: each rank keeps whole models."""
+    AdamW's moments of language models, critics and references. For decoding, each rank has a whole copy in
+    `compute_dtype`, or uses vLLM servers (`server`). Models with adapters are not sharded. False: no sharding."""
 
     # Credit.
 
     discount: Annotated[Share, Also("gamma")] = 1.0
     """Discount factor gamma per turn, 0..1."""
     credit: Advanced[Annotated[Literal["turn", "token"], Also("loss_unit")]] = "turn"
-    """Unit that has its own log-probability and ratio: a whole completion ("turn") or each token ("token")."""
+    """Unit of the policy's loss, with one log-probability and ratio: a completion ("turn") or a token ("token")."""
     clip_range: Annotated[Positive | None, Also("epsilon")] = None
     """PPO's clip range epsilon of the probability ratio per turn or token (see `credit`). None: plain policy gradient
     without a ratio."""
@@ -156,77 +156,77 @@ class TrainConfig(Checked):
     (arXiv:2507.18071). With credit="token" it divides the weight in the loss, so that all completions have the same
     weight."""
     loss_denominator: Advanced[Literal["fixed", "sampled"]] = "fixed"
-    """Denominator of the policy's loss with all its terms: a constant ("fixed"), or the number of sampled turns, with
-    credit="token" of sampled tokens ("sampled"). The constant is episodes times the largest number of turns that the
-    environment declares (1 if it declares none); with credit="token" also times the largest number of tokens per turn.
-    A sampled number depends on the actions, which biases the gradient of small batches if episodes or completions
-    differ in length (Dr. GRPO, arXiv:2503.20783)."""
+    """Denominator of all terms of the policy's loss. "sampled": the number of sampled turns, or of sampled tokens with
+    credit="token". "fixed": a constant, the number of episodes times the environment's declared turn limit (1 without a
+    limit); with credit="token" also times the largest number of tokens per turn. The sampled number depends on the
+    actions. This biases the gradient of small batches if episodes or completions differ in length (Dr. GRPO,
+    arXiv:2503.20783)."""
     target_kl: Advanced[NotNegative | None] = None
     """KL divergence from the sampling policy, in nats per token, above which the remaining epochs are skipped. None: no
     limit."""
     advantage_normalization: Advanced[AdvantageNormalization] = "batch"
     """Normalization of advantages to mean 0 and standard deviation 1: over all agents and turns ("batch"), per agent,
-    per turn, per agent and turn, or none. A group of one turn is divided by the root mean square of the whole batch.
+    per turn, per agent and turn, or none. A group of one turn is divided by the batch's root mean square instead.
     The standard deviation is the population's (divisor n, not n - 1)."""
 
     # Rewards.
 
     credited_reward: Advanced[Literal["team", "own"]] = "team"
-    """Reward that an agent's turn is credited with: "team", the mean over all agents, which continues after the agent
-    has left; or "own", the agent's own reward, which constant-sum games need. MAAC and MAPPO refuse "own", because a
+    """Reward that is credited to an agent's turns. "team": the mean reward of all agents, also after the agent has
+    left. "own": the agent's own reward, as constant-sum games need. MAAC and MAPPO do not support "own", because a
     joint critic has one value for the whole team."""
     reward_model: Advanced[Annotated[str | None, Also("reward_model_name")]] = None
     """Reward model, a folder or hub name of a sequence classifier: its score of the joint history replaces the
     environment's reward in learning. None: the environment's reward."""
     reward_model_pays: Advanced[RewardModelPays] = "end"
-    """Turns that the reward model pays: the last one, with its score of the whole episode ("end"), or each, with the
-    score after it minus the score before it ("differences")."""
+    """Turns whose reward the reward model computes. "end": the last turn, from the score of the whole episode.
+    "differences": each turn, as the score after the turn minus the score before the turn."""
     reward_scale: Advanced[Finite] = 1.0
-    """Factor on every reward before learning."""
+    """Factor by which every reward is multiplied before learning."""
     reward_shift: Advanced[Finite] = 0.0
     """Constant added to the reward of every turn before scaling, for example minus the best possible reward."""
     entropy_coef: Annotated[Coefficient, Also("ent_coef")] = 0.0
-    """Entropy coefficient: the loss is reduced by this times the mean entropy per token in nats. The mean is taken per
-    turn first, except with credit="token" or loss_denominator="sampled"."""
+    """Entropy coefficient: this times the mean entropy per token, in nats, is subtracted from the loss. Entropies are
+    averaged per turn first, except with credit="token" or loss_denominator="sampled"."""
     reference_kl_coef: Annotated[NotNegative, Also("beta", "kl_coef")] = 0.0
-    """KL coefficient: penalty per nat of divergence from the starting model. 0: no penalty and no copy of that
-    model."""
+    """KL coefficient: penalty per nat of divergence from the starting model. 0: no penalty, and no copy of the
+    starting model in memory."""
     reference_kl_in: Advanced[Literal["reward", "loss"]] = "loss"
-    """Place of the KL penalty. "reward": subtracted from the agent's rewards, in their unit; with a joint critic, the
-    team's reward is reduced by the sum of all agents' penalties, not by their mean. "loss": added to each policy's
-    loss, in the unit of the normalized advantages."""
+    """Place of the KL penalty. "reward": subtracted from the agent's rewards, in the rewards' unit. With a joint
+    critic, the sum of all agents' penalties (not the mean) is subtracted from the team's reward. "loss": added to each
+    policy's loss, in the unit of the normalized advantages."""
     reference_kl_estimator: Advanced[KLEstimator | None] = None
-    """Estimator of the KL divergence of the penalty. None: k1 in the reward, which is unbiased, and k2 in the loss. The
-    gradient of k2 omits the effect of a token on the divergence of later tokens (0.3 % of the gradient in an enumerated
-    game)."""
+    """Estimator of the KL divergence in the penalty. None: k1 in the reward, which is unbiased, and k2 in the loss. The
+    gradient of k2 omits the effect of a token on the divergence of later tokens (0.3 % of the gradient in a game that
+    was enumerated)."""
     reference_device: Advanced[str | None] = None
     """Device of the copies of the starting models, for the KL divergence. None: the device of each policy."""
 
     # Evaluating and saving.
 
     eval_interval: Annotated[CountOrZero, Also("eval_steps")] = 0
-    """Updates between evaluations on held-out tasks. 0: only before the first and after the last update."""
+    """Number of updates between evaluations on held-out tasks. 0: only before the first and after the last update."""
     eval_on_start: Advanced[bool] = True
-    """Evaluation before the first update. Runs with the same initial weights have the same result."""
+    """Evaluation before the first update. Its results are equal for all runs with the same initial weights."""
     eval_num_samples: Count = 64
-    """Episodes per evaluation and decoding mode (sampled, greedy)."""
+    """Number of episodes per evaluation and decoding mode (sampled, greedy)."""
     eval_max_turns: Advanced[Count | None] = None
     """Joint turns after which an evaluation episode is truncated. None: the environment's own limit, or 1,000 if the
     environment declares none."""
     save_interval: Advanced[Annotated[CountOrZero, Also("save_steps")]] = 0
-    """Updates between checkpoints that training can resume from. 0: only by time (`save_interval_minutes`)."""
+    """Number of updates between checkpoints for resuming. 0: checkpoints only by time (`save_interval_minutes`)."""
     save_interval_minutes: Advanced[NotNegative] = 5.0
     """Minutes between checkpoints. Checkpoints are also saved at the end, at Ctrl-C and at SIGTERM, and every
-    `save_interval` updates. 0: only those."""
+    `save_interval` updates. 0: no checkpoints by time."""
     side_by_side: Advanced[Annotated[bool | None, Also("parallel_training")]] = None
-    """Threads in which agents with separate models decode and learn at the same time; separate critics learn at the
-    same time too. Models on one CPU divide torch's threads (`--threads`), which changes results by rounding (not with
-    `deterministic`, where each model uses all threads). None: on, if the models are on different devices, or if the CPU
-    has a core for each thread of each model."""
+    """Parallel threads: agents with separate models decode and learn at the same time, and so do separate critics.
+    Models on one CPU share torch's threads (`--threads`), which changes results by rounding. With `deterministic`, each
+    model uses all threads instead. None: on if the models are on different devices, or if the CPU has a core for each
+    thread of each model."""
     deterministic: Advanced[bool] = False
-    """Bit-for-bit equal results for any `num_envs`, `num_workers`, `max_batch_tokens` and interruptions: decoding and
-    learning compute in fixed shapes, which is slower. The machine, libraries and number of threads must be the same.
-    Tested on CPUs only. False: the same settings give the same results, and other settings differ by rounding."""
+    """Bit-for-bit equal results for any `num_envs`, `num_workers` and `max_batch_tokens`, and after interruptions.
+    Decoding and learning use fixed shapes, which is slower. The machine, libraries and number of threads must be equal.
+    Tested only on CPUs. False: results are equal for equal settings; if these settings differ, so does the rounding."""
     seed: Seed = 0
     """Seed of tasks, sampling, initial weights of critics and heads, and the order of mini-batches."""
 
@@ -241,9 +241,9 @@ class ActorCriticConfig(TrainConfig):
     """Advantage estimator: one-step temporal difference ("td"), n-step return ("n_step"), generalized advantage
     estimation ("gae"), or Monte Carlo return ("monte_carlo")."""
     trace: Annotated[Share, Also("gae_lambda")] = 0.9
-    """GAE lambda, 0..1: 0 trusts the critic, 1 the return."""
+    """GAE lambda, 0..1. 0: one-step TD errors. 1: Monte Carlo return minus the critic's value."""
     num_steps: Advanced[Annotated[Count, Also("n_step")]] = 3
-    """Turns that the n-step estimator looks ahead."""
+    """Number of turns n that the n-step estimator looks ahead."""
 
     # Critic.
 
@@ -255,27 +255,27 @@ class ActorCriticConfig(TrainConfig):
     is not used."""
     critic_model_name_or_path: str = "small"
     """Model of a separate critic: "small" (random weights, 64 wide, 1 layer, the actors' tokenizer), "actor" (the first
-    actor's weights and tokenizer), a folder, a hub name, or a name given to `register_critic`. "bag_of_words": one
-    logistic regression per turn on the counts of words, fitted to the whole replay at each update; it needs far fewer
-    episodes, and has no learning rate, steps or batches."""
+    actor's weights and tokenizer), a folder, a hub name, or a name registered by `register_critic`. "bag_of_words": one
+    logistic regression per turn on word counts, fitted to the whole replay at each update. It needs far fewer episodes,
+    and has no learning rate, steps or batches."""
     critic_l2: Advanced[NotNegative] = 50.0
     """L2 penalty of the bag-of-words critic: this / 2 times the squared weights is added to the cross-entropy, which is
-    summed over the replay. Critics of one agent's history need less than joint critics, because their histories have
-    fewer words."""
+    summed over the replay. A critic of one agent's history needs a smaller penalty than a joint critic, because one
+    agent's history has fewer words."""
     critic_device: Advanced[str | None] = None
     """Device of separate critics. None: the device of the agent, or of the first agent for a joint critic."""
     critic_lora_rank: Advanced[Count | None] = None
-    """Rank of LoRA adapters on a separate critic that starts from a pretrained model, whose own weights are frozen.
-    None: all weights learn."""
+    """Rank of LoRA adapters on a separate critic that starts from a pretrained model. The pretrained weights are then
+    frozen. None: all weights learn."""
     critic_learning_rate: LearningRate = 1e-3
     """AdamW's learning rate for separate critics."""
     critic_steps: Advanced[Count] = 2
     """Optimizer steps of a separate critic per update."""
     critic_batch_size: Advanced[Count] = 64
-    """Mini-batch size per step of a separate critic, in episodes (in turns, for vector observations), drawn from its
+    """Mini-batch size per step of a separate critic, in episodes (in turns, for vector observations), sampled from its
     replay."""
     critic_replay: Advanced[Count] = 16
-    """Replay length of a separate critic: number of recent updates whose episodes it learns from."""
+    """Replay length of a separate critic: number of recent updates whose episodes the critic learns from."""
     critic_warmup: CountOrZero | None = None
     """Critic warm-up: updates at the start in which only a separate critic learns. None: 5, or half of `num_updates` if
     `num_updates` is at most 5."""
@@ -285,7 +285,7 @@ class ActorCriticConfig(TrainConfig):
     """PPO's clip range of the value around its prediction before the update, in units of normalized values. None: no
     clip."""
     value_normalization: Advanced[bool] = True
-    """Value normalization: the critic predicts in units of the running mean and deviation of its targets."""
+    """Value normalization: the critic's targets are normalized by their running mean and standard deviation."""
     value_head_hidden_dim: Advanced[Count | None] = None
     """Width of a tanh layer in the value heads of separate critics or of actors. None: linear heads."""
 
@@ -295,7 +295,7 @@ class IACConfig(ActorCriticConfig):
     """Settings of IAC."""
 
     use_separate_critic: bool = True
-    """Separate model for each critic. False: a value head on each actor, trained with it."""
+    """Separate model for each critic. False: a value head on each actor, trained together with the actor."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,16 +333,16 @@ class ReinforceConfig(TrainConfig):
     num_generations: int = 8
     divide_by_std: Advanced[bool] = False
     """Division by the sample standard deviation (divisor G - 1) of the group's returns, as in GRPO and TRL. It weights
-    tasks by their difficulty (arXiv:2503.20783). MAREINFORCE, which has no baseline, divides by the root mean square of
-    the returns."""
+    tasks by their difficulty (arXiv:2503.20783). MAREINFORCE, which has no baseline, divides by the returns' root mean
+    square instead."""
     joint_mode: Literal["aligned", "cross"] = "aligned"
-    """Joint actions that a group of rollouts is scored on: the joint actions that were played ("aligned"), or all
-    combinations of the agents' completions ("cross"), with num_generations ** agents environment steps; needs games of
-    one turn."""
+    """Joint actions that are scored in a group of rollouts. "aligned": the joint actions that were played. "cross": all
+    combinations of the agents' completions, which needs num_generations ** agents environment steps and games of one
+    turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MARLOOConfig(ReinforceConfig):
-    """Settings of MARLOO. With normalization, MARLOO and MAGRPO would have equal advantages."""
+    """Settings of MARLOO. No normalization, because it would make the advantages equal to those of MAGRPO."""
 
     advantage_normalization: AdvantageNormalization = "none"

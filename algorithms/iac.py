@@ -18,7 +18,7 @@ class IAC(ActorCritic[Settings]):
     """
 
     critic_reads: ClassVar[CriticReads] = "own"
-    config: IACConfig  # Settings narrows it
+    config: IACConfig  # Settings narrows the type
 
     @property
     def has_actor_heads(self) -> bool:
@@ -28,6 +28,6 @@ class IAC(ActorCritic[Settings]):
         super().check()
         if not self.config.use_separate_critic and self.config.critic_type == "q":
             raise ValueError(
-                "critic_type='q' needs use_separate_critic=True, because a head on the actor reads the prompt, before "
-                "there is an action to value"
+                "critic_type='q' needs use_separate_critic=True, because a value head on the actor reads only the "
+                "prompt, not the action"
             )

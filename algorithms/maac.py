@@ -19,7 +19,7 @@ class MAAC(ActorCritic[Settings]):
     """
 
     critic_reads: ClassVar[CriticReads] = "joint"
-    config: MAACConfig  # Settings narrows it
+    config: MAACConfig  # Settings narrows the type
 
     @property
     def reads_truth(self) -> bool:

@@ -11,10 +11,10 @@ from .maac import MAAC
 
 @final
 class IPPO(IAC[IPPOConfig]):
-    """IAC's advantages, with clipped probability ratios to the sampling policy, which bound the change per update.
+    """IAC with PPO's loss: clipped probability ratios to the sampling policy bound the change per update.
 
-    The ratio is per completion (`credit="turn"`), where its logarithm grows with the length, or per token
-    (`credit="token"`). Without `clip_range` the loss is IAC's policy gradient, which is wrong after the first epoch.
+    The ratio is per completion (`credit="turn"`) or per token (`credit="token"`). The log-ratio of a completion grows
+    with its length. Without `clip_range` the loss is IAC's policy gradient, which is wrong after the first epoch.
     Source: IPPO (arXiv:2011.09533), PPO (arXiv:1707.06347).
     """
 
@@ -23,9 +23,9 @@ class IPPO(IAC[IPPOConfig]):
 
 @final
 class MAPPO(MAAC[MAPPOConfig]):
-    """MAAC's advantages from one critic on the joint history, with PPO's clipped ratios per agent.
+    """MAAC with PPO's loss: advantages from one critic on the joint history, clipped probability ratios per agent.
 
-    Source: MAPPO (arXiv:2103.01955), which also clips values (`value_clip_range`) and normalizes them.
+    Source: MAPPO (arXiv:2103.01955), which also clips values (`value_clip_range`) and normalizes values.
     """
 
     may_repeat_unclipped: ClassVar[bool] = True

@@ -1,10 +1,10 @@
 """Published settings of CoLLM-CC and CoLLM-DC (arXiv:2601.21972), from the paper and its code.
 
-They use one-step TD errors with bootstrapped targets, advantages normalized per turn, and critics initialized from the
-actor, without replay, warm-up and gradient clipping. The paper's tasks collect 1 to 8 episodes per update, and StrBuild
-has a learning rate of 2.5e-6. The published sampling (temperature 0.6, top-p 0.6) is part of the model's settings.
-Errors of the original code are not reproduced: padding in the loss, a critic step per agent, weights in bfloat16, and a
-gradient that ignores the temperature.
+Both methods use one-step TD errors, bootstrapped targets, advantages normalized per agent and turn, and critics
+initialized from the actor. There is no replay, warm-up or gradient clipping. The paper collects 1 to 8 episodes per
+update, and uses a learning rate of 2.5e-6 on StrBuild. Temperature 0.6 and top-p 0.6 are settings of the model.
+Errors of the published code are not reproduced: padding in the loss, one critic step per agent, weights in bfloat16,
+and a gradient that ignores the temperature.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .config import ActorCriticConfig, AdvantageNormalization, Estimator, IACCon
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedConfig(ActorCriticConfig):
-    """Published defaults that both methods share."""
+    """Published defaults that CoLLM-CC and CoLLM-DC share."""
 
     rollout_buffer_size: int = 8
     agent_learning_rate: float | None = 5e-6

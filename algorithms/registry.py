@@ -1,12 +1,12 @@
-"""Registry of algorithms by name, of this package, users and plugins.
+"""Registry of algorithms by name. This package, users and plugins register algorithms.
 
 A plugin declares an entry point in its `pyproject.toml`:
 
     [project.entry-points."collm.algorithms"]
     my_methods = "my_package.registrations"
 
-It names a module that calls `collm.register_algorithm` when imported, or a function that does. The commands `collm
-train`, `evaluate`, `benchmark` and `report` then accept the registered names.
+The value is a module that calls `collm.register_algorithm` when it is imported, or a function that calls it. The
+commands `collm train`, `evaluate`, `benchmark` and `report` then accept the registered names.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
 
 
 class UnknownAlgorithmError(UserError, LookupError):
-    """No algorithm is registered under this name."""
+    """Raised if no algorithm is registered under a name."""
 
 
 @dataclass(frozen=True)
 class AlgorithmSpec:
-    """An algorithm by name: its class and the class of its settings."""
+    """Registry entry of an algorithm: its name, its class and the class of its settings."""
 
     name: str
     entry_point: str | type[Algorithm[Any]]
@@ -45,7 +45,7 @@ class AlgorithmSpec:
     config: type[TrainConfig]
     """Class of the settings, a frozen dataclass."""
     summary: str = ""
-    """One line for listings."""
+    """Description in one line, for listings."""
 
     def algorithm_class(self) -> type[Algorithm[Any]]:
         """Return the algorithm's class; import it first if `entry_point` is a string."""
@@ -87,17 +87,17 @@ def register_algorithm(
         algorithm: a subclass of `Algorithm`, or "package.module:Class", which is imported when first needed.
         config: class of its settings, a frozen dataclass derived from `TrainConfig` (`ActorCriticConfig` for a critic).
         summary: one line for listings. Default: the first line of the docstring of `algorithm`, if it is a class.
-        replace: overwrite another algorithm of this name, as in a notebook cell that is run again.
+        replace: overwrite an algorithm of the same name, for example in a notebook cell that runs again.
 
     Raises:
-        ValueError: if the name is malformed or taken.
-        TypeError: if `algorithm` or `config` is another class.
+        ValueError: if the name is malformed, or registered for another algorithm.
+        TypeError: if `algorithm` is not derived from `Algorithm`, or `config` not from `TrainConfig`.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(f"an algorithm's name must look like 'my-method', got {name!r}")
     if isinstance(algorithm, str):
         if not re.fullmatch(r"[\w.]+:\w+", algorithm):
-            raise ValueError(f"{name}: an algorithm is a class or 'package.module:Class', got {algorithm!r}")
+            raise ValueError(f"{name}: an algorithm must be a class or 'package.module:Class', got {algorithm!r}")
     else:
         _check_class(name, algorithm)
         summary = summary or (inspect.getdoc(algorithm) or "").partition("\n")[0]
@@ -114,7 +114,7 @@ def register_algorithm(
 
 
 def algorithm_spec(name: str) -> AlgorithmSpec:
-    """The registered algorithm of a name.
+    """Look up a registered algorithm by its name.
 
     Raises:
         UnknownAlgorithmError: if the name is not registered; the message suggests the nearest name.
@@ -145,21 +145,21 @@ def algorithm_specs() -> tuple[AlgorithmSpec, ...]:
 
 
 def _check_class(name: str, algorithm: type[Any]) -> None:
-    from .algorithm import Algorithm  # needs torch, which listing names does not
+    from .algorithm import Algorithm  # imports torch, which a listing of names does not need
 
     if not (inspect.isclass(algorithm) and issubclass(algorithm, Algorithm)):
-        raise TypeError(f"{name}: an algorithm is a class derived from collm.algorithms.Algorithm, got {algorithm!r}")
+        raise TypeError(f"{name}: algorithm must be a class derived from collm.algorithms.Algorithm, got {algorithm!r}")
 
 
 for _name, _class, _config, _summary in (
-    ("iac", "iac:IAC", IACConfig, "independent actor-critic: a critic per agent, on the agent's own history"),
+    ("iac", "iac:IAC", IACConfig, "independent actor-critic: one critic per agent, on the agent's own history"),
     ("maac", "maac:MAAC", MAACConfig, "multi-agent actor-critic: one critic on the joint history"),
     ("ippo", "ppo:IPPO", IPPOConfig, "IAC with PPO's clipped ratios over several epochs"),
     ("mappo", "ppo:MAPPO", MAPPOConfig, "MAAC with PPO's clipped ratios over several epochs"),
-    ("magrpo", "reinforce:MAGRPO", ReinforceConfig, "Monte Carlo returns above the mean of the group"),
+    ("magrpo", "reinforce:MAGRPO", ReinforceConfig, "Monte Carlo returns minus the mean of the group"),
     ("mareinforce", "reinforce:MAREINFORCE", ReinforceConfig, "Monte Carlo returns without a baseline"),
-    ("marloo", "reinforce:MARLOO", MARLOOConfig, "Monte Carlo returns above the mean of the others in the group"),
-    ("maremax", "reinforce:MAReMax", ReinforceConfig, "Monte Carlo returns above the best of the group; biased"),
+    ("marloo", "reinforce:MARLOO", MARLOOConfig, "Monte Carlo returns minus the mean of the others in the group"),
+    ("maremax", "reinforce:MAReMax", ReinforceConfig, "Monte Carlo returns minus the largest of the group; biased"),
     ("collm-cc", "maac:MAAC", CoLLMCCConfig, "MAAC with the settings of CoLLM-CC, as published"),
     ("collm-dc", "iac:IAC", CoLLMDCConfig, "IAC with the settings of CoLLM-DC, as published"),
 ):

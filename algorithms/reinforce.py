@@ -1,4 +1,4 @@
-"""REINFORCE algorithms: returns minus a baseline from the rollouts of the same task; no critic."""
+"""REINFORCE algorithms: a return minus a baseline from the rollouts of the same task, without a critic."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from .functions.baselines import group_max_advantages, group_mean_advantages, le
 
 
 class Reinforce(Algorithm[ReinforceConfig], ABC):
-    """Advantage: discounted return from each turn on, minus a baseline from the same turn of the group's rollouts.
+    """Base class: the advantage is the discounted return from each turn to the end, minus the group's baseline.
 
-    Rollouts that have ended, or in which the agent never acted, have a return of 0 in that turn. Normalization does not
-    subtract the mean, which would make all four baselines equal.
+    The baseline compares the same turn in all rollouts of a group. The return is 0 if a rollout has ended or its agent
+    never acted. Normalization does not subtract the mean, because all four baselines would then be equal.
     """
 
     centers_advantages: ClassVar[bool] = False
     min_generations: ClassVar[int] = 2
     above_baseline: ClassVar[Callable[..., Tensor]]
-    """Function of `functions.baselines`: returns [B, T] minus a baseline."""
+    """Function from `functions.baselines` that subtracts a baseline from returns [B, T]."""
 
     def advantages(self, grid: Grid) -> Tensor:
         config = self.config
@@ -71,8 +71,8 @@ class MAREINFORCE(Reinforce):
     """No baseline: the advantage is the return R. Unbiased, large variance.
 
     Rewards should have a mean near 0, because a positive constant raises the probability of every completion. Top-k and
-    top-p need `learns_filtered`; without it the expected gradient is wrong (cosine 0.5 to the true one at top-p 0.6 on
-    random policies).
+    top-p need `learns_filtered`; without it the expected gradient is wrong (cosine 0.5 to the true gradient at
+    top-p 0.6, for random policies).
     """
 
     has_baseline: ClassVar[bool] = False
@@ -82,7 +82,7 @@ class MAREINFORCE(Reinforce):
 
 @final
 class MAGRPO(Reinforce):
-    """Advantage R - mean of the group (arXiv:2508.04652).
+    """Advantage: the return R minus the group's mean return (arXiv:2508.04652).
 
     The mean contains the rollout's own return, which multiplies the expected gradient by 1 - 1 / G.
     """
@@ -92,16 +92,16 @@ class MAGRPO(Reinforce):
 
 @final
 class MARLOO(Reinforce):
-    """Advantage R - mean of the other rollouts (RLOO, arXiv:2402.14740): G / (G - 1) times MAGRPO's; unbiased."""
+    """Advantage: R minus the other rollouts' mean (RLOO, arXiv:2402.14740). Unbiased; G / (G - 1) times MAGRPO's."""
 
     above_baseline = staticmethod(leave_one_out_advantages)
 
 
 @final
 class MAReMax(Reinforce):
-    """Advantage R - largest return of the group. Biased: the baseline depends on the rollout's own actions.
+    """Advantage: R minus the largest return of the group. Biased: the baseline depends on the rollout's own actions.
 
-    The expected gradient can point away from the true one; see `group_max_advantages`. The name is after ReMax
+    The expected gradient can point away from the true gradient; see `group_max_advantages`. The name comes from ReMax
     (arXiv:2310.10505), which subtracts the return of the greedy completion and is unbiased.
     """
 

@@ -1,4 +1,4 @@
-"""Advantages: how much better a turn went than expected. Pure functions of tensors.
+"""Advantages: how much better a turn was than expected. Pure functions of tensors.
 
 Axes: B tracks, T turns. A *track* is one agent's sequence of turns in one episode. Tracks are padded at the end to T.
 Arguments that all functions share:
@@ -7,14 +7,14 @@ Arguments that all functions share:
     values    [B, T + 1], in reward units; `values[b, t]` is V of the history before turn t, and
               `values[b, length of b]` is V of the history after the last turn: 0 if the episode terminated, V(final
               history) if it was truncated.
-    is_real   [B, T] bool, True if turn t of track b happened. Padding, NaN included, is never read, and every
-              result is 0 there.
+    is_real   [B, T] bool, True for turns, False for padding. Padding is never read, so it may be NaN. Every result is
+              0 there.
     discount  gamma per turn, 0..1.
 
-All functions raise `ValueError` if the shapes disagree, padding precedes a turn, or an argument leaves its range.
+All functions raise `ValueError` if the shapes disagree, padding precedes a turn, or an argument is out of range.
 
-Values must not depend on the action of their own turn: with an exact Q(h, a) instead of V(h), every TD error is 0 on
-average. Gradients flow through all arguments; call the functions under `torch.no_grad()` if that is not wanted.
+The value before a turn must not depend on the action of this turn: with an exact Q(h, a) instead of V(h), the mean of
+every TD error is 0. All functions are differentiable; call them under `torch.no_grad()` to save memory.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def gae(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float, trace
     if not 0.0 <= trace <= 1.0:
         raise ValueError(f"trace={trace} must be between 0 and 1")
     errors = td_errors(rewards, values, is_real, discount)
-    # Padding comes after the last turn and has error 0, so it does not change the sum.
+    # Padding comes after the last turn and has a TD error of 0, so it does not change the sum.
     advantage = errors.new_zeros(errors.shape[0])
     columns = []
     for turn in reversed(range(errors.shape[1])):
@@ -67,7 +67,7 @@ def gae(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float, trace
 
 
 def n_step_advantages(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float, num_steps: int) -> Tensor:
-    """N-step advantage: the rewards of the next n turns and the value after them, minus the value before them.
+    """N-step advantage: the rewards of the next n turns plus the value after them, minus the value before them.
 
         A[t] = sum over k < m of discount^k * r[t + k] + discount^m * V[t + m] - V[t],  m = min(n, turns left)
 
@@ -123,7 +123,7 @@ def estimated_advantages(
     trace: float = 0.95,
     num_steps: int = 1,
 ) -> Tensor:
-    """Advantages by a named estimator.
+    """Compute advantages with the estimator of a given name.
 
     Args:
         estimator: "td", "n_step", "gae" or "monte_carlo".
@@ -168,11 +168,11 @@ def critic_targets(
 def _check_grid(rewards: Tensor, is_real: Tensor, discount: float) -> None:
     if rewards.dim() != 2 or is_real.shape != rewards.shape or is_real.dtype != torch.bool:
         raise ValueError(
-            f"rewards {tuple(rewards.shape)} and is_real {tuple(is_real.shape)} of {is_real.dtype} must be one grid "
-            "[B, T], is_real of bool"
+            f"rewards {tuple(rewards.shape)} and is_real {tuple(is_real.shape)} of {is_real.dtype} must both have "
+            "the shape [B, T], and is_real must be bool"
         )
     if bool((is_real[:, 1:] & ~is_real[:, :-1]).any()):
-        raise ValueError("is_real has a turn behind padding; pad every track at its end")
+        raise ValueError("is_real has a turn after padding; pad every track at its end")
     if not 0.0 <= discount <= 1.0:
         raise ValueError(f"discount={discount} must be between 0 and 1")
 

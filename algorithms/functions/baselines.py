@@ -1,22 +1,22 @@
-"""Baselines: advantages without a critic, from comparing the rollouts of one task.
+"""Baselines: advantages that compare the rollouts of one task, without a critic.
 
-Axes: B tracks (one agent's turns in one episode each), T turns. A group is the G rollouts of one task. Arguments that
-the four baselines share:
+Axes: B tracks (each contains one agent's turns in one episode), T turns. A group consists of the G rollouts of one
+task. Arguments that the four baselines share:
 
-    returns        [B], or [B, T] with the return from each turn on (`monte_carlo_returns`), which is compared with the
-                   return from the same turn on in the other rollouts.
-    group          [B] number of each track's group: any integers, in any order; groups may differ in size.
-    is_real        of the shape of returns, True where a turn happened; None: everywhere. Padding, NaN included, is
-                   never read, and every result is 0 there.
-    group_size     G, if some rollouts have no row because the agent never moved in them; None: those with a row.
+    returns        [B], or [B, T] with the return from each turn to the end (`monte_carlo_returns`). Each turn is
+                   compared with the same turn of the other rollouts.
+    group          [B] index of each track's group: any integers, in any order. Groups may differ in size.
+    is_real        shape of returns, True for turns, False for padding. Padding is never read, so it may be NaN. Every
+                   result is 0 there. None: no padding.
+    group_size     G, if rollouts have no row because the agent never acted in them. None: each group's number of rows.
     divide_by_std  divide by the group's sample standard deviation (`torch.std`), as GRPO and TRL do. This weights tasks
                    by their difficulty (arXiv:2503.20783).
 
-Results have the shape of returns. A rollout that has ended, or that has no row, counts with a return of 0 in the later
-turns of the others: it earns nothing more. Without it the gradient of later turns would have another scale.
+Results have the shape of returns. Rollouts that have ended or have no row have a return of 0 in the later turns of the
+other rollouts. If they were left out, the gradient of later turns would have another scale.
 
-The baselines differ in what they subtract. Normalization to zero mean makes them equal; scaling alone (`normalized`
-with subtract_mean=False, or divide_by_std) keeps them apart.
+The baselines differ in the number that they subtract. Normalization to zero mean makes their results equal. Scaling
+alone (`normalized` with subtract_mean=False, or divide_by_std) keeps the difference.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ import torch
 from torch import Tensor
 
 EPSILON = 1e-6
-"""Added to a standard deviation before dividing by it, in reward units. It bounds the scale of rounding errors if
-returns are nearly equal."""
+"""Constant added to a standard deviation before the division, in reward units. It limits the growth of rounding errors
+if returns are nearly equal."""
 
 
 def raw_advantages(
@@ -39,12 +39,12 @@ def raw_advantages(
     group_size: int | None = None,
     divide_by_std: bool = False,
 ) -> Tensor:
-    """Return without a baseline: unbiased, largest variance (MAREINFORCE).
+    """Advantages without a baseline: the returns themselves. Unbiased, largest variance (MAREINFORCE).
 
         A = R
 
-    `divide_by_std` divides by the root mean square of the group's returns, which is their deviation from the baseline
-    0. A constant that is added to every reward changes these advantages, and no others.
+    `divide_by_std` divides by the root mean square of the group's returns, which is the deviation from the baseline 0.
+    A constant that is added to every reward changes only these advantages, not those of the other baselines.
 
     Source: Williams (1992), REINFORCE.
 
@@ -66,7 +66,7 @@ def group_mean_advantages(
     group_size: int | None = None,
     divide_by_std: bool = False,
 ) -> Tensor:
-    """Return minus the mean of the group (MAGRPO).
+    """Advantages: each return minus the mean return of the group (MAGRPO).
 
         A[g] = R[g] - mean over g' of R[g']
 
@@ -75,7 +75,7 @@ def group_mean_advantages(
     Source: MAGRPO (arXiv:2508.04652) after GRPO (arXiv:2402.03300).
 
     Returns:
-        Sums to 0 over each group, its ended rollouts included. Equal returns give exactly 0.
+        Advantages that sum to 0 over each group, including ended rollouts. Equal returns give exactly 0.
 
     Raises:
         ValueError: if shapes disagree, or if a group has one rollout, whose advantages would all be 0.
@@ -92,17 +92,17 @@ def leave_one_out_advantages(
     group_size: int | None = None,
     divide_by_std: bool = False,
 ) -> Tensor:
-    """Return minus the mean of the *other* rollouts of the group, which do not depend on it (MARLOO).
+    """Advantages: each return minus the mean return of the *other* rollouts of the group (MARLOO).
 
         A[g] = R[g] - sum over g' != g of R[g'] / (G - 1) = G / (G - 1) * (R[g] - mean)
 
-    Unbiased in every turn, also if rollouts end at different turns.
+    Unbiased in every turn, because the other rollouts do not depend on this rollout, even if they end earlier or later.
 
     Source: RLOO (arXiv:2402.14740), Kool et al. (2019).
 
     Returns:
-        Equal returns give exactly 0. In a turn that only one rollout reached, its return is the advantage: the returns
-        of the others are 0 from there on.
+        Advantages; equal returns give exactly 0. If only one rollout reaches a turn, its advantage there is its return,
+        because the returns of the other rollouts are 0.
 
     Raises:
         ValueError: if shapes disagree, or if a group has one rollout.
@@ -121,16 +121,16 @@ def group_max_advantages(
     group_size: int | None = None,
     divide_by_std: bool = False,
 ) -> Tensor:
-    """Return minus the largest return of the group: 0 for the best rollout, below 0 for the others (MAReMax).
+    """Advantages: each return minus the largest return of the group, so 0 for the best rollout (MAReMax).
 
         A[g] = R[g] - max over g' of R[g']
 
     Biased, because the baseline depends on the rollout's own actions. The expected gradient can point away from the
-    true one: in an enumerated game with early ends, the cosine between them was -0.9985 for one of two agents. ReMax
+    true gradient: in an enumerated game with early ends, their cosine was -0.9985 for one of two agents. ReMax
     (arXiv:2310.10505) subtracts the return of the greedy completion instead, and is unbiased.
 
     Returns:
-        Never above 0. If all returns are negative, the best rollout is one that has ended.
+        Advantages, at most 0. An ended rollout with its return of 0 is the best if all other returns are negative.
 
     Raises:
         ValueError: if shapes disagree, or if a group has one rollout, whose advantages would all be 0.
@@ -140,15 +140,15 @@ def group_max_advantages(
 
 
 def cross_returns(joint_returns: Tensor) -> Tensor:
-    """Return of each agent's completion, averaged over all joint actions that contain the completion.
+    """Average the returns of all joint actions that contain a completion, for each completion of each agent.
 
         R_i[g] = mean of the joint returns over all joint actions in which agent i uses completion g
 
     Args:
-        joint_returns: [P, G, ..., G], P tasks, then one axis per agent over its own completions.
+        joint_returns: [P, G, ..., G]: P tasks, then one axis per agent over the agent's G completions.
 
     Returns:
-        [P, N, G].
+        [P, N, G] for N agents.
 
     Raises:
         ValueError: if there is no agent axis, or the agents' numbers of completions differ.
@@ -173,25 +173,25 @@ def normalized(
     *,
     subtract_mean: bool = True,
 ) -> Tensor:
-    """Advantages scaled to unit standard deviation, over the whole batch or within groups (per agent, per turn).
+    """Scale advantages to unit standard deviation, over the whole batch or within groups (per agent, per turn).
 
         (A - mean) / std,  or A / root mean square without subtract_mean
 
-    Division by the root mean square keeps signs, and so keeps baselines apart that differ by a constant. The standard
-    deviation is the population's (divisor n). Stable-Baselines3, CleanRL and TRL use `torch.std` (divisor n - 1) here,
-    which gives sqrt((n - 1) / n) times these advantages.
+    Division by the root mean square keeps signs, and keeps the difference between baselines. The standard deviation is
+    the population's (divisor n). Stable-Baselines3, CleanRL and TRL use `torch.std` (divisor n - 1) here, which gives
+    sqrt((n - 1) / n) times these advantages.
 
     An item that is alone in its group has no deviation from the group's mean. It is divided by the root mean square of
-    the whole batch; undivided, it would outweigh all others by the unit of the rewards.
+    the whole batch. Without this division, only its scale would depend on the unit of the rewards.
 
     Args:
         advantages: of any shape.
         is_real: of the same shape, bool.
         group: integers of the same shape; each group is normalized separately. None: all together.
-        subtract_mean: also move the mean to 0.
+        subtract_mean: also subtract the mean.
 
     Returns:
-        Of the shape of advantages. With subtract_mean, equal advantages of a group of two or more give exactly 0.
+        Same shape as advantages. With subtract_mean, equal advantages of a group of two or more give exactly 0.
 
     Raises:
         ValueError: if the shapes disagree.
@@ -214,26 +214,26 @@ def normalized(
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Returns by group. Axes: B rows, then the absent rollouts; R groups; trailing axes as in the returns."""
+    """Rollouts with their groups. Axes: B rows, then the absent rollouts (no row); R groups; then as in the returns."""
 
     returns: Tensor  # [B + absent, ...], 0 where a rollout has ended
     is_real: Tensor  # [B, ...]
-    row: Tensor  # [B + absent], number of the group
-    sizes: Tensor  # [R]
+    row: Tensor  # [B + absent], index of each rollout's group, 0..R - 1
+    sizes: Tensor  # [R], rollouts per group
 
     def sizes_of_rows(self) -> Tensor:
         """[B + absent, 1, ...] size of each rollout's group."""
         return self.sizes[self.row].view(-1, *[1] * (self.returns.dim() - 1))
 
     def below_best(self) -> Tensor:
-        """Returns minus the largest of the group."""
+        """Subtract the largest return of the group."""
         index = self.row.view(-1, *[1] * (self.returns.dim() - 1)).expand_as(self.returns)
         best = self.returns.new_full((len(self.sizes), *self.returns.shape[1:]), -torch.inf)
         return self.returns - best.scatter_reduce(0, index, self.returns, "amax")[self.row]
 
     def above_mean(self) -> Tensor:
-        """Returns minus the mean of the group."""
-        below_best = self.below_best()  # relative to the best, so that equal returns of any size give exactly 0
+        """Subtract the mean return of the group."""
+        below_best = self.below_best()  # relative to the best: equal returns of any size then give exactly 0
         return below_best - self.means(below_best)
 
     def root_mean_square(self, values: Tensor) -> Tensor:
@@ -246,7 +246,7 @@ class _Groups:
         return sums[self.row] / self.sizes_of_rows()
 
     def of_turns(self, values: Tensor) -> Tensor:
-        """[B, ...] values of the turns that happened; 0 elsewhere."""
+        """Values [B, ...] of turns; 0 for padding."""
         return torch.where(self.is_real, values[: len(self.is_real)], 0.0)
 
 
@@ -277,7 +277,7 @@ def _grouped(returns: Tensor, group: Tensor, is_real: Tensor | None, group_size:
 
 
 def _advantages(groups: _Groups, advantages: Tensor, divide_by_std: bool) -> Tensor:
-    """The advantages of the turns that happened, with `divide_by_std` divided by the group's deviation."""
+    """Advantages of turns, divided by the group's standard deviation if `divide_by_std`; 0 for padding."""
     if divide_by_std:
         sizes = groups.sizes_of_rows().to(advantages.dtype)
         deviations = groups.root_mean_square(groups.above_mean()) * (sizes / (sizes - 1)).sqrt()

@@ -1,17 +1,17 @@
 """Losses: pure functions of tensors.
 
-Axes: N turns; K sampled tokens of these turns, ragged and unpadded, token k belonging to turn `turn_of_token[k]` in
-0..N-1; M items, which are turns or tokens:
+Axes: N turns; K sampled tokens of these turns, concatenated without padding; M items, which are turns or tokens. Token
+k belongs to turn `turn_of_token[k]` in 0..N - 1.
 
-* credit per turn: `turn_logprobs` first, then a loss over M = N turns with one advantage each;
-* credit per token: a loss over M = K tokens with `token_advantages`.
+* Credit per turn: `turn_logprobs` first, then a loss over M = N turns with one advantage each.
+* Credit per token: a loss over M = K tokens with `token_advantages`.
 
-Every loss is a **sum over its items divided by `denominator`**, the count of items in the whole batch, not in the
-micro-batch. The losses of micro-batches of any size then add up to the loss of the batch. To weight items, scale their
+Every loss is a **sum over its items divided by `denominator`**, the number of items in the whole batch, not in the
+micro-batch. The losses of micro-batches of any size then add up to the loss of the batch. To weight items, scale the
 advantages.
 
-All functions raise `ValueError` if the shapes disagree or the denominator is not positive. No gradient flows into
-advantages and targets.
+All functions raise `ValueError` if the shapes disagree or the denominator is not positive. Advantages and targets get
+no gradient.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def turn_logprobs(
 
 
 def token_advantages(advantages: Tensor, turn_of_token: Tensor, *, divide_by_length: bool = False) -> Tensor:
-    """Advantage of each token's turn.
+    """Copy the advantage of each turn to the tokens of the turn.
 
     Args:
         advantages: [N].
@@ -72,7 +72,7 @@ def token_advantages(advantages: Tensor, turn_of_token: Tensor, *, divide_by_len
 
 
 def policy_gradient_loss(logprobs: Tensor, advantages: Tensor, denominator: float) -> Tensor:
-    """Policy gradient loss: its gradient is minus the policy gradient.
+    """Policy-gradient loss, whose negative gradient is the policy gradient.
 
         L = - sum over m of A[m] * log pi[m] / denominator
 
@@ -91,7 +91,7 @@ def policy_gradient_loss(logprobs: Tensor, advantages: Tensor, denominator: floa
 
 
 class ImportanceWeights(NamedTuple):
-    """Weights of items, and the number of weights that the cap lowered."""
+    """Importance weights of items, and the number of weights that the cap lowered."""
 
     weights: Tensor  # [M], without gradient
     num_capped: Tensor  # scalar
@@ -105,19 +105,19 @@ def importance_weights(
 
         w = min(pi / pi at sampling, cap) for off-policy items, else 1
 
-    For a single decision of a single agent, the untruncated weights make the expected policy gradient equal to the
-    on-policy one. They do not correct for changes of the agent's earlier decisions (with weights per token: of earlier
-    tokens) and of the partners. With all weights of an enumerated game moved by 0.1 standard deviations, the slope of
-    the expected gradient to the true one was 0.826. The cap bounds the variance and biases the gradient.
+    For a single decision of a single agent, untruncated weights make the expected policy gradient equal to the
+    on-policy gradient. They do not correct for changes of the agent's earlier decisions (earlier tokens, with weights
+    per token) or of the partners. In an enumerated game, with all policy weights moved by 0.1 standard deviations, the
+    slope of the expected gradient against the true gradient was 0.826. The cap limits the variance, but adds bias.
 
     Source: Ionides (2008), truncated importance sampling; for policy gradients, IMPALA (arXiv:1802.01561), equation 1,
     and IMPACT (arXiv:1912.00167).
 
     Args:
-        logprobs: [M]: of turns for one weight per completion, of tokens for one per token.
+        logprobs: [M], of turns (one weight per completion) or of tokens (one weight per token).
         sampled_logprobs: [M], of the same items when they were sampled.
         is_off_policy: [M] bool.
-        cap: > 0.
+        cap: largest weight, > 0.
 
     Returns:
         The weights, in 0..max(cap, 1), exactly 1 for on-policy items.
@@ -132,7 +132,7 @@ def importance_weights(
 
 
 class ClippedLoss(NamedTuple):
-    """A clipped loss, and the number of items without gradient because of the clip."""
+    """Clipped loss, and the number of items whose gradient is 0 because of the clip."""
 
     loss: Tensor  # scalar
     num_clipped: Tensor  # scalar
@@ -150,15 +150,15 @@ def clipped_policy_loss(
 
         rho = pi / pi at sampling;  L = - sum over m of min(rho * A, clip(rho, 1 - low, 1 + high) * A) / denominator
 
-    Source: Schulman et al. (arXiv:1707.06347), equation 7; with a separate upper range DAPO (arXiv:2503.14476).
+    Source: Schulman et al. (arXiv:1707.06347), equation 7. The separate upper range is from DAPO (arXiv:2503.14476).
 
     Args:
-        logprobs: [M], with gradient: of turns for one ratio per completion, of tokens for one per token.
+        logprobs: [M], with gradient, of turns (one ratio per completion) or of tokens (one ratio per token).
         sampled_logprobs: [M], of the same items when they were sampled.
         advantages: [M].
         denominator: items of the whole batch.
-        clip_range: largest decrease of the ratio below 1, and increase above 1, > 0.
-        clip_range_high: largest increase of the ratio above 1, > 0. None: clip_range.
+        clip_range: the ratio is clipped to at least 1 - clip_range; > 0.
+        clip_range_high: the ratio is clipped to at most 1 + clip_range_high; > 0. None: clip_range.
 
     Returns:
         The loss, whose gradient at ratio 1 is the gradient of `policy_gradient_loss`, and the number of clipped items.
@@ -169,8 +169,8 @@ def clipped_policy_loss(
         raise ValueError(f"clip_range={clip_range} and clip_range_high={high} must be positive")
     advantages = advantages.detach()
     log_ratio = logprobs - sampled_logprobs.detach()
-    # The minimum clips the ratio from above if A >= 0, and from below if A < 0. The clip is applied to the logarithm:
-    # the gradient of an overflowing ratio would be nan instead of 0.
+    # The minimum clips the ratio from above if A >= 0, and from below if A < 0. The logarithm is clipped instead of the
+    # ratio, because the gradient of an overflowing ratio would be nan instead of 0.
     lowest = math.log1p(-clip_range) if clip_range < 1 else -math.inf
     bounded = torch.where(advantages >= 0, log_ratio.clamp(max=math.log1p(high)), log_ratio.clamp(min=lowest))
     num_clipped = ((bounded != log_ratio) & (advantages != 0)).sum()
@@ -184,7 +184,7 @@ def value_loss(
     old_values: Tensor | None = None,
     clip_range: float | None = None,
 ) -> Tensor:
-    """Squared error of the critic, optionally with PPO's clip around the old values.
+    """Squared error of the critic's values, optionally with PPO's clip around the old values.
 
         L = sum over m of (V - target)^2 / denominator
         clipped: the maximum of (V - target)^2 and (V_old + clip(V - V_old, -range, range) - target)^2
@@ -196,7 +196,7 @@ def value_loss(
         targets: [M].
         denominator: items of the whole batch.
         old_values: [M], predicted before the update; needed with clip_range.
-        clip_range: in the units of the values, > 0. None: no clip.
+        clip_range: largest change of a value, in the values' units, > 0. None: no clip.
 
     Returns:
         A scalar.
@@ -215,32 +215,32 @@ def value_loss(
 
 
 def entropy_bonus(entropies: Tensor, denominator: float) -> Tensor:
-    """Entropy bonus: sum of the policy's entropies [M] at the sampled items / denominator. Subtract it in a loss."""
+    """Sum of the policy's entropies [M] at the sampled items, divided by `denominator`. Subtract it from a loss."""
     _check_items(denominator, entropies=entropies)
     return entropies.sum() / denominator
 
 
 def kl_k1(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
-    """KL(pi || reference) from samples of pi: log pi - log reference. [M] each.
+    """Estimate KL(pi || reference) from samples of pi: log pi - log reference. All shapes are [M].
 
-    Unbiased; single items may be negative. Use this estimator for a penalty in the *reward*. In the *loss* it has no
-    effect: its expected gradient is 0.
+    Unbiased; single estimates may be negative. Use this estimator for a penalty in the *reward*. In the *loss* it has
+    no effect, because its expected gradient is 0.
     """
     return logprobs - reference_logprobs
 
 
 def kl_k2(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
-    """KL(pi || reference) from samples of pi: (log pi - log reference)^2 / 2. [M] each.
+    """Estimate KL(pi || reference) from samples of pi: (log pi - log reference)^2 / 2. All shapes are [M].
 
     Biased, never negative. Use this estimator in the *loss*, on samples of the current policy: its expected gradient is
-    the gradient of the KL divergence of the token's distribution. It omits the effect of a token on the divergence of
-    later tokens: 0.3 % of the gradient in an enumerated game. A penalty in the reward with `kl_k1` contains it.
+    the gradient of each token's KL divergence. This omits the effect of a token on the divergence of later tokens:
+    0.3 % of the gradient in an enumerated game. A penalty in the reward with `kl_k1` includes this effect.
     """
     return (logprobs - reference_logprobs).square() / 2
 
 
 def kl_k3(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
-    """KL(pi || reference) from samples of pi: r - 1 - log r with r = reference / pi. [M] each.
+    """Estimate KL(pi || reference) from samples of pi: r - 1 - log r with r = reference / pi. All shapes are [M].
 
     Unbiased and never negative. Use this estimator for *metrics*. In the loss its expected gradient is the gradient of
     KL(reference || pi), the reverse direction. Source of all three: J. Schulman, http://joschu.net/blog/kl-approx.html.
@@ -256,7 +256,7 @@ KL_ESTIMATORS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = MappingProxyTy
 
 @torch.no_grad()
 def approximate_kl(logprobs: Tensor, sampled_logprobs: Tensor) -> Tensor:
-    """KL(policy at sampling || policy now): mean of `kl_k3` over [M] items; a scalar."""
+    """Estimate KL(policy at sampling || present policy): the mean of `kl_k3` over [M] items, a scalar."""
     return kl_k3(sampled_logprobs, logprobs).mean()
 
 
@@ -265,8 +265,8 @@ def explained_variance(values: Tensor, targets: Tensor) -> Tensor:
     """Explained variance of the critic's targets: 1 - Var(target - V) / Var(target); [M] each.
 
     Returns:
-        A scalar: 1 for perfect values, 0 for a constant, below 0 for worse values. nan if the targets are equal up to
-        rounding: targets are computed from values, so equal targets differ by the rounding of the values.
+        A scalar: 1 for perfect values, 0 for constant values, below 0 for worse values. nan if all targets are equal
+        except for rounding: targets are computed from values, and so contain the rounding of the values.
     """
     variance = targets.var(correction=0)
     share = 1 - (targets - values).var(correction=0) / variance
@@ -280,4 +280,4 @@ def _check_items(denominator: float, **items: Tensor) -> None:
     if any(len(shape) != 1 for shape in shapes.values()) or len(set(shapes.values())) != 1:
         raise ValueError(f"tensors must be one-dimensional and of one length, but the shapes are {shapes}")
     if denominator <= 0:
-        raise ValueError(f"denominator={denominator} must be positive: the count of items in the whole batch")
+        raise ValueError(f"denominator={denominator} must be positive: the number of items in the whole batch")

@@ -1,6 +1,6 @@
 """Credit assignment: the advantage, value, value target and return of each turn of each agent.
 
-Axes: B tracks, T turns, N turns of all tracks in a row.
+Axes: B tracks (each contains one agent's turns in one episode), T turns, N turns of all tracks concatenated.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .critic_learner import CriticBatch, CriticLearner
 class Credit:
     """Advantages, values and targets of one agent's turns, in the order of the episodes. Axis: N turns."""
 
-    advantages: Tensor  # [N] for the policy loss: with `advantage_normalization`
+    advantages: Tensor  # [N] for the policy loss, after `advantage_normalization`
     raw_advantages: Tensor  # [N] in reward units, before normalization
     values: Tensor  # [N] in reward units; zeros without a critic
     targets: Tensor  # [N] in reward units; zeros without a critic
-    returns: Tensor  # [N] discounted return of the rewards to learn from; a cut episode continues with the value
+    returns: Tensor  # [N] discounted returns of the rewards to learn from; a cut episode bootstraps from the value
 
 
 def assign_credit(
@@ -40,11 +40,11 @@ def assign_credit(
     critics: Mapping[str, CriticLearner],
     team: Sequence[str] | None = None,
 ) -> tuple[dict[str, Credit], list[CriticBatch]]:
-    """Compute the credit of every turn of every agent, by the algorithm's credit rule and the critics' values.
+    """Compute the credit of every agent's turns from the algorithm's credit rule and the critics' values.
 
     Args:
-        agents: agents that learn; those without a track get no credit.
-        critics: by agent, if critics read an agent's own history; by "joint", if one critic reads the joint history.
+        agents: agents that learn. Agents without a turn are omitted from the result.
+        critics: critic of each agent, or one critic with the key "joint" if it reads the joint history.
         team: all agents of the environment, in its order. None: the agents that learn.
 
     Returns:
@@ -89,7 +89,7 @@ def _own(
             agent: [episode.own_input(agent, reads_actions=has_q) for episode in episodes if agent in episode.tracks]
             for agent in agents
         }
-        # A critic observes the inputs of all agents that it serves before it values any of them.
+        # A shared critic observes the inputs of all its agents before it evaluates any of them.
         for critic in dict.fromkeys(critics[agent] for agent in agents):
             critic.critic.observe([item for agent in agents if critics[agent] is critic for item in inputs[agent]])
     grids = {}
@@ -180,11 +180,11 @@ def critic_metrics(batches: Sequence[CriticBatch]) -> dict[str, float]:
 def agent_grid(
     episodes: Sequence[Episode], agent: str, values: Tensor | None, *, has_action_values: bool = False
 ) -> Grid:
-    """Grid of an agent's tracks: one row per episode that the agent took part in.
+    """Grid of an agent's tracks: one row per episode in which the agent acted.
 
     Args:
-        values: values of each episode's `own_input(agent)`, flat and in order. None: zeros.
-        has_action_values: True if the values of an input's histories are followed by the values of its actions.
+        values: critic's values of each episode's `own_input(agent)`, concatenated. None: zeros.
+        has_action_values: True if each input has values of its histories, and after them values of its actions.
     """
     played = [episode for episode in episodes if agent in episode.tracks]
     rewards = [[turn.reward for turn in episode.tracks[agent]] for episode in played]
@@ -196,8 +196,8 @@ def joint_grid(episodes: Sequence[Episode], values: Tensor | None, *, has_action
     """Grid of joint turns: one row per episode, with the team's reward (`Episode.team_rewards`).
 
     Args:
-        values: values of each episode's `joint_input()`, flat and in order. None: zeros.
-        has_action_values: as for `agent_grid`.
+        values: critic's values of each episode's `joint_input()`, concatenated. None: zeros.
+        has_action_values: the same as in `agent_grid`.
     """
     rewards = [episode.team_rewards for episode in episodes]
     goes_on = [bool(episode.live_agents) for episode in episodes]
@@ -205,7 +205,7 @@ def joint_grid(episodes: Sequence[Episode], values: Tensor | None, *, has_action
 
 
 def with_team_ends(grids: Mapping[str, Grid], discount: float) -> dict[str, Grid]:
-    """Bootstrap agents that left a cut episode early with the values of the agents that stayed.
+    """Bootstrap agents that left a cut episode early from the values of the agents that stayed.
 
         V[length] = discount^(joint turns after the agent's last one) * mean over live agents j of V_j(final history)
 
@@ -213,7 +213,7 @@ def with_team_ends(grids: Mapping[str, Grid], discount: float) -> dict[str, Grid
     the histories up to the cut. The value is 0 if no live agent has a critic.
 
     Args:
-        grids: by agent, of episodes with team rewards (`rewards.with_team_rewards`).
+        grids: grid of each agent, from episodes with team rewards (`rewards.with_team_rewards`).
         discount: gamma per joint turn.
     """
     values: dict[int, list[Tensor]] = defaultdict(list)
@@ -233,7 +233,7 @@ def with_team_ends(grids: Mapping[str, Grid], discount: float) -> dict[str, Grid
 
 
 def of_agent(joint: Tensor, episodes: Sequence[Episode], agent: str) -> Tensor:
-    """[N] entries of a joint grid [B, T] at one agent's turns."""
+    """Select the entries [N] of a joint grid [B, T] at one agent's turns."""
     places = [(row, turn.time) for row, episode in enumerate(episodes) for turn in episode.tracks.get(agent, ())]
     rows, times = zip(*places, strict=True)
     return joint[list(rows), list(times)]

@@ -21,7 +21,7 @@ from .optimizer import NORM, Learner, Optimizer, Pass, Tally, diverged, means, o
 
 
 class ReplayEntry(NamedTuple):
-    """Replay entry: a critic input, and the value targets of its histories, then of its actions."""
+    """Replay entry: a critic input with its value targets, first of the histories, then of the actions."""
 
     input: CriticInput
     targets: Tensor  # [N] in reward units
@@ -29,25 +29,25 @@ class ReplayEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CriticBatch:
-    """Inputs of one critic, and per input the value targets of its histories, then (for Q) of its actions."""
+    """Inputs of one critic with their value targets: per input first of the histories, then (for Q) of the actions."""
 
     critic: CriticLearner
-    inputs: Sequence[CriticInput]  # without the last history, which only bootstraps
+    inputs: Sequence[CriticInput]  # without the last history, which is only for bootstrapping
     targets: Tensor  # [N] flat, in reward units
     values: Tensor  # [N] predicted before the update, in reward units
-    moments: RunningMoments  # units of the critic's outputs when it predicted `values`
+    moments: RunningMoments  # normalization of the critic's outputs at the prediction of `values`
 
 
 class CriticLearner(Learner):
-    """Trains one critic, whose outputs are in units of the running mean and deviation of its targets.
+    """Trains one critic. Its targets are normalized by their running mean and standard deviation.
 
-    A value head on a policy has no optimizer here; it learns with the policy. A fitted critic has none either: each
-    update fits it to the whole replay, in reward units.
+    A value head on a policy has no optimizer here, because it learns with the policy. A fitted critic has no optimizer
+    either: each update fits it to the whole replay, in reward units.
 
     Args:
         critic: the critic that learns.
         config: settings of its learning rate, steps and replay.
-        generator: source of the draws from the replay.
+        generator: random number generator that samples from the replay.
     """
 
     def __init__(self, critic: Critic, config: ActorCriticConfig, generator: torch.Generator):
@@ -74,7 +74,7 @@ class CriticLearner(Learner):
 
     @torch.no_grad()
     def _outputs(self, inputs: Sequence[CriticInput]) -> Tensor:
-        """[N] outputs of the critic for all inputs, flat, in its own units, on the host."""
+        """[N] outputs of the critic for all inputs, flat, in normalized units, in host memory."""
         sizes = [self.critic.num_tokens(each) for each in inputs]
         found: dict[int, Tensor] = {}
         for batch, _ in self._passes(sizes):
@@ -92,22 +92,22 @@ class CriticLearner(Learner):
             self.optimizer.set_progress(update)
 
     def observe(self, targets: Tensor) -> None:
-        """Update the running mean and deviation with targets."""
+        """Update the running mean and standard deviation with targets."""
         if self.config.value_normalization and not isinstance(self.critic, FittedCritic):
             self.moments = self.moments.updated(targets)
 
     def learn(self, inputs: Sequence[CriticInput], targets: Tensor) -> dict[str, float]:
-        """Prepare an update and run it; returns metrics, averaged over the steps."""
+        """Prepare an update and run it; returns metrics that are averaged over the steps."""
         return self.prepare(inputs, targets)()
 
     def prepare(self, inputs: Sequence[CriticInput], targets: Tensor) -> Callable[[], dict[str, float]]:
-        """Update the moments and the replay, and draw the mini-batches; returns the update, which returns metrics.
+        """Update the moments and the replay, and sample the mini-batches; returns a function that runs the update.
 
-        The update takes `critic_steps` optimizer steps on mini-batches from the replay, or fits a fitted critic to all
-        of it. All critics draw from one generator, so all of them prepare before any of them learns.
+        The update takes `critic_steps` optimizer steps on mini-batches from the replay, or fits a fitted critic to the
+        whole replay. All critics share one random number generator, so all are prepared before any is updated.
 
         Args:
-            inputs: without the last history, which only bootstraps.
+            inputs: critic inputs without the last history, which is only for bootstrapping.
             targets: [N] flat, in reward units.
         """
         self.observe(targets)
@@ -142,10 +142,10 @@ class CriticLearner(Learner):
         return {"value_loss": metrics["value_loss"], "critic_grad_norm": metrics[NORM]}
 
     def _earlier(self, memory: Sequence[ReplayEntry], numbers: Sequence[int]) -> dict[int, Tensor]:
-        """Outputs for these entries before this update's steps, by entry; empty if values are not clipped.
+        """Critic outputs before this update's steps, as a dict with entry indices as keys; empty without clipping.
 
-        The clip bounds the change of one update. Clipping around the outputs at collection, up to `critic_replay`
-        updates ago, would keep the critic at its old values.
+        The clip limits the change per update. Clipping around the outputs at the time of collection, which may be
+        `critic_replay` updates ago, would keep the critic at its old values.
         """
         if self.config.value_clip_range is None:
             return {}
@@ -171,7 +171,7 @@ class CriticLearner(Learner):
         return tally
 
     def _passes(self, sizes: Sequence[int]) -> list[Pass]:
-        """This rank's micro-batches of inputs with these numbers of tokens."""
+        """Divide inputs of these token counts into micro-batches; returns those of this rank."""
         items = range(len(sizes))
         return own_passes(lambda limit: list(micro_batches(sizes, items, limit)), sum(sizes), self.max_tokens)
 
@@ -198,7 +198,7 @@ def _num_values(item: CriticInput) -> int:
 
 
 def _turns(item: ReplayEntry) -> list[ReplayEntry]:
-    """The entry split into one per turn."""
+    """Split a replay entry into one entry per turn."""
     length = len(item.input.histories)
     targets = item.targets.view(-1, length)  # [1 or 2, T]: V, then Q
     return [

@@ -26,18 +26,18 @@ def crossed(
     """Average each completion's reward over all joint actions of its group that contain the completion.
 
     G rollouts of a task give each of N agents G completions of one prompt. In the mode "aligned", completion g of one
-    agent is combined with completion g of the others only. In the mode "cross", the environment scores all G**N joint
-    actions, in branches that start from the same seed. The variance is lower with the same completions, for more
-    environment steps. The mode needs games of one turn: after the first turn, the rollouts have different histories.
+    agent is combined only with completion g of the others. In the mode "cross", the environment scores all G**N joint
+    actions, in branches that start from the same seed. This lowers the variance without more completions, but takes
+    more environment steps. Games must have one turn: after the first turn, the rollouts have different histories.
 
     Args:
-        episodes: episodes of one turn, in groups of one size; each group from one seed.
-        vector: copies of their environment, free to be reset.
-        rule: applied to each joint action's rewards before they are averaged.
+        episodes: episodes of one turn, in groups of equal size. All episodes of a group have the same seed.
+        vector: copies of the environment. This function resets them.
+        rule: function that is applied to each reward before the average.
         pays_team: credit all agents with the mean of their rewards. False: each agent with its own reward.
 
     Returns:
-        The episodes, and the environment steps of the branches: G**N - G per group.
+        The episodes with averaged rewards, and the number of extra environment steps: G**N - G per group.
 
     Raises:
         ValueError: if an episode has more than one turn, or if two resets with one seed give different observations.
@@ -65,7 +65,7 @@ def crossed(
 def _averaged_rewards(
     group: Sequence[Episode], vector: VectorEnv, rule: Callable[[float], float] | None, pays_team: bool
 ) -> dict[str, list[float]]:
-    """By agent, the averaged reward of each of its completions."""
+    """Averaged reward of each completion, as a dict with agents as keys."""
     agents = list(group[0].tracks)
     size, num_agents = len(group), len(agents)
     # Joint rewards [G, ..., G] of each agent, because the agents' rewards may differ.

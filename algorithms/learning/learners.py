@@ -20,15 +20,15 @@ LearnerT = TypeVar("LearnerT", PolicyLearner, CriticLearner)
 def make_learners(
     algorithm: Algorithm[Any], policies: Mapping[str, Policy], generator: torch.Generator
 ) -> dict[str, PolicyLearner]:
-    """One learner per policy that learns, by each agent that plays the policy.
+    """Make one learner per trainable policy; returns the learner of each agent with such a policy.
 
     Args:
         algorithm: source of the settings.
         policies: policy of each agent; agents may share one.
-        generator: source of the order of mini-batches.
+        generator: random number generator for the order of mini-batches.
 
     Raises:
-        ValueError: if no policy can learn, or a learning rate contradicts another one or names no agent.
+        ValueError: if no policy can learn, a learning rate is for an unknown agent, or two rates are for one policy.
     """
     rates = agent_learning_rates(algorithm.config, list(policies))
     by_policy: dict[TrainablePolicy, PolicyLearner] = {}
@@ -51,7 +51,7 @@ def make_learners(
 
 
 def distinct(learners: Mapping[str, LearnerT]) -> list[LearnerT]:
-    """Each learner once, after setting its `agents`."""
+    """Set the `agents` of each learner; returns each learner once."""
     found = list(dict.fromkeys(learners.values()))
     for learner in found:
         learner.agents = [agent for agent, each in learners.items() if each is learner]
@@ -62,7 +62,7 @@ def agent_learning_rates(config: TrainConfig, agents: Sequence[str]) -> dict[str
     """Learning rate of each agent's policy. None: the policy's own default.
 
     Raises:
-        ValueError: if `agent_learning_rates` names an agent that the environment does not have.
+        ValueError: if `agent_learning_rates` contains an agent that the environment does not have.
     """
     unknown = [name for name in config.agent_learning_rates if name not in agents]
     if unknown:
@@ -71,7 +71,7 @@ def agent_learning_rates(config: TrainConfig, agents: Sequence[str]) -> dict[str
 
 
 def policy_weights(learners: Sequence[PolicyLearner]) -> Weights:
-    """A copy of the present weights of policies, on the CPU."""
+    """Copy the present weights of the learners' policies to the CPU."""
     return {
         learner.agents[0]: {key: value.detach().cpu().clone() for key, value in learner.policy.state_dict().items()}
         for learner in learners

@@ -1,4 +1,4 @@
-"""Optional terms of a policy's loss: entropy bonus, KL penalty, value head. KL penalty in the reward.
+"""Optional terms of a policy's loss (entropy bonus, KL penalty, value loss), and the KL penalty in the reward.
 
 Axes: N turns and K tokens of a micro-batch. Each term is divided by a count over the whole mini-batch, so that the sum
 over micro-batches is the mini-batch's term.
@@ -29,15 +29,15 @@ def with_optional_terms(
     inputs: Mapping[str, Tensor],
     tally: Tally,
 ) -> Tensor:
-    """Loss of a micro-batch with the terms that the settings add.
+    """Add the optional terms of the settings to a micro-batch's loss.
 
     Args:
         loss: the algorithm's loss, a scalar with gradient.
         algorithm: source of the coefficients.
         evaluation: entropies, log-probabilities and values under the present weights.
-        batch: micro-batch of the algorithm's loss.
-        inputs: "reference_logprobs" [K] for a KL penalty; for a value head "targets" [N] and "old_values" [N] before
-            the update, both normalized.
+        batch: inputs of the algorithm's loss.
+        inputs: "reference_logprobs" [K] for a KL penalty; for a value head "targets" [N], and "old_values" [N] that
+            were predicted before the update, both normalized.
         tally: receives the metrics.
     """
     config = algorithm.config
@@ -63,15 +63,15 @@ def with_optional_terms(
 
 
 def counts_turns(config: TrainConfig) -> bool:
-    """True if each turn is one item of the policy's loss, False if each token is."""
+    """True if the items of the policy's loss are turns, False if they are tokens."""
     return config.credit == "turn" or config.divide_by_length
 
 
 def _token_means(config: TrainConfig, per_token: Tensor, batch: PolicyBatch) -> tuple[Tensor, int]:
-    """Return items and their denominator, for the mean per token of the mini-batch.
+    """Return the items to sum and the number to divide by, for a mean per token over the mini-batch.
 
-    With a fixed denominator, the items are the means of the turns if each turn is one item of the policy's loss. The
-    mean over all tokens would be a ratio of two random numbers.
+    With a fixed denominator, the items are the turns' means if each turn is one item of the policy's loss. The mean
+    over all tokens would be a ratio of two random numbers, which is biased.
     """
     if config.loss_denominator == "fixed" and counts_turns(config):
         num_turns = len(batch.advantages)
@@ -86,15 +86,15 @@ def with_penalties(
     *,
     sums_over_team: bool = False,
 ) -> list[Episode]:
-    """Episodes with a KL penalty subtracted from each turn's reward.
+    """Subtract a KL penalty from each turn's reward; returns new episodes.
 
         r' = r - coefficient * sum over the completion's tokens of KL(pi || reference)
 
     Args:
-        references: by agent, the reference's log-probabilities of the sampled tokens, one tensor per track.
+        references: log-probabilities of the sampled tokens under each agent's reference, one tensor per track.
         config: source of `reference_kl_coef` and `reference_kl_estimator`.
         sums_over_team: multiply the penalty by the number of agents, for rewards that are averaged over the agents
-            afterwards (joint critic). The team's reward is then charged the sum of all agents' penalties, and a nat
+            afterwards (joint critic). The team's reward is then reduced by the sum of all agents' penalties. Each nat
             costs the coefficient, as without a joint critic.
     """
     estimate = KL_ESTIMATORS[config.reference_kl_estimator or "k1"]

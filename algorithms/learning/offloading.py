@@ -1,4 +1,4 @@
-"""Offloading to host memory: weights of models that do not compute, and AdamW's moments between steps."""
+"""Offloading to host memory: weights of models that are not in use, and AdamW's moments between steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class WeightOffloader:
     """Keeps the weights of some models on their device, and all other weights in host memory.
 
     Args:
-        weights: weights by model. A weight that two models share is on its device if one of the models is.
+        weights: weights of each model. A shared weight is on its device if one of its models is.
     """
 
     def __init__(self, weights: Mapping[Hashable, Iterable[nn.Parameter]]):
@@ -40,7 +40,7 @@ class WeightOffloader:
 
     @contextmanager
     def on_device(self, models: Iterable[Hashable], afterwards: Iterable[Hashable]) -> Iterator[None]:
-        """Only `models` are on their device inside the block, and only `afterwards` after it."""
+        """Keep only `models` on their device inside the block, and only `afterwards` after it."""
         self.only(models)
         yield
         self.only(afterwards)
@@ -48,7 +48,7 @@ class WeightOffloader:
 
 @contextmanager
 def moments_on_device(adamw: torch.optim.Optimizer) -> Iterator[None]:
-    """The optimizer's moments are on the device inside the block, and in host memory after it."""
+    """Keep the optimizer's moments on the device inside the block, and in host memory after it."""
     for weight, moments in adamw.state.items():
         for name, value in moments.items():
             moments[name] = value.to(weight.device, non_blocking=True)

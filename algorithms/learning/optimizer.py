@@ -22,9 +22,9 @@ from .offloading import moments_on_device
 
 NORM = "grad_norm"
 SMALLEST_SCALE = 1.0
-"""Smallest loss scale. At this scale, a gradient that is not finite is a divergence and no overflow of float16."""
+"""Smallest loss scale. At this scale, a gradient that is not finite means divergence, not a float16 overflow."""
 FIXED_TOKENS = 2_048
-"""Tokens per forward pass with `deterministic`: sums of gradients are then independent of the memory of the machine."""
+"""Tokens per forward pass with `deterministic`, so that gradient sums do not depend on the machine's memory."""
 
 
 class Optimizer:
@@ -34,7 +34,7 @@ class Optimizer:
         parameters: parameters to optimize.
         learning_rate: peak learning rate.
         config: AdamW's settings, `max_grad_norm` and the learning-rate schedule.
-        scales_loss: use a loss scale, for passes in float16, in which small gradients would round to 0.
+        scales_loss: multiply losses by a loss scale, because small gradients round to 0 in float16.
 
     Raises:
         ValueError: if the learning rate is negative or too large for float32 weights.
@@ -70,21 +70,21 @@ class Optimizer:
         self.share.forget_gradients()
 
     def scaled(self, loss: Tensor) -> Tensor:
-        """Loss to differentiate: multiplied by the loss scale, if losses are scaled."""
+        """Return the loss to differentiate: multiplied by the loss scale, if there is one."""
         return self.scaler.scale(loss)
 
     def take_step(self, accumulate: Callable[[], Tally]) -> dict[str, float]:
         """Compute a gradient, clip it and take an AdamW step.
 
         Args:
-            accumulate: computes the gradient of a mini-batch with `scaled` losses; returns metrics of the passes. It is
-                called again, at a smaller loss scale, if a float16 gradient overflowed.
+            accumulate: function that computes a mini-batch's gradient with `scaled` losses and returns the metrics. It
+                is called again, with a smaller loss scale, if a float16 gradient overflowed.
 
         Returns:
-            The metrics with "grad_norm", the norm before clipping.
+            The metrics, including "grad_norm": the gradient's norm before clipping.
 
         Raises:
-            Divergence: if a metric or the gradient's norm is not finite; no weight has changed.
+            Divergence: if a metric or the gradient's norm is not finite. No weight changes in this case.
         """
         while True:
             self.zero_grad()
@@ -105,10 +105,10 @@ class Optimizer:
         """Take an AdamW step with the clipped gradient, whose norm before clipping is `norm`.
 
         Returns:
-            False if a scaled gradient overflowed: no weight has changed and the loss scale is halved.
+            False if a scaled gradient overflowed. The loss scale is then halved, and no weight changes.
 
         Raises:
-            Divergence: if the norm is not finite, and not because of the loss scale.
+            Divergence: if the norm is not finite for another reason than the loss scale.
         """
         if not math.isfinite(norm):
             if self.scaler.get_scale() > SMALLEST_SCALE:
@@ -130,7 +130,7 @@ class Optimizer:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Inside the block `state_dict` has the moments of all weights on rank 0 (collective)."""
+        """Inside the block, `state_dict` returns the moments of all weights on rank 0 (collective)."""
         self._whole = self.share.together(self.adamw.state_dict()["state"])
         yield
         self._whole = None
@@ -155,8 +155,8 @@ class Learner:
         learning_rate: peak learning rate.
 
     Attributes:
-        agents: agents that play the policy or that the critic serves, or "joint"; set by the trainer.
-        optimizer: None for a model without weights of its own, such as a value head on a policy.
+        agents: agents that use the policy or critic, or "joint" for a joint critic; set by the trainer.
+        optimizer: None if the model has no separate weights, such as a value head on a policy.
         max_tokens: tokens per forward pass.
     """
 
@@ -178,13 +178,13 @@ class Learner:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Inside the block rank 0 has all weights and moments, also if ranks hold shards (collective)."""
+        """Inside the block, rank 0 has all weights and moments, even if each rank holds a shard (collective)."""
         with self.model.whole(), nullcontext() if self.optimizer is None else self.optimizer.whole():
             yield
 
 
 def scheduled(update: int, config: TrainConfig) -> float:
-    """Learning rate of an update, counted from 0, as a fraction of its peak: linear warm-up, then the decay."""
+    """Learning rate of an update (counted from 0) as a fraction of the peak: linear warm-up, then the schedule."""
     if update < config.warmup_updates:
         return (update + 1) / (config.warmup_updates + 1)
     if config.learning_rate_schedule == "constant":
@@ -194,20 +194,20 @@ def scheduled(update: int, config: TrainConfig) -> float:
 
 
 class Pass(NamedTuple):
-    """Micro-batch that one rank computes in one forward pass."""
+    """Forward pass of one rank over one micro-batch."""
 
     items: list[int]
     weight: float
-    """1. 0: padding pass, whose result is not used; every rank makes the same number of passes."""
+    """Weight of the loss: 1, or 0 for a padding pass, which a rank runs to have as many passes as the others."""
 
 
 def own_passes(cut: Callable[[int], Sequence[list[int]]], num_tokens: int, max_tokens: int) -> list[Pass]:
-    """Passes of this rank. All ranks have the same number, because passes with sharded weights are collective.
+    """Forward passes that this rank runs. Every rank runs equally many, because sharded weights make them collective.
 
     Args:
-        cut: divides all items into passes of at most this number of tokens; gives the same result on all ranks.
+        cut: function that divides all items into passes of at most a given size, the same on all ranks.
         num_tokens: tokens of all items.
-        max_tokens: tokens per pass. Passes are smaller if there would be fewer passes than ranks.
+        max_tokens: maximum tokens per pass. Passes are smaller if there would be fewer passes than ranks.
     """
     group = current()
     passes = cut(max_tokens)
@@ -241,22 +241,22 @@ class Tally:
         self._uses: list[tuple[str, float | None]] = []  # None: a maximum
 
     def add(self, name: str, number: Tensor, weight: float = 1.0) -> None:
-        """Add a number, multiplied by a weight, to the sum of this name."""
+        """Add a number, multiplied by a weight, to the sum with this name."""
         self._numbers.append(number.detach())
         self._uses.append((name, weight))
 
     def add_common(self, name: str, number: Tensor) -> None:
-        """Add a number that is equal on all ranks; it is counted once."""
+        """Add a number that is equal on all ranks. The sum over ranks includes this number only once."""
         if current().is_writer:
             self.add(name, number)
 
     def add_maximum(self, name: str, number: Tensor) -> None:
-        """Update the maximum of this name."""
+        """Update the maximum with this name."""
         self._numbers.append(number.detach())
         self._uses.append((name, None))
 
     def read(self) -> dict[str, float]:
-        """Sums, then maxima, by name over all ranks; synchronizes the host once (collective)."""
+        """Return the sums and the maxima over all ranks by name. Waits for the device once (collective)."""
         numbers = torch.stack([number.double() for number in self._numbers]).cpu().tolist() if self._numbers else []
         own_sums: dict[str, float] = defaultdict(float)
         own_maxima: dict[str, float] = {}
@@ -276,7 +276,7 @@ class Tally:
 
 
 def means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Mean of each metric over models or steps; empty without rows."""
+    """Mean of each metric over models or steps. Empty if there are no rows."""
     return {name: sum(row[name] for row in rows) / len(rows) for name in (rows[0] if rows else ())}
 
 
@@ -288,7 +288,7 @@ def check_finite(numbers: Mapping[str, float], parameters: Iterable[nn.Parameter
 
 
 def diverged(problem: str, parameters: Iterable[nn.Parameter]) -> Divergence:
-    """Make a `Divergence` with the largest weight of all ranks (collective)."""
+    """Make a `Divergence` that contains the largest weight of all ranks (collective)."""
     found = Divergence(problem, [nn.Parameter(own_rows(weight)) for weight in parameters])
     ranks = [each for each in current().gather(found.largest_weight) if each is not None]
     found.largest_weight = max(ranks, default=None)

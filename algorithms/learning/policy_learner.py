@@ -1,6 +1,6 @@
 """PolicyLearner: the update of one policy, in epochs, mini-batches and micro-batches, for all agents that share it.
 
-Axes: N turns of all tracks, K tokens of all turns.
+Axes: N turns of all tracks, K tokens of all turns. A track contains one agent's turns in one episode.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from .loss_terms import counts_turns, with_optional_terms
 from .optimizer import Learner, Optimizer, Pass, Tally, means, own_passes
 
 MEASURED_EVERY = 8
-"""Step between the tracks on which the policy is evaluated again after an update."""
+"""After an update, the policy is evaluated again on every n-th track, with this n."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnBatch:
-    """Turns that one policy learns from in an update."""
+    """Turns that one policy learns from in an update, grouped by track."""
 
     tracks: Sequence[Sequence[Completion]]
     advantages: Tensor  # [N]
     targets: Tensor | None = None  # [N] normalized, for a value head on the policy
     old_values: Tensor | None = None  # [N] normalized, as predicted before the update
     reference_logprobs: Tensor | None = None  # [K], for a KL penalty in the loss
-    max_turns: int | None = None  # largest N possible, for a fixed denominator of the loss; None: N
-    version: int = 0  # of the weights that learn: the number of updates done
+    max_turns: int | None = None  # largest possible N, for a fixed denominator of the loss; None: N
+    version: int = 0  # version of the weights that learn: the number of finished updates
 
 
 class PolicyLearner(Learner):
@@ -50,7 +50,7 @@ class PolicyLearner(Learner):
     Args:
         policy: the policy that learns.
         algorithm: source of the loss, the epochs and the learning-rate schedule.
-        generator: source of the order of mini-batches.
+        generator: random number generator for the order of mini-batches.
         learning_rate: peak learning rate. None: `agent_learning_rate`, else the policy's own default.
     """
 
@@ -73,8 +73,8 @@ class PolicyLearner(Learner):
     def start_update(self, update: int, episodes: Sequence[Episode]) -> None:
         """Set the learning rate of an update, counted from 0, and observe its episodes.
 
-        A policy with observation statistics updates them here, in the order of the episodes: the order in which
-        decisions were made depends on timing.
+        A policy with observation statistics updates them here, in the order of the episodes, because the order of the
+        decisions depends on timing.
         """
         self.optimizer.set_progress(update)
         seen = [completion for agent in self.agents for track in tracks_of(episodes, agent) for completion in track]
@@ -82,9 +82,9 @@ class PolicyLearner(Learner):
             self.policy.observe(seen)
 
     def prepare(self, batch: TurnBatch) -> Callable[[], dict[str, float]]:
-        """Draw the order of the mini-batches; returns the update, which returns metrics, averaged over its steps.
+        """Sample the order of the mini-batches; returns a function that runs the update and returns its mean metrics.
 
-        All learners draw from one generator, so all of them prepare before any of them learns.
+        All learners share one random number generator, so all are prepared before any is updated.
         """
         tracks = batch.tracks
         if self.policy.reads_turns_alone and self.config.mini_batch_size is not None:
@@ -151,17 +151,17 @@ class PolicyLearner(Learner):
     def _scale(
         self, num_tracks: int, chosen: Sequence[int], num_turns: int, num_tokens: int, max_turns: int | None
     ) -> float:
-        """Return the factor that replaces the count in the denominator of a mini-batch's loss by a constant.
+        """Return the factor for a mini-batch's loss that replaces the sampled count in its denominator by a constant.
 
         The mean over a sampled number of turns or tokens is a ratio of two random numbers, which is biased. The factor
-        multiplies all terms of the loss, so their weights stay the same. The logged losses stay means.
+        multiplies all terms of the loss, so their relative weights do not change. The logged losses are still means.
         """
         if max_turns is None or self.config.loss_denominator != "fixed":
             return 1.0
         denominator = max_turns * len(chosen) / num_tracks
         size = self.config.mini_batch_size
         if size is not None and self.policy.reads_turns_alone:
-            # An epoch of a longer update has more mini-batches of turns, so each mini-batch has to weigh less.
+            # An epoch of a longer update has more mini-batches of turns, so each mini-batch needs a smaller weight.
             denominator *= math.ceil(num_tracks / size) / math.ceil(max_turns / size)
         if counts_turns(self.config):
             return num_turns / denominator
@@ -169,7 +169,7 @@ class PolicyLearner(Learner):
 
     @torch.no_grad()
     def _kl_after_update(self, rows: _Rows) -> float:
-        """KL(policy at sampling || policy now) in nats per token, estimated on every eighth track.
+        """Estimate KL(policy at sampling || present policy), in nats per token, on every eighth track.
 
         `kl_to_sampler` is measured before each step: with one step per update it is about 0.
         """
@@ -186,12 +186,12 @@ class PolicyLearner(Learner):
     def passes(
         self, policy: TrainablePolicy, tracks: Sequence[Sequence[Completion]], chosen: Sequence[int]
     ) -> list[Pass]:
-        """This rank's micro-batches of some tracks."""
+        """Divide the chosen tracks into micro-batches; returns those of this rank."""
         num_tokens = sum(policy.num_tokens(tracks[i]) for i in chosen)
         return own_passes(lambda limit: policy.batches(tracks, chosen, limit), num_tokens, self.max_tokens)
 
     def _is_off_policy(self, tracks: Sequence[Sequence[Completion]], version: int) -> Tensor | None:
-        """[N] True if a turn was sampled by older weights, or in other arithmetic. None: no turn was."""
+        """[N] bool, True for turns that older weights or an inference server sampled. None: no turn is off-policy."""
         if self.policy.is_sampled_elsewhere:
             return torch.ones(sum(len(track) for track in tracks), dtype=torch.bool)
         if self.config.max_staleness:
@@ -199,7 +199,7 @@ class PolicyLearner(Learner):
         return None
 
     def _mini_batches(self, num_tracks: int) -> Iterator[list[int]]:
-        """Indices of the tracks of each mini-batch, epoch after epoch."""
+        """Yield the track indices of each mini-batch, for all epochs."""
         size = self.config.mini_batch_size
         for _ in range(self.config.ppo_epochs):
             if size is None:
@@ -219,7 +219,7 @@ class PolicyLearner(Learner):
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Tracks of an update, and the tensors that the loss reads in addition to the evaluation of the policy."""
+    """Tracks of an update, and all inputs of the loss except the policy's evaluation."""
 
     tracks: Sequence[Sequence[Completion]]
     turns: list[Tensor]  # indices of each track's turns
@@ -248,7 +248,7 @@ class _Rows:
         )
 
     def inputs(self, chosen: Sequence[int]) -> dict[str, Tensor]:
-        """Tensors of some tracks."""
+        """Select the tensors of the chosen tracks."""
         device = self.of_tokens["sampled"].device
         turns = sent(torch.cat([self.turns[i] for i in chosen]), device)
         tokens = sent(torch.cat([self.tokens[i] for i in chosen]), device)
@@ -265,20 +265,20 @@ def policy_batch(
     max_turns: int,
     update: int,
 ) -> TurnBatch:
-    """The turns that a policy learns from.
+    """Collect the turns that a policy learns from in an update.
 
     Args:
-        credits: by agent.
-        references: log-probabilities under the references, by agent and track; empty without a KL penalty.
-        critic_batches: batches that the critics have learned from; one of them may be of the policy's value head.
+        credits: credit of each agent's turns.
+        references: log-probabilities under each agent's reference, one tensor per track; empty without a KL penalty.
+        critic_batches: batches that the critics have learned from. One may belong to the policy's value head.
         max_turns: result of `max_joint_turns`.
-        update: number of updates done.
+        update: number of finished updates.
     """
     agents = [agent for agent in learner.agents if agent in credits]
     targets = old_values = None
     for batch in critic_batches:
         if batch.critic.is_actor_head and agents[0] in batch.critic.agents:
-            # Targets are in units of the moments after these targets, values in units of the moments before them.
+            # Targets are normalized by the moments that include these targets, values by the earlier moments.
             targets = batch.critic.moments.normalize(torch.cat([credits[agent].targets for agent in agents]))
             old_values = batch.moments.normalize(torch.cat([credits[agent].values for agent in agents]))
     return TurnBatch(
@@ -295,7 +295,7 @@ def policy_batch(
 def max_joint_turns(config: TrainConfig, vector: VectorEnv, episodes: Sequence[Episode]) -> int:
     """Largest number of joint turns that these episodes can have; it does not depend on sampled actions.
 
-    An episode of an environment without a turn limit counts as one. With `turns_per_update` the number is fixed.
+    If the environment has no turn limit, 1 turn per episode is assumed. With `turns_per_update` the number is fixed.
     """
     if config.turns_per_update is not None:
         return sum(episode.num_turns for episode in episodes)
@@ -303,10 +303,10 @@ def max_joint_turns(config: TrainConfig, vector: VectorEnv, episodes: Sequence[E
 
 
 def tracks_of(episodes: Sequence[Episode], agent: str) -> list[tuple[Completion, ...]]:
-    """Completions of an agent's tracks, one per episode that the agent took part in."""
+    """Completions of an agent's tracks: one track per episode in which the agent acted."""
     return [tuple(turn.completion for turn in each.tracks[agent]) for each in episodes if agent in each.tracks]
 
 
 def _slices(counts: Sequence[int]) -> list[Tensor]:
-    """Indices of each track's entries in a flat list."""
+    """Indices of each track's entries after all tracks are concatenated."""
     return list(torch.split(torch.arange(sum(counts)), list(counts)))

@@ -1,4 +1,4 @@
-"""Reinforcement learning from preferences (RLHF): a reward model is trained on pairs, then replaces the reward.
+"""Reinforcement learning from preferences (RLHF): a reward model is trained on pairs and then replaces the reward.
 
     pairs = preferences(episodes)                          # or human choices: Preference(better, worse)
     fit(reward_model, pairs, generator=generator)          # Bradley-Terry
@@ -25,18 +25,18 @@ from .rewards import with_rewards
 
 
 class Preference(NamedTuple):
-    """Two texts for one task: the better and the worse."""
+    """Pair of texts for one task: the preferred text and the other text."""
 
     better: str
     worse: str
 
 
 def preferences(episodes: Sequence[Episode], *, min_gap: float = 0.0) -> list[Preference]:
-    """Preferences between joint histories of one task, by return.
+    """Make preferences from pairs of rollouts of one task. The joint history with the larger return is better.
 
     Args:
         episodes: groups of rollouts with their joint histories (`RolloutCollector(..., reads_state=True)`).
-        min_gap: smallest difference of returns, exclusive, that makes a pair.
+        min_gap: pairs whose returns differ by at most this number are omitted.
     """
     return [
         Preference(*(str(each.states[-1]) for each in sorted(pair, key=lambda each: -each.team_return)))
@@ -63,7 +63,7 @@ def fit(
     Source: Bradley and Terry (1952); as a loss for reward models Christiano et al. (arXiv:1706.03741), equation 1.
 
     Args:
-        generator: source of the order of the pairs.
+        generator: random number generator for the order of the pairs.
 
     Raises:
         ValueError: if there is no pair.
@@ -90,16 +90,16 @@ def fit(
 
 
 class ModelRewards:
-    """A trainer's `rewarder`: the team's reward is the reward model's score of the joint history.
+    """`rewarder` of a trainer that sets the team's reward to a reward model's score of the joint history.
 
-    "end": the last turn of an episode is paid the score of the whole episode. "differences": each turn is paid the
-    score after it minus the score before it. Their undiscounted sum is the final score minus the score of the first
-    prompts, which no action changes (potential-based shaping, Ng et al. 1999). Agents that act in a turn get equal
-    rewards, and the mean over all agents is the score. The logged return is still the environment's.
+    "end": the last turn's reward is the score of the whole episode. "differences": each turn's reward is the score
+    after the turn minus the score before it. These rewards sum, undiscounted, to the final score minus the score of the
+    first prompts, which no action changes (potential-based shaping, Ng et al. 1999). Agents that act in a turn get
+    equal rewards, whose mean over all agents is the score. The logged returns stay the environment's.
 
     Args:
         reward_model: scores texts.
-        pays: the turns that are paid.
+        pays: turns that get a reward, "end" or "differences".
     """
 
     def __init__(self, reward_model: RewardModel, pays: RewardModelPays = "end"):
@@ -115,7 +115,7 @@ class ModelRewards:
         ]
 
     def _read(self, episode: Episode) -> Sequence[Any]:
-        """Joint histories of an episode that are scored."""
+        """Joint histories of an episode that the reward model scores."""
         if self.pays == "differences":
             return episode.states
         return episode.states[-1:] if episode.is_complete else ()
@@ -127,7 +127,7 @@ class ModelRewards:
 
 
 def _paid(episode: Episode, team_rewards: Sequence[float]) -> Episode:
-    """The episode with each joint turn's reward divided among the agents that acted in the turn."""
+    """Divide each joint turn's reward among the agents that acted in the turn; returns a new episode."""
     num_acting = Counter(turn.time for track in episode.tracks.values() for turn in track)
     num_agents = episode.num_agents or len(episode.tracks)
     rewards = {

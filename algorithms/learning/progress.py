@@ -1,4 +1,4 @@
-"""Progress of a training: counters, metrics of cost, and the context that is added to errors."""
+"""Progress of a training: counters, cost metrics, and details that are added to errors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .policy_learner import PolicyLearner
 
 
 class Timer:
-    """Stopwatch of an update; `seconds` has the seconds of each phase."""
+    """Stopwatch of an update. `seconds` contains the duration of each phase."""
 
     def __init__(self) -> None:
         self._start = self._last = time.perf_counter()
         self.seconds: dict[str, float] = {}
 
     def lap(self, phase: str) -> None:
-        """End a phase, which began when the last one ended."""
+        """End a phase. It began when the previous phase ended."""
         now = time.perf_counter()
         self.seconds[phase] = now - self._last
         self._last = now
@@ -39,7 +39,7 @@ class Progress:
     """Counters of a training.
 
     Attributes:
-        update: number of updates done.
+        update: number of finished updates.
         num_turns: environment steps taken.
         num_tokens: tokens sampled.
         seconds: seconds of all updates.
@@ -57,11 +57,11 @@ class Progress:
     def advance(
         self, rollout: Rollout, episodes: Sequence[Episode], num_extra_turns: int, timer: Timer
     ) -> dict[str, float]:
-        """Count an update; returns metrics of its cost.
+        """Add an update to the counters; returns the update's cost metrics.
 
         Args:
             episodes: episodes of the rollout, with the log-probabilities of all tokens.
-            num_extra_turns: environment steps that scored cross rollouts.
+            num_extra_turns: additional environment steps of the joint mode "cross".
             timer: seconds of the phases rollout, credit, critics and policies.
         """
         metrics = {f"seconds/{phase}": seconds for phase, seconds in rollout.seconds.items()}
@@ -92,8 +92,8 @@ class Progress:
         """Add the number of the update to errors that are raised inside the block.
 
         Args:
-            learners: learners by agent, for the learning rate of a policy that diverges.
-            updates_ahead: 0 for the last update that is done, 1 for the next one.
+            learners: learner of each agent, to report the learning rate of a policy that diverges.
+            updates_ahead: 0 if the block belongs to the last finished update, 1 if it belongs to the next update.
         """
         try:
             yield

@@ -1,4 +1,4 @@
-"""Rewards to learn from: reward model, shift and scale, cross rollouts, team rewards, KL penalty."""
+"""Rewards to learn from: reward model, shift and scale, joint mode "cross", team rewards, KL penalty."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Rewarder = Callable[[Sequence[Episode]], Sequence[Episode]]
 
 @dataclass(frozen=True, slots=True)
 class RewardedEpisodes:
-    """Episodes with the rewards to learn from. The episodes of the rollout keep the environment's rewards."""
+    """Episodes with the rewards to learn from. The original episodes keep the environment's rewards."""
 
     episodes: list[Episode]
     num_extra_turns: int
-    """Environment steps that scored cross rollouts."""
+    """Additional environment steps of the joint mode "cross"."""
     reward_range: tuple[float, float]
     """Smallest and largest reward of a turn."""
 
@@ -37,10 +37,10 @@ class Rewards:
     """Computes the rewards to learn from.
 
     Args:
-        algorithm: source of the settings; defines whether rollouts are crossed and whether the critic is joint.
-        vector: copies of the environment, for cross rollouts.
-        rewarder: replaces the rewards, such as a reward model does. None: the environment's rewards.
-        processor: applied to every reward after shift and scale. None: no change.
+        algorithm: source of the settings, of `crosses_rollouts` and of `critic_reads`.
+        vector: copies of the environment, for the joint mode "cross".
+        rewarder: replaces the rewards, for example by a reward model's. None: the environment's rewards.
+        processor: function that is applied to every reward after shift and scale. None: no change.
     """
 
     algorithm: Algorithm[Any]
@@ -52,9 +52,9 @@ class Rewards:
         """Compute the rewards of episodes.
 
         Args:
-            episodes: as played.
-            references: by agent, the reference's log-probabilities of the sampled tokens, one tensor per track; empty
-                without a KL penalty.
+            episodes: episodes with the environment's rewards.
+            references: log-probabilities of the sampled tokens under each agent's reference, one tensor per track;
+                empty without a KL penalty.
 
         Raises:
             Divergence: if a reward is not finite.
@@ -81,7 +81,7 @@ def reward_range(episodes: Sequence[Episode]) -> tuple[float, float]:
     """Smallest and largest reward of a turn.
 
     Raises:
-        Divergence: if a reward is not finite, with its agent, episode and turn. The environment's own rewards are
+        Divergence: if a reward is not finite; contains the agent, episode and turn. The environment's own rewards are
             always finite.
     """
     rewards = []
@@ -104,7 +104,7 @@ def reward_range(episodes: Sequence[Episode]) -> tuple[float, float]:
 
 
 def reward_rule(config: TrainConfig, processor: RewardProcessor | None) -> RewardProcessor | None:
-    """Function that shapes every reward: the settings' shift and scale, then the processor. None: no change."""
+    """Make the function that changes every reward: shift and scale, then the processor. None: no change."""
     shift, scale = config.reward_shift, config.reward_scale
     if (shift, scale) == (0.0, 1.0):
         return processor
@@ -114,7 +114,7 @@ def reward_rule(config: TrainConfig, processor: RewardProcessor | None) -> Rewar
 
 
 def with_rule(episodes: Sequence[Episode], rule: RewardProcessor | None) -> list[Episode]:
-    """Episodes with the rule applied to every reward."""
+    """Apply a rule to every reward; returns new episodes."""
     if rule is None:
         return list(episodes)
     return [
@@ -124,13 +124,13 @@ def with_rule(episodes: Sequence[Episode], rule: RewardProcessor | None) -> list
 
 
 def with_team_rewards(episodes: Sequence[Episode], discount: float) -> list[Episode]:
-    """Episodes in which the reward of a turn is what the team earns until the agent's next turn, or until the end.
+    """Set each turn's reward to the discounted team rewards until the agent's next turn, or until the end.
 
         r'[k] = sum over joint turns t from turn k to the next one of discount^(t - turn k) * team reward[t]
 
-    An agent that leaves is credited with what the team earns later, because its leaving may have earned it. In the
-    result it counts as terminated: its last reward contains the rest of the episode, and bootstrapping with its own
-    value would count the rest twice. If the episode was cut, `credit.with_team_ends` adds the value after the cut.
+    An agent that leaves is credited with the team's later rewards, because its leaving may have caused them. The result
+    marks it as terminated: its last reward includes the rest of the episode, and bootstrapping from its own value would
+    include the rest twice. If the episode was cut, `credit.with_team_ends` adds the value after the cut.
 
     Args:
         discount: gamma per joint turn.
@@ -152,7 +152,7 @@ def with_team_rewards(episodes: Sequence[Episode], discount: float) -> list[Epis
 
 
 def with_rewards(episode: Episode, rewards: Mapping[str, Sequence[float]]) -> Episode:
-    """The episode with these rewards of each agent's turns."""
+    """Replace the rewards of each agent's turns; returns a new episode."""
     tracks = {
         agent: tuple(replace(turn, reward=reward) for turn, reward in zip(track, rewards[agent], strict=True))
         for agent, track in episode.tracks.items()

@@ -1,4 +1,4 @@
-"""Log-probabilities that rollouts do not have: under the reference policies, and of tokens that a server sampled."""
+"""Log-probabilities that rollouts lack: those under the reference policies, and those of server-sampled tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Tracks = Sequence[Sequence[Completion]]
 
 
 def rescored(learners: Sequence[PolicyLearner], episodes: Sequence[Episode]) -> list[Episode]:
-    """Episodes with the log-probabilities and entropies that servers did not return, under the present weights.
+    """Add log-probabilities and entropies that servers did not return, computed with the present weights.
 
     See `TrainablePolicy.is_scored_later`.
     """
@@ -47,14 +47,14 @@ def _rescored(learner: PolicyLearner, episodes: Sequence[Episode]) -> list[Episo
 def reference_logprobs(
     learners: Mapping[str, PolicyLearner], references: Mapping[str, TrainablePolicy], episodes: Sequence[Episode]
 ) -> dict[str, list[Tensor]]:
-    """Log-probabilities of the sampled tokens under the references, by agent and track."""
+    """Log-probabilities of the sampled tokens under each agent's reference policy, one tensor per track."""
     return {
         agent: logprobs(learner, references[agent], tracks_of(episodes, agent)) for agent, learner in learners.items()
     }
 
 
 def logprobs(learner: PolicyLearner, policy: TrainablePolicy, tracks: Tracks) -> list[Tensor]:
-    """Log-probabilities of the sampled tokens under a policy (the learner's or its reference), by track."""
+    """Log-probabilities of the sampled tokens under a policy (the learner's or its reference), one tensor per track."""
     return _evaluated(learner, policy, tracks, attrgetter("logprobs"))
 
 
@@ -62,7 +62,7 @@ def logprobs(learner: PolicyLearner, policy: TrainablePolicy, tracks: Tracks) ->
 def _evaluated(
     learner: PolicyLearner, policy: TrainablePolicy, tracks: Tracks, read: Callable[[Evaluation], Tensor]
 ) -> list[Tensor]:
-    """[..., K] numbers of an evaluation of all tracks, by track."""
+    """Evaluate all tracks with a policy; returns the numbers [..., K] that `read` selects, one tensor per track."""
     found: dict[int, Tensor] = {}
     for batch, _ in learner.passes(policy, tracks, range(len(tracks))):
         numbers = read(policy.evaluate([tracks[i] for i in batch]))

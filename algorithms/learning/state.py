@@ -1,7 +1,7 @@
-"""Serialization of a trainer's state as JSON and tensors, without code or class names that are imported.
+"""Serialization of a trainer's state as JSON and tensors. Loading runs no code and imports no classes by name.
 
-A tensor in nested dictionaries is stored under its path (learners/writer_0/policy/…). Tensors in lists and records,
-which may be thousands, are concatenated, one tensor per data type.
+A tensor in nested dictionaries is stored under its path (learners/writer_0/policy/…). Lists and records may contain
+thousands of tensors, so these are concatenated to one tensor per data type.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _KINDS: tuple[type, ...] = (
     Turn,
 )
 RECORDS = {kind.__name__: kind for kind in _KINDS} | {"Order": RolloutRequest}
-"""Dataclasses and named tuples that a checkpoint may hold, by name; "Order" is the name in older checkpoints."""
-_ARRAYS = "arrays/"  # prefix of concatenated arrays, such as observations, which need not be finite
+"""Dataclasses and named tuples that a checkpoint may contain, by name. Older checkpoints use the name "Order"."""
+_ARRAYS = "arrays/"  # prefix of concatenated arrays, such as observations, which may contain NaN or Inf
 
 
 def storable(kind: Record) -> Record:
@@ -50,7 +50,7 @@ def storable(kind: Record) -> Record:
 
     Raises:
         TypeError: if the class is not a dataclass.
-        ValueError: if its name is taken.
+        ValueError: if another class has the same name.
     """
     if not is_dataclass(kind):
         raise TypeError(f"{kind.__name__} is not a dataclass; its fields are unknown")
@@ -61,13 +61,13 @@ def storable(kind: Record) -> Record:
 
 @dataclass
 class Packed:
-    """Packed state."""
+    """State in packed form: JSON values and tensors."""
 
     values: Any = None
     """JSON values with references to the tensors."""
     tensors: dict[str, Tensor] = field(default_factory=dict)
     not_finite: str | None = None
-    """Path of the first tensor with a NaN or Inf; arrays, such as observations, are not checked. None: all finite."""
+    """Path of the first tensor with NaN or Inf. None: all are finite. Arrays, such as observations, are not checked."""
 
 
 def packed(state: Any) -> Packed:
@@ -86,7 +86,7 @@ def packed(state: Any) -> Packed:
 
 
 def unpacked(values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
-    """The inverse of `packed`."""
+    """Restore the state that `packed` converted."""
     messages = [Message(*each) for each in values["messages"]]
     return _Unpacker(tensors, messages).unpack(values["state"])
 
@@ -112,7 +112,7 @@ class _Packer:
         self._storages: set[int] = set()
 
     def pack(self, value: Any, path: str, is_listed: bool = False) -> Any:
-        """JSON of a value. `is_listed`: the value is in a list or record, so its tensors are concatenated."""
+        """Convert a value to JSON. `is_listed`: the value is in a list or record, so its tensors are concatenated."""
         if value is None or isinstance(value, (bool, int)):
             return value
         if isinstance(value, Transcript):

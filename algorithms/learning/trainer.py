@@ -1,6 +1,6 @@
 """Trainer: the training step of all algorithms. An algorithm is a credit rule and a loss (`Algorithm`).
 
-RolloutSource   episodes of the present weights, or played in advance      rollout/sources.py
+RolloutSource   episodes, played with the present weights or in advance    rollout/sources.py
 Rewards         rewards to learn from                                      learning/rewards.py
 assign_credit   advantages and value targets per turn                      learning/credit.py
 CriticLearner   value regression of one critic                             learning/critic_learner.py
@@ -36,7 +36,7 @@ from .rewards import Rewarder, RewardProcessor, Rewards
 from .scoring import reference_logprobs, rescored
 
 Recorder = Callable[[int, Sequence[Episode], Mapping[str, Credit]], None]
-"""Stores the episodes of an update, with the credit of each agent's turns."""
+"""Function that stores the episodes of an update, with the credit of each agent's turns."""
 
 
 class Trainer:
@@ -45,17 +45,17 @@ class Trainer:
     Args:
         algorithm: settings, credit rule and loss.
         collector: collector on the training environment; its trainable policies learn.
-        critics: critics by agent, or one critic by "joint", depending on `algorithm.critic_reads`.
-        references: frozen copies of the policies, by agent; needed for a KL penalty.
-        rewarder: replaces the rewards to learn from, such as a reward model does; the environment's returns are logged.
-        reward_processor: applied to every reward to learn from.
-        worker: plays the episodes with copies of the policies, with `max_staleness` or `collectors`.
+        critics: critic of each agent, or one critic with the key "joint", depending on `algorithm.critic_reads`.
+        references: frozen copy of each agent's policy; needed for a KL penalty.
+        rewarder: replaces the rewards to learn from, for example by a reward model's. Logged returns do not change.
+        reward_processor: function that is applied to every reward to learn from.
+        worker: plays the episodes with copies of the policies; needed with `max_staleness` or `collectors`.
 
     Attributes:
-        progress: counters of the training, such as the number of updates done.
+        progress: counters of the training, such as the number of finished updates.
         learners: learner of each agent's policy; agents that share a policy share the learner.
-        unique_learners: the different learners of policies; `unique_critics`: those of critics.
-        credits: credit of the last update's episodes, by agent.
+        unique_learners: every policy learner once; `unique_critics`: every critic learner once.
+        credits: credit of each agent's turns in the last update.
 
     Raises:
         ValueError: if no policy can learn, a learning rate is given for an unknown agent, or the worker is missing.
@@ -93,16 +93,16 @@ class Trainer:
         self.credits: Mapping[str, Credit] = {}
 
     def step(self, record: Recorder | None = None) -> tuple[list[Episode], dict[str, float]]:
-        """Take one update; returns its episodes and metrics.
+        """Run one update; returns its episodes and metrics.
 
         Args:
-            record: called with the number of the update, its episodes and their credit before any weight changes, also
-                if computing the credit fails; the credit is then empty.
+            record: function that is called with the update's number, episodes and credit before any weight changes. If
+                the computation of the credit fails, it is called with empty credit.
 
         Raises:
             ValueError: if the budget is used up before any policy learns.
-            EnvironmentFault: if the environment raises or breaks its contract, with the episode and the update.
-            Divergence: if a number is not finite, with the agent and the update; the failed step changes no weight.
+            EnvironmentFault: if the environment raises an error or violates its API; contains episode and update.
+            Divergence: if a number is not finite; contains agent and update. The failed step changes no weight.
         """
         update, timer = self.progress.update, Timer()
         with self.progress.errors_annotated(self.learners, updates_ahead=1):
@@ -145,7 +145,7 @@ class Trainer:
                 is_warming_up = self.has_separate_critics and self.algorithm.warms_up(update, metrics)
                 if is_warming_up:
                     for learner in self.unique_learners:
-                        learner.policy.forget()  # a run that resumes here starts with empty caches, too
+                        learner.policy.forget()  # a run that resumes here also starts with empty caches
                 else:
                     max_turns = max_joint_turns(self.config, self.collector.vector, episodes)
                     parts = (episodes, self.credits, references, critic_batches, max_turns, update)
@@ -161,9 +161,9 @@ class Trainer:
         return episodes, dict(metrics)
 
     def _run(self, updates: Sequence[tuple[Learner, Callable[[], dict[str, float]]]]) -> dict[str, float]:
-        """Run prepared updates; returns the mean of each metric. Different models may learn in different threads.
+        """Run prepared updates; returns the mean of each metric. Different models may learn in parallel threads.
 
-        With offloading, or on several ranks, which must call collectives in one order, one thread runs all updates.
+        One thread runs all updates if weights are offloaded, or if several ranks must call collectives in one order.
         """
         is_sequential = self.offloader is not None or current().is_orderly
         tasks: list[ModelTask[Mapping[str, float]]] = [
@@ -179,7 +179,7 @@ class Trainer:
             return metrics
 
     def _on_device(self, learners: Sequence[Learner]) -> AbstractContextManager[None]:
-        """With `offload="learner"`, only these learners are on the device in the block, and the policies after it."""
+        """With `offload="learner"`, keep only these learners on the device in the block, and only policies after it."""
         return nullcontext() if self.offloader is None else self.offloader.on_device(learners, self.unique_learners)
 
     def close(self) -> None:
@@ -188,14 +188,14 @@ class Trainer:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Inside the block rank 0 has all weights and moments, also if ranks hold shards (collective)."""
+        """Inside the block, rank 0 has all weights and moments, even if each rank holds a shard (collective)."""
         with ExitStack() as stack:
             for learner in (*self.unique_learners, *self.unique_critics):
                 stack.enter_context(learner.whole())
             yield
 
     def state_dict(self) -> dict[str, Any]:
-        """State from which training resumes bit for bit. If ranks hold shards, call it inside `whole`."""
+        """State to resume training with bit-for-bit equal results. If ranks hold shards, call it inside `whole`."""
         return {
             **self.progress.state_dict(),
             "generator": self.generator.get_state(),

@@ -1,1 +1,1 @@
-"""Memory plans: what a training needs of its devices, by phase, before anything is loaded."""
+"""Memory plans: bytes that each phase of a training needs per device, computed before a model is loaded."""

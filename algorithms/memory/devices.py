@@ -1,4 +1,4 @@
-"""Memory of devices: of this machine, and of common GPUs."""
+"""Memory sizes of this machine's devices and of common GPUs."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ GPUS = {
     "h200": 139.8,
     "b200": 178.4,
 }
-"""Total memory in GiB that CUDA reports, by GPU."""
+"""Total memory in GiB that CUDA reports for each GPU."""
 OUTSIDE = GIB // 2
-"""Bytes that CUDA and its libraries use."""
+"""Bytes that CUDA and its libraries use, outside of torch's allocator."""
 USABLE = 0.96
-"""Fraction of the rest that torch's allocator can use; fragmentation takes the other part."""
+"""Fraction of the remaining memory that torch's allocator can use. The other part is lost to fragmentation."""
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 
 def capacity(device: torch.device) -> int:
-    """Bytes of a device of this machine that a training can use."""
+    """Memory in bytes that a training can use on a device of this machine."""
     if device.type == "cuda":
         return usable(torch.cuda.get_device_properties(device).total_memory)
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -41,16 +41,16 @@ def capacity(device: torch.device) -> int:
 
 
 def usable(total: int) -> int:
-    """Bytes of a GPU that a training can use.
+    """Memory in bytes that a training can use on a GPU.
 
     Args:
-        total: bytes that CUDA reports.
+        total: total memory in bytes, as CUDA reports it.
     """
     return int((total - OUTSIDE) * USABLE)
 
 
 def gpu_memory(name: str) -> int:
-    """Total bytes of a GPU, by its name in `GPUS`.
+    """Total memory in bytes of a GPU with a name from `GPUS`.
 
     Raises:
         UserError: if the name is unknown.
@@ -61,7 +61,7 @@ def gpu_memory(name: str) -> int:
 
 
 def bytes_of(text: str) -> int:
-    """Bytes of an amount such as 80GB (10^9) or 80GiB (2^30).
+    """Convert an amount of memory such as 80GB (10^9) or 80GiB (2^30) to bytes.
 
     Raises:
         UserError: if the text is not an amount of memory.

@@ -1,4 +1,4 @@
-"""Fit of a training to its devices: tokens per pass, recomputation, KV-cache memory, or settings that would fit."""
+"""Fit a training into device memory: tokens per pass, recomputation, KV-cache memory, or other settings that fit."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from .devices import GIB
 from .plan import Member, MemoryPlan, Work, kv_bytes, plan, within
 
 MAX_CUT = 4
-"""Passes are divided by at most this number before activations are recomputed, which takes a third more time."""
+"""Largest divisor of the tokens per pass before activations are recomputed, which takes a third more time."""
 CHARS_PER_TOKEN = 3
 Capacity = Callable[[str], int]
-"""Returns the bytes that a training can use on a device, by the device's name."""
+"""Function that returns the bytes that a training can use on a device, given the device's name."""
 
 
 class NoRoom(UserError):
-    """Raised if a training does not fit its devices."""
+    """Raised if a training does not fit into the memory of its devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Options with which a training fits, and the plan of each device."""
+    """Options with which a training fits into memory, and the memory plan of each device."""
 
     recomputes: bool
     max_tokens: int | None
-    """Tokens per pass. None: the default of the device."""
+    """Tokens per pass. None: the device's default."""
     plans: Mapping[str, MemoryPlan]
     kv_memory: float | None
     """KV-cache memory per model in GiB. None: no limit."""
@@ -55,18 +55,18 @@ class TrainingSize:
 
     agents: tuple[str, ...]
     prompt_letters: int
-    """Characters of the longest first prompt."""
+    """Length of the longest first prompt of an agent, in characters."""
     max_turns: int
     num_ranks: int = 1
-    """Processes that train together."""
+    """Number of processes that train together."""
 
     def row_length(self, model: ModelConfig) -> int:
-        """Estimate of the tokens of the longest sequence. An observation counts as many tokens as a completion."""
+        """Estimated tokens of the longest sequence. Observations are assumed to be as long as completions."""
         return self.prompt_letters // CHARS_PER_TOKEN + 2 * self.max_turns * (model.max_new_tokens or MAX_NEW_TOKENS)
 
 
 def members_of(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize) -> dict[str, list[Member]]:
-    """Language models that the settings name, by device. Registered policies are omitted: their size is unknown.
+    """Language models of a training, as a dict with devices as keys. Registered policies are omitted (unknown size).
 
     Raises:
         UserError, FileNotFoundError: if a model's configuration cannot be read.
@@ -120,10 +120,10 @@ def members_of(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize
 
 
 def shape_of(name: str) -> ModelShape:
-    """Sizes of a model, by its name in the settings.
+    """Layer sizes of the model with this name in the settings.
 
     Raises:
-        UserError, FileNotFoundError: if there is no such model.
+        UserError, FileNotFoundError: if no model has this name.
     """
     try:
         where = where_of(name)
@@ -135,7 +135,7 @@ def shape_of(name: str) -> ModelShape:
 
 
 def fit(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize, capacity: Capacity) -> Fit | None:
-    """The first options that fit: default passes, smaller passes, then recomputed activations. None: none fits."""
+    """Find options that fit. Order: default passes, smaller passes, recomputed activations. None: no option fits."""
     members = members_of(algorithm, model, task)
     for recomputes, divisor in _choices(algorithm, model):
         works: dict[str, Work] = {}
@@ -159,7 +159,7 @@ def fit(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize, capac
 
 
 def tightest(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize) -> dict[str, MemoryPlan]:
-    """Plan of each device with the options that need least memory, also if it does not fit."""
+    """Memory plan of each device with the options that need the least memory, even if it does not fit."""
     members = members_of(algorithm, model, task)
     recomputes, divisor = list(_choices(algorithm, model))[-1]
     return {
@@ -169,7 +169,7 @@ def tightest(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize) 
 
 
 def remedies(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize, capacity: Capacity) -> list[str]:
-    """Settings with which the training fits, as options of the command line, smallest changes first."""
+    """Settings with which the training would fit, as command-line options, with the smallest changes first."""
     small: dict[str, Any] = {}
     if algorithm.critic_reads != "nothing" and not algorithm.has_actor_heads:
         small = {"critic_model_name_or_path": "small"}
@@ -182,7 +182,7 @@ def remedies(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize, 
     tries = [(of_model, way) for of_model in ({}, half) for way in ways]
     tries += [({"weights": "adapters", **half}, {}), ({"weights": "adapters", **half}, small)]
     has_no_adapters = is_split or model.server or algorithm.config.reference_device
-    found: dict[str, str] = {}  # by the kind of weights
+    found: dict[str, str] = {}  # keys: kinds of weights
     for of_model, of_config in tries:
         changed = replace(model, **of_model)
         if changed.weights == "adapters" and has_no_adapters:
@@ -198,10 +198,10 @@ def remedies(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize, 
 
 
 def check_fit(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize, capacity: Capacity) -> Fit:
-    """The fit of a training.
+    """Find options with which a training fits into memory.
 
     Raises:
-        NoRoom: if the training does not fit; the message names settings with which it does.
+        NoRoom: if the training does not fit; the message suggests settings with which it would fit.
     """
     found = fit(algorithm, model, task, capacity)
     if found is not None:
@@ -218,7 +218,7 @@ def check_fit(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize,
 
 
 def _choices(algorithm: Algorithm[Any], model: ModelConfig) -> Iterator[tuple[bool, int]]:
-    """Options in the order of preference: recomputation, and the divisor of the tokens per pass."""
+    """Options in the order of preference: recomputation (bool), and the divisor of the tokens per pass."""
     config = algorithm.config
     is_free = config.max_batch_tokens is None and not config.deterministic
     for recomputes in (False, True) if model.recomputes_activations is None else (model.recomputes_activations,):
@@ -229,7 +229,7 @@ def _choices(algorithm: Algorithm[Any], model: ModelConfig) -> Iterator[tuple[bo
 
 
 def _cut(members: Mapping[str, Sequence[Member]], works: Mapping[str, Work]) -> float | None:
-    """KV-cache memory per model in GiB if a device has no memory for all sequences, else None."""
+    """KV-cache memory per model in GiB. None: every device has enough memory for all sequences."""
     cuts = []
     for device, work in works.items():
         actors = [each for each in members[device] if each.decodes]
@@ -247,10 +247,10 @@ def work_of(
     recomputes: bool,
     divisor: int,
 ) -> Work:
-    """Work of one device.
+    """Sizes of the passes that one device computes.
 
     Args:
-        members: models of the team, by device.
+        members: models of the team on each device.
         divisor: divides the default number of tokens per pass.
     """
     config = algorithm.config
@@ -275,7 +275,7 @@ def work_of(
 
 
 def _are_side_by_side(config: TrainConfig, task: TrainingSize, devices: Sequence[str]) -> bool:
-    """True if models on these devices compute at the same time, which several ranks and offloaded models never do."""
+    """True if models on these devices compute at the same time. Several ranks or offloaded models never do."""
     if config.offload == "learner" or task.num_ranks > 1:
         return False
     places = [Workplace(number, device_named(device)) for number, device in enumerate(devices)]
@@ -292,7 +292,7 @@ def _critic_shape(name: str, actor: str) -> ModelShape | None:
 
 
 def canonical(device: str) -> str:
-    """Name of a device with its index: "auto" and "cuda" become the present device, on a rank the rank's GPU."""
+    """Name of a device with its index. "auto" and "cuda" become the current device (on a rank, the rank's GPU)."""
     found = device_named(device)
     if found.type == "cpu" or found.index is not None:
         return str(found)

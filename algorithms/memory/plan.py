@@ -1,9 +1,9 @@
 """Memory plan: bytes that each phase of a training needs on one device, computed from the sizes of models and passes.
 
-A weight that learns takes 16 bytes: 4 each for the weight, its gradient, and AdamW's two moments. Gradients exist only
-during an update. Autocast keeps copies of the weights in the type of the matrix multiplications. Ranks that shard a
-model with FSDP2 divide the 16 bytes, but each of them decodes with a whole copy, and gathers two layers at a time.
-Servers that decode keep weights, keys and values in their own memory.
+A trained weight takes 16 bytes: 4 each for the weight, its gradient, and AdamW's two moments. Gradients exist only
+during an update. Autocast keeps copies of the weights in the type of the matrix multiplications. With FSDP2, each rank
+holds only its shard of the 16 bytes, but decodes with a whole copy and gathers two layers at a time. Inference servers
+keep weights, keys and values in memory that is not planned here.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Offload = Literal["none", "moments", "learner"]
 MAX_ROWS = 256
 """Largest number of sequences whose keys and values a decoder keeps."""
 LEAST_ROWS = 8
-"""Smallest number of sequences that are decoded at a time. A training with memory for fewer does not fit."""
+"""Smallest number of sequences that are decoded at a time. A training with memory for fewer sequences does not fit."""
 DRAWN_COPIES, SCORED_COPIES = 6, 4
-"""Temporary arrays of the size of the logits, in sampling and in evaluating tokens."""
+"""Number of temporary arrays as large as the logits: when tokens are sampled, and when they are evaluated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,18 +33,18 @@ class Member:
     compute: int = FLOAT32
     """Bytes per number in matrix multiplications."""
     num_adapters: int = 0
-    """Adapters on a frozen base. 0: all weights learn."""
+    """Number of adapters on a frozen model. 0: all weights learn."""
     rank: int = 0
     """Rank of the adapters."""
     num_agents: int = 1
-    """Agents that play the model. 0: a critic."""
+    """Number of agents that act with the model. 0: a critic, reward model or reference."""
     has_reference: bool = False
     """True if a frozen copy for a KL penalty is on the same device."""
     learns: bool = True
     num_shares: int = 1
-    """Ranks that shard the model. 1: it is whole on each rank."""
+    """Number of ranks that shard the model. 1: each rank has the whole model."""
     is_served: bool = False
-    """True if servers decode for it."""
+    """True if inference servers decode with the model."""
 
     @property
     def decodes(self) -> bool:
@@ -56,7 +56,7 @@ class Member:
 
     @property
     def num_trained(self) -> int:
-        """Weights that one learner of the model changes."""
+        """Number of weights that one learner of the model trains."""
         if not self.learns:
             return 0
         return self.shape.adapter_weights(self.rank) if self.num_adapters else self.shape.num_weights
@@ -78,12 +78,12 @@ class Member:
 
     @property
     def copy(self) -> int:
-        """Whole copy of a sharded model, with which each rank decodes."""
+        """Bytes of the whole copy of a sharded model with which each rank decodes."""
         return self._in_compute_type if self.is_shared and self.decodes else 0
 
     @property
     def gathered(self) -> int:
-        """Shards that a pass gathers from other ranks: two layers, the embeddings, and the gradient of a layer."""
+        """Bytes that a pass gathers from other ranks: two layers, the embeddings, and the gradient of a layer."""
         if not self.is_shared:
             return 0
         layer = (self.shape.num_linear - self.shape.num_embedded) // self.shape.num_layers
@@ -92,13 +92,13 @@ class Member:
 
     @property
     def casts(self) -> int:
-        """Autocast's copies of the weights."""
+        """Bytes of autocast's copies of the weights."""
         is_cast = self.compute != FLOAT32 and not self.num_adapters and not self.is_shared
         return self.compute * self.shape.num_linear if is_cast else 0
 
     @property
     def packed(self) -> int:
-        """Copies of fp32 weights in the layout of a CPU's matrix multiplications, while the model decodes."""
+        """Bytes of fp32 weights copied into the layout of a CPU's matrix multiplications, while the model decodes."""
         return FLOAT32 * self.shape.num_linear if self.compute == FLOAT32 else 0
 
     @property
@@ -119,23 +119,23 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Size of the passes of one device, and options that change their memory."""
+    """Sizes of one device's passes, and options that change the memory that the passes need."""
 
     tokens: int
-    """Tokens per pass of learning."""
+    """Tokens per pass when the models learn."""
     row_length: int
-    """Tokens of the longest sequence, prompt and completions."""
+    """Tokens of the longest sequence: prompts and completions together."""
     num_rows: int
-    """Sequences that each agent decodes at a time."""
+    """Number of sequences that each agent decodes at a time."""
     shares_prompts: bool = False
     recomputes: bool = False
     offload: Offload = "none"
     max_kv: int | None = None
-    """Limit of the bytes of keys and values. None: no limit."""
+    """Maximum bytes of keys and values. None: no limit."""
     kind: str = "cpu"
     """Type of the device, as in `torch.device.type`."""
     side_by_side: bool = False
-    """True if the device's actors decode at the same time, and learn at the same time."""
+    """True if the device's actors decode at the same time, and also learn at the same time."""
     critics_side_by_side: bool = False
     """True if the device's critics learn at the same time."""
     packs: bool = False
@@ -144,7 +144,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Bytes of one phase, by use."""
+    """Bytes that one phase needs, by use."""
 
     name: str
     weights: int = 0
@@ -171,11 +171,11 @@ class MemoryPlan:
 
 
 def plan(members: Sequence[Member], work: Work) -> MemoryPlan:
-    """Plan of a training step, once AdamW's moments exist.
+    """Compute the memory plan of a training step in which AdamW's moments already exist.
 
     Args:
         members: models on the device.
-        work: their passes.
+        work: sizes of the models' passes.
     """
     everything = sum(each.weights for each in members)
     references = sum(each.reference for each in members)
@@ -218,7 +218,7 @@ def plan(members: Sequence[Member], work: Work) -> MemoryPlan:
 
 
 def _updates(members: Sequence[Member], work: Work) -> list[list[Member]]:
-    """Models that learn at the same time, in the order of a training step."""
+    """Groups of models that learn at the same time, in the order of a training step."""
     updates: list[list[Member]] = []
     for are_actors, are_together in ((True, work.side_by_side), (False, work.critics_side_by_side)):
         learners = [each for each in members if each.learns and bool(each.num_agents) is are_actors]
@@ -227,16 +227,16 @@ def _updates(members: Sequence[Member], work: Work) -> list[list[Member]]:
 
 
 def kv_bytes(actors: Sequence[Member], work: Work) -> int:
-    """Keys and values of all sequences of all actors, at most `max_kv`."""
+    """Bytes of the keys and values for all sequences of all actors, at most `max_kv`."""
     needed = sum(_num_rows(each, work) * _row_bytes(each, work) for each in actors)
     return needed if work.max_kv is None else min(needed, work.max_kv)
 
 
 def within(members: Sequence[Member], work: Work, capacity: int) -> Work | None:
-    """The work with keys and values limited to the free memory of a device. None: it does not fit.
+    """Limit keys and values to a device's free memory; returns the changed work. None: the work does not fit.
 
     Args:
-        capacity: bytes of the device.
+        capacity: memory of the device in bytes.
     """
     if work.max_kv is None:
         actors = [each for each in members if each.decodes]
@@ -256,14 +256,14 @@ def _row_bytes(actor: Member, work: Work) -> int:
 
 
 def _decoding(actor: Member, work: Work) -> int:
-    """Temporary memory of a prefill, or of the logits of a decoding step."""
+    """Temporary bytes of decoding: the maximum of a prefill and of a decoding step's logits."""
     prefill = min(8192 if work.kind == "cuda" else 1536, _num_rows(actor, work) * work.row_length)
     logits = DRAWN_COPIES * FLOAT32 * min(MAX_ROWS // 2, _num_rows(actor, work)) * actor.shape.vocabulary
     return max(prefill * _width(actor), logits)
 
 
 def _kept(member: Member, work: Work) -> int:
-    """Activations that the backward pass reads. With recomputation also the activations of one layer."""
+    """Bytes of activations that are kept for the backward pass. Recomputation adds one layer's activations."""
     length = work.row_length if work.shares_prompts and member.num_agents else 0
     tokens = max(work.tokens, work.row_length)  # a pass has at least one sequence
     kept = member.shape.kept_per_token(member.compute, rank=member.rank, row_length=length, recomputes=work.recomputes)
@@ -273,7 +273,7 @@ def _kept(member: Member, work: Work) -> int:
 
 
 def _working(member: Member, work: Work) -> int:
-    """Temporary memory of a pass: gradients of a layer, tiles of logits, and the gradient of the embeddings."""
+    """Temporary bytes of a pass: gradients of a layer, tiles of logits, and the gradient of the embeddings."""
     tokens = max(work.tokens, work.row_length)
     widest = 0 if member.num_adapters else FLOAT32 * member.shape.num_embedded
     if not member.num_agents:  # a critic has no logits

@@ -171,7 +171,7 @@ def test_it_trains_and_resumes_exactly(algorithm, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"critic_type": "q"}, "critic_model_name_or_path='bag_of_words' values histories, not actions; use critic_"),
+        ({"critic_type": "q"}, "critic_model_name_or_path='bag_of_words' evaluates histories, not actions"),
         ({"turns_per_update": 8}, "counts turns from an episode's beginning, but turns_per_update=8 cuts episodes"),
     ],
 )

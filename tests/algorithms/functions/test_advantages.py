@@ -189,7 +189,7 @@ REWARDS, VALUES, IS_REAL = GRID
     ("call", "told"),
     [
         (lambda: td_errors(REWARDS, VALUES[:, :-1], IS_REAL, 0.9), "one value before each turn and one after the last"),
-        (lambda: gae(REWARDS, VALUES, torch.tensor([[False, True]]), 0.9, 0.9), "behind padding"),
+        (lambda: gae(REWARDS, VALUES, torch.tensor([[False, True]]), 0.9, 0.9), "after padding"),
         (lambda: td_errors(REWARDS, VALUES, IS_REAL.long(), 0.9), "bool"),
         *[(lambda each=each: monte_carlo_returns(REWARDS, IS_REAL, each), "discount") for each in (-0.1, 1.1)],
         *[(lambda each=each: gae(*GRID, 0.9, each), "trace") for each in (-0.1, 1.1)],
@@ -197,7 +197,7 @@ REWARDS, VALUES, IS_REAL = GRID
         (lambda: estimated_advantages(*GRID, 0.9, "vtrace"), "vtrace"),
         (lambda: monte_carlo_returns(REWARDS, IS_REAL, 0.9, torch.zeros(2)), "1 tracks"),
         *[
-            (lambda shape=shape: monte_carlo_returns(torch.zeros(shape), torch.ones(shape).bool(), 0.9), "one grid")
+            (lambda shape=shape: monte_carlo_returns(torch.zeros(shape), torch.ones(shape).bool(), 0.9), "rewards")
             for shape in ((2,), (2, 2, 2))
         ],
     ],
