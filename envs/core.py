@@ -21,7 +21,7 @@ from .._terminal import shown
 from .spaces import OpenText
 
 ResetResult: TypeAlias = tuple[dict[str, Any], dict[str, dict[str, Any]]]
-"""(observation of each agent, info dict of each agent)."""
+"""Result of `reset`: observation of each agent, and info dict of each agent."""
 ENVIRONMENT = "environment"
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 _LATER_BRACKETS = re.compile("(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\\[")  # at line starts, not in the first line
@@ -172,7 +172,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         self._transcripts: dict[str, Transcript] = {}
         self._joint = Transcript()
 
-    # Methods of subclasses.
+    # Methods for subclasses to implement or override.
 
     @abstractmethod
     def deal(self, task: Any) -> Mapping[str, str | Sequence[Message]]:
@@ -234,7 +234,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         return {}
 
     def ceilings(self) -> Mapping[str, float]:
-        """Return the best possible mean returns without a skill, as a dict: missing skill -> exact mean return."""
+        """Return a dict: missing skill -> exact mean return of optimal play without this skill. Empty if unknown."""
         return {}
 
     def absence(self, agent: str) -> str:
@@ -291,7 +291,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
     def step(
         self, actions: Mapping[str, str]
     ) -> tuple[dict[str, Transcript], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
-        """Play a turn with the replies of all live agents."""
+        """Play one turn. `actions` must contain the reply of each live agent."""
         movers = list(self.agents)
         if not movers:
             raise RuntimeError("no episode is running; call reset() first")
@@ -341,7 +341,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         return None
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing, because there are no resources to release."""
 
     def __str__(self) -> str:
         return str(self.metadata["name"])

@@ -18,7 +18,7 @@ from .core import TextParallelEnv
 from .spaces import MASK, sampled
 
 Player: TypeAlias = Callable[[str, Any], Any]
-"""(agent, observation) -> action."""
+"""Function (agent, observation) -> action."""
 
 PLAYERS = ("reference", "random", "empty")
 """Names that `scripted_player` accepts in every environment."""
@@ -27,7 +27,7 @@ HONEST_PLAYERS = ("silent", "talking")
 
 
 class RandomPlayer:
-    """Samples actions from copies of the action spaces. Actions are legal if the observation has an action mask.
+    """Samples actions from copies of the action spaces; only legal actions if the observation has an action mask.
 
     Args:
         spaces: action space of each agent.

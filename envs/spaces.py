@@ -27,7 +27,7 @@ def is_unicode_text(text: str) -> bool:
 
 
 class OpenText(Text):
-    """Texts of `min_length` to `max_length` characters, of any characters except lone surrogates.
+    """Space of all texts of `min_length` to `max_length` characters. Only lone surrogates are excluded.
 
     Gymnasium's `Text` enumerates its characters. With all of Unicode, such a space takes a second to build and
     megabytes to pickle. Its default characters include neither space nor line feed. `OpenText` limits only the length.
@@ -93,7 +93,7 @@ def is_flattenable(space: Space[Any]) -> bool:
     """
     try:
         return space.is_np_flattenable
-    except NotImplementedError:  # the default of Space
+    except NotImplementedError:  # raised by the default implementation in Space
         return False
 
 

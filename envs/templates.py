@@ -20,7 +20,7 @@ class Templates:
     """Templates for the first messages of an episode."""
 
     texts: Mapping[str, str]
-    """agent -> template; the key "prompt" is for all other agents. Without a template, the default prompt is used."""
+    """Agent -> template. The key "prompt" is for all other agents. Without a template, the default prompt is used."""
     system: str = ""
     """System prompt of all agents. Empty: no system prompt."""
 

@@ -88,7 +88,7 @@ def step(env: Env, actions: Mapping[str, Any], number: int) -> Call:
 
 
 def state_of(env: Env) -> Any:
-    if not callable(getattr(env.unwrapped, "state", None)):  # some games have an attribute of this name
+    if not callable(getattr(env.unwrapped, "state", None)):  # in some games, `state` is not a method
         return None
     try:
         return env.state()
@@ -242,10 +242,10 @@ class Subject:
         return self._records[seed]
 
     def calls(self) -> Iterator[Call]:
-        """All calls of all recorded episodes."""
+        """Yield all calls of all recorded episodes."""
         for seed in self.seeds:
             yield from self.record(seed).calls
 
     def steps(self) -> Iterator[Call]:
-        """All calls of `step` in the recorded episodes."""
+        """Return all calls of `step` in the recorded episodes."""
         return (call for call in self.calls() if call.actions is not None)

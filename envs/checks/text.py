@@ -75,14 +75,14 @@ def hostile_replies(subject: Subject) -> None:
 
 
 def missing_reply(subject: Subject) -> None:
-    """Check that `step` raises an error if the reply of a live agent is missing, because the caller made a mistake."""
+    """Check that `step` raises an error if the caller passes no reply for a live agent."""
     env = subject.build()
     call = reset(env, subject.seeds[0])
     try:
         env.step(dict.fromkeys(call.agents[1:], "a"))
     except Exception:
         return
-    raise Violation(f"step() accepts replies without {call.agents[0]!r}; raise an error with the missing agent")
+    raise Violation(f"step() accepts replies without {call.agents[0]!r}; raise an error that contains this agent")
 
 
 def append_only(subject: Subject) -> None:
@@ -124,7 +124,7 @@ def reference(subject: Subject) -> None:
             if not env.action_space(agent).contains(reply):
                 raise Violation(f"the reference reply of {agent!r} before {call.name} is not legal; return a text")
     if found := difference(record, recorded(replay(subject.build(), seed, record.actions))):
-        raise Violation(f"calling reference_reply changes {found}; sample nothing and set no attributes in it")
+        raise Violation(f"calling reference_reply changes {found}; take no random numbers and set no attributes")
 
 
 def _growing(subject: Subject) -> Iterator[tuple[str, str, str, Call]]:

@@ -22,7 +22,7 @@ class Codec(Protocol):
     def encode(self, text: str) -> list[int]: ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Convert ids to text. This must not raise, whatever the sequence of ids."""
+        """Convert ids to text. Every sequence of ids must be accepted without an error."""
 
 
 class ByteCodec:

@@ -39,7 +39,7 @@ class View(BaseParallelWrapper):
             self.observation_spaces[agent] = self.seen_space(self.observation_spaces[agent])
             self.action_spaces[agent] = self.acting_space(self.action_spaces[agent])
 
-    # Methods of subclasses.
+    # Methods for subclasses to override.
 
     def seen_space(self, space: Space[Any]) -> Space[Any]:
         """Convert an observation space."""

@@ -60,7 +60,7 @@ class Shares(BaseParallelWrapper[str, Any, Any]):
             if total > _ROUNDING:
                 shares = {f"metric/share/{agent}": loss / total for agent, loss in losses.items()}
                 infos = {agent: info | shares for agent, info in infos.items()}
-            self._start = None  # frees the copy
+            self._start = None  # frees the memory of the copy
         return observations, rewards, terminations, truncations, infos
 
     def _earned_without(self, missing: str) -> float:

@@ -55,7 +55,7 @@ def require(*packages: str) -> None:
 
 
 def _source() -> str:
-    """Return the URL from which pip installed collm (PEP 610). Without it: the repository URL in the metadata."""
+    """Return the URL from which pip installed collm (PEP 610), or else the repository URL in the metadata."""
     installed = distribution("collm")
     recorded = installed.read_text("direct_url.json")
     if recorded is None:

@@ -70,7 +70,7 @@ def refuse_foreign_files(folder: Path, names: Iterable[str]) -> None:
         names: paths of the files, relative to the folder.
 
     Raises:
-        ForeignFileError: if not. The message contains the path of the foreign file or of the link.
+        ForeignFileError: if a check fails. The message contains the path of the file or of the link.
     """
     known = written(folder)
     for name in names:
