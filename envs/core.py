@@ -75,7 +75,7 @@ def as_chat(messages: Iterable[Message]) -> list[dict[str, str]]:
 
 
 def answer_in(reply: str) -> str:
-    """Return the part of a reply after the last "</think>". If the reply has no such tag, return all of it.
+    """Return the part of a reply after the last "</think>". Without this tag, return the whole reply.
 
     If the reply begins with "<think>" and has no "</think>", the model was cut off while thinking: return "".
     """

@@ -28,7 +28,7 @@ class Templates:
         """Return the first messages of an agent.
 
         Args:
-            fields: placeholder -> value. Braces inside of values are kept as they are.
+            fields: placeholder -> value. Braces in values are kept unchanged.
             own: the environment's own prompt, which replaces "{default}".
         """
         text = self.texts.get(agent, self.texts.get(ALL))

@@ -27,7 +27,7 @@ def metadata(subject: Subject) -> None:
     if not re.fullmatch(r"\w+_v\d+", str(found.get("name"))):
         raise Violation(f"metadata['name'] is {found.get('name')!r}; set it to a name with a version: 'writers_v0'")
     if not isinstance(found.get("render_modes"), (list, tuple)):
-        raise Violation("metadata['render_modes'] is missing; set it to a list, or to [] if there are none")
+        raise Violation("metadata['render_modes'] is missing; set it to a list, which may be empty")
 
 
 def agent_names(subject: Subject) -> None:

@@ -236,7 +236,7 @@ class Subject:
             return False
 
     def record(self, seed: int) -> Record:
-        """Return the recorded episode of a seed. It is played at the first call only."""
+        """Return the recorded episode of a seed. The episode is played once and then reused."""
         if seed not in self._records:
             self._records[seed] = recorded(play(self.build(), seed, self.choose, self.max_steps))
         return self._records[seed]

@@ -133,7 +133,7 @@ def surroundings() -> dict[str, Any]:
 
 
 def import_from(paths: Sequence[str]) -> None:
-    """Append the `sys.path` of another process to this one, without folders that do not exist here."""
+    """Append the folders of another process's `sys.path`, if they exist on this machine."""
     sys.path += [path for path in paths if path not in sys.path and os.path.isdir(path)]
 
 

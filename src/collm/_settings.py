@@ -93,7 +93,7 @@ def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str, list
     """Assign each value to the first class that has a setting with its name.
 
     Args:
-        given: name -> value. The name is that of a setting, an alias, or an item of a tuple setting.
+        given: name -> value. Names of settings, aliases, and names of items of tuple settings are allowed.
         kinds: settings classes.
         where: source of the values, with which error messages begin.
         listed: hint in the error message if no name is similar, such as the command that lists all names.
