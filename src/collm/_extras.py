@@ -34,7 +34,7 @@ def explained(error: ModuleNotFoundError) -> ModuleNotFoundError | None:
 def install_command(extra: str = "") -> str:
     """Return the command that installs collm with an extra, from its clone or the source of the installation.
 
-    The command is never `pip install collm`: collm is not on PyPI, so anyone could register this name there.
+    The command always contains a path or a URL: collm is not on PyPI, so anyone could register its name there.
     """
     chosen = f"[{extra}]" if extra else ""
     if (_ROOT / "pyproject.toml").is_file():
