@@ -21,25 +21,25 @@ from .._terminal import shown
 from .spaces import OpenText
 
 ResetResult: TypeAlias = tuple[dict[str, Any], dict[str, dict[str, Any]]]
-"""Observations and infos by agent."""
+"""Result of `reset`: observation of each agent, and info dict of each agent."""
 ENVIRONMENT = "environment"
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
-_LATER_BRACKETS = re.compile("(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\\[")  # at the start of a line, except the first
+_LATER_BRACKETS = re.compile("(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\\[")  # at line starts, not in the first line
 
 
 class Message(NamedTuple):
-    """A message of a history."""
+    """A chat message in an agent's history."""
 
-    role: str  # "system", "user" or "assistant", as in chat templates; "assistant" for the reader's own replies
+    role: str  # role in chat templates: "system", "user", or "assistant" for own replies of the agent that reads them
     content: str
-    author: str = ENVIRONMENT  # an agent's name, or "environment"
+    author: str = ENVIRONMENT  # name of the agent that wrote the text, or "environment"
 
 
 class Transcript(str):
-    """A text history: a `str` that keeps its messages.
+    """A text history: a `str` that also stores its messages.
 
-    The text is the content of each message, followed by a line feed. Chat models get `messages` through their chat
-    template instead. Within an episode a transcript only grows at its end, unless the environment declares otherwise.
+    The string contains the content of each message and a line feed after it. For chat models, the chat template is
+    applied to `messages`. During an episode, messages are only appended, unless metadata["append_only"] is False.
     """
 
     messages: tuple[Message, ...]
@@ -65,7 +65,7 @@ class Transcript(str):
 
 
 def messages_of(observation: str) -> tuple[Message, ...]:
-    """The messages of a transcript; any other text is one user message."""
+    """Return the messages of a transcript. Any other text is returned as one user message."""
     return observation.messages if isinstance(observation, Transcript) else (Message("user", str(observation)),)
 
 
@@ -75,35 +75,35 @@ def as_chat(messages: Iterable[Message]) -> list[dict[str, str]]:
 
 
 def answer_in(reply: str) -> str:
-    """Return the part of a reply after the last "</think>", or the whole reply without this tag.
+    """Return the part of a reply after the last "</think>". Without this tag, return the whole reply.
 
-    A reply that begins with "<think>" and has no "</think>" was cut while the model was thinking; its answer is empty.
+    If the reply begins with "<think>" and has no "</think>", the model was cut off while thinking: return "".
     """
     _, closed, answer = reply.rpartition("</think>")
     return "" if not closed and answer.lstrip().startswith("<think>") else answer
 
 
 def written(agent: str, reply: str) -> Message:
-    """The joint history's message for a reply; brackets are escaped, so that no line imitates another message."""
+    """Convert a reply to a message of the joint history. A space before "[" prevents lines that imitate messages."""
     return Message("user", f"[{agent} writes] {_LATER_BRACKETS.sub(' [', reply)}", agent)
 
 
 def _as_read(message: Message) -> str:
-    """The content of a message for the joint history, with replies escaped as in `written`."""
+    """Return a message's content for the joint history. Agents' replies are escaped as in `written`."""
     reply = message.role == "assistant"
     return _LATER_BRACKETS.sub(" [", f"\n{message.content}")[1:] if reply else message.content
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a turn, returned by `TextParallelEnv.play`."""
+    """Result of one turn, returned by `TextParallelEnv.play`."""
 
     reward: float | Mapping[str, float]
-    """Team reward, which every agent gets; or one reward per live agent."""
+    """Team reward, given to every agent, or a mapping with one reward per live agent."""
     feedback: Mapping[str, str] = field(default_factory=dict)
-    """Text by agent that is added to its history after its own reply."""
+    """Text for each agent, appended to its history after its own reply."""
     terms: Mapping[str, float] = field(default_factory=dict)
-    """Terms of the reward, logged as reward/<term>."""
+    """Named parts of the reward, logged as reward/<name>."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Other metrics, logged as metric/<name>."""
     is_over: bool = False
@@ -111,37 +111,37 @@ class Outcome:
     finished: frozenset[str] = frozenset()
     """Agents that terminate while the others continue."""
     rewritten: Mapping[str, Sequence[Message]] = field(default_factory=dict)
-    """New histories by agent, in place of the old ones. The feedback is added to them."""
+    """New histories (agent -> messages) that replace the old ones. Feedback is appended to the new history."""
 
 
 class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
     """Base class of environments in which agents write texts in parallel for a number of turns.
 
-    Observations are `Transcript`s, actions are strings. In a turn every live agent replies, `play` computes the result,
-    and each agent's history grows by its own reply and its feedback. The last turn terminates the episode. An agent
-    reads only its own history; `state()` is the joint history for a centralized critic. Text up to "</think>" is kept
-    in the histories, but it is not part of the reply that is played.
+    Observations are `Transcript`s, actions are strings. In each turn, every live agent replies and `play` computes the
+    result. Then each agent's reply and feedback are appended to its history. The last turn terminates the episode. An
+    agent observes only its own history. For a centralized critic, `state()` returns the joint history. Histories keep
+    the text before "</think>", but `play` gets the replies without this text.
 
-    An episode is a function of the constructor's arguments, the seed and the actions. `copy.deepcopy` and `pickle` in
-    the middle of an episode give an independent, identical environment.
+    The constructor's arguments, the seed and the actions determine an episode. An environment can be copied with
+    `copy.deepcopy` or `pickle` during an episode; the copy is independent and continues the same episode.
 
     Args:
-        agents: names, each a role and a number: "writer_0".
+        agents: agent names of the form role_number, such as "writer_0".
         max_turns: turns per episode, at least 1.
         render_mode: "ansi" (`render` returns the joint history as text), "human" (prints it), or None.
-        max_action_length: maximum length of a reply in characters, without thoughts. Longer replies are cut and counted
-            in `metric/cut_replies`.
-        max_observation_length: maximum length of a history in characters. Longer histories lose their oldest messages
-            after the first, which `metric/dropped_messages` counts.
+        max_action_length: maximum length of a reply in characters, without text before "</think>". Longer replies are
+            cut. Their number is logged as `metric/cut_replies`.
+        max_observation_length: maximum length of a history in characters. From longer histories, the oldest messages
+            except the first are dropped. Their number is logged as `metric/dropped_messages`.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "text_v0", "render_modes": ["ansi", "human"], "render_fps": 1}
     truth_metric: ClassVar[str | None] = None
-    """Name of a metric in `Outcome.metrics`, 0 to 1, that measures the task independently of the reward, such as the
-    share of passed tests. `collm check ID --red-team` compares the return with it. None: no such metric."""
-    spec: Any = None  # the EnvSpec that built it; set by `make`
+    """Name of a metric in `Outcome.metrics`, from 0 to 1, that measures success independently of the reward, such as
+    the fraction of passed tests. `collm check ID --red-team` compares the return with it. None: no such metric."""
+    spec: Any = None  # the EnvSpec from which `make` built this environment
     task: Any = None
-    """Task of the episode, for reward functions: a row of the data, a goal, a map. Set by `deal`."""
+    """Task of the running episode, for reward functions: a data row, a goal or a map. Set by `deal`."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
             raise ValueError(f"max_turns must be at least 1, got {max_turns}")
         wrong = [name for name in agents if not re.fullmatch(r"[a-z]+(_[a-z]+)*_[0-9]+", name)]
         if wrong or not agents or len(set(agents)) < len(agents):
-            raise ValueError(f"agents must be different names like 'writer_0', got {list(agents)}")
+            raise ValueError(f"agents must be unique names like 'writer_0', got {list(agents)}")
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ValueError(f"render_mode must be None or one of {self.metadata['render_modes']}, got {render_mode!r}")
         self.possible_agents = list(agents)
@@ -172,73 +172,73 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         self._transcripts: dict[str, Transcript] = {}
         self._joint = Transcript()
 
-    # Methods of subclasses.
+    # Methods for subclasses to implement or override.
 
     @abstractmethod
     def deal(self, task: Any) -> Mapping[str, str | Sequence[Message]]:
-        """Start an episode and return the prompt of each agent. Draw random numbers from `self.rng` only.
+        """Start an episode and return the prompt of each agent. Take random numbers only from `self.rng`.
 
         Args:
-            task: the task of `reset(options={"task": ...})`. None: draw one.
+            task: the task given by `reset(options={"task": ...})`. None: sample a task.
         """
 
     @abstractmethod
     def play(self, replies: Mapping[str, str]) -> Outcome:
-        """Play a turn. Score any reply; never raise because of its content.
+        """Play one turn. Score every reply, whatever its content; a bad reply must not raise an error.
 
         Args:
-            replies: the replies of all live agents, without thoughts (`answer_in`). `self.turn` counts earlier turns.
+            replies: replies of all live agents, without text before "</think>". `self.turn` counts the earlier turns.
         """
 
     def scene(self) -> str:
-        """Return the world as text, which `render` prints below the histories. It may have terminal colors.
+        """Return the environment's state as text, which `render` shows below the histories. Color codes are allowed.
 
-        It must not contain text of agents, because its control characters are not escaped.
+        Do not include text that agents wrote, because control characters are not escaped here.
         """
         return ""
 
     def truth(self) -> str:
-        """Return hidden facts about the world as text, for a privileged critic (`views.PrivilegedState`).
+        """Return the hidden state as text, for a privileged critic (`views.PrivilegedState`).
 
-        They are in no observation and not in `state()`. The method changes nothing.
+        Neither observations nor `state()` contain it. The method must not change the environment.
         """
         return ""
 
     def reference_reply(self, agent: str) -> str:
-        """Return a good reply of this agent in the present state. The method changes nothing.
+        """Return a good reply for this agent in the current state. The method must not change the environment.
 
         Raises:
             NotImplementedError: if the environment has no reference replies.
         """
-        raise NotImplementedError(f"{self} has no reference replies")
+        raise NotImplementedError(f"{self} has no reference replies; define reference_reply(agent)")
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Players of this environment that earn reward without doing the task: a function of an agent to its reply.
+        """Return players that get reward without doing the task, as a dict: name -> function (agent -> reply).
 
-        `check_env(..., exploits=True)` plays them and its general ones (`checks.exploits`). They may read the whole
-        world, and change nothing.
+        `check_env(..., exploits=True)` runs these players and the general ones in `checks.exploits`. They may read the
+        environment's hidden state, but must not change the environment.
         """
         return {}
 
     @property
     def allowed_exploits(self) -> Mapping[str, str]:
-        """Reasons by name of degenerate players whose reward is intended."""
+        """Exploits that are intended, as a dict: name of the player -> reason."""
         return {}
 
     def honest_players(self) -> Mapping[str, Callable[[str], str]]:
-        """Players that do the task with an agent's observations only: a function of an agent to its reply.
+        """Return players that do the task from observations alone, as a dict: name -> function (agent -> reply).
 
-        "silent" never tells its partners anything, "talking" does. The difference between their returns is the value of
-        messages. They change nothing.
+        "talking" sends information to its partners, "silent" does not. The difference between their returns is the
+        benefit of communication. The functions must not change the environment.
         """
         return {}
 
     def ceilings(self) -> Mapping[str, float]:
-        """Exact mean returns of optimal play that lacks a skill, by the missing skill; empty if unknown."""
+        """Return a dict: missing skill -> exact mean return of optimal play without this skill. Empty if unknown."""
         return {}
 
     def absence(self, agent: str) -> str:
-        """Reply that `wrappers.Shares` plays in place of an agent's replies to measure what they contribute."""
+        """Return the reply with which `wrappers.Shares` replaces an agent's replies to measure their contribution."""
         return ""
 
     # PettingZoo's parallel API.
@@ -250,8 +250,8 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
     @cached_property
     def np_random(self) -> np.random.Generator:
-        """NumPy generator for wrappers, seeded by `reset`. The environment itself draws from `rng` only."""
-        # Created on use: it costs a tenth of a reset, and most runs never need it.
+        """NumPy generator for wrappers, seeded by `reset`. The environment itself uses only `rng`."""
+        # Created on first use, because it takes a tenth of the time of a reset and most runs never need it.
         return np.random.default_rng(None if self._np_seed is None else self._np_seed % 2**64)
 
     def observation_space(self, agent: str) -> OpenText:
@@ -266,7 +266,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         """Start an episode.
 
         Args:
-            seed: seed of the random generator. None: the generator continues.
+            seed: seed of the random generator. None: the generator continues from its current state.
             options: {"task": ...} selects the task; other keys are ignored.
         """
         if seed is not None:
@@ -278,7 +278,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         self._joint = Transcript()
         prompts = self.deal((options or {}).get("task"))
         if not isinstance(prompts, Mapping):
-            raise TypeError(f"deal() must return a prompt by agent, got {type(prompts).__name__}: {prompts!r}")
+            raise TypeError(f"deal() must return a dict agent -> prompt, got {type(prompts).__name__}: {prompts!r}")
         missing = set(self.agents) ^ set(prompts)
         if missing:
             raise ValueError(f"deal() must return one prompt for each of {self.agents}; wrong or missing: {missing}")
@@ -291,7 +291,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
     def step(
         self, actions: Mapping[str, str]
     ) -> tuple[dict[str, Transcript], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
-        """Play a turn with the replies of all live agents."""
+        """Play one turn. `actions` must contain the reply of each live agent."""
         movers = list(self.agents)
         if not movers:
             raise RuntimeError("no episode is running; call reset() first")
@@ -329,11 +329,11 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         return observations, rewards, terminations, dict.fromkeys(movers, False), infos
 
     def state(self) -> Transcript:
-        """Return the joint history in time order: what each agent read and wrote, with its name."""
+        """Return the joint history: everything that agents read or wrote, in time order, with their names."""
         return capped(self._joint, self.state_space.max_length)
 
     def render(self) -> Any:
-        """Return the joint history and the scene in mode "ansi", print them in mode "human"."""
+        """Return the joint history and the scene in mode "ansi", or print them in mode "human"."""
         if self.render_mode == "ansi":
             return f"{self._joint}{self.scene()}"
         if self.render_mode == "human":
@@ -341,7 +341,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         return None
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing, because there are no resources to release."""
 
     def __str__(self) -> str:
         return str(self.metadata["name"])
@@ -359,13 +359,13 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         return str(action)
 
     def _readable(self, agent: str, text: str) -> str:
-        # Replies of models are data: characters that tokenizers refuse are replaced, long texts are cut.
+        # Replies of models never raise: characters that tokenizers reject are replaced, and long texts are cut.
         return _LONE_SURROGATES.sub("\ufffd", text[: self.action_spaces[agent].max_length])
 
     def _read(self, agent: str, prompt: str | Sequence[Message]) -> None:
         if not isinstance(prompt, Sequence):
             kind = type(prompt).__name__
-            raise TypeError(f"{agent!r} must read text or a sequence of messages, got {kind}: {prompt!r}")
+            raise TypeError(f"texts for {agent!r} must be a string or a sequence of messages, got {kind}: {prompt!r}")
         added = [Message("user", prompt)] if isinstance(prompt, str) else list(prompt)
         self._transcripts[agent] = self._transcripts[agent].extended(*added)
 
@@ -384,10 +384,10 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
 
 def _checked_rewards(outcome: Outcome, movers: Sequence[str], agents: Sequence[str]) -> dict[str, float]:
-    """Return the reward of each mover, and refuse an outcome with wrong fields.
+    """Return the reward of each agent that acted, after checking the outcome.
 
     Raises:
-        ValueError, TypeError: with the field, the value, and the rule.
+        ValueError, TypeError: if a field of the outcome is invalid. The message contains the field and its value.
     """
     for name in ("feedback", "terms", "metrics", "rewritten"):
         value = getattr(outcome, name)
@@ -403,16 +403,16 @@ def _checked_rewards(outcome: Outcome, movers: Sequence[str], agents: Sequence[s
         ("gave a reward to {!r}", given),
     ):
         if strangers := [agent for agent in named if agent not in agents]:
-            raise ValueError(f"play() {what.format(strangers[0])}, who is none of {list(agents)}")
+            raise ValueError(f"play() {what.format(strangers[0])}, which is not one of {list(agents)}")
     for name in ("terms", "metrics"):
         for key, value in getattr(outcome, name).items():
             if not _is_number(value):
-                raise TypeError(f"play() returned {value!r} in Outcome.{name}[{key!r}], which is no number")
+                raise TypeError(f"play() returned {value!r} in Outcome.{name}[{key!r}], which is not a number")
     for agent in movers:
         if agent not in given:
-            raise ValueError(f"play() gave no reward to {agent!r}, who moved; rewards were {dict(given)}")
+            raise ValueError(f"play() gave no reward to {agent!r}, which acted in this turn; got rewards {dict(given)}")
         if not _is_number(given[agent]):
-            raise TypeError(f"play() gave {agent!r} the reward {given[agent]!r}, which is no number")
+            raise TypeError(f"play() gave {agent!r} the reward {given[agent]!r}, which is not a number")
     return {agent: float(given[agent]) for agent in movers}
 
 
@@ -421,7 +421,7 @@ def _is_number(value: Any) -> bool:
 
 
 def capped(transcript: Transcript, max_length: int) -> Transcript:
-    """Shorten a transcript to its first message and as many of its newest messages as fit."""
+    """Shorten a transcript to at most `max_length` characters: keep its first message and its newest messages."""
     if len(transcript) <= max_length:
         return transcript
     first, *rest = transcript.messages

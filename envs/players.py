@@ -1,7 +1,7 @@
-"""Scripted players: reference replies, random actions, a fixed action, and players of the environment.
+"""Scripted players: reference replies, random actions, a fixed action, and players that the environment defines.
 
-Players are partial functions, not closures, so that they can be pickled, and so that a deep copy of an environment and
-its player gives a player of the copy.
+Players are partial functions, not closures. Partial functions can be pickled. If an environment and its player are
+copied together with `copy.deepcopy`, the copied player acts in the copied environment.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from .core import TextParallelEnv
 from .spaces import MASK, sampled
 
 Player: TypeAlias = Callable[[str, Any], Any]
-"""(agent, observation) -> action."""
+"""Function (agent, observation) -> action."""
 
 PLAYERS = ("reference", "random", "empty")
 """Names that `scripted_player` accepts in every environment."""
 HONEST_PLAYERS = ("silent", "talking")
-"""Names of `TextParallelEnv.honest_players`, which few environments define."""
+"""Player names in `TextParallelEnv.honest_players`. Few environments define these players."""
 
 
 class RandomPlayer:
-    """Samples legal actions from copies of the action spaces; a mask in the observation tells which are legal.
+    """Samples actions from copies of the action spaces; only legal actions if the observation has an action mask.
 
     Args:
-        spaces: action spaces by agent.
-        seed: seed of the first agent's space; the next agents get the next seeds.
+        spaces: action space of each agent.
+        seed: seed of the first agent's space. It increases by 1 from agent to agent.
     """
 
     def __init__(self, spaces: Mapping[str, Space[Any]], seed: int = 0):
@@ -58,7 +58,7 @@ def _fixed(action: Any, agent: str, observation: Any) -> Any:
 
 
 def reference_player(env: ParallelEnv[str, Any, Any]) -> Player | None:
-    """Player that gives the reference replies of this instance; None if the environment does not define them."""
+    """Return a player that gives the reference replies of this instance; None if the environment defines none."""
     reply = getattr(env.unwrapped, "reference_reply", None)
     if reply is None or getattr(reply, "__func__", None) is TextParallelEnv.reference_reply:
         return None
@@ -70,7 +70,7 @@ def _replied(reply: Callable[[str], Any], agent: str, observation: Any) -> Any:
 
 
 def exploits_of(env: ParallelEnv[str, Any, Any]) -> Mapping[str, Player]:
-    """Players of `TextParallelEnv.exploits` that act in this instance, by name."""
+    """Return the players of `TextParallelEnv.exploits` for this instance, as a dict with names as keys."""
     world = env.unwrapped
     if not isinstance(world, TextParallelEnv):
         return {}
@@ -78,7 +78,7 @@ def exploits_of(env: ParallelEnv[str, Any, Any]) -> Mapping[str, Player]:
 
 
 def honest_player(env: ParallelEnv[str, Any, Any], name: str) -> Player | None:
-    """Player of `TextParallelEnv.honest_players` that acts in this instance; None if it is not defined."""
+    """Return a player of `TextParallelEnv.honest_players` for this instance; None if the environment lacks it."""
     world = env.unwrapped
     if not isinstance(world, TextParallelEnv) or name not in world.honest_players():
         return None
@@ -93,7 +93,7 @@ def played(env: ParallelEnv[str, Any, Any], player: Player, seed: int) -> tuple[
     """Play one episode.
 
     Returns:
-        Undiscounted return, averaged over the agents; and per turn the info of the first live agent.
+        (undiscounted return averaged over the agents, info of the first live agent in each turn).
     """
     observations, _ = env.reset(seed=seed)
     earned: dict[str, float] = {}
@@ -108,11 +108,11 @@ def played(env: ParallelEnv[str, Any, Any], player: Player, seed: int) -> tuple[
 
 
 def scripted_player(env: ParallelEnv[str, Any, Any], name: str, seed: int = 0) -> Player | None:
-    """Return a player by name; None if the environment has no such reference, empty reply or honest player.
+    """Return a scripted player by name; None if the environment does not support this player.
 
     Args:
         env: the environment in which it plays.
-        name: one of `PLAYERS` or `HONEST_PLAYERS`, or an exploit of the environment.
+        name: a name in `PLAYERS` or `HONEST_PLAYERS`, or an exploit of the environment.
         seed: seed of the random actions.
 
     Raises:

@@ -10,13 +10,13 @@ from gymnasium.spaces.utils import flatdim, flatten, flatten_space
 from gymnasium.vector.utils import create_shared_memory
 from numpy.typing import NDArray
 
-# Includes characters that break naive code: a space, a line feed, characters of several bytes.
+# Samples include characters that break naive code: a space, a line feed, multi-byte characters.
 _SAMPLE_CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789 .\né数"
 _MAX_SAMPLE_LENGTH = 24
 
 
 def is_unicode_text(text: str) -> bool:
-    """True if the string can be encoded as UTF-8. Tokenizers raise on lone surrogates, which cannot."""
+    """Return True if a string can be encoded as UTF-8. Tokenizers raise on lone surrogates, which cannot be encoded."""
     if text.isascii():
         return True
     try:
@@ -27,15 +27,15 @@ def is_unicode_text(text: str) -> bool:
 
 
 class OpenText(Text):
-    """Texts of `min_length` to `max_length` characters, of any characters except lone surrogates.
+    """Space of all texts of `min_length` to `max_length` characters. Only lone surrogates are excluded.
 
-    Gymnasium's `Text` enumerates its characters. With all of Unicode it takes a second to build and megabytes to
-    pickle. Its default set has no space and no line feed. This space bounds only the length. It is a subclass of
-    `Text`, because other libraries dispatch on the type.
+    Gymnasium's `Text` enumerates its characters. With all of Unicode, such a space takes a second to build and
+    megabytes to pickle. Its default characters include neither space nor line feed. `OpenText` limits only the length.
+    It is a subclass of `Text`, because other libraries select code by this type.
 
     Args:
-        max_length: in characters.
-        min_length: in characters.
+        max_length: maximum length of a text in characters.
+        min_length: minimum length of a text in characters.
         seed: seed of `sample`.
 
     Raises:
@@ -70,7 +70,7 @@ class OpenText(Text):
 
 
 def _refuse_flattening(space: Space[Any], *_: Any) -> NoReturn:
-    raise TypeError(f"{space} cannot be flattened; convert texts to token ids with a view of collm.envs.views")
+    raise TypeError(f"{space} cannot be flattened; convert texts to token ids with a view from collm.envs.views")
 
 
 for _function in (flatdim, flatten, flatten_space):
@@ -89,11 +89,11 @@ def _create_shared_memory(space: OpenText, n: int = 1, ctx: Any = None) -> Any:
 def is_flattenable(space: Space[Any]) -> bool:
     """Return True if Gymnasium flattens the space into a `Box`.
 
-    Spaces that do not define `is_np_flattenable`, such as MiniGrid's mission, are not flattenable.
+    Spaces without `is_np_flattenable`, such as the space of MiniGrid's missions, are not flattenable.
     """
     try:
         return space.is_np_flattenable
-    except NotImplementedError:  # the default of Space
+    except NotImplementedError:  # raised by the default implementation in Space
         return False
 
 
@@ -101,19 +101,19 @@ MASK, OBSERVATION = "action_mask", "observation"
 
 
 def has_mask(space: Space[Any]) -> bool:
-    """True for `Dict(action_mask=..., observation=...)`."""
+    """Return True if a space is `Dict(action_mask=..., observation=...)`."""
     return isinstance(space, Dict) and set(space) == {MASK, OBSERVATION}
 
 
 def options_of(space: Space[Any]) -> tuple[int, ...]:
-    """Number of options per choice of a `Discrete` or `MultiDiscrete` space; empty for other spaces."""
+    """Return the number of options of each choice in a `Discrete` or `MultiDiscrete` space; () for other spaces."""
     if isinstance(space, Discrete):
         return (int(space.n),)
     return tuple(int(n) for n in space.nvec.ravel()) if isinstance(space, MultiDiscrete) else ()
 
 
 def flat_mask(mask: Any) -> NDArray[np.bool_]:
-    """Flatten a mask: an array, or a tuple with an array per choice, as in Gymnasium.
+    """Flatten an action mask, which is an array or, for several choices, a tuple of arrays as in Gymnasium.
 
     Raises:
         ValueError: if a value is neither 0 nor 1.
@@ -126,11 +126,11 @@ def flat_mask(mask: Any) -> NDArray[np.bool_]:
 
 
 def mask_problem(mask: Any, options: tuple[int, ...]) -> str | None:
-    """Return the fault of an action mask as the end of a sentence; None if it is valid.
+    """Return the end of an error message about an invalid action mask; None if the mask is valid.
 
     Args:
         mask: see `flat_mask`.
-        options: number of options per choice.
+        options: number of options of each choice.
     """
     try:
         row = flat_mask(mask)
@@ -141,7 +141,7 @@ def mask_problem(mask: Any, options: tuple[int, ...]) -> str | None:
     if len(row) != sum(options):
         return f"has {len(row)} entries, but there are {sum(options)} options"
     starts = np.cumsum((0, *options[:-1]))
-    # The message has the choice's number, not the mask, which may have 10,000 options.
+    # The message contains the number of the choice, not the mask, because masks may have 10,000 entries.
     empty = np.flatnonzero(~np.logical_or.reduceat(row, starts))
     if len(empty):
         return f"leaves no legal option{f' of choice {empty[0]}' if len(options) > 1 else ''}"
@@ -149,7 +149,7 @@ def mask_problem(mask: Any, options: tuple[int, ...]) -> str | None:
 
 
 def only_first(options: tuple[int, ...]) -> NDArray[np.int8]:
-    """Mask in which only the first option of each choice is legal, for agents whose action has no effect."""
+    """Return a mask in which only the first option of each choice is legal, for agents whose action has no effect."""
     mask = np.zeros(sum(options), dtype=np.int8)
     mask[np.cumsum((0, *options[:-1]))] = 1
     return mask

@@ -1,4 +1,4 @@
-"""Prompt templates of the user, in place of an environment's own prompts."""
+"""Prompt templates that replace an environment's own prompts."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 @dataclass(frozen=True)
 class Templates:
-    """Templates of the first messages of an episode."""
+    """Templates for the first messages of an episode."""
 
     texts: Mapping[str, str]
-    """Template by agent; "prompt" is for all other agents. Agents without a template get the environment's prompt."""
+    """Agent -> template. The key "prompt" is for all other agents. Without a template, the default prompt is used."""
     system: str = ""
-    """System prompt of all agents; empty for none."""
+    """System prompt of all agents. Empty: no system prompt."""
 
     def opening(self, agent: str, fields: Mapping[str, str | int], own: str) -> list[Message]:
         """Return the first messages of an agent.
 
         Args:
-            fields: values of the placeholders. Braces in values are not replaced.
-            own: the environment's prompt, also the value of "{default}".
+            fields: placeholder -> value. Braces in values are kept unchanged.
+            own: the environment's own prompt, which replaces "{default}".
         """
         text = self.texts.get(agent, self.texts.get(ALL))
         known = {**fields, OWN: own}
@@ -38,18 +38,18 @@ class Templates:
 
 
 def templates(prompts: Prompts | None, agents: Sequence[str], fields: Mapping[str, bool]) -> Templates:
-    """Read and check the templates of a user.
+    """Read and check prompt templates.
 
     Args:
-        prompts: templates by agent; "prompt" is for all other agents, and "system" is the system prompt. A mapping, or
-            a folder of files `<name>.txt`. None: no templates.
+        prompts: a mapping name -> template, or a folder of files `<name>.txt`. A name is an agent, "prompt" (for all
+            other agents) or "system" (for the system prompt). None: no templates.
         agents: names of the agents.
-        fields: placeholders of the environment, such as "source" for "{source}". Each template must have one that is
-            True here, or "{default}", the environment's own prompt.
+        fields: placeholder (such as "source" for "{source}") -> True if it describes the task. Each template must
+            contain at least one of these, or "{default}", which stands for the environment's own prompt.
 
     Raises:
         FileNotFoundError: if the folder does not exist.
-        ValueError: if a name or a placeholder is unknown, or a template has no required placeholder.
+        ValueError: if a name or a placeholder is unknown, or a template has no placeholder that describes the task.
     """
     if prompts is None:
         return Templates({})
@@ -70,16 +70,16 @@ def templates(prompts: Prompts | None, agents: Sequence[str], fields: Mapping[st
             raise ValueError(f"the prompt of {name!r} has an unknown placeholder {{{strange[0]}}}; known are {known}")
         if not places & set(needed):
             missing = " or ".join(f"{{{field}}}" for field in needed)
-            raise ValueError(f"the prompt of {name!r} does not tell the task; give it {missing}")
+            raise ValueError(f"the prompt of {name!r} does not contain the task; add {missing}")
     return Templates(texts, system)
 
 
 def places_of(prompt: str, *needed: str) -> dict[str, bool]:
-    """Placeholders of an environment's prompt; True for those of which a user's template needs one."""
+    """Return the placeholders of a prompt, as a dict: placeholder -> True if it is in `needed`."""
     return {name: name in needed for _, name, _, _ in Formatter().parse(prompt) if name}
 
 
 def _texts_in(folder: Path) -> dict[str, str]:
     if not folder.is_dir():
-        raise FileNotFoundError(f"prompts={str(folder)!r} is no folder; give one with files such as writer_0.txt")
+        raise FileNotFoundError(f"prompts={str(folder)!r} is not a folder; give one with files such as writer_0.txt")
     return {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.txt"))}

@@ -1,1 +1,1 @@
-"""The rules of `check_env`, one function per rule; the docstring's first line is the rule."""
+"""The rules of `check_env`: one function per rule. The first line of its docstring states the rule."""

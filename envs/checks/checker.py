@@ -1,4 +1,4 @@
-"""`check_env`: test an environment against the rules of its interface."""
+"""Function `check_env`, which tests whether an environment follows the rules of its interface."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ RULES: Mapping[str, Callable[[Subject], None]] = {
         degenerate_teams,
     )
 }
-"""Rules by name, in the order in which they are tested. The docstring of a rule states it."""
+"""All rules, as a dict name -> function, in the order of testing. The docstring of each function states its rule."""
 
 
 def check_env(
@@ -76,25 +76,25 @@ def check_env(
 
     Args:
         env: an id, an `EnvSpec`, an environment, or a function that builds one.
-        choose: (agent, observation, generator) -> action, to reach more of the game than random replies do.
+        choose: function (agent, observation, generator) -> action. None: random actions, which reach less of the game.
         seeds: seeds of the episodes, at least one.
-        max_steps: turns after which an episode counts as endless.
-        hash_seeds: also play in two processes with other hash seeds, which takes seconds. None: if another process can
-            build the environment, which needs an id or a specification that is importable and JSON.
-        exploits: also measure degenerate teams, which takes a few hundred episodes.
-        skip: names of rules to leave out.
+        max_steps: maximum number of turns. A longer episode breaks the rule `ends`.
+        hash_seeds: also replay an episode in two processes with other values of PYTHONHASHSEED, which takes seconds.
+            None: only if another process can build the environment from its id or specification.
+        exploits: also measure the returns of degenerate teams, which takes a few hundred episodes.
+        skip: names of rules that are not tested.
 
     Returns:
         The names of the rules that were tested.
 
     Raises:
-        CheckFailure: at the first rule that is broken; with the rule's name, the fault and the fix.
+        CheckFailure: if a rule is broken. The message contains the first broken rule, the fault and the fix.
         ValueError: if there are no seeds, `skip` has an unknown name, or `hash_seeds` cannot be tested.
     """
     if not seeds:
         raise ValueError("check_env needs at least one seed, got ()")
     if unknown := set(skip) - set(RULES):
-        raise ValueError(f"skip={sorted(unknown)} are no rules; the rules are {list(RULES)}")
+        raise ValueError(f"skip={sorted(unknown)} are unknown rules; the rules are {list(RULES)}")
     subject = Subject.of(env, choose, seeds, max_steps)
     env = subject.build()
     if hash_seeds is None and not subject.is_portable and "hash_seed" not in skip:
@@ -121,17 +121,17 @@ def check_env(
                 raise CheckFailure(name, f"{fault}{_place(fault.__cause__, env)}") from fault.__cause__
             except Exception as error:
                 rule_text = (rule.__doc__ or "").splitlines()[0]
-                message = f"{type(error).__name__}: {error}{_place(error, env)}; the rule is: {rule_text}"
+                message = f"{type(error).__name__}: {error}{_place(error, env)}; rule: {rule_text}"
                 raise CheckFailure(name, message) from error
             passed.append(name)
-    finally:  # same_seed sets the global generators
+    finally:  # the rule same_seed seeds the global generators
         random.setstate(generators[0])
         np.random.set_state(generators[1])
     return passed
 
 
 def _place(error: BaseException | None, env: Any) -> str:
-    """Innermost line of the author's code in a traceback, or the method that the message names ("play() ...")."""
+    """Return the place of a fault: the last traceback line in the environment's code, or a method in the message."""
     if error is None:
         return ""
     kinds = []

@@ -1,4 +1,4 @@
-"""Rules for the results of each call, for any parallel environment."""
+"""Rules of `check_env` about the results of each call, for all parallel environments."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _PARTS = ("observations", "rewards", "terminations", "truncations", "infos")
 
 
 def metadata(subject: Subject) -> None:
-    """`metadata` has a "name" that ends in a version, and "render_modes"."""
+    """Check that `metadata` contains a "name" with a version, such as "writers_v0", and "render_modes"."""
     found = getattr(subject.build(), "metadata", {})
     if not re.fullmatch(r"\w+_v\d+", str(found.get("name"))):
         raise Violation(f"metadata['name'] is {found.get('name')!r}; set it to a name with a version: 'writers_v0'")
     if not isinstance(found.get("render_modes"), (list, tuple)):
-        raise Violation("metadata['render_modes'] is missing; set it to a list, empty without render modes")
+        raise Violation("metadata['render_modes'] is missing; set it to a list, which may be empty")
 
 
 def agent_names(subject: Subject) -> None:
-    """`possible_agents` is a list of different names, each a role and a number."""
+    """Check that `possible_agents` is a list of unique names of the form role_number, such as "writer_0"."""
     env = subject.build()
     if isinstance(env, TextParallelEnv) and "_max_turns" not in vars(env):
         kind = type(env).__name__
@@ -39,11 +39,11 @@ def agent_names(subject: Subject) -> None:
     names = list(getattr(env, "possible_agents", []))
     wrong = [name for name in names if not (isinstance(name, str) and re.fullmatch(r"[a-z]+(_[a-z]+)*_[0-9]+", name))]
     if wrong or not names or len(set(names)) < len(names):
-        raise Violation(f"possible_agents is {names}; use different names like 'writer_0'")
+        raise Violation(f"possible_agents is {names}; use unique names like 'writer_0'")
 
 
 def same_spaces(subject: Subject) -> None:
-    """`observation_space` and `action_space` return the same `Space` object at each call, also after a reset."""
+    """Check that `observation_space` and `action_space` return the same object at each call, also after `reset`."""
     env = subject.build()
     for getter in ("observation_space", "action_space"):
         before = {agent: getattr(env, getter)(agent) for agent in env.possible_agents}
@@ -56,7 +56,7 @@ def same_spaces(subject: Subject) -> None:
 
 
 def returns(subject: Subject) -> None:
-    """`reset` returns two dicts, `step` five, and legal actions raise no error."""
+    """Check that `reset` returns two dicts and `step` five, and that legal actions raise no error."""
     for seed in subject.seeds:
         for call in play(subject.build(), seed, subject.choose, subject.max_steps):
             wanted = 2 if call.actions is None else 5
@@ -68,7 +68,7 @@ def returns(subject: Subject) -> None:
 
 
 def keys(subject: Subject) -> None:
-    """The results have exactly one entry per agent that was live before the call."""
+    """Check that the results have exactly one entry for each agent that was live before the call."""
     for call in subject.calls():
         parts = _PARTS if call.actions is not None else ("observations", "infos")
         for part, values in zip(parts, call.returned, strict=True):
@@ -80,7 +80,7 @@ def keys(subject: Subject) -> None:
 
 
 def agents(subject: Subject) -> None:
-    """Agents that terminated or were truncated leave `agents` and do not return."""
+    """Check that terminated and truncated agents are removed from `agents` until the episode ends."""
     env = subject.build()
     env.reset(seed=subject.seeds[0])
     if env.agents is env.possible_agents:
@@ -100,7 +100,7 @@ def agents(subject: Subject) -> None:
 
 
 def ends(subject: Subject) -> None:
-    """Episodes end within `max_steps` turns."""
+    """Check that episodes end within `max_steps` turns."""
     for seed in subject.seeds:
         if subject.record(seed).calls[-1].agents:
             raise Violation(
@@ -111,18 +111,18 @@ def ends(subject: Subject) -> None:
 
 
 def last_turn(subject: Subject) -> None:
-    """The last turn of a game of fixed length terminates; only an external limit truncates."""
+    """Check that a game of fixed length terminates in its last turn. Only an external limit may truncate."""
     limit = getattr(subject.build().unwrapped, "max_turns", None)
     if limit is None:
         raise DoesNotApply
     for seed in subject.seeds:
         calls = subject.record(seed).calls
         if len(calls) - 1 == limit and any(calls[-1].returned[3].values()):
-            raise Violation(f"turn {limit} of {limit} truncates; terminate, because the game itself ends there")
+            raise Violation(f"turn {limit} of {limit} truncates; terminate instead, because the game itself ends")
 
 
 def flags(subject: Subject) -> None:
-    """Terminations and truncations are Python bools."""
+    """Check that terminations and truncations are Python bools."""
     for call in subject.steps():
         for part in (2, 3):
             for agent, value in call.returned[part].items():
@@ -132,7 +132,7 @@ def flags(subject: Subject) -> None:
 
 
 def rewards(subject: Subject) -> None:
-    """Rewards are finite Python numbers."""
+    """Check that rewards are finite Python numbers."""
     for call in subject.steps():
         for agent, value in call.returned[1].items():
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
@@ -141,7 +141,7 @@ def rewards(subject: Subject) -> None:
 
 
 def ranges(subject: Subject) -> None:
-    """Rewards and returns are within the ranges of the specification."""
+    """Check that rewards and returns are within `reward_range` and `return_range` of the specification."""
     spec = subject.spec
     if spec is None or (spec.reward_range is None and spec.return_range is None):
         raise DoesNotApply
@@ -168,7 +168,7 @@ def _require_within(declared: tuple[float, float] | None, value: float, name: st
 
 
 def infos(subject: Subject) -> None:
-    """Infos map strings to numbers, because other libraries stack them into arrays."""
+    """Check that infos map strings to numbers, because other libraries stack infos into arrays."""
     for call in subject.calls():
         for agent, info in call.returned[-1].items():
             if not isinstance(info, dict):
@@ -177,11 +177,11 @@ def infos(subject: Subject) -> None:
                 is_array = isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and not subject.is_text
                 if not isinstance(key, str) or not (isinstance(value, (Number, np.bool_)) or is_array):
                     name = f"infos[{agent!r}][{key!r}] of {call.name}"
-                    raise Violation(f"{name} is {value!r}; return numbers only, and text in the observation")
+                    raise Violation(f"{name} is {value!r}; return only numbers in infos, and text in the observation")
 
 
 def observations(subject: Subject) -> None:
-    """Observations are in the observation space."""
+    """Check that observations are in the observation space."""
     env = subject.build()
     for call in subject.calls():
         for agent, value in call.returned[0].items():
@@ -192,7 +192,7 @@ def observations(subject: Subject) -> None:
 
 
 def state(subject: Subject) -> None:
-    """`state()` is in `state_space`, and text environments have a state."""
+    """Check that `state()` returns a value in `state_space`, and that text environments define a state."""
     space = getattr(subject.build(), "state_space", None)
     for call in subject.calls():
         if call.state is None:
@@ -202,23 +202,23 @@ def state(subject: Subject) -> None:
         if space is None:
             raise Violation("state() returns a value but state_space is missing; declare it")
         if not space.contains(call.state):
-            raise Violation(f"state() after {call.name}, {_kind(call.state)}, is not in {space}; correct either")
+            raise Violation(f"state() after {call.name}, {_kind(call.state)}, is not in {space}; correct one of them")
 
 
 def pettingzoo_api(subject: Subject) -> None:
-    """PettingZoo's `parallel_api_test` passes."""
+    """Check that PettingZoo's `parallel_api_test` passes."""
     env = subject.build()
     for number, agent in enumerate(env.possible_agents):
-        env.action_space(agent).seed(number)  # the test samples actions; its result must not depend on chance
+        env.action_space(agent).seed(number)  # the test samples actions; seeds make its result reproducible
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns about matters of other rules, and about allowed extra keys
+        warnings.simplefilter("ignore")  # it warns about faults that other rules report, and about allowed extra keys
         from pettingzoo.test import parallel_api_test  # its example games warn when they are imported
 
         parallel_api_test(env, num_cycles=20)
 
 
 def rendering(subject: Subject) -> None:
-    """The constructor takes every render mode; `render()` returns a string in mode "ansi", None in mode "human"."""
+    """Check that every render mode can be set, and that `render()` returns a string ("ansi") or None ("human")."""
     if subject.spec is None:
         raise DoesNotApply
     for mode, wanted in (("ansi", str), ("human", type(None))):

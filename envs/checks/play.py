@@ -20,11 +20,11 @@ from ..spaces import OpenText
 
 Env: TypeAlias = "ParallelEnv[str, Any, Any]"
 Chooser: TypeAlias = Callable[[str, Any, random.Random], Any]
-"""(agent, observation, generator) -> action."""
+"""Function (agent, observation, generator) -> action."""
 
 
 class CheckFailure(AssertionError):
-    """A rule that an environment breaks.
+    """Raised if an environment breaks a rule.
 
     Args:
         rule: name of the rule.
@@ -41,11 +41,11 @@ class CheckFailure(AssertionError):
 
 
 class Violation(Exception):
-    """Raised by a rule that the environment breaks, with the fault and the fix."""
+    """Raised by a rule if the environment breaks it. The message contains the fault and the fix."""
 
 
 class DoesNotApply(Exception):
-    """Raised by a rule that does not concern the environment."""
+    """Raised by a rule if it does not apply to the environment."""
 
 
 @dataclass
@@ -53,11 +53,11 @@ class Call:
     """One call of `reset` or `step` and its results."""
 
     name: str
-    """"reset()" or "step 3"."""
+    """Name in messages, such as "reset()" or "step 3"."""
     movers: list[str]
-    """Live agents before the call; for reset, after the call."""
+    """Live agents before the call. For `reset`: after the call."""
     actions: Mapping[str, Any] | None
-    """None for reset."""
+    """Actions of `step`; None for `reset`."""
     returned: Any
     agents: list[str]
     """Live agents after the call."""
@@ -88,7 +88,7 @@ def step(env: Env, actions: Mapping[str, Any], number: int) -> Call:
 
 
 def state_of(env: Env) -> Any:
-    if not callable(getattr(env.unwrapped, "state", None)):  # some games have an attribute of this name
+    if not callable(getattr(env.unwrapped, "state", None)):  # in some games, `state` is not a method
         return None
     try:
         return env.state()
@@ -97,10 +97,10 @@ def state_of(env: Env) -> Any:
 
 
 def play(env: Env, seed: int, choose: Chooser | None = None, max_steps: int = 1000) -> Iterator[Call]:
-    """Play an episode with chosen actions.
+    """Play an episode and yield each call.
 
     Args:
-        choose: None: random actions, see `random_chooser`.
+        choose: function that selects the actions. None: random actions (`random_chooser`).
     """
     rng = random.Random(seed)
     choose = choose or random_chooser(env, seed)
@@ -136,9 +136,9 @@ def recorded(calls: Iterator[Call]) -> Record:
 
 
 def random_chooser(env: Env, seed: int) -> Chooser:
-    """Random actions of the action spaces. Most replies to a text are words and lines of that text.
+    """Return a function that selects random actions. Most replies to a text are excerpts from this text.
 
-    Random characters alone would never leave the first branch of a parser.
+    With random characters only, parsers in environments would reject every reply at its start.
     """
     spaces = {agent: env.action_space(agent) for agent in env.possible_agents}
     player = RandomPlayer(spaces, 1000 * seed)
@@ -201,10 +201,10 @@ class Subject:
     """The environment under test."""
 
     build: Callable[[], Env]
-    """Builds a new instance."""
+    """Function that builds a new instance."""
     spec: EnvSpec | None
     choose: Chooser | None
-    """Chooses the actions. None: `random_chooser`."""
+    """Function that selects the actions. None: `random_chooser`."""
     seeds: tuple[int, ...]
     max_steps: int
     _records: dict[int, Record] = field(default_factory=dict)
@@ -223,7 +223,7 @@ class Subject:
 
     @cached_property
     def is_text(self) -> bool:
-        """True if all actions are open texts."""
+        """True if all action spaces are `OpenText`."""
         env = self.build()
         return all(isinstance(env.action_space(agent), OpenText) for agent in env.possible_agents)
 
@@ -236,16 +236,16 @@ class Subject:
             return False
 
     def record(self, seed: int) -> Record:
-        """The episode of this seed, played once."""
+        """Return the recorded episode of a seed. The episode is played once and then reused."""
         if seed not in self._records:
             self._records[seed] = recorded(play(self.build(), seed, self.choose, self.max_steps))
         return self._records[seed]
 
     def calls(self) -> Iterator[Call]:
-        """All calls of all recorded episodes."""
+        """Yield all calls of all recorded episodes."""
         for seed in self.seeds:
             yield from self.record(seed).calls
 
     def steps(self) -> Iterator[Call]:
-        """All calls of `step` in the recorded episodes."""
+        """Return all calls of `step` in the recorded episodes."""
         return (call for call in self.calls() if call.actions is not None)

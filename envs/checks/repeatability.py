@@ -1,4 +1,4 @@
-"""Rules that replay episodes: an episode is a function of the arguments, the seed and the actions."""
+"""Rules of `check_env` that replay episodes: arguments, seed and actions must determine an episode."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ import numpy as np
 from ..registration.registry import EnvSpec
 from .play import Call, DoesNotApply, Env, Record, Subject, Violation, difference, recorded, replay, reset, resume
 
-_OWN_GENERATOR = "draw only from a generator of the environment that reset seeds"
+_OWN_GENERATOR = "use only random numbers of a generator that the environment owns and that reset seeds"
 
 
 def same_seed(subject: Subject) -> None:
-    """Instances with the same seed and actions play the same episode, and the same next episode without a seed."""
+    """Check that instances with the same seed and actions play the same episodes, also the next one without a seed."""
     for seed in subject.seeds:
         record = subject.record(seed)
         one, other = subject.build(), subject.build()
@@ -30,11 +30,11 @@ def same_seed(subject: Subject) -> None:
         _compare(record, replay(one, seed, record.actions), _OWN_GENERATOR)
         _compare(record, replay(other, seed, record.actions), _OWN_GENERATOR)
         if found := difference(recorded(iter([reset(one, None)])), recorded(iter([reset(other, None)]))):
-            raise Violation(f"reset() without a seed, after a seeded episode, differs in {found}; {_OWN_GENERATOR}")
+            raise Violation(f"after a seeded episode, reset() without a seed differs in {found}; {_OWN_GENERATOR}")
 
 
 def own_generator(subject: Subject) -> None:
-    """Episodes leave the global generators of `random` and NumPy unchanged."""
+    """Check that episodes do not change the global generators of `random` and NumPy."""
     before = random.getstate(), np.random.get_state()
     recorded(replay(subject.build(), subject.seeds[0], subject.record(subject.seeds[0]).actions))
     after = random.getstate(), np.random.get_state()
@@ -44,34 +44,34 @@ def own_generator(subject: Subject) -> None:
 
 
 def reset_midway(subject: Subject) -> None:
-    """A reset in the middle of an episode starts a new episode that does not depend on the old one."""
+    """Check that a reset in the middle of an episode starts a new episode that does not depend on the old one."""
     for seed in subject.seeds:
         record = subject.record(seed)
         env = subject.build()
         other = subject.record(subject.seeds[-1]).actions
         recorded(replay(env, subject.seeds[-1], other[: max(1, len(other) // 2)]))
-        _compare(record, replay(env, seed, record.actions), "set every attribute of an episode in reset")
+        _compare(record, replay(env, seed, record.actions), "in reset, set every attribute that an episode uses")
 
 
 def options(subject: Subject) -> None:
-    """`reset` ignores unknown keys in `options`, because other libraries pass their own."""
+    """Check that `reset` ignores unknown keys in `options`, because other libraries pass their own keys."""
     seed = subject.seeds[0]
     record = subject.record(seed)
     _compare(record, replay(subject.build(), seed, record.actions, {"unknown key": 1}), "ignore unknown keys")
 
 
 def deepcopy_branches(subject: Subject) -> None:
-    """`copy.deepcopy` in the middle of an episode gives an independent, identical environment; EzPickle does not."""
-    _compare_branches(subject, deepcopy, "keep plain attributes, share none, and do not inherit EzPickle")
+    """Check that `copy.deepcopy` gives an equal, independent environment. Subclasses of EzPickle fail this check."""
+    _compare_branches(subject, deepcopy, "use plain attributes, share none of them, and do not inherit EzPickle")
 
 
 def pickle_branches(subject: Subject) -> None:
-    """`pickle` in the middle of an episode gives an identical environment; EzPickle does not."""
+    """Check that `pickle` during an episode gives an equal environment. Subclasses of EzPickle fail this check."""
     _compare_branches(
         subject,
         lambda env: pickle.loads(pickle.dumps(env)),
-        "keep no lambdas, generators or open files as attributes, register a class and no lambda, and do not inherit "
-        "EzPickle",
+        "use no lambdas, generators or open files as attributes, register a class instead of a lambda, and do not "
+        "inherit EzPickle",
     )
 
 
@@ -91,7 +91,7 @@ def _compare_branches(subject: Subject, branch: Callable[[Env], Env], fix: str) 
 
 
 def shared_objects(subject: Subject) -> None:
-    """Every call returns new objects, for each agent different ones, because users keep and change them."""
+    """Check that each call returns new objects, and different ones per agent, because callers may change them."""
     seed = subject.seeds[0]
     owner: dict[int, str] = {}
     kept = []
@@ -116,14 +116,14 @@ def _mutable(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 IS_CHECKED = "COLLM_IS_CHECKED"
-"""Environment variable of the processes that `hash_seed` starts."""
+"""Environment variable that `hash_seed` sets in the processes that it starts."""
 
 
 def hash_seed(subject: Subject) -> None:
-    """Processes with other `PYTHONHASHSEED`s play the same episode; it must not depend on the order of sets.
+    """Check that processes with another `PYTHONHASHSEED`, which changes the order of sets, play the same episode.
 
-    The rule does not apply in the processes that it starts. Otherwise a module that calls `check_env` when it is
-    imported would start processes without end.
+    The rule does not apply in the processes that it starts. Otherwise, a module that calls `check_env` when it is
+    imported would start an endless chain of processes.
     """
     if subject.spec is None or not subject.is_portable or IS_CHECKED in os.environ:
         raise DoesNotApply
@@ -143,11 +143,11 @@ def hash_seed(subject: Subject) -> None:
             last = err.decode(errors="replace").strip().splitlines()[-1]
             raise Violation(f"the episode fails in another process: {last}; make the entry point importable there")
         if found := difference(record, pickle.loads(out)):
-            raise Violation(f"another PYTHONHASHSEED changes {found}; sort sets and do not use hash() before drawing")
+            raise Violation(f"another PYTHONHASHSEED changes {found}; sort sets, and do not use hash()")
 
 
 def replay_from_stdin() -> None:
-    """Play the episode that standard input describes, and write its record to standard output."""
+    """Play the episode that standard input specifies, and write its record to standard output."""
     text, seed, actions = pickle.load(sys.stdin.buffer)
     with contextlib.redirect_stdout(sys.stderr):  # the environment's own output must not mix with the record
         record = recorded(replay(EnvSpec.from_json(text).make(), seed, actions))

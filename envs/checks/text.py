@@ -1,4 +1,4 @@
-"""Rules for environments whose agents write text."""
+"""Rules of `check_env` for environments whose agents write text."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ HOSTILE: Mapping[str, str] = {
 
 
 def hostile_replies(subject: Subject) -> None:
-    """`step` scores any reply and never raises: replies are empty, very long, unreadable, or full of control tokens."""
+    """Check that `step` raises no error for replies that are empty, very long, unreadable or full of control tokens."""
     env = subject.build()
     choose = random_chooser(env, 0)
     rng = random.Random(0)
@@ -58,16 +58,16 @@ def hostile_replies(subject: Subject) -> None:
             if not call.agents:
                 call = reset(env, None)
             replies = {agent: text for agent in call.agents}
-            if is_appended:  # reaches code that parses the rest of a valid reply
+            if is_appended:  # the text follows a valid beginning, to reach the rest of the parser
                 replies = {agent: f"{choose(agent, call.returned[0][agent], rng)} {text}" for agent in call.agents}
             try:
                 call = step(env, replies, 1)
             except Exception as error:
-                raise Violation(f"a reply of {name} raises {type(error).__name__}: {error}; score it") from error
+                raise Violation(f"a reply of {name} raises {type(error).__name__}: {error}; score any reply") from error
             observations, rewards = call.returned[:2]
             for agent, observation in observations.items():
                 if not env.observation_space(agent).contains(observation):
-                    raise Violation(f"after a reply of {name} the observation of {agent!r} leaves its space; cut it")
+                    raise Violation(f"after a reply of {name} the observation of {agent!r} is not in its space; cut it")
                 if not math.isfinite(rewards[agent]):
                     raise Violation(f"after a reply of {name} the reward is {rewards[agent]}; return a finite number")
             if call.state is not None and not env.state_space.contains(call.state):
@@ -75,18 +75,18 @@ def hostile_replies(subject: Subject) -> None:
 
 
 def missing_reply(subject: Subject) -> None:
-    """`step` raises if the reply of a live agent is missing, because that is a fault of the caller."""
+    """Check that `step` raises an error if the caller passes no reply for a live agent."""
     env = subject.build()
     call = reset(env, subject.seeds[0])
     try:
         env.step(dict.fromkeys(call.agents[1:], "a"))
     except Exception:
         return
-    raise Violation(f"step() accepts replies without {call.agents[0]!r}; raise an error that names the missing agent")
+    raise Violation(f"step() accepts replies without {call.agents[0]!r}; raise an error that contains this agent")
 
 
 def append_only(subject: Subject) -> None:
-    """A history only grows at its end, unless metadata["append_only"] is False."""
+    """Check that histories only grow at their end, unless metadata["append_only"] is False."""
     for agent, old, new, call in _growing(subject):
         if not new.startswith(old):
             raise Violation(
@@ -96,7 +96,7 @@ def append_only(subject: Subject) -> None:
 
 
 def own_reply(subject: Subject) -> None:
-    """In a transcript the agent's own reply comes next, unchanged, as an "assistant" message."""
+    """Check that the first new message of a transcript is the agent's own reply, unchanged, with role "assistant"."""
     for agent, old, new, call in _growing(subject):
         if not (isinstance(old, Transcript) and isinstance(new, Transcript)) or call.actions is None:
             raise DoesNotApply
@@ -104,12 +104,12 @@ def own_reply(subject: Subject) -> None:
         if not added or added[0][:2] != ("assistant", call.actions[agent]):
             raise Violation(
                 f"{call.name} adds {str(added[:1])[:100]} to the transcript of {agent!r}; first add the agent's own "
-                "reply with role 'assistant', so that a policy can tell which text it wrote"
+                "reply with role 'assistant', so that a policy can identify its own text"
             )
 
 
 def reference(subject: Subject) -> None:
-    """Reference replies are legal actions, and `reference_reply` does not change the episode."""
+    """Check that reference replies are legal actions, and that `reference_reply` does not change the episode."""
     seed = subject.seeds[0]
     env = subject.build()
     player = reference_player(env)
@@ -122,13 +122,13 @@ def reference(subject: Subject) -> None:
     for call in record.calls:
         for agent, reply in (call.actions or {}).items():
             if not env.action_space(agent).contains(reply):
-                raise Violation(f"the reference reply of {agent!r} before {call.name} is no action; return a text")
+                raise Violation(f"the reference reply of {agent!r} before {call.name} is not legal; return a text")
     if found := difference(record, recorded(replay(subject.build(), seed, record.actions))):
-        raise Violation(f"calling reference_reply changes {found}; draw no numbers and set no attributes in it")
+        raise Violation(f"calling reference_reply changes {found}; take no random numbers and set no attributes")
 
 
 def _growing(subject: Subject) -> Iterator[tuple[str, str, str, Call]]:
-    """Agent, previous observation, next observation and call, for all turns that dropped no messages."""
+    """Yield (agent, previous observation, next observation, call) for all turns in which no messages were dropped."""
     if not subject.build().metadata.get("append_only", True):
         raise DoesNotApply
     for seed in subject.seeds:

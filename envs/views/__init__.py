@@ -1,4 +1,4 @@
-"""Views of environments for libraries that need numbers, dicts, agents in turn, or a single agent."""
+"""Views: wrappers for libraries that need numbers, dicts, agents that act one at a time, or a single agent."""
 
 from ..registration.foreign import GymAsParallel, TupleTeam, TurnBased
 from ..registration.turn_limit import TurnLimit

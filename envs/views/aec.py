@@ -1,4 +1,4 @@
-"""Environments in PettingZoo's AEC interface."""
+"""Conversion of environments to PettingZoo's AEC interface."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def make_parallel(env_id: str, max_cycles: int | None = None, **kwargs: Any) -> 
 
     Args:
         env_id: a registered id.
-        max_cycles: the environment's `max_turns` if it takes this argument, otherwise a limit that truncates.
+        max_cycles: maximum number of turns, given as `max_turns` if the environment has it, or else as a `TurnLimit`.
         kwargs: arguments of the environment.
     """
     found = spec(env_id)
@@ -33,7 +33,7 @@ def make_parallel(env_id: str, max_cycles: int | None = None, **kwargs: Any) -> 
 
 
 def takes_max_turns(constructor: Callable[..., Any]) -> bool:
-    """True if `max_turns` is an argument of the function, or of a class below `TextParallelEnv`."""
+    """Return True if `max_turns` is an argument of the function, class or base class, except `TextParallelEnv`."""
     steps: list[Any] = [constructor]
     if inspect.isclass(constructor):
         steps = [vars(each).get("__init__") for each in constructor.__mro__ if each not in (TextParallelEnv, object)]
@@ -41,11 +41,11 @@ def takes_max_turns(constructor: Callable[..., Any]) -> bool:
 
 
 def to_aec(env: ParallelEnv[str, Any, Any]) -> AECEnv[str, Any, Any]:
-    """Convert an environment to an `AECEnv`, in which agents act one after the other.
+    """Convert an environment to an `AECEnv`, in which one agent acts at a time.
 
-    The environment's own step follows after the last agent's action.
+    `env.step` is called when the last agent has acted.
 
-    Texts become {"text": ...}, because PettingZoo's AEC tools read the dtype of observations that are no dicts.
+    Text observations become {"text": ...}: PettingZoo's AEC tools read the dtype of every observation except dicts.
     """
     if any(isinstance(env.observation_space(agent), Text) for agent in env.possible_agents):
         env = DictObservations(env)

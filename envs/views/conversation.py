@@ -1,4 +1,4 @@
-"""Conversations: per turn only the new messages, as libraries for chat models expect; for one agent or a team."""
+"""Conversations of an agent or a team: each turn returns only the new messages, as chat libraries expect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .single_agent import SingleAgent
 
 @dataclass(frozen=True)
 class Heard:
-    """Result of a turn for one agent."""
+    """Result of one turn for one agent."""
 
     messages: tuple[Message, ...]
     """New messages, without the agent's own reply."""
@@ -36,13 +36,13 @@ class Heard:
 
 
 class Conversation:
-    """Episodes of one agent as conversations.
+    """Runs the episodes of one agent as conversations.
 
     Args:
-        env: the agent's environment, which also plays its partners.
+        env: single-agent environment, which also computes the partners' replies.
 
     Attributes:
-        earned: return of the episode so far.
+        earned: sum of the rewards in the episode so far.
         is_over: True if no episode is running.
     """
 
@@ -59,11 +59,11 @@ class Conversation:
         return self._read.opening(observation)
 
     def step(self, text: str) -> Heard:
-        """Play the agent's reply.
+        """Play one turn with the agent's reply.
 
         Raises:
             RuntimeError: if no episode is running.
-            ValueError: if the environment rewrote the history, because new messages cannot express that.
+            ValueError: if the environment changed old messages, because a conversation only adds messages.
         """
         observation, reward, is_terminated, is_truncated, info = self.env.step(text)
         heard = Heard(self._read.news(observation), reward, is_terminated, is_truncated, _numbers(info))
@@ -73,14 +73,14 @@ class Conversation:
 
 
 class Conversations:
-    """Episodes of a team as one conversation per agent.
+    """Runs the episodes of a team as one conversation per agent.
 
     Args:
         env: a parallel environment whose agents read and write texts.
 
     Attributes:
         agents: live agents.
-        earned: return of the episode so far, by agent.
+        earned: sum of each agent's rewards in the episode so far.
         numbers: reward terms and metrics, averaged over the agents that report them and summed over the turns.
     """
 
@@ -100,7 +100,7 @@ class Conversations:
         return {agent: self._reads[agent].opening(text) for agent, text in observations.items()}
 
     def step(self, replies: Mapping[str, str]) -> dict[str, Heard]:
-        """Play the replies of all `agents`.
+        """Play one turn with the replies of all `agents`.
 
         Raises:
             RuntimeError: if no episode is running.
@@ -109,7 +109,7 @@ class Conversations:
         if not self.agents:
             raise RuntimeError("no episode is running; call reset() first")
         if missing := [agent for agent in self.agents if agent not in replies]:
-            raise ValueError(f"replies of {missing} are missing; give a reply of each of {self.agents}")
+            raise ValueError(f"replies of {missing} are missing; give one reply for each of {self.agents}")
         given = {agent: replies[agent] for agent in self.agents}
         observations, rewards, terminations, truncations, infos = self.env.step(given)
         heard = {
@@ -149,7 +149,7 @@ class _Reader:
         return self._known
 
     def news(self, observation: str) -> tuple[Message, ...]:
-        """Messages after the agent's newest reply; a text that is no transcript is new as a whole."""
+        """Return the messages after the agent's newest reply; all of them if the text is not a transcript."""
         messages = messages_of(observation)
         if not isinstance(observation, Transcript):
             return messages

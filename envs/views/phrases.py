@@ -1,4 +1,4 @@
-"""Actions as numbers of phrases in a list."""
+"""Discrete actions, which are indices into a list of phrases."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ..spaces import MASK
 from .view import View, require_text
 
 Legality: TypeAlias = Callable[[ParallelEnv[str, Any, Any], str, str], bool]
-"""(environment, agent, phrase) -> True if the phrase is legal now."""
+"""Function (environment, agent, phrase) -> True if the phrase is legal in the current state."""
 
 
 class PhraseActions(View):
-    """Actions as numbers of phrases. Action space: `Discrete(number of phrases)`. Observation space: unchanged.
+    """Replaces text actions by phrase indices. Action space: `Discrete(number of phrases)`. Observations: unchanged.
 
     Args:
         env: a text environment.
-        phrases: possible replies: one list for all agents, or one per agent.
+        phrases: possible replies: one list for all agents, or a mapping agent -> list.
         agents: agents with this view. None: all.
-        is_legal: (environment, agent, phrase) -> True if the phrase is legal now. Infos then have an "action_mask" of
-            int8, 1 for legal phrases, in the format of `Discrete.sample`. `MaskedObservations` moves it into the
-            observations. None: all phrases are legal, without a mask.
+        is_legal: function (environment, agent, phrase) -> True if the phrase is legal now. Infos then contain
+            "action_mask" in the format of `Discrete.sample`: int8, 1 for legal phrases. `MaskedObservations` moves the
+            mask into the observations. None: all phrases are legal, and infos contain no mask.
 
     Raises:
         ValueError: if an agent has no phrases.
@@ -55,7 +55,7 @@ class PhraseActions(View):
         return self.phrases[agent][int(np.asarray(action).item())]
 
     def mask(self, agent: str) -> NDArray[np.int8]:
-        """Mask of the legal phrases of an agent, int8 of shape [number of phrases].
+        """Return an agent's mask of legal phrases: int8, shape [number of phrases].
 
         Raises:
             ValueError: if no phrase is legal.
@@ -75,11 +75,11 @@ class PhraseActions(View):
 
 
 def reference_phrases(env: ParallelEnv[str, Any, Any], num_episodes: int = 16) -> dict[str, tuple[str, ...]]:
-    """Collect the distinct reference replies of some episodes, by agent, in order of appearance.
+    """Collect each agent's distinct reference replies in some episodes, in order of first use.
 
     Args:
         env: a text environment with `reference_reply`; a copy of it is played.
-        num_episodes: episodes, with seeds from 0 up.
+        num_episodes: number of episodes. Their seeds are 0, 1, 2, ...
 
     Raises:
         NotImplementedError: if the environment has no reference replies.

@@ -1,4 +1,4 @@
-"""State with hidden facts, for a privileged critic, which is needed only in training."""
+"""Environment state with hidden information, for a privileged critic that is used only in training."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from .view import View
 
 
 class PrivilegedState(View):
-    """Adds the environment's `truth()` to `state()` after each turn. Observation and action spaces: unchanged.
+    """Appends the hidden state, `truth()`, to `state()` after each turn. Observation and action spaces: unchanged.
 
-    The truth of earlier turns is kept, so that the state only grows at its end.
+    The hidden states of earlier turns are kept, so that `state()` only grows at its end.
 
     Args:
         env: a text environment that defines `truth()`, or a view of one.
 
     Raises:
-        ValueError: if it does not define `truth()`.
+        ValueError: if the environment does not define `truth()`.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):
@@ -48,7 +48,7 @@ class PrivilegedState(View):
         return returned
 
     def state(self) -> Transcript:
-        """Return the joint history with the truths, in time order."""
+        """Return the joint history and the hidden state after each turn, in time order."""
         return capped(self._state, self.state_space.max_length)
 
     def _extend(self) -> None:
@@ -60,10 +60,10 @@ class PrivilegedState(View):
 
 
 def with_truth(env: ParallelEnv[str, Any, Any]) -> ParallelEnv[str, Any, Any]:
-    """Give a text environment a privileged state. Other environments keep their own state, which is privileged already.
+    """Wrap a text environment in `PrivilegedState`. Return any other environment unchanged if it has `state()`.
 
     Raises:
-        ValueError: if the environment hides nothing, or has no state.
+        ValueError: if a text environment has no `truth()`, or another environment has no `state()`.
     """
     if isinstance(env.unwrapped, TextParallelEnv):
         return PrivilegedState(env)

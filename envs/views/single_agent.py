@@ -1,4 +1,4 @@
-"""One agent of a team as a Gymnasium environment, with given policies as partners."""
+"""Gymnasium environment for one agent of a team, whose partners follow given policies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .structured import ChatObservations, DictObservations
 from .tokens import TokenActions, TokenObservations
 
 Partner: TypeAlias = Callable[[str, Any, random.Random], Any]
-"""(agent, observation, generator) -> action. It draws random numbers only from the generator."""
+"""Function (agent, observation, generator) -> action. All its random numbers come from the generator."""
 Viewer: TypeAlias = "Callable[[ParallelEnv[str, Any, Any], str], ParallelEnv[str, Any, Any]]"
 
 VIEWS: Mapping[str, Viewer] = {
@@ -24,20 +24,20 @@ VIEWS: Mapping[str, Viewer] = {
     "chat": lambda env, agent: ChatObservations(env, agents=[agent]),
     "dict": lambda env, agent: DictObservations(env, agents=[agent]),
 }
-"""Views of `gymnasium.make(id, view=...)` by name."""
+"""Names of views in `gymnasium.make(id, view=...)`, with the functions that apply them."""
 
 
 class SingleAgent(gymnasium.Env[Any, Any]):
-    """One agent of a parallel environment. Observation and action space: those of the agent.
+    """Gymnasium environment for one agent of a parallel environment, with this agent's spaces.
 
-    The episode ends with the agent's episode. It is a function of the seed and the agent's actions.
+    The episode ends when this agent ends. The seed and the agent's actions determine the episode.
 
     Args:
-        env: any parallel environment. Views of it should be for this agent only, because the partners act in the other
-            agents' spaces.
-        agent: name of the agent. None: the first.
-        partners: a policy for all other agents, or one per agent. Agents without a policy give reference replies if
-            the environment has them, otherwise random actions.
+        env: any parallel environment. If it is wrapped in views, restrict them to this agent, because partners act in
+            the spaces of their own agents.
+        agent: name of the agent. None: the first agent.
+        partners: one policy for all other agents, or a mapping agent -> policy. Agents without a policy give reference
+            replies if the environment has them, and random actions otherwise.
 
     Raises:
         ValueError: if the agent does not exist.
@@ -107,8 +107,8 @@ def make_single_agent(
         agent: see `SingleAgent`.
         partners: see `SingleAgent`.
         view: "text", "tokens", "chat", "dict", or a function (environment, agent) -> view.
-        env_kwargs: arguments of the environment that have the name of an argument here: `{"view": 3}`.
-        kwargs: further arguments of the environment.
+        env_kwargs: environment arguments whose names this function already uses, such as `{"view": 3}`.
+        kwargs: other arguments of the environment.
 
     Raises:
         ValueError: if the view is unknown.

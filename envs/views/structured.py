@@ -20,10 +20,10 @@ _MAX_ROLE_LENGTH = 16
 
 
 class ChatObservations(View):
-    """Observations as tuples of chat messages.
+    """Converts observations to tuples of chat messages.
 
-    Observation space: `Sequence(Dict(role=OpenText, content=OpenText))`. Action space: unchanged. Texts that are no
-    transcripts become one user message. Arguments: those of `View`.
+    Observation space: `Sequence(Dict(role=OpenText, content=OpenText))`. Action space: unchanged. A text that
+    is not a transcript becomes one user message. Arguments: see `View`.
     """
 
     def seen_space(self, space: Space[Any]) -> Space[Any]:
@@ -35,11 +35,11 @@ class ChatObservations(View):
 
 
 class DictObservations(View):
-    """Observations as a dict with one entry. Observation space: `Dict({key: space})`. Action space: unchanged.
+    """Wraps observations in a dict with one entry. Observation space: `Dict({key: space})`. Action space: unchanged.
 
     Args:
         env: any parallel environment.
-        key: key of the entry. Not "observation", because PettingZoo's API test fails on texts under this key.
+        key: key of the entry. Do not use "observation", because PettingZoo's API test fails if this entry is a text.
         agents: agents with this view. None: all.
     """
 
@@ -55,9 +55,9 @@ class DictObservations(View):
 
 
 class FlatObservations(View):
-    """Observations flattened by `gymnasium.spaces.flatten`.
+    """Flattens observations with `gymnasium.spaces.flatten`.
 
-    Observation space: a `Box` with one axis. Action space: unchanged. Arguments: those of `View`.
+    Observation space: a `Box` with one axis. Action space: unchanged. Arguments: see `View`.
 
     Raises:
         TypeError: if observations vary in size, or are texts.
@@ -75,9 +75,9 @@ class FlatObservations(View):
 
 
 class NumericInfos(View):
-    """Infos with numbers and arrays of numbers only, for libraries that stack infos. Both spaces: unchanged.
+    """Removes info entries except numbers and numeric arrays, for libraries that stack infos. Spaces: unchanged.
 
-    Arguments: those of `View`.
+    Arguments: see `View`.
     """
 
     def told(self, info: dict[str, Any]) -> dict[str, Any]:
@@ -89,10 +89,10 @@ class NumericInfos(View):
 
 
 class MaskedObservations(View):
-    """Observations `{"observation": …, "action_mask": …}`. The mask comes from the info; without one it is all ones.
+    """Moves the action mask from the info into the observation: `{"observation": …, "action_mask": …}`.
 
-    This is the format of PettingZoo's classic games, which RLlib, Tianshou, TorchRL and MaskablePPO read. Arguments:
-    those of `View`.
+    If the info has no mask, all actions are legal. RLlib, Tianshou, TorchRL and MaskablePPO read this format, which is
+    used in PettingZoo's classic games. Arguments: see `View`.
 
     Raises:
         TypeError: if an action space is neither `Discrete` nor `MultiDiscrete`.

@@ -1,6 +1,6 @@
-"""A game of TextArena as an environment of one player.
+"""Games of TextArena as environments for one player.
 
-Games of TextArena draw from Python's global random generator. Its state is replaced during calls and restored.
+TextArena uses Python's global random generator. Its state is replaced while a game runs, and restored afterwards.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from .single_agent import Partner
 
 
 class TextArena(TextParallelEnv):
-    """One player of a game of TextArena. A turn is a move of this player and all moves until its next one.
+    """Environment for one player of a TextArena game. A turn is one move of this player and then the others' moves.
 
-    The reward is TextArena's, at the end of the game. Observations have each message with its author. Needs
-    `pip install textarena`.
+    TextArena's reward is given at the end of the game. Messages begin with the name of the player who wrote them.
+    Needs `pip install textarena`.
 
     Args:
-        game: an id of TextArena. Ids that end in "-raw" are recommended, because other ids have wrappers that join
+        game: a game id of TextArena. Prefer ids with the ending "-raw", because other ids add wrappers that join
             histories.
         num_players: number of players.
-        seat: number of this player, from 0 up.
-        partners: policy of the other players `player_0`, `player_1`, … None: for games of one player.
-        max_turns: moves of the player after which the episode ends without a reward.
+        seat: index of this player, from 0 to num_players - 1.
+        partners: policy of all other players (`player_0`, `player_1`, …). None: only for games with one player.
+        max_turns: maximum number of moves of this player. After them the episode ends, with reward 0.
         **kwargs: arguments of `TextParallelEnv`.
 
     Raises:
-        ValueError: if the seat does not exist, or partners are missing.
+        ValueError: if `seat` is out of range, or partners are missing.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "text_arena_v0"}
@@ -51,7 +51,7 @@ class TextArena(TextParallelEnv):
         if num_players > 1 and partners is None:
             raise ValueError(
                 f"{game} has {num_players} players; give partners, a function (agent, observation, rng) -> reply; on "
-                "the command line name your own function that builds the environment with them: --env my_module:my_game"
+                "the command line, pass your own function that builds the environment: --env my_module:my_game"
             )
         super().__init__((f"player_{seat}",), max_turns, **kwargs)
         self._seat = seat
@@ -78,7 +78,7 @@ class TextArena(TextParallelEnv):
         return Outcome(reward, {agent: "\n".join(news)} if news else {}, is_over=is_over)
 
     def _to_own_move(self, is_over: bool) -> tuple[bool, list[str]]:
-        """Play the others until the player's next move; return whether the game is over, and the new messages."""
+        """Play the other players' moves until this player's next move. Return (is the game over, new messages)."""
         while not is_over:
             player, messages = self._game.get_observation()
             news = [text for message in messages if (text := _with_author(message, player)) is not None]
@@ -103,9 +103,9 @@ class TextArena(TextParallelEnv):
 
 
 def _with_author(message: tuple[Any, ...], reader: int) -> str | None:
-    """Text of a message with its author; None for the reader's own messages.
+    """Return a message's text with its author; None if the reader wrote the message.
 
-    A message is the author's number (-1: the game), a text and a kind. Some games swap the number and the kind.
+    A message is a tuple (author's number, or -1 for the game; text; kind). Some games swap the number and the kind.
     """
     first, text, *rest = message
     author = next((part for part in (first, *rest) if isinstance(part, int)), -1)

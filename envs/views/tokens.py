@@ -1,4 +1,4 @@
-"""Texts as arrays of token ids, for policies that read and write numbers."""
+"""Conversion of texts to arrays of token ids, for policies whose inputs and outputs are numbers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class Codec(Protocol):
     """Tokenizer: converts texts to ids and back."""
 
     size: int
-    """Number of ids; they are 0 to size - 1."""
+    """Number of token ids, which are 0 to size - 1."""
 
     def encode(self, text: str) -> list[int]: ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of any sequence of ids; it must not raise."""
+        """Convert ids to text. Every sequence of ids must be accepted without an error."""
 
 
 class ByteCodec:
-    """UTF-8 bytes: 256 ids. Invalid bytes become the replacement character."""
+    """Tokenizer whose tokens are the 256 bytes of UTF-8. Invalid bytes are decoded to the replacement character."""
 
     size = 256
 
@@ -38,13 +38,13 @@ class ByteCodec:
 
 
 class WordCodec:
-    """Words of a list, separated by spaces. Small policies learn faster with words than with bytes.
+    """Tokenizer whose tokens are the words of a list. Small policies learn faster with words than with bytes.
 
     Args:
-        words: different words without spaces. Other words of a text are left out.
+        words: unique words without spaces. All other words of a text are dropped.
 
     Raises:
-        ValueError: if there are no words, duplicates, or words with spaces.
+        ValueError: if the list is empty, has duplicates, or has words with spaces.
     """
 
     def __init__(self, words: Sequence[str]):
@@ -66,7 +66,7 @@ Kind = Literal["box", "multi_discrete", "bag"]
 
 
 class TokenObservations(View):
-    """Observations as the last `length` token ids, padded at the start. Action space: unchanged.
+    """Converts observations to their last `length` token ids, padded at the start. Action space: unchanged.
 
     Observation space by kind:
 
@@ -77,8 +77,8 @@ class TokenObservations(View):
     Args:
         env: a text environment.
         length: number of tokens.
-        kind: "box" takes other libraries a fifth of the time of "multi_discrete", which they convert to one-hot
-            vectors. If the order of words does not matter, small networks learn fastest from "bag".
+        kind: see above. Other libraries convert "multi_discrete" to one-hot vectors, which takes 5 times as long as
+            "box". If the order of words does not matter, small networks learn fastest from "bag".
         codec: tokenizer. None: bytes.
         agents: agents with this view. None: all.
     """
@@ -118,7 +118,7 @@ class TokenObservations(View):
 
 
 class TokenActions(View):
-    """Actions as token ids, up to the first stop id, which is the codec's size.
+    """Converts actions from token ids to text, up to the first stop id. The stop id is the codec's size.
 
     Action space: `MultiDiscrete([size + 1] * length)`. Observation space: unchanged.
 

@@ -1,4 +1,4 @@
-"""Base class of views, which change observations, actions or infos but not the game."""
+"""Base class of views: wrappers that convert observations, actions or infos, but do not change the game."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class View(BaseParallelWrapper):
             self.observation_spaces[agent] = self.seen_space(self.observation_spaces[agent])
             self.action_spaces[agent] = self.acting_space(self.action_spaces[agent])
 
-    # Methods of subclasses.
+    # Methods for subclasses to override.
 
     def seen_space(self, space: Space[Any]) -> Space[Any]:
-        """Observation space of an agent with this view."""
+        """Convert an observation space."""
         return space
 
     def seen(self, agent: str, observation: Any) -> Any:
@@ -50,7 +50,7 @@ class View(BaseParallelWrapper):
         return observation
 
     def acting_space(self, space: Space[Any]) -> Space[Any]:
-        """Action space of an agent with this view."""
+        """Convert an action space."""
         return space
 
     def acted(self, agent: str, action: Any) -> Any:
@@ -58,7 +58,7 @@ class View(BaseParallelWrapper):
         return action
 
     def told(self, info: dict[str, Any]) -> dict[str, Any]:
-        """Convert an info."""
+        """Convert an info dict."""
         return info
 
     # PettingZoo's parallel API.
@@ -90,8 +90,8 @@ def require_text(space: Space[Any], view: str) -> int:
     """Return the maximum length of a text space.
 
     Raises:
-        TypeError: if the space is no `Text`.
+        TypeError: if the space is not a `Text` space.
     """
     if not isinstance(space, Text):
-        raise TypeError(f"{view} needs texts, got {space}; put it directly on a text environment")
+        raise TypeError(f"{view} needs texts, got {space}; apply it directly to a text environment")
     return int(space.max_length)

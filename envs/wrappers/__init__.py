@@ -1,4 +1,4 @@
-"""Wrappers of environments: rewards, bounded memory, records, shares of the return, scripted partners."""
+"""Environment wrappers for rewards, bounded memory, recording, shares of the return, and scripted partners."""
 
 from .leavers import KeptLeavers
 from .memory import LastTurns

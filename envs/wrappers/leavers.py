@@ -1,4 +1,4 @@
-"""Teams of constant size, for libraries whose teams cannot shrink."""
+"""Wrapper for libraries that require the same agents until the end of the episode."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..core import ResetResult
 
 
 class KeptLeavers(BaseParallelWrapper[str, Any, Any]):
-    """Keeps agents that leave until the end of the episode.
+    """Keeps agents that leave the environment early in `agents` until the end of the episode.
 
-    An agent that has left gets its last observation and reward 0, and its actions have no effect. All agents end
-    together with the last one; each is terminated or truncated as it was when it left. Infos have `has_left`, 0 or 1.
-    Spaces: unchanged. Agents of the environment may leave but not join.
+    An agent that has left gets its last observation and reward 0 each turn, and its actions have no effect. The flags
+    "terminated" and "truncated" of all agents are reported when the last agent ends. Infos contain `has_left`, 0 or 1.
+    Spaces: unchanged. In the environment, agents may leave but not join.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):

@@ -1,4 +1,4 @@
-"""A bounded memory for long episodes."""
+"""Wrapper that limits the length of observations in long episodes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pettingzoo.utils import BaseParallelWrapper
 from ..core import Message, ResetResult, Transcript, messages_of
 
 Summary: TypeAlias = Callable[[Sequence[Message]], str]
-"""Messages that are left out, oldest first -> a text that replaces them."""
+"""Function: dropped messages, oldest first -> text that replaces them."""
 
 
 class LastTurns(BaseParallelWrapper[str, Any, Any]):
-    """Shortens observations to the first messages and the last turns. A turn begins with the agent's own reply.
+    """Shortens observations to the prompt and the last turns. A turn begins with the agent's own reply.
 
-    `state()` keeps the whole joint history.
+    `state()` still returns the whole joint history.
 
     Args:
         env: an environment whose agents read texts.
         num_turns: number of turns that are kept, at least 1.
-        summary: function of the messages that are left out; its text is added to the first messages. None: no summary.
+        summary: function that summarizes the dropped messages. Its text is added to the prompt. None: no summary.
 
     Raises:
         ValueError: if `num_turns` is below 1.
@@ -48,7 +48,7 @@ class LastTurns(BaseParallelWrapper[str, Any, Any]):
         return {agent: self.remembered(text) for agent, text in observations.items()}
 
     def remembered(self, history: str) -> Transcript:
-        """Shorten a history."""
+        """Shorten an agent's history."""
         messages = messages_of(history)
         replies = [place for place, message in enumerate(messages) if message.role == "assistant"]
         if len(replies) <= self._num_turns:
@@ -58,7 +58,7 @@ class LastTurns(BaseParallelWrapper[str, Any, Any]):
             told = self._summary(left_out)
             if not isinstance(told, str):
                 raise TypeError(f"summary must return a text, got {told!r}")
-            # Part of the last message, because some chat templates refuse two messages of one role in a row.
+            # Added to the last message, because some chat templates reject two messages with the same role in a row.
             *others, last = opening or (Message("user", ""),)
             opening = (*others, last._replace(content=f"{last.content}\n\n{told}".lstrip("\n")))
         return Transcript((*opening, *messages[replies[-self._num_turns] :]))

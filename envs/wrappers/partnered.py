@@ -1,4 +1,4 @@
-"""Scripted partners in place of some agents."""
+"""Wrapper that replaces some agents by scripted partners."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ..spaces import MASK
 class Partnered(BaseParallelWrapper[str, Any, Any]):
     """Replaces some agents by scripted players; only the other agents remain in `possible_agents`.
 
-    The episode ends with the last remaining agent. `state()` has the partners' replies. `make(id,
+    The episode ends when all remaining agents have ended. `state()` includes the partners' replies. `make(id,
     partners={"writer_1": "reference"})` adds this wrapper.
 
     Args:
         env: any parallel environment.
-        partners: player by agent: "reference", "random", "empty", or an exploit of the environment.
+        partners: agent -> player: "reference", "random", "empty", or an exploit of the environment.
 
     Raises:
         ValueError: if an agent or a player does not exist, or no agent remains.
@@ -32,11 +32,11 @@ class Partnered(BaseParallelWrapper[str, Any, Any]):
         agents = list(env.possible_agents)
         if not isinstance(partners, Mapping) or not partners:
             example = f"{{{agents[-1]!r}: 'random'}}"
-            raise ValueError(f"partners must be players by agent, such as {example}, got {partners!r}")
+            raise ValueError(f"partners must be a dict agent -> player, such as {example}, got {partners!r}")
         if unknown := [agent for agent in partners if agent not in agents]:
-            raise ValueError(f"partners for {unknown} are impossible; the agents are {agents}")
+            raise ValueError(f"partners has unknown agents {unknown}; choose from {agents}")
         if len(partners) == len(agents):
-            raise ValueError(f"partners replace all agents, {agents}; leave one out")
+            raise ValueError(f"partners must not replace all agents, {agents}; leave one out")
         if missing := [name for name in partners.values() if scripted_player(env, name) is None]:
             raise ValueError(f"{env} has no {missing[0]} player; use 'random' partners")
         super().__init__(env)
@@ -73,7 +73,7 @@ class Partnered(BaseParallelWrapper[str, Any, Any]):
         if name == "random":
             mask = self._infos.get(agent, {}).get(MASK)
             return self._random(agent, self._observations.get(agent), mask)
-        # Looked up per turn, so that a copy of this wrapper uses the player of its own copy of the environment.
+        # The player is created each turn, so that in a copy of this wrapper it acts in the copied environment.
         player = scripted_player(self.env, name)
         assert player is not None
         return player(agent, self._observations.get(agent))

@@ -1,4 +1,4 @@
-"""Records of episodes: transcripts as JSON lines, and animations."""
+"""Recording of episodes as JSON lines and GIF animations."""
 
 from __future__ import annotations
 
@@ -18,24 +18,23 @@ FILE = "episodes.jsonl"
 
 
 class Recorded(BaseParallelWrapper[str, Any, Any]):
-    """Appends each episode to `episodes.jsonl` when it ends or is abandoned; optionally also writes a GIF.
+    """Appends each episode to `episodes.jsonl` at its end, at the next reset or at `close`. Optionally writes a GIF.
 
-    A line has the fields of a training run's records: `seed`, `task` (of the reset options), `return` (of the team),
-    `is_complete`, `infos` (per turn) and `agents`. Each agent has its `turns` (`read`, `wrote` and `reward`), the
-    messages after its last turn (`last_read`), and `is_terminated`. `env` and `env_kwargs` are the environment's id and
-    arguments, if it was made by an id.
-
-    Copies (`copy.deepcopy`, `pickle`) do not record, because they are branches of an episode.
+    A line is a JSON object with the fields of a training run's records: `seed`, `task` (from the reset options),
+    `return` (mean over the agents), `is_complete`, `infos` (one per turn) and `agents`. Each agent's entry has `turns`
+    (with `read`, `wrote` and `reward`), `last_read` (messages after its last turn) and `is_terminated`. If the
+    environment was built from an id, the line also has this id (`env`) and the arguments (`env_kwargs`).
+    Copies by `copy.deepcopy` or `pickle` record nothing, because they play other continuations of an episode.
 
     Args:
         env: an environment whose agents read and write texts.
         folder: folder of the files; created if it does not exist.
-        common: further entries of every line, such as the policies' names.
+        common: additional entries for every line, such as the policies' names.
         has_gifs: also write `episode-<number>.gif`. The environment needs render_mode="rgb_array".
 
     Raises:
-        ValueError: if `has_gifs` is set and the render mode is another one.
-        ForeignFileError: if the folder has an `episodes.jsonl` without transcripts, or holds a training run.
+        ValueError: if `has_gifs` is True and the render mode is not "rgb_array".
+        ForeignFileError: if the folder contains a training run, or an `episodes.jsonl` with other content.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
         has_gifs: bool = False,
     ):
         if has_gifs and getattr(env, "render_mode", None) != "rgb_array":
-            raise ValueError(f"has_gifs needs {env} with render_mode='rgb_array'; build it with this argument")
+            raise ValueError(f"has_gifs=True needs render_mode='rgb_array'; build {env} with this argument")
         super().__init__(env)
         self.folder: Path | None = Path(folder)
         file = self.folder / FILE
@@ -108,7 +107,7 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
         return {**vars(self), "folder": None, "_record": None, "_has_gifs": False, "_frames": []}
 
     def _newly_read(self, agent: str) -> list[dict[str, str]]:
-        """Messages since the last turn, without the agent's own reply; all messages of a rewritten history."""
+        """Return the messages since the agent's last reply. If its history was rewritten, return the whole history."""
         messages, known = messages_of(self._observations[agent]), self._known[agent]
         self._known[agent] = messages
         if messages[: len(known)] == known:
@@ -134,7 +133,7 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
 
 
 def _mean(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Reward terms and metrics of a turn, averaged over the agents that report them."""
+    """Average the reward terms and metrics of a turn over the agents that report them."""
     values: dict[str, list[float]] = {}
     for info in infos.values():
         for name, value in info.items():

@@ -1,4 +1,4 @@
-"""Rewards by functions of the user, which replace or extend the environment's own reward."""
+"""User-defined reward functions, which replace or extend the environment's own reward."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pettingzoo.utils import BaseParallelWrapper
 from ..core import TextParallelEnv, Transcript
 
 OWN = "own"
-"""Name of the environment's own reward among the functions."""
+"""Name in `reward_funcs` that stands for the environment's own reward."""
 
 
 @dataclass(frozen=True)
 class JudgedTurn:
-    """A played turn, the argument of a reward function."""
+    """A turn and its results, as the argument of reward functions."""
 
     task: Any
     """`TextParallelEnv.task` of the episode."""
@@ -30,9 +30,9 @@ class JudgedTurn:
     joint: Transcript
     """Joint history of all agents."""
     world: TextParallelEnv
-    """The environment; do not change it."""
+    """The environment. Reward functions must not change it."""
     reward: Mapping[str, float]
-    """The environment's own reward by agent."""
+    """The environment's own reward for each agent."""
     numbers: Mapping[str, float]
     """The environment's own reward terms and metrics, as in `infos`."""
     turn: int
@@ -42,26 +42,26 @@ class JudgedTurn:
 
 
 RewardFunction: TypeAlias = Callable[[JudgedTurn], "float | Mapping[str, float]"]
-"""A turn -> the team's reward, or one reward per live agent."""
+"""Function: `JudgedTurn` -> team reward, or a mapping with one reward per live agent."""
 
 
 class RewardFunctions(BaseParallelWrapper[str, Any, Any]):
-    """Replaces the reward by a weighted sum of functions.
+    """Replaces the reward by a weighted sum of reward functions.
 
         reward = sum over f of weight_f f(turn)
 
-    `infos` have each weighted term as `reward/<name>`. The environment's own terms become `metric/own/<term>`.
+    `infos` contain each weighted term as `reward/<name>`. The environment's own terms are renamed `metric/own/<term>`.
     `make(id, reward_funcs=[...])` adds this wrapper.
 
     Args:
         env: a text environment, or a wrapper of one.
-        reward_funcs: functions, with their names in Python, or a mapping of names to functions. "own" is the
-            environment's own reward. "package.module:function" is imported, so that a run can be resumed.
+        reward_funcs: list of functions, or mapping name -> function. "own" stands for the environment's own reward. A
+            string "package.module:function" is imported; use such strings if a run has to be resumed.
         reward_weights: one weight per function. None: 1 each.
 
     Raises:
         TypeError: if `env` is no text environment, or a function is not callable.
-        ValueError: if there are no functions, two have the same name, or the number of weights differs.
+        ValueError: if there are no functions, two have the same name, or there is not one weight per function.
     """
 
     def __init__(
@@ -111,9 +111,9 @@ class RewardFunctions(BaseParallelWrapper[str, Any, Any]):
 
 
 def _named(given: Sequence[RewardFunction | str] | Mapping[str, RewardFunction | str]) -> dict[str, Any]:
-    """Functions by name; None stands for the environment's own reward."""
+    """Return a dict name -> function. None stands for the environment's own reward."""
     if isinstance(given, str) or not isinstance(given, (Sequence, Mapping)) or not given:
-        raise ValueError(f"reward_funcs must be a list of functions, or functions by name, at least one; got {given!r}")
+        raise ValueError(f"reward_funcs must be a nonempty list of functions or dict name -> function, got {given!r}")
     pairs = list(given.items()) if isinstance(given, Mapping) else [(_name(each), each) for each in given]
     found = {name: _function(each) for name, each in pairs}
     if len(found) < len(pairs) or "<lambda>" in found:
@@ -151,7 +151,7 @@ def _by_agent(name: str, value: Any, agents: Mapping[str, float]) -> Mapping[str
     try:
         paid = {agent: float(part) for agent, part in given.items()}
     except (TypeError, ValueError) as error:
-        raise ValueError(f"reward function {name!r} must return a number, or one by agent, got {value!r}") from error
+        raise ValueError(f"reward function {name!r} must return one number, or one per agent, got {value!r}") from error
     if not all(map(math.isfinite, paid.values())):
         raise ValueError(f"reward function {name!r} must return finite numbers, got {value!r}")
     return paid

@@ -1,4 +1,4 @@
-"""Reward for agreement with reference summaries, computed by the package `rouge-score`."""
+"""Reward function for similarity to reference summaries, computed by the package `rouge-score`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ MEASURES = ("rouge2", "rougeL")
 
 @dataclass(frozen=True)
 class Rouge:
-    """Mean of ROUGE-2 F1 and ROUGE-L F1 with the best reference, averaged over the agents; 0 to 1.
+    """Mean of ROUGE-2 F1 and ROUGE-L F1 with the most similar reference, averaged over the agents, from 0 to 1.
 
-    The references are a column of the task that no agent reads. An instance is a reward function for `make`;
-    "collm.envs.wrappers.rouge:target" names the instance for the column "target" of SciTLDR.
+    The references are in a column of the task that agents do not read. Instances are reward functions for `make`.
+    "collm.envs.wrappers.rouge:target" is the import path of the instance for the column "target" of SciTLDR.
 
     Source: ROUGE (aclanthology.org/W04-1013), as implemented by `rouge_score`, with stemming.
 
     Args:
-        column: name of the column, which holds a text or a list of texts.
+        column: name of the column, which contains a reference text or a list of them.
 
     Raises:
         ModuleNotFoundError: if `rouge-score` is not installed.
@@ -37,7 +37,7 @@ class Rouge:
         found = turn.task.get(self.column) if isinstance(turn.task, dict) else None
         references = [found] if isinstance(found, str) else list(found or ())
         if not any(references):
-            raise ValueError(f"the task has no reference text in the column {self.column!r}; name another column")
+            raise ValueError(f"the task has no reference text in the column {self.column!r}; choose another column")
         return fmean(max(_agreement(reference, reply) for reference in references) for reply in turn.replies.values())
 
 

@@ -1,4 +1,4 @@
-"""Potential-based reward shaping, which keeps the optimal policies."""
+"""Potential-based reward shaping, which does not change the optimal policies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pettingzoo.utils import BaseParallelWrapper
 from ..core import ResetResult
 
 Potential: TypeAlias = Callable[[Any], float]
-"""Environment (read only) -> potential of its state, in units of reward."""
+"""Function: environment -> potential of its state, in reward units. It must not change the environment."""
 
 
 class PotentialShaping(BaseParallelWrapper[str, Any, Any]):
@@ -20,16 +20,16 @@ class PotentialShaping(BaseParallelWrapper[str, Any, Any]):
 
         F = discount * potential(after) - potential(before)
 
-    The potential of a terminated agent is 0. Over a whole episode the discounted sum of F is then
-    -potential(first state) for any policy. A truncated episode keeps its last potential, because its value is
-    bootstrapped. `infos` have F as `reward/shaping`.
+    When an agent terminates, its potential(after) is 0. The discounted sum of F over a terminated episode is therefore
+    -potential(first state), for every policy. When an agent is truncated, potential(after) is kept, because the value
+    of the last state is bootstrapped. `infos` contain F as `reward/shaping`.
 
     Source: Ng, Harada and Russell (1999), theorem 1.
 
     Args:
         env: any parallel environment.
         potential: function of `env.unwrapped`.
-        discount: discount of the learner, 0..1. The theorem does not hold for another one.
+        discount: discount factor of the learner, 0 to 1. With another factor, the theorem does not hold.
 
     Raises:
         ValueError: if the discount is not in 0..1, or the potential is not finite.

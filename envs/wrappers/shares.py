@@ -1,4 +1,4 @@
-"""Each agent's share of the return, measured by replaying the episode without its replies."""
+"""Each agent's share of the return, measured by a replay of the episode without this agent's replies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pettingzoo.utils import BaseParallelWrapper
 
 from ..core import ResetResult, TextParallelEnv
 
-_ROUNDING = 1e-9  # of returns that are sums of the same numbers in another order
+_ROUNDING = 1e-9  # rounding error of returns that sum the same numbers in another order
 
 
 class Shares(BaseParallelWrapper[str, Any, Any]):
@@ -22,16 +22,16 @@ class Shares(BaseParallelWrapper[str, Any, Any]):
 
     G is the episode's undiscounted team return (the mean over the agents). G_without_i is the return of a replay in
     which every reply of agent i is empty (or `TextParallelEnv.absence`) and the other agents repeat their replies. The
-    numbers are exact, because a copy of an environment plays the same episode. A replay that is longer than the episode
-    continues with empty replies. An agent that had left in the episode earns nothing more in the replay.
+    shares are exact, because a copy of the environment reproduces the episode. If a replay is longer than the episode,
+    it continues with empty replies. Rewards of agents that have left the original episode are not included.
 
-    Shares are between 0 and 1 and sum to 1. If neither of two agents earns anything without the other, both have 0.5.
-    There are no shares if all losses are 0: nothing was earned, or every agent alone would have earned the same.
+    Shares are between 0 and 1 and sum to 1. If two agents each get no reward without the other, both shares are 0.5.
+    If all losses are 0, no shares are added: the return is 0, or no single agent's replies were necessary.
 
-    Each episode is replayed once per agent. Models give no new replies, but programs of the environment run again.
+    Each episode is replayed once per agent. Replays need no model, but programs in the environment run again.
 
     Args:
-        env: an environment of text actions with copies as `check_env` requires them.
+        env: an environment with text actions, whose copies pass the rules of `check_env`.
 
     Raises:
         TypeError: if actions are not texts, because there is no empty action then.
@@ -39,7 +39,7 @@ class Shares(BaseParallelWrapper[str, Any, Any]):
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):
         if not all(isinstance(env.action_space(agent), Text) for agent in env.possible_agents):
-            raise TypeError(f"Shares needs text actions, but {env} has others")
+            raise TypeError(f"Shares needs text actions, but {env} has other actions; leave Shares out")
         super().__init__(env)
         self._start: ParallelEnv[str, Any, Any] | None = None
         self._replies: list[Mapping[str, str]] = []
@@ -60,11 +60,11 @@ class Shares(BaseParallelWrapper[str, Any, Any]):
             if total > _ROUNDING:
                 shares = {f"metric/share/{agent}": loss / total for agent, loss in losses.items()}
                 infos = {agent: info | shares for agent, info in infos.items()}
-            self._start = None  # frees the copy
+            self._start = None  # frees the memory of the copy
         return observations, rewards, terminations, truncations, infos
 
     def _earned_without(self, missing: str) -> float:
-        """Sum of all rewards in a replay without the replies of an agent."""
+        """Return the sum of all rewards in a replay without an agent's replies."""
         env = deepcopy(self._start)
         assert env is not None
         world = env.unwrapped

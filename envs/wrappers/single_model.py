@@ -14,10 +14,10 @@ AGENT = "writer_0"
 
 
 class SingleModel(TextParallelEnv):
-    """Replaces a team by one agent that writes the replies of all members, in the team's order.
+    """Replaces a team by one agent that writes the replies of all members, in the order of `possible_agents`.
 
-    Tasks and rewards are those of the team. The replies are separated by `MARKER`. Missing replies are empty; surplus
-    ones are ignored. `make(id, single_model=True)` builds this environment.
+    Tasks are unchanged, and the reward is the team's mean reward. `MARKER` separates the replies. Missing replies are
+    empty, and surplus replies are ignored. `make(id, single_model=True)` builds this environment.
 
     Source: the single-model baselines of CoLLM-CC and CoLLM-DC (arXiv:2601.21972), with their marker.
 
@@ -56,7 +56,7 @@ class SingleModel(TextParallelEnv):
     def deal(self, task: Any) -> Mapping[str, str]:
         seed, options = self._start
         self._known = {}
-        # Without a seed the team's seed comes from this environment's generator, so that the episode depends on it.
+        # Without a seed, this environment's generator samples the team's seed, so that episodes are reproducible.
         observations, _ = self._env.reset(self.rng.randrange(2**31) if seed is None else seed, options)
         self.task = self._world.task
         order = f"\n{MARKER}\n".join(f"(reply of {agent})" for agent in self._env.possible_agents)
@@ -94,7 +94,7 @@ class SingleModel(TextParallelEnv):
         self._env.close()
 
     def _news(self, observations: Mapping[str, Any]) -> str:
-        """New messages of all members, or all messages of a rewritten history. Members with equal texts share one."""
+        """Join the new messages of all members. If a history was rewritten, all its messages are new."""
         readers: dict[str, list[str]] = {}
         for agent, observation in observations.items():
             known, messages = self._known.get(agent, ()), observation.messages
@@ -107,5 +107,5 @@ class SingleModel(TextParallelEnv):
 
 
 def _named(prefix: str, numbers: Mapping[str, Any]) -> dict[str, float]:
-    """Numbers whose names begin with the prefix, without the prefix."""
+    """Return the numbers whose names begin with the prefix, and remove the prefix from the names."""
     return {name.removeprefix(prefix): value for name, value in numbers.items() if name.startswith(prefix)}

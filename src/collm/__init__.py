@@ -6,7 +6,7 @@
     run = collm.train("maac", env="collm/MiniWriting-v2", num_updates=50)
     print(run.evaluate().team_return)
 
-Exports are imported on first use, so that environments and the list of algorithms need no torch.
+Exports are imported on first use. Environments and the list of algorithms therefore work without torch.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
     __version__: str
 
-if not TYPE_CHECKING:  # type checkers would take any name from a module with __getattr__
+if not TYPE_CHECKING:  # with __getattr__, type checkers would accept any name
     _attribute, _names, __all__ = attach(__name__, __file__)
     __all__ += ["__version__"]
 
     def __getattr__(name: str) -> Any:
         if name != "__version__":
             return _attribute(name)
-        from importlib.metadata import version  # here, because its import is slow
+        from importlib.metadata import version  # imported here, because this import is slow
 
         return version("collm")
 

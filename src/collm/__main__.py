@@ -1,4 +1,4 @@
-"""`python -m collm`, for torchrun: torchrun --nproc-per-node 2 -m collm train …"""
+"""Entry point of `python -m collm`, which torchrun needs: torchrun --nproc-per-node 2 -m collm train …"""
 
 import sys
 

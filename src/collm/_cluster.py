@@ -17,11 +17,11 @@ from ._ranges import refuse_password
 LOCAL = "ray"
 PREFIX = "ray://"
 ANSWER_S = 10.0
-"""Seconds in which the head of a cluster must answer."""
+"""Timeout in seconds for the first connection to the head of a cluster."""
 PASSED_ON = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "HF_HOME", "HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM")
-"""Environment variables that processes of Ray inherit from this process."""
+"""Environment variables that are copied from this process to Ray's processes."""
 
-_num_members = 0  # number of `join` calls on a connection that was opened here; 0 without one
+_num_members = 0  # `join` calls minus `leave` calls, if this process was connected by `join`; else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Cluster:
             "num_gpus": self.num_gpus,
             "scheduling_strategy": "SPREAD",
             **self.options,
-            # A restart would give the tasks to the same actor again; here another actor takes them over at once.
+            # After a restart, Ray would give the tasks to the same actor. Instead, other actors get them immediately.
             "max_restarts": 0,
             "runtime_env": surroundings(),
         }
@@ -56,8 +56,8 @@ class Cluster:
         """Check the settings before anything is started.
 
         Raises:
-            UserError: if the address is malformed, the folder does not exist, or Ray refuses the options.
-            ModuleNotFoundError: if Ray is not installed, with the command that installs it.
+            UserError: if the address is malformed, the folder does not exist, or Ray rejects the options.
+            ModuleNotFoundError: if Ray is not installed. The message contains the command that installs it.
         """
         refuse_password(self.address)
         host, _, port = self.address.removeprefix(PREFIX).rpartition(":")
@@ -73,10 +73,10 @@ class Cluster:
         try:
             ray.remote(**self.actor_options())(_Probe)
         except (TypeError, ValueError) as error:
-            raise UserError(f"Ray refuses the actor options {dict(self.options)}: {first_line(error)}") from error
+            raise UserError(f"Ray rejects the actor options {dict(self.options)}: {first_line(error)}") from error
 
     def join(self) -> None:
-        """Connect this process, or use its existing connection. Every `join` needs a `leave`.
+        """Connect this process to the cluster, or use its existing connection. Each `join` requires one `leave`.
 
         Raises:
             UserError: if no cluster answers at the address.
@@ -93,7 +93,7 @@ class Cluster:
             "logging_level": "error",
             "runtime_env": {"working_dir": self.files} if self.files is not None else None,
         }
-        if self.address == LOCAL:  # explicit, because Ray would use the address of an environment variable
+        if self.address == LOCAL:  # otherwise Ray would use the address in an environment variable
             cores = max(os.cpu_count() or 1, math.ceil(self.num_actors * self.num_cpus))
             options |= {"address": "local", "num_cpus": cores, "include_dashboard": False}
         else:
@@ -101,7 +101,7 @@ class Cluster:
         try:
             if self.address != LOCAL:
                 host, _, port = options["address"].rpartition(":")
-                socket.create_connection((host, int(port)), ANSWER_S).close()  # Ray would retry for minutes
+                socket.create_connection((host, int(port)), ANSWER_S).close()  # Ray itself retries for minutes
             ray.init(**options)
         except (OSError, RuntimeError) as error:
             raise UserError(
@@ -112,11 +112,11 @@ class Cluster:
 
 
 class _Probe:
-    """Class for which Ray checks the options."""
+    """Empty class with which Ray checks the actor options."""
 
 
 def leave() -> None:
-    """Undo a `join`. The last one disconnects this process, if a `join` connected it."""
+    """Undo one `join`. The last `leave` disconnects this process, if it was connected by `join`."""
     import ray
 
     global _num_members
@@ -133,10 +133,10 @@ def surroundings() -> dict[str, Any]:
 
 
 def import_from(paths: Sequence[str]) -> None:
-    """Add the existing folders of another process's `sys.path`."""
+    """Append the folders of another process's `sys.path`, if they exist on this machine."""
     sys.path += [path for path in paths if path not in sys.path and os.path.isdir(path)]
 
 
 def first_line(error: Exception) -> str:
-    """First line of an error of Ray, without details."""
+    """Return the first line of Ray's error message, without the details."""
     return str(error).strip().splitlines()[0]

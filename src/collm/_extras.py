@@ -1,4 +1,4 @@
-"""Optional packages: the commands that install them."""
+"""Install commands for optional packages."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 
 _REQUIREMENT = re.compile(r"""(?P<distribution>[\w.-]+).*\bextra == ["'](?P<extra>[\w-]+)["']""")
 _DISTRIBUTIONS = {"PIL": "pillow", "rouge_score": "rouge-score"}
-"""Names of distributions that differ from the package's name."""
+"""Distributions whose name differs from the import name."""
 _FOR_DEVELOPERS = {"dev", "docs", "mutants"}
 _LAYERS = {"collm.envs", "collm.agents", "collm.algorithms", "collm.benchmarks"}
 _ROOT = Path(__file__).resolve().parents[2]
-"""The repository, if the package is imported from a clone."""
+"""Root of the repository, if the package is imported from a clone."""
 
 
 def explained(error: ModuleNotFoundError) -> ModuleNotFoundError | None:
-    """Add the command that installs a package of an extra, or a part of collm, to an error; None for other packages."""
+    """Return the error with an install command, if an extra or collm has the missing package; otherwise None."""
     if error.name in _LAYERS:
         line = f"the installation of collm is incomplete: {error.name} is missing; reinstall it: {install_command()}"
         return ModuleNotFoundError(line, name=error.name, path=error.path)
@@ -32,9 +32,9 @@ def explained(error: ModuleNotFoundError) -> ModuleNotFoundError | None:
 
 
 def install_command(extra: str = "") -> str:
-    """Command that installs collm with an extra: from its clone, or from the source of the present installation.
+    """Return the command that installs collm with an extra, from its clone or the source of the installation.
 
-    It never uses the name alone, because collm is not on the package index and anyone could register the name.
+    The command always contains a path or a URL: collm is not on PyPI, so anyone could register its name there.
     """
     chosen = f"[{extra}]" if extra else ""
     if (_ROOT / "pyproject.toml").is_file():
@@ -46,7 +46,7 @@ def require(*packages: str) -> None:
     """Check that packages are installed, without importing them.
 
     Raises:
-        ModuleNotFoundError: if a package is missing, with the command that installs it.
+        ModuleNotFoundError: if a package is missing. The message contains the command that installs it.
     """
     for package in packages:
         if find_spec(package) is None:
@@ -55,7 +55,7 @@ def require(*packages: str) -> None:
 
 
 def _source() -> str:
-    """URL from which collm was installed, as pip recorded it (PEP 610), or else the repository of the metadata."""
+    """Return the URL from which pip installed collm (PEP 610), or else the repository URL in the metadata."""
     installed = distribution("collm")
     recorded = installed.read_text("direct_url.json")
     if recorded is None:
@@ -68,14 +68,14 @@ def _source() -> str:
 
 
 def _extras() -> dict[str, str]:
-    """First extra that contains a distribution, by distribution, from the installed metadata."""
+    """Return a dict distribution -> first extra that contains it, from the metadata of the installation."""
     try:
         declared = requires("collm") or []
-    except PackageNotFoundError:  # a clone on the path that is not installed
+    except PackageNotFoundError:  # collm is imported from a clone without installation
         return {}
     found: dict[str, str] = {}
     for requirement in declared:
         match = _REQUIREMENT.match(requirement)
-        if match and match["extra"] not in _FOR_DEVELOPERS and match["distribution"] != "collm":  # extras name extras
+        if match and match["extra"] not in _FOR_DEVELOPERS and match["distribution"] != "collm":  # no nested extras
             found.setdefault(match["distribution"], match["extra"])
     return found

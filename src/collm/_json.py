@@ -1,4 +1,4 @@
-"""JSON files with errors that name the file and the line."""
+"""Reading of JSON files. Error messages contain the file and the line."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def read_json(path: Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: if the file does not exist.
-        UserError: if it is not a JSON object, with the file, the line and the fault.
+        UserError: if the file is not a JSON object. The message contains the file, the line and the fault.
     """
     refuse_device(path)
     return parse_json(path.read_bytes(), path)
 
 
 def refuse_device(path: Path) -> None:
-    """Raise a UserError if the path is a pipe or a device, which may be read without end."""
+    """Raise a UserError if the path is a pipe or a device, because reading it might never end."""
     if path.exists() and not path.is_file():
-        raise UserError(f"{path} is no regular file; repair or delete it")
+        raise UserError(f"{path} is not a regular file; replace or delete it")
 
 
 @contextmanager
 def explained_content(path: Path) -> Iterator[None]:
-    """Convert errors of code that expects other types, names or shapes in a file to a `UserError` with its path."""
+    """If a file has unexpected types, names or shapes, raise a `UserError` that contains its path."""
     try:
         yield
     except UserError:
@@ -53,7 +53,7 @@ def parse_json(content: bytes | str, path: Path, first_line: int = 1) -> dict[st
         first_line: line number of the text in the file.
 
     Raises:
-        UserError: if it is not a JSON object, with the file, the line and the fault.
+        UserError: if the text is not a JSON object. The message contains the file, the line and the fault.
     """
     try:
         text = content if isinstance(content, str) else content.decode("utf-8")
@@ -69,7 +69,7 @@ def parse_json(content: bytes | str, path: Path, first_line: int = 1) -> dict[st
         raise UserError(
             f"{path}, from line {first_line}: no UTF-8 text: {error.reason}; repair or delete it"
         ) from error
-    except ValueError as error:  # an integer with more digits than Python reads
+    except ValueError as error:  # an integer with more digits than Python allows
         raise UserError(f"{path}, from line {first_line}: {error}; repair or delete it") from error
     if is_deep:
         raise UserError(f"{path}, line {first_line}: nested more than {MAX_DEPTH} deep; repair or delete it")
@@ -79,7 +79,7 @@ def parse_json(content: bytes | str, path: Path, first_line: int = 1) -> dict[st
 
 
 def _is_deeper(value: Any, depth: int) -> bool:
-    """True if arrays and objects are nested deeper; without recursion."""
+    """Return True if arrays and objects are nested more than `depth` deep. Uses no recursion."""
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(depth):
         items = chain.from_iterable(each.values() if isinstance(each, dict) else each for each in level)

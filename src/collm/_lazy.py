@@ -39,7 +39,7 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
 
 
 def _homes(file: str) -> dict[str, str]:
-    """Module of each export by name, relative to the package: ".runs.api"."""
+    """Return a dict export -> its module, relative to the package, such as ".runs.api"."""
     body = parse(Path(file).read_text(encoding="utf-8")).body
     blocks = [node.body for node in body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     imports = [node for block in blocks for node in block if isinstance(node, ast.ImportFrom)]

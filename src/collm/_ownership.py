@@ -1,10 +1,10 @@
 """Ownership of files: collm overwrites and deletes only files that it wrote.
 
-The file `.collm` in each folder lists them. Its first line is the format; each further line is the path of a file,
-relative to the folder. A folder whose list has `config.json` is the folder of a training run.
+The file `.collm` in each folder lists these files. Its first line is the format. Each other line is the path of a file,
+relative to the folder. A folder whose list contains `config.json` is the folder of a training run.
 
-Folders of earlier versions have no list. They are recognised by the content of a file, such as the settings of a run
-(`config.json`), and collm owns all their files.
+Folders of earlier versions have no such list. They are recognised by the content of a file, such as the settings of a
+run (`config.json`). All files in them are treated as written by collm.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ._errors import UserError
 
 MARKER = ".collm"
 TEMPORARY = ".collm-"
-"""Prefix of the names of files and folders that are being written."""
+"""Name prefix of temporary files and folders, which are renamed after they are written."""
 RUN_FILE = "config.json"
 _FORMAT = "collm files, format 1"
 _OLDER_RUNS = {RUN_FILE: {"algorithm", "env", "config"}, "benchmark.json": {"algorithm", "environment", "seed"}}
@@ -37,10 +37,10 @@ class ForeignFileError(UserError, FileExistsError):
 
 
 def written(folder: Path) -> set[str]:
-    """Paths of the files that collm wrote in a folder, relative to the folder.
+    """Return the paths of the files that collm wrote in a folder, relative to the folder.
 
     Raises:
-        ForeignFileError: if `.collm` is not such a list.
+        ForeignFileError: if `.collm` is not a list of files.
     """
     lines = _lines(folder / MARKER)
     if lines is not None:
@@ -52,7 +52,7 @@ def written(folder: Path) -> set[str]:
 
 
 def holds_run(folder: Path) -> bool:
-    """True for the folder of a training run, even if the run failed before it wrote its settings."""
+    """Return True for the folder of a training run, even if the run failed before it wrote its settings."""
     return RUN_FILE in written(folder) or any(has_keys(folder / name, keys) for name, keys in _OLDER_RUNS.items())
 
 
@@ -60,17 +60,17 @@ def refuse_foreign_folder(folder: Path) -> None:
     """Raise a ForeignFileError if a folder has files but no run."""
     found = sorted(name for name in os.listdir(folder) if not name.startswith(MARKER)) if folder.is_dir() else []
     if found and not holds_run(folder):
-        raise ForeignFileError(f"{folder} has {found[0]} but no run of collm; give a new or an empty folder")
+        raise ForeignFileError(f"{folder} contains {found[0]} but no run of collm; give a new or an empty folder")
 
 
 def refuse_foreign_files(folder: Path, names: Iterable[str]) -> None:
-    """Refuse to replace files that collm did not write, and to write through a symbolic link to another folder.
+    """Check that collm wrote the existing files, and that no folder in their paths is a symbolic link.
 
     Args:
         names: paths of the files, relative to the folder.
 
     Raises:
-        ForeignFileError: with the path of the foreign file or link.
+        ForeignFileError: if a check fails. The message contains the path of the file or of the link.
     """
     known = written(folder)
     for name in names:
@@ -84,7 +84,7 @@ def refuse_foreign_files(folder: Path, names: Iterable[str]) -> None:
 
 
 def note(folder: Path, names: Iterable[str]) -> None:
-    """Add files to the list of a folder."""
+    """Add files to the list of a folder, `.collm`."""
     folder.mkdir(parents=True, exist_ok=True)
     known = written(folder)
     marker = folder / MARKER
@@ -138,7 +138,7 @@ def replaced(path: Path) -> Iterator[Path]:
         Path of an empty temporary file with the same suffix.
     """
     new = temporary(path)
-    new.unlink(missing_ok=True)  # of a process that was killed
+    new.unlink(missing_ok=True)  # left by a process that was killed
     os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
     try:
         yield new
@@ -150,12 +150,12 @@ def replaced(path: Path) -> Iterator[Path]:
 
 
 def temporary(path: Path, what: str = "new") -> Path:
-    """Path of a temporary file in the same folder, with a name that only collm uses."""
+    """Return the path of a temporary file in the same folder, with a name that only collm uses."""
     return path.with_name(f"{TEMPORARY}{what}-{path.name}")
 
 
 def sync(path: Path) -> None:
-    """Write a file, or the entries of a folder, to the disk (`os.fsync`)."""
+    """Flush a file, or the entries of a folder, to the disk (`os.fsync`)."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -164,11 +164,11 @@ def sync(path: Path) -> None:
 
 
 def _lines(marker: Path) -> list[str] | None:
-    """Paths in a `.collm`; None if it does not exist, or a process was killed while it wrote the first line."""
+    """Return the paths in a `.collm` file; None if it does not exist or its first line is incomplete."""
     if not os.path.lexists(marker):
         return None
     if marker.is_symlink() or not marker.is_file():
-        raise ForeignFileError(f"{marker} is no regular file; give another folder")
+        raise ForeignFileError(f"{marker} is not a regular file; give another folder")
     first, end, rest = os.fsdecode(marker.read_bytes()).partition("\n")
     if not end and _FORMAT.startswith(first):
         return None
@@ -178,7 +178,7 @@ def _lines(marker: Path) -> list[str] | None:
 
 
 def has_keys(file: Path, keys: set[str]) -> bool:
-    """True if a file is a JSON object with these keys; of a `.jsonl`, its first line."""
+    """Return True if a file is a JSON object with these keys. For `.jsonl`, only the first line is read."""
     if not file.is_file():
         return False
     with file.open("rb") as stream:

@@ -1,12 +1,12 @@
-"""Plugins of other distributions, which are loaded when an unknown environment or algorithm is first requested.
+"""Plugins of other distributions. They are loaded when an unknown environment or algorithm is first requested.
 
 A plugin declares an entry point in its `pyproject.toml`:
 
     [project.entry-points."collm.envs"]
     my_games = "my_package.registrations"
 
-The entry point is a module that calls `collm.register` when it is imported, or a function without arguments that calls
-it. The group for algorithms is `collm.algorithms`, with `collm.register_algorithm`.
+The entry point is a module or a function without arguments. collm imports the module or calls the function, which then
+calls `collm.register`. For algorithms, use the group `collm.algorithms` and `collm.register_algorithm`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def load_plugins(group: str) -> tuple[str, ...]:
     """Load the plugins of a group that were not loaded before.
 
     Returns:
-        One sentence per plugin of the group that failed, now or earlier. The caller decides if a failure matters,
-        because a broken plugin must not block the others.
+        One error message per plugin of the group that failed, now or earlier. No exception is raised, because a broken
+        plugin must not block the others.
     """
     for entry_point in entry_points(group=group):
         if entry_point in _seen:
@@ -32,7 +32,7 @@ def load_plugins(group: str) -> tuple[str, ...]:
             loaded = entry_point.load()
             if callable(loaded):
                 loaded()
-        except Exception as error:  # modules of others may raise anything
+        except Exception as error:  # third-party modules may raise anything
             source = f" of the distribution {entry_point.dist.name!r}" if entry_point.dist else ""
             _failures[entry_point] = (
                 f"the plugin {entry_point.name!r}{source} ({entry_point.value}) failed to load with "

@@ -1,4 +1,4 @@
-"""Types and ranges of settings, which are checked when a settings dataclass is built.
+"""Types and ranges of settings. They are checked when a settings dataclass is built.
 
     @dataclass(frozen=True, kw_only=True)
     class Settings(Checked):
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class InRange:
-    """Range of a number, as metadata of its type. Infinity and NaN are never in it."""
+    """Range of a number, as metadata of its type (`Annotated`). No range includes infinity or NaN."""
 
     least: float | None = None  # inclusive
     most: float | None = None  # inclusive
@@ -36,7 +36,7 @@ class InRange:
     below: float | None = None  # exclusive
 
     def holds(self, value: float) -> bool:
-        """True if a number is in the range."""
+        """Return True if a number is in the range."""
         return (
             math.isfinite(value)
             and (self.least is None or value >= self.least)
@@ -53,14 +53,14 @@ class InRange:
 
 
 class Also:
-    """Other names of a setting, such as those of other libraries, as metadata of its type."""
+    """Aliases of a setting, such as its name in another library, as metadata of its type (`Annotated`)."""
 
     def __init__(self, *names: str):
         self.names = names
 
 
 class Parts(Also):
-    """Names of the values of a setting that is a tuple, as metadata of its type. Each may be given alone."""
+    """Names of the items of a tuple setting, as metadata of its type. Users may set each item alone by its name."""
 
 
 ADVANCED = "advanced"
@@ -84,10 +84,10 @@ Seed = Annotated[int, InRange(0, 2**32 - 1)]
 
 @dataclass(frozen=True)
 class Checked:
-    """Base class of settings dataclasses, which refuses values outside of the declared types and ranges.
+    """Base class of settings dataclasses. Values must have the declared types and be in the declared ranges.
 
     Raises:
-        UserError: with the setting, its type and range, and the value.
+        UserError: if a value is wrong. The message contains the setting, its type and range, and the value.
     """
 
     def __post_init__(self) -> None:
@@ -98,7 +98,7 @@ class Checked:
 
 @cache
 def allowed(settings: type) -> Mapping[str, Any]:
-    """Type of each setting with its range. A repeated annotation replaces the range only if the type differs."""
+    """Return the type of each setting with its range. A subclass that repeats the plain type inherits the range."""
     found: dict[str, Any] = {}
     plain: dict[str, Any] = {}
     for base in reversed(settings.__mro__):
@@ -112,20 +112,20 @@ def allowed(settings: type) -> Mapping[str, Any]:
 
 
 def refuse_password(address: str) -> None:
-    """Refuse an address with a user or a password, because addresses are saved and printed.
+    """Check that an address contains no user or password, because addresses are saved and printed.
 
     Raises:
-        UserError: without the user and the password.
+        UserError: if it does. The message does not repeat the user and the password.
     """
     if found := re.search(r"(\w+)://.*@", address, re.DOTALL):
         raise UserError(
             f"an address must not contain a user or a password, as {found[1]}://user:password@host, because addresses "
-            "are saved; leave them out. A chat server's key is an environment variable: ?key=VARIABLE"
+            "are saved; leave them out. Put a chat server's key into an environment variable: ?key=VARIABLE"
         )
 
 
 def _check(name: str, value: Any, hint: Any) -> None:
-    """Refuse a value that is not of a type, or that contains such an item."""
+    """Raise an error if a value, or an item in it, does not have the declared type and range."""
     if not _is_allowed(value, hint):
         raise UserError(f"{name} must be {words(hint)}, got {value!r:.200}")
     for option in _options(hint):
@@ -142,7 +142,7 @@ def _check(name: str, value: Any, hint: Any) -> None:
 
 
 def _is_allowed(value: Any, hint: Any) -> bool:
-    """True if a value is of a type and in its range; items of containers are not checked."""
+    """Return True if a value has a type and is in its range. Items of containers are not checked."""
     ranges = [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, InRange)]
     hint = _bare(hint)
     if get_origin(hint) in (Union, UnionType):
@@ -180,12 +180,12 @@ def _options(hint: Any) -> tuple[Any, ...]:
 
 
 def _bare(hint: Any) -> Any:
-    """A type without its metadata."""
+    """Return a type without its metadata."""
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
 def _kind(hint: Any) -> Any:
-    """Class of the values of a type; None if any value is allowed (a type variable, `Any`)."""
+    """Return the class of a type's values; None if any value is allowed (for type variables and `Any`)."""
     kind = get_origin(hint) or hint
     if kind is Any or not isinstance(kind, type):
         return None

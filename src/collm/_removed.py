@@ -1,4 +1,4 @@
-"""Replacements for names that are no settings: settings of earlier versions, and names of other libraries."""
+"""Hints for names that are not settings: removed settings, and settings of other libraries."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ _NEVER_STORED = object()
 
 
 class Removed(NamedTuple):
-    """A name that is no setting."""
+    """Hint for a name that is not a setting."""
 
     instead: str
     """Replacement, as the end of an error message."""
     default: Any = _NEVER_STORED
-    """Last default, as read from JSON. It is accepted in the config.json of an earlier run."""
+    """Last default of a removed setting, as read from JSON. In config.json of earlier runs, this value is ignored."""
     is_now: Mapping[str, Any] = MappingProxyType({})
-    """Settings that replace a stored True. Empty: True is refused."""
+    """Current settings that replace the stored value True. Empty: True raises an error."""
 
     @property
     def is_stored(self) -> bool:
-        """True if config.json of earlier runs has this name."""
+        """True if config.json of earlier runs may contain this name."""
         return self.default is not _NEVER_STORED
 
 
@@ -53,7 +53,7 @@ REMOVED: Mapping[str, Removed] = MappingProxyType(
         "critic_value_head_hidden_dim": Removed("use value_head_hidden_dim", None),
         "critic_warmup_window": Removed("use critic_warmup alone", None),
         "env_hosts": Removed("use collectors, which play whole episodes on other machines", None),
-        "fsdp_copy_memory": Removed("the memory plan decides which copies fit", 20.0),
+        "fsdp_copy_memory": Removed("the memory plan decides which copies fit; leave it out", 20.0),
         "has_state_std": Removed('use gaussian="state"', False, {"gaussian": "state"}),
         "initial_log_std": Removed(_POLICIES, 0.0),
         "is_squashed": Removed('use gaussian="squashed"', False, {"gaussian": "squashed"}),
@@ -64,17 +64,17 @@ REMOVED: Mapping[str, Removed] = MappingProxyType(
         "log_shares": Removed("train in an environment wrapped by collm.envs.wrappers.Shares", False),
         "log_std_bounds": Removed(_POLICIES, [-20.0, 2.0]),
         "log_tags": Removed("use the environment variable WANDB_TAGS"),
-        "normalization_epsilon": Removed("it is 1e-6", 1e-6),
+        "normalization_epsilon": Removed("the value is 1e-6; leave it out", 1e-6),
         "num_env_hosts": Removed("use num_collectors", 2),
         "num_train_epochs": Removed(
-            "use num_updates, updates of rollout_buffer_size episodes each: tasks are drawn without end, not in epochs"
+            "use num_updates, updates of rollout_buffer_size episodes each: there are no epochs, tasks are sampled"
         ),
         "per_device_train_batch_size": Removed(
             "use mini_batch_size (episodes per optimizer step) or max_batch_tokens (tokens per forward pass)"
         ),
         "reward_weights": Removed("give them to the environment: --env-kwargs 'reward_weights=[1, 0.5]'"),
         "run_name": Removed("use the environment variable WANDB_NAME"),
-        "server_patience_s": Removed("it is 60 s", 60.0),
+        "server_patience_s": Removed("the time limit is 60 s; leave it out", 60.0),
         "server_weights": Removed("leave it out: vLLM servers load weights from a folder", "folder"),
         "steps": Removed("use num_updates"),
         "verify_share": Removed("collectors are trusted; use a cluster that only trusted people can reach", 0.0),
@@ -83,13 +83,13 @@ REMOVED: Mapping[str, Removed] = MappingProxyType(
 
 
 def replacement(name: str) -> str | None:
-    """Replacement for a name that is no setting; None if it never was one."""
+    """Return the hint for a name that is not a setting; None if there is no hint."""
     found = REMOVED.get(name)
     return None if found is None else found.instead
 
 
 def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a config.json without removed ones that have their last default or a replacement."""
+    """Return a stored config without removed settings, if these have their last default or a replacement."""
     found = {name: value for name, value in stored.items() if name not in REMOVED or value != REMOVED[name].default}
     for name in found.keys() & REMOVED.keys():
         now = REMOVED[name].is_now

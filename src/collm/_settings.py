@@ -1,4 +1,4 @@
-"""Docstrings, groups and other names of settings, read from the source of their dataclasses.
+"""Docstrings, groups and aliases of settings, read from the source code of their dataclasses.
 
     @dataclass(frozen=True, kw_only=True)
     class Settings(Checked):
@@ -8,7 +8,7 @@
         \"\"\"Number of updates.\"\"\"
 
 A one-line comment such as `# Optimizing.` starts a group of settings. Settings before the first comment are in a group
-with the name of the class. Help, settings files and keyword arguments use these declarations.
+with the name of the class. Help texts, settings files and keyword arguments use these declarations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ._syntax import parse
 
 
 class UnknownSettingError(UserError, TypeError):
-    """Raised if no settings class has a setting of this name."""
+    """Raised if no settings class has a setting with this name."""
 
 
 _TITLE = re.compile(r"    # ([A-Z][^.]*)\.\s*$")
@@ -43,13 +43,13 @@ class Setting:
     """Type, with its range."""
     field: Field[Any]
     text: str
-    """Docstring on one line; empty without one."""
+    """Docstring, joined to one line; empty if the field has none."""
     group: str
-    """Title of its group."""
+    """Title of the group that contains the setting."""
     also: tuple[str, ...]
-    """Other names, such as those of other libraries."""
+    """Aliases, such as the names of this setting in other libraries."""
     parts: tuple[str, ...]
-    """Names of the values of a tuple; empty for other settings."""
+    """Names of the items of a tuple setting; empty for other settings."""
 
     @property
     def is_advanced(self) -> bool:
@@ -68,7 +68,7 @@ class Setting:
 
 
 def settings_of(kind: type) -> Mapping[str, Setting]:
-    """Settings of a dataclass by name, in the order of its fields, with the docstring of the first declaration."""
+    """Return a dict name -> setting, in field order. The docstring comes from the first class that declares it."""
     hashable: Any = kind  # mypy does not accept dataclasses as hashable
     return _settings_of(hashable)
 
@@ -90,20 +90,20 @@ def _settings_of(kind: Any) -> Mapping[str, Setting]:
 
 
 def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str, listed: str = "") -> list[dict[str, Any]]:
-    """Distribute values to the first class that has a setting of their name.
+    """Assign each value to the first class that has a setting with its name.
 
     Args:
-        given: values by name, other name, or name of a part.
+        given: name -> value. Names of settings, aliases, and names of items of tuple settings are allowed.
         kinds: settings classes.
-        where: source of the values, the start of error messages.
-        listed: end of the error message if no known name is similar, such as the command that lists all names.
+        where: source of the values, with which error messages begin.
+        listed: hint in the error message if no name is similar, such as the command that lists all names.
 
     Returns:
         One dictionary per class.
 
     Raises:
-        UnknownSettingError: if no class has the setting; with its replacement, or the nearest name.
-        UserError: if a setting is given by two names.
+        UnknownSettingError: if no class has the setting. The message contains a replacement or a similar name.
+        UserError: if a setting is given twice, by two of its names.
     """
     classes = list(kinds)
     owners: dict[str, tuple[int, Setting]] = {}
@@ -112,7 +112,7 @@ def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str, list
             for name in (setting.name, *setting.also, *setting.parts):
                 owners.setdefault(name, (number, setting))
     found: list[dict[str, Any]] = [{} for _ in classes]
-    single: dict[str, dict[str, Any]] = {}  # values of parts, by setting
+    single: dict[str, dict[str, Any]] = {}  # setting -> item name -> value
     for name, value in given.items():
         if name not in owners:
             near = nearest(name, owners)
@@ -130,10 +130,10 @@ def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str, list
 
 
 def _declared(kind: type) -> dict[str, tuple[str, str]]:
-    """(docstring, group) of each field in the body of a class."""
+    """Return a dict field -> (docstring, group) for the fields that a class itself declares."""
     try:
         lines, _ = inspect.getsourcelines(kind)
-    except (OSError, TypeError):  # defined in a session that keeps no source
+    except (OSError, TypeError):  # defined in an interactive session without source
         return {}
     indent = len(lines[0]) - len(lines[0].lstrip())
     lines = [line[indent:] for line in lines]

@@ -1,4 +1,4 @@
-"""`ast.parse` for threads.
+"""Thread-safe `ast.parse`.
 
 Older Python versions raise `SystemError: AST constructor recursion depth mismatch` (python/cpython#106905) for valid
 source if two threads parse at the same time.
@@ -14,10 +14,10 @@ _LOCK = threading.Lock()
 
 
 def parse(source: str) -> ast.Module:
-    """Parse source without warnings, in one thread at a time.
+    """Parse source code without warnings. Only one thread parses at a time.
 
     Raises:
-        SyntaxError, ValueError, MemoryError, RecursionError: as `ast.parse`.
+        SyntaxError, ValueError, MemoryError, RecursionError: in the same cases as `ast.parse`.
     """
     with _LOCK, warnings.catch_warnings():  # inside the lock, because all threads share the filters
         warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""Safe output of foreign text in a terminal, with escaped control characters."""
+"""Safe output of untrusted text in a terminal: control characters are escaped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CONTROLS = re.compile(
 
 
 def shown(text: object) -> str:
-    """Escape the control characters of a text, such as `\\x1b`."""
+    """Escape the control characters in a text: ESC becomes `\\x1b`."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), str(text))
 
 

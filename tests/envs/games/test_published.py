@@ -113,7 +113,7 @@ def test_prompts_may_be_given_and_are_checked(game, template, variant):
     later = env.step(dict.fromkeys(env.agents, ""))[0][env.possible_agents[0]]
     assert later.messages[0] == ("system", "Kurz.", "environment")
     assert later.messages[1].content.startswith(template.split("{")[0])
-    with pytest.raises(ValueError, match="does not tell the task"):
+    with pytest.raises(ValueError, match="the prompt of 'prompt'"):
         game(prompts={"prompt": "Baue."})
 
 
