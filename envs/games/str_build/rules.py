@@ -30,7 +30,7 @@ _PUBLISHED = frozenset({"I", "C", "M", "L", "MC", "CM", "LI", "LLM", "ICML", "CL
 
 @dataclass(frozen=True, eq=False)
 class Word(Shared):
-    """A task: a word and the cells of its letters."""
+    """Task: a word and the cells of its letters."""
 
     id: str
     text: str
@@ -104,7 +104,7 @@ def quota(num_cells: int, num_builders: int) -> int:
 
 
 def word(text: str, id: str, difficulty: int, num_builders: int = 2) -> Word:
-    """Return the task of building a text.
+    """Create the task of building a text.
 
     Raises:
         ValueError: if the text is empty, has other characters than letters, digits and spaces, or has fewer cells than
@@ -122,7 +122,7 @@ def word(text: str, id: str, difficulty: int, num_builders: int = 2) -> Word:
 
 
 def new_word(seed: int, difficulty: int = 3, split: Split = "train", num_builders: int = 2) -> Word:
-    """Return the generated word of a number: random letters.
+    """Generate the word of a number from random letters.
 
     Args:
         seed: any integer; the same seed gives the same word.
@@ -176,7 +176,7 @@ def missing(task: Word, world: World, builder: int) -> list[Fill]:
 
 
 def plan_of(target: NDArray[np.bool_], num_builders: int) -> World:
-    """Return a world whose neighbours differ, which uses all blocks if there are enough cells, and meets the quotas."""
+    """Return a world with different neighbouring blocks, all kinds of blocks if cells suffice, and all quotas met."""
     palettes = PALETTES[:num_builders]
     kinds = np.array([first for first, _ in palettes] + [second for _, second in palettes], np.uint8)
     candidates = (_by_diagonals(target, kinds, 1, 2), _by_diagonals(target, kinds, 2, 1), _in_turn(target, kinds))
