@@ -16,7 +16,7 @@ class TestResult:
     """Text of an assertion, or `Class.method`."""
     is_passed: bool
     message: str = ""
-    """Reason for the failure."""
+    """Reason why the test failed, if it failed."""
     line: int | None = None
     """Line of the assertion in the test source, from 1."""
 
@@ -38,12 +38,12 @@ class Grade:
 
     @property
     def pass_rate(self) -> float:
-        """Fraction of the tests passed; 0 without tests."""
+        """Fraction of the tests that passed; 0 without tests."""
         return self.num_passed / len(self.results) if self.results else 0.0
 
     @property
     def is_perfect(self) -> bool:
-        """True if there are tests, all passed, and the program ran to its end."""
+        """True if there are tests, all tests passed, and the program ran to its end."""
         return bool(self.results) and self.num_passed == len(self.results) and not self.fault
 
 

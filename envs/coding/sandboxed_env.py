@@ -88,8 +88,8 @@ class SandboxedCodingEnv(TextParallelEnv):
         max_timeouts: timeouts of a program, at least 1, after which its remaining tests fail without a run.
         packages: installed packages that programs may import in addition to the standard library, such as ("numpy",),
             or "installed": all installed packages that rows of the data import.
-        on_bad_row: treatment of rows that cannot be used, such as tests that do not parse or import a package that
-            programs may not: "error" raises at construction, "skip" leaves them out.
+        on_bad_row: treatment of rows that cannot be used, for example because their tests do not parse: "error" raises
+            ValueError at construction, "skip" leaves these rows out.
         isolation: isolation tier of the sandbox: "auto", "A", "B", "C", or "none" to run models' code unprotected.
         **kwargs: see `TextParallelEnv`.
 
@@ -169,7 +169,7 @@ class SandboxedCodingEnv(TextParallelEnv):
         self._prompts: Mapping[str, list[Message]] = {}
         self._episode_seed = 0
 
-    # Hooks of a subclass.
+    # Hooks that a subclass implements.
 
     @abstractmethod
     def sources(self, row: Mapping[str, Any]) -> Sources:
@@ -189,7 +189,7 @@ class SandboxedCodingEnv(TextParallelEnv):
 
     @abstractmethod
     def request(self, agent: str) -> str:
-        """Return the request to an agent after a turn."""
+        """Return the text that asks an agent for new code after a turn."""
 
     @abstractmethod
     def task_text(self) -> str:
@@ -203,7 +203,7 @@ class SandboxedCodingEnv(TextParallelEnv):
             ValueError: if the data has no solution of the task.
         """
 
-    # Hooks of the base class.
+    # Hooks of `TextParallelEnv`.
 
     def deal(self, task: Any) -> Mapping[str, list[Message]]:
         """Start an episode with a random task, or with the task that has this index or id."""

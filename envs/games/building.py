@@ -38,10 +38,10 @@ class BuilderTurn(Generic[S, R]):
     """Data of one builder's turn, from which the feedback text is made."""
 
     task: S
-    world: World  # after the turn
+    world: World  # world after the turn
     world_rule: WorldRule
     builder: int
-    orders: Orders  # of this builder
+    orders: Orders  # commands of this builder
     value: float  # the turn's reward, before the shift
     score: R  # comparison of the world with the task
 
@@ -110,7 +110,7 @@ class BuildingEnv(TaskEnv[S], Generic[S]):
 
     def lay_out(self) -> None:
         self.world: World = self.task.box.empty_world()
-        self._kept_orders: dict[str, Orders] = {}  # of builders that left, if the world is rebuilt
+        self._kept_orders: dict[str, Orders] = {}  # last commands of builders that left, if the world is rebuilt
 
     def turned(self, replies: Mapping[str, str]) -> Outcome:
         orders = [

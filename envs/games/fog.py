@@ -16,7 +16,7 @@ Cell = tuple[int, int]
 Feedback = Literal["none", "score"]
 """Feedback in addition to the visible cells: nothing, or the score of the turn."""
 
-MAX_MESSAGE_LENGTH = 400  # characters
+MAX_MESSAGE_LENGTH = 400  # in characters
 
 _MAX_READ = 50_000  # per reply: maximum of characters of unclosed JSON plus tokens of Python literals
 _TOKEN = re.compile(
@@ -59,8 +59,8 @@ def seen_from(places: Iterable[Cell], view: int, width: int, depth: int) -> froz
 def action(reply: str, keys: frozenset[str]) -> Mapping[str, Any]:
     """Return the last object in a reply that has one of the keys, or an empty dict.
 
-    An object is JSON or a Python literal with single quotes, parentheses or a comma before a closing bracket. Nested
-    objects are not candidates. An unreadable object is searched for objects inside it, until `_MAX_READ` is used up.
+    An object is JSON or a Python literal with single quotes, parentheses or a comma before a closing bracket. Objects
+    inside a readable object are not returned. An unreadable object is searched for objects inside it, up to `_MAX_READ`.
     """
     decoder = json.JSONDecoder()
     last: Mapping[str, Any] = {}

@@ -79,7 +79,7 @@ class PicturedEnv(TextParallelEnv):
         """Return the scripted reference player's reply for this turn.
 
         Raises:
-            RuntimeError: before the first episode.
+            RuntimeError: if no episode is running.
         """
         if not self._transcripts:
             raise RuntimeError("no episode is running; call reset() first")
@@ -134,7 +134,7 @@ class TaskEnv(PicturedEnv, Generic[T]):
         self._source = source
         self._memory: Memory = memory
         if memory != "all":
-            self.metadata = {**self.metadata, "append_only": False}  # type: ignore[misc]  # of this instance only
+            self.metadata = {**self.metadata, "append_only": False}  # type: ignore[misc]  # changes only this instance
         if source.highest is not None:
             self.metadata = {**self.metadata, "highest_difficulty": source.highest}  # type: ignore[misc]
         self._asked_difficulty: Difficulty | None = None
@@ -189,7 +189,7 @@ class TaskEnv(PicturedEnv, Generic[T]):
         )
 
     def _rewritten(self, agent: str, reply: str, feedback: str) -> list[Message]:
-        """Return the history that `memory` keeps."""
+        """Return the history that remains with the setting `memory`."""
         *before, prompt = self._prompts[agent]
         if self._memory == "last":
             return [*before, prompt, Message("assistant", reply, agent), Message("user", feedback)]

@@ -78,7 +78,7 @@ class Listed(Shared, Generic[T]):
 
     def pick(self, which: Any, rng: random.Random, difficulty: Difficulty | None = None) -> T:
         if difficulty is not None:
-            raise ValueError(f"difficulty={difficulty!r} needs generated tasks; a list of tasks has none")
+            raise ValueError(f"difficulty={difficulty!r} needs generated tasks; leave it out for a list of tasks")
         if which is None:
             return rng.choice(self.tasks)
         if isinstance(which, str) and which in self._by_id:
@@ -93,9 +93,9 @@ class Listed(Shared, Generic[T]):
 
 @dataclass(frozen=True)
 class Generated(Shared, Generic[T]):
-    """Generated tasks, one per number. Several difficulties alternate with the number."""
+    """Generated tasks, one per number. With several difficulties, successive numbers have successive difficulties."""
 
-    new: Callable[..., T]  # (number, difficulty) -> task
+    new: Callable[..., T]  # function (number, difficulty) -> task
     difficulties: range
     highest: int  # highest difficulty of the generator
 
@@ -147,7 +147,7 @@ def difficulties(difficulty: Difficulty, highest: int) -> range:
         return range(int(difficulty), int(difficulty) + 1)
     first, last = int(span[1]), int(span[2])
     if not 1 <= first <= last <= highest:
-        raise ValueError(f"difficulty={difficulty!r} must be within 1-{highest}")
+        raise ValueError(f"difficulty={difficulty!r} must be a range within 1-{highest}")
     return range(first, last + 1)
 
 

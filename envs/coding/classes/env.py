@@ -59,7 +59,7 @@ class ClassEval(SandboxedCodingEnv):
     ):
         refuse_team(num_agents, kwargs.get("variant"))
         if needs_both and kwargs.get("variant") == "published":
-            raise ValueError("needs_both=True needs variant='ours'; variant='published' does not have it")
+            raise ValueError("needs_both=True needs variant='ours'; leave out variant='published'")
         self._needs_both = needs_both
         self.programmers = [f"programmer_{seat}" for seat in range(num_agents)]
         super().__init__(stop_at=stop_at, test_seconds=test_seconds, **kwargs)

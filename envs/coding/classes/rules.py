@@ -35,7 +35,7 @@ def terms(
     Args:
         task: current class.
         deliveries: code of each programmer.
-        pass_rate: fraction of the tests that the merged class passed, 0 to 1. None: it did not parse.
+        pass_rate: fraction of the tests that the merged class passed, 0 to 1. None: the class did not parse.
         is_solved: True if all tests passed and the program ran to its end.
     """
     if pass_rate is None:

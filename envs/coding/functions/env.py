@@ -217,7 +217,7 @@ class FunctionPair(SandboxedCodingEnv):
         return found[: min(self._num_public, max(0, len(found) - 1))]
 
     def _with_needs(self, programs: rules.Programs, solved: Grade) -> rules.Programs:
-        """Set `is_needed` of the helpers in a solution."""
+        """Test whether each helper of a solution is needed, and set `is_needed`."""
         # The time limit is short, because a correct main function may loop forever with a replaced helper.
         limits = replace(self.limits, cpu_s=min(self.limits.cpu_s, 0.5 + 2 * solved.cpu_s), max_deaths=1)
 
@@ -236,7 +236,7 @@ class FunctionPair(SandboxedCodingEnv):
         return replace(programs, helpers=tuple(helpers))
 
     def _grade(self, programs: rules.Programs, limits: Limits | None = None, **code: str) -> Grade:
-        """Grade the programs by the hidden tests; `code` is passed to `rules.Programs.program`."""
+        """Run the hidden tests on the programs. `code` is passed to `rules.Programs.program`."""
         limits = limits or self.limits
         problem = self.problem
         if self._is_published:

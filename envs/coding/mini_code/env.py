@@ -25,8 +25,8 @@ class MiniCode(TextParallelEnv):
         num_agents: 2, because a task has two operands.
         num_operations: operations in a task, 2 to 4.
         num_tests: tests of an episode, 1 to 64.
-        needs_both: whether a test that main passes with aux is scored only if aux returns the value of an operand, and
-            main uses what aux returns even if aux is replaced by another function. False: the reward of version 0.
+        needs_both: whether a test that main passes with aux is scored only if aux returns the value of an operand and
+            main combines what aux returns with the other operand. False: the reward of version 0.
         is_explained: whether the prompts explain the rules in English, for models that were not trained on the game.
         **kwargs: see `TextParallelEnv`.
 
@@ -61,7 +61,7 @@ class MiniCode(TextParallelEnv):
         self._num_tests = num_tests
         self._needs_both = needs_both
         self._is_explained = is_explained
-        rules.new_task(0, num_operations, split)  # raises for a wrong split or number of operations
+        rules.new_task(0, num_operations, split)  # raises ValueError for a wrong split or num_operations
         self._task: rules.Exercise | None = None
         self._inputs: tuple[rules.Inputs, ...] = ()
 

@@ -32,8 +32,8 @@ COMBINATIONS: dict[str, Callable[[int, int], int]] = {
 MAX_OPERATIONS = 4
 MAX_INPUT = 9
 WEIGHTS = {"helper_parses": 0.1, "main_parses": 0.1, "uses_aux": 0.1, "tests": 0.7}
-TESTS_WEIGHT_ALONE = 0.1  # replaces 0.7 if main does not use aux
-TESTS_WEIGHT_ALONE_V0 = 0.2  # with needs_both=False
+TESTS_WEIGHT_ALONE = 0.1  # weight of the tests if main does not use aux
+TESTS_WEIGHT_ALONE_V0 = 0.2  # the same, with needs_both=False
 
 _RANGE = 2 * MAX_INPUT + 1
 _TEST_SHARE = 5  # one task in five is in the test split
@@ -84,7 +84,7 @@ def is_held_out(task: Exercise) -> bool:
 
 
 def new_task(seed: int, num_operations: int = 2, split: Split = "train") -> Exercise:
-    """Generate the task of a seed.
+    """Generate a task from a seed.
 
     Args:
         seed: any integer.
@@ -154,7 +154,7 @@ class Result:
     main_parses: bool
     uses_aux: bool
     pass_rate: float
-    """Fraction of the tests passed."""
+    """Fraction of the tests that passed."""
     divided_rate: float
     """Fraction of the tests passed with both programmers' work (see `_is_divided`). needs_both=False: `pass_rate`."""
 

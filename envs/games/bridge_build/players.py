@@ -38,14 +38,14 @@ class View:
     """Observations and settings that an honest worker uses."""
 
     rows: Sequence[str]  # map as the worker reads it
-    start: Cell  # S
-    end: Cell  # T
-    place: Cell  # of the worker
-    own: Box  # part of the map in which the worker lays planks
-    partners: Box  # part of the map in which its partner lays planks
+    start: Cell  # cell of S
+    end: Cell  # cell of T
+    place: Cell  # cell of the worker
+    own: Box  # part of the map in which the worker can lay planks
+    partners: Box  # part of the map in which the partner can lay planks
     told: Sequence[str]  # messages to the partner
     heard: Sequence[str]  # messages of the partner
-    turns_left: int  # 1 in the last turn
+    turns_left: int  # number of turns left, 1 in the last turn
     view: int
     max_steps: int | None
     max_probes: int

@@ -18,7 +18,7 @@ from ..sources import Shared, Split, generated_split, is_held_out, refuse_diffic
 
 BLOCKS = ("air", "oak_planks")
 PLANK = 1
-MAX_COMMANDS = 40  # per turn, sum of both workers
+MAX_COMMANDS = 40  # maximum per turn of both workers together
 
 _ALL = "#.STYN"
 _KINDS = frozenset(_ALL)
@@ -30,7 +30,7 @@ class Bridge(Shared):
 
     id: str
     rows: tuple[str, ...]
-    difficulty: int | None = field(default=None, compare=False)  # of a generated map
+    difficulty: int | None = field(default=None, compare=False)  # None: the map is not generated
 
     def __post_init__(self) -> None:
         kinds = {kind for row in self.rows for kind in row}
@@ -109,7 +109,7 @@ class State:
     """State of an episode."""
 
     world: World  # [0, z, x], 1 for a plank
-    places: tuple[Cell, Cell]  # of the workers
+    places: tuple[Cell, Cell]  # cell of each worker
     visited: tuple[frozenset[Cell], frozenset[Cell]]  # cells that each worker has visited
     probed: tuple[frozenset[Cell], frozenset[Cell]]  # cells that each worker has probed
     laid: frozenset[Cell] = frozenset()  # cells that have ever had a plank
@@ -124,7 +124,7 @@ class Action:
     probes: tuple[Cell, ...] = ()
     walk: tuple[Cell, ...] = ()  # cells, beginning with the worker's place; empty: the worker stays
     num_words: int = 0  # length of the message
-    num_rejected: int = 0  # illegal commands
+    num_rejected: int = 0  # number of illegal commands
 
 
 @dataclass(frozen=True)
@@ -283,7 +283,7 @@ def _world(bridge: Bridge, cells: frozenset[Cell]) -> World:
 
 
 def _plan(bridge: Bridge) -> frozenset[Cell] | None:
-    """Return the fewest planks that join S and T without touching a false pillar, and one per untouched true pillar.
+    """Return the fewest planks that join S and T away from false pillars, and planks beside all other true pillars.
 
     Planks beside a pillar need no connection to the bridge, so the two parts are independent. With both parts, the
     published score is 0 if this is possible.
@@ -308,7 +308,7 @@ def _plan(bridge: Bridge) -> frozenset[Cell] | None:
 
 
 def _cheapest_way(bridge: Bridge, clean: set[Cell]) -> list[Cell] | None:
-    """Return the planks of the path from S to T with the fewest planks; pillars and ends are free."""
+    """Return the planks of the path from S to T with the fewest planks. Pillars, S and T need no plank."""
     free = bridge.pillars | bridge.cells("ST")
     ends = bridge.cells("T")
     came_from: dict[Cell, Cell | None] = dict.fromkeys(sorted(bridge.cells("S")))
@@ -342,7 +342,7 @@ DEPTH = 13  # rows; with the default view a worker never sees the whole far half
 
 
 def new_bridge(seed: int, difficulty: int = 3, split: Split = "train") -> Bridge:
-    """Generate the map of a number. On each map, a published score of 0 is possible.
+    """Generate a map from a seed. On each map, a published score of 0 is possible.
 
     Args:
         seed: any integer; the same seed gives the same map.

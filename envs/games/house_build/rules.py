@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..blocks import AIR, Box, Fill, World, cover, read_only
 from ..sources import Shared, Split, generated_split, is_held_out, refuse_difficulty
 
-MAX_COMMANDS = 300  # per builder and turn
+MAX_COMMANDS = 300  # maximum per builder and turn
 NUM_SPIDERS = 3
 ATTACKS = (1, 3)  # least and most damage of one spider
 HIT_POINTS = 5
@@ -31,12 +31,12 @@ class House(Shared):
     """Task: a house, given by the block in every cell."""
 
     id: str
-    blocks: tuple[str, ...]  # names by number; air is the first
-    letters: str  # one per block, as in the layers
+    blocks: tuple[str, ...]  # names of the blocks in the order of their numbers; 0 is air
+    letters: str  # one letter per block, as in the layers of the data
     box: Box
     target: World
     num_builders: int = 2
-    difficulty: int | None = None  # of a generated house
+    difficulty: int | None = None  # None: the house is not generated
     has_spare: bool = True  # True: a builder may fill 1.5 equal parts of each block, as published
 
     @cached_property
@@ -76,8 +76,8 @@ class HouseScore:
     redundancy: float  # share of the house's air that holds a block
     iou: float  # cells with a block in both house and world / cells with a block in either
     exact_iou: float  # the same, but the numerator has only cells with the correct block
-    damage: float  # by the spiders, as a share of the hit points, at most 1
-    num_kills: int  # `/kill` commands in this turn
+    damage: float  # damage by the spiders as a share of the hit points, at most 1
+    num_kills: int  # number of `/kill` commands in this turn
 
     @property
     def published(self) -> float:
@@ -274,7 +274,7 @@ def new_house(
     num_builders: int = 2,
     has_spare: bool = True,
 ) -> House:
-    """Generate the house of a number.
+    """Generate a house from a seed.
 
     Args:
         seed: any integer; the same seed gives the same house.

@@ -242,7 +242,7 @@ class MiniBuild(PartsEnv):
 
 
 def task_number(task: Any) -> int:
-    """Return the number of a task.
+    """Check and return the number of a task.
 
     Raises:
         ValueError: if the number is not an integer of at least 0.

@@ -36,7 +36,7 @@ class Site:
     """Goal of an episode, and the parts that are already built."""
 
     goal: Goal  # (part, material) pairs with different parts
-    built: Goal = ()  # in the order of building
+    built: Goal = ()  # (part, material) pairs in the order in which they were built
 
 
 def is_held_out(goal: Goal) -> bool:
@@ -45,7 +45,7 @@ def is_held_out(goal: Goal) -> bool:
 
 
 def new_goal(seed: int, num_pairs: int, split: Split = "train") -> Goal:
-    """Generate the goal of a number.
+    """Generate a goal from a seed.
 
     Args:
         seed: any integer; the same seed gives the same goal.
@@ -123,7 +123,7 @@ def refuse_threshold(threshold: float) -> None:
 def reference_move(site: Site, seat: int, num_builders: int) -> Move:
     """Return the reference player's move: builders take missing parts at equal distances from front to back.
 
-    So builders do not collide before the goal is complete. After that, any part is fine.
+    Therefore builders do not collide before the goal is complete. After that, they name any part of the goal.
     """
     missing = [pair for pair in site.goal if pair[0] not in dict(site.built)] or list(site.goal)
     return missing[seat * (len(missing) - 1) // (num_builders - 1)]

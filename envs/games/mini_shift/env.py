@@ -48,7 +48,7 @@ class MiniShift(PartsEnv):
 
     metadata: ClassVar[dict[str, Any]] = {**PicturedEnv.metadata, "name": "mini_shift_v0"}
     places = texts.PLACES
-    _sites: tuple[Site, ...]  # of earlier turns
+    _sites: tuple[Site, ...]  # goal and built parts of each earlier turn
 
     def __init__(
         self,

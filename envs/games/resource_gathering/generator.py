@@ -16,7 +16,7 @@ _RING = Settings().view  # distance of resources from a start: just visible, out
 
 
 def new_land(seed: int, difficulty: int = 3, split: Split = "train") -> Land:
-    """Generate the map (land) of a number. Scripted players that send facts complete it in four turns.
+    """Generate a map (land) from a seed. Scripted players that send facts complete it in four turns.
 
     Args:
         seed: any integer; the same seed gives the same map.

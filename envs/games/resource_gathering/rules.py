@@ -29,13 +29,13 @@ class Land(Shared):
     depth: int
     lies: Mapping[Cell, Amounts]
     starts: tuple[Cell, Cell]
-    goal: Amounts  # at least 1 of each
-    difficulty: int | None = field(default=None, compare=False)  # of a generated map
+    goal: Amounts  # amounts to gather, at least 1 of each resource
+    difficulty: int | None = field(default=None, compare=False)  # None: the map is not generated
 
     def __post_init__(self) -> None:
         cells = [*self.lies, *self.starts]
         if not all(is_on_map(cell, self.width, self.depth) for cell in cells) or min(self.goal) < 1:
-            raise ValueError(f"{self.id}: all cells must be on the map, and the goal={self.goal} at least 1 of each")
+            raise ValueError(f"{self.id}: all cells must be on the map, and goal={self.goal} at least 1 per resource")
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
@@ -45,7 +45,7 @@ class Land(Shared):
 
 @dataclass(frozen=True)
 class Fact:
-    """An amount of a resource in a cell."""
+    """Amount of a resource in a cell, as a gatherer sends it to its partner."""
 
     cell: Cell
     resource: str
@@ -71,8 +71,8 @@ class Settings:
 
     view: int = 3  # cells seen in each direction
     reach: int = 1  # Manhattan distance within which resources are taken
-    max_steps: int = 4  # steps of a walk
-    max_facts: int = 1  # facts per turn
+    max_steps: int = 4  # maximum number of steps per walk
+    max_facts: int = 1  # maximum number of facts per turn and gatherer
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class TurnScore:
 
     progress: float  # increase of `progress(land, state)`
     is_completed: bool  # the goal was completed in this turn
-    num_steps_closer: int  # towards the work zones, sum of both gatherers
+    num_steps_closer: int  # steps towards the work zones, sum of both gatherers
     num_entries: int  # gatherers that entered their work zone for the first time
     usefulness: float  # sum over gatherers of the share of the partner's need that their new facts cover
     approach: int  # decrease of the distances to the work zones

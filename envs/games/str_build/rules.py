@@ -122,7 +122,7 @@ def word(text: str, id: str, difficulty: int, num_builders: int = 2) -> Word:
 
 
 def new_word(seed: int, difficulty: int = 3, split: Split = "train", num_builders: int = 2) -> Word:
-    """Generate the word of a number from random letters.
+    """Generate a word of random letters from a seed.
 
     Args:
         seed: any integer; the same seed gives the same word.
