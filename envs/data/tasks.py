@@ -159,7 +159,7 @@ class _Request:
     source: str
     stamp: tuple[int, int] | None  # modification time and size of the file
     split: str
-    text_fields: tuple[tuple[str, str], ...]  # field, column
+    text_fields: tuple[tuple[str, str], ...]  # pairs of field and column
     other_fields: tuple[tuple[str, str], ...]
     id_column: str
     is_id_required: bool

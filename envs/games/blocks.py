@@ -30,7 +30,7 @@ class Fill(NamedTuple):
 
     @property
     def volume(self) -> int:
-        """Number of cells."""
+        """Number of cells that are filled."""
         return (self.x2 - self.x1 + 1) * (self.y2 - self.y1 + 1) * (self.z2 - self.z1 + 1)
 
 
@@ -41,7 +41,7 @@ class Box:
     width: int
     height: int
     depth: int
-    x: int = 0  # lower corner
+    x: int = 0  # x, y and z: lower corner
     y: int = 0
     z: int = 0
 
@@ -92,7 +92,7 @@ def cover(world: World, box: Box) -> list[Fill]:
     """Return fills of height 1 that build this world from an empty one. Equal runs along x are joined along z."""
     fills: list[Fill] = []
     for y in range(world.shape[0]):
-        open_runs: dict[tuple[int, int, int], int] = {}  # (first x, last x, block): first z
+        open_runs: dict[tuple[int, int, int], int] = {}  # maps (first x, last x, block) to the first z
         for z in range(world.shape[1] + 1):
             runs = _runs(world[y, z].tolist()) if z < world.shape[1] else []
             for x1, x2, block in [run for run in open_runs if run not in runs]:

@@ -60,7 +60,7 @@ def action(reply: str, keys: frozenset[str]) -> Mapping[str, Any]:
     """Return the last object in a reply that has one of the keys, or an empty dict.
 
     An object is JSON or a Python literal with single quotes, parentheses or a comma before a closing bracket. Objects
-    inside a readable object are not returned. An unreadable object is searched for objects inside it, up to `_MAX_READ`.
+    inside a readable object are not returned. An unreadable object is searched for inner objects, up to `_MAX_READ`.
     """
     decoder = json.JSONDecoder()
     last: Mapping[str, Any] = {}

@@ -207,7 +207,7 @@ def _whole_number(value: Any) -> int:
 
 Exploit: TypeAlias = Callable[[Word, int], str]
 Cells = Iterable[tuple[int, int]]
-"""Cells (x, y)."""
+"""Sequence of cells (x, y)."""
 
 
 def whole_box(word: Word, builder: int) -> str:

@@ -21,8 +21,8 @@ BLOCKS = (
 )
 PALETTES = tuple((block, block + 1) for block in range(1, len(BLOCKS), 2))
 """Block numbers of each builder; the first two builders have those of the published game."""
-MAX_COMMANDS = 150  # per builder and turn
-HIGHEST_DIFFICULTY = 8  # letters of a generated word
+MAX_COMMANDS = 150  # maximum per builder and turn
+HIGHEST_DIFFICULTY = 8  # maximum number of letters of a generated word
 
 # The generator never makes the published words, which are for comparison.
 _PUBLISHED = frozenset({"I", "C", "M", "L", "MC", "CM", "LI", "LLM", "ICML", "CLIM"})
@@ -35,7 +35,7 @@ class Word(Shared):
     id: str
     text: str
     difficulty: int
-    rows: tuple[str, ...]  # from the top, "#" for letter cells
+    rows: tuple[str, ...]  # rows of the word from the top, "#" for letter cells
     target: NDArray[np.bool_]  # [y, z, x], True for letter cells
     plan: World  # a world with the highest score
     num_builders: int = 2
@@ -63,7 +63,7 @@ class WordScore:
     coverage: float  # share of letter cells with a block
     extra: float  # share of other cells with a block
     same_neighbours: float  # share of pairs of neighbouring blocks of one kind
-    num_idle: int  # builders that did not use both of their kinds
+    num_idle: int  # number of builders that did not use both of their kinds of blocks
     num_builders: int
     iou: float  # letter cells with a block / cells that are letter cells or have a block
     division: float  # letter cells of the builder with the fewest / quota, at most 1
@@ -80,7 +80,7 @@ class WordScore:
 
     @property
     def strict(self) -> float:
-        """Reward 0 to 1, which is 0 for an empty world.
+        """Reward from 0 to 1. An empty world has the reward 0.
 
         iou (1 - same_neighbours) (1 - num_idle / num_builders)
         """

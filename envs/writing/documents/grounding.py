@@ -179,7 +179,7 @@ class Source:
     """Tokens that follow each run of `RUN` successive tokens."""
 
 
-@lru_cache(maxsize=64)  # shared by many texts
+@lru_cache(maxsize=64)  # many texts have the same source
 def _read(source: str) -> Source:
     found = sentences(source)
     before, after = defaultdict[Window, set[str]](set), defaultdict[Window, set[str]](set)
@@ -274,7 +274,7 @@ def _pairs(sentence: Sequence[str]) -> Iterator[Window]:
 def _negated(sentence: Sequence[str]) -> Iterator[str]:
     """Yield the first subject word after each negation."""
     for place, token in enumerate(sentence):
-        if token in _NEGATIONS or token == "t":  # "t" is the rest of "didn't"
+        if token in _NEGATIONS or token == "t":  # "didn't" is read as two tokens, "didn" and "t"
             yield from [later for later in sentence[place + 1 :] if _is_subject(later)][:1]
 
 

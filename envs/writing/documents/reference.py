@@ -46,7 +46,7 @@ _FRAMED = (range(0), range(0, 99, 3), range(0, 99, 2))
 _MAX_FIRST_TEXTS, _MAX_LATER_TEXTS = 30, 40
 
 
-@lru_cache(maxsize=256)  # called once per writer
+@lru_cache(maxsize=256)  # the function is called once per writer
 def reference_team(form: Form, source: str, num_writers: int) -> tuple[str, ...]:
     """Try several sets of texts made of the source's sentences, and return the set with the highest score.
 

@@ -31,18 +31,18 @@ MAX_WRITERS = 4
 
 @dataclass(frozen=True)
 class Form:
-    """Requirements of a game for a pair of texts."""
+    """Requirements of TLDR or ArxivExpansion for a pair of texts."""
 
     min_words: int
     """Minimum number of words per text, separated by white space."""
     max_words: int
     """Maximum number of words per text."""
     length_ratio: Band
-    """Credit for characters of the second text / characters of the first."""
+    """Credit for the ratio of the numbers of characters, second text / first text."""
     vocabulary_ratio: Band
-    """Credit for different words of the second text / different words of the first."""
+    """Credit for the ratio of the numbers of different words, second text / first text."""
     full_overlap: float
-    """Jaccard index of the content words with full points."""
+    """Jaccard index of the content words from which the overlap gets full points."""
     transitions_of: Literal["second", "both"]
     """Texts in which transition words are scored."""
     coverage: Band | None = None
@@ -73,11 +73,11 @@ class Measures:
     """Measures of a pair of texts."""
 
     num_words: tuple[int, int]
-    """Words per text, separated by white space."""
+    """Number of words of each text, separated by white space."""
     length_ratio: float
-    """Characters of the second text / characters of the first; 0 if the first is empty."""
+    """Ratio of the numbers of characters, second text / first text; 0 if the first text is empty."""
     vocabulary_ratio: float
-    """Different words of the second text / different words of the first; 0 if the first has none."""
+    """Ratio of the numbers of different words, second text / first text; 0 if the first text has no words."""
     num_transition_categories: int
     """Number of transition categories in the scored texts, 0 to 12."""
     overlap: float
@@ -166,7 +166,7 @@ def published_terms(form: Form, seen: Measures) -> dict[str, float]:
 
 
 def transition_credit(num_categories: int) -> float:
-    """Return 0 without categories, 0.4 for one, and 0.05 more for each other one, up to 0.95 for all twelve."""
+    """Return the credit for transition categories: 0.4 for the first and 0.05 for each further one, up to 0.95."""
     return 0.4 + min(0.05 * (num_categories - 1), 0.6) if num_categories else 0.0
 
 

@@ -23,7 +23,7 @@ FUNCTION_WORDS = frozenset({"the", "a", "and", "of", "it"})
 CREDIT = (0.0, 0.0, 0.15, 0.4, 1.0)
 """Credit of a sentence. The index is the number of its four words that agree with a fact of the post."""
 OFF_POINT_CREDIT = 0.5
-"""Factor for the first writer's sentences about other facts than the main point."""
+"""Factor of the credit for the first writer's sentences about other facts than the main point."""
 LINKS_PART = 0.2
 """Fraction of a writer's score for linking words, if its role requires them."""
 WEAKEST_PART = 0.3
@@ -35,9 +35,9 @@ class Role:
     """Requirements for one writer."""
 
     kind: int
-    """SHORT or LONG."""
+    """Length of the text: SHORT or LONG."""
     num_facts: int
-    """Number of facts to state."""
+    """Number of facts that the writer must state."""
     has_links: bool
     """True if every sentence must begin with a different linking word."""
 
@@ -65,16 +65,16 @@ class Sentence(NamedTuple):
     fact: Fact | None
     """Stated fact, true or false. None: the sentence does not parse."""
     link: str = ""
-    """Linking word at the beginning."""
+    """Linking word at the beginning; empty if there is none."""
 
 
 @dataclass(frozen=True)
 class Topic:
     """Twelve words of a topic. No other topic has these words."""
 
-    nouns: tuple[str, ...]  # 6
-    verbs: tuple[str, ...]  # 3
-    adjectives: tuple[str, ...]  # 3
+    nouns: tuple[str, ...]  # 6 nouns
+    verbs: tuple[str, ...]  # 3 verbs
+    adjectives: tuple[str, ...]  # 3 adjectives
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -117,7 +117,7 @@ class Post:
 
 
 def vocabulary() -> frozenset[str]:
-    """Return all words of posts and scripted texts, without those of the prompts."""
+    """Return all words of posts and scripted texts, without the additional words of the prompts."""
     return frozenset(LINKS) | FUNCTION_WORDS | {word for topic in TOPICS.values() for word in topic.words}
 
 
@@ -154,7 +154,7 @@ def random_post(rng: Random, num_writers: int = 2) -> Post:
 
 
 def sentences_of(text: str) -> list[Sentence]:
-    """Parse a text. Case is ignored, and all marks except those that end a sentence: . ! ? ; and line ends.
+    """Parse a text into sentences, which end at . ! ? ; or a line end. Case and all other marks are ignored.
 
     sentence = [linking word] "the" adjective noun verb "the" noun
     """
@@ -231,7 +231,7 @@ def credits(post: Post, written: Sequence[Sequence[Sentence]]) -> list[list[floa
 
 
 def num_equal_places(one: Fact, other: Fact) -> int:
-    """Return the number of places, 0 to 4, with the same word in both facts."""
+    """Count the places, 0 to 4, in which both facts have the same word."""
     return sum(word == same for word, same in zip(one, other, strict=True))
 
 
