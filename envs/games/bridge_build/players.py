@@ -1,8 +1,8 @@
 """Scripted honest players of BridgeBuild, which use only what a worker sees, probes, reads and writes.
 
-Before the last turn, they look and probe. Talking players also send their partner the known cells of the partner's part
-of the map. In the last turn, they lay planks beside known true pillars. Talking players also lay the path from S to T
-with the lowest expected cost. Both find the same path, because both use exactly the cells in their messages.
+Before the last turn, they look and probe. With `is_talking`, they also send each other the known cells of the partner's
+part of the map. In the last turn, they lay planks beside known true pillars. With `is_talking`, they also lay the path
+from S to T with the lowest expected cost. Both find the same path, because both use exactly the cells in the messages.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from .rules import (
 Feedback = Literal["score", "perfect", "position", "position_modification", "rect_modification", "resource_schedule"]
 
 _KILL = "/kill"
-_SHARED_HEIGHT = 2  # last y of the first builder's rectangles, first y of the second builder's
+_SHARED_HEIGHT = 2  # highest layer in the first builder's feedback, and lowest layer in the second builder's
 
 PROMPT = """\
 You are builder {number} of a team of {team} that builds a house. {writing} {order}

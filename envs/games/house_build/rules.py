@@ -95,7 +95,7 @@ class HouseScore:
 
             2 coverage - 1.5 redundancy - 0.2 damage
 
-        Source: arXiv:2601.21972, as we read it; the released code uses `published`.
+        Source: our reading of arXiv:2601.21972. The published code computes `published` instead.
         """
         return 2.0 * self.coverage - 1.5 * self.redundancy - 0.2 * self.damage
 

@@ -20,7 +20,7 @@ BLOCKS = (
     *("bricks", "sandstone", "glass", "gold_block", "prismarine", "netherrack", "quartz_block", "terracotta"),
 )
 PALETTES = tuple((block, block + 1) for block in range(1, len(BLOCKS), 2))
-"""Block numbers of each builder; the first two builders have those of the published game."""
+"""Block numbers of each builder. The first two builders have the same blocks as in the published game."""
 MAX_COMMANDS = 150  # maximum per builder and turn
 HIGHEST_DIFFICULTY = 8  # maximum number of letters of a generated word
 
