@@ -1,7 +1,7 @@
 """Extraction of code from completions: Markdown fences and prose are removed, and the code is parsed but never run.
 
-A completion may have prose, several code blocks, examples, or an incomplete end. Any text has a result, and the time is
-about linear in its length.
+A completion may have prose, several code blocks, examples, or an incomplete end. Every text gives a result, and the
+running time is about linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ _START = re.compile(
     r"[ \t]*(?:(?P<definition>@|(?:async[ \t]+)?def\b|class\b)|import\b|from\b|[A-Za-z_]\w*[ \t]*=[^=])"
 )
 _CONTINUATION = re.compile(r"[ \t]*(?:[)\]}]|(?:elif|else|except|finally)\b)")
-_MAX_PARSES = 64  # per completion: limits the time for a text of many broken definitions
+_MAX_PARSES = 64  # per completion: limits the time for a text with many broken definitions
 
 
 @dataclass(frozen=True)
 class Code:
-    """Code of a completion."""
+    """Code that was extracted from a completion."""
 
     statements: tuple[ast.stmt, ...] = ()
     """Top-level statements that parse, in order."""
     broken: str = ""
-    """Definitions that do not parse."""
+    """Text of definitions that do not parse."""
 
 
 def code_in(completion: str) -> Code:
     """Extract the code of a completion.
 
-    The code is the content of the Python code blocks. Without a code block, it is the text that parses from the start
-    of a definition, import or assignment.
+    The code is the content of the Python code blocks. Without a code block, it consists of all definitions, imports
+    and assignments in the text.
     """
     answer = completion.replace("\r\n", "\n")
     budget = iter(range(_MAX_PARSES))
@@ -55,7 +55,7 @@ def _parsed_within(budget: Iterator[int], text: str) -> list[ast.stmt] | None:
 
 
 def _fenced_blocks(text: str) -> Iterator[str]:
-    """Yield the contents of Python code blocks. An open block ends with the text."""
+    """Yield the contents of Python code blocks. A block without a closing fence ends at the end of the text."""
     lines: list[str] = []
     mark, language = "", ""
     for line in text.split("\n"):
@@ -98,9 +98,9 @@ def _islands(lines: list[str], budget: Iterator[int]) -> Code:
 
 
 def _island(lines: list[str], at: int, budget: Iterator[int], is_definition: bool) -> tuple[int, list[ast.stmt] | None]:
-    """Parse the statements that begin at a line; return the line after them, and None if they do not parse.
+    """Parse the statements that begin at a line. Return the number of the next line, and the statements or None.
 
-    Later ends are tried if a statement does not parse, because a multi-line string may have lines without indentation.
+    If the lines do not parse, more lines are added, because a multi-line string may have lines without indentation.
     """
     end = at
     for _ in range(8 if is_definition else 4):

@@ -16,7 +16,7 @@ class TestResult:
     """Text of an assertion, or `Class.method`."""
     is_passed: bool
     message: str = ""
-    """Reason for the failure."""
+    """Reason why the test failed, if it failed."""
     line: int | None = None
     """Line of the assertion in the test source, from 1."""
 
@@ -38,26 +38,26 @@ class Grade:
 
     @property
     def pass_rate(self) -> float:
-        """Fraction of the tests passed; 0 without tests."""
+        """Fraction of the tests that passed; 0 without tests."""
         return self.num_passed / len(self.results) if self.results else 0.0
 
     @property
     def is_perfect(self) -> bool:
-        """True if there are tests, all passed, and the program ran to its end."""
+        """True if there are tests, all tests passed, and the program ran to its end."""
         return bool(self.results) and self.num_passed == len(self.results) and not self.fault
 
 
 def graded_by_source(
     sandbox: Sandbox, program: str, tests: str, candidate: str, limits: Limits, *, seed: int, **options: Any
 ) -> Grade:
-    """Grade a program by a test source.
+    """Run tests on a program, and return its grade.
 
     Args:
-        sandbox: runs the program and the tests in separate jails.
+        sandbox: runs the program and the tests in separate jails (isolated processes).
         program: source under test.
         tests: assertions, a function `check(candidate)`, or unittest classes.
         candidate: name of the function or class under test, which `check` receives.
-        limits: limits of the program. Those of the tests are twice as wide.
+        limits: resource limits of the program. The limits of the tests are twice as high.
         seed: seed of the tests and the program.
         **options: `functions`, `classes` and `support` of `Sandbox.run_tests`.
 
@@ -66,7 +66,7 @@ def graded_by_source(
         ValueError: if the tests are broken.
     """
     report = sandbox.run_tests(program, tests, candidate, limits=limits, seed=seed, **options)
-    # A failed set-up of the tests is a fault of the data. Tests that died may have been exhausted by the program.
+    # If the tests cannot be set up, the data is wrong. If they died, the program may have used up their limits.
     if report.test_failure is not None and report.test_failure.kind != "TestsDied":
         raise ValueError(f"the tests of {candidate!r} are broken: {report.test_failure}; repair the data's tests")
     results = tuple(TestResult(test.name, test.passed, test.message, test.line) for test in report.tests)

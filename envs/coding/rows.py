@@ -25,20 +25,20 @@ class Sources:
     """Code of a row, which may import packages."""
 
     tests: str
-    """Tests and their support. The row cannot be used without the packages that they import."""
+    """Code of the tests. Without the packages that the tests import, the row cannot be used."""
     solution: str
-    """Reference solution. It fails without the packages that it imports, but the row can be used."""
+    """Reference solution. Without the packages that it imports, the solution fails, but the row can be used."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """Rows that can be used, and the packages of their programs."""
+    """Rows that can be used, and the packages that their programs may import."""
 
     tasks: Tasks
     packages: tuple[str, ...]
     """Installed packages that the programs may import."""
     missing: Mapping[str, tuple[str, ...]]
-    """Packages by row id that the solution imports and programs may not."""
+    """Packages that a row's solution imports but programs may not import, with row ids as keys."""
 
 
 _checked: weakref.WeakKeyDictionary[Tasks, dict[Hashable, Checked]] = weakref.WeakKeyDictionary()
@@ -56,14 +56,14 @@ def checked(
 
     Args:
         tasks: all rows.
-        sources: returns the code of a row; raises ValueError if the row cannot be used.
-        packages: packages that programs may import, or "installed": the installed ones among those that rows import.
-        on_bad: "error" or "skip".
+        sources: function that returns the code of a row, or raises ValueError if the row cannot be used.
+        packages: packages that programs may import, or "installed": all installed packages that rows import.
+        on_bad: "error" or "skip", for rows that cannot be used.
         variant: settings that `sources` depends on in addition to the row.
 
     Raises:
-        ValueError: if a row cannot be used and `on_bad` is "error", if no row is left, or if rows in place would have
-            to be read for "skip" or "installed".
+        ValueError: if a row cannot be used and `on_bad` is "error", if no row is left, or if "skip" or "installed" is
+            given for data that is too large to read all rows.
     """
     if isinstance(packages, str) and packages != "installed":
         raise ValueError(f"packages={packages!r} must be a tuple of names or 'installed'; write ({packages!r},)")
@@ -101,7 +101,7 @@ def _check(
     missing = {}
     for number, (by_tests, by_solution) in imported.items():
         if lacking := tuple(sorted(by_tests.difference(chosen))):
-            bad[number] = f"its tests import {', '.join(lacking)}: install it and give packages={lacking!r}"
+            bad[number] = f"the tests import {', '.join(lacking)}: install it and give packages={lacking!r}"
         elif lacking := tuple(sorted(by_solution.difference(chosen))):
             missing[str(tasks[number]["id"])] = lacking
     if bad and (on_bad == "error" or len(bad) == len(tasks)):
@@ -134,7 +134,7 @@ def _described(tasks: Tasks, bad: Mapping[int, str]) -> str:
 
 
 def _imported(source: str) -> set[str]:
-    """Return third-party packages that a source imports at top level, where a failing import ends the program."""
+    """Return third-party packages that code imports at top level, where a failed import ends the program."""
     names = set()
     for node in parsed(source) or []:
         if isinstance(node, ast.Import):

@@ -22,7 +22,7 @@ Feedback = Literal["plain", "passed", "level_passed", "level_feedback", "expert"
 NUMBERS = {2: "Two", 3: "Three", 4: "Four"}
 """Team sizes, in words."""
 
-# The wall-clock limit only stops programs that sleep. It is wide, so that other programs also finish on a busy machine.
+# The wall-clock limit only stops programs that sleep. It is long, so that other programs also finish on a busy machine.
 _WALL_PER_CPU = 5
 _LEAST_WALL_S = 20.0
 
@@ -34,7 +34,7 @@ _EXPERT_ASKS = (
 
 
 def refuse_team(count: int, variant: str | None) -> None:
-    """Check the number of programmers.
+    """Check that the number of programmers is allowed.
 
     Raises:
         ValueError: if there are fewer than 2 or more than 4 programmers, or more than 2 in the published variant.
@@ -47,50 +47,50 @@ def refuse_team(count: int, variant: str | None) -> None:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Result of a turn's programs."""
+    """Reward terms, metrics and feedback of the programs of a turn."""
 
     terms: Mapping[str, float]
     """Terms of the reward."""
     metrics: Mapping[str, float]
     """Metrics of the turn, with "solved": 1 if all tests passed."""
     verdict: str
-    """Detailed feedback: for the expert if feedback is "expert"; not used for "plain" and "passed"."""
+    """Detailed feedback. With feedback="expert" the expert gets it; with "plain" and "passed" it is not used."""
     codes: Mapping[str, str]
-    """Code by agent, without the text around it."""
+    """Code of each agent, without the text around it."""
 
 
 class SandboxedCodingEnv(TextParallelEnv):
     """Two to four agents write parts of one program at the same time. The program is tested, and they may try again.
 
     The reward of a turn is the increase of the episode's best score, or 0. The return is therefore the best score of
-    the episode, for any `max_turns` and `stop_at`. Failing first or repeating a solved task does not raise it.
+    the episode, for any `max_turns` and `stop_at`. It does not rise if agents fail first or solve the task again.
 
     Args:
-        variant: "ours", or "published": the terms of CoMLRL's task, with the full score minus the maximum in each turn.
+        variant: "ours", or "published": the terms of CoMLRL, where each reward is the score minus the maximum score.
         data: "builtin", a file, a directory, a hub name, a Dataset, a list or iterable of dicts, or one of these per
             split; see `collm.envs.data.load_tasks`.
         split: "train", "test", or another split of the data.
-        columns: column names of the data, by the name that the environment expects, such as {"prompt": "text"}.
+        columns: column names of the data, with the names that the environment expects as keys: {"prompt": "text"}.
         test_fraction: fraction of the rows in the test split, for data without splits.
         max_turns: turns of an episode, at least 1. Agents write their whole code again in each turn.
-        prompts: first prompt of each programmer, with places such as "{task}", and a "system" prompt: a mapping by
-            agent, or a folder of files such as main_0.txt. None: the built-in prompts.
+        prompts: first prompt of each programmer, with placeholders such as "{task}", and a "system" prompt: a dict with
+            agents as keys, or a folder of files such as main_0.txt. None: the built-in prompts.
         feedback: feedback between turns: "plain" (none), "passed" (whether all tests passed), "level_passed" (stages of
-            the reward that were reached), "level_feedback" (also the reasons for the others) or "expert".
-        expert: function that receives a transcript of one question. Its reply is the feedback of all agents. For
-            feedback "expert". A policy can be used: `lambda text: policy.act([Request("expert_0", text,
+            the reward that were reached), "level_feedback" (also why others were not reached) or "expert".
+        expert: function from a transcript with one question to a reply, which is the feedback of all agents. For
+            feedback="expert". A policy can be used: `lambda text: policy.act([Request("expert_0", text,
             (0,))])[0].action`.
         original_prompt: whether to keep the first prompt in the history after a turn.
         previous_response: whether to keep an agent's last reply in its history.
         partner_code: whether to show each agent the code of the others after a turn.
         stop_at: score of a turn that ends the episode early. None: never.
         test_seconds: CPU-time limit of a program in seconds, at least 0.1.
-        max_timeouts: timeouts of a program, at least 1, after which its remaining tests count as failed.
+        max_timeouts: timeouts of a program, at least 1, after which its remaining tests fail without a run.
         packages: installed packages that programs may import in addition to the standard library, such as ("numpy",),
             or "installed": all installed packages that rows of the data import.
-        on_bad_row: treatment of rows that cannot be used, such as tests that do not parse or import a package that
-            programs may not: "error" raises at construction, "skip" leaves them out.
-        isolation: sandbox isolation: "auto", a tier, or "none" to run models' code unconfined.
+        on_bad_row: treatment of rows that cannot be used, for example because their tests do not parse: "error" raises
+            ValueError at construction, "skip" leaves these rows out.
+        isolation: isolation tier of the sandbox: "auto", "A", "B", "C", or "none" to run models' code unprotected.
         **kwargs: see `TextParallelEnv`.
 
     Raises:
@@ -104,7 +104,7 @@ class SandboxedCodingEnv(TextParallelEnv):
     text_fields: ClassVar[tuple[str, ...]]
     max_score: ClassVar[float]
     places: ClassVar[Mapping[str, bool]]
-    """Places of prompt templates. Each template must have one of those that are True."""
+    """Placeholders of prompt templates. Each template must contain one of the placeholders with the value True."""
     depends_on: Hashable = None
     """Settings that `sources` depends on in addition to the row. Subclasses set it before they call `__init__`."""
 
@@ -165,11 +165,11 @@ class SandboxedCodingEnv(TextParallelEnv):
         self._shows_partner = partner_code
         self._is_published = variant == "published"
         self._stop_at = stop_at
-        self._best = 0.0  # score of the turns before this one
+        self._best = 0.0  # best score of the earlier turns of the episode
         self._prompts: Mapping[str, list[Message]] = {}
         self._episode_seed = 0
 
-    # Hooks of a subclass.
+    # Hooks that a subclass implements.
 
     @abstractmethod
     def sources(self, row: Mapping[str, Any]) -> Sources:
@@ -177,11 +177,11 @@ class SandboxedCodingEnv(TextParallelEnv):
 
     @abstractmethod
     def open(self, row: Mapping[str, Any]) -> Mapping[str, str]:
-        """Start an episode with a row of the data; return the built-in prompts by agent."""
+        """Start an episode with a row of the data, and return the built-in prompt of each agent."""
 
     @abstractmethod
     def fields(self, agent: str) -> Mapping[str, str]:
-        """Return the texts for the places of an agent's template."""
+        """Return the texts that replace the placeholders of an agent's prompt template."""
 
     @abstractmethod
     def judge(self, replies: Mapping[str, str]) -> Judgement:
@@ -189,32 +189,32 @@ class SandboxedCodingEnv(TextParallelEnv):
 
     @abstractmethod
     def request(self, agent: str) -> str:
-        """Return the request to an agent after a turn."""
+        """Return the text that asks an agent for new code after a turn."""
 
     @abstractmethod
     def task_text(self) -> str:
-        """Return the task for an expert."""
+        """Return the task as text, for the question to an expert."""
 
     @abstractmethod
     def reference_reply(self, agent: str) -> str:
-        """Return the agent's code of a team that reaches the maximum.
+        """Return the agent's part of a program with the maximum score.
 
         Raises:
             ValueError: if the data has no solution of the task.
         """
 
-    # Hooks of the base class.
+    # Hooks of `TextParallelEnv`.
 
     def deal(self, task: Any) -> Mapping[str, list[Message]]:
-        """Start an episode with a random task, or with the task of this index or id."""
+        """Start an episode with a random task, or with the task that has this index or id."""
         row = self.tasks.task(self.rng.randrange(len(self.tasks)) if task is None else task)
         if self.tasks.is_in_place:
-            self.sources(row)  # raises for a row that cannot be used; rows in place were not checked before
+            self.sources(row)  # raises for a row that cannot be used; rows that stay on disk were not checked before
         own = self.open(row)
         self._prompts = {
             agent: self._templates.opening(agent, self.fields(agent), own[agent]) for agent in self.programmers
         }
-        self._episode_seed = copy.copy(self.rng).getrandbits(64)  # from a copy: the draws of later episodes stay equal
+        self._episode_seed = copy.copy(self.rng).getrandbits(64)  # a copy, so that later episodes do not change
         self._best = 0.0
         return self._prompts
 

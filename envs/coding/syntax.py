@@ -1,7 +1,7 @@
 """Python source as syntax trees, and properties of code that are determined on the tree.
 
-Models write the source, so broken source is data. `parsed` returns None for source that does not parse and for a tree
-deeper than `MAX_DEPTH`; functions on trees may therefore be recursive.
+Models write the source, so broken source is normal input. `parsed` returns None for source that does not parse and for
+a tree deeper than `MAX_DEPTH`. Functions on trees may therefore be recursive.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def parsed(text: str) -> list[ast.stmt] | None:
 
 
 def _is_shallow(module: ast.Module) -> bool:
-    """Return True for a depth of at most `MAX_DEPTH`. Not recursive, because recursion would fail on a deep tree."""
+    """Return True for a depth of at most `MAX_DEPTH`. A loop, because recursion would fail on a deep tree."""
     level: list[ast.AST] = [module]
     for _ in range(MAX_DEPTH):
         level = [child for node in level for child in ast.iter_child_nodes(node)]
@@ -36,7 +36,7 @@ def _is_shallow(module: ast.Module) -> bool:
 
 
 def source(statements: Sequence[ast.stmt]) -> str | None:
-    """Return the statements as text, or None if that fails.
+    """Return the statements as source text, or None if they cannot be converted.
 
     Older Python versions cannot write every f-string. A RecursionError occurs if the caller's stack is almost full.
     """
@@ -110,7 +110,7 @@ def is_thin_wrapper(function: ast.FunctionDef, *names: str) -> bool:
 
 
 def ignores_result(statements: Iterable[ast.stmt], name: str) -> bool:
-    """Return True if the statements call a function and read none of its values."""
+    """Return True if the statements call a function and never use what it returns."""
     is_called = False
     for scope in statements:
         parents = {child: node for node in ast.walk(scope) for child in ast.iter_child_nodes(node)}
@@ -140,7 +140,7 @@ def _is_read(call: ast.Call, parent: ast.AST, read: Collection[str]) -> bool:
 
 
 def _references(scope: ast.stmt, name: str) -> list[ast.Name]:
-    """Return the reads of a global name in a scope; none if the scope binds the name."""
+    """Return the nodes of a statement that read a global name; empty if the statement itself binds the name."""
     found = []
     for node in ast.walk(scope):
         if isinstance(node, ast.Name) and node.id == name:
@@ -171,7 +171,7 @@ def _is_passing_on(node: ast.stmt, names: Collection[str]) -> bool:
 
 
 def _is_plain(value: ast.expr, names: Collection[str]) -> bool:
-    """Return True for a name, a constant, or a call of one of the functions with only such arguments."""
+    """Return True for a name, a constant, or a call of a function in `names` with only names and constants."""
     if isinstance(value, ast.Call):
         given = [*value.args, *(keyword.value for keyword in value.keywords)]
         bare = [item.value if isinstance(item, ast.Starred) else item for item in given]
@@ -181,7 +181,7 @@ def _is_plain(value: ast.expr, names: Collection[str]) -> bool:
 
 
 def _flat(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements; those under a constant condition replace their `if`."""
+    """Yield the statements. An `if` with a constant condition is replaced by the statements inside it."""
     for node in body:
         if isinstance(node, ast.If) and isinstance(node.test, ast.Constant):
             yield from _flat([*node.body, *node.orelse])

@@ -23,15 +23,15 @@ from typing import Any
 import numpy as np
 
 Row = Mapping[str, Any]
-NumberedRow = tuple[int, Row]  # numbers start at 1, and count lines if the format has lines
+NumberedRow = tuple[int, Row]  # numbers start at 1; they are line numbers if the format has lines
 Block = list[Row] | Mapping[str, Sequence[Any]]
-"""Successive rows, as a list or by columns."""
+"""Successive rows: a list of rows, or a dict of columns."""
 LARGE_BYTES = 2**25
-"""Size of a JSONL file from which its rows stay in the file."""
+"""Size of a JSONL file in bytes. The rows of files of at least this size are not loaded into memory."""
 LARGE_ROWS = 50_000
-"""Number of rows from which the rows of a table stay in the table."""
+"""Number of rows of a table. The rows of tables of at least this length are not loaded into memory."""
 BLOCK = 1_000
-"""Rows per block of a `Spool`."""
+"""Rows per block of a temporary file (`Spool`)."""
 _CHUNK = 2**24
 
 
@@ -40,7 +40,7 @@ class RowsInPlace:
 
     Args:
         numbers: number of each row.
-        read: function of a row's position and number that returns the row.
+        read: function that returns a row, given its position and number.
     """
 
     def __init__(self, numbers: Sequence[int] | np.ndarray[Any, Any], read: Callable[[int, int], Row]):
@@ -68,15 +68,15 @@ Rows = Sequence[NumberedRow] | RowsInPlace
 
 
 class Spool:
-    """Rows in a temporary file, by position.
+    """Temporary file with rows, which are read by position.
 
-    The file is deleted with the `Spool` that wrote it. A pickle contains only the name of the file, for worker
-    processes on the same machine.
+    The file is deleted together with the object that wrote it. A pickle contains only the name of the file, which
+    worker processes on the same machine can open.
 
     Args:
         file: path of the file.
-        offsets: file position of each block, and of the end.
-        starts: position of each block's first row, and the number of all rows.
+        offsets: byte offset of each block in the file, then the size of the file.
+        starts: position of each block's first row, then the number of all rows.
     """
 
     def __init__(self, file: Path, offsets: Sequence[int], starts: Sequence[int]):
@@ -120,7 +120,7 @@ class Spool:
                 block: Block = pickle.loads(file.read(end - start))
         except FileNotFoundError:
             raise ValueError(
-                f"{self._file} with the rows of the data was deleted, because its process ended; make a new environment"
+                f"{self._file} with the data's rows was deleted when its process ended; create the environment again"
             ) from None
         return block
 
@@ -129,12 +129,12 @@ class Spool:
 
 
 def _remove(name: str, owner: int) -> None:
-    if os.getpid() == owner:  # not in a forked copy of the process
+    if os.getpid() == owner:  # a forked process must not delete the file
         os.unlink(name)
 
 
 def blocks(rows: Iterable[Row], max_rows: int) -> Iterator[Block]:
-    """Yield the first rows in blocks; those of an `IterableDataset` by columns, which is faster."""
+    """Yield the first rows in blocks. Blocks of an `IterableDataset` are dicts of columns, which is faster."""
     datasets = sys.modules.get("datasets")
     if datasets is not None and isinstance(rows, datasets.IterableDataset):
         yield from rows.take(max_rows).iter(batch_size=BLOCK)
@@ -162,14 +162,14 @@ def rows_of_table(table: Any) -> Rows:
 
 
 def rows_of_spool(spool: Spool, num_rows: int) -> RowsInPlace:
-    """Return the first rows of a spool."""
+    """Return the first rows of a temporary file."""
     rows = RowsInPlace(range(1, num_rows + 1), lambda at, number: spool[at])
     rows._spool = spool
     return rows
 
 
 def rows_of_stream(rows: Iterable[Row], max_rows: int) -> tuple[Rows, bool]:
-    """Read the first rows of an iterable once, to disk if they are many. Also return True if there were more rows."""
+    """Read the first rows of an iterable, and write many rows to disk. Also return True if more rows are left."""
     left = blocks(rows, max_rows + 1)
     first: list[Block] = []
     count = 0
@@ -192,24 +192,24 @@ def is_data_path(text: str) -> bool:
 def numbered_rows(path: Path, split: str) -> Rows:
     """Read all rows of a file with their numbers.
 
-    Many rows of JSONL (without .gz), Parquet and saved directories are `RowsInPlace`.
+    The rows of large JSONL files (without .gz), Parquet files and saved directories are `RowsInPlace`.
 
     Args:
         path: a .jsonl, .json (a list of objects), .csv or .parquet file, the first three also as .gz; or a directory
             that `save_to_disk` of `datasets` wrote.
-        split: split of a directory with several.
+        split: split to read, if the directory has several.
 
     Raises:
         FileNotFoundError: if the path does not exist.
-        ValueError: if the format is unknown, or the content does not have the format of the file's name.
+        ValueError: if the format is unknown, or the content does not have the format of the file's suffix.
     """
     if path.is_dir():
         return _saved_rows(path, split)
     reader = _READERS.get(_format(path))
     if reader is None and (path.exists() or _has_file_suffix(path)):
-        raise ValueError(f"{path} is of an unknown format; give one of {', '.join(_READERS)}; text also as .gz")
+        raise ValueError(f"{path} has an unknown format; give one of {', '.join(_READERS)}; text also as .gz")
     if reader is None or not path.exists():
-        raise FileNotFoundError(f"there is no data file at {path}; give the path of one, a hub name, or 'builtin'")
+        raise FileNotFoundError(f"there is no data file at {path}; give an existing path, a hub name, or 'builtin'")
     if path.suffix == ".jsonl" and path.stat().st_size >= LARGE_BYTES:
         return _lines_in_place(path)
     rows = reader(path)
@@ -222,7 +222,7 @@ def has_splits(path: Path) -> bool:
 
 
 def _has_file_suffix(path: Path) -> bool:
-    """Return True for the suffix of a data file, which names on the hub do not have."""
+    """Return True if the path has the suffix of a data file. Names on the hub do not have such a suffix."""
     return not _FILE_SUFFIXES.isdisjoint({path.suffix, _format(path)})
 
 
@@ -254,7 +254,7 @@ def _parsed(text: str, place: str) -> Any:
     except json.JSONDecodeError as error:
         raise ValueError(f"{place} is not valid JSON: {error}") from error
     except RecursionError:
-        raise ValueError(f"{place} is nested too deep for JSON") from None
+        raise ValueError(f"{place} is nested too deep for Python's JSON parser; flatten it") from None
 
 
 def _checked(path: Path, number: int, row: Any) -> NumberedRow:
@@ -303,7 +303,7 @@ def _json_rows(path: Path) -> Iterator[NumberedRow]:
 def _csv_rows(path: Path) -> Iterator[NumberedRow]:
     reader = csv.DictReader(io.StringIO(_text(path), newline=""), strict=True)
     number = 0
-    limit = csv.field_size_limit(sys.maxsize)  # long texts are valid
+    limit = csv.field_size_limit(sys.maxsize)  # cells may have long texts
     try:
         for number, row in enumerate(reader, start=1):
             if None in row or None in row.values():

@@ -19,11 +19,11 @@ from .files import Row, Rows, RowsInPlace, has_splits, is_data_path, numbered_ro
 
 BUILTIN = "builtin"
 MAX_STREAMED = 1_000_000
-"""Maximum number of rows of an iterable without a length, which may be endless."""
+"""Maximum number of rows that are read from an iterable without a length, because it may be endless."""
 Source = str | Path | Iterable[Row]
 """Source of rows: "builtin", a path, a hub name, a `datasets.Dataset`, a list of dicts, or an iterable of dicts."""
 Data = Source | Mapping[str, Source]
-"""A source, or one per split."""
+"""Source of rows, or a dict with one source per split."""
 _ID = "id"
 _HUB = re.compile(
     r"(?P<name>[\w.-]+(?:/[\w.-]+)?)(?:/(?P<config>[\w.-]+))?(?:@(?P<revision>[\w./-]+))?(?::(?P<split>.+))?"
@@ -34,12 +34,12 @@ _log = logging.getLogger(__name__)
 class Tasks(Sequence[Mapping[str, Any]]):
     """Tasks of a split, each with a unique "id". They are read-only, and copies share them.
 
-    A pickle of tasks from a file or the hub contains their place, and loads them again.
+    A pickle of tasks from a file or the hub contains only the path or name. Unpickling loads the tasks again.
 
     Args:
         rows: tasks, each with a unique text "id".
-        source: place of the tasks, for messages.
-        request: arguments for loading the tasks again. None: a pickle contains the rows.
+        source: file, hub name or object of the tasks, as text for messages.
+        request: arguments with which unpickling loads the tasks again. None: a pickle contains the rows.
     """
 
     def __init__(self, rows: Sequence[Mapping[str, Any]] | _TasksInPlace, source: str, request: _Request | None = None):
@@ -71,7 +71,7 @@ class Tasks(Sequence[Mapping[str, Any]]):
         return f"Tasks({len(self)} of {self.source})"
 
     def task(self, which: int | str) -> Mapping[str, Any]:
-        """Return the task with this index or id. For rows in place, ids are searched in order.
+        """Return the task with this index or id. If rows stay on disk, an id is searched row by row.
 
         Raises:
             ValueError: if there is no such task.
@@ -103,31 +103,31 @@ def load_tasks(
 ) -> Tasks:
     """Load all rows of a split with the fields that an environment needs.
 
-    A list of sentences in a text field is joined by spaces. Other columns are kept. A row without a column "id" has the
-    id "<split>-<row number>". Rows are checked here, and rows of large files and tables (`files.LARGE_BYTES`,
-    `files.LARGE_ROWS`) when they are used.
+    A list of sentences in a text field is joined by spaces. Other columns are kept. A row without a column "id" gets
+    the id "<split>-<row number>". Rows are checked here, except that rows of large files and tables
+    (`files.LARGE_BYTES`, `files.LARGE_ROWS`) are checked when they are used.
 
     Args:
         data: "builtin"; the path of a .jsonl, .json, .csv (these also as .gz) or .parquet file or of a directory
             written by `datasets`' `save_to_disk`, where "{split}" in the path stands for the split's name; the name of
             a data set on the Hugging Face hub, "owner/name", optionally with a configuration, a revision, and the
             hub's split or a slice of it, "owner/name/config@revision:train[:1000]"; a `datasets.Dataset`; or a list of
-            dicts. Another iterable, such as an `IterableDataset`, is read once, up to 1,000,000 rows, and to a
-            temporary file if it is long; `.take(n)` or `itertools.islice` limits it. A mapping, such as a
+            dicts. Another iterable, such as an `IterableDataset`, is read once, up to 1,000,000 rows; if it is long,
+            its rows are stored in a temporary file. `.take(n)` or `itertools.islice` limits it. A mapping, such as a
             `DatasetDict`, has one of these per split.
         split: "train", "test", or another split of the data.
         text_fields: required fields with text.
         other_fields: required fields of any type that are not empty.
         builtin: path of the built-in sample, with "{split}" in it.
-        columns: column names of the data by field, if they differ: {"post": "source"}.
-        test_fraction: fraction of the rows in "test", the others are in "train", for data without splits. A hash of
-            the text fields decides, so that new rows do not move old ones, and equal rows are in one split.
+        columns: column names of the data, with fields as keys, if the names differ: {"post": "source"}.
+        test_fraction: for data without splits: fraction of the rows in "test"; the others are in "train". A hash of the
+            text fields decides, so that old rows keep their split when rows are added, and equal rows are in one split.
 
     Raises:
         FileNotFoundError: if the file does not exist.
         TypeError: if the data is of another type.
         ValueError: if a field of a row is missing or empty (with file, row and column), if two rows have the same id,
-            if the data does not have or does not name the split, or if there are no rows.
+            if the data does not have the split, or if there are no rows.
         ConnectionError: if the hub cannot be read.
     """
     text, other = tuple(text_fields), tuple(other_fields)
@@ -157,9 +157,9 @@ class _Request:
     """Arguments for loading rows; the key of the cache that copies of an environment share."""
 
     source: str
-    stamp: tuple[int, int] | None  # changes with the file
+    stamp: tuple[int, int] | None  # modification time and size of the file
     split: str
-    text_fields: tuple[tuple[str, str], ...]  # field, column
+    text_fields: tuple[tuple[str, str], ...]  # pairs of field and column
     other_fields: tuple[tuple[str, str], ...]
     id_column: str
     is_id_required: bool
@@ -167,7 +167,7 @@ class _Request:
 
 
 def _source(data: Data, split: str, builtin: Path | str | None, test_fraction: float | None) -> str | Iterable[Row]:
-    """Return the file, hub name or object with the split."""
+    """Return the file path, hub name or object that contains the split."""
     has_splits_given = isinstance(data, Mapping)
     if isinstance(data, Mapping) and split not in data:
         raise ValueError(f"data has no split {split!r}; it has {', '.join(map(repr, data)) or 'none'}")
@@ -196,11 +196,11 @@ def _source(data: Data, split: str, builtin: Path | str | None, test_fraction: f
 
 
 def _check_split(is_named: bool, split: str, test_fraction: float | None, name: str) -> None:
-    """Refuse data without splits for other splits than "train", because they would have the same rows."""
+    """Check that data without splits is used as "train" only, because all splits would have the same rows."""
     if not is_named and split != "train" and test_fraction is None:
         raise ValueError(
-            f"{name} does not name its {split!r} rows; give data={{'train': …, {split!r}: …}}, a path with '{{split}}' "
-            "in it, or test_fraction"
+            f"{name} does not define the split {split!r}; give data={{'train': …, {split!r}: …}}, a path with "
+            "'{split}' in it, or test_fraction"
         )
 
 
@@ -226,7 +226,7 @@ def _load(request: _Request) -> Tasks:
     """Load the tasks of a file or a hub name. Copies of an environment share the cached object."""
     source = request.source
     if request.stamp != _stamp(source):
-        raise ValueError(f"{source} was changed or removed after its tasks were pickled; make a new environment")
+        raise ValueError(f"{source} was changed or removed after its tasks were pickled; create the environment again")
     whole = request.split if request.test_fraction is None else "train"
     rows = numbered_rows(Path(source), whole) if is_data_path(source) else _hub_rows(source, whole)
     return _tasks(request, rows, is_loaded=True)
@@ -253,7 +253,7 @@ def _tasks(request: _Request, rows: Rows, is_loaded: bool = False) -> Tasks:
 
 
 class _TasksInPlace:
-    """Tasks of rows in place, made on access."""
+    """Tasks whose rows stay on disk. A task is read when it is accessed."""
 
     def __init__(self, rows: RowsInPlace, request: _Request):
         self._rows = rows

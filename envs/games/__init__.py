@@ -1,1 +1,1 @@
-"""Building together: worlds of blocks."""
+"""Cooperative games: agents build structures of blocks, build a bridge, or gather resources."""

@@ -18,7 +18,7 @@ AIR = 0
 
 
 class Fill(NamedTuple):
-    """A cuboid of one block, both corners included; the first corner is the lower one on each axis."""
+    """Command that fills a cuboid with one kind of block. Both corners belong to it; the first is the lower corner."""
 
     x1: int
     y1: int
@@ -30,7 +30,7 @@ class Fill(NamedTuple):
 
     @property
     def volume(self) -> int:
-        """Number of cells."""
+        """Number of cells that are filled."""
         return (self.x2 - self.x1 + 1) * (self.y2 - self.y1 + 1) * (self.z2 - self.z1 + 1)
 
 
@@ -41,22 +41,22 @@ class Box:
     width: int
     height: int
     depth: int
-    x: int = 0  # lower corner
+    x: int = 0  # x, y and z: lower corner
     y: int = 0
     z: int = 0
 
     @property
     def lower(self) -> tuple[int, int, int]:
-        """Lowest cell, (x, y, z)."""
+        """Cell (x, y, z) inside the box with the lowest coordinates."""
         return self.x, self.y, self.z
 
     @property
     def upper(self) -> tuple[int, int, int]:
-        """Highest cell inside the box."""
+        """Cell (x, y, z) inside the box with the highest coordinates."""
         return self.x + self.width - 1, self.y + self.height - 1, self.z + self.depth - 1
 
     def contains(self, x: int, y: int, z: int) -> bool:
-        """Return True if the cell is inside."""
+        """Return True if the cell is inside the box."""
         return 0 <= x - self.x < self.width and 0 <= y - self.y < self.height and 0 <= z - self.z < self.depth
 
     def empty_world(self) -> World:
@@ -89,10 +89,10 @@ def cells(world: World, box: Box) -> Iterator[tuple[int, int, int, int]]:
 
 
 def cover(world: World, box: Box) -> list[Fill]:
-    """Return flat fills that build this world from an empty one: equal runs along x, joined along z."""
+    """Return fills of height 1 that build this world from an empty one. Equal runs along x are joined along z."""
     fills: list[Fill] = []
     for y in range(world.shape[0]):
-        open_runs: dict[tuple[int, int, int], int] = {}  # (first x, last x, block): first z
+        open_runs: dict[tuple[int, int, int], int] = {}  # maps (first x, last x, block) to the first z
         for z in range(world.shape[1] + 1):
             runs = _runs(world[y, z].tolist()) if z < world.shape[1] else []
             for x1, x2, block in [run for run in open_runs if run not in runs]:
@@ -104,7 +104,7 @@ def cover(world: World, box: Box) -> list[Fill]:
 
 
 def _runs(row: list[int]) -> list[tuple[int, int, int]]:
-    """Return (first, last, block) of each run of one block; air is left out."""
+    """Return (first, last, block) of each run of equal blocks in a row. Air is left out."""
     runs = []
     first = 0
     for x in range(1, len(row) + 1):

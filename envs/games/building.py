@@ -21,7 +21,7 @@ MAX_BUILDERS = max(_NUMBERS)
 
 
 class Structure(GameTask, Protocol):
-    """A task with a box to build in."""
+    """Task with a box in which the builders build."""
 
     @property
     def box(self) -> Box: ...
@@ -35,31 +35,31 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class BuilderTurn(Generic[S, R]):
-    """One builder's turn, from which its feedback is written."""
+    """Data of one builder's turn, from which the feedback text is made."""
 
     task: S
-    world: World  # after the turn
+    world: World  # world after the turn
     world_rule: WorldRule
     builder: int
-    orders: Orders  # of this builder
+    orders: Orders  # commands of this builder
     value: float  # the turn's reward, before the shift
     score: R  # comparison of the world with the task
 
 
 class BuildingEnv(TaskEnv[S], Generic[S]):
-    """Environment in which builders write commands. They are carried out in the order of the builders.
+    """Environment in which builders write commands. The commands are carried out in the order of the builders.
 
     Args:
         source: source of the tasks.
         num_agents: builders, 2 to 6.
         max_turns: turns of an episode.
         world: "rebuilt" (every turn starts from an empty world) or "kept" (turns add to the world).
-        stop_at: score at which the episode ends early; it needs a shift. None: never.
-        shift: added to every turn's reward, at most -`stop_at`, so that an early end pays.
+        stop_at: score at which the episode ends early; it needs a `shift`. None: never.
+        shift: constant added to every turn's reward, at most -`stop_at`, so that an early end has the highest return.
         can_leave: True: a builder that writes `/done` plays no further turn. In a rebuilt world, its last commands are
             repeated.
-        variant: "published": the episode ends above `stop_at`. "ours": it ends at `stop_at`.
-        **kwargs: of `TaskEnv`.
+        variant: "published": the episode ends if the score exceeds `stop_at`. "ours": also if they are equal.
+        **kwargs: see `TaskEnv`.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class BuildingEnv(TaskEnv[S], Generic[S]):
         if stop_at is not None and shift > -stop_at:
             raise ValueError(
                 f"shift={shift} must be at most {-stop_at} with stop_at={stop_at}: otherwise a turn that does not end "
-                "the episode pays more than one that does"
+                "the episode has a higher reward than a turn that ends it"
             )
         self._world_rule: WorldRule = world
         self._stop_at = stop_at
@@ -90,7 +90,7 @@ class BuildingEnv(TaskEnv[S], Generic[S]):
 
     @abstractmethod
     def orders(self, reply: str, builder: int) -> Orders:
-        """Return the legal commands of a reply."""
+        """Parse the legal commands of a reply."""
 
     @abstractmethod
     def scored(self, orders: Sequence[Orders]) -> Outcome:
@@ -99,7 +99,7 @@ class BuildingEnv(TaskEnv[S], Generic[S]):
     def told(
         self, orders: Sequence[Orders], value: float, score: R, text: Callable[[BuilderTurn[S, R]], str]
     ) -> dict[str, str]:
-        """Return the feedback of each live builder, with the names of builders that leave."""
+        """Return the feedback of each active builder, with the numbers of builders that leave."""
         gone = [i for i, agent in enumerate(self.possible_agents) if agent in self.agents and orders[i].is_leaving]
         return {
             agent: text(BuilderTurn(self.task, self.world, self._world_rule, builder, orders[builder], value, score))
@@ -110,7 +110,7 @@ class BuildingEnv(TaskEnv[S], Generic[S]):
 
     def lay_out(self) -> None:
         self.world: World = self.task.box.empty_world()
-        self._kept_orders: dict[str, Orders] = {}  # of builders that left, if the world is rebuilt
+        self._kept_orders: dict[str, Orders] = {}  # last commands of builders that left, if the world is rebuilt
 
     def turned(self, replies: Mapping[str, str]) -> Outcome:
         orders = [
@@ -121,7 +121,7 @@ class BuildingEnv(TaskEnv[S], Generic[S]):
         outcome = self.scored(orders)
         value = outcome.reward
         if isinstance(value, Mapping):
-            raise TypeError("a building game has one reward for the team")
+            raise TypeError("scored() must return one reward for the team, not a mapping of agents to rewards")
         leaving = {agent: order for agent, order in zip(self.possible_agents, orders, strict=True) if order.is_leaving}
         if self._world_rule == "rebuilt":
             self._kept_orders |= {agent: replace(order, num_rejected=0) for agent, order in leaving.items()}
@@ -150,7 +150,7 @@ class BuildingEnv(TaskEnv[S], Generic[S]):
 
 
 def team_words(num_builders: int) -> dict[str, str]:
-    """Return the fields of a prompt template that depend on the size of the team."""
+    """Return the values of the prompt's placeholders that depend on the size of the team."""
     return {
         "team": _NUMBERS[num_builders],
         "writing": "Both of you write at the same time, and neither sees what the other writes."

@@ -1,8 +1,8 @@
-"""The command language of the building games.
+"""Commands of the building games, and their parser.
 
-One command per line, `/setblock x y z block`, `/fill x1 y1 z1 x2 y2 z2 block` or `/kill`. Lines that are
-illegal or above the limit are skipped and counted; a reply never raises. As in the published benchmark, a fenced code
-block, list markers, a missing slash and the prefix `minecraft:` are accepted.
+Each line is a command: `/setblock x y z block`, `/fill x1 y1 z1 x2 y2 z2 block` or `/kill`. Lines that are illegal or
+above the limit are skipped and counted; no reply raises an error. As in the published benchmark, a fenced code block,
+list markers, a missing slash and the prefix `minecraft:` are accepted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NUM_COORDINATES = {"setblock": 3, "fill": 6}
 
 @dataclass(frozen=True)
 class Orders:
-    """The legal commands of one reply."""
+    """Legal commands of one reply."""
 
     fills: tuple[Fill, ...] = ()
     num_kills: int = 0
@@ -52,18 +52,18 @@ def read_orders(
     can_kill: bool = False,
     can_leave: bool = False,
 ) -> Orders:
-    """Return the legal commands of a reply, in their order.
+    """Parse the legal commands of a reply, in their order.
 
     Args:
         reply: any text.
-        box: every corner must be inside.
-        blocks: numbers of the allowed blocks by name.
-        verb: the building command of the game.
-        max_commands: further commands are rejected.
-        stock: number of cells that may be filled, by block number. A fill above the rest of the stock is rejected.
-            Other blocks and air are unlimited.
+        box: box in which all corners must be.
+        blocks: numbers of the allowed blocks, with block names as keys.
+        verb: building command of the game.
+        max_commands: maximum number of commands; further commands are rejected.
+        stock: number of cells that may be filled, with block numbers as keys. A fill that exceeds the rest of the stock
+            is rejected. Other blocks and air are unlimited.
         can_kill: True allows `/kill`, with any text after it.
-        can_leave: True allows `/done`, which does not count as a command.
+        can_leave: True allows `/done`, which is not counted as a command.
     """
     fills: list[Fill] = []
     is_leaving = False
@@ -92,13 +92,13 @@ def read_orders(
 
 
 def command(fill: Fill, names: tuple[str, ...], verb: Verb = "fill") -> str:
-    """Return a fill as a command; `setblock` has only the first corner."""
+    """Format a fill as a command. `setblock` has only the first corner."""
     corners = fill[: _NUM_COORDINATES[verb]]
     return f"/{verb} {' '.join(map(str, corners))} {names[fill.block]}"
 
 
 def counted(orders: Orders) -> str:
-    """How many commands were carried out and refused, as a builder reads it."""
+    """Return the sentence for a builder about how many commands were carried out and refused."""
     refused = f", {orders.num_rejected} lines refused" if orders.num_rejected else ""
     return f"{orders.num_accepted} commands carried out{refused}."
 
@@ -119,7 +119,7 @@ def run_order(builder: int, num_builders: int) -> str:
 
 
 def allowed(names: tuple[str, ...], numbers: tuple[int, ...]) -> dict[str, int]:
-    """Return the numbers of these blocks and of air by name."""
+    """Return the numbers of these blocks and of air, with block names as keys."""
     return {"air": AIR, **{names[number]: number for number in numbers}}
 
 
@@ -166,13 +166,13 @@ def _fill(words: list[str], verb: Verb, axes: tuple[Axis, Axis, Axis], blocks: M
 
 @lru_cache(maxsize=256)
 def _axes(box: Box) -> tuple[Axis, Axis, Axis]:
-    """Return the coordinates inside the box by their text: a lookup is faster than parsing."""
+    """Return a dict from text to coordinate for each axis of the box, because a lookup is faster than parsing."""
     x, y, z = ({str(i): i for i in range(low, high + 1)} for low, high in zip(box.lower, box.upper, strict=True))
     return x, y, z
 
 
 def _number(word: str, axis: Axis) -> int | None:
-    """Return the coordinate if it is inside: "+3" and "03" are 3; "~3" and other words are None."""
+    """Convert a word to a coordinate inside the box: "+3" and "03" are 3; "~3" and other words are None."""
     number = axis.get(word)
     if number is None and _INTEGER.fullmatch(word):
         return axis.get(str(int(word)))

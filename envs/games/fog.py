@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 Cell = tuple[int, int]
-"""A cell of the map: x to the right, z downwards, both from 0."""
+"""Cell (x, z) of the map: x to the right, z downwards, both from 0."""
 
 Feedback = Literal["none", "score"]
 """Feedback in addition to the visible cells: nothing, or the score of the turn."""
 
-MAX_MESSAGE_LENGTH = 400  # characters
+MAX_MESSAGE_LENGTH = 400  # in characters
 
-_MAX_READ = 50_000  # limit of characters of unclosed JSON plus tokens of Python literals per reply
+_MAX_READ = 50_000  # per reply: maximum of characters of unclosed JSON plus tokens of Python literals
 _TOKEN = re.compile(
     r"""\s*(?:(?P<double>"(?:[^"\\\n]|\\.)*")|(?P<single>'(?:[^'\\\n]|\\.)*')|(?P<mark>[{}\[\]():,])"""
     r"""|(?P<name>True|true|False|false|None|null)\b|(?P<sign>[+-])?(?P<number>[0-9]{1,9}(?:\.[0-9]{0,9})?))"""
@@ -47,7 +47,7 @@ def is_on_map(cell: Cell, width: int, depth: int) -> bool:
 
 
 def seen_from(places: Iterable[Cell], view: int, width: int, depth: int) -> frozenset[Cell]:
-    """Return the cells of the squares with side 2 view + 1 around the places."""
+    """Return all cells in the squares with side 2 * view + 1 around these places."""
     return frozenset(
         (x, z)
         for px, pz in places
@@ -57,10 +57,10 @@ def seen_from(places: Iterable[Cell], view: int, width: int, depth: int) -> froz
 
 
 def action(reply: str, keys: frozenset[str]) -> Mapping[str, Any]:
-    """Return the last object in a reply that has one of the keys, or an empty one.
+    """Return the last object in a reply that has one of the keys, or an empty dict.
 
-    An object is JSON or a Python literal with single quotes, parentheses or a comma before a closing bracket. Nested
-    objects are not candidates. An unreadable object is searched for objects inside it, until `_MAX_READ` is used up.
+    An object is JSON or a Python literal with single quotes, parentheses or a comma before a closing bracket. Objects
+    inside a readable object are not returned. An unreadable object is searched for inner objects, up to `_MAX_READ`.
     """
     decoder = json.JSONDecoder()
     last: Mapping[str, Any] = {}
@@ -117,13 +117,13 @@ def _as_json(reply: str, begin: int, max_tokens: int) -> tuple[str, int, int]:
 
 
 def _number(text: str) -> str:
-    """Return a number in the form of JSON: no leading zeros, a digit after the point."""
+    """Convert a number to JSON syntax: no leading zeros, and a digit after the point."""
     whole, point, rest = text.partition(".")
     return f"{int(whole)}{point}{rest or ('0' if point else '')}"
 
 
 def cell(value: Any) -> Cell | None:
-    """Return the cell of a JSON value: [x, z], {"x": x, "z": z} or "x,z"."""
+    """Convert a JSON value to a cell: [x, z], {"x": x, "z": z} or "x,z". None: another value."""
     if isinstance(value, str):
         match = _PAIR.fullmatch(value)
         return (int(match[1]), int(match[2])) if match else None
@@ -136,7 +136,7 @@ def cell(value: Any) -> Cell | None:
 
 
 def whole_number(value: Any) -> int | None:
-    """Return the integer of a JSON value or string; 3.0 is 3."""
+    """Convert a JSON value or string to an integer (3.0 is 3). None: another value."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
@@ -148,10 +148,10 @@ def whole_number(value: Any) -> int | None:
 
 
 def walk(value: Any, start: Cell, width: int, depth: int, max_steps: int | None) -> tuple[Cell, ...]:
-    """Return the cells of a walk, beginning with the start. A step leads to one of the eight neighbours.
+    """Convert a JSON value to the cells of a walk, beginning with the start. A step goes to one of eight neighbours.
 
-    The value may omit the start. A walk that begins elsewhere, jumps or leaves the map is ignored; one that is too long
-    is truncated.
+    The value may omit the start. A walk that begins elsewhere, jumps or leaves the map is ignored. A walk that is too
+    long is cut.
     """
     if not isinstance(value, list) or not value:
         return (start,)
@@ -169,7 +169,7 @@ def walk(value: Any, start: Cell, width: int, depth: int, max_steps: int | None)
 
 
 def message(value: Any) -> str:
-    """Return a message on one line, at most `MAX_MESSAGE_LENGTH` characters; other JSON values are dumped as JSON."""
+    """Return a message as one line of at most `MAX_MESSAGE_LENGTH` characters. Other values are written as JSON."""
     if value is None or value in ("", [], {}):
         return ""
     try:
@@ -180,17 +180,17 @@ def message(value: Any) -> str:
 
 
 def num_words(text: str) -> int:
-    """Return the number of words and punctuation marks, which a message costs."""
+    """Count the words and punctuation marks of a message. Its cost in the reward is proportional to this number."""
     return len(_WORD.findall(text))
 
 
 def listed(cells: Iterable[Cell]) -> str:
-    """Return cells in reading order as text."""
+    """Return cells as text, row by row from the top and from left to right."""
     return ", ".join(f"{x} {z}" for x, z in sorted(cells, key=lambda place: (place[1], place[0]))) or "none"
 
 
 def with_score(text: str, score: float, mode: Feedback) -> str:
-    """Return the feedback with the score in front, if the mode asks for it."""
+    """Put the score in front of the feedback if the mode is "score"."""
     return f"Score {score:.3f}.\n{text}" if mode == "score" else text
 
 
@@ -204,5 +204,5 @@ def straight_walk(start: Cell, end: Cell, max_steps: int | None) -> tuple[Cell, 
 
 
 def as_json(cells: Sequence[Cell]) -> list[list[int]]:
-    """Return cells in the form of a reply."""
+    """Convert cells to lists, as a JSON reply contains them."""
     return [list(place) for place in cells]

@@ -15,7 +15,7 @@ from .pictures import Colour, PanelRow, Picture, ansi, drawn
 from .sources import Difficulty, Source, T
 
 Variant = Literal["ours", "published"]
-"""Defaults of this package, or of the published task."""
+"""Source of the default settings: this package, or the published task."""
 
 Constructor = TypeVar("Constructor", bound=Callable[..., None])
 
@@ -42,7 +42,7 @@ def with_published(defaults: Mapping[str, Any]) -> Callable[[Constructor], Const
 
 
 def refuse_other(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    """Raise if a setting is none of its choices."""
+    """Raise ValueError if a setting is not one of the allowed values."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
@@ -52,10 +52,10 @@ Memory = Literal["all", "last", "none"]
 
 
 class PicturedEnv(TextParallelEnv):
-    """A text environment whose world is drawn as rows of panels.
+    """A text environment whose world is rendered as rows of panels.
 
-    `render_mode` "rgb_array" returns a picture, "ansi" the histories and the world as letters. "human" prints the
-    latter, in color if the output is a terminal.
+    `render_mode` "rgb_array" returns a picture. "ansi" returns the histories and the world as letters, and "human"
+    prints them, in color if the output is a terminal.
     """
 
     metadata: ClassVar[dict[str, Any]] = {
@@ -73,13 +73,13 @@ class PicturedEnv(TextParallelEnv):
 
     @abstractmethod
     def reference(self, agent: str) -> str:
-        """Return the scripted reference player's reply for this turn. A team of them reaches the documented maximum."""
+        """Return the scripted reference player's reply. If all agents use it, the return is the documented maximum."""
 
     def reference_reply(self, agent: str) -> str:
         """Return the scripted reference player's reply for this turn.
 
         Raises:
-            RuntimeError: before the first episode.
+            RuntimeError: if no episode is running.
         """
         if not self._transcripts:
             raise RuntimeError("no episode is running; call reset() first")
@@ -98,10 +98,10 @@ class PicturedEnv(TextParallelEnv):
 
 
 class TaskEnv(PicturedEnv, Generic[T]):
-    """A game in which each episode plays one task of a source.
+    """Base class of games in which each episode has one task from a source.
 
-    If tasks are generated, `reset(options={"difficulty": "2-4"})` sets the difficulty of one episode;
-    `metadata["highest_difficulty"]` is the highest one. Infos have `metric/difficulty` if it is known.
+    If tasks are generated, `reset(options={"difficulty": "2-4"})` sets the difficulty of one episode, up to
+    `metadata["highest_difficulty"]`. Infos have `metric/difficulty` if the difficulty is known.
 
     Args:
         agents: see `TextParallelEnv`.
@@ -110,13 +110,13 @@ class TaskEnv(PicturedEnv, Generic[T]):
         memory: content of a history: "all" (the whole dialogue), "last" (the prompt and the last turn) or "none" (the
             prompt and the newest feedback).
         prompts: templates that replace the prompts, see `collm.envs.templates`.
-        **kwargs: of `TextParallelEnv`.
+        **kwargs: see `TextParallelEnv`.
     """
 
     own_prompt: ClassVar[str]
-    """First prompt, a format string with the fields of `start`."""
+    """First prompt, a format string with the placeholders of `start`."""
     needed_place: ClassVar[str]
-    """Field with the task, which every template needs."""
+    """Placeholder of the task, which every prompt template must contain."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class TaskEnv(PicturedEnv, Generic[T]):
         self._source = source
         self._memory: Memory = memory
         if memory != "all":
-            self.metadata = {**self.metadata, "append_only": False}  # type: ignore[misc]  # of this instance only
+            self.metadata = {**self.metadata, "append_only": False}  # type: ignore[misc]  # changes only this instance
         if source.highest is not None:
             self.metadata = {**self.metadata, "highest_difficulty": source.highest}  # type: ignore[misc]
         self._asked_difficulty: Difficulty | None = None
@@ -149,9 +149,9 @@ class TaskEnv(PicturedEnv, Generic[T]):
 
     @abstractmethod
     def start(self) -> Mapping[str, Mapping[str, str | int]]:
-        """Draw the other random values of the episode, and return the fields of each agent's prompt.
+        """Sample the other random values of the episode, and return the values of each prompt's placeholders.
 
-        The field "state", if present, is replaced by the feedback of later turns.
+        The text of the placeholder "state", if there is one, is replaced by the feedback of later turns.
         """
 
     def reset(
@@ -189,7 +189,7 @@ class TaskEnv(PicturedEnv, Generic[T]):
         )
 
     def _rewritten(self, agent: str, reply: str, feedback: str) -> list[Message]:
-        """Return the history that `memory` keeps."""
+        """Return the history that remains with the setting `memory`."""
         *before, prompt = self._prompts[agent]
         if self._memory == "last":
             return [*before, prompt, Message("assistant", reply, agent), Message("user", feedback)]

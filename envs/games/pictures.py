@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 HEIGHT = 5
 SPACING = 2  # empty columns between two letters
 
-# Rows of each letter from the top. I, C, M and L are those of the published strings.
+# Rows of each letter from the top. The letters I, C, M and L look as in the published task.
 _GLYPHS = {
     "A": ".###. #...# ##### #...# #...#",
     "B": "####. #...# ####. #...# ####.",

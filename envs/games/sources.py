@@ -23,7 +23,7 @@ _TEST_SHARE = 5  # one generated task in five is held out
 
 
 class Shared:
-    """Base of immutable values that copies of an environment share."""
+    """Base class of immutable objects, which copies of an environment share."""
 
     def __copy__(self) -> Any:
         return self
@@ -57,9 +57,9 @@ class Source(Protocol[T_co]):
         """Return a task.
 
         Args:
-            which: number or id of the task. None: draw one.
-            rng: random generator for the draw.
-            difficulty: difficulty of the task. None: as the source was made.
+            which: number or id of the task. None: a random task.
+            rng: random number generator for a random task.
+            difficulty: difficulty of the task. None: one of the source's difficulties.
         """
 
 
@@ -78,7 +78,7 @@ class Listed(Shared, Generic[T]):
 
     def pick(self, which: Any, rng: random.Random, difficulty: Difficulty | None = None) -> T:
         if difficulty is not None:
-            raise ValueError(f"difficulty={difficulty!r} needs generated tasks; a list of tasks has none")
+            raise ValueError(f"difficulty={difficulty!r} needs generated tasks; leave it out for a list of tasks")
         if which is None:
             return rng.choice(self.tasks)
         if isinstance(which, str) and which in self._by_id:
@@ -93,9 +93,9 @@ class Listed(Shared, Generic[T]):
 
 @dataclass(frozen=True)
 class Generated(Shared, Generic[T]):
-    """Generated tasks, one per number. Several difficulties alternate with the number."""
+    """Generated tasks, one per number. With several difficulties, successive numbers have successive difficulties."""
 
-    new: Callable[..., T]  # (number, difficulty) -> task
+    new: Callable[..., T]  # function (number, difficulty) -> task
     difficulties: range
     highest: int  # highest difficulty of the generator
 
@@ -105,7 +105,7 @@ class Generated(Shared, Generic[T]):
             which = rng.randrange(2**31)
         if isinstance(which, int) and not isinstance(which, bool) and which >= 0:
             return self.new(which, difficulty=chosen[which % len(chosen)])
-        raise ValueError(f"task {which!r} must be a number from 0 up, because tasks are generated")
+        raise ValueError(f"task {which!r} must be an integer >= 0, because tasks are generated")
 
 
 def source_of(
@@ -117,15 +117,15 @@ def source_of(
     listed: Callable[[Data, Split], Sequence[T]],
     new: Callable[..., T],
 ) -> Source[T]:
-    """Return the source of a game's tasks by its settings.
+    """Create the source of a game's tasks from the settings of the game.
 
     Args:
-        data: `GENERATED`, or what `listed` reads.
-        split: "train" or "test"; for a list also "all".
+        data: `GENERATED`, or data that `listed` reads.
+        split: "train" or "test", or "all" if the data is not generated.
         difficulty: difficulty of generated tasks: a number, or a range such as "1-4".
         highest: highest difficulty of the generator.
-        listed: returns the tasks of data and split.
-        new: returns the task of a number; takes `difficulty` and `split` by name.
+        listed: function of data and split that returns a list of tasks.
+        new: function that generates the task of a number; it also has the arguments `difficulty` and `split`.
 
     Raises:
         ValueError: if the difficulty, the split or the data is invalid.
@@ -136,10 +136,10 @@ def source_of(
 
 
 def difficulties(difficulty: Difficulty, highest: int) -> range:
-    """Return the difficulties of a number or a range.
+    """Convert a difficulty, which is a number or a text such as "1-4", to a range.
 
     Raises:
-        ValueError: if one of them is not 1 to `highest`.
+        ValueError: if a difficulty is not 1 to `highest`.
     """
     span = re.fullmatch(r"\s*([0-9]{1,3})\s*-\s*([0-9]{1,3})\s*", difficulty) if isinstance(difficulty, str) else None
     if span is None:
@@ -147,7 +147,7 @@ def difficulties(difficulty: Difficulty, highest: int) -> range:
         return range(int(difficulty), int(difficulty) + 1)
     first, last = int(span[1]), int(span[2])
     if not 1 <= first <= last <= highest:
-        raise ValueError(f"difficulty={difficulty!r} must be within 1-{highest}")
+        raise ValueError(f"difficulty={difficulty!r} must be a range within 1-{highest}")
     return range(first, last + 1)
 
 
@@ -158,10 +158,10 @@ def refuse_difficulty(difficulty: Difficulty, highest: int) -> None:
 
 
 def generated_split(split: Split) -> Literal["train", "test"]:
-    """Return the split of generated tasks.
+    """Check and return the split of generated tasks.
 
     Raises:
-        ValueError: if it is not "train" or "test".
+        ValueError: if the split is not "train" or "test".
     """
     if split not in ("train", "test"):
         raise ValueError(f"split must be 'train' or 'test' for generated tasks, got {split!r}")
@@ -190,13 +190,13 @@ def tasks_of_split(
     Args:
         data: see `load_tasks`.
         split: "train", "test" or "all".
-        made: returns the task of a row; also takes the number of the row, from 1.
+        made: function of a row and its number (from 1) that returns a task.
         builtin: file of the built-in data.
         text_fields: required columns with text.
         other_fields: other required columns.
 
     Raises:
-        ValueError: if the split is unknown or a row is not a task.
+        ValueError: if the split is unknown or a row cannot be converted to a task.
     """
     if split not in ("train", "test", "all"):
         raise ValueError(f"split must be 'train', 'test' or 'all', got {split!r}")

@@ -22,19 +22,19 @@ from .skeletons import ClassTask, delivery_of, divided, merged, task_of
 class ClassEval(SandboxedCodingEnv):
     """`programmer_0` writes the methods that take only `self`, `programmer_1` the others; larger teams divide evenly.
 
-    Agents do not see each other's code of the turn. The methods are merged into the skeleton, and the class is tested
-    in the sandbox. The return is 0 to 6 (see `rules`). The columns of the data are those of `skeletons.task_of`, and
-    "task_id" for the id, as in "FudanSELab/ClassEval"; CoMLRL trains on ":test[:66]" and evaluates on ":test[66:82]".
+    Agents do not see each other's code of a turn. The methods are merged into the class skeleton, and the sandbox tests
+    the class. The return is 0 to 6 (see `rules`). The data needs the columns of `skeletons.task_of`, and "task_id" as
+    the id, as in "FudanSELab/ClassEval". CoMLRL trains on ":test[:66]" and evaluates on ":test[66:82]".
 
     Args:
         num_agents: programmers, 2 to 4.
-        needs_both: whether a method counts only if its own programmer wrote it and no other one did. Other methods and
-            functions of a programmer then cannot be used by the others. For variant="ours".
-        stop_at: see `SandboxedCodingEnv`. The default is the score of a class that passes all tests and has (nearly)
-            every method once.
+        needs_both: whether a method is scored only if the programmer to whom it was assigned wrote it, and no other
+            programmer did. Extra methods and functions can then be used only by their author. For variant="ours".
+        stop_at: see `SandboxedCodingEnv`. The default stops at a class that passes all tests and in which (nearly)
+            every method has one author.
         test_seconds: CPU-time limit of all tests of a class in seconds, at least 0.1.
-        **kwargs: see `SandboxedCodingEnv` and `TextParallelEnv`. The places of `prompts` are {skeleton}, {class_name},
-            {own_methods} and {other_methods}.
+        **kwargs: see `SandboxedCodingEnv` and `TextParallelEnv`. The placeholders in `prompts` are {skeleton},
+            {class_name}, {own_methods} and {other_methods}.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "class_eval_v1"}
@@ -59,7 +59,7 @@ class ClassEval(SandboxedCodingEnv):
     ):
         refuse_team(num_agents, kwargs.get("variant"))
         if needs_both and kwargs.get("variant") == "published":
-            raise ValueError("needs_both=True needs variant='ours'; variant='published' does not have it")
+            raise ValueError("needs_both=True needs variant='ours'; leave out variant='published'")
         self._needs_both = needs_both
         self.programmers = [f"programmer_{seat}" for seat in range(num_agents)]
         super().__init__(stop_at=stop_at, test_seconds=test_seconds, **kwargs)
@@ -67,7 +67,7 @@ class ClassEval(SandboxedCodingEnv):
 
     @property
     def task(self) -> ClassTask:
-        """Class of the current episode."""
+        """Class that the agents write in the current episode."""
         if self._task is None:
             raise RuntimeError("no episode is running; call reset() first")
         return self._task
@@ -144,22 +144,22 @@ class ClassEval(SandboxedCodingEnv):
 
 
 def idle_methods(task: ClassTask) -> Sequence[str]:
-    """Each programmer's methods are not empty and have no effect."""
+    """Exploit: each programmer writes methods that are not empty and have no effect."""
     return [_methods(own, "found = 1") for own in task.shares]
 
 
 def all_do_all(task: ClassTask) -> Sequence[str]:
-    """Each programmer writes all methods."""
+    """Exploit: each programmer writes all methods."""
     return [_solution(task, ())] * len(task.shares)
 
 
 def private_methods(task: ClassTask) -> Sequence[str]:
-    """One programmer also writes the others' methods under new names, which the others' methods call."""
+    """Exploit: one programmer also writes the others' methods under new names, and the others' methods call these."""
     return _lone(task, "return self.own_{name}(*arguments, **named)", is_secret=False)
 
 
 def secret_calls(task: ClassTask) -> Sequence[str]:
-    """The others' methods call the first method of one programmer with a secret first argument."""
+    """Exploit: the others' methods call the first method of one programmer with a secret first argument."""
     return _lone(task, 'return self.{first}("secret", "{name}", *arguments, **named)', is_secret=True)
 
 
@@ -169,11 +169,11 @@ EXPLOITS: Mapping[str, Callable[[ClassTask], Sequence[str]]] = {
     "private methods": private_methods,
     "secret calls": secret_calls,
 }
-"""Functions by exploit that return each programmer's code."""
+"""Exploits: a dict from the name to a function that returns the code of each programmer."""
 
 
 def _lone(task: ClassTask, call: str, *, is_secret: bool) -> Sequence[str]:
-    """The programmer with most methods writes all; the others' methods only call them."""
+    """Let the programmer with the most methods write all of them; the others' methods only call this code."""
     doer = max(range(len(task.shares)), key=lambda seat: len(task.shares[seat]))
     first = task.shares[doer][0]
     others = [name for name in task.methods if name not in task.shares[doer]]
@@ -191,13 +191,13 @@ def _lone(task: ClassTask, call: str, *, is_secret: bool) -> Sequence[str]:
 
 
 def _methods(names: Sequence[str], body: str) -> str:
-    """Return methods with any parameters and this body, in which {name} is the method's name."""
+    """Return methods that accept any arguments and have this body. {name} in the body becomes the method's name."""
     heads = ((name, f"def {name}(self, *arguments, **named):\n    ") for name in names)
     return "\n\n".join(head + body.replace("{name}", name) for name, head in heads) or "pass"
 
 
 def _solution(task: ClassTask, renamed: Sequence[str]) -> str:
-    """Return all methods of the reference. The `renamed` ones have the prefix `own_`."""
+    """Return all methods of the reference solution. The methods in `renamed` get the prefix `own_`."""
     replies = (reference_reply(task, f"programmer_{seat}") for seat in range(len(task.shares)))
     statements = parsed("\n\n".join(replies)) or []
     for node in statements:

@@ -29,7 +29,7 @@ _AGAIN = "Write your methods once more, better if you can ({own}): the whole met
 
 
 def prompt(task: ClassTask, agent: str) -> str:
-    """Return the first prompt of an agent: the skeleton and the names of its methods."""
+    """Return the first prompt of an agent: the class skeleton and the names of the methods that it must write."""
     own, others = shares(task, agent)
     is_pair = len(task.shares) == 2
     share = (_SHARE if is_pair else _SHARE_OF_TEAM) if own else _no_share(task)
@@ -57,12 +57,12 @@ def verdict(
     """Return the feedback on a turn.
 
     Args:
-        mode: "level_passed" (numbers of methods written and of tests passed) or another mode (also which are missing).
-            The tests are never shown.
+        mode: "level_passed" gives the numbers of written methods and passed tests. Other modes also list missing
+            methods and failed tests. The code of the tests is never shown.
         task: current class.
-        deliveries: code of each programmer that counts.
+        deliveries: scored code of each programmer.
         grade: results of the tests. None: the merged class did not parse.
-        written: all code of each programmer.
+        written: all code of each programmer, scored or not.
     """
     if grade is None:
         return "- the merged class: a syntax error, so nothing was tested"
@@ -89,7 +89,7 @@ def verdict(
 
 
 def reference_reply(task: ClassTask, agent: str) -> str:
-    """Return the agent's methods in the data's solution, with imports and functions outside of the class."""
+    """Return the agent's methods from the data's solution, with the imports and functions outside of the class."""
     own, _ = shares(task, agent)
     statements = parsed(task.solution) or []
     solved = class_named(statements, task.name)
@@ -101,7 +101,7 @@ def reference_reply(task: ClassTask, agent: str) -> str:
 
 
 def shares(task: ClassTask, agent: str) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the methods of an agent, and those of the others."""
+    """Return the names of an agent's methods, and the names of the other agents' methods."""
     number = int(agent.rpartition("_")[2])
     others = (*task.shares[:number], *task.shares[number + 1 :])
     return task.shares[number], [name for share in others for name in share]

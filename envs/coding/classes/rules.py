@@ -3,9 +3,9 @@
     score = 2 * methods written / methods required + 2 * fraction of tests passed + 2 [all tests passed]
             - methods written by more than one programmer / methods required
 
-The maximum is 6.0; the score is 0 if the merged class does not parse. A class that fails a test has less than 4, and a
-class that passes all tests at least 4. A method is written if any programmer filled it with more than a placeholder.
-Source: CoMLRL's code completion task, whose tests term is 4 * fraction of tests passed.
+The maximum is 6.0. The score is 0 if the merged class does not parse, less than 4 if it fails a test, and at least 4
+if it passes all tests. A method is written if any programmer filled it with more than a placeholder.
+Source: CoMLRL's code completion task. Its term for the tests is 4 * fraction of tests passed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def terms(
     Args:
         task: current class.
         deliveries: code of each programmer.
-        pass_rate: fraction of the tests that the merged class passed, 0 to 1. None: it did not parse.
+        pass_rate: fraction of the tests that the merged class passed, 0 to 1. None: the class did not parse.
         is_solved: True if all tests passed and the program ran to its end.
     """
     if pass_rate is None:
@@ -49,6 +49,6 @@ def terms(
 
 
 def published_terms(task: ClassTask, deliveries: Sequence[Delivery], pass_rate: float | None) -> dict[str, float]:
-    """Compute the terms of CoMLRL's reward, without its shift."""
+    """Compute the terms of CoMLRL's reward, without the constant that it subtracts in each turn."""
     own = terms(task, deliveries, pass_rate, is_solved=False)
     return own | {"tests": 4.0 * (pass_rate or 0.0)}

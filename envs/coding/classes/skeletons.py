@@ -14,23 +14,23 @@ from ..syntax import defining_statements, names_bound_by, parsed, source
 
 @dataclass(frozen=True)
 class ClassTask:
-    """Class whose methods are divided among programmers."""
+    """Task of an episode: a class whose methods are divided among programmers."""
 
     id: str
     name: str
     """Name of the class."""
     skeleton: str
-    """Source of the class. Its empty methods are to be written; the others are kept."""
+    """Source of the class. The agents write its empty methods; the other methods are kept."""
     shares: tuple[tuple[str, ...], ...]
-    """Names of the methods to write, by programmer."""
+    """Names of the methods that each programmer must write."""
     tests: str
-    """Source with unittest classes."""
+    """Source of the tests, which are unittest classes."""
     solution: str
     """Source of the complete class; empty if the data has none."""
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Names of all methods to write."""
+        """Names of all methods that the agents must write."""
         return tuple(name for share in self.shares for name in share)
 
 
@@ -39,18 +39,18 @@ class Delivery:
     """Code that one programmer wrote."""
 
     methods: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
-    """Methods by name, usually without empty ones."""
+    """Definitions of the methods, with their names as keys. Empty methods are usually left out."""
     around: tuple[ast.stmt, ...] = ()
     """Imports, constants and functions outside of the class that the methods need."""
     broken: str = ""
-    """Definitions that do not parse."""
+    """Text of definitions that do not parse."""
 
 
 def task_of(row: Mapping[str, Any], num_programmers: int = 2, *, needs_both: bool = False) -> ClassTask:
-    """Read the task in a row.
+    """Convert a row of the data to a task.
 
-    The first of two programmers writes the methods whose only parameter is `self`. Larger teams divide this order of
-    the methods evenly, and with `needs_both` so do two programmers if one of them would have no method.
+    Of two programmers, the first writes the methods whose only parameter is `self`. Larger teams divide the methods
+    evenly in this order. With `needs_both`, two programmers also do, if one of them would have no method.
 
     Columns: "skeleton", "test", "class_name"; optional: "import_statement" (a list or a text), "solution_code".
 
@@ -64,12 +64,12 @@ def task_of(row: Mapping[str, Any], num_programmers: int = 2, *, needs_both: boo
     skeleton = _with_imports(str(row["skeleton"]), lines)
     found = class_named(parsed(skeleton) or [], name)
     if found is None:
-        raise ValueError(f"{place}: its skeleton must be Python code with a class {name!r}; repair the row")
+        raise ValueError(f"{place}: the skeleton must be Python code with a class {name!r}; repair the row")
     if not parsed(str(row["test"])):
-        raise ValueError(f"{place}: its tests must be Python code; repair the row")
+        raise ValueError(f"{place}: the tests must be Python code; repair the row")
     wanted = [node for node in _methods(found) if is_empty(node)]
     if not wanted:
-        raise ValueError(f"{place}: its skeleton has no empty method; empty those that are the task")
+        raise ValueError(f"{place}: the skeleton has no empty method; empty the methods that agents must write")
     return ClassTask(
         id=str(row["id"]),
         name=name,
@@ -126,14 +126,14 @@ def is_empty(node: ast.FunctionDef) -> bool:
 
 
 def delivery_of(task: ClassTask, code: Code, *, keeps_empty: bool = False) -> Delivery:
-    """Read the methods in a programmer's code, inside or outside of a class of the task's name.
+    """Extract the methods from a programmer's code, inside or outside of a class with the task's name.
 
-    Other methods are also kept, because the required methods may need them. `__init__` is always the skeleton's.
+    Extra methods are also kept, because the required methods may need them. `__init__` always stays as in the skeleton.
 
     Args:
         task: current class.
         code: code of the programmer.
-        keeps_empty: whether methods with only a placeholder count as written.
+        keeps_empty: whether methods with only a placeholder are treated as written.
     """
     found: dict[str, ast.FunctionDef] = {}
     for node in code.statements:
@@ -148,11 +148,11 @@ def delivery_of(task: ClassTask, code: Code, *, keeps_empty: bool = False) -> De
 
 
 def divided(task: ClassTask, deliveries: Sequence[Delivery]) -> list[Delivery]:
-    """Keep the code that counts if all programmers are needed.
+    """Keep only the code that is scored with `needs_both`.
 
-    A required method counts if only its own programmer wrote it. An extra method counts if other code of its
-    programmer names it and no code of the others does. An extra function counts if no code of the others names it.
-    Otherwise the others' methods could leave all their work to it.
+    A required method is kept if only the programmer to whom it was assigned wrote it. An extra method is kept if other
+    code of its author uses its name, and no code of the others does. An extra function is kept if no code of the others
+    uses its name. Otherwise the others could leave their work to the author of the extra code.
     """
     return [_own_part(task, seat, deliveries) for seat in range(len(deliveries))]
 
@@ -179,7 +179,7 @@ def _own_part(task: ClassTask, seat: int, deliveries: Sequence[Delivery]) -> Del
 
 
 def _names_in(delivery: Delivery, without: str = "") -> set[str]:
-    """Return names and attributes in a programmer's code, except in the method `without`."""
+    """Return all names and attribute names in a programmer's code, except in the method `without`."""
     roots = (*(node for name, node in delivery.methods.items() if name != without), *delivery.around)
     nodes = [part for root in roots for part in ast.walk(root)]
     return {part.attr for part in nodes if isinstance(part, ast.Attribute)} | {
@@ -188,7 +188,7 @@ def _names_in(delivery: Delivery, without: str = "") -> set[str]:
 
 
 def with_helpers(task: ClassTask, solved: ast.ClassDef, own: Sequence[str]) -> list[ast.stmt]:
-    """Return a programmer's methods in a solution, with the methods that they need and the skeleton lacks."""
+    """Return a programmer's methods from a solution, with the methods that they call if the skeleton lacks these."""
     skeleton = class_named(parsed(task.skeleton) or [], task.name)
     listed = {node.name for node in _methods(skeleton)} if skeleton else set()
     methods = _methods(solved)
@@ -209,8 +209,8 @@ def has_self(node: ast.stmt) -> bool:
 def merged(task: ClassTask, deliveries: Sequence[Delivery]) -> str | None:
     """Return the source of the class with all programmers' methods, or None if it does not parse.
 
-    The owner's version of a method has priority. Unwritten methods are left out, so that no test passes by calling an
-    empty method.
+    If several programmers wrote a method, the version of the programmer to whom it was assigned is used. Missing
+    methods are left out, so that no test passes by calling an empty method.
     """
     statements = parsed(task.skeleton) or []
     target = class_named(statements, task.name)

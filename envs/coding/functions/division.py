@@ -1,4 +1,4 @@
-"""Division of a solution: expressions of a function become functions of helpers, which the function calls."""
+"""Division of a solution among programmers: expressions of a function are moved into helper functions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..syntax import (
 )
 
 _PARTS = (ast.BinOp, ast.Compare, ast.Call, ast.BoolOp, ast.IfExp, ast.ListComp, ast.SetComp, ast.DictComp)
-_TIED = (ast.Lambda, ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)  # these depend on their function
+_TIED = (ast.Lambda, ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)  # cannot be moved to another function
 _FRAME = {"dir", "eval", "exec", "globals", "locals", "super", "vars"}
 
 
@@ -30,12 +30,12 @@ def identity(name: str) -> str:
 
 @dataclass(frozen=True)
 class _Part:
-    """Expression that became a helper's function."""
+    """Expression of the solution that was moved into a helper function."""
 
     place: tuple[int, int]
     """Line and column of the expression in the solution."""
     around: str
-    """Imports, constants and functions that it needs."""
+    """Source of the imports, constants and functions that the expression needs."""
     parameters: tuple[str, ...]
     body: str
     call: ast.Call
@@ -61,7 +61,7 @@ def divided(
         known: names of helpers that the function already calls.
 
     Returns:
-        Code of the helpers, then of the solution. None if the code cannot be written as text.
+        Code of each helper, then of the changed solution. None if a syntax tree cannot be converted to source code.
     """
     main = function_named(statements, function)
     parts: list[_Part] = []
@@ -81,13 +81,13 @@ def divided(
 def _taken(
     statements: Sequence[ast.stmt], main: ast.FunctionDef, names: Sequence[str], known: Sequence[str]
 ) -> _Part | None:
-    """Replace the largest possible expression by a call of a helper; return None if there is none."""
+    """Replace the largest expression that can be moved by a call of a helper; return None if none can be moved."""
     places = {child: parent for parent in ast.walk(main) for child in ast.iter_child_nodes(parent)}
     inside = [node for statement in main.body if not isinstance(statement, SCOPES) for node in own_nodes(statement)]
     candidates = [node for node in inside if isinstance(node, _PARTS)]
     for expression in sorted(
         candidates, key=lambda node: len(list(ast.walk(node))), reverse=True
-    ):  # stable: the first of equal sizes
+    ):  # stable sort: the first of several expressions of equal size
         outer = _local_names(main, expression)
         parameters = _parameters(expression, outer, {*names, *known})
         body = _line(expression)
@@ -105,7 +105,7 @@ def _taken(
 
 
 def _parameters(expression: ast.expr, outer: set[str], helpers: Collection[str]) -> tuple[str, ...]:
-    """Return the local names that an expression reads; none if it cannot be moved or calls a helper."""
+    """Return the local variables that an expression reads; empty if it cannot be moved or calls a helper."""
     nodes = list(ast.walk(expression))
     named = [node for node in nodes if isinstance(node, ast.Name)]
     own = {node.id for node in named if isinstance(node.ctx, ast.Store)}
@@ -123,7 +123,7 @@ def _local_names(main: ast.FunctionDef, expression: ast.expr) -> set[str]:
 
 
 def _line(expression: ast.expr) -> str | None:
-    """Return the expression as one line of text, or None if it needs several or is nested too deep."""
+    """Return the expression as one line of source, or None if it needs several lines or is nested too deep."""
     text = source([ast.Expr(expression)])
     return text if text and "\n" not in text else None
 

@@ -26,26 +26,26 @@ SAMPLES = Path(__file__).parent / "samples"
 class FunctionPair(SandboxedCodingEnv):
     """`helper_0` writes the function `aux`; `main_0` writes the function of the task, which should call `aux`.
 
-    Agents do not see each other's code of the turn. The programs are joined and tested in the sandbox. The return is 0
-    to 4 (see `rules`). Larger teams have several helpers, with the functions `aux_1` to `aux_3`. The columns of the
-    data are those of `problems.problem_of`, and "task_id" for the id.
+    Agents do not see each other's code of the same turn. The programs are joined and tested in the sandbox. The return
+    is 0 to 4 (see `rules`). Larger teams have several helpers, which write `aux_1` to `aux_3`. The data needs the
+    columns of `problems.problem_of`, and "task_id" as the id.
 
     Args:
         num_agents: programmers, 2 to 4: one main programmer and one to three helpers.
         style: form of the task in the prompt: "stub" (head of the function with its docstring) or "description" (in
             words). None: the benchmark's form.
-        num_revealed: assertions that "level_feedback" and the expert may see. None: all.
-        tests: "given" (the data's tests) or "generated": arguments are drawn in each episode from the column "inputs",
-            and the reference computes the expected values.
+        num_revealed: number of test assertions in the feedback "level_feedback" and "expert". None: all.
+        tests: "given" (the data's tests) or "generated": arguments are sampled in each episode as the column "inputs"
+            describes, and the reference solution computes the expected values.
         num_generated: generated tests per episode.
-        num_public: tests that the prompt shows. Only the others are scored; at least one is kept hidden.
-        needs_both: whether the helper of a solution counts only if both programs are needed. A solution runs again
-            with `aux` replaced by its first value, by its first argument, and by an error, and once with a main
-            function that only calls `aux`. Each of these runs must fail a test. For two programmers and
-            variant="ours".
+        num_public: number of tests that the prompt shows. Only hidden tests are scored; at least one stays hidden.
+        needs_both: whether a team that solves the task gets the helper's rewards only if both programs are needed. To
+            find out, the tests run again with `aux` replaced by its first return value, by its first argument, and by
+            an error, and with a main function that only calls `aux`. Each of these 4 runs must fail a test. For two
+            programmers and variant="ours".
         stop_at: see `SandboxedCodingEnv`. The default is the score of a team that solves the task together.
-        **kwargs: see `SandboxedCodingEnv` and `TextParallelEnv`. The places of `prompts` are {task} (in `style`),
-            {prompt} (the data's text), {description}, {entry_point}, {head} and {public_tests}.
+        **kwargs: see `SandboxedCodingEnv` and `TextParallelEnv`. The placeholders in `prompts` are {task} (in
+            `style`), {prompt} (the data's text), {description}, {entry_point}, {head} and {public_tests}.
 
     Raises:
         ValueError: if a setting is out of range, or the data lacks a column.
@@ -103,7 +103,7 @@ class FunctionPair(SandboxedCodingEnv):
 
     @property
     def problem(self) -> Problem:
-        """Problem of the current episode."""
+        """Programming problem of the current episode."""
         if self._problem is None:
             raise RuntimeError("no episode is running; call reset() first")
         return self._problem
@@ -172,7 +172,7 @@ class FunctionPair(SandboxedCodingEnv):
         return reference[self.programmers.index(agent)]
 
     def absence(self, agent: str) -> str:
-        """A function that returns None for an absent helper, so that calls of an unused helper do not fail."""
+        """Return the reply of an absent helper: a function that returns None, so that calls of it do not fail."""
         return "" if agent == prompts.MAIN else idle_helper(prompts.written_by(self.problem, agent))
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
@@ -190,10 +190,10 @@ class FunctionPair(SandboxedCodingEnv):
         return dict.fromkeys(("helpers for show", "lone helper"), reason) | secret
 
     def _generated_calls(self) -> tuple[tuple[tuple[Any, ...], Any], ...]:
-        """Draw (arguments, expected value) of this episode's tests.
+        """Sample the arguments of this episode's tests, and compute the expected values.
 
         Raises:
-            ValueError: if a call of the reference fails. It runs in the jail, because data may come from any source.
+            ValueError: if the reference solution fails. It runs in the sandbox, because data may come from any source.
         """
         problem = self.problem
         assert problem.inputs is not None and problem.reference is not None  # checked by `sources`
@@ -203,12 +203,12 @@ class FunctionPair(SandboxedCodingEnv):
         for arguments, outcome in zip(calls, report.outcomes, strict=True):
             if outcome.failure is not None:
                 raise ValueError(
-                    f"the reference {problem.entry_point}{arguments} fails, {outcome.failure}; repair it or its inputs"
+                    f"the reference solution {problem.entry_point}{arguments} fails: {outcome.failure}; repair the row"
                 )
         return tuple(zip(calls, report.values, strict=True))
 
     def _public_tests(self) -> list[tuple[int, str]]:
-        """Return number (line of a given test, or index of a generated one) and text of the tests to show."""
+        """Return (number, text) of each test to show. The number is a given test's line or a generated test's index."""
         name = self.problem.entry_point
         if self._is_generated:
             found = [(number, _assertion(name, *call)) for number, call in enumerate(self._calls)]
@@ -217,8 +217,8 @@ class FunctionPair(SandboxedCodingEnv):
         return found[: min(self._num_public, max(0, len(found) - 1))]
 
     def _with_needs(self, programs: rules.Programs, solved: Grade) -> rules.Programs:
-        """Set `is_needed` of the helpers in a solution."""
-        # A short time limit, because loops of a correct main function may not end with a replaced helper.
+        """Test whether each helper of a solution is needed, and set `is_needed`."""
+        # The time limit is short, because a correct main function may loop forever with a replaced helper.
         limits = replace(self.limits, cpu_s=min(self.limits.cpu_s, 0.5 + 2 * solved.cpu_s), max_deaths=1)
 
         def is_solved(**code: str) -> bool:
@@ -236,7 +236,7 @@ class FunctionPair(SandboxedCodingEnv):
         return replace(programs, helpers=tuple(helpers))
 
     def _grade(self, programs: rules.Programs, limits: Limits | None = None, **code: str) -> Grade:
-        """Grade the programs by the hidden tests; `code` is passed to `rules.Programs.program`."""
+        """Run the hidden tests on the programs. `code` is passed to `rules.Programs.program`."""
         limits = limits or self.limits
         problem = self.problem
         if self._is_published:
@@ -281,7 +281,7 @@ def _assertion(name: str, arguments: tuple[Any, ...], value: Any) -> str:
 
 
 class HumanEval(FunctionPair):
-    """HumanEval for one main programmer and one to three helpers. For the arguments see `FunctionPair`.
+    """HumanEval for one main programmer and one to three helpers. `FunctionPair` explains the arguments.
 
     The 164 problems are "openai/openai_humaneval" on the hub; CoMLRL trains on ":test[33:163]" and evaluates on
     ":test[:32]". The built-in data has 15 other problems of the same form.
@@ -295,7 +295,7 @@ class MBPP(FunctionPair):
     """MBPP for one main programmer and one to three helpers. The prompt describes the task in words.
 
     Reads the columns of "google-research-datasets/mbpp" ("sanitized", or "full" with columns={"prompt": "text"}). The
-    built-in data has 15 other problems. For the arguments see `FunctionPair`.
+    built-in data has 15 other problems. `FunctionPair` explains the arguments.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "mbpp_v1"}
@@ -304,7 +304,7 @@ class MBPP(FunctionPair):
 
 
 class CoopHumanEval(FunctionPair):
-    """Functions whose solution has two natural parts. For the arguments see `FunctionPair`.
+    """CoopHumanEval: functions whose solution has two natural parts. `FunctionPair` explains the arguments.
 
     The built-in data has 15 problems.
     """
@@ -322,7 +322,7 @@ def idle_helper(name: str) -> str:
 
 
 def constant_answer(problem: Problem) -> Sequence[str]:
-    """Helpers that return None, and a main function that always returns False."""
+    """Exploit: helpers that return None, and a main function that always returns False."""
     calls = ", ".join(f"{name}(0)" for name in problem.helpers)
     main = (
         f"def {problem.entry_point}(*arguments, **named):\n    helped = [{calls}]\n    return False if helped else None"
@@ -331,18 +331,18 @@ def constant_answer(problem: Problem) -> Sequence[str]:
 
 
 def helpers_for_show(problem: Problem) -> Sequence[str]:
-    """Helpers that return None, and a main function that calls them and solves the task alone."""
+    """Exploit: helpers that return None, and a main function that calls them and solves the task alone."""
     return *map(idle_helper, problem.helpers), _lone_main(problem, _SHOW)
 
 
 def secret_helpers(problem: Problem) -> Sequence[str]:
-    """Helpers that add 1, and a main function that checks this and solves the task alone."""
+    """Exploit: helpers that add 1, and a main function that checks this and solves the task alone."""
     helpers = (f"def {name}(value):\n    return value + 1" for name in problem.helpers)
     return *helpers, _lone_main(problem, _SECRET)
 
 
 def lone_helper(problem: Problem) -> Sequence[str]:
-    """A helper that solves the task, and a main function that returns the helper's value."""
+    """Exploit: a helper that solves the task, and a main function that returns the helper's value."""
     first, *others = problem.helpers
     solved = _solution(problem)
     rename_inside(solved, problem.entry_point, "solved")
@@ -359,11 +359,11 @@ EXPLOITS: Mapping[str, Callable[[Problem], Sequence[str]]] = {
     "lone helper": lone_helper,
     "secret helpers": secret_helpers,
 }
-"""Functions by exploit that return the helpers' programs and then the main program."""
+"""Exploits: a dict from the name to a function that returns the helpers' programs, then the main program."""
 
 
 def _solution(problem: Problem) -> list[ast.stmt]:
-    """Return the reference with renamed helper functions."""
+    """Return the reference solution with renamed helper functions."""
     statements = parsed("\n\n".join(problem.reference or ())) or []
     for name in problem.helpers:
         rename_inside(statements, name, f"own_{name}")

@@ -1,4 +1,4 @@
-"""Problems of HumanEval, MBPP and the built-in data: rows of the data as tasks for a team."""
+"""Problems of HumanEval, MBPP and the built-in data: rows of the data are converted to tasks for a team."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def helper_functions(count: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Problem:
-    """Task of a team and its tests."""
+    """Programming task of a team, with its tests."""
 
     id: str
     prompt: str
@@ -34,11 +34,11 @@ class Problem:
     description: str
     """Task in words."""
     preamble: str
-    """Imports and functions of the prompt, which the programs under test and the tests have."""
+    """Imports and functions from the prompt. They are added to the agents' programs and to the tests."""
     tests: str
     """Source with a function `check(candidate)` or with assertions at top level; empty if all tests are generated."""
     reference: tuple[str, ...] | None
-    """Code of the helpers, then of the main programmer, that solves the task."""
+    """Reference solution: code of each helper, then of the main programmer. None if the data has no solution."""
     support: str
     """Code that runs before the tests: the preamble, and imports of the solution that the tests use."""
     functions: tuple[str, ...] = ()
@@ -46,24 +46,24 @@ class Problem:
     classes: tuple[str, ...] = ()
     """Classes of the solution that the tests use."""
     inputs: tuple[Mapping[str, Any], ...] | None = None
-    """Description of each argument for generated tests; see `drawn`."""
+    """Description of each argument, from which generated tests are sampled; see `drawn`."""
     helpers: tuple[str, ...] = (HELPER_FUNCTION,)
     """Names of the helpers' functions."""
 
 
 def problem_of(row: Mapping[str, Any], num_helpers: int = 1, *, needs_both: bool = False) -> Problem:
-    """Read the problem in a row.
+    """Convert a row of the data to a problem.
 
     Columns: "prompt"; "entry_point" and "test" (HumanEval), or "test_list" and optionally "test_imports" or
-    "test_setup_code" (MBPP, where the code and the tests determine the name). Optional: "inputs"; and for the
-    reference "aux" and "main", "canonical_solution", or "code".
+    "test_setup_code" (MBPP, where the code and the tests determine the function's name). Optional: "inputs"; and for
+    the reference solution "aux" and "main", "canonical_solution", or "code".
 
-    The reference of one helper is the row's own pair, or a helper that returns its argument and a main function that
-    passes its result through the helper. The helpers of larger teams, and one helper with `needs_both`, compute parts
-    of the solution (see `division`).
+    With one helper, the reference solution is the row's "aux" and "main", or a helper that returns its argument and a
+    main function that passes its result through the helper. With several helpers, or with `needs_both`, each helper
+    computes a part of the solution (see `division`).
 
     Raises:
-        ValueError: if there is no test or no name, or the tests do not parse.
+        ValueError: if the row has no test, the function's name is missing, or the tests do not parse.
     """
     prompt = str(row["prompt"])
     solution = _solution(row, prompt)
@@ -115,7 +115,7 @@ def _tests(row: Mapping[str, Any]) -> str:
 
 
 def _tested_name(tests: str, solution: str) -> str:
-    """Return the first function of the solution that the tests call; without a solution, any first called function."""
+    """Return the first function of the solution that the tests call; without a solution, the first called function."""
     defined = [node.name for node in parsed(solution) or [] if isinstance(node, ast.FunctionDef)]
     called = [
         node.func.id
@@ -130,7 +130,7 @@ def _tested_name(tests: str, solution: str) -> str:
 def _reference(
     row: Mapping[str, Any], entry_point: str, solution: str, helpers: tuple[str, ...], *, needs_both: bool
 ) -> tuple[str, ...] | None:
-    """Return the row's own pair, or divide its solution among the programmers."""
+    """Return the row's "aux" and "main", or divide its solution among the programmers."""
     own = (str(row["aux"]), str(row["main"])) if row.get("aux") and row.get("main") else None
     if own and len(helpers) == 1:
         return own
@@ -168,11 +168,11 @@ def shown_assertions(tests: str, entry_point: str) -> list[tuple[int, str]]:
 
 
 Arguments = tuple[Any, ...]
-_MAX_DRAWS = 50  # per test: a narrow description has fewer different arguments than requested
+_MAX_DRAWS = 50  # samples per test; a narrow description may allow fewer different arguments than requested
 
 
 def drawn_arguments(parts: Sequence[Mapping[str, Any]], rng: Random, count: int) -> tuple[Arguments, ...]:
-    """Draw different arguments of `count` calls; fewer if the description has fewer."""
+    """Sample different arguments for `count` calls, or for fewer calls if the descriptions do not allow `count`."""
     calls: dict[str, Arguments] = {}
     for _ in range(_MAX_DRAWS * count):
         arguments = tuple(drawn(part, rng) for part in parts)
@@ -183,7 +183,7 @@ def drawn_arguments(parts: Sequence[Mapping[str, Any]], rng: Random, count: int)
 
 
 def drawn(part: Mapping[str, Any], rng: Random) -> Any:
-    """Draw a value by its description.
+    """Sample a value that fits its description.
 
     Raises:
         ValueError: if the description has none of the forms below.

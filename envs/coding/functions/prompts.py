@@ -54,7 +54,7 @@ def written_by(problem: Problem, agent: str) -> str:
 
 
 def prompt(problem: Problem, agent: str, style: Style, public_tests: Sequence[str] = ()) -> str:
-    """Return the first prompt of an agent; `public_tests` are assertions to show."""
+    """Return the first prompt of an agent. It shows the assertions in `public_tests`."""
     parts = [_TASKS[style].format(team=NUMBERS[len(problem.helpers) + 1]), task(problem, style)]
     if public_tests:
         parts.append("It must pass, among other tests:\n\n" + "\n".join(public_tests))
@@ -109,11 +109,11 @@ def verdict(mode: Feedback, problem: Problem, programs: Programs, grade: Grade |
     """Return the feedback on a turn.
 
     Args:
-        mode: "level_passed" (stages of the reward that were reached) or another mode (also the reasons for the others).
+        mode: "level_passed" gives the stages of the reward that were reached. Other modes also say why others were not.
         problem: current problem.
         programs: programs of the team.
-        grade: results of the tests; None if they did not run.
-        num_revealed: assertions that may be shown. None: all.
+        grade: results of the tests. None: the tests did not run.
+        num_revealed: number of test assertions that may be shown. None: all.
     """
     is_detailed = mode != "level_passed"
     lines = _levels(problem, programs, grade)

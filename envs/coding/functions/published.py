@@ -1,4 +1,4 @@
-"""Code extraction and scoring as in CoMLRL: functions by their lines, cooperation by text patterns.
+"""Code extraction and scoring as in CoMLRL. Functions are found line by line, and cooperation by text patterns.
 
     reward = 0.4 [aux has a return] + 0.6 [main has a return], and if it has
              + 0.5 [both together parse], and if they do
@@ -31,7 +31,7 @@ _ASSIGNED_CALL = re.compile(rf"(?P<name>\w+)\s*=\s*{HELPER_FUNCTION}\s*\(")
 
 
 def programs_of(problem: Problem, replies: Sequence[str]) -> Programs:
-    """Take the functions from the replies of the helper and the main programmer."""
+    """Extract the functions from the replies of the helper and the main programmer."""
     helper, main = replies
     aux_text, main_text = function_text(helper, HELPER_FUNCTION), function_text(main, problem.entry_point)
     is_main_defined = bool(_RETURN.search(main_text))
@@ -53,7 +53,7 @@ def programs_of(problem: Problem, replies: Sequence[str]) -> Programs:
 
 
 def terms(programs: Programs, pass_rate: float) -> dict[str, float]:
-    """Compute the terms of the reward, without the shift."""
+    """Compute the terms of the reward, without the constant that CoMLRL subtracts in each turn."""
     (helper,) = programs.helpers
     is_cooperative = programs.is_runnable and pass_rate > 0 and helper.is_called
     return {
@@ -90,7 +90,7 @@ def function_text(reply: str, name: str) -> str:
 
 
 def is_wrapper(main: str) -> bool:
-    """Return True for an empty body, a single return that names aux, or a return of a value just assigned from aux."""
+    """Return True if the body is empty, is one `return` with `aux` in it, or only assigns and returns aux's value."""
     lines = _statements(main)
     if len(lines) == 1:
         return lines[0].startswith("return ") and HELPER_FUNCTION in lines[0]
@@ -101,12 +101,12 @@ def is_wrapper(main: str) -> bool:
 
 
 def imports_of(prompt: str) -> str:
-    """Return the import lines of a prompt without repeats. The programs under test have no other code of it."""
+    """Return the import lines of a prompt without repeats. The tested programs get no other code of the prompt."""
     return "\n".join(dict.fromkeys(filter(_IMPORT.fullmatch, map(str.strip, prompt.split("\n")))))
 
 
 def counted_tests(tests: str, entry_point: str) -> str:
-    """Return a `check` function with each different line that asserts something of the function.
+    """Return a `check` function with each different line that asserts something about the tested function.
 
     An assertion over several lines never passes, because only its first line is used.
     """

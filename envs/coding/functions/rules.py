@@ -1,4 +1,4 @@
-"""Rules of the divided function: syntactic checks of the team's programs, and the terms of the reward.
+"""Rules of HumanEval, MBPP and CoopHumanEval: syntactic checks of the team's programs, and the reward terms.
 
     score = 0.4 fraction of helpers that define their function, which returns a value
             + 0.6 [main is defined], and if it is
@@ -8,13 +8,13 @@
             + 1.0 the same fraction [main is more than a thin wrapper of the helpers]
             - 0.5 fraction of helpers whose results main ignores
 
-The maximum is 4.0. A team that fails a test has less than 2.0, and a team that solves the task at least 2.1, because
-cooperation counts only in a program that works. With `needs_both`, a helper of a solution counts as empty if it is not
-needed: a test must fail if another function replaces it, and if main only calls it.
+The maximum is 4.0. A team that fails a test gets less than 2.0, and a team that solves the task at least 2.1, because
+cooperation is rewarded only if all tests pass. With `needs_both`, a helper that a solution does not need is scored like
+a missing one. A helper is needed if a test fails when other functions replace it, and when main only calls it.
 
 Source: CoMLRL's code generation tasks (arXiv:2508.04652; exact terms in `published`). They have one helper, reward
-cooperation if one test passes, and search the text. Here the syntax tree decides, so that comments and strings do not
-count as code.
+cooperation if one test passes, and search the text. This module checks the syntax tree instead, so that comments and
+strings are not taken for code.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ class Helper:
     """Syntactic properties of a helper's program."""
 
     code: str
-    """Code that the helper's function needs; empty without a function."""
+    """Code of the helper's function and of the definitions that it needs; empty without a function."""
     is_defined: bool
     """True if the function exists and returns a value."""
     is_called: bool
-    """True if main calls it."""
+    """True if main calls the function."""
     is_ignored: bool
-    """True if main calls it and reads none of its values."""
+    """True if main calls the function and uses none of its return values."""
     is_needed: bool = True
-    """True if it counts in a solution; False only with `needs_both`."""
+    """False if the team's solution does not need the helper. Only tested with `needs_both`."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Programs:
 
     helpers: tuple[Helper, ...]
     main: str
-    """Code that the main function needs; empty without a main function."""
+    """Code of the main function and of the definitions that it needs; empty without a main function."""
     is_main_defined: bool
     is_parsed: bool
     """True if all programs together parse."""
@@ -83,10 +83,10 @@ class Programs:
 
 
 def programs_of(problem: Problem, helpers: Sequence[Code], main: Code) -> Programs:
-    """Take each agent's function and the code that it needs.
+    """Extract each agent's function and the code that the function needs.
 
-    Functions of other agents and examples of use are left out. Broken code is kept, and keeps the team's program from
-    parsing, only if the agent's function is not found elsewhere.
+    Functions of other agents and examples of use are left out. Code that does not parse is kept only if the agent's
+    function is not found elsewhere. In this case, the team's program does not parse.
     """
     names = {*problem.helpers, problem.entry_point}
     also = (*problem.functions, *problem.classes)
@@ -161,7 +161,7 @@ def {name}(*arguments, **named):
 
 
 def helper_replacements(name: str) -> tuple[str, ...]:
-    """Return code that replaces a helper's function by its first value, by its first argument, and by an error."""
+    """Return 3 pieces of code that replace a helper's function by its first value, its first argument, or an error."""
     return tuple(code.format(name=name) for code in (_FIRST_VALUE, _FIRST_ARGUMENT, _ERROR))
 
 

@@ -1,8 +1,8 @@
-"""Demonstrations of MiniCode: imperfect programmers for the supervised training of a small model.
+"""Demonstrations of MiniCode: episodes of imperfect scripted programmers, for supervised training of a small model.
 
-Their code is in the language. However, each programmer chooses independently which operand belongs to the helper, the
-main programmer often does not use the helper, and both make mistakes. A model trained on them must still learn to
-divide the work.
+The demonstrations show the form of the code. However, each programmer chooses independently which operand belongs to
+the helper, the main programmer often does not use the helper, and both make mistakes. A model trained on these episodes
+must still learn to divide the work.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _PREFERENCE, _ALONE = (0.4, 0.6), (0.1, 0.3)
 def demonstration(
     rng: random.Random, *, num_operations: int = 2, mistakes: tuple[float, float] = (0.2, 0.35)
 ) -> dict[str, tuple[Message, ...]]:
-    """Play an episode of two imperfect programmers.
+    """Run an episode with two imperfect programmers.
 
     Args:
-        rng: source of the task, the habits and the mistakes.
+        rng: random number generator for the task, the habits of the programmers, and their mistakes.
         num_operations: operations in the task, 2 to 4.
-        mistakes: range of the probability of a mistake.
+        mistakes: range from which the probability of a mistake is sampled.
 
     Returns:
-        Transcript of each agent. The last message, of role "assistant", is its reply.
+        Transcript of each agent. The last message has the role "assistant" and is the agent's reply.
     """
     env = MiniCode(num_operations=num_operations)
     env.reset(seed=rng.randrange(2**31))
@@ -50,7 +50,7 @@ def demonstration(
 
 
 def _misread(rng: random.Random, task: Exercise) -> Exercise:
-    """Return the task with the first operation of each operand and possibly the combination drawn again."""
+    """Sample the first operation of each operand again, and with probability 0.3 also the combination."""
     left, right = (
         Operand((rng.choice(tuple(OPERATIONS)), *operand.operations[1:]), operand.variable)
         for operand in (task.left, task.right)

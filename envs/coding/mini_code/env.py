@@ -13,20 +13,20 @@ from .rules import Exercise
 
 
 class MiniCode(TextParallelEnv):
-    """Two programmers compute "double of x plus square of y" together, without seeing each other's code.
+    """Two programmers write code for a task such as "double of x plus square of y", without seeing each other's code.
 
     `helper_0` writes `def aux ( x ) : ...`, `main_0` writes `def main ( x , y ) : ...`. There is one turn. The reward
     is 0.1 for each function that parses, 0.1 if main uses aux, and 0.7 (0.1 without aux) times the fraction of tests
-    passed. By default, a test that main passes with aux counts only if aux computes one operand and main the rest. The
-    tests are drawn in each episode. The code is interpreted (see `language`), never executed.
+    passed. By default, a test that main passes with aux is scored only if aux computes one operand and main the rest.
+    The tests are sampled in each episode. The code is interpreted (see `language`), never executed.
 
     Args:
         split: "train" or "test", which share no task.
         num_agents: 2, because a task has two operands.
         num_operations: operations in a task, 2 to 4.
         num_tests: tests of an episode, 1 to 64.
-        needs_both: whether a test counts only if aux has the value of an operand, and main combines the value of any
-            function that replaces aux with the other operand. False: the reward of version 0.
+        needs_both: whether a test that main passes with aux is scored only if aux returns the value of an operand and
+            main combines what aux returns with the other operand. False: the reward of version 0.
         is_explained: whether the prompts explain the rules in English, for models that were not trained on the game.
         **kwargs: see `TextParallelEnv`.
 
@@ -61,7 +61,7 @@ class MiniCode(TextParallelEnv):
         self._num_tests = num_tests
         self._needs_both = needs_both
         self._is_explained = is_explained
-        rules.new_task(0, num_operations, split)  # raises for a wrong split or number of operations
+        rules.new_task(0, num_operations, split)  # raises ValueError for a wrong split or num_operations
         self._task: rules.Exercise | None = None
         self._inputs: tuple[rules.Inputs, ...] = ()
 
@@ -73,7 +73,7 @@ class MiniCode(TextParallelEnv):
         return self._task
 
     def deal(self, task: Any) -> Mapping[str, str]:
-        """Start an episode with a random task, or with the task of this number in the split."""
+        """Start an episode with a random task, or with the task that has this number in the split."""
         if task is not None and (isinstance(task, bool) or not isinstance(task, int) or task < 0):
             raise ValueError(f"{task=} of {self} must be an integer >= 0, the number of a task in the split")
         number = self.rng.randrange(2**31) if task is None else task
@@ -119,27 +119,27 @@ _KNOWN = "square"
 
 
 def _undone(task: Exercise) -> tuple[str, str]:
-    """The helper always adds 1; main subtracts 1 from its value and computes both operands."""
+    """Exploit: the helper always adds 1; main subtracts 1 from its value and computes both operands."""
     alone = main_code(task, False, False)
     head, _, body = alone.partition("return ")
     return _FIXED, f"{head}return {' '.join('( aux ( x ) - 1 )' if token == 'x' else token for token in body.split())}"
 
 
 def _secret(task: Exercise) -> tuple[str, str]:
-    """Main uses the helper for the operand of x, except if it detects a helper that always adds 1."""
+    """Exploit: main uses the helper for the operand of x, except if it detects a helper that always adds 1."""
     on_x = next(operand for operand in (task.left, task.right) if operand.variable == "x")
     own = f"( aux ( x ) + {_IS_FIXED} * ( {expression(on_x, 'x')} - aux ( x ) ) )"
     return _FIXED, main_code(task, task.left is on_x, task.right is on_x).replace("aux ( x )", own)
 
 
 def _fixed(task: Exercise) -> tuple[str, str]:
-    """The helper always squares; main uses it for an operand that is a square, or computes both."""
+    """Exploit: the helper always squares; main uses it for an operand that is a square, or computes both."""
     is_left, is_right = (operand.operations == (_KNOWN,) for operand in (task.left, task.right))
     return "def aux ( x ) : return x * x", main_code(task, is_left, is_right and not is_left)
 
 
 def _packed(task: Exercise) -> tuple[str, str]:
-    """Main always packs x and y into one number, and the helper computes the task from it."""
+    """Exploit: main always packs x and y into one number, and the helper computes the whole task from it."""
     x, y = "( ( x + 50 ) // 100 )", "( x - 100 * ( ( x + 50 ) // 100 ) )"
     body = main_code(task, False, False).partition("return ")[2]
     unpacked = " ".join({"x": x, "y": y}.get(token, token) for token in body.split())
@@ -152,4 +152,4 @@ EXPLOITS: Mapping[str, Callable[[Exercise], tuple[str, str]]] = {
     "fixed helper": _fixed,
     "lone helper": _packed,
 }
-"""Functions by exploit that return the helper's and the main programmer's line."""
+"""Exploits: a dict from the name to a function that returns the helper's and the main programmer's line of code."""

@@ -32,11 +32,11 @@ _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
 class Function:
     name: str
     parameters: tuple[str, ...]
-    body: ast.expr  # of the language's nodes only
+    body: ast.expr  # has only nodes that the language allows
 
 
 def parsed_function(text: str) -> Function | None:
-    """Parse a text of at most 64 tokens as one function; return None if it is not a program of the language."""
+    """Parse a text of at most 64 tokens as one function; return None if it is not valid in MiniCode's language."""
     tokens = _tokens(text)
     if tokens is None:
         return None
@@ -93,11 +93,11 @@ def calls(function: Function, name: str) -> bool:
 
 
 def value(function: Function, arguments: Sequence[int], known: Mapping[str, Callable[[Sequence[int]], int]]) -> int:
-    """Evaluate a function; `known` has the functions that it may call.
+    """Evaluate a function; `known` contains the functions that it may call.
 
     Raises:
-        ArithmeticError: for a wrong number of arguments, an unknown function, a division by zero, or a number beyond
-            1e12.
+        ArithmeticError: if the number of arguments is wrong, a called function is unknown, a divisor is 0, or a number
+            exceeds 1e12.
     """
     if len(arguments) != len(function.parameters):
         raise ArithmeticError(f"{function.name} takes {len(function.parameters)} arguments, got {len(arguments)}")

@@ -1,4 +1,4 @@
-"""Prompts and replies of MiniCode. Their words and signs are separated by spaces, for a very small model."""
+"""Prompts and replies of MiniCode. Spaces separate all words and signs, because very small models read them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def prompt(task: Exercise, agent: str, *, is_explained: bool = False) -> str:
 
 
 def expression(operand: Operand, variable: str) -> str:
-    """Return the code of an operand on this variable."""
+    """Return the code that computes an operand from this variable."""
     code = variable
     for i, name in enumerate(reversed(operand.operations)):
         code = _FORMS[name].format(f"( {code} )" if i else code)
@@ -77,11 +77,11 @@ def main_code(task: Exercise, left_by_aux: bool, right_by_aux: bool) -> str:
 
 
 def reference_reply(task: Exercise, agent: str) -> str:
-    """Return an agent's line of a pair that scores 1: aux computes the left operand."""
+    """Return an agent's line of a solution with reward 1, in which aux computes the left operand."""
     return aux_code(task.left) if agent == HELPER else main_code(task, True, False)
 
 
 def parsed_reply(text: str) -> Function | None:
-    """Parse a reply of one function, bare or in a Markdown code block; return None for any other text."""
+    """Parse a reply that is one function, with or without a Markdown code block; return None for any other text."""
     fenced = re.fullmatch(r"\s*```[a-z]*\n(.*?)```\s*", text[:1000], re.DOTALL)
     return parsed_function(fenced[1] if fenced else text)

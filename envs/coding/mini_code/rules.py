@@ -32,14 +32,14 @@ COMBINATIONS: dict[str, Callable[[int, int], int]] = {
 MAX_OPERATIONS = 4
 MAX_INPUT = 9
 WEIGHTS = {"helper_parses": 0.1, "main_parses": 0.1, "uses_aux": 0.1, "tests": 0.7}
-TESTS_WEIGHT_ALONE = 0.1  # replaces 0.7 if main does not use aux
-TESTS_WEIGHT_ALONE_V0 = 0.2  # with needs_both=False
+TESTS_WEIGHT_ALONE = 0.1  # weight of the tests if main does not use aux
+TESTS_WEIGHT_ALONE_V0 = 0.2  # the same, with needs_both=False
 
 _RANGE = 2 * MAX_INPUT + 1
 _TEST_SHARE = 5  # one task in five is in the test split
 _PROBES = (-3, 2, 5)  # no operation is constant or the identity on these
 Evaluation = Callable[[Sequence[int]], int]
-"""Function of the arguments; raises ArithmeticError if it has no value."""
+"""Function that maps arguments to a value, or raises ArithmeticError."""
 
 
 def _unary(function: Callable[[int], int]) -> Evaluation:
@@ -51,7 +51,7 @@ def _unary(function: Callable[[int], int]) -> Evaluation:
     return evaluation
 
 
-_STAND_INS = (  # replacements of `aux` whose values no operand has
+_STAND_INS = (  # functions that replace `aux`; they return values that no operand has
     _unary(lambda number: 307 + (31 * number * number + 17 * number) % 101),
     _unary(lambda number: -509 - (43 * number * number + 29 * number) % 97),
 )
@@ -84,15 +84,15 @@ def is_held_out(task: Exercise) -> bool:
 
 
 def new_task(seed: int, num_operations: int = 2, split: Split = "train") -> Exercise:
-    """Return the task with this seed.
+    """Generate a task from a seed.
 
     Args:
         seed: any integer.
-        num_operations: 2 to 4 operations of both operands together.
+        num_operations: number of operations of both operands together, 2 to 4.
         split: "train" or "test", which share no task.
 
     Raises:
-        ValueError: for another split or number of operations.
+        ValueError: if `split` or `num_operations` has another value.
     """
     if split not in ("train", "test"):
         raise ValueError(f"split must be 'train' or 'test', got {split!r}")
@@ -132,9 +132,9 @@ def _operand_values(task: Exercise, inputs: Inputs) -> tuple[int, int]:
 
 
 def new_inputs(rng: random.Random, task: Exercise, num_tests: int) -> tuple[Inputs, ...]:
-    """Draw different arguments (x, y) of `main`, each -9 to 9.
+    """Sample different arguments (x, y) of `main`, each -9 to 9.
 
-    They are drawn again if an operand is 0 for all of them, because the other operand of a product has then no effect.
+    They are sampled again if an operand is 0 for all of them: in a product, the other operand would have no effect.
     """
     while True:
         inputs = tuple(
@@ -154,9 +154,9 @@ class Result:
     main_parses: bool
     uses_aux: bool
     pass_rate: float
-    """Fraction of the tests passed."""
+    """Fraction of the tests that passed."""
     divided_rate: float
-    """Fraction of the tests passed with divided work; `pass_rate` with needs_both=False."""
+    """Fraction of the tests passed with both programmers' work (see `_is_divided`). needs_both=False: `pass_rate`."""
 
 
 def result(
@@ -164,15 +164,15 @@ def result(
 ) -> Result:
     """Test a pair of functions.
 
-    A function that is not named `aux` or `main` counts as not parsed. `main` uses `aux` if it calls it, if the values
-    of `main` depend on those of `aux`, and if `aux` is neither constant nor the identity.
+    A function that is not named `aux` or `main` is treated like code that does not parse. `main` uses `aux` if it calls
+    `aux`, if the values of `main` depend on `aux`, and if `aux` is neither constant nor the identity.
 
     Args:
         task: function that `main` has to compute.
-        inputs: arguments of `main`, per test.
+        inputs: arguments of `main` in each test.
         aux: function of the helper. None: it does not parse.
         main: function of the main programmer. None: it does not parse.
-        needs_both: whether tests count only if the work is divided (see `_is_divided`).
+        needs_both: whether tests are scored only if the work is divided (see `_is_divided`).
     """
     helper = aux if aux is not None and aux.name == "aux" else None
     if main is None or main.name != "main":
@@ -219,11 +219,11 @@ def _main_value(main: Function, aux: Evaluation | None, inputs: Inputs) -> int |
 
 
 def _is_divided(task: Exercise, aux: Evaluation | None, main: Function, inputs: Inputs) -> bool:
-    """Return True if both programmers do their part on a test.
+    """Return True if both programmers compute a part of the result in a test.
 
-    `aux` must have the value of an operand. `main` must combine the value of `aux` with the other operand, whatever
-    function replaces `aux`. The second rule excludes a main function that undoes a fixed helper and computes both
-    operands, and a helper that computes the whole task. `aux` may be both operands if their operations are equal.
+    `aux` must return the value of an operand. `main` must combine what `aux` returns with the other operand, even if
+    another function replaces `aux`. The second rule excludes a main function that undoes a fixed helper and computes
+    both operands, and a helper that computes the whole task. Equal operands may both be computed by `aux`.
     """
     if aux is None:
         return False

@@ -28,7 +28,7 @@ PUBLISHED = {
     "max_probes": 2,
     "memory": "none",
 }
-"""Defaults of the published configurations that differ."""
+"""Defaults of the published configurations, if they differ from the defaults of this package."""
 _KINDS = ".#STYN=12?P"
 _COLOURS = (
     *((190, 220, 245), (120, 160, 90), (240, 170, 40), (240, 120, 40), (60, 140, 70), (180, 50, 50)),
@@ -37,32 +37,32 @@ _COLOURS = (
 
 
 class BridgeBuild(TaskEnv[Bridge]):
-    """Two workers join S and T with planks. They see only a part of the map and must probe the pillars.
+    """Two workers join S and T on a map with planks. They see only a part of the map and must probe the pillars.
 
-    A worker sees the surroundings of all cells that it has visited, learns the kind of a pillar by a probe, and can
-    write to its partner. It lays planks only on the far half of the map, which at first only its partner sees. The
-    episode ends when S and T are joined.
+    A worker sees the surroundings of all cells that it has visited, can probe whether a pillar is true or false, and
+    can send messages to its partner. It can lay planks only on the far half of the map, which at first only its partner
+    sees. The episode ends when S and T are joined.
 
-    With `reach` "far" the reference player is an honest player that talks; it knows only what an agent reads. With
-    "side" and "map" it knows the map.
+    With `reach` "far", the reference player sends messages and uses only an agent's observations. With "side" and
+    "map", it uses the whole map.
 
     Args:
-        split: "train" or "test"; for a list also "all".
-        data: "generated" (maps of some `difficulty`), "builtin" (ten maps in the package), or a file or hub name with
-            the columns "task_id" and "map", a list of rows.
+        split: "train" or "test", or "all" if `data` is not "generated".
+        data: "generated" (random maps), "builtin" (ten maps in the package), or a file or hub name with the columns
+            "task_id" and "map", a list of rows.
         variant: "ours", or "published" for the defaults of the published configurations: `reward` "reference",
             `reach` "map", `view` 3, `max_steps` None, `max_probes` 2, `memory` "none".
         difficulty: difficulty of generated maps, 1 to 5, or a range such as "2-4".
         max_turns: turns of an episode.
-        reward: "priced": true pillars and joining earn points, planks and false pillars cost points, each once.
-            "reference": as published, every turn costs, at most 0, and planks are free.
-        reach: part of the map in which a worker lays planks: "far" (the half in which its partner begins), "side" (the
-            half in which it begins) or "map" (everywhere, as published).
-        view: cells that a worker sees in each direction.
+        reward: "priced": points for joining S and T and for true pillars with a plank, minus points for planks and for
+            false pillars, each once. "reference": as published, at most 0 in every turn, and planks are free.
+        reach: part of the map in which a worker can lay planks: "far" (the half in which its partner begins), "side"
+            (the half in which it begins) or "map" (everywhere, as published).
+        view: number of cells that a worker sees in each direction.
         max_steps: steps per walk. None: no limit, as published.
         max_probes: probes per turn and worker.
-        feedback: "none" (the visible cells) or "score" (also the reward of the turn).
-        **kwargs: of `TaskEnv` and `TextParallelEnv`.
+        feedback: "none" (only the visible cells) or "score" (also the reward of the turn).
+        **kwargs: see `TaskEnv` and `TextParallelEnv`.
 
     Raises:
         ValueError: if a setting is invalid.
@@ -180,15 +180,15 @@ class BridgeBuild(TaskEnv[Bridge]):
         return [PanelRow("MAP", [whole]), PanelRow("KNOWN TO 1 AND 2", known)]
 
     def truth(self) -> str:
-        """Return the whole map, the places of the workers, and the terms that were paid."""
+        """Return the hidden state: the whole map, the positions of the workers, and what was already rewarded."""
         return texts.truth_text(self.task, self._state)
 
     def reference(self, agent: str) -> str:
-        """Return the reply of the talking honest player, or with `reach` "side" or "map" of one that knows the map."""
+        """Return the reply of a player that sends messages, or of one that sees the map if `reach` is not "far"."""
         return self._honest_reply(agent, is_talking=True) if self._reach == "far" else self.knowing_reply(agent)
 
     def knowing_reply(self, agent: str) -> str:
-        """Return the commands of a worker that knows the map: the team joins S and T in one turn."""
+        """Return the commands of a worker that sees the whole map. Two such workers join S and T in one turn."""
         worker = self.possible_agents.index(agent)
         if self._reach == "map":
             fills = missing(self.task, self._state, worker)
@@ -197,14 +197,14 @@ class BridgeBuild(TaskEnv[Bridge]):
         return texts.reply(fills, self._state.places[worker])
 
     def honest_players(self) -> Mapping[str, Callable[[str], str]]:
-        """Return a team without messages, and a team that talks."""
+        """Return scripted players: a team without messages, and a team with messages."""
         return {
             "silent": partial(self._honest_reply, is_talking=False),
             "talking": partial(self._honest_reply, is_talking=True),
         }
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Return teams that lay planks without looking."""
+        """Return exploits: teams that lay planks or probe pillars without using what they see."""
         return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
 
     def _honest_reply(self, agent: str, *, is_talking: bool) -> str:
@@ -214,7 +214,7 @@ class BridgeBuild(TaskEnv[Bridge]):
         return player(self._view_of(agent))
 
     def _view_of(self, agent: str) -> View:
-        """Return the knowledge of a worker."""
+        """Return the observations and settings that a scripted worker uses."""
         worker = self.possible_agents.index(agent)
         return View(
             rows=texts.fogged_rows(self.task, self._state, worker, self._view),
@@ -233,7 +233,7 @@ class BridgeBuild(TaskEnv[Bridge]):
 
     @property
     def _reached(self) -> tuple[Box, Box]:
-        """Part of the map in which each worker lays planks."""
+        """Part of the map in which each worker can lay planks."""
         first, second = self.task.sides
         return {"far": (second, first), "side": (first, second), "map": (self.task.box, self.task.box)}[self._reach]
 

@@ -1,8 +1,8 @@
 """Scripted honest players of BridgeBuild, which use only what a worker sees, probes, reads and writes.
 
-Before the last turn, they look and probe; the talking player also tells its partner the known cells of the partner's
-part of the map. In the last turn, they lay planks beside known true pillars. Talking players also lay the path from S
-to T with the lowest expected cost. Both find the same path, because they search on the messages of both.
+Before the last turn, they look and probe. With `is_talking`, they also send each other the known cells of the partner's
+part of the map. In the last turn, they lay planks beside known true pillars. With `is_talking`, they also lay the path
+from S to T with the lowest expected cost. Both find the same path, because both use exactly the cells in the messages.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .prompts import reply
 from .rules import MAX_COMMANDS, PLANK
 
 Known = Mapping[Cell, str]
-"""Kinds of the seen cells, as a worker reads them."""
+"""Kinds of the cells that a worker has seen, as letters of its observation."""
 
 _LETTERS = {"?": "u", ".": "o", "#": "l", "=": "w"}  # letters make one word per row; punctuation marks would cost more
 _KINDS = {letter: kind for kind, letter in _LETTERS.items()} | {kind: kind for kind in "STPYN"}
 _MESSAGE = re.compile(r"from (\d+) (\d+): ([a-zA-Z ]*)")
-_FREE = frozenset("STYNP=")  # kinds that carry the bridge without a new plank
+_FREE = frozenset("STYNP=")  # kinds of cells that belong to the bridge without a new plank
 _RISKS = {"N": 8.0, "P": 3.5}
 """Expected cost of a plank beside a pillar; two thirds of the unknown pillars are false."""
 _UNSEEN_RISK = 0.2  # per unseen neighbour of a plank; neighbouring planks share such cells
@@ -35,17 +35,17 @@ _TRUE = 5.0
 
 @dataclass(frozen=True)
 class View:
-    """Knowledge of an honest worker."""
+    """Observations and settings that an honest worker uses."""
 
     rows: Sequence[str]  # map as the worker reads it
-    start: Cell  # S
-    end: Cell  # T
-    place: Cell  # of the worker
-    own: Box  # part of the map in which the worker lays planks
-    partners: Box  # part of the map in which its partner lays planks
+    start: Cell  # cell of S
+    end: Cell  # cell of T
+    place: Cell  # cell of the worker
+    own: Box  # part of the map in which the worker can lay planks
+    partners: Box  # part of the map in which the partner can lay planks
     told: Sequence[str]  # messages to the partner
     heard: Sequence[str]  # messages of the partner
-    turns_left: int  # 1 in the last turn
+    turns_left: int  # number of turns left, 1 in the last turn
     view: int
     max_steps: int | None
     max_probes: int
@@ -57,7 +57,7 @@ def honest_reply(seen: View, *, is_talking: bool) -> str:
     shared = merged([*map(read_message, seen.told), *map(read_message, seen.heard)])
     if seen.turns_left == 1:
         known = merged([known, shared])
-        way = _worthwhile_way(seen, shared) if is_talking else []  # silent workers rarely meet
+        way = _worthwhile_way(seen, shared) if is_talking else []  # without messages, the two parts rarely meet
         return reply(_planks(seen, known, way), seen.place)
     focus = seen.partners if is_talking else seen.own
     return reply(
@@ -75,7 +75,7 @@ def known_cells(rows: Sequence[str]) -> dict[Cell, str]:
 
 
 def merged(maps: Sequence[Known]) -> dict[Cell, str]:
-    """Merge several maps; the kind of a probed pillar replaces "P"."""
+    """Merge several maps. The kind of a probed pillar replaces "P" (a pillar of unknown kind)."""
     found: dict[Cell, str] = {}
     for each in maps:
         found |= {cell: kind for cell, kind in each.items() if found.get(cell, "P") == "P"}
@@ -93,7 +93,7 @@ def message_of(rows: Sequence[str], box: Box) -> str:
 
 
 def read_message(text: str) -> dict[Cell, str]:
-    """Return the cells of a message of `message_of`; none for other messages."""
+    """Parse a message of `message_of` into cells; return an empty dict for other messages."""
     match = _MESSAGE.fullmatch(text)
     if match is None:
         return {}
@@ -115,7 +115,7 @@ def _size(seen: View) -> tuple[int, int]:
 
 
 def _looking_walk(seen: View, known: Known, focus: Box) -> Sequence[Cell]:
-    """Return the straight walk that shows most new cells of a part of the map."""
+    """Return the straight walk on which the worker sees most new cells of a part of the map."""
     width, depth = _size(seen)
     steps = max(width, depth) if seen.max_steps is None else seen.max_steps
     x, z = seen.place
@@ -129,7 +129,7 @@ def _looking_walk(seen: View, known: Known, focus: Box) -> Sequence[Cell]:
 
 
 def _probes(seen: View, known: Known, focus: Box) -> list[Cell]:
-    """Return unknown pillars to probe; the partner's pillars only if the result can still be told in time."""
+    """Return pillars to probe. On the partner's part, only if a message about the result still arrives in time."""
     useful = [
         cell
         for cell, kind in known.items()
@@ -139,13 +139,13 @@ def _probes(seen: View, known: Known, focus: Box) -> list[Cell]:
 
 
 def _worthwhile_way(seen: View, shared: Known) -> list[Cell]:
-    """Return the planks of the cheapest path, or none if it costs more than it earns."""
+    """Return the planks of the cheapest path, or an empty list if the path costs more than its reward."""
     price, way = cheapest_way(shared, seen.start, seen.end, *_size(seen))
     return way if price < _JOINED else []
 
 
 def _planks(seen: View, known: Known, way: Sequence[Cell]) -> list[Fill]:
-    """Return own planks of the path, and one beside each untouched true pillar."""
+    """Return the path's planks on the worker's part of the map, and a plank beside each true pillar without one."""
     planks = {*way, *(cell for cell, kind in known.items() if kind == "=")}
     laid = [cell for cell in way if _holds(seen.own, cell)]
     for pillar in sorted(cell for cell, kind in known.items() if kind == "Y"):
@@ -171,7 +171,7 @@ def _gain(known: Known, cell: Cell, width: int, depth: int) -> float:
 
 
 def cheapest_way(known: Known, start: Cell, end: Cell, width: int, depth: int) -> tuple[float, list[Cell]]:
-    """Return the lowest expected cost of a path and its planks (Dijkstra)."""
+    """Return the lowest expected cost of a path from start to end, and the planks of this path (Dijkstra)."""
     price = {start: 0.0}
     came_from: dict[Cell, Cell] = {}
     todo = [(0.0, start)]
@@ -199,12 +199,12 @@ Exploit: TypeAlias = Callable[[View], str]
 
 
 def flood(seen: View) -> str:
-    """Fill the whole own part with planks."""
+    """Exploit: fill the worker's whole part of the map with planks."""
     return reply([Fill(*seen.own.lower, *seen.own.upper, PLANK)], seen.place)
 
 
 def bent_line(seen: View) -> str:
-    """Lay planks straight from S to the middle, across, and to T."""
+    """Exploit: lay planks straight from S to the middle row, along it, and straight to T."""
     (x0, z0), (x1, z1) = seen.start, seen.end
     middle = (z0 + z1) // 2
     across = [(x, middle) for x in range(min(x0, x1), max(x0, x1) + 1)]
@@ -212,7 +212,7 @@ def bent_line(seen: View) -> str:
 
 
 def line_beside_start(seen: View) -> str:
-    """Lay planks across beside S, then straight to T."""
+    """Exploit: lay planks along the row beside S, then straight to T."""
     (x0, z0), (x1, z1) = seen.start, seen.end
     beside = z0 + (1 if z1 > z0 else -1)
     across = [(x, beside) for x in range(min(x0, x1), max(x0, x1) + 1)]
@@ -220,7 +220,7 @@ def line_beside_start(seen: View) -> str:
 
 
 def line_along_edge(seen: View) -> str:
-    """Lay planks from S to the nearest edge of the map, along it, and to T."""
+    """Exploit: lay planks from S to the nearest edge of the map, along the edge, and to T."""
     width = len(seen.rows[0])
     (x0, z0), (x1, z1) = seen.start, seen.end
     edge = 0 if x0 + x1 < width else width - 1
@@ -229,12 +229,12 @@ def line_along_edge(seen: View) -> str:
 
 
 def checkerboard(seen: View) -> str:
-    """Lay planks on every fifth cell, so that every cell has a neighbouring plank."""
+    """Exploit: lay planks on every fifth cell, so that every cell has a neighbouring plank."""
     return _laid(seen, [(x, z) for z in range(len(seen.rows)) for x in range(z * 2 % 5, len(seen.rows[0]), 5)])
 
 
 def beside_seen_pillars(seen: View) -> str:
-    """Walk to the far half and lay a plank beside every seen pillar, without probes."""
+    """Exploit: walk to the far half and lay a plank beside every seen pillar, without probes."""
     known = known_cells(seen.rows)
     walk = straight_walk(
         seen.place, seen.end if seen.own.contains(seen.end[0], 0, seen.end[1]) else seen.start, seen.max_steps
@@ -243,7 +243,7 @@ def beside_seen_pillars(seen: View) -> str:
 
 
 def probes_only(seen: View) -> str:
-    """Probe seen pillars and lay nothing."""
+    """Exploit: probe seen pillars and lay no planks."""
     known = known_cells(seen.rows)
     probes = [cell for cell, kind in known.items() if kind == "P"]
     return reply([], seen.place, probes=probes[: seen.max_probes])

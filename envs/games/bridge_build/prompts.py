@@ -61,7 +61,7 @@ def fields(
     reward: Reward,
     reached: tuple[Box, Box],
 ) -> dict[str, str | int]:
-    """Return the fields of the prompt; `reached` is the part of the map in which each worker lays planks."""
+    """Return the values of the prompt's placeholders; each worker can lay planks in its part `reached` of the map."""
     return dict(
         number=worker + 1,
         x=bridge.width - 1,
@@ -80,7 +80,7 @@ def fields(
 
 
 def _reach(bridge: Bridge, own: Box, other: Box) -> str:
-    """Return the sentence about the parts of the map; empty if both workers reach the whole map."""
+    """Return the words about where each worker can lay planks; empty if both can use the whole map."""
     if own == other == bridge.box:
         return ""
     axis = 0 if own.width < bridge.width or other.width < bridge.width else 2
@@ -105,7 +105,7 @@ def state_text(bridge: Bridge, state: State, worker: int, *, view: int, heard: s
 
 
 def fogged_rows(bridge: Bridge, state: State, worker: int, view: int) -> list[str]:
-    """Return the rows of the map that a worker knows."""
+    """Return the rows of the map as a worker sees them, with "?" for cells that it has not seen."""
     seen, known = visible(bridge, state, worker, view), state.probed[worker]
     rows = []
     for z, row in enumerate(bridge.rows):
@@ -124,13 +124,13 @@ def fogged_rows(bridge: Bridge, state: State, worker: int, view: int) -> list[st
 def parsed_action(
     reply: str, bridge: Bridge, place: Cell, *, reached: Box, max_probes: int, max_steps: int | None
 ) -> tuple[Action, str]:
-    """Return the legal action of a reply, and its message.
+    """Parse a reply; return its legal action and its message.
 
     Args:
         reply: any text.
         bridge: the task.
-        place: place of the worker.
-        reached: part of the map in which it lays planks; other commands are illegal.
+        place: cell of the worker.
+        reached: part of the map in which the worker can lay planks; other commands are illegal.
         max_probes: further probes are ignored.
         max_steps: further steps are ignored. None: no limit.
     """
@@ -152,13 +152,13 @@ def parsed_action(
 def reply(
     fills: Sequence[Fill], place: Cell, *, walk: Sequence[Cell] = (), probes: Sequence[Cell] = (), message: str = ""
 ) -> str:
-    """Return an action in the form of a reply; without a walk, the worker stays."""
+    """Format an action as a reply. Without a walk, the worker stays."""
     lines = [f"/fill {fill.x1} {fill.z1} {fill.x2} {fill.z2} {BLOCKS[fill.block]}" for fill in fills]
     return json.dumps({"comm": message, "probe": as_json(probes), "cmds": lines, "path": as_json(walk or [place])})
 
 
 def _lifted(line: Any) -> str:
-    """Convert a command of the flat map to a box of height 1; other lines stay illegal."""
+    """Convert a command with x and z to a command with x, y = 0 and z; other lines stay illegal."""
     words = str(line).split() if isinstance(line, str) and "`" not in line else []
     if len(words) != 6:
         return "no command"
@@ -177,7 +177,7 @@ def _kind(bridge: Bridge, place: Cell) -> str:
 
 
 def truth_text(bridge: Bridge, state: State) -> str:
-    """Return the hidden state: the whole map with planks, and the terms that were paid.
+    """Return the hidden state: the whole map with planks, and the events that were already rewarded.
 
     S.=YN=T
     Worker 1 is at 0 0, worker 2 at 6 0.

@@ -18,7 +18,7 @@ from ..sources import Shared, Split, generated_split, is_held_out, refuse_diffic
 
 BLOCKS = ("air", "oak_planks")
 PLANK = 1
-MAX_COMMANDS = 40  # per turn, sum of both workers
+MAX_COMMANDS = 40  # maximum per turn of both workers together
 
 _ALL = "#.STYN"
 _KINDS = frozenset(_ALL)
@@ -26,11 +26,11 @@ _KINDS = frozenset(_ALL)
 
 @dataclass(frozen=True)
 class Bridge(Shared):
-    """A task: rows of a map from the top; "#" land, "." water, S and T the ends, Y and N the pillars."""
+    """Task: rows of a map from the top. "#" is land, "." water, "S" and "T" the ends, "Y" and "N" the pillars."""
 
     id: str
     rows: tuple[str, ...]
-    difficulty: int | None = field(default=None, compare=False)  # of a generated map
+    difficulty: int | None = field(default=None, compare=False)  # None: the map is not generated
 
     def __post_init__(self) -> None:
         kinds = {kind for row in self.rows for kind in row}
@@ -72,7 +72,7 @@ class Bridge(Shared):
 
     @cached_property
     def pillars(self) -> frozenset[Cell]:
-        """All pillars. Planks do not cover them; they carry the bridge."""
+        """Cells of all pillars. Pillars are parts of the bridge, and planks cannot cover them."""
         return self.true_pillars | self.false_pillars
 
     @cached_property
@@ -82,12 +82,12 @@ class Bridge(Shared):
 
     @cached_property
     def plan(self) -> frozenset[Cell] | None:
-        """Planks whose published score is 0; None if there are none."""
+        """Planks with which the published score is 0. None: no such planks exist."""
         return _plan(self)
 
     @cached_property
     def sides(self) -> tuple[Box, Box]:
-        """Halves of the map on the banks of worker 0 and worker 1.
+        """Half of the map on the side of worker 0, and half on the side of worker 1.
 
         The cut is halfway from S to T along the longer axis; a middle line of cells belongs to both halves.
         """
@@ -109,7 +109,7 @@ class State:
     """State of an episode."""
 
     world: World  # [0, z, x], 1 for a plank
-    places: tuple[Cell, Cell]  # of the workers
+    places: tuple[Cell, Cell]  # cell of each worker
     visited: tuple[frozenset[Cell], frozenset[Cell]]  # cells that each worker has visited
     probed: tuple[frozenset[Cell], frozenset[Cell]]  # cells that each worker has probed
     laid: frozenset[Cell] = frozenset()  # cells that have ever had a plank
@@ -118,18 +118,18 @@ class State:
 
 @dataclass(frozen=True)
 class Action:
-    """The legal action of one worker in a turn."""
+    """Legal action of one worker in a turn."""
 
     fills: tuple[Fill, ...] = ()
     probes: tuple[Cell, ...] = ()
-    walk: tuple[Cell, ...] = ()  # beginning with its place; empty: it stays
-    num_words: int = 0  # of its message
-    num_rejected: int = 0  # illegal commands
+    walk: tuple[Cell, ...] = ()  # cells, beginning with the worker's place; empty: the worker stays
+    num_words: int = 0  # length of the message
+    num_rejected: int = 0  # number of illegal commands
 
 
 @dataclass(frozen=True)
 class BridgeScore:
-    """Result of a turn."""
+    """Numbers from which the reward of a turn is computed."""
 
     num_false_touched: int
     num_true_untouched: int
@@ -143,13 +143,13 @@ class BridgeScore:
 
     @property
     def priced(self) -> float:
-        """Reward with a price for planks.
+        """Reward in which planks cost points.
 
             5 per true pillar with its first neighbouring plank, -8 per false one, 10 when S and T are joined,
             -5 * share of cells with their first plank, -0.3 per probe, -0.001 per token of a message
 
-        Source: LLM_Collab_Minecraft at ef56a8e. Terms per turn count once per episode here, so that removing and laying
-        planks again earns nothing.
+        Source: LLM_Collab_Minecraft at ef56a8e. Here each event is rewarded once per episode, so that removing and
+        laying planks again does not change the return.
         """
         return (
             5.0 * self.num_true_new
@@ -162,9 +162,9 @@ class BridgeScore:
 
     @property
     def published(self) -> float:
-        """Published reward, at most 0. Planks are free, so covering the whole map earns most of it.
+        """Published reward, at most 0. Planks are free, so a team that covers the whole map gets a high reward.
 
-            -1 per false pillar with a neighbouring plank, -2 per true one without, -5 while S and T are apart,
+            -1 per false pillar with a neighbouring plank, -2 per true pillar without one, -5 while S and T are apart,
             -0.3 per probe, -0.001 per token of a message
 
         Source: LLM_Collab_Minecraft at 2266e97, BridgeBuild.
@@ -187,7 +187,7 @@ def beginning(bridge: Bridge) -> State:
 
 
 def after(bridge: Bridge, state: State, actions: Sequence[Action]) -> tuple[State, BridgeScore]:
-    """Return the state after a turn and its score. Worker 0's commands are carried out first."""
+    """Return the state after a turn and the score of the turn. Worker 0's commands are carried out first."""
     first, second = actions
     world = built(state.world, bridge.box, (*first.fills, *second.fills)).copy()
     for x, z in bridge.pillars:
@@ -229,7 +229,7 @@ def plank_cells(world: World) -> frozenset[Cell]:
 
 
 def is_connected(bridge: Bridge, planks: frozenset[Cell]) -> bool:
-    """Return True if planks and pillars join S and T side by side; land does not."""
+    """Return True if a path of planks and pillars that touch along their sides joins S and T. Land is no part of it."""
     ends = bridge.cells("T")
     open_cells = planks | bridge.pillars | bridge.cells("ST")
     seen = set(bridge.cells("S"))
@@ -246,19 +246,19 @@ def is_connected(bridge: Bridge, planks: frozenset[Cell]) -> bool:
 
 
 def visible(bridge: Bridge, state: State, worker: int, view: int) -> frozenset[Cell]:
-    """Return the cells near those that a worker has visited."""
+    """Return the cells that a worker sees: all cells near those that it has visited."""
     return seen_from(state.visited[worker], view, bridge.width, bridge.depth)
 
 
 def missing(bridge: Bridge, state: State, worker: int) -> list[Fill]:
-    """Return one worker's half of the changes that lead to the plan, from the top."""
+    """Return one worker's half of the fills that change the world to the plan, from the top."""
     changes = _changes(bridge, state, bridge.cells(_ALL))
     half = (len(changes) + 1) // 2
     return changes[half:] if worker else changes[:half]
 
 
 def missing_on_side(bridge: Bridge, state: State, side: int) -> list[Fill]:
-    """Return the changes on one half of the map; middle cells belong to the first half."""
+    """Return the fills that change one half of the map to the plan. Middle cells belong to the first half."""
     first = frozenset((x, z) for x, z in bridge.cells(_ALL) if bridge.sides[0].contains(x, 0, z))
     return _changes(bridge, state, bridge.cells(_ALL) - first if side else first)
 
@@ -283,10 +283,10 @@ def _world(bridge: Bridge, cells: frozenset[Cell]) -> World:
 
 
 def _plan(bridge: Bridge) -> frozenset[Cell] | None:
-    """Return the fewest planks that join S and T without touching a false pillar, and one per untouched true pillar.
+    """Return the fewest planks that join S and T away from false pillars, and planks beside all other true pillars.
 
-    Planks beside a pillar need no connection to the bridge, so the two parts are independent. Together they score 0 if
-    that is possible.
+    Planks beside a pillar need no connection to the bridge, so the two parts are independent. With both parts, the
+    published score is 0 if this is possible.
     """
     clean = {
         (x, z)
@@ -308,7 +308,7 @@ def _plan(bridge: Bridge) -> frozenset[Cell] | None:
 
 
 def _cheapest_way(bridge: Bridge, clean: set[Cell]) -> list[Cell] | None:
-    """Return the planks of the path from S to T with the fewest planks; pillars and ends are free."""
+    """Return the planks of the path from S to T with the fewest planks. Pillars, S and T need no plank."""
     free = bridge.pillars | bridge.cells("ST")
     ends = bridge.cells("T")
     came_from: dict[Cell, Cell | None] = dict.fromkeys(sorted(bridge.cells("S")))
@@ -342,7 +342,7 @@ DEPTH = 13  # rows; with the default view a worker never sees the whole far half
 
 
 def new_bridge(seed: int, difficulty: int = 3, split: Split = "train") -> Bridge:
-    """Return the generated map of a number. Workers that know the map can solve it without loss.
+    """Generate a map from a seed. On each map, a published score of 0 is possible.
 
     Args:
         seed: any integer; the same seed gives the same map.
@@ -359,7 +359,7 @@ def new_bridge(seed: int, difficulty: int = 3, split: Split = "train") -> Bridge
 
 
 def _drawn(rng: random.Random, difficulty: int) -> tuple[str, ...]:
-    """Draw a map with pillars anywhere in the water, so that no fixed path is safe."""
+    """Sample a map with pillars anywhere in the water, so that no fixed path is safe."""
     width, num_true, num_false = 7 + difficulty // 2 * 2, 3 + difficulty, 4 + 2 * difficulty
     start, end = (rng.randrange(width // 3, width - width // 3) for _ in range(2))
     grid = [["."] * width for _ in range(DEPTH)]

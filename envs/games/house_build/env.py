@@ -30,33 +30,33 @@ Reward = Literal["reference", "paper", "iou"]
 
 _SAMPLE = Path(__file__).parent / "sample.json"
 PUBLISHED = {"needs_both": False, "spider_attacks": (2, 1, 3), "stop_at": 0.9, "shift": -1.0, "memory": "last"}
-"""Defaults of the published configurations that differ. They draw the spiders once per run; this is one draw."""
+"""Published defaults that differ from ours. Published runs sample the spiders once per run; this is one sample."""
 
 
 class HouseBuild(BuildingEnv[House]):
     """Builders fill cuboids to build a house that is given by layers, and one of them kills the spiders.
 
-    Commands are carried out in the order of the builders. Of a block that the house has n times, each of k builders may
-    fill ceil(n / k) cells per turn. The reward of a turn compares the world with the house.
+    Commands are carried out in the order of the builders. If the house has n cells of a block, each of k builders may
+    fill ceil(n / k) cells with this block per turn. The reward of a turn compares the world with the house.
 
     Args:
-        split: "train" or "test"; for a list also "all".
-        data: "generated" (houses of some `difficulty`), "builtin" (ten houses in the package), or a file or hub name
-            in the form of the benchmark.
+        split: "train" or "test", or "all" if `data` is not "generated".
+        data: "generated" (random houses), "builtin" (ten houses in the package), or a file or hub name with the
+            benchmark's columns.
         variant: "ours", or "published" for the defaults of the published configurations: `needs_both` False,
             `spider_attacks` (2, 1, 3), `stop_at` 0.9, `shift` -1, `memory` "last".
         num_agents: builders, 2 to 6.
         difficulty: difficulty of generated houses, 1 to 5, or a range such as "2-4".
-        reward: "reference" (released code, at most 1 per turn; an empty world earns 0.3 to 0.5), "paper" (the paper's
-            text, at most 2 per turn) or "iou" (at most 1 per turn; 0 for an empty world). `metric/score` is always the
-            score of the released code.
+        reward: "reference" (as in the published code, at most 1 per turn; 0.3 to 0.5 for an empty world), "paper" (as
+            in the paper, at most 2 per turn) or "iou" (at most 1 per turn; 0 for an empty world). `metric/score` is
+            always the reward "reference".
         feedback: "score", "perfect" (wrong cells, divided between the builders), "position" (all cells of the house),
             "position_modification" (the lowest wrong cells), "rect_modification" (rectangles with errors) or
-            "resource_schedule" (rectangles that the rest of the stock suffices for).
+            "resource_schedule" (rectangles that can be built from the rest of the stock).
         feedback_limit: number of cells or rectangles in the two modification modes.
-        needs_both: True: a builder may fill only an equal part of each block, so the house needs all builders. False:
-            ceil(n / k) + floor(n / 2k) cells, as published.
-        spider_attacks: damage of each spider. None: three of 1 to 3 are drawn per episode. (): no spiders.
+        needs_both: True: a builder may fill only an equal part of each block, so that the house needs all builders.
+            False: ceil(n / k) + floor(n / 2k) cells, as published.
+        spider_attacks: damage of each spider. None: three spiders with random damage of 1 to 3. (): no spiders.
         **kwargs: see `BuildingEnv`, `TaskEnv` and `TextParallelEnv`.
 
     Raises:
@@ -110,11 +110,11 @@ class HouseBuild(BuildingEnv[House]):
 
     @property
     def allowed_exploits(self) -> Mapping[str, str]:
-        """Reason by allowed degenerate team; without `needs_both`, more teams are allowed."""
-        some = "a line fills a rectangle: two lines of a builder are an eighth of the house on average"
+        """Allowed exploits and the reason for each. Without `needs_both`, more exploits are allowed."""
+        some = "one command fills a rectangle: two commands of a builder build an eighth of the house on average"
         if self._needs_both:
             return {"others for show": some}
-        reason = "one builder may build as far as its stock goes, three quarters of each block"
+        reason = "one builder may build until its stock is empty, which is three quarters of each block"
         return dict.fromkeys(("others for show", "one does all", *TO_THE_STOCK), reason)
 
     def start(self) -> Mapping[str, Mapping[str, str | int]]:
@@ -188,7 +188,7 @@ class HouseBuild(BuildingEnv[House]):
         return texts.reply(fills, self.task, is_killing=builder == 0 and not self._is_safe)
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Return teams that do not divide the house, or do not build it."""
+        """Return exploits: teams that do not divide the house, or do not build it."""
         return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
 
     def _exploiting_reply(self, player: Exploit, agent: str) -> str:
@@ -229,32 +229,32 @@ Exploit: TypeAlias = Callable[[House, int], list[Fill]]
 
 
 def kill_only(house: House, builder: int) -> list[Fill]:
-    """Build nothing."""
+    """Exploit: build nothing; builder 0 only kills the spiders."""
     return []
 
 
 def one_to_its_stock(house: House, builder: int) -> list[Fill]:
-    """Builder 0 builds from below until its stock is empty; the others build nothing."""
+    """Exploit: builder 0 builds from below until its stock is empty; the others build nothing."""
     return _from_below(house) if builder == 0 else []
 
 
 def one_and_tokens(house: House, builder: int) -> list[Fill]:
-    """Builder 0 builds from below; each other builder sets the topmost cell of each block."""
+    """Exploit: builder 0 builds from below; each other builder sets the topmost cell of each block."""
     return _from_below(house) if builder == 0 else _from_below(house, is_reversed=True, most=1)
 
 
 def all_from_below(house: House, builder: int) -> list[Fill]:
-    """All builders build from below until their stock is empty."""
+    """Exploit: all builders build from below until their stock is empty."""
     return _from_below(house)
 
 
 def all_from_above(house: House, builder: int) -> list[Fill]:
-    """All builders build from above until their stock is empty."""
+    """Exploit: all builders build from above until their stock is empty."""
     return _from_below(house, is_reversed=True)
 
 
 def solid_floor(house: House, builder: int) -> list[Fill]:
-    """Fill one layer per builder with the most frequent block."""
+    """Exploit: fill one layer per builder with the most frequent block."""
     block = max(house.stock, key=lambda each: house.stock[each])
     (x, y, z), (x2, y2, z2) = house.box.lower, house.box.upper
     rows = min(z2 - z + 1, house.stock[block] // house.box.width)
@@ -262,7 +262,7 @@ def solid_floor(house: House, builder: int) -> list[Fill]:
 
 
 def walls_unread(house: House, builder: int) -> list[Fill]:
-    """Build the outline of the layer above the floor with the most frequent block."""
+    """Exploit: build the outline of one layer per builder above the floor with the most frequent block."""
     block = max(house.stock, key=lambda each: house.stock[each])
     (x, y, z), (x2, y2, z2) = house.box.lower, house.box.upper
     height = min(y + 1 + builder, y2)
@@ -286,7 +286,7 @@ TO_THE_STOCK = (
     "all build from below",
     "all build from above",
 )
-"""Players that use up one builder's stock."""
+"""Exploits in which a builder uses up its stock."""
 
 
 def _from_below(house: House, *, is_reversed: bool = False, most: int | None = None) -> list[Fill]:

@@ -22,7 +22,7 @@ from .rules import (
 Feedback = Literal["score", "perfect", "position", "position_modification", "rect_modification", "resource_schedule"]
 
 _KILL = "/kill"
-_SHARED_HEIGHT = 2  # last y of the first builder's rectangles, first y of the second builder's
+_SHARED_HEIGHT = 2  # highest layer in the first builder's feedback, and lowest layer in the second builder's
 
 PROMPT = """\
 You are builder {number} of a team of {team} that builds a house. {writing} {order}
@@ -51,7 +51,7 @@ _AGAIN = {"rebuilt": " Repeat all else that you built.", "kept": ""}
 def fields(
     house: House, builder: int, *, attacks: Sequence[int], turns: int, world: WorldRule, can_leave: bool = False
 ) -> dict[str, str | int]:
-    """Return the fields of the prompt."""
+    """Return the values of the prompt's placeholders."""
     return dict(
         **team_words(house.num_builders),
         number=builder + 1,
@@ -75,7 +75,7 @@ def fields(
 
 
 def reply(fills: Iterable[Fill], house: House, *, is_killing: bool) -> str:
-    """Return commands in the form of a reply."""
+    """Format commands as a reply."""
     return "\n".join([*([_KILL] if is_killing else []), *(command(fill, house.blocks) for fill in fills)])
 
 
@@ -83,9 +83,9 @@ def feedback(mode: Feedback, turn: BuilderTurn[House, HouseScore], *, limit: int
     """Return the feedback of a turn.
 
     Args:
-        mode: what it is told of.
-        turn: its own.
-        limit: cells or rectangles in the two modes of modification.
+        mode: kind of feedback; see `HouseBuild`.
+        turn: data of the builder's turn.
+        limit: maximum number of cells or rectangles in the two modification modes.
     """
     house, world, builder, orders, rule = turn.task, turn.world, turn.builder, turn.orders, turn.world_rule
     match mode:
@@ -105,7 +105,7 @@ def feedback(mode: Feedback, turn: BuilderTurn[House, HouseScore], *, limit: int
 
 
 def _score_feedback(value: float, score: HouseScore, orders: Orders) -> str:
-    """Mode "score": the reward and its terms."""
+    """Return the feedback of mode "score": the reward and the damage."""
     hurt = f" The spiders took {score.damage:.0%} of your hit points." if score.damage else ""
     return f"Score {value:.4f}. {counted(orders)}{hurt}"
 
@@ -113,14 +113,14 @@ def _score_feedback(value: float, score: HouseScore, orders: Orders) -> str:
 def _perfect_feedback(
     wrong: Sequence[tuple[int, int, int, int]], builder: int, house: House, orders: Orders, rule: WorldRule
 ) -> str:
-    """Mode "perfect": all wrong cells from the top, divided between the builders."""
+    """Return the feedback of mode "perfect": all wrong cells from the top, divided between the builders."""
     from_the_top = sorted(wrong, key=lambda cell: (-cell[1], cell[0], cell[2]))
     own = from_the_top[builder :: house.num_builders]
     return f"{counted(orders)} To change, as x y z block: {_cells(own, house)}.{_AGAIN[rule]}"
 
 
 def _position_feedback(house: House, wanted: Sequence[tuple[int, int, int, int]], orders: Orders) -> str:
-    """Mode "position": all cells of the house, and the advice to build an equal part."""
+    """Return the feedback of mode "position": all cells of the house, and the advice to build an equal part."""
     from_the_top = sorted(wanted, key=lambda cell: (-cell[1], cell[0], cell[2]))
     return (
         f"{counted(orders)} The cells of the house, as x y z block: {_cells(from_the_top, house)}. "
@@ -131,7 +131,7 @@ def _position_feedback(house: House, wanted: Sequence[tuple[int, int, int, int]]
 def _position_modification(
     wrong: Sequence[tuple[int, int, int, int]], limit: int, house: House, orders: Orders, rule: WorldRule
 ) -> str:
-    """Mode "position_modification": the lowest wrong cells, the same for all builders."""
+    """Return the feedback of mode "position_modification": the lowest wrong cells, the same for all builders."""
     from_below = sorted(wrong, key=lambda cell: (cell[1], cell[0], cell[2]))[:limit]
     return f"{counted(orders)} To change, as x y z block: {_cells(from_below, house)}.{_AGAIN[rule]}"
 
@@ -139,14 +139,14 @@ def _position_modification(
 def _rect_modification(
     fills: Sequence[Fill], limit: int, builder: int, house: House, orders: Orders, rule: WorldRule
 ) -> str:
-    """Mode "rect_modification": rectangles with errors, the lowest for the first builder."""
+    """Return the feedback of mode "rect_modification": rectangles with errors, the lowest for the first builder."""
     lowest, highest = _heights(house, builder)
     own = [fill for fill in fills if lowest <= fill.y1 <= highest][:limit]
     return f"{_carried_out(orders, house)}\nTo mend, as y: x1 z1 x2 z2 block: {_by_height(own, house)}.{_AGAIN[rule]}"
 
 
 def _heights(house: House, builder: int) -> tuple[int, int]:
-    """Return the lowest and the highest reported layer of a builder; neighbours share one."""
+    """Return the lowest and the highest layer in a builder's feedback. Two successive builders share one layer."""
     bottom, top = house.box.y, house.box.upper[1]
     team = house.num_builders
     # For two builders the boundary is that of the published game; for more, layers are divided evenly.
@@ -156,7 +156,7 @@ def _heights(house: House, builder: int) -> tuple[int, int]:
 
 
 def _resource_schedule(fills: Sequence[Fill], left: Mapping[int, int], house: House, orders: Orders) -> str:
-    """Mode "resource_schedule": the rest of the stock, and the rectangles that it suffices for."""
+    """Return the feedback of mode "resource_schedule": the rest of the stock, and rectangles to build from it."""
     return (
         f"{_carried_out(orders, house)}\nStock left over: {_stock(house, left)}.\n"
         f"It would do for, as y: x1 z1 x2 z2 block: {_by_height(fills, house)}."

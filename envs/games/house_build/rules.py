@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..blocks import AIR, Box, Fill, World, cover, read_only
 from ..sources import Shared, Split, generated_split, is_held_out, refuse_difficulty
 
-MAX_COMMANDS = 300  # per builder and turn
+MAX_COMMANDS = 300  # maximum per builder and turn
 NUM_SPIDERS = 3
 ATTACKS = (1, 3)  # least and most damage of one spider
 HIT_POINTS = 5
@@ -28,22 +28,22 @@ _AIR_NAMES = frozenset({"air", "cave_air", "void_air"})
 
 @dataclass(frozen=True, eq=False)
 class House(Shared):
-    """A task: the block of every cell."""
+    """Task: a house, given by the block in every cell."""
 
     id: str
-    blocks: tuple[str, ...]  # names by number; air is the first
-    letters: str  # one per block, as in the layers
+    blocks: tuple[str, ...]  # names of the blocks in the order of their numbers; 0 is air
+    letters: str  # one letter per block, as in the layers of the data
     box: Box
     target: World
     num_builders: int = 2
-    difficulty: int | None = None  # of a generated house
-    has_spare: bool = True  # a builder may fill half of an equal part more, as published
+    difficulty: int | None = None  # None: the house is not generated
+    has_spare: bool = True  # True: a builder may fill 1.5 equal parts of each block, as published
 
     @cached_property
     def stock(self) -> Mapping[int, int]:
-        """Cells that one of k builders may fill with a block of n cells in one turn.
+        """Number of cells that a builder may fill with each block per turn, with block numbers as keys.
 
-        ceil(n / k), with `has_spare` ceil(n / k) + floor(n / 2k)
+        For n cells of the block and k builders: ceil(n / k), with `has_spare` ceil(n / k) + floor(n / 2k)
         """
         counts = {block: int((self.target == block).sum()) for block in range(1, len(self.blocks))}
         team = self.num_builders
@@ -51,7 +51,7 @@ class House(Shared):
 
     @cached_property
     def owners(self) -> NDArray[np.uint8]:
-        """Builder of each cell if all builders do equal parts, from below; the last one clears cells."""
+        """Builder of each cell: equal parts of each block, from below. The last builder also clears cells."""
         owners = np.full(self.target.shape, self.num_builders - 1, np.uint8)
         for block in range(1, len(self.blocks)):
             shares = np.array_split(np.argwhere(self.target == block), self.num_builders)
@@ -74,14 +74,14 @@ class HouseScore:
     match: float  # share of all cells, including air, that are correct
     coverage: float  # share of the house's blocks that are correct
     redundancy: float  # share of the house's air that holds a block
-    iou: float  # cells that should and do hold any block / cells that should or do
-    exact_iou: float  # the same, but only correct blocks count in the numerator
-    damage: float  # by the spiders, as a share of the hit points, at most 1
-    num_kills: int  # `/kill` commands in this turn
+    iou: float  # cells with a block in both house and world / cells with a block in either
+    exact_iou: float  # the same, but the numerator has only cells with the correct block
+    damage: float  # damage by the spiders as a share of the hit points, at most 1
+    num_kills: int  # number of `/kill` commands in this turn
 
     @property
     def published(self) -> float:
-        """Reward of the released code, at most 1; an empty world earns the share of air.
+        """Reward as the published code computes it, at most 1. An empty world gets the fraction of cells that are air.
 
             match - 0.1 damage
 
@@ -91,17 +91,17 @@ class HouseScore:
 
     @property
     def paper(self) -> float:
-        """Reward of the paper's text, at most 2.
+        """Reward as the paper describes it, at most 2.
 
             2 coverage - 1.5 redundancy - 0.2 damage
 
-        Source: arXiv:2601.21972, as we read it; the released code uses `published`.
+        Source: our reading of arXiv:2601.21972. The published code computes `published` instead.
         """
         return 2.0 * self.coverage - 1.5 * self.redundancy - 0.2 * self.damage
 
     @property
     def strict(self) -> float:
-        """Reward at most 1, which is 0 for an empty world without damage; `/kill` after the first costs.
+        """Reward of at most 1; 0 for an empty world without damage. Each `/kill` after the first reduces it.
 
         exact_iou - 0.1 damage - 0.01 (num_kills - 1 if over 1)
         """
@@ -115,7 +115,7 @@ def score(house: House, world: World, *, attacks: tuple[int, ...], num_kills: in
         house: the task.
         world: the present world.
         attacks: damage of each spider in hit points.
-        num_kills: `/kill` commands in this turn; one kills all spiders.
+        num_kills: `/kill` commands in this turn. One command kills all spiders.
         is_safe: True if the spiders were killed before.
     """
     right = world == house.target
@@ -136,12 +136,12 @@ def score(house: House, world: World, *, attacks: tuple[int, ...], num_kills: in
 
 
 def spiders(rng: random.Random) -> tuple[int, ...]:
-    """Draw the damage of each spider of an episode."""
+    """Sample the damage of each spider of an episode."""
     return tuple(rng.randint(*ATTACKS) for _ in range(NUM_SPIDERS))
 
 
 def missing(house: House, world: World, builder: int) -> list[Fill]:
-    """Return a builder's part of the missing fills, within its stock; the last builder also clears cells."""
+    """Return a builder's part of the missing fills, within its stock. The last builder also clears wrong cells."""
     is_own = (house.target != world) & (house.owners == builder)
     fills = cover(np.where(is_own, house.target, AIR).astype(np.uint8), house.box)
     to_clear = (is_own & (house.target == AIR)).astype(np.uint8)
@@ -176,7 +176,7 @@ def stock_left(house: House, fills: Sequence[Fill]) -> dict[int, int]:
 
 
 def affordable_rectangles(house: House, left: Mapping[int, int]) -> list[Fill]:
-    """Return rectangles within the rest of the stock: the largest first, then the largest part of one more."""
+    """Return rectangles that the rest of the stock can fill: the largest first, then a part of one more."""
     stock = dict(left)
     chosen: list[Fill] = []
     others: list[Fill] = []
@@ -192,7 +192,7 @@ def affordable_rectangles(house: House, left: Mapping[int, int]) -> list[Fill]:
 
 
 def house(row: Mapping[str, Any], num_builders: int = 2, has_spare: bool = True) -> House:
-    """Return the task of a row in the form of the benchmark.
+    """Convert a row with the benchmark's columns to a task.
 
     Args:
         row: "task_id"; "inventory", the block of each letter, including air; "target_spec" with "layers", a list of
@@ -201,8 +201,8 @@ def house(row: Mapping[str, Any], num_builders: int = 2, has_spare: bool = True)
         has_spare: see `House`.
 
     Raises:
-        ValueError: if the row has another form, if a layer is missing, has another size or an unknown letter, or if the
-            box does not fit.
+        ValueError: if the row has other columns or types, if a layer is missing, has another size or an unknown letter,
+            or if "bbox" does not fit the layers.
     """
     name = str(row["task_id"])
     _refuse_other_form(name, row)
@@ -274,7 +274,7 @@ def new_house(
     num_builders: int = 2,
     has_spare: bool = True,
 ) -> House:
-    """Return the generated house of a number.
+    """Generate a house from a seed.
 
     Args:
         seed: any integer; the same seed gives the same house.

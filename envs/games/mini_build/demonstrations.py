@@ -1,7 +1,7 @@
-"""Noisy players of MiniBuild, whose episodes are supervised training data for a small model.
+"""Demonstrations of MiniBuild: episodes of imperfect scripted players, for supervised training of a small model.
 
-They never name a part twice, follow no convention and make many mistakes. A model trained on them remembers its own
-moves and plays legal ones, but has to learn to divide the work.
+The players never name a part twice, follow no convention and make many mistakes. A model trained on these episodes
+remembers its own moves and makes legal moves, but has to learn to divide the work.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ def demonstration(
     preference: tuple[float, float] = (0.0, 0.2),
     mistakes: tuple[float, float] = (0.35, 0.5),
 ) -> dict[str, tuple[Message, ...]]:
-    """Play one episode of noisy players.
+    """Run one episode with imperfect players.
 
     Args:
-        rng: random generator of the goal, players and mistakes.
+        rng: random number generator for the goal, the players and their mistakes.
         num_agents: see `MiniBuild`, as are `max_turns` and `feedback`.
         split: split of the goal.
         preference: range of the probability that a player picks from its own part of the goal (the first `max_turns`
-            pairs for builder_0, and so on), if any is left; otherwise it picks from the whole goal.
-        mistakes: range of the probability of a mistake.
+            pairs for builder_0, and so on), if any pair is left there. Otherwise it picks from the whole goal.
+        mistakes: range from which each player's probability of a mistake is sampled.
 
     Returns:
         The messages of each agent; role "assistant" marks its replies.

@@ -39,15 +39,15 @@ _MATERIAL_COLOURS = (
 
 
 class PartsEnv(PicturedEnv):
-    """Base class: builders name one part and one material per turn, without seeing each other's moves.
+    """Base class of games in which builders name a part and a material per turn, without seeing each other's moves.
 
     Args:
         num_agents: builders, 2 to 8.
         max_turns: turns of an episode.
         reward: "sparse" (1 at the end if the quality is at least `threshold`, otherwise 0), "terminal" (the quality at
-            the end) or "dense" (its increase). The highest return is 1.
-        feedback: reported moves: "own", "cross" (the partners'), "both" (own first) or "none".
-        threshold: quality that counts as success, above 0 and at most 1.
+            the end) or "dense" (the increase of the quality per turn). The highest return is 1.
+        feedback: moves whose results a builder reads: "own", "cross" (the partners'), "both" (own first) or "none".
+        threshold: minimum quality of a successful episode, above 0 and at most 1.
         is_explained: True adds the rules in English, for models that were not trained on the game.
         prompts: templates that replace the prompts, see `collm.envs.templates`.
         **kwargs: see `TextParallelEnv`.
@@ -57,8 +57,8 @@ class PartsEnv(PicturedEnv):
     block_letters = ".WSBGCINL"
     block_colours = (_AIR, *_MATERIAL_COLOURS)
     places: ClassVar[Mapping[str, bool]]
-    """Fields of a template. A template needs at least one field whose value is True."""
-    _verdicts: tuple[Verdict, ...]  # results of the last moves, by seat
+    """Placeholders of a prompt template. A template must contain at least one of those with the value True."""
+    _verdicts: tuple[Verdict, ...]  # result of each builder's last move
 
     def __init__(
         self,
@@ -87,8 +87,8 @@ class PartsEnv(PicturedEnv):
 
         Args:
             seat: number of the builder.
-            own: default prompt.
-            shown: further template fields.
+            own: default prompt, which is used without a template.
+            shown: values of further placeholders.
         """
         values = {"seat": seat, "turns": self.max_turns, "feedback": self._feedback, "team": len(self.possible_agents)}
         return self._templates.opening(self.possible_agents[seat], {**values, **shown}, own)
@@ -101,9 +101,9 @@ class PartsEnv(PicturedEnv):
         Args:
             quality: quality after the turn.
             gain: increase of the quality.
-            feedback: feedback by agent.
-            verdicts: number of moves by result.
-            metrics: other counts; "taken" moves in `own_repeats` are not collisions.
+            feedback: feedback of each agent.
+            verdicts: number of moves with each result.
+            metrics: other counts. "taken" results that are counted in `own_repeats` are no collisions.
         """
         is_last = self.turn + 1 == self.max_turns
         return Outcome(
@@ -127,12 +127,11 @@ class MiniBuild(PartsEnv):
     names one part and one material. The moves are carried out in random order, and the first move on a part is final.
     The quality is the share of the goal that is built correctly.
 
-    The default reward needs a quality of 0.6, which makes the game a task of memory: builders that remember their own
-    moves reach it in 96 % of the episodes without dividing the work, builders that name random pairs in 61 %. With
-    reward="terminal", dividing the work earns 1 and memory alone 0.75.
+    The default reward needs a quality of 0.6, which makes the game a memory task. Without dividing the work, builders
+    that remember their own moves reach this quality in 96 % of the episodes, and builders that name random pairs in
+    61 %. With reward="terminal", the return is 1 if the builders divide the work, and 0.75 with memory alone.
 
-    With feedback "cross", only the partners read the results of a builder's moves, so no private history shows the
-    value of the joint build.
+    With feedback "cross", only the partners read the results of a builder's moves, so no history shows the quality.
 
     Args:
         split: "train" or "test"; no goal is in both.
@@ -148,7 +147,7 @@ class MiniBuild(PartsEnv):
     places = texts.PLACES
     allowed_exploits: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("random pairs", "random pairs, none again"),
-        'the default asks for memory; `reward="terminal"` pays division',
+        'the default reward needs only memory; `reward="terminal"` rewards divided work',
     )
 
     def __init__(
@@ -169,7 +168,7 @@ class MiniBuild(PartsEnv):
 
     @property
     def goal(self) -> Goal:
-        """(part, material) pairs in the order of the prompts."""
+        """Pairs (part, material) of the goal, in the order of the prompts."""
         return self._site.goal
 
     def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
@@ -222,7 +221,7 @@ class MiniBuild(PartsEnv):
         return f"{super().scene()}{''.join(lines)}"
 
     def truth(self) -> str:
-        """Return the results of the last moves, the built parts, and the progress."""
+        """Return the hidden state: the results of the last moves, the built parts, and the progress."""
         return texts.truth_text(self._site, self._verdicts)
 
     def reference(self, agent: str) -> str:
@@ -231,7 +230,7 @@ class MiniBuild(PartsEnv):
         return texts.reply(reference_move(self._site, seat, len(self.possible_agents)))
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Return teams that copy pairs of the goal without dividing it, without and with memory."""
+        """Return exploits: teams that name random pairs of the goal, without and with memory of earlier moves."""
         players = {"random pairs": random_pair, "random pairs, none again": new_random_pair}
         return {name: partial(self._exploiting_reply, player) for name, player in players.items()}
 
@@ -243,21 +242,21 @@ class MiniBuild(PartsEnv):
 
 
 def task_number(task: Any) -> int:
-    """Return the number of a task.
+    """Check and return the number of a task.
 
     Raises:
-        ValueError: if it is not an integer from 0 up.
+        ValueError: if the number is not an integer of at least 0.
     """
     if isinstance(task, int) and not isinstance(task, bool) and task >= 0:
         return task
-    raise ValueError(f"task={task!r} must be the number of a goal, an integer from 0 up")
+    raise ValueError(f"task={task!r} must be the number of a goal, an integer >= 0")
 
 
 def random_pair(goal: Goal, seat: int, turn: int) -> Move:
-    """Return a random pair of the goal, a function of goal, seat and turn."""
+    """Exploit: return a random pair of the goal. The goal, the builder and the turn determine it."""
     return random.Random(f"{goal} {seat} {turn}").choice(goal)
 
 
 def new_random_pair(goal: Goal, seat: int, turn: int) -> Move:
-    """Return a random pair of the goal that this builder has not named before."""
+    """Exploit: return a random pair of the goal that this builder has not named before."""
     return random.Random(f"{goal} {seat}").sample(goal, len(goal))[turn]

@@ -1,4 +1,4 @@
-"""Prompts, feedback and replies of MiniBuild: bare words without punctuation, for a model of 0.6 million weights."""
+"""Prompts, feedback and replies of MiniBuild: words without punctuation, for a model with 0.6 million weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VOCABULARY = (*PARTS, *MATERIALS, *_VERDICTS, "builder", *map(str, range(MAX_BUI
 """All words of short prompts, feedback and legal replies."""
 
 PLACES = {"goal": True, "seat": False, "turns": False, "feedback": False, "team": False}
-"""Fields of a template. A template needs at least one field whose value is True."""
+"""Placeholders of a prompt template. A template must contain at least one of those with the value True."""
 
 _EXPLANATION = """\
 You and {partners} build one thing together. There are {turns} turns; in each turn {all} of you name one part and its \
@@ -77,12 +77,12 @@ def goal_text(goal: Goal) -> str:
 
 
 def reply(move: Move) -> str:
-    """Return a move in the form of a reply."""
+    """Format a move as a reply."""
     return " ".join(move)
 
 
 def parsed_move(text: str) -> Move | None:
-    """Return the move of a reply, or None unless the reply names exactly one part and one material.
+    """Parse a reply to a move. Return None if the reply does not contain exactly one part and one material.
 
     Other words and the order are ignored.
     """
@@ -99,7 +99,7 @@ def truth_text(site: Site, verdicts: Sequence[Verdict]) -> str:
 
     Args:
         site: the present site.
-        verdicts: results of the last moves by seat; empty before the first turn.
+        verdicts: result of each builder's last move; empty before the first turn.
     """
     told = [f"builder {seat} {verdict}" for seat, verdict in enumerate(verdicts)]
     told += [f"{part} {'ok' if (part, material) in site.goal else 'wrong'}" for part, material in site.built]

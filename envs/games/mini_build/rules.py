@@ -33,10 +33,10 @@ _TEST_SHARE = 5  # one goal in five is in the test split
 
 @dataclass(frozen=True)
 class Site:
-    """The goal and the built parts."""
+    """Goal of an episode, and the parts that are already built."""
 
     goal: Goal  # (part, material) pairs with different parts
-    built: Goal = ()  # in the order of building
+    built: Goal = ()  # (part, material) pairs in the order in which they were built
 
 
 def is_held_out(goal: Goal) -> bool:
@@ -45,11 +45,11 @@ def is_held_out(goal: Goal) -> bool:
 
 
 def new_goal(seed: int, num_pairs: int, split: Split = "train") -> Goal:
-    """Return the goal of a number.
+    """Generate a goal from a seed.
 
     Args:
         seed: any integer; the same seed gives the same goal.
-        num_pairs: 1 to 24.
+        num_pairs: number of parts in the goal, 1 to 24.
         split: "train" or "test", which share no goal.
 
     Raises:
@@ -93,7 +93,7 @@ def payoff(reward: Reward, quality: float, gain: float, *, threshold: float, is_
             quality after the last turn. "dense": the increase of the quality.
         quality: quality after the turn.
         gain: increase of the quality in the turn.
-        threshold: quality that counts as success.
+        threshold: minimum quality of a successful episode.
         is_last: True in the last turn.
     """
     if reward == "dense":
@@ -123,27 +123,27 @@ def refuse_threshold(threshold: float) -> None:
 def reference_move(site: Site, seat: int, num_builders: int) -> Move:
     """Return the reference player's move: builders take missing parts at equal distances from front to back.
 
-    So builders do not collide before the goal is complete. After that, any part is fine.
+    Therefore builders do not collide before the goal is complete. After that, they name any part of the goal.
     """
     missing = [pair for pair in site.goal if pair[0] not in dict(site.built)] or list(site.goal)
     return missing[seat * (len(missing) - 1) // (num_builders - 1)]
 
 
 def ceilings(num_builders: int, max_turns: int, reward: Reward, threshold: float) -> Mapping[str, float]:
-    """Return exact mean returns of builders that know all materials, by what they lack."""
+    """Return exact mean returns of builders that know all materials but lack memory, a convention, or both."""
     num_parts = num_builders * max_turns
     found = {
-        "no memory: each draws from its own share of the goal": joined(
+        "no memory: each samples from its own part of the goal": joined(
             [num_drawn(max_turns, max_turns)] * num_builders
         ),
-        "no convention: each draws from the goal what it has not named": num_joint(num_parts, num_builders, max_turns),
-        "neither: each draws from the goal": num_drawn(num_parts, num_parts),
+        "no convention: each samples pairs that it has not named": num_joint(num_parts, num_builders, max_turns),
+        "neither: each samples from the goal": num_drawn(num_parts, num_parts),
     }
     return {lack: mean_pay(reward, chances, threshold=threshold) for lack, chances in found.items()}
 
 
 def num_drawn(num_parts: int, num_draws: int) -> list[float]:
-    """Return the distribution of the number of different parts in draws with replacement."""
+    """Return the distribution of the number of different parts in samples with replacement."""
     chances = [1.0, *[0.0] * num_parts]
     for _ in range(num_draws):
         chances = [

@@ -1,7 +1,7 @@
-"""Noisy players of MiniShift, whose episodes are supervised training data for a small model.
+"""Demonstrations of MiniShift: episodes of imperfect scripted players, for supervised training of a small model.
 
-They know the materials and rarely divide the work. A model trained on them plays legal moves, but has to learn the
-convention.
+The players know the materials and rarely divide the work. A model trained on these episodes makes legal moves, but has
+to learn the convention.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ def demonstration(
     preference: tuple[float, float] = (0.0, 0.2),
     mistakes: tuple[float, float] = (0.02, 0.05),
 ) -> dict[str, tuple[Message, ...]]:
-    """Play one episode of noisy players.
+    """Run one episode with imperfect players.
 
     Args:
-        rng: random generator of offers, players and mistakes.
+        rng: random number generator for the lists of parts, the players and their mistakes.
         num_agents: see `MiniShift`, as are `max_turns`, `feedback` and `is_shuffled`.
-        split: split of the offers.
-        preference: range of the probability that a player takes the part at its own place in the list; otherwise it
+        split: split of the lists of parts.
+        preference: range of the probability that a player takes the part at its own place in the list. Otherwise it
             takes any part.
-        mistakes: range of the probability of a mistake.
+        mistakes: range from which each player's probability of a mistake is sampled.
 
     Returns:
         The messages of each agent; role "assistant" marks its replies.

@@ -28,16 +28,16 @@ from .rules import Offer, new_shift, refuse_team
 class MiniShift(PartsEnv):
     """Two or more builders divide a new list of parts every turn, without seeing each other's moves.
 
-    Each turn offers one new (part, material) pair per builder; all builders read all pairs. Each builder names one part
-    and one material. A part that several builders name is built once. The quality is the share of all offered parts
-    that is built correctly. Perfect play needs no memory, only a convention about places in the list.
+    The list has one new (part, material) pair per builder; all builders read all pairs. Each builder names one part and
+    one material. A part that several builders name is built once. The quality is the share of all listed parts that is
+    built correctly. The maximum needs no memory, only a convention about places in the list.
 
-    With feedback "cross", only the partners read the results of a builder's moves, so no private history shows the
+    With feedback "cross", only the partners read the results of a builder's moves, so no agent's history shows the
     progress of the team. With "both", every history shows it.
 
     Args:
-        split: "train" or "test"; no offer is in both.
-        num_agents: builders, 2 to 8; an offer has one part per builder.
+        split: "train" or "test"; no list of parts is in both.
+        num_agents: builders, 2 to 8; a list has one part per builder.
         max_turns: turns of an episode.
         is_shuffled: True: each builder reads the list in its own random order, which prevents conventions about places.
         **kwargs: see `PartsEnv` and `TextParallelEnv`.
@@ -48,7 +48,7 @@ class MiniShift(PartsEnv):
 
     metadata: ClassVar[dict[str, Any]] = {**PicturedEnv.metadata, "name": "mini_shift_v0"}
     places = texts.PLACES
-    _sites: tuple[Site, ...]  # of earlier turns
+    _sites: tuple[Site, ...]  # goal and built parts of each earlier turn
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class MiniShift(PartsEnv):
 
     @property
     def offer(self) -> Offer:
-        """Offer of the present turn; after the last turn, the last offer."""
+        """List of parts of the present turn; after the last turn, the last list."""
         return self._offers[min(self.turn, self.max_turns - 1)]
 
     def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
@@ -116,15 +116,15 @@ class MiniShift(PartsEnv):
         return [PanelRow("TARGET", [[wanted]]), PanelRow("BUILT", [[stands]], [[wrong]])]
 
     def truth(self) -> str:
-        """Return the results of the last moves, and the progress."""
+        """Return the hidden state: the results of the last moves, and the progress."""
         return texts.truth_text(self._num_right, self._num_pairs, self._verdicts)
 
     def reference(self, agent: str) -> str:
-        """Return the pair at the agent's own place in the offer."""
+        """Return the pair at the agent's own place in the list."""
         return words.reply(self.offer.pairs[self.possible_agents.index(agent)])
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Return builders that know the materials and do not divide."""
+        """Return exploits: builders that know the materials but do not divide the list."""
         return {
             "first of the list": lambda agent: words.reply(self.offer.pairs[0]),
             "the whole list": lambda agent: words.goal_text(self.offer.pairs),
@@ -142,8 +142,8 @@ class MiniShift(PartsEnv):
 
         return {
             "no memory: each takes its own part of every list": 1.0,
-            "no convention: each draws a part of every list": pay(joined([of_turn] * turns)),
-            "no convention, but memory: each draws a place once and keeps to it": pay(by_lot),
+            "no convention: each samples a part of every list": pay(joined([of_turn] * turns)),
+            "no convention, but memory: each samples a place once and keeps it": pay(by_lot),
         }
 
     def _start(self, number: int) -> None:

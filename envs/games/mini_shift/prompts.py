@@ -8,7 +8,7 @@ from ..mini_build.prompts import Feedback, goal_text, reply, told_text, verdict_
 from ..mini_build.rules import Goal, Verdict
 
 PLACES = {"offer": True, "seat": False, "turns": False, "feedback": False, "team": False}
-"""Fields of a template. A template needs at least one field whose value is True."""
+"""Placeholders of a prompt template. A template must contain at least one of those with the value True."""
 
 _EXPLANATION = """\
 You and {partners} divide work. There are {turns} turns; in each turn a new list of {team} parts is shown to all of \
@@ -29,7 +29,7 @@ def prompt(
     is_shuffled: bool = False,
     num_builders: int = 2,
 ) -> str:
-    """Return a builder's first prompt: its number, the first offer, and optionally the rules."""
+    """Return a builder's first prompt: its number, the first list of parts, and optionally the rules."""
     short = f"builder {seat} {offer_text(pairs)}"
     if not is_explained:
         return short
@@ -47,12 +47,12 @@ def prompt(
 
 
 def offer_text(pairs: Goal) -> str:
-    """Return the parts of an offer, each followed by its material."""
+    """Return the parts of a list, each followed by its material."""
     return f"goal {goal_text(pairs)}"
 
 
 def told(feedback: Feedback, own: Verdict, partners: Sequence[Verdict], next_pairs: Goal | None) -> str:
-    """Return the feedback of a turn: one word per reported move, and the next offer."""
+    """Return the feedback of a turn: one word per reported move, and the next list of parts."""
     words = verdict_text(feedback, own, partners)
     return words if next_pairs is None else f"{words} {offer_text(next_pairs)}"
 
@@ -65,7 +65,7 @@ def truth_text(num_right: int, num_pairs: int, verdicts: Sequence[Verdict]) -> s
     Args:
         num_right: number of correct parts.
         num_pairs: number of parts in the whole episode.
-        verdicts: results of the last moves by seat; empty before the first turn.
+        verdicts: result of each builder's last move; empty before the first turn.
     """
     seen = [f"builder {seat} {verdict}" for seat, verdict in enumerate(verdicts)]
     return " ".join([*seen, f"goal {num_right} of {num_pairs}"])

@@ -1,7 +1,7 @@
 """Rules of MiniShift: pure functions on immutable values.
 
-A shift has one offer per turn. An offer has one (part, material) pair per builder, each with a different part. Moves
-follow the rules of MiniBuild.
+An episode (shift) has one list of parts (offer) per turn. An offer has one (part, material) pair per builder, each with
+a different part. Moves follow the rules of MiniBuild.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from ..mini_build.rules import MATERIALS, MAX_BUILDERS, PARTS, Goal, Split, is_h
 
 @dataclass(frozen=True)
 class Offer:
-    """The parts of one turn."""
+    """List of the parts of one turn."""
 
     pairs: Goal
-    lists: tuple[Goal, ...]  # the pairs in the order that each builder reads, by seat
+    lists: tuple[Goal, ...]  # for each builder: the pairs in the order in which the builder reads them
 
 
 def new_shift(
     number: int, *, num_builders: int, num_turns: int, split: Split = "train", is_shuffled: bool = False
 ) -> tuple[Offer, ...]:
-    """Return the offers of an episode.
+    """Generate the lists of parts of an episode, one per turn.
 
-    A longer shift begins with the offers of a shorter one. Shuffling does not change the offers.
+    A longer episode begins with the lists of a shorter one. Shuffling does not change which parts a list has.
 
     Args:
-        number: any integer; the same number gives the same shift.
-        num_builders: pairs per offer.
-        num_turns: number of offers.
-        split: "train" or "test"; no offer is in both, in any order.
-        is_shuffled: True: each builder reads each offer in its own random order.
+        number: any integer; the same number gives the same lists.
+        num_builders: pairs per list.
+        num_turns: number of lists.
+        split: "train" or "test"; no list is in both, in any order of its pairs.
+        is_shuffled: True: each builder reads each list in its own random order.
     """
     rng = random.Random(f"{split} shift {num_builders} {number}")
     orders = random.Random(f"{split} orders {num_builders} {number}")
@@ -45,7 +45,7 @@ def new_shift(
 
 
 def new_offer(rng: random.Random, num_pairs: int, split: Split) -> Goal:
-    """Draw different parts with random materials, until the offer is in the split."""
+    """Sample lists of different parts with random materials, until a list is in the split."""
     while True:
         pairs = tuple((part, rng.choice(MATERIALS)) for part in rng.sample(PARTS, num_pairs))
         if is_held_out(pairs) == (split == "test"):

@@ -21,7 +21,7 @@ Reward = Literal["bounded", "reference", "progress"]
 
 _SAMPLE = Path(__file__).parent / "sample.json"
 PUBLISHED = {"reward": "reference", "view": 2, "reach": 2, "memory": "none"}
-"""Defaults of the published configurations that differ."""
+"""Defaults of the published configurations, if they differ from the defaults of this package."""
 _KINDS = ".wsib12?"
 _COLOURS = (
     *((205, 225, 185), (105, 70, 35), (140, 140, 140), (215, 150, 110), (175, 145, 125)),
@@ -33,27 +33,27 @@ class ResourceGathering(TaskEnv[Land]):
     """One gatherer takes wood, the other stone and iron; each starts among the resources of the other.
 
     At the end of a walk, a gatherer takes everything within reach that fits its tools. It sees the surroundings of all
-    cells that it has visited. It may tell its partner one fact per turn; only true facts are passed on. On generated
-    lands only the partner sees a gatherer's resources at first. The episode ends when the goal is reached.
+    cells that it has visited. It may send its partner one fact per turn; false facts are not sent. On generated maps,
+    only the partner sees a gatherer's resources at first. The episode ends when the goal is reached.
 
-    The reference player is an honest player that talks. It knows only what an agent reads.
+    The reference player sends facts and uses only an agent's observations.
 
     Args:
-        split: "train" or "test"; for a list also "all".
-        data: "generated" (lands of some `difficulty`), "builtin" (ten lands in the package), or a file or hub name
-            with the columns "task_id", "goal" and "rows".
+        split: "train" or "test", or "all" if `data` is not "generated".
+        data: "generated" (random maps), "builtin" (ten maps in the package), or a file or hub name with the columns
+            "task_id", "goal" and "rows".
         variant: "ours", or "published" for the defaults of the published configurations: `reward` "reference",
             `view` 2, `reach` 2, `memory` "none".
-        difficulty: difficulty of generated lands, 1 to 5, or a range such as "2-4".
+        difficulty: difficulty of generated maps, 1 to 5, or a range such as "2-4".
         max_turns: turns of an episode.
-        reward: "bounded": 10 for progress, 4 for completion, and small bonuses for approaching work and for useful
-            facts. "reference": as published, steps away are free. "progress": only the first two terms, at most 14.
-        feedback: "none" (the visible cells) or "score" (also the reward of the turn).
-        view: cells that a gatherer sees in each direction.
-        reach: cells within which it takes things, along x and z together.
-        max_steps: steps of a walk.
-        max_facts: facts that may be told per turn.
-        **kwargs: of `TaskEnv` and `TextParallelEnv`.
+        reward: "bounded": 10 for progress, 4 for completion, and small bonuses for walking to needed resources and for
+            useful facts. "reference": as published; walking away costs nothing. "progress": the first two terms only.
+        feedback: "none" (only the visible cells) or "score" (also the reward of the turn).
+        view: number of cells that a gatherer sees in each direction.
+        reach: distance within which a gatherer takes resources, as the sum of the distances along x and z.
+        max_steps: maximum number of steps per walk.
+        max_facts: maximum number of facts that a gatherer may send per turn.
+        **kwargs: see `TaskEnv` and `TextParallelEnv`.
 
     Raises:
         ValueError: if a setting is invalid.
@@ -91,7 +91,7 @@ class ResourceGathering(TaskEnv[Land]):
                 f"view, reach, max_steps and max_facts must not be negative, got {view}, {reach}, {max_steps} and "
                 f"{max_facts}"
             )
-        self._settings = Settings(view, reach, max_steps, max_facts)  # by which the first land is laid out
+        self._settings = Settings(view, reach, max_steps, max_facts)  # `lay_out` needs it in the base class's __init__
         source = source_of(data, split, difficulty, highest=HIGHEST_DIFFICULTY, listed=lands, new=new_land)
         super().__init__(("gatherer_0", "gatherer_1"), max_turns, source, **kwargs)
         self._reward: Reward = reward
@@ -159,22 +159,22 @@ class ResourceGathering(TaskEnv[Land]):
         ]
 
     def truth(self) -> str:
-        """Return the places, all resources of the map, and the terms that were paid."""
+        """Return the hidden state: positions, all resources of the map, and what was already rewarded."""
         return texts.truth_text(self._state)
 
     def reference(self, agent: str) -> str:
-        """Return the reply of the talking honest player, which completes every generated land."""
+        """Return the reply of a player that sends facts. Two such players complete every generated map."""
         return self._honest_reply(agent, is_talking=True)
 
     def honest_players(self) -> Mapping[str, Callable[[str], str]]:
-        """Return a team that explores without messages, and a team that talks."""
+        """Return scripted players: a team that explores without facts, and a team that sends facts."""
         return {
             "silent": partial(self._honest_reply, is_talking=False),
             "talking": partial(self._honest_reply, is_talking=True),
         }
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Return teams that walk without looking."""
+        """Return exploits: teams that walk without using what they see, or do not walk."""
         return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
 
     def _honest_reply(self, agent: str, *, is_talking: bool) -> str:
@@ -197,7 +197,7 @@ class ResourceGathering(TaskEnv[Land]):
 
 
 def lands(data: Data, split: Split) -> list[Land]:
-    """Return the lands of a file, a hub name, or the package's sample ("builtin")."""
+    """Return the maps (lands) of a file, a hub name, or the package's sample ("builtin")."""
     return tasks_of_split(
         data,
         split,

@@ -1,4 +1,4 @@
-"""Generator of lands: the resources of one gatherer are around the start of the other."""
+"""Generator of maps (lands): the resources of one gatherer are around the start of the other."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from .players import honest_walk, told_facts
 from .rules import RESOURCES, Amounts, Land, Settings, after, beginning, is_completed
 
 HIGHEST_DIFFICULTY = 5
-NUM_TURNS = 4  # turns in which every generated land can be completed with default settings
+NUM_TURNS = 4  # turns in which every generated map can be completed with default settings
 _APART = (7, 11)  # least and most steps between the starts
 _RING = Settings().view  # distance of resources from a start: just visible, out of reach
 
 
 def new_land(seed: int, difficulty: int = 3, split: Split = "train") -> Land:
-    """Return the generated land of a number. Honest players that talk complete it in four turns.
+    """Generate a map (land) from a seed. Scripted players that send facts complete it in four turns.
 
     Args:
-        seed: any integer; the same seed gives the same land.
+        seed: any integer; the same seed gives the same map.
         difficulty: 1 (26 by 26, goal 60 % of 6 heaps) to 5 (30 by 30, 80 % of 10 heaps).
-        split: "train" or "test", which share no land.
+        split: "train" or "test", which share no map.
     """
     refuse_difficulty(difficulty, HIGHEST_DIFFICULTY)
     part = generated_split(split)
@@ -47,7 +47,7 @@ def _drawn(rng: random.Random, difficulty: int, name: str) -> Land:
 
 
 def _starts(rng: random.Random, side: int) -> tuple[Cell, Cell]:
-    """Draw two cells at a distance within `_APART`."""
+    """Sample two cells at a distance within `_APART`."""
     while True:
         first, second = ((rng.randrange(side), rng.randrange(side)) for _ in range(2))
         if _APART[0] <= max(abs(first[0] - second[0]), abs(first[1] - second[1])) <= _APART[1]:
@@ -55,7 +55,7 @@ def _starts(rng: random.Random, side: int) -> tuple[Cell, Cell]:
 
 
 def _beside(rng: random.Random, start: Cell, side: int, num_cells: int) -> list[Cell]:
-    """Draw neighbouring cells of the ring around a start."""
+    """Sample neighbouring cells of the square ring around a start."""
     ring = [
         (start[0] + dx, start[1] + dz)
         for dx in range(-_RING, _RING + 1)
@@ -67,7 +67,7 @@ def _beside(rng: random.Random, start: Cell, side: int, num_cells: int) -> list[
 
 
 def _is_finished_in_time(land: Land) -> bool:
-    """Return True if honest players that talk complete the land."""
+    """Return True if scripted players that send facts complete the map in `NUM_TURNS` turns."""
     settings = Settings()
     state = beginning(land, settings)
     for turn in range(NUM_TURNS):

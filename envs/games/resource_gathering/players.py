@@ -1,7 +1,7 @@
-"""Scripted honest players of ResourceGathering, which use only what a gatherer sees and was told.
+"""Scripted honest players of ResourceGathering, which use only what a gatherer sees and the facts that it received.
 
-The silent player explores until it sees a resource that it can take. The talking player also tells its partner the
-places of the partner's resources, and walks to the places that it was told.
+The silent player explores until it sees a resource that it can take. The talking player also sends facts about its
+partner's resources, and walks to the cells of the facts that it received.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def honest_reply(land: Land, state: State, gatherer: int, settings: Settings, *,
 
 
 def honest_walk(land: Land, state: State, gatherer: int, settings: Settings, *, is_waiting: bool) -> Sequence[Cell]:
-    """Return a walk to the best known resources; without any, wait or explore."""
+    """Return a walk to the best known resources. If none are known, wait or explore."""
     place = state.places[gatherer]
     known = replace(state, lies=_known_things(state, gatherer, visible(land, state, gatherer, settings)))
     if not still_wanted(land, state, gatherer):
@@ -45,7 +45,7 @@ def honest_walk(land: Land, state: State, gatherer: int, settings: Settings, *, 
 
 
 def exploring_walk(land: Land, state: State, gatherer: int, settings: Settings) -> Sequence[Cell]:
-    """Return the straight walk that shows most new cells; of equal ones the first in reading order."""
+    """Return the straight walk on which the gatherer sees most new cells; of equal walks, the first row by row."""
     x, z = state.places[gatherer]
     seen = visible(land, state, gatherer, settings)
     steps = range(-settings.max_steps, settings.max_steps + 1)
@@ -69,7 +69,7 @@ def told_facts(land: Land, state: State, teller: int, settings: Settings) -> lis
 
 
 def _known_things(state: State, gatherer: int, seen: frozenset[Cell]) -> dict[Cell, Amounts]:
-    """Return the resources in visible cells, and those that it was told about other cells."""
+    """Return the resources in visible cells, and the resources in other cells about which facts were received."""
     lies = {cell: amounts for cell, amounts in state.lies.items() if cell in seen}
     for fact in state.told[gatherer]:
         if fact.cell not in seen:
@@ -84,14 +84,14 @@ Exploit: TypeAlias = Callable[[Land, State, int, Settings, int], str]
 
 
 def walk_to_and_fro(land: Land, state: State, gatherer: int, settings: Settings, turn: int) -> str:
-    """Take a step towards work in one turn, and go back to the start in the next."""
+    """Exploit: take a step towards needed resources in one turn, and go back to the start in the next."""
     place, start = state.places[gatherer], land.starts[gatherer]
     towards = gathering_walk(land, state, gatherer, settings)[:2]
     return reply((place, start) if turn % 2 else towards, [])
 
 
 def walk_to_partners_start(land: Land, state: State, gatherer: int, settings: Settings, turn: int) -> str:
-    """Walk straight to the partner's start, then around it."""
+    """Exploit: walk straight to the partner's start, then around it."""
     x, z = land.starts[1 - gatherer]
     place = state.places[gatherer]
     if max(abs(place[0] - x), abs(place[1] - z)) <= settings.view:
@@ -101,25 +101,25 @@ def walk_to_partners_start(land: Land, state: State, gatherer: int, settings: Se
 
 
 def walk_to_mirrored_start(land: Land, state: State, gatherer: int, settings: Settings, turn: int) -> str:
-    """Walk to the mirror image of the own start."""
+    """Exploit: walk to the mirror image of the gatherer's start."""
     x, z = land.starts[gatherer]
     return _towards(land, state, gatherer, settings, (land.width - 1 - x, land.depth - 1 - z))
 
 
 def walk_to_middle(land: Land, state: State, gatherer: int, settings: Settings, turn: int) -> str:
-    """Walk to the middle of the map."""
+    """Exploit: walk to the middle of the map."""
     return _towards(land, state, gatherer, settings, (land.width // 2, land.depth // 2))
 
 
 def walk_diagonally(land: Land, state: State, gatherer: int, settings: Settings, turn: int) -> str:
-    """Walk to the farthest corner, which shows most cells per step."""
+    """Exploit: walk to the farthest corner, because a diagonal walk shows most cells per step."""
     x, z = land.starts[gatherer]
     far = (0 if 2 * x >= land.width else land.width - 1, 0 if 2 * z >= land.depth else land.depth - 1)
     return _towards(land, state, gatherer, settings, far)
 
 
 def tell_and_stay(land: Land, state: State, gatherer: int, settings: Settings, turn: int) -> str:
-    """Tell useful facts and do not walk."""
+    """Exploit: send useful facts and do not walk."""
     return reply([state.places[gatherer]], told_facts(land, state, gatherer, settings))
 
 

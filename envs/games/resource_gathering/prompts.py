@@ -38,7 +38,7 @@ Have been at work: {entered}. Usefulness told: {helped}."""
 
 
 def fields(land: Land, state: State, gatherer: int, *, settings: Settings, turns: int) -> dict[str, str | int]:
-    """Return the fields of the prompt."""
+    """Return the values of the prompt's placeholders."""
     return dict(
         number=gatherer + 1,
         own=" and ".join(TOOLS[gatherer]),
@@ -83,7 +83,7 @@ def state_text(land: Land, state: State, gatherer: int, *, settings: Settings, t
 
 
 def truth_text(state: State) -> str:
-    """Return the hidden state: the places, all resources of the map, and the terms that were paid.
+    """Return the hidden state: positions, all resources of the map, and the events that were already rewarded.
 
     Gatherer 1 is at 0 0, gatherer 2 at 5 2.
     On the map, as x z: 3 1 2 wood; 4 2 1 stone, 1 iron.
@@ -101,7 +101,7 @@ def truth_text(state: State) -> str:
 
 
 def _things(lies: Mapping[Cell, Amounts]) -> str:
-    """Return the resources by cell, in reading order."""
+    """Return the resources of each cell as text, row by row."""
     found = sorted(lies.items(), key=lambda thing: (thing[0][1], thing[0][0]))
     return "; ".join(f"{x} {z} {_amounts(amounts)}" for (x, z), amounts in found) or "nothing"
 
@@ -109,7 +109,7 @@ def _things(lies: Mapping[Cell, Amounts]) -> str:
 def parsed_action(
     reply: str, land: Land, state: State, gatherer: int, settings: Settings
 ) -> tuple[tuple[Cell, ...], list[Fact]]:
-    """Return the legal walk and the true facts of a reply."""
+    """Parse the legal walk and the true facts of a reply."""
     wanted = action(reply, _KEYS)
     path = walk(wanted.get("path"), state.places[gatherer], land.width, land.depth, settings.max_steps)
     comm = wanted.get("comm")
@@ -118,32 +118,32 @@ def parsed_action(
 
 
 def reply(path: Sequence[Cell], facts: Sequence[Fact]) -> str:
-    """Return an action in the form of a reply."""
+    """Format an action as a reply."""
     told = [{"x": fact.cell[0], "z": fact.cell[1], "type": fact.resource, "count": fact.amount} for fact in facts]
     return json.dumps({"comm": {"resource_facts": told} if told else {}, "path": as_json(path)})
 
 
 def land(row: Mapping[str, Any]) -> Land:
-    """Return the task of a row in the form of the benchmark.
+    """Convert a row with the benchmark's columns to a task.
 
     Args:
-        row: "task_id"; "goal" with "wood", "stone" and "iron"; and "rows", lines of cells parted by spaces: "." for
-            nothing, "(w,s,i)" for what lies there, "A" and "B" where the gatherers begin.
+        row: "task_id"; "goal" with "wood", "stone" and "iron"; and "rows", lines of cells with spaces between them: "."
+            is empty, "(w,s,i)" has amounts of wood, stone and iron, "A" and "B" are the starts of the gatherers.
 
     Raises:
-        ValueError: if it is not of this form, the rows are not of one length, a cell is none of these, or a start is
-            missing.
+        ValueError: if the row has other columns or types, the rows differ in length, a cell has another text, or a
+            start is missing.
     """
     name = str(row["task_id"])
     goal = row["goal"]
     if not isinstance(row["rows"], list) or not isinstance(goal, Mapping) or not set(RESOURCES) <= goal.keys():
         raise ValueError(
-            f"{name}: rows must be a list of texts, and goal say how much wood, stone and iron is wanted; got "
+            f"{name}: rows must be a list of texts, and goal must have the keys wood, stone and iron; got "
             f"{row['rows']!r} and {goal!r}"
         )
     grid = [str(line).split() for line in row["rows"]]
     if len({len(line) for line in grid}) != 1:
-        raise ValueError(f"{name}: all rows of a map must have as many cells, got {[len(line) for line in grid]}")
+        raise ValueError(f"{name}: all rows of a map must have equally many cells, got {[len(line) for line in grid]}")
     lies: dict[Cell, Amounts] = {}
     starts: dict[str, Cell] = {}
     for z, line in enumerate(grid):
@@ -154,7 +154,7 @@ def land(row: Mapping[str, Any]) -> Land:
             elif set(token) <= set("AB"):
                 starts.update(dict.fromkeys(token, (x, z)))
             elif token != ".":
-                raise ValueError(f"{name}: a cell is '.', '(w,s,i)', 'A' or 'B', got {token!r} at x={x}, z={z}")
+                raise ValueError(f"{name}: a cell must be '.', '(w,s,i)', 'A' or 'B', got {token!r} at x={x}, z={z}")
     if starts.keys() != {"A", "B"}:
         raise ValueError(f"{name}: a map needs an A and a B, where the gatherers begin, got {sorted(starts)}")
     wanted = (_amount(name, goal["wood"]), _amount(name, goal["stone"]), _amount(name, goal["iron"]))
@@ -163,7 +163,7 @@ def land(row: Mapping[str, Any]) -> Land:
 
 
 def row(task: Land) -> dict[str, Any]:
-    """Return the row of a land: the inverse of `land`."""
+    """Convert a task to a row of the data: the inverse of `land`."""
     grid = [["."] * task.width for _ in range(task.depth)]
     for (x, z), amounts in task.lies.items():
         grid[z][x] = "({},{},{})".format(*amounts)

@@ -22,20 +22,20 @@ Amounts = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Land(Shared):
-    """A task: the resources on the map, the starts of the gatherers, and the goal."""
+    """Task: the resources on the map, the starts of the gatherers, and the goal."""
 
     id: str
     width: int
     depth: int
     lies: Mapping[Cell, Amounts]
     starts: tuple[Cell, Cell]
-    goal: Amounts  # at least 1 of each
-    difficulty: int | None = field(default=None, compare=False)  # of a generated land
+    goal: Amounts  # amounts to gather, at least 1 of each resource
+    difficulty: int | None = field(default=None, compare=False)  # None: the map is not generated
 
     def __post_init__(self) -> None:
         cells = [*self.lies, *self.starts]
         if not all(is_on_map(cell, self.width, self.depth) for cell in cells) or min(self.goal) < 1:
-            raise ValueError(f"{self.id}: all cells must be on the map, and the goal={self.goal} at least 1 of each")
+            raise ValueError(f"{self.id}: all cells must be on the map, and goal={self.goal} at least 1 per resource")
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
@@ -45,7 +45,7 @@ class Land(Shared):
 
 @dataclass(frozen=True)
 class Fact:
-    """An amount of a resource in a cell."""
+    """Amount of a resource in a cell, as a gatherer sends it to its partner."""
 
     cell: Cell
     resource: str
@@ -59,10 +59,10 @@ class State:
     lies: Mapping[Cell, Amounts]
     places: tuple[Cell, Cell]
     visited: tuple[frozenset[Cell], frozenset[Cell]]
-    told: tuple[tuple[Fact, ...], tuple[Fact, ...]]  # facts that each received
+    told: tuple[tuple[Fact, ...], tuple[Fact, ...]]  # facts that each gatherer received
     gathered: Amounts
     has_entered: tuple[bool, bool]  # True for gatherers that have been in their work zone
-    helped: tuple[float, float] = (0.0, 0.0)  # usefulness of all facts that each has told, at most 1
+    helped: tuple[float, float] = (0.0, 0.0)  # usefulness of all facts that each gatherer has sent, at most 1
 
 
 @dataclass(frozen=True)
@@ -71,30 +71,30 @@ class Settings:
 
     view: int = 3  # cells seen in each direction
     reach: int = 1  # Manhattan distance within which resources are taken
-    max_steps: int = 4  # steps of a walk
-    max_facts: int = 1  # facts per turn
+    max_steps: int = 4  # maximum number of steps per walk
+    max_facts: int = 1  # maximum number of facts per turn and gatherer
 
 
 @dataclass(frozen=True)
 class TurnScore:
     """Terms of the reward of a turn."""
 
-    progress: float  # increase of the mean share of the three goals
+    progress: float  # increase of `progress(land, state)`
     is_completed: bool  # the goal was completed in this turn
-    num_steps_closer: int  # towards the work zones, sum of both gatherers
+    num_steps_closer: int  # steps towards the work zones, sum of both gatherers
     num_entries: int  # gatherers that entered their work zone for the first time
-    usefulness: float  # of the facts: per gatherer the share of the need of the partner, at most 1
+    usefulness: float  # sum over gatherers of the share of the partner's need that their new facts cover
     approach: int  # decrease of the distances to the work zones
-    new_usefulness: float  # part of the usefulness that keeps a gatherer's sum over the episode at most 1
+    new_usefulness: float  # the same as `usefulness`, but at most 1 per gatherer and episode
 
     @property
     def bounded(self) -> float:
-        """Reward whose terms do not grow with the number of turns.
+        """Reward with terms that do not grow with the number of turns.
 
             10 progress + 4 if completed + 0.05 approach + 0.15 entries + 0.1 new usefulness
 
-        The approach is a difference of potentials (minus the steps to work), so its sum over an episode does not depend
-        on the path.
+        The approach is a difference of potentials (minus the steps to the work zones), so its sum over an episode does
+        not depend on the path.
         """
         return (
             10.0 * self.progress
@@ -106,7 +106,7 @@ class TurnScore:
 
     @property
     def published(self) -> float:
-        """Published reward. It does not charge steps away from work, so walking to and fro pays.
+        """Published reward. Steps away from the work zone cost nothing, so walking to and fro increases the return.
 
             10 progress + 4 if completed + 0.05 steps closer + 0.15 entries + 0.1 usefulness
 
@@ -144,7 +144,7 @@ def after(
         land: the task.
         state: state before the turn.
         walks: cells of each gatherer's walk, beginning with its place.
-        facts: facts that each tells its partner; see `true_facts`.
+        facts: facts that each gatherer sends to its partner; see `true_facts`.
         settings: parameters of the game.
     """
     zones = [work_zone(land, state, gatherer, settings) for gatherer in (0, 1)]
@@ -190,13 +190,13 @@ def after(
 
 
 def steps_to_work(land: Land, state: State, settings: Settings) -> int:
-    """Return the sum of the distances to the work zones; 0 for a gatherer without work."""
+    """Return the sum of the gatherers' distances to their work zones; 0 for a gatherer without a work zone."""
     zones = [work_zone(land, state, gatherer, settings) for gatherer in (0, 1)]
     return sum(_distance(place, zone) for place, zone in zip(state.places, zones, strict=True) if zone)
 
 
 def progress(land: Land, state: State) -> float:
-    """Return the mean share of the three goals, 0 to 1."""
+    """Return the fraction of the goal that is gathered, as the mean over the three resources, 0 to 1."""
     return sum(min(1.0, has / wants) for has, wants in zip(state.gathered, land.goal, strict=True)) / len(RESOURCES)
 
 
@@ -219,7 +219,7 @@ def visible(land: Land, state: State, gatherer: int, settings: Settings) -> froz
 def true_facts(
     land: Land, state: State, teller: int, claims: Sequence[tuple[Cell, str]], settings: Settings
 ) -> list[Fact]:
-    """Return the true claims about visible cells, without duplicates, up to the limit."""
+    """Return the claims that are true and about visible cells, without duplicates, up to the limit."""
     seen = visible(land, state, teller, settings)
     facts: list[Fact] = []
     for cell, resource in dict.fromkeys(claims):
@@ -244,7 +244,7 @@ def usefulness(land: Land, state: State, teller: int, facts: Sequence[Fact], set
 
 
 def work_zone(land: Land, state: State, gatherer: int, settings: Settings) -> frozenset[Cell]:
-    """Return the cells from which a gatherer can take a needed resource."""
+    """Return the work zone: the cells from which a gatherer can take a needed resource."""
     kinds = [RESOURCES.index(resource) for resource in still_wanted(land, state, gatherer)]
     places = [cell for cell, amounts in state.lies.items() if any(amounts[kind] for kind in kinds)]
     reach = settings.reach

@@ -51,16 +51,16 @@ PUBLISHED = {
     "shift": -2.0,
     "memory": "last",
 }
-"""Defaults of the published configurations that differ."""
+"""Defaults of the published configurations, if they differ from the defaults of this package."""
 
 
 class StrBuild(BuildingEnv[Word]):
-    """Builders place blocks to write a word. Neighbouring blocks must differ, and each builder must set its quota.
+    """Builders place blocks to write a word. Neighbouring blocks must differ. Each builder has a quota of cells to set.
 
     Commands are carried out in the order of the builders. The reward of a turn compares the world with the word.
 
     Args:
-        split: "train" or "test"; for a list also "all".
+        split: "train" or "test", or "all" if `data` is not "generated".
         data: "generated" (random words of `difficulty` letters), "builtin" (ten words in the package), or a file or
             hub name with the columns "string" and "difficulty".
         variant: "ours", or "published" for the defaults of the published configurations: `reward` "reference",
@@ -72,7 +72,7 @@ class StrBuild(BuildingEnv[Word]):
         needs_both: True lowers the reward "iou" if a builder has fewer letter cells than its quota, which is three
             quarters of an equal part.
         feedback: "position" (all letter cells), "perfect" (the changes to make) or "score".
-        shows_target: True shows the word in the first prompt. False: its cells are known from the second turn on.
+        shows_target: True shows the word in the first prompt. False: the feedback of the first turn shows its cells.
         **kwargs: see `BuildingEnv`, `TaskEnv` and `TextParallelEnv`.
 
     Raises:
@@ -177,7 +177,7 @@ class StrBuild(BuildingEnv[Word]):
         return texts.reply(missing(self.task, self.next_start, self.possible_agents.index(agent)))
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Return teams that do not read the word, or do not divide it."""
+        """Return exploits: teams that do not read the word, or do not divide it."""
         return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
 
     def _exploiting_reply(self, player: Exploit, agent: str) -> str:
@@ -207,11 +207,11 @@ def _whole_number(value: Any) -> int:
 
 Exploit: TypeAlias = Callable[[Word, int], str]
 Cells = Iterable[tuple[int, int]]
-"""Cells (x, y)."""
+"""Sequence of cells (x, y)."""
 
 
 def whole_box(word: Word, builder: int) -> str:
-    """Fill the whole box: builders and their blocks alternate, so that neighbours differ."""
+    """Exploit: fill the whole box. Builders and their blocks alternate, so that neighbouring blocks differ."""
     palette = PALETTES[builder]
     fills = []
     for y in range(word.box.height):
@@ -223,7 +223,7 @@ def whole_box(word: Word, builder: int) -> str:
 
 
 def tokens(word: Word, builder: int) -> str:
-    """The last builder builds all cells except two per other builder."""
+    """Exploit: the last builder builds the whole word, except for two cells per other builder."""
     cells = [(x, y) for y, _, x in np.argwhere(word.target).tolist()]
     num_tokens = 2 * (word.num_builders - 1)
     if builder < word.num_builders - 1:
@@ -232,13 +232,13 @@ def tokens(word: Word, builder: int) -> str:
 
 
 def first_kind_alone(word: Word, builder: int) -> str:
-    """Builder 0 alternates its kinds in all cells; each other builder sets two cells."""
+    """Exploit: builder 0 builds the whole word with alternating blocks; each other builder sets two cells."""
     cells = [(x, y) for y, _, x in np.argwhere(word.target).tolist()]
     return _set(cells[2 * builder :] if builder == 0 else cells[:2], builder, by_turns=builder > 0)
 
 
 def mean_letter(word: Word, builder: int) -> str:
-    """Build the mean of all letters instead of each letter, divided between the builders."""
+    """Exploit: build the mean of all letters instead of each letter, divided between the builders."""
     dots = np.mean([[[dot == "#" for dot in row] for row in reversed(written(letter))] for letter in LETTERS], axis=0)
     mask = np.zeros(word.target.shape, bool)
     for left in range(0, word.box.width, 7):
@@ -247,14 +247,14 @@ def mean_letter(word: Word, builder: int) -> str:
 
 
 def first_half(word: Word, builder: int) -> str:
-    """Build the left half of the word, divided between the builders."""
+    """Exploit: build the left half of the word, divided between the builders."""
     mask = word.target.copy()
     mask[:, :, word.box.width // 2 :] = False
     return _divided(word, mask, builder)
 
 
 def same_half(word: Word, builder: int) -> str:
-    """All builders build the lower half of the word."""
+    """Exploit: all builders build the lower half of the word."""
     cells = [(x, y) for y, _, x in np.argwhere(word.target).tolist() if y < word.box.height // 2 + 1]
     return _set(cells, builder)
 
@@ -276,7 +276,7 @@ def _divided(word: Word, mask: NDArray[np.bool_], builder: int) -> str:
 
 
 def _set(cells: Cells, builder: int, *, by_turns: bool = False) -> str:
-    """Set cells in a checkerboard of a builder's blocks, or in alternating blocks."""
+    """Set cells with a builder's two blocks: as a checkerboard, or in turns along the list of cells."""
     palette = PALETTES[builder]
     return reply(
         Fill(x, y, 0, x, y, 0, palette[(number if by_turns else x + y) % 2]) for number, (x, y) in enumerate(cells)

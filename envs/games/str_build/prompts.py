@@ -38,7 +38,7 @@ def fields(
     is_divided: bool,
     can_leave: bool = False,
 ) -> dict[str, str | int]:
-    """Return the fields of the prompt."""
+    """Return the values of the prompt's placeholders."""
     x, y, _ = task.box.upper
     return {
         **team_words(task.num_builders),
@@ -58,7 +58,7 @@ def fields(
 
 
 def reply(fills: Iterable[Fill]) -> str:
-    """Return cells in the form of a reply."""
+    """Format cells as a reply."""
     return "\n".join(command(fill, BLOCKS, "setblock") for fill in fills)
 
 
@@ -66,8 +66,8 @@ def feedback(mode: Feedback, turn: BuilderTurn[Word, WordScore], *, is_reminded:
     """Return the feedback of a turn.
 
     Args:
-        mode: what it is told of.
-        turn: its own.
+        mode: kind of feedback; see `StrBuild`.
+        turn: data of the builder's turn.
         is_reminded: whether mode "score" shows the word, which was not shown before.
     """
     if mode == "position":
@@ -79,7 +79,7 @@ def feedback(mode: Feedback, turn: BuilderTurn[Word, WordScore], *, is_reminded:
 
 
 def _score_feedback(value: float, score: WordScore, orders: Orders) -> str:
-    """Mode "score": the reward and its parts."""
+    """Return the feedback of mode "score": the reward and the numbers from which it is computed."""
     return (
         f"Score {value:.4f}. Letters covered {score.coverage:.3f}, blocks beside them {score.extra:.3f}, "
         f"equal neighbours {score.same_neighbours:.3f}, builders with an unused kind {score.num_idle}. "
@@ -88,7 +88,7 @@ def _score_feedback(value: float, score: WordScore, orders: Orders) -> str:
 
 
 def _position_feedback(task: Word, orders: Orders) -> str:
-    """Mode "position": all letter cells, and the advice to build an equal part of them."""
+    """Return the feedback of mode "position": all letter cells, and the advice to build an equal part of them."""
     wanted = _from_the_top([(x, y) for x, y in _letter_cells(task)])
     return (
         f"{counted(orders)} The cells of the letters, as x y: {_listed(wanted)}. "
@@ -97,7 +97,7 @@ def _position_feedback(task: Word, orders: Orders) -> str:
 
 
 def _perfect_feedback(fills: list[Fill], orders: Orders, rule: WorldRule) -> str:
-    """Mode "perfect": the changes by cell."""
+    """Return the feedback of mode "perfect": each cell to change and the block to set."""
     changes = "; ".join(f"{x} {y} {BLOCKS[block]}" for x, y, _, _, _, _, block in fills) or "nothing"
     rest = " Repeat all else that you built." if rule == "rebuilt" else ""
     return f"{counted(orders)} To change, as x y block: {changes}.{rest}"

@@ -20,9 +20,9 @@ BLOCKS = (
     *("bricks", "sandstone", "glass", "gold_block", "prismarine", "netherrack", "quartz_block", "terracotta"),
 )
 PALETTES = tuple((block, block + 1) for block in range(1, len(BLOCKS), 2))
-"""Block numbers of each builder; the first two builders have those of the published game."""
-MAX_COMMANDS = 150  # per builder and turn
-HIGHEST_DIFFICULTY = 8  # letters of a generated word
+"""Block numbers of each builder. The first two builders have the same blocks as in the published game."""
+MAX_COMMANDS = 150  # maximum per builder and turn
+HIGHEST_DIFFICULTY = 8  # maximum number of letters of a generated word
 
 # The generator never makes the published words, which are for comparison.
 _PUBLISHED = frozenset({"I", "C", "M", "L", "MC", "CM", "LI", "LLM", "ICML", "CLIM"})
@@ -30,12 +30,12 @@ _PUBLISHED = frozenset({"I", "C", "M", "L", "MC", "CM", "LI", "LLM", "ICML", "CL
 
 @dataclass(frozen=True, eq=False)
 class Word(Shared):
-    """A task: a word and the cells of its letters."""
+    """Task: a word and the cells of its letters."""
 
     id: str
     text: str
     difficulty: int
-    rows: tuple[str, ...]  # from the top, "#" for letter cells
+    rows: tuple[str, ...]  # rows of the word from the top, "#" for letter cells
     target: NDArray[np.bool_]  # [y, z, x], True for letter cells
     plan: World  # a world with the highest score
     num_builders: int = 2
@@ -63,7 +63,7 @@ class WordScore:
     coverage: float  # share of letter cells with a block
     extra: float  # share of other cells with a block
     same_neighbours: float  # share of pairs of neighbouring blocks of one kind
-    num_idle: int  # builders that did not use both of their kinds
+    num_idle: int  # number of builders that did not use both of their kinds of blocks
     num_builders: int
     iou: float  # letter cells with a block / cells that are letter cells or have a block
     division: float  # letter cells of the builder with the fewest / quota, at most 1
@@ -80,7 +80,7 @@ class WordScore:
 
     @property
     def strict(self) -> float:
-        """Reward 0 to 1, which is 0 for an empty world.
+        """Reward from 0 to 1. An empty world has the reward 0.
 
         iou (1 - same_neighbours) (1 - num_idle / num_builders)
         """
@@ -104,7 +104,7 @@ def quota(num_cells: int, num_builders: int) -> int:
 
 
 def word(text: str, id: str, difficulty: int, num_builders: int = 2) -> Word:
-    """Return the task of building a text.
+    """Create the task of building a text.
 
     Raises:
         ValueError: if the text is empty, has other characters than letters, digits and spaces, or has fewer cells than
@@ -122,7 +122,7 @@ def word(text: str, id: str, difficulty: int, num_builders: int = 2) -> Word:
 
 
 def new_word(seed: int, difficulty: int = 3, split: Split = "train", num_builders: int = 2) -> Word:
-    """Return the generated word of a number: random letters.
+    """Generate a word of random letters from a seed.
 
     Args:
         seed: any integer; the same seed gives the same word.
@@ -176,7 +176,7 @@ def missing(task: Word, world: World, builder: int) -> list[Fill]:
 
 
 def plan_of(target: NDArray[np.bool_], num_builders: int) -> World:
-    """Return a world whose neighbours differ, which uses all blocks if there are enough cells, and meets the quotas."""
+    """Return a world with different neighbouring blocks, all kinds of blocks if cells suffice, and all quotas met."""
     palettes = PALETTES[:num_builders]
     kinds = np.array([first for first, _ in palettes] + [second for _, second in palettes], np.uint8)
     candidates = (_by_diagonals(target, kinds, 1, 2), _by_diagonals(target, kinds, 2, 1), _in_turn(target, kinds))

@@ -27,18 +27,18 @@ SAMPLES = Path(__file__).parent / "samples"
 
 
 class Writers(TextParallelEnv):
-    """Base class of TLDR and ArxivExpansion: all writers read one source; one turn; one reward for the team.
+    """Base class of TLDR and ArxivExpansion: all writers read one source, write once, and get one reward as a team.
 
     Args:
         data: "builtin", a file, a directory, a hub name, a Dataset, a list or iterable of dicts, or one of these per
             split; see `collm.envs.data.load_tasks`.
         split: "train", "test", or another split of the data.
-        columns: column name of the data, by the name of the field ("post" or "abstract"): {"post": "source"}.
+        columns: column name of the data, with the field ("post" or "abstract") as the key: {"post": "source"}.
         test_fraction: fraction of the rows in the test split, for data without splits.
         num_agents: writers, 2 to 4.
         variant: "ours", or "published": CoMLRL's terms, which do not depend on the source, for two writers.
-        prompts: prompt of each writer with the place "{source}", and a "system" prompt: a mapping by agent, or a
-            folder of files such as writer_0.txt. None: the built-in prompts.
+        prompts: prompt of each writer with the placeholder "{source}", and a "system" prompt: a dict with agents as
+            keys, or a folder of files such as writer_0.txt. None: the built-in prompts.
         render_mode: see `TextParallelEnv`.
     """
 
@@ -81,10 +81,10 @@ class Writers(TextParallelEnv):
     @staticmethod
     @abstractmethod
     def own_prompts(num_writers: int) -> Mapping[str, str]:
-        """Return the built-in templates by agent."""
+        """Return the built-in prompt template of each agent."""
 
     def deal(self, task: Any) -> Mapping[str, list[Message]]:
-        """Start an episode with a random source, or with the source of this index or id."""
+        """Start an episode with a random source, or with the source that has this index or id."""
         chosen = self.tasks.task(self.rng.randrange(len(self.tasks)) if task is None else task)
         self.task = chosen
         self._source = chosen[self.source_field]
@@ -139,8 +139,8 @@ class TLDR(Writers):
     """Summarize a post: `writer_0` briefly, `writer_1` at length, with more varied words and with transition words.
 
     In a larger team, each later writer summarizes a part of the post at length. The reward is the mean over the pairs
-    of the first text with each later one; it is lower if later texts are similar. The field of the data is "post".
-    For the arguments see `Writers`.
+    of the first text with each later text. It is lower if the later texts are similar to each other. The data needs the
+    field "post". `Writers` explains the arguments.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "tldr_v2"}
@@ -153,8 +153,8 @@ class TLDR(Writers):
 class ArxivExpansion(Writers):
     """Expand an abstract: `writer_0` to background and motivation, `writer_1` to method and implications.
 
-    In a larger team, the later writers divide method, findings and implications, and are scored as in `TLDR`. The field
-    of the data is "abstract". For the arguments see `Writers`.
+    In a larger team, the later writers divide method, findings and implications, and are scored as in `TLDR`. The data
+    needs the field "abstract". `Writers` explains the arguments.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "arxiv_expansion_v2"}
@@ -184,13 +184,13 @@ _ABOUT = (
 
 
 def one_word(form: Form, source: str, writer: int) -> str:
-    """Transition words and one word of the source, which differs between writers."""
+    """Exploit: write transition words and one word of the source, which differs between writers."""
     found = OWN.subject_words(source) or [""]
     return _words([found[max(0, writer - 1) % len(found)], *_LINKS], form, writer)
 
 
 def first_words(form: Form, source: str, writer: int) -> str:
-    """The beginning of the source; later writers add a transition word after every third word."""
+    """Exploit: copy the beginning of the source; later writers add a transition word after every third word."""
     found = source.split()
     if writer:
         links = cycle(_LINKS)
@@ -201,12 +201,12 @@ def first_words(form: Form, source: str, writer: int) -> str:
 
 
 def keywords(form: Form, source: str, writer: int) -> str:
-    """Fourteen subject words in order, then function and transition words."""
+    """Exploit: write fourteen subject words of the source in order, then function and transition words."""
     return _words([*list(dict.fromkeys(OWN.subject_words(source)))[4 * writer :][:14], *_FILLERS], form, writer)
 
 
 def halves(form: Form, source: str, writer: int) -> str:
-    """The first half of each sentence, joined with the second half of the next one."""
+    """Exploit: join the first half of each sentence with the second half of the next sentence."""
     split = [sentence.split() for sentence in source_sentences(source)]
     crossed = [
         " ".join([*one[: len(one) // 2], *other[len(other) // 2 :]])
@@ -216,7 +216,7 @@ def halves(form: Form, source: str, writer: int) -> str:
 
 
 def clippings(form: Form, source: str, writer: int) -> str:
-    """Eight words from each quarter of the source, after transition words."""
+    """Exploit: copy eight words from each quarter of the source, after transition words."""
     found = source.split()
     places = [len(found) * quarter // 4 + 8 * round for round in range(1 + writer) for quarter in range(4)]
     clipped = [" ".join(found[place : place + 8]).rstrip(".,") for place in places]
@@ -224,14 +224,14 @@ def clippings(form: Form, source: str, writer: int) -> str:
 
 
 def negated(form: Form, source: str, writer: int) -> str:
-    """The sentences of the source with "not" before the middle word of each."""
+    """Exploit: copy the sentences of the source, with "not" before the middle word of each sentence."""
     split = [sentence.split() for sentence in source_sentences(source)]
     denied = [" ".join([*each[: len(each) // 2], "not", *each[len(each) // 2 :]]) for each in split]
     return _joined(denied, _OPENERS, form, writer)
 
 
 def phrases(form: Form, source: str, writer: int) -> str:
-    """Fixed sentences with phrases of the source, without its statements."""
+    """Exploit: write fixed sentences with phrases of the source, without its statements."""
     found = re.findall(r"\w+(?: \w+)*", source.lower())
     grouped = (groupby(part.split(), OWN.fillers.__contains__) for part in found)
     runs = [run for part in grouped for is_filler, words in part if not is_filler and len(run := list(words)) > 1]
@@ -252,7 +252,7 @@ EXPLOITS: Mapping[str, Callable[[Form, str, int], str]] = {
 
 
 def _length(form: Form, writer: int) -> int:
-    """Return the number of words with the highest reward."""
+    """Return the text length, in words, that gives a writer the highest reward."""
     if form.transitions_of == "both":
         return form.min_words + 4 if writer == 0 else round(1.45 * form.min_words)
     return 5 * form.min_words if writer == 0 else 14 * form.min_words
@@ -263,7 +263,7 @@ def _words(found: Sequence[str], form: Form, writer: int) -> str:
 
 
 def _joined(sentences: Sequence[str], frames: Sequence[str], form: Form, writer: int) -> str:
-    """Join sentences with frames up to the length; each writer begins at another sentence."""
+    """Join sentences, each after a fixed phrase (frame), up to the length. Each writer begins at another sentence."""
     text: list[str] = []
     rotated = cycle([*sentences[writer:], *sentences[:writer]] or [""])
     for frame, sentence in zip(cycle(frames), rotated, strict=False):

@@ -1,7 +1,7 @@
-"""Familiar word order: sequences of three word classes that occur in English texts.
+"""Check of word order: sequences of three word classes that occur in English texts.
 
-Function words are separate classes, some of them joined ("my", "our"). Other words have a learned class, or a class by
-their ending. `tools/learn_forms.py` learns the classes and the sequences from abstracts and posts and writes
+Each function word is a class, and some similar words share one ("my", "our"). Other words have a learned class, or a
+class by their ending. `tools/learn_forms.py` learns the classes and the sequences from abstracts and posts and writes
 `forms.json`.
 """
 
@@ -39,7 +39,7 @@ _ALIKE = {
     "can": "could would will may might should must shall ll d cannot",
     "a": "an",
 }
-"""Function words by class. Words such as "I" share a class, because they are rare in abstracts."""
+"""Function words that share a class, with its name as the key. Words such as "I" are rare in abstracts."""
 _FIRST_OF = {word: first for first, others in _ALIKE.items() for word in others.split()}
 _ENDINGS = "ing ed ly tion tions ment ness ity ive al ous ful able ic ss s".split()
 
@@ -64,7 +64,7 @@ def windows(sentence: Sequence[str]) -> Iterator[Window]:
 
 
 def is_familiar(window: Window) -> bool:
-    """Return True if `forms.json` has the classes of the tokens."""
+    """Return True if `forms.json` contains the sequence of the tokens' classes."""
     return number(map(class_of, window)) in _learned()[1]
 
 
@@ -92,13 +92,13 @@ def class_names() -> list[str]:
 
 
 def number(classes: Iterable[int]) -> int:
-    """Return the number of a sequence of classes, with 9 bits per class."""
+    """Encode a sequence of classes as one integer, with 9 bits per class."""
     return reduce(lambda total, each: total * 512 + each, classes, 0)
 
 
 @cache
 def _learned() -> tuple[dict[str, int], frozenset[int]]:
-    """Return class numbers by word or name, and the numbers of the known forms."""
+    """Return the class numbers of words and of class names, and the encoded sequences of `forms.json`."""
     listed = json.loads(FORMS_FILE.read_text(encoding="utf-8"))
     numbers = {name: number for number, name in enumerate(class_names())}
     for number, group in enumerate(listed["classes"], len(numbers)):
@@ -108,7 +108,7 @@ def _learned() -> tuple[dict[str, int], frozenset[int]]:
 
 
 def _decoded(steps: bytes) -> Iterator[int]:
-    """Yield ascending numbers from their differences, encoded with 7 bits per byte. A last byte is below 128."""
+    """Decode ascending integers from their differences, with 7 bits per byte. The last byte of each is below 128."""
     total = step = 0
     for byte in steps:
         step = step * 128 + byte % 128
@@ -119,7 +119,7 @@ def _decoded(steps: bytes) -> Iterator[int]:
 
 
 def encoded(numbers: Iterable[int]) -> bytes:
-    """Encode numbers for `_decoded`."""
+    """Encode integers in the format that `_decoded` reads."""
     found, last = bytearray(), 0
     for number in sorted(numbers):
         step, last = number - last, number

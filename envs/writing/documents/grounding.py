@@ -8,8 +8,8 @@ support    mean fluency * support of the sentences, weighted by their number of 
 variety    number of different windows / number of windows
 extracted  mean extract credit of the sentences, weighted by their number of tokens
 
-A window is three successive tokens of a sentence. It is unfamiliar if neither the source nor `forms.json` has it. An
-opening such as "However," does not count as part of a sentence.
+A window is three successive tokens of a sentence. It is unfamiliar if it is neither in the source nor in `forms.json`.
+An opening such as "However," is not treated as a part of the sentence.
 
     fluency of a sentence = min(UNFAMILIAR(unfamiliar / (1 + new)), FAULTS(faults + cuts))
     support of a sentence = EXACT(exact pairs / pairs) * KNOWN(subject words that the source has / subject words)
@@ -19,11 +19,11 @@ new        windows that are not in the source; unfamiliar: new windows that `for
 faults     sum over the runs of successive new windows of max(0, unfamiliar - new / 2)
 pairs      stems of neighbouring subject words of the sentence, with the function words between them
 exact      pairs that the source has, with the same words between them
-cuts       ends of the sentence that cut a phrase of the source
+cuts       ends of the sentence at which a phrase of the source is cut off
 common     length of the longest common subsequence with one sentence of the source with equally many negations
 
-Rules can verify a sentence of the source, whole or shortened. They cannot verify another sentence, so a text without
-sentences of the source has only `UNVERIFIED_CREDIT`. A sentence with a negation that the source lacks has no support.
+Rules can only verify sentences that are copied from the source, whole or shortened. A text without such sentences gets
+only `UNVERIFIED_CREDIT`. A sentence with a negation that is not in the source has no support.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ SAME_WINDOWS = Band(0.7, 0.95)
 SAME_ORDER = Band(0.8, 0.95)
 EXTRACTED = Band(0.2, 0.5)
 UNVERIFIED_CREDIT = 0.5
-"""Credit of a fluent text with words but no sentences of the source."""
+"""Factor for a fluent text that has words but no sentences of the source."""
 MAX_OPENING = 4
 """Maximum number of words, all function or transition words, before the first comma of an opening."""
 RUN = 5
@@ -91,11 +91,11 @@ _OPENING_WORDS = OWN.fillers.union(
     word for phrases in OWN.transitions.values() for phrase in phrases for word in phrase.split()
 )
 MAX_FILLERS = 12
-"""Maximum of successive function and transition words in a sentence. Human abstracts and summaries have at most 9."""
+"""Maximum number of successive function and transition words in a sentence. Texts by humans have at most 9."""
 MAX_SUBJECT_WORDS = 7
-"""Maximum of successive subject words in a sentence with new windows. Human summaries have at most 7."""
+"""Maximum number of successive subject words in a sentence with new windows. Human summaries have at most 7."""
 STEM = 5
-"""Letters of a stem: "train" and "training" are equal."""
+"""Number of letters that are compared as a word's stem, so that "train" equals "training"."""
 REACH = 3
 NUM_PARTS = 4
 TOLD_PAIRS = 2
@@ -105,12 +105,12 @@ _JOINTS = frozenset(
     "through via without within over under although though since after before until whether how what we it this these "
     "those".split()
 )
-"""Words before which a phrase may end, and after which a phrase may start."""
+"""Words that separate phrases: a phrase may end before such a word, or start after it."""
 
 
 @dataclass(frozen=True)
 class Groundedness:
-    """Measures of one text, 0 to 1."""
+    """Measures of how far one text states its source, each 0 to 1."""
 
     fluency: float
     support: float
@@ -128,7 +128,7 @@ NOT_GROUNDED = Groundedness(0.0, 0.0, 0.0, 0.0)
 
 
 def groundedness(text: str, source: str) -> Groundedness:
-    """Measure how far a text states its source."""
+    """Measure the degree to which a text states the content of its source."""
     judged = [_judged(tuple(sentence), source) for sentence in sentences(text)]
     if not judged:
         return NOT_GROUNDED
@@ -166,7 +166,7 @@ def _judged(sentence: tuple[str, ...], source: str) -> _Sentence:
 
 @dataclass(frozen=True)
 class Source:
-    """Precomputed properties of a source."""
+    """Precomputed properties of a source text."""
 
     sentences: tuple[Window, ...]
     windows: frozenset[Window]
@@ -174,12 +174,12 @@ class Source:
     pairs: frozenset[Window]
     negated: frozenset[str]
     before: dict[Window, set[str]]
-    """Tokens before a run of `RUN` tokens."""
+    """Tokens that precede each run of `RUN` successive tokens."""
     after: dict[Window, set[str]]
-    """Tokens after a run."""
+    """Tokens that follow each run of `RUN` successive tokens."""
 
 
-@lru_cache(maxsize=64)  # shared by many texts
+@lru_cache(maxsize=64)  # many texts have the same source
 def _read(source: str) -> Source:
     found = sentences(source)
     before, after = defaultdict[Window, set[str]](set), defaultdict[Window, set[str]](set)
@@ -199,7 +199,7 @@ def _read(source: str) -> Source:
 
 
 def fluency(sentence: Sequence[str], source: Source) -> float:
-    """Return the credit of a sentence's word order, 0 to 1; it is 1 for sentences of the source."""
+    """Score the word order of a sentence, 0 to 1. Sentences of the source have the score 1."""
     if _longest(token in OWN.fillers for token in sentence if token != PAUSE) > MAX_FILLERS:
         return 0.0
     sentence = _body(sentence)
@@ -218,7 +218,7 @@ def fluency(sentence: Sequence[str], source: Source) -> float:
 
 
 def support(sentence: Sequence[str], source: Source) -> float:
-    """Return the credit of a sentence's content, 0 to 1."""
+    """Score how far the source supports the content of a sentence, 0 to 1."""
     pairs = list(_pairs(sentence))
     if not pairs or not source.negated.issuperset(_negated(sentence)):
         return 0.0
@@ -229,7 +229,7 @@ def support(sentence: Sequence[str], source: Source) -> float:
 
 
 def extract_credit(sentence: Sequence[str], source: Source) -> float:
-    """Return the credit for a sentence of the source, whole or shortened, 0 to 1."""
+    """Score how closely a sentence copies a sentence of the source, whole or shortened, 0 to 1."""
     same = SAME_WINDOWS.credit(fmean(window in source.windows for window in windows(sentence)))
     if same == 0:
         return 0.0
@@ -242,8 +242,8 @@ def extract_credit(sentence: Sequence[str], source: Source) -> float:
 def coverage(texts: Iterable[str], source: str, lexicon: Lexicon) -> float:
     """Return the fraction of the source's quarters that the texts cover together, 0 to 1.
 
-    A quarter has an equal number of subject words. It is covered if at least `TOLD_PAIRS` of its positions have two
-    nearby subject words, in order, that are neighbours in a text.
+    The quarters have equal numbers of subject words. A quarter is covered if at least `TOLD_PAIRS` of its pairs of
+    nearby subject words, in order, are neighbours in a text.
     """
     told = {pair for text in texts for pair in pairwise(lexicon.subject_words(text))}
     return fmean(sum(pair in told for pair in part) >= TOLD_PAIRS for part in _pairs_by_part(source, lexicon))
@@ -251,7 +251,7 @@ def coverage(texts: Iterable[str], source: str, lexicon: Lexicon) -> float:
 
 @lru_cache(maxsize=64)
 def _pairs_by_part(source: str, lexicon: Lexicon) -> tuple[tuple[tuple[str, str], ...], ...]:
-    """Return pairs of nearby, different subject words in order, by the quarter of the first word."""
+    """Return, for each quarter of the source, the pairs of nearby, different subject words in order."""
     subject = lexicon.subject_words(source)
     parts: list[list[tuple[str, str]]] = [[] for _ in range(NUM_PARTS)]
     for at, word in enumerate(subject):
@@ -265,7 +265,7 @@ def _is_subject(token: str) -> bool:
 
 
 def _pairs(sentence: Sequence[str]) -> Iterator[Window]:
-    """Yield the stems of neighbouring subject words, with the function words between them."""
+    """Yield the stems of each two neighbouring subject words, with the function words between them."""
     read = [token for token in sentence if token != PAUSE]
     places = [place for place, token in enumerate(read) if _is_subject(token)]
     return ((read[one][:STEM], *read[one + 1 : other], read[other][:STEM]) for one, other in pairwise(places))
@@ -274,7 +274,7 @@ def _pairs(sentence: Sequence[str]) -> Iterator[Window]:
 def _negated(sentence: Sequence[str]) -> Iterator[str]:
     """Yield the first subject word after each negation."""
     for place, token in enumerate(sentence):
-        if token in _NEGATIONS or token == "t":  # "t" is the rest of "didn't"
+        if token in _NEGATIONS or token == "t":  # "didn't" is read as two tokens, "didn" and "t"
             yield from [later for later in sentence[place + 1 :] if _is_subject(later)][:1]
 
 
@@ -313,7 +313,7 @@ def _num_common(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def _num_cuts(sentence: Sequence[str], source: Source) -> int:
-    """Return the number of ends of the sentence that cut a phrase of the source."""
+    """Count the ends of the sentence, 0 to 2, at which a phrase of the source is cut off."""
     ends = (source.before.get(tuple(sentence[:RUN])), source.after.get(tuple(sentence[-RUN:])))
     return sum(tokens is not None and _JOINTS.union([PAUSE]).isdisjoint(tokens) for tokens in ends)
 

@@ -19,11 +19,11 @@ def words(text: str) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Lexicon:
-    """Word lists of a score."""
+    """Word lists from which texts are scored."""
 
     function_words: frozenset[str]
     transitions: Mapping[str, tuple[str, ...]]
-    """Phrases by category."""
+    """Transition phrases of each category."""
     is_whole: bool
     """True to match whole words only. False also matches "so" in "person"."""
 
@@ -36,7 +36,7 @@ class Lexicon:
         return [word for word in words(text) if word not in self.fillers]
 
     def transition_categories(self, text: str) -> frozenset[str]:
-        """Return the categories with a phrase in the text."""
+        """Return the transition categories of which the text contains a phrase."""
         read = f" {' '.join(words(text))} " if self.is_whole else text.lower()
         edge = " " if self.is_whole else ""
         return frozenset(
@@ -47,7 +47,7 @@ class Lexicon:
 
     @cached_property
     def fillers(self) -> frozenset[str]:
-        """Function words and single transition words."""
+        """Function words, and transition phrases that are a single word."""
         single = {phrase for group in self.transitions.values() for phrase in group if " " not in phrase}
         return self.function_words | single
 

@@ -17,7 +17,7 @@ _OPENINGS = (
     "Even so overall,",
     "In fact as before,",
 )
-"""Openings with a phrase of each of the twelve transition categories."""
+"""Openings of sentences. Together they contain a phrase of each of the twelve transition categories."""
 _FRAMES = (
     "it is important to note that",
     "it has recently been shown that",
@@ -25,7 +25,7 @@ _FRAMES = (
     "we also show that",
     "it can be shown that",
 )
-"""Main clauses that lengthen a sentence. It then does not count as a sentence of the source."""
+"""Main clauses that lengthen a sentence of the source. The result is scored as a new sentence, not as a copy."""
 _REMARKS = (
     "this is an important problem in practice",
     "the problem has been studied for a long time",
@@ -42,16 +42,16 @@ _REMARKS = (
 )
 """Clauses that lengthen texts about short sources. Each writer starts at another place of the list."""
 _FRAMED = (range(0), range(0, 99, 3), range(0, 99, 2))
-"""Indices of the sentences that get a frame: none, a third, a half."""
+"""Indices of the sentences that get a main clause (frame): none, a third, a half."""
 _MAX_FIRST_TEXTS, _MAX_LATER_TEXTS = 30, 40
 
 
-@lru_cache(maxsize=256)  # called once per writer
+@lru_cache(maxsize=256)  # the function is called once per writer
 def reference_team(form: Form, source: str, num_writers: int) -> tuple[str, ...]:
-    """Return the best of several teams of texts made of the source's sentences.
+    """Try several sets of texts made of the source's sentences, and return the set with the highest score.
 
     The first text is the beginning of the source, or one to three of its sentences for a form with a short text. Each
-    later writer has a part of the source, and the text of it with the best score.
+    later writer has a part of the source, and gets the text about this part with the highest score.
     """
     best, best_score = [""] * num_writers, -1.0
     units = source_sentences(source)
@@ -75,7 +75,7 @@ def source_sentences(source: str) -> list[str]:
 
 
 def _first_texts(form: Form, source: str, units: Sequence[str]) -> Iterator[str]:
-    """Yield texts of the first writer, by likely score. The last one is cut or repeated to a valid length."""
+    """Yield texts of the first writer, likely better ones first. The last text is cut or repeated to a valid length."""
     if form.transitions_of == "second":
         for num_remarks, size in ((0, 2), (1, 2), (2, 2), (1, 1), (3, 3)):
             for start in range(0, max(1, len(units) - size + 1), 2):
@@ -112,7 +112,7 @@ def _best_beside(
 def _later_texts(
     form: Form, source: str, first: str, units: Sequence[str], place: int, num_writers: int
 ) -> Iterator[str]:
-    """Yield texts of a later writer with a valid length, by likely score."""
+    """Yield texts of a later writer with a valid length, likely better ones first."""
     for num_remarks, part in product((0, 2, 4, 6, 1, 3, 5), _stretches(units, place - 1, num_writers - 1)):
         for framed in _FRAMED:
             text = _text(part, _OPENINGS, place, num_remarks, framed=framed)

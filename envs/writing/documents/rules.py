@@ -1,4 +1,4 @@
-"""Rules of TLDR and ArxivExpansion: measures of texts, and the gated sum that scores pairs and teams.
+"""Rules of TLDR and ArxivExpansion: measures of texts, and the terms of the reward for pairs and teams.
 
 Terms, thresholds and ramps are those of CoMLRL's writing tasks (github.com/OpenMLRL/LLM_Collab_Writing), which
 `published_terms` scores exactly. Our terms multiply them by the groundedness of the texts in their source, and by a
@@ -31,22 +31,22 @@ MAX_WRITERS = 4
 
 @dataclass(frozen=True)
 class Form:
-    """Requirements of a game for a pair of texts."""
+    """Requirements of TLDR or ArxivExpansion for a pair of texts."""
 
     min_words: int
     """Minimum number of words per text, separated by white space."""
     max_words: int
     """Maximum number of words per text."""
     length_ratio: Band
-    """Credit for characters of the second text / characters of the first."""
+    """Credit for the ratio of the numbers of characters, second text / first text."""
     vocabulary_ratio: Band
-    """Credit for different words of the second text / different words of the first."""
+    """Credit for the ratio of the numbers of different words, second text / first text."""
     full_overlap: float
-    """Jaccard index of the content words with full points."""
+    """Jaccard index of the content words from which the overlap gets full points."""
     transitions_of: Literal["second", "both"]
-    """Texts whose transition words count."""
+    """Texts in which transition words are scored."""
     coverage: Band | None = None
-    """Credit for the fraction of the source's quarters in the texts. None: no requirement."""
+    """Credit for the fraction of the source's quarters that the texts cover. None: no requirement."""
 
 
 TLDR = Form(
@@ -73,13 +73,13 @@ class Measures:
     """Measures of a pair of texts."""
 
     num_words: tuple[int, int]
-    """Words per text, separated by white space."""
+    """Number of words of each text, separated by white space."""
     length_ratio: float
-    """Characters of the second text / characters of the first; 0 if the first is empty."""
+    """Ratio of the numbers of characters, second text / first text; 0 if the first text is empty."""
     vocabulary_ratio: float
-    """Different words of the second text / different words of the first; 0 if the first has none."""
+    """Ratio of the numbers of different words, second text / first text; 0 if the first text has no words."""
     num_transition_categories: int
-    """0 to 12."""
+    """Number of transition categories in the scored texts, 0 to 12."""
     overlap: float
     """Jaccard index of the content words, 0 to 1."""
     groundedness: tuple[float, float]
@@ -118,10 +118,10 @@ def terms(form: Form, seen: Measures) -> dict[str, float]:
 
 
 def team_terms(form: Form, source: str, texts: Sequence[str], pairs: Sequence[Measures]) -> dict[str, float]:
-    """Average the points of the pairs of the first text and each later one.
+    """Average the points over the pairs of the first text with each later text.
 
-    All points except the structure's are multiplied by the least APART.credit(overlap of two later texts), and by the
-    coverage credit if the form has one.
+    All points except those for structure are multiplied by the lowest APART.credit(overlap of two later texts), and by
+    the coverage credit if the form has one.
 
     Args:
         form: form of the game.
@@ -166,7 +166,7 @@ def published_terms(form: Form, seen: Measures) -> dict[str, float]:
 
 
 def transition_credit(num_categories: int) -> float:
-    """Return 0 without categories, 0.4 for one, and 0.05 more for each other one, up to 0.95 for all twelve."""
+    """Return the credit for transition categories: 0.4 for the first and 0.05 for each further one, up to 0.95."""
     return 0.4 + min(0.05 * (num_categories - 1), 0.6) if num_categories else 0.0
 
 
@@ -187,5 +187,5 @@ PUBLISHED_MAX_SCORE = (
     + TRANSITIONS_POINTS * transition_credit(12)
     + OVERLAP_POINTS
 )
-"""2.98 instead of 3, because there are twelve categories."""
+"""Highest score with the published terms: 2.98 instead of 3, because there are only twelve transition categories."""
 MAX_SCORE = PUBLISHED_MAX_SCORE + GROUNDEDNESS_POINTS

@@ -1,1 +1,1 @@
-"""MiniWriting: a writing game in the vocabulary of the embedded model."""
+"""MiniWriting: a writing game with the small vocabulary of the model in this package."""

@@ -22,15 +22,15 @@ class MiniWriting(TextParallelEnv):
     All writers read a post of short sentences, each a fact: "the dusty goat fed the barn.". `writer_0` states only the
     main point, which is the first fact. `writer_1` states the other three, each after a different linking word. The
     posts of larger teams have more facts: a third writer states one of them after a linking word, and a fourth one
-    three without linking words. No writer sees another's text, and a fact counts once per team. The reward compares the
-    facts of each text with the writer's role (see `rules.terms`). Sentences that do not parse, are false, repeat a fact
-    or are too many lower it.
+    three without linking words. No writer sees another's text, and a fact is scored once per team. The reward compares
+    the facts of each text with the writer's role (see `rules.terms`). It is lower if sentences do not parse, are false,
+    repeat a fact or are too many.
 
     Args:
         split: "train" or "test", which share no post.
         num_agents: writers, 2 to 4.
-        prompts: prompt of each writer, with the places "{post}" and "{task}" (last line of the built-in prompt), and a
-            "system" prompt: a mapping by agent, or a folder of files such as writer_0.txt. None: the built-in prompts.
+        prompts: prompt of each writer, with the placeholders "{post}" and "{task}" (the built-in last line), and a
+            "system" prompt: a dict with agents as keys, or a folder of files such as writer_0.txt. None: built in.
         render_mode: see `TextParallelEnv`.
     """
 
@@ -54,7 +54,7 @@ class MiniWriting(TextParallelEnv):
         self._split = split
 
     def deal(self, task: Any) -> Mapping[str, list[Message]]:
-        """Start an episode with a random post, or with the post of this seed."""
+        """Start an episode with a random post, or with the post that this seed generates."""
         if task is not None and (isinstance(task, bool) or not isinstance(task, int) or task < 0):
             raise ValueError(f"{task=} of {self} must be an integer >= 0, the seed of its post")
         rng = self.rng if task is None else Random(task)
@@ -92,13 +92,13 @@ Writer = Callable[[Post, str], str]
 
 
 def one_word(post: Post, agent: str) -> str:
-    """One word of the post among function words."""
+    """Exploit: write one word of the post among function words."""
     links = LINKS[:6] if _role(agent).has_links else ()
     return " ".join(["the", min(post.facts[0]), "and", "it", *links])
 
 
 def rotated(post: Post, agent: str) -> str:
-    """The reference text with each third content word moved before the two words before it."""
+    """Exploit: write the reference text, with each third content word moved in front of the two words before it."""
     words = [word for fact in own_facts(post, agent) for word in fact]
     threes = [words[start : start + 3] for start in range(0, len(words), 3)]
     moved = [word for three in threes for word in (*three[2:], *three[:2])]
@@ -106,27 +106,27 @@ def rotated(post: Post, agent: str) -> str:
 
 
 def shuffled(post: Post, agent: str) -> str:
-    """The words of the reference text in random order, with a full stop after every six."""
+    """Exploit: write the words of the reference text in random order, with a full stop after every six words."""
     words = reference_reply(post, agent).replace(".", "").split()
     _rng(post, agent).shuffle(words)
     return " ".join(word + "." * (number % 6 == 5) for number, word in enumerate(words))
 
 
 def recombined(post: Post, agent: str) -> str:
-    """Sentences of random words from the same places of the post."""
+    """Exploit: write sentences of random words from the same places in the post's sentences."""
     rng, columns = _rng(post, agent), list(zip(*post.facts, strict=True))
     facts = [Fact(*map(rng.choice, columns)) for _ in range(_role(agent).num_facts)]
     return text_of(facts, _links(agent))
 
 
 def every_combination(post: Post, agent: str) -> str:
-    """All sentences of words from the same places of the post, including the true ones."""
+    """Exploit: write all sentences of words from the same places in the post's sentences, including the true ones."""
     columns = [sorted(set(words)) for words in zip(*post.facts, strict=True)]
     return text_of([Fact(*words) for words in product(*columns)], _links(agent))
 
 
 def fixed_sentences(post: Post, agent: str) -> str:
-    """The same sentences for every post."""
+    """Exploit: write the same sentences for every post."""
     farm = TOPICS["farm"]
     facts = [
         Fact(farm.adjectives[number % 2], farm.nouns[number], farm.verbs[number % 2], farm.nouns[number + 1])
@@ -136,13 +136,13 @@ def fixed_sentences(post: Post, agent: str) -> str:
 
 
 def every_second_sentence_true(post: Post, agent: str) -> str:
-    """The reference with every second fact, from the main point on, replaced by words of another topic."""
+    """Exploit: write the reference text, with every second fact replaced by words of another topic."""
     facts = (_foreign(post, fact) if number % 2 == 0 else fact for number, fact in enumerate(post.facts))
     return reference_reply(Post(post.topic, tuple(facts)), agent)
 
 
 def _foreign(post: Post, fact: Fact) -> Fact:
-    """The fact in words of another topic."""
+    """Replace all words of a fact by words of another topic."""
     names = sorted(TOPICS)
     own, other = TOPICS[post.topic], TOPICS[names[names.index(post.topic) - 1]]
     words = dict(zip(own.words, other.words, strict=True))
@@ -203,4 +203,4 @@ EXPLOITS: Mapping[str, Writer] = {
     "adjectives and verbs swapped": partial(_lying, partial(_swapped, ("adjective", "verb"))),
     "another topic": partial(_lying, _foreign),
 }
-"""Writers of degenerate teams by name."""
+"""Exploits: a dict from the name to a function that returns an agent's text."""

@@ -14,19 +14,19 @@ _TASKS = {
     "writer_3": "long summary:",
 }
 WRITERS = tuple(_TASKS)
-"""Names of the writers. A team of k has the first k."""
+"""Names of the writers. A team of k writers has the first k names."""
 AGENTS = WRITERS[:2]
-"""Default team."""
+"""Writers of the default team."""
 PLACES = {"post": True, "task": False}
-"""Places of a template. It must have one of those that are True."""
+"""Placeholders of a prompt template. A template must contain at least one of those with the value True."""
 
 _IN_PLACE_SHARE, _LINKED_SHARE, _CARELESS_SHARE = 0.3, 0.4, 0.35
-"""Fractions of the demonstrations that begin with the first fact of the role, and of their sentences with a linking
-word, and with a wrong word."""
+"""Fraction of the demonstrations that begin with the first fact of the role; fractions of their sentences with a
+linking word, and with wrong words."""
 
 
 def fields(post: Post, agent: str) -> dict[str, str | int]:
-    """Return the texts for the places of a template."""
+    """Return the texts that replace the placeholders of a template."""
     return {"post": post.text, "task": _TASKS[agent]}
 
 
@@ -41,7 +41,7 @@ def prompt_vocabulary() -> frozenset[str]:
 
 
 def reference_reply(post: Post, agent: str) -> str:
-    """Return the agent's text of a team that scores 1."""
+    """Return the agent's text in a team with a reward of 1."""
     return text_of(own_facts(post, agent), LINKS if ROLES[WRITERS.index(agent)].has_links else ())
 
 
@@ -52,7 +52,7 @@ def own_facts(post: Post, agent: str) -> tuple[Fact, ...]:
 
 
 def text_of(facts: Sequence[Fact], links: Sequence[str] = ()) -> str:
-    """Return a text that states the facts, each after a linking word while there are some."""
+    """Return a text that states the facts, each after a linking word as long as `links` has one."""
     heads = [f"{link} " if link else "" for link in links] + [""] * len(facts)
     return " ".join(head + fact.sentence for head, fact in zip(heads, facts, strict=False))
 
@@ -61,7 +61,7 @@ def demonstration(rng: Random, agent: str | None = None) -> tuple[str, str]:
     """Return the prompt and the reply of a careless writer, for the supervised training of a small model.
 
     Args:
-        rng: source of the post and the mistakes.
+        rng: random number generator for the post and the mistakes.
         agent: name of the writer. None: one of the first two at random.
     """
     agent = agent or rng.choice(AGENTS)
@@ -72,9 +72,9 @@ def demonstration(rng: Random, agent: str | None = None) -> tuple[str, str]:
 def careless_reply(rng: Random, post: Post, agent: str) -> str:
     """Return a careless writer's reply.
 
-    It often states facts of other roles, or too many or too few, and omits most linking words. In _CARELESS_SHARE of
-    its sentences, one to three words are wrong. A model that imitates it earns about a quarter of the maximum, and its
-    samples vary enough for reinforcement learning.
+    The reply often states facts of other roles, or too many or too few facts, and omits most linking words. In
+    _CARELESS_SHARE of its sentences, one to three words are wrong. A model that imitates such replies gets about a
+    quarter of the maximum reward, and its samples vary enough for reinforcement learning.
     """
     seat = WRITERS.index(agent)
     role = ROLES[seat]
@@ -86,7 +86,7 @@ def careless_reply(rng: Random, post: Post, agent: str) -> str:
 
 
 def _mistaken(rng: Random, fact: Fact, topic: Topic) -> Fact:
-    """Replace words of the fact in _CARELESS_SHARE of all cases, mostly by words of other topics."""
+    """With probability _CARELESS_SHARE, replace words of the fact, mostly by words of other topics."""
     if rng.random() >= _CARELESS_SHARE:
         return fact
     words = list(fact)

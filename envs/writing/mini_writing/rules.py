@@ -1,7 +1,7 @@
 """Rules of MiniWriting: posts that a grammar generates, and the score of two to four texts by the facts they state.
 
-Every sentence of a post is a fact with four places. Texts are parsed by the same grammar, so that facts are compared
-with facts, and words outside of a sentence have no value.
+Every sentence of a post states a fact, which consists of four words. Texts are parsed by the same grammar, so that
+facts are compared with facts. Words outside of a sentence get no reward.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ SHORT, LONG = 0, 1
 LINKS = ("first", "then", "also", "later", "meanwhile", "finally", "however", "therefore", "besides", "still")
 FUNCTION_WORDS = frozenset({"the", "a", "and", "of", "it"})
 CREDIT = (0.0, 0.0, 0.15, 0.4, 1.0)
-"""Credit of a sentence by the number of places with the same word as a fact."""
+"""Credit of a sentence. The index is the number of its four words that agree with a fact of the post."""
 OFF_POINT_CREDIT = 0.5
-"""Factor for the first writer's sentences about other facts than the main point."""
+"""Factor of the credit for the first writer's sentences about other facts than the main point."""
 LINKS_PART = 0.2
 """Fraction of a writer's score for linking words, if its role requires them."""
 WEAKEST_PART = 0.3
-"""Weight of the lowest score of the writers in the reward; the rest is their mean score."""
+"""Weight of the writers' lowest score in the reward. Their mean score has the remaining weight."""
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,19 @@ class Role:
     """Requirements for one writer."""
 
     kind: int
-    """SHORT or LONG."""
+    """Length of the text: SHORT or LONG."""
     num_facts: int
-    """Number of facts to state."""
+    """Number of facts that the writer must state."""
     has_links: bool
     """True if every sentence must begin with a different linking word."""
 
 
 ROLES = (Role(SHORT, 1, False), Role(LONG, 3, True), Role(SHORT, 1, True), Role(LONG, 3, False))
-"""Roles by writer. A team of k has the first k, and its posts have the sum of their facts."""
+"""Role of each writer. A team of k writers has the first k roles, and its posts have the facts of these roles."""
 
 
 class Fact(NamedTuple):
-    """The four places of a sentence."""
+    """Fact that a sentence states, as its four words."""
 
     adjective: str
     subject: str
@@ -65,16 +65,16 @@ class Sentence(NamedTuple):
     fact: Fact | None
     """Stated fact, true or false. None: the sentence does not parse."""
     link: str = ""
-    """Linking word at the beginning."""
+    """Linking word at the beginning; empty if there is none."""
 
 
 @dataclass(frozen=True)
 class Topic:
-    """Twelve words of a topic, which no other topic has."""
+    """Twelve words of a topic. No other topic has these words."""
 
-    nouns: tuple[str, ...]  # 6
-    verbs: tuple[str, ...]  # 3
-    adjectives: tuple[str, ...]  # 3
+    nouns: tuple[str, ...]  # 6 nouns
+    verbs: tuple[str, ...]  # 3 verbs
+    adjectives: tuple[str, ...]  # 3 adjectives
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ _WORD = re.compile(r"[^\W_]+")
 
 @dataclass(frozen=True)
 class Post:
-    """Source of all writers: facts made of eight words of a topic. The first fact is the main point."""
+    """Post that all writers read: facts made of eight words of a topic. The first fact is the main point."""
 
     topic: str
     facts: tuple[Fact, ...]
@@ -117,7 +117,7 @@ class Post:
 
 
 def vocabulary() -> frozenset[str]:
-    """Return all words of posts and scripted texts, without those of the prompts."""
+    """Return all words of posts and scripted texts, without the additional words of the prompts."""
     return frozenset(LINKS) | FUNCTION_WORDS | {word for topic in TOPICS.values() for word in topic.words}
 
 
@@ -132,7 +132,7 @@ def split_of(post: Post) -> Split:
 
 
 def generated_post(rng: Random, split: Split = "train", num_writers: int = 2) -> Post:
-    """Draw a post of a split."""
+    """Sample a post of a split."""
     while True:
         post = random_post(rng, num_writers)
         if split_of(post) == split:
@@ -140,7 +140,7 @@ def generated_post(rng: Random, split: Split = "train", num_writers: int = 2) ->
 
 
 def random_post(rng: Random, num_writers: int = 2) -> Post:
-    """Draw a post of any split with different facts. Its first two facts have all of its eight words."""
+    """Sample a post of any split with different facts. Its first two facts have all of its eight words."""
     name = rng.choice(sorted(TOPICS))
     topic = TOPICS[name]
     nouns, verbs, adjectives = rng.sample(topic.nouns, 4), rng.sample(topic.verbs, 2), rng.sample(topic.adjectives, 2)
@@ -154,7 +154,7 @@ def random_post(rng: Random, num_writers: int = 2) -> Post:
 
 
 def sentences_of(text: str) -> list[Sentence]:
-    """Parse a text. Case is ignored, and all marks except those that end a sentence: . ! ? ; and line ends.
+    """Parse a text into sentences, which end at . ! ? ; or a line end. Case and all other marks are ignored.
 
     sentence = [linking word] "the" adjective noun verb "the" noun
     """
@@ -173,17 +173,17 @@ def _sentence(words: Sequence[str]) -> Sentence:
 
 
 def terms(post: Post, *texts: str) -> dict[str, float]:
-    """Compute the terms of the reward, whose sum is 1 if each writer states only the facts of its role with its links.
+    """Compute the terms of the reward. Their sum is 1 if each writer states exactly the facts and links of its role.
 
         score  = facts * (1 - LINKS_PART + LINKS_PART * links), or facts for a role without linking words
         reward = (1 - WEAKEST_PART) * mean score + WEAKEST_PART * lowest score
 
     Args:
         post: source of the texts.
-        texts: texts by writer, two to four.
+        texts: text of each writer, for two to four writers.
 
     Returns:
-        "facts" and "links", whose sum is the part of the mean score, and "weakest", the part of the lowest score.
+        "facts" and "links", with the sum (1 - WEAKEST_PART) * mean score; "weakest" = WEAKEST_PART * lowest score.
     """
     roles = ROLES[: len(texts)]
     written = [sentences_of(text) for text in texts]
@@ -202,12 +202,12 @@ def terms(post: Post, *texts: str) -> dict[str, float]:
 
 
 def credits(post: Post, written: Sequence[Sequence[Sentence]]) -> list[list[float]]:
-    """Compute the credit of every sentence, 0 to 1, by writer.
+    """Compute the credit of every sentence of each writer, 0 to 1.
 
-    Each fact is credited once per team, and each writer for at most the number of facts in its role. True sentences
-    come first, by writer, the main point before the others. False sentences are credited by their similarity to a fact
-    without credit (CREDIT). The first writer's credit for other facts than the main point is multiplied by
-    OFF_POINT_CREDIT.
+    Each fact is credited once per team, and each writer for at most the number of facts in its role. True sentences are
+    credited first, in the order of the writers, and the main point before other facts. Then false sentences get the
+    CREDIT of their similarity to a fact that was not credited. The first writer's credit for other facts than the main
+    point is multiplied by OFF_POINT_CREDIT.
     """
     main, unpaid = post.facts[0], list(post.facts)
     found = [[0.0] * len(sentences) for sentences in written]
@@ -231,7 +231,7 @@ def credits(post: Post, written: Sequence[Sequence[Sentence]]) -> list[list[floa
 
 
 def num_equal_places(one: Fact, other: Fact) -> int:
-    """Return the number of places, 0 to 4, with the same word in both facts."""
+    """Count the places, 0 to 4, in which both facts have the same word."""
     return sum(word == same for word, same in zip(one, other, strict=True))
 
 
@@ -247,13 +247,13 @@ def facts_score(role: Role, credit: Sequence[float]) -> float:
 
 
 def links_score(role: Role, sentences: Sequence[Sentence], credit: Sequence[float]) -> float:
-    """Return different linking words before sentences with full credit / facts in the role, at most 1."""
+    """Count different linking words before sentences with full credit, as a fraction of the role's facts, up to 1."""
     heads = {sentence.link for sentence, each in zip(sentences, credit, strict=True) if each == 1 and sentence.link}
     return min(1.0, len(heads) / role.num_facts)
 
 
 def truth(post: Post, *texts: str) -> dict[str, float]:
-    """Measure the truth of the texts independently of the reward, each 0 to 1.
+    """Measure the correctness of the texts independently of the reward. Each value is 0 to 1.
 
     Returns:
         "true_sentences": fraction of the written sentences that the post states. "well_formed": fraction that parses.
