@@ -193,7 +193,7 @@ def experiment(algorithm="magrpo", env="collm/MiniWriting-v2", **parts):
             ValueError,
             "turns_per_update=5",
         ),
-        ({"algorithm": "mareinforce", "model": ModelConfig(top_p=0.6)}, ValueError, "top_p=0.6 draws from another"),
+        ({"algorithm": "mareinforce", "model": ModelConfig(top_p=0.6)}, ValueError, "top_p=0.6"),
         ({"algorithm": "mareinforce", "model": ModelConfig(top_k=5)}, ValueError, "use learns_filtered=True"),
         ({"algorithm": "maac", "config": {"critic_warmup": 100}}, ValueError, "critic_warmup=100"),
     ],
