@@ -160,7 +160,7 @@ def train(
         env: registered id, environment object (which is copied), or class or function that returns an environment.
         out: folder of the run. None: runs/<environment>-<algorithm>-<time>.
         env_kwargs: arguments of the environment, if `env` is an id, a class or a function.
-        partners: agents that do not learn, as keys. Values: "reference", "random", "empty", or a model's folder or name.
+        partners: dict of agents that do not learn. Values: "reference", "random", "empty", or a model's folder or name.
         prompts: templates that replace the environment's prompts: a mapping, or a folder of files `<agent>.txt`.
         reward_funcs: functions that replace the environment's reward; see `collm.envs.wrappers.RewardFunctions`.
         policies: dict with agents as keys, or a factory. These policies replace the models of the settings. Only

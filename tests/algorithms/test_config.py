@@ -183,7 +183,7 @@ def experiment(algorithm="magrpo", env="collm/MiniWriting-v2", **parts):
         ({"model": ModelConfig(model="nowhere/at/all")}, FileNotFoundError, "there is no model folder"),
         ({"model": ModelConfig(is_chat=True)}, ValueError, "has no chat template"),
         ({"config": {"agent_learning_rates": {"nobody_0": 1.0}}}, ValueError, "the agents are"),
-        ({"env": "collm/MiniBuild-v0", "config": {"joint_mode": "cross"}}, ValueError, "needs a game of one turn"),
+        ({"env": "collm/MiniBuild-v0", "config": {"joint_mode": "cross"}}, ValueError, "joint_mode='cross'"),
         ({"env": "gymnasium/CartPole-v1", "config": {"joint_mode": "cross"}}, ValueError, "any number of turns"),
         ({"env": "gymnasium/CartPole-v1", "model": ModelConfig(weights="adapters")}, ValueError, "language models"),
         ({"env": "gymnasium/Blackjack-v1"}, ValueError, "is not a space of vectors"),

@@ -130,8 +130,8 @@ def check_environment(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]
     if filters and not (algorithm.has_baseline or model.learns_filtered) and is_text:
         given = ", ".join(f"{name}={value}" for name, value in filters.items())
         raise ValueError(
-            f"{given} changes the sampled distribution, but {type(algorithm).__name__} has no baseline, so the direction "
-            "of its gradient would be wrong; use learns_filtered=True, or top_p=1 and top_k=0"
+            f"{given} changes the sampled distribution, but {type(algorithm).__name__} has no baseline, so its "
+            "gradient would have a wrong direction; use learns_filtered=True, or top_p=1 and top_k=0"
         )
     if algorithm.reads_truth:
         with_truth(env).reset(seed=config.seed)  # raises an error if the environment has no hidden state
