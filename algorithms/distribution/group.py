@@ -138,7 +138,7 @@ class Ranks(Group):
         own: Exception | None = None
         try:
             outcome = _Outcome(work())
-        except Exception as error:  # raised below, on all ranks
+        except Exception as error:  # raised below on all ranks, after they have exchanged their results
             own, outcome = error, _Outcome(None, sendable(error))
         outcomes = self.gather(outcome)
         for rank, each in enumerate(outcomes):

@@ -70,7 +70,7 @@ class RolloutCollector:
             memory does not grow with the number of turns.
         num_planned: episodes that this rank plays in the current or last `collect`.
         num_ended: number of those episodes that have ended.
-        num_decided: number of joint turns that this rank has decided in that call.
+        num_decided: number of joint turns for which this rank has computed actions in that call.
 
     Args:
         vector: copies of the environment.
@@ -114,7 +114,7 @@ class RolloutCollector:
         self._frozen_state: dict[str, Any] | None = None  # state before the current or interrupted call
         self._decision_s = 0.0  # duration of the last decision
         self._unfinished: dict[int, Play] = {}  # keys: indices of environment copies; for `collect_turns`
-        self._features: dict[str, Features] = {}  # of the agents' observations, if the environment has no state
+        self._features: dict[str, Features] = {}  # features of observations, if the environment has no state
 
     def collect(self, plans: Sequence[Plan], *, greedy: bool = False) -> list[Episode]:
         """Play the episode of every plan to its end, and return the episodes in the order of the plans.
@@ -146,7 +146,7 @@ class RolloutCollector:
         waiting = deque(indexed_plans)
         running: dict[int, Play] = {}  # keys: indices of environment copies
         free = deque(range(self.vector.num_envs))
-        stepping: set[int] = set()  # copies whose reset or step has not returned
+        stepping: set[int] = set()  # copies whose reset or step is still running
         played = Played([], set(), [])
         self.skipped = played.skipped
         self.num_planned, self.num_ended, self.num_decided = len(indexed_plans), 0, 0
@@ -369,7 +369,7 @@ class RolloutCollector:
         return np.concatenate(vectors)
 
     def state_dict(self) -> dict[str, Any]:
-        """State to resume from: the next episode index, and the unfinished episodes of `collect_turns`.
+        """Return the state to resume from: the next episode index, and the unfinished episodes of `collect_turns`.
 
         An unfinished episode is saved as its seed, options and joint actions, not as an environment. If a call was
         interrupted, the state from before this call is returned.

@@ -80,7 +80,7 @@ class Episode:
     def live_agents(self) -> tuple[str, ...]:
         """Agents that acted in the last joint turn and were not terminated in it.
 
-        Returns bootstrap from the value of their last history. An agent truncated in an earlier turn is not live.
+        The value of their last history is a bootstrap value. An agent truncated in an earlier turn is not live.
         """
         last = self.num_turns - 1
         return tuple(

@@ -220,7 +220,7 @@ class RayWorker(RolloutWorker):
             return None
         if answer.error is not None:
             raise answer.error
-        assert answer.played is not None  # without an error
+        assert answer.played is not None  # because no error was raised
         return answer.played, answer.seconds
 
     def _replace(self, actor: _Actor) -> None:

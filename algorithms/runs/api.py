@@ -64,7 +64,7 @@ PolicySource: TypeAlias = Mapping[str, Policy] | Callable[[Seat], Policy]
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """Run folder and the trained policies."""
+    """Folder and trained policies of a run."""
 
     directory: Path
     """Folder with config.json, metrics.jsonl, episodes.jsonl, evaluation.jsonl and the saved policies."""
@@ -345,10 +345,10 @@ def _newest_team(directory: Path, experiment: Experiment, env: ParallelEnv[str, 
     policies = make_policies(experiment.make_algorithm(), env, model, experiment.network)
     try:
         StartingWeights.of_run(directory).give_policies(policies)
-    except UnfitWeightsError as error:  # policies passed as objects
+    except UnfitWeightsError as error:  # policies were passed as objects, and the settings describe other models
         raise UserError(
             f"the run {directory} stopped before its end, and its checkpoint does not fit the models of its settings; "
-            f"resume it, because the models are saved at the end of training: {run_command('resume', directory)}"
+            f"resume it, so that the models are saved at its end: {run_command('resume', directory)}"
         ) from error
     return policies
 
@@ -369,7 +369,7 @@ def untrained(
         UserError, OSError: if a model is missing or cannot be used, or the environment's actions are not text.
     """
     id, kwargs = _identified(env)
-    spec = algorithm_spec("mareinforce")  # placeholder: nothing is trained
+    spec = algorithm_spec("mareinforce")  # any algorithm, because the models are not trained
     experiment = Experiment(
         algorithm=spec.name, config=spec.config(), env=id, env_kwargs={**kwargs, **env_kwargs}, model=model
     )

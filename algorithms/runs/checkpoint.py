@@ -1,4 +1,4 @@
-"""Checkpoints and models in a run's folder. Resumed training gives bitwise the same results.
+"""Checkpoints and models in a run's folder. Resumed training equals uninterrupted training bit for bit.
 
 .collm                  list of the files that collm wrote; also the lock file
 config.json             settings of the experiment
@@ -122,7 +122,7 @@ def newest_update(directory: Path) -> int | None:
 
 
 def save_models(directory: Path, trainer: Trainer) -> None:
-    """Save each policy and each critic in its own folder. All policies are replaced together, and all critics."""
+    """Save each policy and each critic in its own folder. `agents/` and `critics/` are each replaced atomically."""
 
     def write_critics(folder: Path) -> None:
         for critic in trainer.unique_critics:

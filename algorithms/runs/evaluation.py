@@ -50,7 +50,7 @@ class EvaluationResult:
     team_return: Interval
     """Mean undiscounted team return, with its 95 % bootstrap interval over episodes."""
     metrics: dict[str, float]
-    """Means over the episodes. The names are those of training metrics."""
+    """Means over the episodes, with the same names as the metrics of training."""
     by_difficulty: Mapping[int, DifficultyResult]
     """Statistics per difficulty, in ascending order. Empty if the environment reports no difficulties."""
 

@@ -85,7 +85,7 @@ def read_config(directory: Path) -> dict[str, Any]:
 def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
     """Write a folder atomically, replacing a folder of the same name.
 
-    Files that are only in the old folder are kept, because they may be the user's.
+    Files that are only in the old folder are kept, because they may be files of the user.
 
     Args:
         fill: function that writes the content into the folder that it gets.

@@ -54,7 +54,7 @@ def prepare_directory(directory: Path) -> None:
 
 
 def check_is_free(directory: Path, config: Mapping[str, Any]) -> None:
-    """Check that a folder is free for a new run. A run without a checkpoint may be overwritten.
+    """Check that a folder can be used for a new run. A run without a checkpoint may be overwritten.
 
     Args:
         config: settings of the new run. A run with other settings is not overwritten if it has logged metrics.

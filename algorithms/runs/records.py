@@ -151,7 +151,7 @@ def failures_kept(directory: Path, env: str, split: str = "train") -> Iterator[N
 
 
 def keep_failure(directory: Path, fault: EnvironmentFault, env: str, split: str = "train") -> None:
-    """Save the seed and actions of a fault's episode in `failures/<split>-<episode>.json`; see `failures_kept`."""
+    """Save the seed and actions of an episode with a fault in `failures/<split>-<episode>.json`."""
     fault.env = env
     name = f"{split}-{fault.episode}"
     problem = str(fault)

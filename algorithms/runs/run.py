@@ -251,7 +251,7 @@ class _TrainingLoop:
         interval_s = 60 * config.save_interval_minutes
         is_due = bool(config.save_interval) and update % config.save_interval == 0
         is_due |= bool(interval_s) and time.monotonic() - self._saved_at >= interval_s
-        if is_over(self.trainer) or current().agreed(is_due):  # clocks differ
+        if is_over(self.trainer) or current().agreed(is_due):  # the clocks of ranks differ
             self._save()
 
     def _log(self, metrics: Mapping[str, float]) -> None:
@@ -284,7 +284,7 @@ class _TrainingLoop:
             report_skipped(self.held_out, self.directory, self.env, "test")
             if result.num_cut:
                 metrics[f"evaluation/{name}/cut_episodes"] = float(result.num_cut)
-                if self.on_notice is not None:  # once per run
+                if self.on_notice is not None:  # the notice is given once per run
                     self.on_notice(
                         f"evaluation after update {self.trainer.progress.update}, {name}: {result.cut_line()}"
                     )
@@ -338,7 +338,7 @@ def _begin(
         on_notice(f"{directory} contained a run without a checkpoint; it was deleted, and the run starts again")
     if start is not None:
         start.save(directory)
-    write_config(directory, experiment.to_json())  # last: a folder with settings is a run
+    write_config(directory, experiment.to_json())  # last, because a folder with settings is treated as a run
     return dict.fromkeys(RECORDS, 0)
 
 
@@ -364,7 +364,7 @@ def _rewind(experiment: Experiment, directory: Path, checkpoint: Checkpoint, on_
 
 
 def _changed(directory: Path, experiment: Experiment) -> dict[str, tuple[Any, Any]]:
-    saved = Experiment.from_json(read_config(directory))  # adds settings that are newer than the run
+    saved = Experiment.from_json(read_config(directory))  # adds settings that the saved run does not have
     found = [each.to_json() for each in (saved, experiment)]
     warmups = {warmup_of(each.config) for each in (saved, experiment) if isinstance(each.config, ActorCriticConfig)}
     if len(warmups) == 1:  # critic_warmup=None and the default number are the same setting

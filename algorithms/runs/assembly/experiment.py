@@ -72,7 +72,7 @@ class Experiment:
     """Perceptrons, if actions are vectors."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "env", versioned(self.env))  # config.json stores the version
+        object.__setattr__(self, "env", versioned(self.env))  # config.json stores the id with its version
 
     def to_json(self) -> dict[str, Any]:
         """Content of config.json."""
@@ -259,7 +259,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Blueprint:
-    """Picklable factory of a run's collector, for other processes. It contains what this process registered."""
+    """Picklable factory of a run's collector, for other processes. It includes the registrations of this process."""
 
     experiment: Experiment
     num_envs: int
@@ -298,7 +298,7 @@ def refuse_parts(saved: Mapping[str, Any]) -> None:
     """
     kinds = {"algorithm": str, "config": dict, "env": str, "env_kwargs": dict, "model": dict, "network": dict}
     for name, kind in kinds.items():
-        if name not in saved and name != "network":  # older runs have no networks
+        if name not in saved and name != "network":  # older runs have no network settings
             raise UserError(f"the run's config.json has no {name!r}; give the folder of a run of `collm train`")
         if not isinstance(saved.get(name, kind()), kind):
             expected = "text" if kind is str else "an object"

@@ -39,7 +39,7 @@ def make_policies(
 ) -> dict[str, Policy]:
     """Return the policy of each agent. Policies that are not in `given` are created.
 
-    The model name may select a registered policy or a chat server. Otherwise the agent's spaces select the kind.
+    A model name can select a registered policy or chat server. Otherwise: language model for text, else perceptron.
 
     Raises:
         ValueError: if a policy is given for an agent that does not exist.

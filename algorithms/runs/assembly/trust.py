@@ -130,7 +130,7 @@ def _reasons(saved: Mapping[str, Any], directory: Path | None) -> Iterator[str]:
 
 
 def is_free_text(hint: Any) -> bool:
-    """True if the type of a setting admits arbitrary text."""
+    """True if the type of a setting allows arbitrary text."""
     if get_origin(hint) is Literal:
         return False
     return hint in (str, Any, Path) or any(map(is_free_text, get_args(hint)))
@@ -165,7 +165,7 @@ def _model_reason(setting: str, name: Any, directory: Path | None) -> str | None
     if not isinstance(name, str):
         return f"has {setting}={_short(name)}, which is not a model name"
     if name.startswith(CHAT):
-        return f"sends texts to the chat server of {name!r}, with a secret key from an environment variable"
+        return f"sends texts to the chat server of {name!r}, and may send a secret key from an environment variable"
     if name in _BUILT_IN_MODELS or registered_policy(name) is not None or registered_critic(name) is not None:
         return None
     try:

@@ -31,10 +31,10 @@ class Setup:
     network: NetworkConfig
     env: ParallelEnv[str, Any, Any]
     num_envs: int
-    """Environment copies for training."""
+    """Number of environment copies for training."""
 
     @property
-    def config(self) -> Any:  # a class that may lack the fields of critics
+    def config(self) -> Any:  # its class may have no fields for critics
         return self.algorithm.config
 
     @property
