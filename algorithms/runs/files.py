@@ -72,11 +72,11 @@ def read_config(directory: Path) -> dict[str, Any]:
             raise FileNotFoundError(
                 f"{directory} contains a run that stopped before it wrote {CONFIG_FILE}; start it again: collm train"
             )
-        raise FileNotFoundError(f"{directory} holds no run: {CONFIG_FILE} is missing; give the folder of a run (--out)")
+        raise FileNotFoundError(f"{directory} contains no run: {CONFIG_FILE} is missing; give the folder of a run")
     found = read_json(file)
     if "model_type" in found:
         raise UserError(
-            f"{directory} holds a model and no run; to evaluate the model: collm evaluate --model "
+            f"{directory} is a model folder, not a run; to evaluate the model: collm evaluate --model "
             f"{shlex.quote(str(directory))} --env ID"
         )
     return found

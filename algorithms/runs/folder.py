@@ -71,7 +71,7 @@ def check_is_free(directory: Path, config: Mapping[str, Any]) -> None:
             is_run = True
     if is_run:
         raise FileExistsError(
-            f"{directory} already holds a run; give another --out, or resume it: {run_command('resume', directory)}"
+            f"{directory} already contains a run; give another --out, or resume it: {run_command('resume', directory)}"
         )
 
 

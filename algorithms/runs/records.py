@@ -190,7 +190,7 @@ def failed_episode(directory: Path, name: str) -> RecordedEpisode:
     folder = directory / FAILURES
     names = sorted(path.stem for path in folder.glob("*.json"))
     if name not in names:
-        raise UserError(f"{folder} holds no failure {name!r}; saved failures: {', '.join(names) or 'none'}")
+        raise UserError(f"{folder} contains no failure {name!r}; saved failures: {', '.join(names) or 'none'}")
     file = folder / f"{name}.json"
     row = read_json(file)
     with explained_content(file):
@@ -209,7 +209,7 @@ def recorded_episode(directory: Path, index: int) -> RecordedEpisode:
         raise UserError(f"{directory} has no recorded episodes: {file.name} is missing")
     segments = [row for row in read_lines(file) if row.get("index") == index]
     if not segments:
-        raise UserError(f"{file} holds no episode {index}")
+        raise UserError(f"{file} contains no episode {index}")
     with explained_content(file):
         return _joined(segments)
 

@@ -75,7 +75,7 @@ def prepare_run(
         check_start(init_from)
     if resume:
         if not directory.is_dir():
-            raise FileNotFoundError(f"{directory} holds no run: the folder does not exist; give the folder of a run")
+            raise FileNotFoundError(f"{directory} contains no run: the folder does not exist; give the folder of a run")
         if has_checkpoint(directory):
             _changed(directory, experiment)
 
