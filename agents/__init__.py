@@ -1,4 +1,4 @@
-"""Policies and critics: language models and perceptrons, decoding, scoring."""
+"""Policies and critics (language models and perceptrons), decoding of tokens, and scoring of completions."""
 
 from typing import TYPE_CHECKING
 
@@ -35,5 +35,5 @@ if TYPE_CHECKING:
     from .scripted import fixed_policy as fixed_policy
     from .scripted import reference_policy as reference_policy
 
-if not TYPE_CHECKING:  # type checkers would take any name from a module with __getattr__
+if not TYPE_CHECKING:  # type checkers accept every attribute of a module that has __getattr__
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def default_max_tokens(device: torch.device) -> int:
-    """Tokens per forward pass without a setting: 2,048 on a CPU, so that activations stay in its cache, else 16,384."""
+    """Default token limit per forward pass: 2,048 on a CPU, where activations then stay in the cache, else 16,384."""
     return 2_048 if device.type == "cpu" else 16_384
 
 
@@ -21,7 +21,7 @@ def micro_batches(sizes: Sequence[int], items: Sequence[int], max_tokens: int) -
 
     Args:
         sizes: tokens per item.
-        items: indices of the items to divide.
+        items: indices of the items to put into micro-batches.
         max_tokens: maximum tokens per micro-batch, including padding. A single item may exceed it.
     """
     batch: list[int] = []
@@ -35,7 +35,7 @@ def micro_batches(sizes: Sequence[int], items: Sequence[int], max_tokens: int) -
 
 
 def padded(rows: Sequence[NDArray[np.int64]], device: torch.device) -> Tensor:
-    """[R, L] token ids padded on the right, for causal attention without a mask."""
+    """Pad R rows of token ids on the right to a tensor [R, L]. Causal attention then needs no mask."""
     ids = np.zeros((len(rows), max(len(row) for row in rows)), dtype=np.int64)
     for target, row in zip(ids, rows, strict=True):
         target[: len(row)] = row
@@ -43,7 +43,7 @@ def padded(rows: Sequence[NDArray[np.int64]], device: torch.device) -> Tensor:
 
 
 def sent(values: NDArray[Any] | Tensor, device: torch.device) -> Tensor:
-    """Copy values to a device without waiting for the device."""
+    """Copy values to a device asynchronously."""
     tensor = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
     if device.type == "cuda" and tensor.device != device:
         tensor = tensor.pin_memory()  # copies from pageable memory are synchronous

@@ -10,7 +10,7 @@ from .._ranges import Advanced, Also, Checked, Count, CountOrZero, InRange, Posi
 
 TINY = "tiny"
 BAG_OF_WORDS = "bag_of_words"
-CHAT = "openai:"  # prefix of the models of chat servers
+CHAT = "openai:"  # prefix of the names of models that run on chat servers
 MAX_NEW_TOKENS = 256
 """Default of `ModelConfig.max_new_tokens` if the environment declares no limit."""
 ALL_LINEAR = "all-linear"
@@ -18,15 +18,15 @@ ALL_LINEAR = "all-linear"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(Checked):
-    """Language models of a team, and their sampling."""
+    """Settings of a team's language models and of their sampling."""
 
     model: Annotated[str, Also("model_name_or_path")] = TINY
-    """Model, or one per agent separated by commas: "tiny" (the embedded model), a folder in Hugging Face format, a hub
-    name, a name given to `register_policy`, or "openai:MODEL@URL?key=VARIABLE" (a chat server with options, whose model
-    is not trained)."""
+    """Model, or one per agent separated by commas. A model is "tiny" (the embedded model), a folder in Hugging Face
+    format, a hub name, a name given to `register_policy`, or "openai:MODEL@URL?key=VARIABLE". The last form is a model
+    on a chat server, which is not trained."""
     weights: Literal["own", "shared", "adapters"] = "own"
-    """Sharing of weights: a separate copy per agent ("own"), one copy for all ("shared"), or one frozen base with a
-    LoRA adapter per agent ("adapters")."""
+    """Sharing of weights: a separate model per agent ("own"), one model for all agents ("shared"), or one frozen base
+    model with a LoRA adapter per agent ("adapters")."""
     lora_rank: Annotated[Count, Also("lora_r")] = 16
     """Rank of the LoRA adapters."""
     lora_alpha: Advanced[Count | None] = None
@@ -38,8 +38,8 @@ class ModelConfig(Checked):
     template_kwargs: Advanced[Mapping[str, bool | int | str]] = field(default_factory=dict)
     """Arguments of the chat template, for example `enable_thinking False`."""
     max_new_tokens: Annotated[Count | None, Also("max_completion_length")] = None
-    """Maximum number of tokens per completion. None: the environment's value (48 in MiniWriting and MiniCode, 8 in
-    MiniBuild and MiniShift), else 256."""
+    """Maximum number of tokens per completion. None: the environment's limit (48 in MiniWriting and MiniCode, 8 in
+    MiniBuild and MiniShift), or 256 if the environment has no limit."""
     temperature: Annotated[float, InRange(1e-4, 10_000)] = 1.0
     """Sampling temperature. Training uses the distribution at this temperature."""
     top_p: Advanced[Annotated[float, InRange(above=0, most=1)]] = 1.0
@@ -47,27 +47,27 @@ class ModelConfig(Checked):
     top_k: Advanced[CountOrZero] = 0
     """Top-k sampling: keep this number of most likely tokens. 0: off."""
     learns_filtered: Advanced[bool] = False
-    """Train the distribution after top-k and top-p, from which tokens are sampled. False: train the one before these
-    filters, whose gradient is biased."""
+    """Train the distribution after top-k and top-p, from which tokens are sampled. False: train the distribution before
+    these filters; its gradient is biased."""
     compute_dtype: Advanced[Annotated[Literal["float32", "bfloat16", "float16"], Also("dtype")]] = "float32"
     """Data type of forward passes. Trainable weights stay float32, because bfloat16 would round away updates near
     1e-6."""
     recomputes_activations: Advanced[Annotated[bool | None, Also("gradient_checkpointing")]] = None
     """Gradient checkpointing: keep only the inputs of the layers and compute the layers again in the backward pass. It
-    saves memory and takes a third more time. None: if the memory plan needs it."""
+    saves memory, but takes a third more time. None: only if the memory plan needs it."""
     sampler: Advanced[Literal["arena", "graphs"]] = "arena"
-    """Decoder in this process: eager ("arena"), or with CUDA graphs ("graphs", on a GPU)."""
+    """Decoder for sampling in this process: eager PyTorch operations ("arena"), or CUDA graphs on a GPU ("graphs")."""
     server: Advanced[str | None] = None
     """Address of a vLLM server for sampling, "http://host:port", or one per agent separated by commas. "+" joins
     several servers of one model: requests are distributed over them, and a server that fails is not used until it
-    answers again. None: sample in this process."""
+    responds again. None: sample in this process."""
     server_logprobs: Advanced[Literal["learner", "server"]] = "learner"
-    """Log-probabilities of tokens that vLLM servers sample: computed again by the trained model ("learner"), or
-    returned by the servers ("server"). Truncated importance weights correct the servers' rounding; see
-    `importance_cap`."""
+    """Source of the log-probabilities of tokens that vLLM servers sample: the trained model, which computes them again
+    ("learner"), or the servers ("server"). The servers round differently, and truncated importance weights correct
+    this difference; see `importance_cap`."""
     kv_memory: Advanced[Positive | None] = None
     """Memory of the KV cache while decoding, in GiB per model. It limits the number of concurrent sequences. None:
-    chosen by the memory plan; without a plan 40 % of a GPU's free memory, or unlimited on a CPU."""
+    chosen by the memory plan. Without a plan: 40 % of a GPU's free memory, or no limit on a CPU."""
     device: str = "auto"
     """Device: "cpu", "cuda", "cuda:1", …, or one per agent separated by commas. "auto": a GPU if there is one."""
 
@@ -83,7 +83,7 @@ class ModelConfig(Checked):
         """Return the device of each agent's model.
 
         Raises:
-            ValueError: if the number of names is neither 1 nor `num_agents`, or if different devices share weights.
+            ValueError: if the number of names is neither 1 nor `num_agents`, or if weights are shared across devices.
         """
         return self._per_agent("device", self.device, num_agents)
 
@@ -91,7 +91,7 @@ class ModelConfig(Checked):
         names = [name.strip() for name in value.split(",")]
         if len(names) not in (1, num_agents):
             raise ValueError(
-                f"{setting} names {len(names)} {setting}s {names} for {num_agents} agents; give one, or one per agent"
+                f"{setting} has {len(names)} entries {names} for {num_agents} agents; give one, or one per agent"
             )
         if len(set(names)) > 1 and self.weights != "own":
             raise ValueError(f"different {setting}s {names} cannot have weights={self.weights!r}; use weights='own'")
@@ -108,10 +108,10 @@ class ModelConfig(Checked):
         num_needed = num_agents if self.weights == "own" else 1
         if found and len(found) != num_needed:
             raise ValueError(
-                f"server names {len(found)} servers for {num_agents} agents, but weights={self.weights!r} needs "
-                f"{num_needed}: a server holds the weights of one model; join several servers of one model by +"
+                f"server has {len(found)} entries for {num_agents} agents, but weights={self.weights!r} needs "
+                f"{num_needed}, because a server has the weights of one model; join several servers of one model by +"
             )
         addresses = [address for each in found for address in each]
         if len(set(addresses)) < len(addresses):
-            raise ValueError(f"server={self.server!r} names an address twice; each model needs its own server")
+            raise ValueError(f"server={self.server!r} contains an address twice; each model needs its own server")
         return found if len(found) == num_agents else [found[0] if found else ()] * num_agents

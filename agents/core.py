@@ -32,7 +32,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Action of one agent at one turn, with the data that training needs."""
+    """Action of one agent in one turn, with the data that training needs."""
 
     action: Any
     """Action for `env.step`: text, number or vector."""
@@ -45,35 +45,35 @@ class Completion:
     tokens: Any = None
     """Input of `TrainablePolicy.evaluate`: a `TokenRecord` or a `NumericRecord`."""
     value: float | None = None
-    """Estimate of the policy's value head. None: no value head."""
+    """Value that the policy's value head estimates. None: no value head."""
     version: int = 0
-    """Version of the sampling weights: the number of updates before them."""
+    """Version of the weights that sampled the completion: the number of training updates before sampling."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Request for the action of one agent at one turn of an episode."""
+    """Request for the action of one agent in one turn of an episode."""
 
     agent: str
     observation: Any
     stream: tuple[int, ...]
-    """Key of the request's random stream: (seed, episode, agent, turn). Each request has another key."""
+    """Key of the request's random stream: (seed, episode, agent, turn). No two requests have the same key."""
     previous: Completion | None = None
-    """Previous completion of the agent in this episode. The new prompt extends its tokens."""
+    """Previous completion of the agent in this episode, whose tokens the new prompt extends. None: first turn."""
     action_mask: Any = None
-    """Mask of the legal actions from the environment's info. None: no mask in the info."""
+    """Mask of the legal actions, from the environment's info dict. None: the info dict has no mask."""
 
 
 @dataclass(frozen=True, slots=True)
 class CriticInput:
-    """Input of a critic from one episode."""
+    """Critic input: the histories and actions of one episode."""
 
     histories: tuple[Any, ...]
-    """History before each turn, oldest first. An extra last one requests the value after the last turn."""
+    """History before each turn, oldest first. An additional last history requests the value after the last turn."""
     actions: tuple[Any, ...] = ()
-    """Action after each history, for Q(h, a): messages or a vector, one per agent in joint inputs. Empty: only V(h)."""
+    """Action after each history, for Q(h, a): messages or a vector. Joint inputs: one per agent. Empty: only V(h)."""
     completions: tuple[Completion, ...] = ()
-    """Completions of the agent, from which a value head on the actor reads the tokens. Empty in a joint input."""
+    """Completions of the agent. A value head on the actor needs their tokens. Empty in a joint input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,29 +81,29 @@ class Evaluation:
     """Log-probabilities of completions under the current weights, with a gradient."""
 
     logprobs: Tensor
-    """[K] log-probability of each sampled token, ordered by track and turn."""
+    """[K] log-probability of each sampled token, ordered by track (an agent's turns in an episode) and turn."""
     entropies: Tensor
     """[K] entropy of the distribution of each token."""
     turn_of_token: Tensor
     """[K] index of the token's turn among the N turns."""
     values: Tensor | None = None
-    """[N] estimate of the value head before each turn. None: no value head."""
+    """[N] value that the value head estimates before each turn. None: no value head."""
 
 
 class Divergence(UserError, FloatingPointError):
     """Raised if a gradient, loss or logit is not finite, before the optimizer changes the weights.
 
-    Callers fill in the attributes while the exception passes through them.
+    Callers catch the exception, set its attributes and raise it again.
 
     Args:
         problem: description of the value that is not finite.
-        parameters: weights that it was computed with.
-        rows: rows of the batch that have it, for callers that know their agents.
+        parameters: weights from which this value was computed.
+        rows: batch rows with this value, from which callers find the agents.
 
     Attributes:
-        agents: agents of the policy or critic.
+        agents: agents whose policy or critic has this value.
         update: number of the update, from 1.
-        rewards: smallest and largest reward of the update. None: not collected yet.
+        rewards: smallest and largest reward of the update. None: no rewards collected yet.
         metrics: metrics of the previous update.
         largest_weight: largest absolute value among the weights.
         learning_rate: learning rate of the weights.
@@ -127,12 +127,12 @@ class Divergence(UserError, FloatingPointError):
         where += [f"agent {', '.join(self.agents)}"] if self.agents else []
         said = [f"{', '.join(where)}: {self.problem}" if where else self.problem]
         if self.rewards is not None:
-            said.append(f"its observations and rewards ({self.rewards[0]:g} to {self.rewards[1]:g}) were finite")
+            said.append(f"the observations and rewards ({self.rewards[0]:g} to {self.rewards[1]:g}) were finite")
         if self.largest_weight is not None:
             said.append(f"the largest weight is {self.largest_weight:.3g}")
         if self.metrics:
             shown = ", ".join(f"{name} {self.metrics[name]:.4g}" for name in SHOWN_METRICS if name in self.metrics)
-            said.append(f"the update before had {shown}")
+            said.append(f"the previous update had {shown}")
         rate = "" if self.learning_rate is None else f" ({self.learning_rate:g})"
         return "; ".join([*said, self.remedy or f"lower the learning rate{rate}, or compute in float32"])
 
@@ -143,19 +143,19 @@ def largest(parameters: Iterable[nn.Parameter]) -> float | None:
 
 
 class Learnable(ABC):
-    """Model with weights to train, checkpoint and save: a policy or a critic."""
+    """Model with trainable weights: a policy or a critic."""
 
     reads_turns_alone: ClassVar[bool] = False
     """True if turns are evaluated independently, so that mini-batches may split episodes."""
 
     @property
     def compute_dtype(self) -> torch.dtype | None:
-        """Data type of forward passes. None: that of the weights. With float16 the trainer scales the loss."""
+        """Data type of forward passes. None: the weights' data type. With float16 the trainer scales the loss."""
         return None
 
     @abstractmethod
     def parameters(self) -> list[nn.Parameter]:
-        """Trainable parameters, including those of a policy's value head."""
+        """Trainable parameters, including the parameters of a policy's value head."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Tensor]:
@@ -169,51 +169,51 @@ class Learnable(ABC):
     def save(self, directory: Path) -> None:
         """Write the model into a folder."""
 
-    def shard(self, mesh: DeviceMesh) -> None:  # noqa: B027  # most models are too small
-        """Shard the weights over the ranks of a one-dimensional mesh (collective). A second call changes nothing."""
+    def shard(self, mesh: DeviceMesh) -> None:  # noqa: B027  # most models are too small to shard
+        """Shard the weights over the ranks of a one-dimensional mesh (collective). A second call has no effect."""
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Context in which rank 0 has all weights, as `state_dict` and `save` need (collective)."""
+        """Context manager in which rank 0 has all weights, for `state_dict` and `save` (collective)."""
         yield
 
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """Model and device of a policy or critic. Those with different workplaces may compute at the same time."""
+    """Model and device of a policy or critic. Models with different workplaces may compute at the same time."""
 
     model: int
-    """Key of the model. It is equal if weights, or caches that depend on them, are shared."""
+    """Key of the model. Keys are equal if models share weights, or caches that depend on the weights."""
     device: torch.device
 
 
 class Processes(Protocol):
-    """Group of the processes of a training run."""
+    """Processes of one training run."""
 
     @property
     def is_writer(self) -> bool:
-        """True in the one process that writes files."""
+        """True if this process writes files. Exactly one process does."""
 
     def by_writer(self, work: Callable[[], Value]) -> Value:
-        """Run `work` in the writing process and return its result, or raise its error, in all (collective)."""
+        """Run `work` in the writing process. Every process returns the result or raises the error (collective)."""
 
 
 class Policy(ABC):
-    """Chooses actions."""
+    """Interface of policies, which choose actions."""
 
     def workplace(self) -> Workplace | None:
-        """Model and device. None: the policy must not compute at the same time as others."""
+        """Model and device. None: the policy must not compute at the same time as other models."""
         return None
 
     @abstractmethod
     def act(self, requests: Sequence[Request], *, greedy: bool = False) -> list[Completion]:
-        """Return one completion per request, in order. Each depends on its own request only."""
+        """Return one completion per request, in the same order. A completion depends only on its own request."""
 
     def make_ready(self, processes: Processes) -> None:  # noqa: B027  # most policies exchange no weights
-        """Prepare `act` for the current weights, for example send them to a server (collective)."""
+        """Prepare `act` after a change of the weights, for example by sending them to a server (collective)."""
 
     def batch_key(self) -> object:
-        """Key of policies that one call of `act_together` can serve, such as adapters of one base model."""
+        """Batch key. One `act_together` call can serve policies with equal keys, such as adapters of one base model."""
         return id(self)
 
     def act_together(self, requests: Sequence[tuple[Policy, Request]], *, greedy: bool = False) -> list[Completion]:
@@ -221,38 +221,38 @@ class Policy(ABC):
         return self.act([request for _, request in requests], greedy=greedy)
 
     def fix_shapes(self) -> None:  # noqa: B027  # most policies do not compute in batches
-        """Make completions independent of the batch, bit for bit, or raise `ValueError`.
+        """Make each completion bitwise independent of the other requests in its batch, or raise `ValueError`.
 
         Rounding depends on the shapes of a batch, so batches are padded to fixed shapes.
         """
 
 
 class TrainablePolicy(Policy, Learnable):
-    """Policy that can be trained. A track is the sequence of one agent's completions in one episode."""
+    """Policy that can be trained. The completions of one agent in one episode are called a track."""
 
     value_head: nn.Module | None = None
     """Head that estimates the return before each turn. None: no value head."""
 
     @property
     def default_learning_rate(self) -> float:
-        """Learning rate of AdamW if the settings have none."""
+        """Learning rate of AdamW if the settings contain no learning rate."""
         return SMALL_LEARNING_RATE
 
     @property
     def max_tokens_per_turn(self) -> int:
-        """Maximum number of tokens per completion, for a loss with a constant denominator."""
+        """Maximum number of tokens per completion. A loss with a constant denominator divides by it."""
         return 1
 
     @property
     def is_sampled_elsewhere(self) -> bool:
-        """True if completions have log-probabilities of another engine, which rounds differently from `evaluate`."""
+        """True if the log-probabilities come from another engine, whose rounding differs from that of `evaluate`."""
         return False
 
     @property
     def is_scored_later(self) -> bool:
-        """True if completions lack entropies and log-probabilities of `evaluate`; see `scored`.
+        """True if `act` returns neither entropies nor log-probabilities of `evaluate`. `scored` adds them later.
 
-        Ranks with sharded weights can evaluate only together, and not during a rollout.
+        Ranks with sharded weights must evaluate at the same time, which is not possible during a rollout.
         """
         return False
 
@@ -262,7 +262,7 @@ class TrainablePolicy(Policy, Learnable):
         logprobs: Sequence[NDArray[np.float32]],
         entropies: Sequence[NDArray[np.float32]],
     ) -> list[tuple[Completion, ...]]:
-        """Fill in log-probabilities and entropies, given those of all tokens of each track."""
+        """Add log-probabilities and entropies to completions. Each array contains one value per token of a track."""
         found = []
         for track, *scores in zip(tracks, logprobs, entropies, strict=True):
             ends = np.cumsum([len(turn.logprobs) for turn in track])[:-1]
@@ -272,57 +272,57 @@ class TrainablePolicy(Policy, Learnable):
 
     @abstractmethod
     def evaluate(self, tracks: Sequence[Sequence[Completion]]) -> Evaluation:
-        """Return log-probabilities, entropies and values of all turns of all tracks."""
+        """Return log-probabilities, entropies and values for all turns of all tracks."""
 
     @abstractmethod
     def num_tokens(self, track: Sequence[Completion]) -> int:
-        """Cost of evaluating a track, in tokens; it determines micro-batches."""
+        """Number of tokens to evaluate for a track (one agent's turns in an episode). It limits micro-batches."""
 
     def batches(self, tracks: Sequence[Sequence[Completion]], items: Sequence[int], max_tokens: int) -> list[list[int]]:
-        """Divide the tracks with indices `items` into micro-batches of at most `max_tokens` tokens, or one track."""
+        """Divide tracks (by index) into micro-batches of at most `max_tokens` tokens. A single track may exceed it."""
         return list(micro_batches([self.num_tokens(track) for track in tracks], items, max_tokens))
 
     @abstractmethod
     def reference(self, device: torch.device | None = None) -> TrainablePolicy:
-        """Reference policy of a KL penalty, with frozen weights: a copy, or the shared base of adapters.
+        """Return the reference policy of a KL penalty, with frozen weights: a copy, or the base model of the adapters.
 
         Args:
-            device: device of a copy. None: that of the policy.
+            device: device of a copy. None: the policy's device.
         """
 
     def observe(self, completions: Sequence[Completion]) -> None:
-        """Update observation statistics from all completions of an update, in a fixed order."""
+        """Update the observation statistics with all completions of a training update. Their order is fixed."""
 
     def forget(self) -> None:
-        """Clear caches that depend on the weights; called after each update."""
+        """Clear caches that depend on the weights. Called after each training update."""
 
     def rest(self) -> None:
-        """Release memory that only `act` needs; called between rollout and update."""
+        """Release memory that only `act` needs. Called between rollout and training update."""
 
 
 class Critic(Learnable):
-    """Estimates returns from histories."""
+    """Interface of critics, which estimate returns from histories."""
 
     @abstractmethod
     def values(self, inputs: Sequence[CriticInput]) -> Tensor:
-        """[N] for each input V of its histories, then Q of its actions. Has no side effects."""
+        """Return N values: for each input, V of all its histories, then Q of all its actions. Has no side effects."""
 
     def workplace(self) -> Workplace | None:
-        """Model and device. None: the critic must not compute at the same time as others."""
+        """Model and device. None: the critic must not compute at the same time as other models."""
         return None
 
     def observe(self, inputs: Sequence[CriticInput]) -> None:
-        """Update observation statistics from all inputs of an update, before any is valued."""
+        """Update the observation statistics with all inputs of a training update, before the critic evaluates them."""
 
     @abstractmethod
     def num_tokens(self, item: CriticInput) -> int:
-        """Cost of valuing an input, in tokens; it determines micro-batches."""
+        """Number of tokens to evaluate for an input. It limits micro-batches."""
 
 
 class FittedCritic(Critic):
-    """Critic without gradient steps: each update fits it to all examples of its replay buffer.
+    """Critic without gradient steps. Each training update fits it again to all examples of its replay buffer.
 
-    Its values are in reward units.
+    The estimated values are in reward units.
     """
 
     def parameters(self) -> list[nn.Parameter]:
@@ -332,12 +332,12 @@ class FittedCritic(Critic):
     def fit(
         self, inputs: Sequence[CriticInput], targets: Sequence[Tensor], ages: Sequence[int] | None = None
     ) -> dict[str, float]:
-        """Replace the previous fit and return metrics to log.
+        """Fit the critic to all inputs, replace the previous fit, and return metrics to log.
 
         Args:
             inputs: all inputs of the replay buffer.
-            targets: per input [T], value targets of its histories in reward units.
-            ages: per input, the number of updates since it was collected: 1 for the newest. None: equal ages.
+            targets: for each input, the value targets [T] of its histories, in reward units.
+            ages: for each input, the number of updates since it was collected (newest: 1). None: equal ages.
         """
 
 
@@ -345,7 +345,7 @@ PolicyT = TypeVar("PolicyT", bound=TrainablePolicy)
 
 
 class HeadCritic(Critic, Generic[PolicyT]):
-    """Value head of an actor. The policy trains, checkpoints and saves its weights.
+    """Critic that is the value head of an actor. The policy trains, checkpoints and saves the head's weights.
 
     Raises:
         ValueError: if the policy has no value head.
@@ -357,7 +357,7 @@ class HeadCritic(Critic, Generic[PolicyT]):
         self.policy = policy
 
     def parameters(self) -> list[nn.Parameter]:
-        return []  # they belong to the policy's optimizer
+        return []  # the policy's optimizer has the head's parameters
 
     def state_dict(self) -> dict[str, Tensor]:
         return {}

@@ -1,7 +1,7 @@
 """Tokenization of histories: append-only, and without control tokens in messages.
 
 The prompt of a later turn is the previous prompt, the sampled completion, and the token ids of new messages. So one
-forward pass over the tokens of the last turn gives the log-probabilities of all turns.
+forward pass over the last prompt and completion gives the log-probabilities of all turns.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .._errors import UserError
 from ..envs.core import Message, messages_of
 from .core import Completion
 
-# Private-use characters: placeholders of the messages' contents while the chat template is rendered.
+# Unicode private-use characters that mark placeholders for messages while the chat template is rendered.
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _SLOT = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
-# Added tokens without the flag "special" are control tokens if they have this shape, else ordinary words.
+# Added tokens without the flag "special" are control tokens if they match this pattern, else ordinary words.
 _CONTROL_SHAPE = re.compile(r"[<\[].+[>\]]", re.DOTALL)
 
-MAX_KEPT_TOKENS = 2**18  # some megabytes; holds the default replay buffer of short games
-ENTRY = 256  # memory of a cache entry's key and containers, in tokens
+MAX_KEPT_TOKENS = 2**18  # a few megabytes; enough for the default replay buffer in short games
+ENTRY = 256  # memory of a cache entry's key and containers, converted to tokens
 
 Value = TypeVar("Value")
 
@@ -42,7 +42,7 @@ class TokenRecord:
     is_extension: bool
     """True if `prompt_ids` starts with the previous turn's prompt and completion."""
     observation: str
-    """Observation that was encoded."""
+    """Observation that `prompt_ids` encodes."""
 
 
 class Encoder:
@@ -50,12 +50,12 @@ class Encoder:
 
     Args:
         tokenizer: Hugging Face tokenizer.
-        is_chat: apply the tokenizer's chat template. False: plain text. A line end closes each message; the
-            end-of-text token closes the agent's replies.
+        is_chat: apply the tokenizer's chat template. False: plain text, where each message ends with a
+            newline and each reply of the agent with the end-of-text token.
         template_kwargs: arguments of the chat template, such as {"enable_thinking": False}.
 
     Raises:
-        ValueError: if the tokenizer lacks an end-of-text token, or the chat template for `is_chat`.
+        ValueError: if the tokenizer has no end-of-text token, or no chat template although `is_chat` needs one.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Encoder:
         template_kwargs: dict[str, Any] | None = None,
     ):
         if tokenizer.eos_token_id is None:
-            raise ValueError("the tokenizer has no end-of-text token; set tokenizer.eos_token, completions end with it")
+            raise ValueError("the tokenizer has no end-of-text token, which ends completions; set tokenizer.eos_token")
         if is_chat and not tokenizer.chat_template:
             raise ValueError(
                 f"the tokenizer {tokenizer.name_or_path!r} has no chat template; use is_chat=False (plain text), "
@@ -84,15 +84,15 @@ class Encoder:
         }
         # The look-ahead also finds overlapping matches.
         self._control_text = re.compile(f"(?={'|'.join(map(re.escape, self._control.values()))})")
-        # Messages of the environment recur in every epoch, replies only in a critic's replay buffer.
+        # Messages of the environment occur again in every epoch, agents' replies only in a critic's replay buffer.
         self._encoded: Recent[list[int]] = Recent(MAX_KEPT_TOKENS, len)
         empty: list[int] = tokenizer("", add_special_tokens=True)["input_ids"]
         self._start = empty[:1] if tokenizer.bos_token_id is not None and empty[:1] == [tokenizer.bos_token_id] else []
-        # A chat template may close turns with another token than the model's end-of-text token.
+        # A chat template may end turns with a token other than the model's end-of-text token.
         self.stop_ids = frozenset({self.end_id} | ({self._turn_end()} if is_chat else set()))
 
     def prompt(self, observation: str, previous: Completion | None = None) -> tuple[NDArray[np.int64], bool]:
-        """Return the prompt's token ids [S], and True if they extend those of the previous turn."""
+        """Return the prompt's token ids [S], and True if the prompt extends the tokens of the previous turn."""
         if previous is not None:
             appended = self._appended(observation, previous)
             if appended is not None:
@@ -111,7 +111,7 @@ class Encoder:
         return str(self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def content(self, text: str) -> list[int]:
-        """Encode text that may spell control tokens, without control tokens."""
+        """Encode text as ordinary tokens, even if the text contains the names of control tokens."""
         return self._encoded.get(text, lambda: self._harmless(text))
 
     def _appended(self, observation: str, previous: Completion) -> NDArray[np.int64] | None:
@@ -125,7 +125,7 @@ class Encoder:
         ids = self._chat_suffix(new, reply) if self.is_chat else [self.end_id, *self._plain(new[reply + 1 :])]
         ends_itself = len(tokens.completion_ids) > 0 and int(tokens.completion_ids[-1]) in self.stop_ids
         if ends_itself and ids and ids[0] in self.stop_ids:
-            ids = ids[1:]  # the model has closed the turn
+            ids = ids[1:]  # the completion already contains this token
         return np.asarray(ids, dtype=np.int64)
 
     def _plain(self, messages: Sequence[Message]) -> list[int]:
@@ -145,8 +145,8 @@ class Encoder:
         slot = f"{_OPEN}{reply}{_CLOSE}"
         if rendered.count(slot) != 1:
             raise ValueError(
-                f"the chat template has a reply {rendered.count(slot)} times, but multi-turn training needs it once; "
-                "use is_chat=False, or another template"
+                f"the chat template renders a reply {rendered.count(slot)} times, but multi-turn training needs it "
+                "once; use is_chat=False, or another template"
             )
         return self._filled(rendered.split(slot)[1], messages)
 
@@ -166,7 +166,7 @@ class Encoder:
             ) from error
 
     def _filled(self, rendered: str, messages: Sequence[Message]) -> list[int]:
-        """Encode a rendered template: its text with control tokens, the messages' contents without."""
+        """Encode a rendered template. Its own text may become control tokens, but the messages' contents may not."""
         ids: list[int] = []
         for i, piece in enumerate(_SLOT.split(rendered)):
             ids += self.content(messages[int(piece)].content) if i % 2 else self._encode(piece)
@@ -181,23 +181,23 @@ class Encoder:
         return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) if text else []
 
     def _harmless(self, text: str) -> list[int]:
-        """Encode text in pieces: each spelled control token is cut after its first character."""
+        """Encode text in pieces: the name of each control token is cut after its first character."""
         cuts = [found.start() + 1 for found in self._control_text.finditer(text)] if self._control else []
         pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
         ids = [index for piece in pieces for index in self._encode(piece)]
         if self._control.keys().isdisjoint(ids):
             return ids
-        # The tokenizer's normalization can make control tokens out of several characters, not out of single ones.
+        # The tokenizer's normalization can turn several characters, but not one character, into a control token.
         letters = [index for letter in text for index in self._encode(letter)]
         return [index for index in letters if index not in self._control]
 
 
 class Recent(Generic[Value]):
-    """LRU cache with a limit on the tokens of all values, because texts differ in length.
+    """LRU cache that limits the total number of tokens, because texts differ in length.
 
     Args:
-        max_size: maximum number of tokens of all values, plus `ENTRY` per value. One value may exceed it.
-        size_of: returns the tokens of a value.
+        max_size: maximum total of the tokens of all values and `ENTRY` per value. A single value may exceed it.
+        size_of: returns the number of tokens of a value.
     """
 
     def __init__(self, max_size: int, size_of: Callable[[Value], int]):

@@ -1,4 +1,4 @@
-"""Loads language models by name, with own weights, shared weights or LoRA adapters per agent."""
+"""Loading of language models by name: separate weights, shared weights, or one LoRA adapter per agent."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from .vllm.client import VLLMClient
 from .vllm.server import Serving
 
 SERVER_CHECK_S = 20.0
-"""Timeout of the checks of vLLM servers, in seconds."""
+"""Timeout for the check of a vLLM server, in seconds."""
 
 
 def named_policy(name: str) -> PolicySpec | None:
-    """Return the registered policy or the chat model with this name. None: `load_policies` loads the model."""
+    """Return the registered policy or chat model with this name. None: a model for `load_policies`."""
     return registered_policy(name) or chat_spec(name)
 
 
 def check_models(config: ModelConfig, num_agents: int) -> None:
-    """Raise if models, tokenizers, devices or addresses of servers cannot be used, without loading weights."""
+    """Check that models, tokenizers, devices and server addresses can be used, without loading weights."""
     for device in dict.fromkeys(config.devices(num_agents)):
         check_device(device)
     for addresses in config.servers(num_agents):
@@ -57,7 +57,7 @@ def check_models(config: ModelConfig, num_agents: int) -> None:
 
 
 def check_servers(config: ModelConfig, num_agents: int, *, learns: bool) -> None:
-    """Raise `ServerError` if a vLLM server does not answer, or lacks an option.
+    """Raise `ServerError` if a vLLM server does not respond, or was started without a required option.
 
     Args:
         learns: True if training sends weights to the servers.
@@ -71,10 +71,10 @@ def check_servers(config: ModelConfig, num_agents: int, *, learns: bool) -> None
 
 
 def check_room(config: ModelConfig, agents: Sequence[str], observations: Mapping[str, str]) -> None:
-    """Raise `UserError` if a first prompt and a completion exceed a model's context.
+    """Raise `UserError` if an agent's first prompt and completion exceed the context of its model.
 
     Args:
-        agents: agents with a model in `config`.
+        agents: agents whose models `config` sets.
         observations: first observations of the agents that act first.
     """
     for agent, name in zip(agents, config.names(len(agents)), strict=True):
@@ -85,13 +85,13 @@ def check_room(config: ModelConfig, agents: Sequence[str], observations: Mapping
         room = config.max_new_tokens or MAX_NEW_TOKENS
         if len(prompt) + room > limit:
             raise UserError(
-                f"the first prompt of {agent} has {len(prompt)} tokens, which with max_new_tokens={room} makes more "
-                f"than the {limit} of the model {name!r}; lower max_new_tokens, or use a model with a longer context"
+                f"the first prompt of {agent} has {len(prompt)} tokens; with max_new_tokens={room} it exceeds the "
+                f"context ({limit} tokens) of {name!r}; lower max_new_tokens, or use a model with a longer context"
             )
 
 
 def check_device(name: str) -> None:
-    """Raise `UserError` if this machine lacks a device."""
+    """Raise `UserError` if this machine does not have the device."""
     if name == "auto":
         return
     num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -116,7 +116,7 @@ def model_folder(name: str) -> Path | None:
     folder = TINY_DIRECTORY if name == TINY else Path(name)
     if folder.is_dir():
         if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
-            raise FileNotFoundError(f"{folder} holds no model: there is no config.json; give a save_pretrained folder")
+            raise FileNotFoundError(f"{folder} contains no model: it has no config.json; give a save_pretrained folder")
         return folder
     looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1 or "/" not in name
     if looks_like_path and "/" not in name:
@@ -133,7 +133,7 @@ def model_folder(name: str) -> Path | None:
 
 
 def where_of(name: str) -> Path | str:
-    """Return a model's folder or hub name, as `from_pretrained` takes them."""
+    """Return a model's folder or hub name, for `from_pretrained`."""
     return model_folder(name) or name
 
 
@@ -152,7 +152,7 @@ def load_policies(
         has_value_head: add a value head to each policy.
         value_head_hidden_dim: width of a tanh layer in the value head. None: linear head.
         seed: seed of new adapters and heads.
-        loaded: called with each policy before the next model is loaded.
+        loaded: function that is called with each policy before the next model is loaded.
     """
     check_models(config, len(agents))
     names, servers, devices = config.names(len(agents)), config.servers(len(agents)), config.devices(len(agents))
@@ -195,12 +195,12 @@ def load_language_model(
     """Load one model with its tokenizer, and add a new adapter for each name in `adapters`."""
     where = where_of(name)
     compute = None if config.compute_dtype == "float32" else getattr(torch, config.compute_dtype)
-    # Trainable weights are float32; the frozen base of adapters has the compute type.
+    # Trainable weights are float32; a frozen base model with adapters has the compute data type.
     dtype = compute if adapters and compute is not None else torch.float32
     load: Any = AutoModelForCausalLM.from_pretrained
     try:
         loaded, found = load(where, dtype=dtype, output_loading_info=True, trust_remote_code=False)
-    except Exception as error:  # malformed files can raise anything in transformers
+    except Exception as error:  # transformers can raise any exception for malformed files
         raise UserError(f"the model {name!r} cannot be loaded: {reason(error)}") from error
     check_loaded(name, loaded, found["missing_keys"])
     model = loaded.to(device_named(config.device))
@@ -224,7 +224,7 @@ def load_language_model(
 
 
 def load_team(directory: Path, agents: Sequence[str], *, device: str = "auto") -> dict[str, LanguagePolicy]:
-    """Load policies and their sampling settings from the agents' folders, which `LanguagePolicy.save` wrote."""
+    """Load policies and their sampling settings from the folders of agents, which `LanguagePolicy.save` wrote."""
     policies: dict[str, LanguagePolicy] = {}
     for agent in agents:
         folder = directory / agent
@@ -247,7 +247,7 @@ def with_adapters(
     alpha: int | None = None,
     target_modules: Sequence[str] = (ALL_LINEAR,),
 ) -> PeftModel:
-    """Freeze a model and add a LoRA adapter (arXiv:2106.09685) per name; the other settings are those of `ModelConfig`.
+    """Freeze a model and add a LoRA adapter (arXiv:2106.09685) per name. For other arguments see `ModelConfig`.
 
     Raises:
         UserError: if the model lacks a layer in `target_modules`.
@@ -263,7 +263,7 @@ def with_adapters(
     with peft_of_old_names():
         try:
             adapted = get_peft_model(model, lora, adapter_name=first)
-        except ValueError as error:  # its message contains the missing layers
+        except ValueError as error:  # the error message contains the missing layers
             raise UserError(f"lora_target_modules: {reason(error)}") from error
     for adapter in others:
         adapted.add_adapter(adapter, lora)
@@ -300,7 +300,7 @@ def _check_target_modules(config: ModelConfig, name: str) -> None:
 
 
 def _encoder(config: ModelConfig, name: str) -> Encoder:
-    """Check a model's files and build its encoder, without loading weights."""
+    """Check a model's files and build the model's encoder, without loading weights."""
     where = where_of(name)
     settings = check_language_model(where)
     try:

@@ -1,6 +1,6 @@
 """Registry of user-defined policies and critics.
 
-`ModelConfig.model` (`collm train … --model NAME`) selects a registered policy; `critic_model_name_or_path` selects a
+`ModelConfig.model` (`collm train … --model NAME`) selects a registered policy. `critic_model_name_or_path` selects a
 registered critic.
 """
 
@@ -31,25 +31,25 @@ class Seat:
     observation_space: Space[Any]
     action_space: Space[Any]
     model: ModelConfig = field(default_factory=ModelConfig)
-    """Settings of sampling, device and data type."""
+    """Settings for sampling, device and data type."""
     has_value_head: bool = False
-    """Whether the algorithm needs a value head on the actor (`Evaluation.values`)."""
+    """True if the algorithm needs a value head on the actor (`Evaluation.values`)."""
     seed: int = 0
     """Seed of the initial weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CriticSeat:
-    """Arguments of a critic factory: the histories and actions that the critic values."""
+    """Arguments of a critic factory: the histories and actions that the critic evaluates."""
 
     agent: str | None
-    """Agent of the histories. None: joint histories."""
+    """Agent whose histories the critic reads. None: joint histories of all agents."""
     policy: Policy
-    """Policy of this agent, or of the first agent for joint histories."""
+    """Policy of this agent. For joint histories: policy of the first agent."""
     observation_space: Space[Any] | None
-    """Space of the histories. None: text, or joint histories without a state space."""
+    """Space of the histories. None: histories are text, or joint histories without a state space."""
     action_spaces: Mapping[str, Space[Any]] = field(default_factory=dict)
-    """Action spaces for Q(h, a), by agent. Empty: only V(h)."""
+    """Action space of each agent, for Q(h, a). Empty: only V(h)."""
     head_hidden_dim: int | None = None
     """Width of a tanh layer in the critic's head. None: linear head."""
     seed: int = 0
@@ -67,9 +67,9 @@ class PolicySpec:
 
     make: PolicyFactory
     load: PolicyLoader | None = None
-    """Loads a folder that the policy's `save` wrote. None: not trainable; `make` is called again."""
+    """Function that loads a folder written by the policy's `save`. None: not trainable; `make` is called again."""
     check: Callable[[Seat], object] | None = None
-    """Raises the errors of `make`, before the run folder is created. None: no check."""
+    """Function that raises the errors of `make` before the run folder is created. None: no check."""
 
 
 _policies: dict[str, PolicySpec] = {}
@@ -83,8 +83,8 @@ def register_policy(
 
     Args:
         name: value for `--model`: lower-case letters, digits, and ". _ -" between them.
-        make: returns a policy; called once per agent, or once with weights="shared". A `TrainablePolicy` is trained.
-        load: loads a folder that the policy's `save` wrote; required for trained policies.
+        make: function that returns a policy. It is called once per agent, or once with weights="shared".
+        load: function that loads a folder written by `save`. Required for a `TrainablePolicy`, which is trained.
         replace: whether to replace another policy with this name.
 
     Raises:
@@ -100,7 +100,7 @@ def register_critic(name: str, make: CriticFactory, *, replace: bool = False) ->
 
     Args:
         name: lower-case letters, digits, and ". _ -" between them.
-        make: returns a critic; called once per critic.
+        make: function that returns a critic. It is called once per critic.
         replace: whether to replace another critic with this name.
 
     Raises:

@@ -14,7 +14,7 @@ from .decoding.sampling import uniforms
 
 
 class FunctionPolicy(Policy):
-    """Policy that calls a function of the agent and its observation."""
+    """Policy that calls a function with the agent's name and observation."""
 
     def __init__(self, function: Player):
         self.function = function
@@ -29,10 +29,10 @@ def fixed_policy(reply: str) -> Policy:
 
 
 def reference_policy(env: Any) -> Policy:
-    """Return the scripted player of an environment (`reference_reply`), for this instance of the environment.
+    """Return the scripted policy of an environment (method `reference_reply`), for this environment instance.
 
     Raises:
-        ValueError: if the environment has none.
+        ValueError: if the environment has no reference player.
     """
     player = reference_player(env)
     if player is None:
@@ -41,7 +41,7 @@ def reference_policy(env: Any) -> Policy:
 
 
 class RandomPolicy(Policy):
-    """Policy that samples from the action space, with the random stream of each request."""
+    """Policy that samples from the action space, with random numbers from the stream of each request."""
 
     def __init__(self, spaces: Mapping[str, Space[Any]]):
         self._player = RandomPlayer(spaces)

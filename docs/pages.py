@@ -166,7 +166,7 @@ def exploits(env: TextParallelEnv) -> str:
         [
             f"Mean return over {NUM_EXPLOIT_EPISODES} episodes, and the share of the reference's return above the",
             f"empty team. A share above {limit:.0%} is a fault of the reward, unless a reason is given.",
-            f'"Fail first" may reach the reference. At 0% or below: {others}.',
+            f'"Fail first" may reach the reference. Players at 0% or below: {others}.',
             "[Players](../extend/environment.md#exploits)",
             "",
             "| player | return | share | reason |",

@@ -1,4 +1,4 @@
-"""Selection of LoRA adapters: one for a whole pass, or one per row of a batch."""
+"""Selection of LoRA adapters: one for a whole forward pass, or one for each row of a batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..batching import sent
 
 
 def check_adapter(model: PreTrainedModel | PeftModel, name: str | None) -> None:
-    """Raise ValueError if the model lacks the adapter."""
+    """Raise ValueError if the model has no adapter with this name."""
     if name is None:
         return
     if not isinstance(model, PeftModel):
@@ -30,9 +30,9 @@ def check_adapter(model: PreTrainedModel | PeftModel, name: str | None) -> None:
 
 @contextmanager
 def active_adapter(model: PreTrainedModel | PeftModel, name: str | None) -> Iterator[None]:
-    """Activate one adapter inside the block, or none.
+    """Activate one adapter inside the block. None: turn off all adapters.
 
-    peft marks the active adapter as trainable and the others as frozen. The block restores `requires_grad`, too.
+    peft makes the active adapter trainable and freezes the others. The end of the block restores `requires_grad`, too.
     """
     if not isinstance(model, PeftModel):
         yield
@@ -62,7 +62,7 @@ class AdapterBank:
 
     Args:
         model: the model with adapters.
-        names: adapters by number. None is the model without adapters.
+        names: names of the adapters, in the order of their numbers. None: the model without adapters.
     """
 
     def __init__(self, model: PeftModel, names: Sequence[str | None]) -> None:
@@ -72,19 +72,19 @@ class AdapterBank:
 
     @staticmethod
     def serves(model: PreTrainedModel | PeftModel) -> bool:
-        """True if each adapter is plain LoRA on linear layers: not merged, no variant, no other trainable modules."""
+        """Return True if the adapters fit a bank: plain LoRA on linear layers, unmerged, no other trained modules."""
         if not isinstance(model, PeftModel):
             return False
         layers = [layer for layer in model.modules() if isinstance(layer, BaseTunerLayer | AuxiliaryTrainingWrapper)]
         return bool(layers) and all(isinstance(layer, LoraLinear) and _is_plain(layer) for layer in layers)
 
     def select(self, numbers: Tensor) -> None:
-        """Set the adapter's number for each row of the next pass."""
+        """Set the number of the adapter for each row of the next forward pass."""
         self._selected = numbers
 
     @contextmanager
     def acting(self) -> Iterator[None]:
-        """Use the selected adapters, with their current weights, instead of peft's active one inside the block."""
+        """Inside the block, use each row's selected adapter with its current weights, instead of peft's active one."""
         with ExitStack() as stack:
             for layer in self._layers:
                 layer.copy_weights()
@@ -111,7 +111,7 @@ class _BankLayer:
             self._mask = sent(mask.to(down[0].dtype), down[0].device)
 
     def copy_weights(self) -> None:
-        """Copy the current weights of the adapters, to the same addresses as before."""
+        """Copy the adapters' current weights into the concatenated matrices, whose addresses do not change."""
         if not self._own:
             return
         down = [cast(nn.Linear, self.module.lora_A[name]).weight for name in self._own]

@@ -1,4 +1,4 @@
-"""Access to transformers models: base model, compute type, attention window, logits and hidden states."""
+"""Access to parts of a transformers model: base model, compute dtype, attention window, logits and hidden states."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingW
 
 from .cpu import is_plain_linear
 
-WINDOW_NAMES = ("window_size", "attention_window_size")  # for models whose cache lacks the window, as GPT-Neo
+WINDOW_NAMES = ("window_size", "attention_window_size")  # for models whose cache lacks the window (GPT-Neo)
 
 
 def base_of(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
     """Return the transformers model without peft's wrapper. Its layers still contain the adapters.
 
     Raises:
-        ValueError: if it is not a transformers model.
+        ValueError: if the model is not a transformers model.
     """
     base = model.get_base_model() if isinstance(model, PeftModel) else model
     if not isinstance(base, PreTrainedModel):
@@ -31,7 +31,7 @@ def base_of(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
 
 
 def computing_type(base: PreTrainedModel) -> torch.dtype:
-    """Return the type of the model's matmuls: autocast's type if autocast is on, else the weights' type."""
+    """Return the dtype of the model's matmuls: autocast's dtype if autocast is on, else the dtype of the weights."""
     kind = base.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else base.dtype
 
@@ -48,12 +48,12 @@ def window_of(base: PreTrainedModel) -> int | None:
         if type(layer) is DynamicSlidingWindowLayer:
             windows.append(layer.sliding_window)
         elif type(layer) is not DynamicLayer:
-            raise ValueError(f"its {type(layer).__name__} caches more than one key and value per token")
+            raise ValueError(f"the cache layer {type(layer).__name__} stores more than one key and value per token")
     return min(windows, default=None)
 
 
 def next_logits(base: PreTrainedModel, ids: Tensor, cache: DynamicCache | None) -> Tensor:
-    """Return logits [N, V] after the last of the ids [N, T]. The ids continue the cached sequences."""
+    """Return logits [N, V] of the token that follows the ids [N, T]. The ids continue the sequences in the cache."""
     kept = {} if cache is None else {"past_key_values": cache}
     logits: Tensor = base(input_ids=ids, use_cache=cache is not None, **kept).logits[:, -1]
     return logits
@@ -61,7 +61,7 @@ def next_logits(base: PreTrainedModel, ids: Tensor, cache: DynamicCache | None) 
 
 @contextmanager
 def hidden_states_of(base: PreTrainedModel) -> Iterator[list[Tensor]]:
-    """Yield a list whose only element is the last hidden states [N, T, d] of the newest forward pass."""
+    """Yield a list with one element: the last layer's hidden states [N, T, d] of the newest forward pass."""
     newest: list[Tensor] = []
 
     def keep(module: nn.Module, args: object, output: object) -> None:
@@ -76,7 +76,7 @@ def hidden_states_of(base: PreTrainedModel) -> Iterator[list[Tensor]]:
 
 
 def keep_in(model: nn.Module, dtype: torch.dtype | None) -> None:
-    """Convert the weights of linear layers, so that autocast need not cast them in each pass.
+    """Convert the weights of linear layers to `dtype`, so that autocast need not cast them in each forward pass.
 
     Weights that are tied to an embedding stay in fp32, because embeddings are added in fp32.
     """
@@ -89,10 +89,10 @@ def keep_in(model: nn.Module, dtype: torch.dtype | None) -> None:
 
 
 class CastWeights:
-    """Copies of linear layers' weights in autocast's type, at fixed addresses.
+    """Copies of linear layers' weights in autocast's dtype, at fixed memory addresses.
 
-    In inference mode autocast casts all weights in each pass, which takes several times as long as reading the copies.
-    Otherwise it caches copies only until its context ends. Layers that are not plain linear ones are left to autocast.
+    In inference mode, autocast casts all weights in each pass, which takes several times as long as reading the copies.
+    In other modes, autocast keeps its own copies only until its context ends. Autocast still casts all other layers.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
@@ -105,7 +105,7 @@ class CastWeights:
 
     @contextmanager
     def acting(self) -> Iterator[None]:
-        """Update the copies, and use them in the layers inside the block."""
+        """Update the copies. Inside the block, the layers use the copies instead of their weights."""
         with ExitStack() as stack:
             for layer, weight, bias in self._layers:
                 weight.copy_(layer.weight)

@@ -5,11 +5,11 @@
 
 A sample depends only on its prompt, its random stream and the weights, not on the rest of the batch. The parts:
 
-- `Scheduler` fills the batch: a sequence that ends makes room for the next prompt.
+- `Scheduler` fills the batch: when a sequence ends, the next prompt takes its row.
 - `Engine` runs the model: prefill of prompts, then one token per sequence and step.
-- `Arena` is the KV cache, with one row per sequence. Rows with a handle stay parked for the next turn of an episode.
+- `Arena` is the KV cache, with one row per sequence. Rows with a handle are kept (parked) for the next turn.
 - `draw` samples tokens from logits. `DrawRecorder` collects them into samples.
-- `decode_by_hf_cache` decodes models that the arena cannot serve.
+- `decode_by_hf_cache` decodes models that do not work with `Arena`.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ from .steps.graph_steps import Capture
 
 __all__ = ["Decoder", "Prompt", "Sample"]
 
-FIXED_ROWS = 32  # rows of every step in fixed shapes
+FIXED_ROWS = 32  # rows of every decoding step after `fix_shapes`
 PACKED_ROWS, PACKED_STEPS = 3, 32
-"""Fewest prompts, and fewest tokens of the longest completion, for which packing weights on a CPU saves time."""
+"""Least number of prompts, and of tokens in the longest completion, with which packing weights on a CPU saves time."""
 PREFILL_TOKENS = {"cpu": 1536, "cuda": 8192}
-"""Tokens per prefill pass, by device: they fill the second-level cache, or keep a GPU busy."""
+"""Tokens per prefill pass on each device: enough to fill a CPU's second-level cache, or to keep a GPU busy."""
 
 
 class Decoder:
     """Samples completions from a causal language model, with or without adapters.
 
     Args:
-        model: any causal language model of transformers, bare or wrapped by peft. It is tested on a few tokens: if the
-            arena does not reproduce its logits, decoding falls back to transformers' cache with one warning.
-        stop_ids: tokens that end a completion. They are part of it.
-        max_slots: most sequences decoded at the same time. As many are parked between calls; the oldest leave first.
+        model: any causal language model of transformers, with or without peft's wrapper. It is tested on a few tokens.
+            If logits with the decoder's KV cache (arena) are wrong, decoding warns once and uses transformers' cache.
+        stop_ids: tokens that end a completion. The completion includes its stop token.
+        max_slots: most sequences to decode together, and most to cache between calls. The oldest are dropped first.
         value_head: maps hidden states [N, d] at the last prompt tokens to values [N] or [N, 1].
         kv_memory: memory for the KV cache in GiB. None: 40 % of a GPU's free memory; no limit on a CPU.
-        capture: recorder of steps in static shapes, as CUDA graphs. None: steps run eagerly.
+        capture: records decoding steps with static shapes, as CUDA graphs. None: steps run eagerly.
 
     Raises:
         ValueError: if `max_slots` is below 1, a stop token is outside the vocabulary, or the model does not expose the
@@ -75,7 +75,7 @@ class Decoder:
         capture: Capture | None = None,
     ) -> None:
         if max_slots < 1:
-            raise ValueError(f"max_slots={max_slots} leaves no room for a sequence: use at least 1")
+            raise ValueError(f"max_slots={max_slots} must be at least 1, because each sequence needs a slot")
         self._model = model
         self._base = base_of(model)
         patch_layers(self._base)
@@ -92,10 +92,10 @@ class Decoder:
         self._prefill_tokens = PREFILL_TOKENS.get(self._base.device.type, PREFILL_TOKENS["cuda"])
         self._engine = Engine(self._base, self._prefill_tokens, kv_memory)
         self._scheduler = Scheduler(self._engine, self._is_stop, max_slots, capture)
-        self._bank: AdapterBank | None = None  # of the last call with several adapters
+        self._bank: AdapterBank | None = None  # bank of the last call with several adapters
         self._reason = self._why_not_served()
         self._window = None if self._reason else window_of(self._base)
-        self._is_cached: bool | None = None  # transformers' cache serves the model; None: not tested yet
+        self._is_cached: bool | None = None  # True if transformers' cache works; None: not tested yet
         self._has_warned = False
         self._computes = self._base.device, self._base.dtype
 
@@ -103,15 +103,15 @@ class Decoder:
         """Return one sample per prompt, in the order of the prompts.
 
         Raises:
-            ValueError: if a prompt is empty, its limit is below 1, it needs more tokens than the model has positions,
-                its adapter is unknown, or two prompts have the same handle.
+            ValueError: if a prompt is empty, has an unknown adapter or a `max_new_tokens` below 1, if prompt and
+                completion need more tokens than the model has positions, or if two prompts have the same handle.
         """
         if not prompts:
             return []
-        # 1) Check the prompts, and drop parked rows that may not be extended.
+        # 1) Check the prompts, and drop cached sequences that may not be reused.
         self._check(prompts)
         if self._engine.num_fixed:
-            prompts = [replace(prompt, parked=None) for prompt in prompts]  # parked rows were computed in other shapes
+            prompts = [replace(prompt, parked=None) for prompt in prompts]  # cached keys were computed in other shapes
         computes = self._base.device, computing_type(self._base)
         if computes != self._computes:
             self._computes = computes
@@ -131,7 +131,7 @@ class Decoder:
                     with active_adapter(self._model, adapter):
                         own = [claim for claim in claims if claim.prompt.adapter == adapter]
                         self._complete(own, sampling, recorder, reason)
-        # 3) Collect the samples, and note the tokens of parked rows.
+        # 3) Collect the samples, and store the token ids of sequences that stay cached.
         samples = recorder.samples(self._is_stop)
         for prompt, sample in zip(prompts, samples, strict=True):
             if prompt.key is not None:
@@ -140,7 +140,7 @@ class Decoder:
         return samples
 
     def forget(self) -> None:
-        """Drop parked rows and release the KV cache. Required after every change of weights."""
+        """Drop cached sequences and release the KV cache. Must be called after every change of weights."""
         self._scheduler.release()
         self._bank = None
 
@@ -156,22 +156,22 @@ class Decoder:
     def fix_shapes(self) -> None:
         """Make samples independent of the batch and of earlier calls, bit for bit.
 
-        Every step then decodes `FIXED_ROWS` rows, prompts are prefilled one by one, and no row is parked.
+        Every step then decodes `FIXED_ROWS` rows, prompts are prefilled one by one, and no row is kept between calls.
 
         Raises:
-            ValueError: if the model's rounding still depends on the batch, on this device.
+            ValueError: if rounding on the model's device still depends on the batch.
         """
-        self._prefill_tokens = 1  # `decode_by_hf_cache` then takes one prompt per batch
+        self._prefill_tokens = 1  # then `decode_by_hf_cache` decodes one prompt per batch
         self._scheduler.fix_shapes(FIXED_ROWS)
         if not is_exact_alone(self.generate, len(self._is_stop), self._max_length or 1024):
             raise ValueError(
                 f"deterministic=True is not possible: the rounding of {type(self._base).__name__} on "
-                f"{self._base.device.type} depends on the batch even in fixed shapes; leave it out"
+                f"{self._base.device.type} depends on the batch even with fixed shapes; remove deterministic=True"
             )
 
     @contextmanager
     def _all_adapters(self, adapters: Sequence[str | None]) -> Iterator[None]:
-        """Let each row of the batch use its own adapter inside the block."""
+        """Inside the block, let each row of the batch use its own adapter."""
         assert isinstance(self._model, PeftModel)
         if self._bank is None or not self._bank.numbers.keys() >= set(adapters):
             self._bank = AdapterBank(self._model, adapters)
@@ -185,14 +185,14 @@ class Decoder:
     def _complete(
         self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder, reason: str | None
     ) -> None:
-        """Decode the prompts of one adapter: through the arena, or by transformers' cache if there is a reason."""
+        """Decode prompts of one adapter. `reason`: why transformers' cache is used. None: use the decoder's cache."""
         if reason is None:
             self._scheduler.run(claims, sampling, recorder, self._value_head)
             return
         if not self._has_warned:
             self._has_warned = True
             name = type(self._base).__name__
-            warnings.warn(f"{name} is decoded by the slower plain loop: {reason}", stacklevel=3)
+            warnings.warn(f"{name} is decoded by a slower plain loop, because {reason}", stacklevel=3)
         if self._is_cached is None:
             self._is_cached = is_cache_exact(self._base)
         decode_by_hf_cache(
@@ -207,13 +207,13 @@ class Decoder:
         )
 
     def _packing(self, prompts: Sequence[Prompt]) -> AbstractContextManager[None]:
-        """Pack weights if that saves time. In fixed shapes always, so that samples do not depend on the number of
-        prompts."""
+        """Pack weights if this saves time. With fixed shapes, always pack them, so that samples do not depend on the
+        number of prompts."""
         is_long = len(prompts) >= PACKED_ROWS and max(prompt.max_new_tokens for prompt in prompts) >= PACKED_STEPS
         return packed_weights(self._base) if is_long or self._engine.num_fixed else nullcontext()
 
     def _why_not_served(self) -> str | None:
-        """The reason why the arena cannot serve the model, found by a test on a few tokens; None if it can."""
+        """Return why the decoder's KV cache (arena) fails a test on this model. None: the test succeeds."""
         try:
             with torch.inference_mode(), self._evaluation():
                 self._engine.kept_per_position = check_arena(self._base)
@@ -222,10 +222,10 @@ class Decoder:
         return None
 
     def _why_not(self, prompts: Sequence[Prompt]) -> str | None:
-        """The reason why the arena cannot serve these prompts; None if it can."""
+        """Return why the decoder's KV cache (arena) cannot be used for these prompts. None: it can be used."""
         longest = max(len(prompt.ids) + prompt.max_new_tokens for prompt in prompts)
         if self._reason is None and self._window is not None and longest > self._window:
-            return f"{longest} tokens exceed its attention window of {self._window}"
+            return f"{longest} tokens exceed the model's attention window of {self._window}"
         return self._reason
 
     def _check(self, prompts: Sequence[Prompt]) -> None:
@@ -240,8 +240,8 @@ class Decoder:
             total = len(prompt.ids) + prompt.max_new_tokens
             if limit is not None and total > limit:
                 raise UserError(
-                    f"prompt {number} has {len(prompt.ids)} tokens, which with max_new_tokens {prompt.max_new_tokens} "
-                    f"makes {total}, above the model's max_position_embeddings {limit}: "
+                    f"prompt {number} has {len(prompt.ids)} tokens; with max_new_tokens {prompt.max_new_tokens} "
+                    f"these are {total}, more than the model's max_position_embeddings {limit}: "
                     "shorten the prompt or lower max_new_tokens"
                 )
             if prompt.key is not None:
@@ -251,7 +251,7 @@ class Decoder:
 
     @contextmanager
     def _evaluation(self) -> Iterator[None]:
-        """Turn off dropout inside the block. Afterwards each module has its own mode again."""
+        """Turn off dropout (training mode) inside the block, and restore the mode of each module afterwards."""
         roots = [self._model] if self._value_head is None else [self._model, self._value_head]
         with ExitStack() as stack:
             for module in (module for root in roots for module in root.modules() if module.training):

@@ -18,9 +18,9 @@ from .kv_cache import Arena, Placement, StopForward, own_attention, visibility
 from .slots import Moves, Seat
 
 MASK_BLOCK = 8  # widths of masks are multiples of this, for aligned kernels
-FIXED_BLOCK = 64  # the same in fixed shapes, so that attention always sums in the same order
+FIXED_BLOCK = 64  # the same after `fix_shapes`, so that attention always sums in the same order
 SHARE_OF_FREE = 0.4
-"""Default fraction of a GPU's free memory for the KV cache of one model: two models fit."""
+"""Default fraction of a GPU's free memory for the KV cache of one model. Two such caches fit."""
 GIB = 2**30
 
 
@@ -38,18 +38,18 @@ class Engine:
         self.kept_per_position = 0  # elements in the keys and values of one token; 0: unknown
         self._kv_memory = kv_memory
         self.arena = Arena(base.config.get_text_config(decoder=True).num_hidden_layers)
-        self.bank: AdapterBank | None = None  # if rows use different adapters
-        self.casts: CastWeights | None = None  # if autocast is on
+        self.bank: AdapterBank | None = None  # set if rows use different adapters
+        self.casts: CastWeights | None = None  # set if autocast is on
         self._prefill_tokens = prefill_tokens
-        self.num_fixed = 0  # rows of every step in fixed shapes; 0: only active rows
+        self.num_fixed = 0  # rows of every step after `fix_shapes`; 0: only the active rows
         self.num_scratch = 0  # extra rows at the end, which store the padding of recorded steps
         self._numbers = torch.empty(0, dtype=torch.int64)  # 0, 1, 2, … on the device
 
     def max_rows(self, length: int) -> int | None:
-        """Return how many sequences of this length fit in memory. None: any number.
+        """Return how many sequences of this length fit in the memory of the KV cache. None: no limit.
 
         Raises:
-            UserError: if not even one fits.
+            UserError: if the memory is too small for one decoding step.
         """
         allowed = self._allowed_bytes()
         row = self.arena.columns_for(length) * self.kept_per_position * computing_type(self.base).itemsize
@@ -57,17 +57,17 @@ class Engine:
             return None
         least = max(1, self.num_fixed) + self.num_scratch
         if allowed // row < least:
-            what = f"{self.num_fixed} sequences, as deterministic=True decodes," if self.num_fixed else "one sequence"
+            what = f"{self.num_fixed} sequences (deterministic=True)" if self.num_fixed else "one sequence"
             spare = " and of a spare row" if self.num_scratch else ""
             setting = "" if self._kv_memory is None else f" (kv_memory={self._kv_memory:g})"
             raise UserError(
                 f"the KV cache of {what} of {length} tokens{spare} takes {least * row / GIB:.3g} GiB, "
-                f"but may take {allowed / GIB:.3g} GiB{setting}; raise kv_memory, or lower max_new_tokens"
+                f"but only {allowed / GIB:.3g} GiB are allowed{setting}; raise kv_memory, or lower max_new_tokens"
             )
         return allowed // row - self.num_scratch
 
     def reserve(self, num_rows: int, length: int, max_rows: int | None = None) -> None:
-        """Allocate rows by `Arena.reserve`, and the scratch row."""
+        """Allocate rows of the KV cache by `Arena.reserve`, and scratch rows in addition."""
         limit = None if max_rows is None else max_rows + self.num_scratch
         self.arena.reserve(num_rows + self.num_scratch, length, limit)
 
@@ -83,7 +83,7 @@ class Engine:
 
     @contextmanager
     def casting(self) -> Iterator[None]:
-        """Cast the weights for autocast once instead of in every pass inside the block."""
+        """Inside the block, use weights that were cast once for autocast, instead of casting them in every pass."""
         dtype = computing_type(self.base)
         if not torch.is_autocast_enabled(self.base.device.type):
             self.casts = None
@@ -110,7 +110,7 @@ class Engine:
         fresh: list[Seat] = []
         grown: list[Seat] = []
         for seat in seats:
-            if _num_missing(seat) == 0:  # the prompt has one token, or the parked row holds all of it
+            if _num_missing(seat) == 0:  # the prompt has one token, or all its keys are in the parked row
                 continue
             if seat.num_kept:
                 grown.append(seat)
@@ -136,13 +136,13 @@ class Engine:
             )
 
     def step(self, tokens: Tensor, columns: Tensor, width: int, adapters: Tensor | None = None) -> Tensor:
-        """Run the model on one token of each of the first N rows and return the next logits [N, V].
+        """Run the model on one token per row, for the first N rows. Return the logits [N, V] of the next tokens.
 
         Args:
             tokens: int64 [N], on the device.
             columns: int64 [N], positions of the tokens.
-            width: more than any of the columns.
-            adapters: int64 [N], numbers of the rows' adapters, if there is a bank.
+            width: number of columns to read, larger than each entry of `columns`.
+            adapters: int64 [N], number of each row's adapter. Ignored without a bank.
         """
         block = FIXED_BLOCK if self.num_fixed else MASK_BLOCK
         width = min(-(-width // block) * block, self.arena.capacity)
@@ -151,7 +151,7 @@ class Engine:
     def forward(
         self, tokens: Tensor, columns: Tensor, rows: Tensor, width: int, adapters: Tensor | None = None
     ) -> Tensor:
-        """Run `step` with explicit rows and width, so that only tensors and N change between steps.
+        """Run `step` with explicit rows and width. Steps with equal N and width differ only in the values of tensors.
 
         Args:
             rows: int64 [N], rows in which keys and values are stored. Attention reads the first N rows.
@@ -178,11 +178,11 @@ class Engine:
             self.arena.move(targets, sources, moves.width)
 
     def adapter_numbers(self, names: Sequence[str | None]) -> list[int]:
-        """Return the numbers of adapters in the bank; empty without a bank."""
+        """Return the number of each adapter in the bank, or an empty list if there is no bank."""
         return [] if self.bank is None else [self.bank.numbers[name] for name in names]
 
     def _first(self, count: int) -> Tensor:
-        """Return 0, …, count - 1 on the device."""
+        """Return the tensor [0, …, count - 1] on the model's device."""
         if len(self._numbers) < count or self._numbers.device != self.base.device:
             self._numbers = torch.arange(2 * count, device=self.base.device)
         return self._numbers[:count]
@@ -193,7 +193,7 @@ class Engine:
             self.bank.select(sent(np.array(numbers), self.base.device))
 
     def _batches(self, seats: Sequence[Seat]) -> Iterator[list[Seat]]:
-        """Yield seats of similar length, as many as the token budget allows, in the order of their rows."""
+        """Yield batches of prompts of similar length, each within the token limit, in the order of their rows."""
         batch: list[Seat] = []
         for seat in sorted(seats, key=_num_missing, reverse=True):
             if batch and (self.num_fixed or (len(batch) + 1) * _num_missing(batch[0]) > self._prefill_tokens):
@@ -208,7 +208,7 @@ class Engine:
         empty = ids[:0, 0]
         self.arena.placement = Placement(self._rows(batch), 0, empty, empty, empty, empty, is_filling=True)
         positions = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
-        # Without a mask attention is causal: real tokens do not attend to the padding on their right.
+        # Without a mask, attention is causal: real tokens do not attend to the padding on their right.
         self._fill(ids, positions, None)
 
     def _extend(self, batch: Sequence[Seat]) -> None:
@@ -227,11 +227,11 @@ class Engine:
         )
         positions = sent(places, device)
         mask = visibility(positions, width, computing_type(self.base))
-        # The positions of padding are clamped: the model may have no more positions.
+        # The positions of padding are clamped, because they may exceed the model's last position.
         self._fill(ids, positions.clamp(max=last - 1), mask)
 
     def _fill(self, ids: Tensor, positions: Tensor, mask: Tensor | None) -> None:
-        # `StopForward` skips the rest of the last layer: a sixth of the pass in a model of four layers.
+        # `StopForward` skips the rest of the last layer, a sixth of the pass in a model with four layers.
         with suppress(StopForward), nullcontext() if mask is None else own_attention(self.base):
             self.base.base_model(
                 input_ids=ids,
@@ -242,7 +242,7 @@ class Engine:
             )
 
     def _rows(self, batch: Sequence[Seat]) -> slice | Tensor:
-        """Return the arena's rows of a batch: a slice if possible, because a slice is a view."""
+        """Return the cache rows of a batch, as a slice if possible, because indexing with a slice gives a view."""
         rows = [seat.row for seat in batch]
         if rows == list(range(rows[0], rows[0] + len(rows))):
             return slice(rows[0], rows[0] + len(rows))

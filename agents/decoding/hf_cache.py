@@ -1,4 +1,4 @@
-"""Decoding with transformers' own cache: slower, for models that the arena cannot serve."""
+"""Slower decoding with transformers' KV cache, for models that do not work with the decoder's KV cache (arena)."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def decode_by_hf_cache(
     *,
     is_cached: bool,
 ) -> None:
-    """Complete all claims and record the draws.
+    """Complete all prompts (claims) and record the sampled tokens.
 
-    Prompts of equal length run together: models differ in masks, and equal lengths need no padding and no mask.
+    A batch has prompts of equal length, because these need no padding and no mask. Models expect different masks.
 
     Args:
-        is_cached: True if transformers' cache serves the model. False: every step computes all tokens again.
+        is_cached: True if the model works with transformers' cache. False: every step computes all tokens again.
     """
     for batch in _equal_lengths(claims, prefill_tokens):
         owners = np.array([claim.owner for claim in batch])

@@ -1,11 +1,11 @@
 """The decoder's KV cache, with one row per sequence, and attention to it.
 
-Axes of a layer's store: rows, key-value heads, columns (positions of a sequence), head dimension. A sequence starts in
-column 0, so there is no padding on the left, and the column of a token is its position.
+Axes of a layer's keys and values: rows, key-value heads, columns (positions of a sequence), head dimension. A sequence
+starts in column 0, so there is no padding on the left, and the column of a token is its position.
 
-Several query heads may share a key-value head (grouped-query attention, GQA, arXiv:2305.13245). On a CPU a kernel
-computes the attention of one new token per row. Otherwise the query heads of a group become rows of one attention call:
-transformers would repeat keys and values for each query head if there is a mask.
+Several query heads may share a key-value head (grouped-query attention, GQA, arXiv:2305.13245). On a CPU, a kernel
+computes the attention of one new token per row. Otherwise, the query heads of a group become rows of one attention
+call. With a mask, transformers would repeat keys and values for each query head.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from .cpu import attend
 
-COLUMN_BLOCK = 64  # the capacity is a multiple of this
+COLUMN_BLOCK = 64  # the number of columns is a multiple of this
 
 
 class StopForward(Exception):
-    """Raised by a cache to end a model's forward pass once all keys and values are stored.
+    """Raised by a KV cache to end a model's forward pass when all keys and values are stored.
 
-    Callers of the pass catch it: `Engine.prefill`, and `SelectiveLastLayer.states` in scoring/small_models.py.
+    It is caught by `Engine.prefill`, and by `SelectiveLastLayer.states` in scoring/small_models.py.
     """
 
 
@@ -38,17 +38,17 @@ class StopForward(Exception):
 class Placement:
     """Rows and columns of the cache for the tokens of one forward pass, the same for every layer."""
 
-    rows: slice | Tensor  # rows of the arena, in the order of the batch
+    rows: slice | Tensor  # cache rows, in the order of the batch
     width: int  # columns that queries attend to; 0 if all sequences start in this pass
     batch_index: Tensor  # int64 [tokens]: batch row of each token that is not padding
-    token_index: Tensor  # int64 [tokens]: its index in that row
-    row_index: Tensor  # int64 [tokens]: row of the arena that stores it
-    column_index: Tensor  # int64 [tokens]: column that stores it
-    is_filling: bool = False  # prefill: the pass ends by `StopForward`
+    token_index: Tensor  # int64 [tokens]: index of the token in its batch row
+    row_index: Tensor  # int64 [tokens]: cache row that stores the token
+    column_index: Tensor  # int64 [tokens]: cache column that stores the token
+    is_filling: bool = False  # True in prefill, which ends with `StopForward`
     _flat: dict[tuple[int, int], Tensor] = field(default_factory=dict)
 
     def flat_index(self, num_heads: int, capacity: int) -> Tensor:
-        """int64 [tokens * heads]: index of each token's heads in a store viewed as [rows * heads * columns, d]."""
+        """Return int64 [tokens * heads]: index of each token and head in keys viewed as [rows * heads * columns, d]."""
         key = num_heads, capacity
         if key not in self._flat:  # the same for most layers
             heads = torch.arange(num_heads, device=self.row_index.device)
@@ -58,7 +58,7 @@ class Placement:
 
 
 class ArenaLayer(CacheLayerMixin):
-    """Keys and values of one layer."""
+    """Keys and values of one model layer in the KV cache."""
 
     is_sliding = False
 
@@ -119,14 +119,14 @@ class ArenaLayer(CacheLayerMixin):
 
 
 class Arena(Cache):
-    """KV cache of many sequences. The first rows form a batch without a copy."""
+    """KV cache of many sequences. Its first rows form the batch, so that a batch needs no copy."""
 
     layers: Sequence[ArenaLayer]  # type: ignore[assignment]
 
     def __init__(self, num_layers: int) -> None:
         self.num_rows = 0
         self.capacity = 0  # columns
-        self.num_layouts = 0  # number of changes of the stores' addresses; a recorded step is valid for one of them
+        self.num_layouts = 0  # number of changes of memory addresses; a recorded step is valid for one number
         self.placement: Placement
         super().__init__(layers=[ArenaLayer(self) for _ in range(num_layers)])
 
@@ -135,13 +135,13 @@ class Arena(Cache):
         return sum(layer.keys.nbytes + layer.values.nbytes for layer in self.layers if layer.is_initialized)
 
     def columns_for(self, length: int) -> int:
-        """Return the capacity that sequences of this length need."""
+        """Return the number of columns that the cache needs for sequences of this length."""
         return max(-(-length // COLUMN_BLOCK) * COLUMN_BLOCK, self.capacity)
 
     def reserve(self, num_rows: int, length: int, max_rows: int | None = None) -> None:
         """Allocate rows for sequences of this length, and keep the stored sequences.
 
-        Layers grow one by one, so that only one store at a time is in memory twice.
+        Layers grow one by one, so that only one tensor at a time is in memory twice.
 
         Args:
             max_rows: rows after the first `max_rows` are dropped. None: no row is dropped.
@@ -155,7 +155,7 @@ class Arena(Cache):
                 layer.resize(num_rows, capacity)
 
     def release(self) -> None:
-        """Release the memory; stored sequences are lost."""
+        """Release the memory. Stored sequences are lost."""
         self.num_rows = self.capacity = 0
         self.num_layouts += 1
         for layer in self.layers:
@@ -163,7 +163,7 @@ class Arena(Cache):
             layer.keys = layer.values = torch.empty(0)
 
     def move(self, targets: Tensor, sources: Tensor, width: int) -> None:
-        """Copy the first `width` columns of rows sources[i] to rows targets[i], simultaneously: swaps work."""
+        """Copy the first `width` columns of rows sources[i] to rows targets[i] simultaneously: swaps are possible."""
         for layer in self.layers:
             layer.move(targets, sources, width)
 
@@ -190,7 +190,7 @@ def _real(states: Tensor, place: Placement) -> Tensor:
 
 
 def _empty_store(states: Tensor, arena: Arena) -> Tensor:
-    """Allocate a store in autocast's type: under autocast, norms with fp32 weights return fp32 keys."""
+    """Allocate keys or values in autocast's dtype, because norms with fp32 weights return fp32 keys in autocast."""
     kind = states.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else states.dtype
     return states.new_zeros(arena.num_rows, states.shape[1], arena.capacity, states.shape[3], dtype=dtype)
@@ -209,14 +209,14 @@ NAME = "collm_sdpa"
 def attention_to_kept(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, None]:
-    """Compute what transformers' `sdpa` computes, faster on a CPU, and without repeating shared keys.
+    """Compute the same attention as transformers' `sdpa`, but faster on a CPU and without copies of shared keys.
 
     Axes: N rows, H query heads, K key-value heads, T new tokens, W columns, d head dimension.
 
     Args:
         query: [N, H, T, d].
         key: [N, K, W, d]; the same for `value`.
-        attention_mask: [N, 1, T, W], added to the scores. Without a mask, or with one per head, transformers computes.
+        attention_mask: [N, 1, T, W], added to the scores. None, or a mask per head: transformers' `sdpa` is used.
         kwargs: other arguments of transformers' attention functions.
 
     Returns:
@@ -231,7 +231,7 @@ def attention_to_kept(
         output = attend(query, key, value, attention_mask, width**-0.5 if scale is None else scale)
         if output is not None:
             return output, None
-    # Except on a CPU, torch stores all scores if heads share keys under a mask.
+    # On devices other than a CPU, torch stores all attention scores if heads share keys and there is a mask.
     if num_heads == num_kept or (num_tokens > 1 and query.device.type != "cpu"):
         return _by_transformers(module, query, key, value, attention_mask, **kwargs)
     options = {"dropout_p": dropout, "scale": scale}
@@ -255,8 +255,8 @@ AttentionInterface.register(NAME, attention_to_kept)
 def own_attention(base: PreTrainedModel) -> Iterator[None]:
     """Use `attention_to_kept` inside the block, if it is faster for this model.
 
-    Passes need an explicit mask, because transformers makes none for this attention. Passes of other threads are
-    correct with both attention functions.
+    Forward passes in the block need an explicit mask, because transformers creates none for this function. Forward
+    passes of other threads give correct results with both functions.
     """
     config = base.config.get_text_config(decoder=True)
     num_heads = getattr(config, "num_attention_heads", None)

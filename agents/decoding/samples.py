@@ -1,4 +1,4 @@
-"""Prompts and samples, the protocol of generators, and the recorder of draws."""
+"""Prompts, samples, the protocol of completion generators, and the recorder of sampled tokens."""
 
 from __future__ import annotations
 
@@ -20,61 +20,61 @@ class Prompt:
     """Request for one completion."""
 
     ids: Sequence[int] | NDArray[np.int64]
-    """Token ids of the whole history, at least one."""
+    """Token ids of the agent's whole history, at least one."""
     stream: tuple[int, ...]
-    """Name of the random stream: (seed, episode, agent, turn)."""
+    """Name of the random number stream: (seed, episode, agent, turn)."""
     max_new_tokens: int
-    """Most tokens of the completion, >= 1."""
+    """Largest number of tokens in the completion, >= 1."""
     parked: Hashable | None = None
-    """Handle under which keys and values stay cached for the next prompt with this handle. If that prompt starts with
-    these tokens and this completion, only the rest is computed. None: no caching."""
+    """Handle under which keys and values stay in the KV cache. If the next prompt with this handle starts with this
+    prompt and its completion, only the new tokens are computed. None: nothing stays cached."""
     adapter: str | None = None
     """Name of the adapter. None: the model without adapters."""
 
     @property
     def key(self) -> Hashable | None:
-        """Cache key of the handle, separate for each adapter. None: no caching."""
+        """Cache key: the adapter and the handle. None: nothing stays cached."""
         return None if self.parked is None else (self.adapter, self.parked)
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One completion of T tokens, with facts of the distribution softmax(logits / temperature) before filters."""
+    """Completion of T tokens, with log-probabilities and entropies of softmax(logits / temperature) before filters."""
 
     ids: NDArray[np.int64]  # [T] sampled tokens, including the stop token
     logprobs: NDArray[np.float32]  # [T]
     entropies: NDArray[np.float32]  # [T], nats
-    is_cut: bool  # ended by max_new_tokens, not by a stop token
-    value: float | None  # prediction of the value head at the last prompt token; None without a head
+    is_cut: bool  # True if it ended by max_new_tokens, not by a stop token
+    value: float | None  # prediction of the value head at the last prompt token; None without a value head
 
 
 class Generator(Protocol):
-    """Sampler of completions for a language policy: a decoder in this process, or a client of servers."""
+    """Protocol for sampling completions of a language policy, by a decoder in this process or by servers."""
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Sample]:
         """Return one sample per prompt, in the order of the prompts. No sample depends on the other prompts."""
 
     def forget(self) -> None:
-        """Clear caches after a change of weights, and use the new weights."""
+        """Clear caches after the weights have changed, and use the new weights."""
 
     def rest(self) -> None:
-        """Release memory that only sampling needs. The weights change before the next call of `generate`."""
+        """Release memory that only sampling needs. The weights will change before the next call of `generate`."""
 
     def fix_shapes(self) -> None:
-        """Make samples independent of the batch, bit for bit.
+        """Make each sample independent of the other prompts in its batch, bit for bit.
 
         Raises:
-            ValueError: if that is not possible.
+            ValueError: if the generator cannot do this.
         """
 
 
 class DrawRecorder:
-    """Collects the draws of all steps and splits them into one sample per request."""
+    """Collects the tokens sampled in all decoding steps, and splits them into one sample per prompt."""
 
     def __init__(self, prompts: Sequence[Prompt], sampling: Sampling) -> None:
         longest = max(prompt.max_new_tokens for prompt in prompts)
         self.noise = np.zeros((len(prompts), longest)) if not sampling.greedy else None
-        """Random numbers [prompts, steps]; None if greedy."""
+        """Uniform random numbers [prompts, decoding steps]. None if greedy."""
         if self.noise is not None:
             for row, prompt in zip(self.noise, prompts, strict=True):
                 row[: prompt.max_new_tokens] = uniforms(prompt.stream, prompt.max_new_tokens)
@@ -87,14 +87,14 @@ class DrawRecorder:
         self._entropies: list[Tensor] = []
 
     def record(self, owners: NDArray[np.int64], tokens: NDArray[np.int64], drawn: Draw) -> None:
-        """Store the draws of a step with the numbers of their requests; -1 marks draws to discard."""
+        """Store the tokens sampled in one step. `owners`: index of each token's prompt, or -1 to discard the token."""
         self._owners.append(owners)
         self._tokens.append(tokens)
         self._logprobs.append(drawn.logprobs)
         self._entropies.append(drawn.entropies)
 
     def record_values(self, owners: NDArray[np.int64], values: Tensor) -> None:
-        """Store predicted values [N] or [N, 1] of these requests' prompts."""
+        """Store the values [N] or [N, 1] that the value head predicts for these prompts."""
         self._valued.append(owners)
         self._values.append(values.float().flatten())
 
@@ -102,10 +102,10 @@ class DrawRecorder:
         """Return one sample per prompt, in the order of the prompts.
 
         Raises:
-            Divergence: if log-probabilities are NaN. `rows` are the numbers of those prompts.
+            Divergence: if log-probabilities are NaN. `rows` are the indices of their prompts.
         """
         owners = np.concatenate(self._owners)
-        read = torch.cat([*self._logprobs, *self._entropies, *self._values]).cpu().numpy()  # one synchronization
+        read = torch.cat([*self._logprobs, *self._entropies, *self._values]).cpu().numpy()  # one copy to the host
         recorded, entropies, values = np.split(read, [len(owners), 2 * len(owners)])
         wrong = np.isnan(recorded) & (owners >= 0)
         if wrong.any():

@@ -1,7 +1,7 @@
-"""Sampling from logits: top-k and top-p filters, inverse transform, log-probabilities, entropies and random streams.
+"""Sampling from logits: top-k and top-p filters, inverse transform, log-probabilities, entropies and random numbers.
 
-Filters are thresholds per row, and tokens keep the order of the vocabulary. Otherwise rounding, which depends on the
-batch size, could swap two nearly equal tokens and change a draw. Tokens tied with the last kept token are kept.
+Filters are thresholds per row, and tokens stay in vocabulary order. In a sorted order, rounding, which depends on the
+batch size, could swap two nearly equal tokens and change the sample. Tokens tied with the last kept token are kept.
 
 Axes: N rows of a batch, V tokens of the vocabulary, C candidates (a superset of the kept tokens).
 """
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-BLOCK = 64  # tokens whose probabilities are added up before the cumulative sum
+BLOCK = 64  # tokens per block; the cumulative sum runs over the sums of blocks
 LOWEST_LOGIT = -1e30  # finite: with -inf, a token of probability 0 would add NaN to the entropy
 GROUP = 16  # tokens per group; the search for candidates reads only the largest probability of each group
-NUCLEUS_GUESS = 256  # groups that nearly always contain the nucleus of a trained model; other rows are sorted in full
+NUCLEUS_GUESS = 256  # groups that usually contain all top-p tokens of a row; if they do not, the row is sorted in full
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,15 @@ class Sampling:
     """Sampling parameters, applied in the order temperature, top-k, top-p."""
 
     temperature: float = 1.0
-    """Divisor of the logits, > 0. Log-probabilities and entropies include it."""
+    """Divisor of the logits, > 0. Log-probabilities and entropies are computed after this division."""
     top_k: int = 0
-    """Sample among the k most probable tokens. 0: off."""
+    """Sample from the k most probable tokens. 0: off."""
     top_p: float = 1.0
-    """Sample among the fewest most probable tokens whose probabilities sum to p, in (0, 1]. 1: off."""
+    """Sample from the smallest set of most probable tokens whose probabilities sum to at least p, in (0, 1]. 1: off."""
     greedy: bool = False
-    """Take the most probable token, without filters and random numbers."""
+    """Select the most probable token, without filters or random numbers."""
     learns_filtered: bool = False
-    """Log-probabilities and entropies are those of the distribution after the filters. False: before the filters."""
+    """Compute log-probabilities and entropies after the top-k and top-p filters. False: before the filters."""
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:
@@ -54,26 +54,26 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One token per row. Log-probabilities and entropies are those before the filters, unless `learns_filtered`."""
+    """Sampled tokens, one per row. Log-probabilities and entropies are before filters, unless `learns_filtered`."""
 
     tokens: Tensor  # int64 [N]
-    logprobs: Tensor  # float32 [N], of the drawn tokens
+    logprobs: Tensor  # float32 [N], of the sampled tokens
     entropies: Tensor  # float32 [N], nats
 
 
 def draw(logits: Tensor, sampling: Sampling, noise: Tensor | None = None) -> Draw:
-    """Draw one token per row.
+    """Sample one token per row.
 
         p = softmax(logits / temperature),  q[v] = p[v] if the filters keep v, else 0
         token = the first v with  q[0] + … + q[v] > noise * sum of q
         logprob = log p[token],  entropy = -sum p log p      (with `learns_filtered`: q / sum of q instead of p)
 
     Args:
-        logits: [N, V], any floating type; overwritten.
-        noise: float64 [N] in [0, 1); may be None if greedy.
+        logits: [N, V], any floating-point dtype. The tensor may be overwritten.
+        noise: float64 [N], uniform random numbers in [0, 1). May be None if greedy.
 
     Returns:
-        A `Draw`. The token of a row depends only on the logits and the noise of this row.
+        A `Draw`. The token of a row depends only on the logits and the random number of this row.
     """
     scaled = logits.float()
     if sampling.temperature != 1:
@@ -93,26 +93,26 @@ def draw(logits: Tensor, sampling: Sampling, noise: Tensor | None = None) -> Dra
         if filtered is not None:
             return Draw(tokens, *filtered)
     logprobs = probabilities.gather(1, tokens[:, None])[:, 0].log()
-    # entropy = logsumexp - sum p logit; logsumexp follows from the drawn token, without another exponential pass.
+    # entropy = logsumexp - sum p logit; logsumexp = logit - logprob of the sampled token, without more exponentials.
     normalizer = scaled.gather(1, tokens[:, None])[:, 0] - logprobs
     entropies = normalizer - scaled.mul_(probabilities).sum(-1)
     return Draw(tokens, logprobs, entropies.clamp_(min=0))
 
 
 def _facts(weights: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities [N] of the drawn indices and entropies [N] of the normalized weights [N, C]."""
+    """Return log-probabilities [N] of the sampled indices and entropies [N] of the normalized weights [N, C]."""
     probabilities = weights / weights.sum(-1, keepdim=True)
     return probabilities.gather(1, drawn[:, None])[:, 0].log(), torch.special.entr(probabilities).sum(-1)
 
 
 def inverse_transform(weights: Tensor, noise: Tensor) -> Tensor:
-    """Return the first index at which the cumulative sum of weights exceeds noise times their total.
+    """Sample an index per row: the first one at which the cumulative sum of weights exceeds noise times their sum.
 
-    The cumulative sum is float64: in float32, rare tokens of a large vocabulary could never be drawn. For speed it runs
-    over blocks of `BLOCK` weights, which are summed in float32, and then inside one block.
+    The cumulative sum is float64: in float32, rare tokens of a large vocabulary could never be sampled. For speed it
+    first runs over sums of `BLOCK` weights each, which are computed in float32, and then inside one block.
 
     Args:
-        weights: [N, V], non-negative, not all 0 in a row.
+        weights: [N, V], non-negative, at least one positive weight per row.
         noise: float64 [N] in [0, 1).
 
     Returns:
@@ -128,21 +128,21 @@ def inverse_transform(weights: Tensor, noise: Tensor) -> Tensor:
     before = torch.where(block > 0, ends.gather(1, (block - 1).clamp_(min=0)), 0)
     inside = blocks.gather(1, block[:, :, None].expand(-1, 1, BLOCK))[:, 0]
     offset = torch.searchsorted(inside.double().cumsum(-1), target[:, None] - before, right=True)
-    # A block's sum and cumulative sum round differently: do not step past its last positive weight.
+    # A block's sum and cumulative sum have different rounding errors: stop at its last positive weight.
     last = BLOCK - 1 - (inside.flip(-1) > 0).int().argmax(-1, keepdim=True)
-    return (block * BLOCK + torch.minimum(offset, last))[:, 0].clamp_(max=size - 1)  # for NaN weights
+    return (block * BLOCK + torch.minimum(offset, last))[:, 0].clamp_(max=size - 1)  # in case of NaN weights
 
 
 def shortlist(probabilities: Tensor, top_k: int, top_p: float) -> tuple[Tensor, Tensor | None]:
-    """Apply top-k and then top-p.
+    """Apply the top-k filter, then the top-p filter.
 
-    As in transformers, top-p applies to the tokens that top-k keeps. A token is kept if the more probable tokens have
-    less than p of their probability.
+    As in transformers, top-p applies to the tokens that top-k keeps, whose probabilities sum to s. It keeps
+    a token if the probabilities of all more probable tokens sum to less than p * s.
 
     Args:
         probabilities: [N, V].
-        top_k: 0: off.
-        top_p: in (0, 1]. 1: off.
+        top_k: number of most probable tokens to keep. 0: off.
+        top_p: fraction of the probability to keep, in (0, 1]. 1: off.
 
     Returns:
         Weights [N, C]: probabilities, or 0 for dropped tokens. Token ids [N, C] in ascending order, or None if the
@@ -169,13 +169,13 @@ def kept(probabilities: Tensor, top_k: int, top_p: float) -> Tensor:
 
 
 def _candidates(probabilities: Tensor, count: int) -> tuple[Tensor, Tensor | None]:
-    """Return a subset of each row that contains its `count` largest entries, and their token ids."""
+    """Return part of each row, including its `count` largest entries, and the part's token ids. None: the whole row."""
     rows, size = probabilities.shape
     stride = size // GROUP
     if stride < 2 * count:
         return probabilities, None
-    # Group j has the tokens j, j + stride, …. The k largest entries are in the k groups with the largest maxima.
-    # Groups are strided, because a maximum over the outer of two axes is vectorized, and over the inner is not.
+    # Group j contains the tokens j, j + stride, …. The k largest entries are in the k groups with the largest maxima.
+    # Groups are strided, because torch vectorizes a maximum over the outer of two axes, but not over the inner.
     blocks = probabilities[:, : stride * GROUP].view(rows, GROUP, stride)
     chosen = blocks.amax(1).topk(count, sorted=False).indices.sort(-1).values
     found = blocks.gather(2, chosen[:, None].expand(-1, GROUP, -1)).flatten(1)
@@ -188,7 +188,7 @@ def _candidates(probabilities: Tensor, count: int) -> tuple[Tensor, Tensor | Non
 
 
 def _is_on_host(values: Tensor) -> bool:
-    """True if reading the values does not synchronize with a device."""
+    """Return True if reading the values does not synchronize with a device."""
     return values.device.type == "cpu"
 
 
@@ -196,12 +196,12 @@ def _descending(values: Tensor) -> Tensor:
     """Sort each row in descending order."""
     if not _is_on_host(values):
         return values.sort(-1, descending=True).values
-    # NumPy's sort is vectorized and 5 to 10 times as fast as torch's on rows of 1,000 to 4,000.
+    # NumPy's sort is vectorized and 5 to 10 times as fast as torch's on rows of 1,000 to 4,000 numbers.
     return torch.from_numpy(np.sort(values.numpy(), axis=-1)).flip(-1)
 
 
 def _nucleus_threshold(descending: Tensor, top_p: float, total: Tensor) -> Tensor:
-    """Return the smallest probability [N] in the nucleus, which has p of the mass `total` [N]."""
+    """Return the smallest probability [N] of the top-p tokens, whose probabilities sum to at least top_p * total."""
     values = descending.double()
     before = values.cumsum(-1) - values
     count = (before < top_p * total[:, None]).sum(-1, keepdim=True)
@@ -210,7 +210,7 @@ def _nucleus_threshold(descending: Tensor, top_p: float, total: Tensor) -> Tenso
 
 def _least_of_nucleus(probabilities: Tensor, top_p: float) -> Tensor:
     total = probabilities.sum(-1, dtype=torch.float64)
-    if not _is_on_host(probabilities):  # testing if the guess suffices would synchronize
+    if not _is_on_host(probabilities):  # a test of the guess would synchronize with the device
         return _nucleus_threshold(_descending(probabilities), top_p, total)
     guess, tokens = _candidates(probabilities, NUCLEUS_GUESS)
     if tokens is None:
@@ -224,7 +224,7 @@ def _least_of_nucleus(probabilities: Tensor, top_p: float) -> Tensor:
 
 
 def uniforms(stream: Sequence[int], count: int) -> NDArray[np.float64]:
-    """Return the first `count` numbers in [0, 1) of the random stream with this name.
+    """Return the first `count` random numbers, uniform in [0, 1), of the stream with this name.
 
     The stream is a counter-based generator (Philox), keyed by a hash of the name. NumPy's `SeedSequence` is not used,
     because it has equal states for (1, 2) and (1, 2, 0).
@@ -234,7 +234,7 @@ def uniforms(stream: Sequence[int], count: int) -> NDArray[np.float64]:
 
 
 def seed_of(stream: Sequence[int]) -> int:
-    """Return a seed in [0, 2^63) for another generator: a hash of the stream's name."""
+    """Return a seed in [0, 2^63) for another random number generator: a hash of the stream's name."""
     return int.from_bytes(_digest(stream, 8), "little") >> 1
 
 

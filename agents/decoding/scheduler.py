@@ -22,21 +22,21 @@ from .steps.graph_steps import Capture, GraphSteps, StepKind
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step that is queued on the device."""
+    """A decoding step that is queued on the device."""
 
-    owners: NDArray[np.int64]  # number of the request of each row; -1: padding
+    owners: NDArray[np.int64]  # index of the prompt of each row; -1: padding
     drawn: Draw
     copied_tokens: HostCopy
 
 
 class Scheduler:
-    """Decodes claims, at most `max_slots` at a time, and keeps parked rows between runs.
+    """Decodes prompts (claims), at most `max_slots` at a time. Parked rows stay in the KV cache between runs.
 
     Args:
         engine: the model with its KV cache.
         is_stop: [V] True for tokens that end a completion.
-        max_slots: most active rows, and most parked rows.
-        capture: recorder of steps in static shapes. None: steps run eagerly.
+        max_slots: largest number of active rows, and of parked rows.
+        capture: records decoding steps with static shapes. None: steps run eagerly.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Scheduler:
         self._static = None if capture is None else GraphSteps(engine, capture)
 
     def fix_shapes(self, num_rows: int) -> None:
-        """Decode `num_rows` rows in every step, free rows included. Prompts may not be parked."""
+        """From now on, decode `num_rows` rows in every step, including free rows. Rows can then not be parked."""
         self.release()
         self._max_slots = self._engine.num_fixed = num_rows
         self._table = SlotTable(num_rows)
@@ -57,37 +57,37 @@ class Scheduler:
     def run(
         self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder, value_head: nn.Module | None
     ) -> None:
-        """Complete all claims and record the draws."""
+        """Complete all prompts (claims) and record the sampled tokens."""
         try:
             self._run(claims, sampling, recorder, value_head)
         except BaseException:
-            self._table.clear()  # incomplete rows cannot be extended
+            self._table.clear()  # incomplete rows cannot be reused
             raise
 
     def remember(self, key: Hashable, ids: NDArray[np.int64]) -> None:
-        """Set the token ids of the row that is parked under this key."""
+        """Store the token ids of the row that is parked under this key."""
         self._table.remember(key, ids)
 
     def release(self) -> None:
-        """Drop parked rows and release the KV cache."""
+        """Drop cached sequences (parked rows) and release the KV cache."""
         self._table.clear()
         if self._static is not None:
-            self._static.drop()  # before the arena, because it waits for steps that may still read the arena
+            self._static.drop()  # first, because it waits for steps that may still read the KV cache
         self._engine.release()
 
     def _run(
         self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder, value_head: nn.Module | None
     ) -> None:
         table, engine = self._table, self._engine
-        # Sorted by length: rows of similar length waste least on padding and masked columns.
+        # Sorted by length: rows of similar length need the least padding and the fewest masked columns.
         queue = deque(sorted(claims, key=lambda claim: len(claim.prompt.ids), reverse=True))
         adapters = {claim.owner: claim.prompt.adapter for claim in claims}
         max_active = self._reserve(claims)
-        least_free = max(1, max_active // 8)  # prefilling a single prompt uses the hardware badly
-        has_stopped = np.zeros(1 + max(claim.owner for claim in claims), np.bool_)  # by request
+        least_free = max(1, max_active // 8)  # a prefill of one prompt would leave most of the hardware idle
+        has_stopped = np.zeros(1 + max(claim.owner for claim in claims), np.bool_)  # per prompt
         ahead = steps_ahead(engine.base.device)
         queued: deque[Step] = deque()
-        has_changed = True  # since the last step, active rows came or went
+        has_changed = True  # True if active rows were added or removed since the last step
         with hidden_states_of(engine.base) as hidden:
             steps = self._steps(claims, sampling, recorder, hidden, keeps_states=value_head is not None)
             while queue or table.num_active or queued:
@@ -95,7 +95,7 @@ class Scheduler:
                 if queue and max_active - table.num_active >= min(least_free, len(queue)):
                     self._admit(queue, max_active)
                     has_changed = True
-                # 2) Queue one step: a forward pass and a draw for each active row.
+                # 2) Queue one step: a forward pass and one sampled token for each active row.
                 has_work = table.num_active > 0
                 if has_work:
                     if has_changed:
@@ -132,7 +132,7 @@ class Scheduler:
         return self._static
 
     def _reserve(self, claims: Sequence[Claim]) -> int:
-        """Allocate rows for active and parked sequences, as far as memory allows, and return the most active rows.
+        """Allocate rows for active and parked sequences, within the memory limit. Return how many may be active.
 
         Raises:
             UserError: if memory is too small for one row.
@@ -140,7 +140,7 @@ class Scheduler:
         table, engine = self._table, self._engine
         length = max(len(claim.prompt.ids) + claim.prompt.max_new_tokens for claim in claims)
         if not table.num_parked and length > engine.arena.capacity:
-            engine.arena.release()  # so that the old and the new cache are not in memory together
+            engine.arena.release()  # so that the old and the new cache are not in memory at the same time
         max_rows = engine.max_rows(length)
         table.limit(max_rows)
         num_kept = sum(claim.prompt.key is not None for claim in claims)
@@ -157,7 +157,7 @@ class Scheduler:
         engine.prefill(seats)
 
     def _value(self, value_head: nn.Module, states: Tensor, recorder: DrawRecorder) -> None:
-        """Record the values of prompts whose last token was the input of this step, from hidden states [N, d]."""
+        """Record values from hidden states [N, d] for prompts whose last token was the input of this step."""
         table, count = self._table, self._table.num_active
         rows = np.flatnonzero(table.column[:count] == table.start[:count])
         if not len(rows):
@@ -168,7 +168,7 @@ class Scheduler:
             recorder.record_values(table.owner[rows[first : first + size]], value_head(states[first : first + size]))
 
     def _advance(self, drawn: Draw) -> Step:
-        """Advance all active rows by one column, and start copying the drawn tokens to the host."""
+        """Advance all active rows by one column, and start to copy the sampled tokens to the host."""
         table, count = self._table, self._table.num_active
         owners = np.full(len(drawn.tokens), -1)
         owners[:count] = table.owner[:count]
@@ -177,7 +177,7 @@ class Scheduler:
         return Step(owners, drawn, HostCopy(drawn.tokens))
 
     def _record(self, step: Step, has_stopped: NDArray[np.bool_], recorder: DrawRecorder) -> None:
-        """Record the draws of a step and mark requests that have stopped. Draws after a stop are discarded."""
+        """Record the tokens sampled in a step, and mark prompts that have stopped. Later tokens are discarded."""
         tokens = step.copied_tokens.numbers()
         owners = np.where(has_stopped[step.owners], -1, step.owners)
         recorder.record(owners, tokens, step.drawn)

@@ -1,4 +1,4 @@
-"""Tests of decoding on a few tokens: the arena, or transformers' cache, must reproduce plain forward passes."""
+"""Tests of a model on a few tokens: decoding with a KV cache must reproduce forward passes without a cache."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from .sampling import Sampling
 from .slots import Claim, SlotTable
 
 FAILURES = (ArithmeticError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
-"""Errors of models that do not support a given cache or mask."""
+"""Exceptions that models raise if they do not support a given cache or mask."""
 
 
 def tolerance(dtype: torch.dtype) -> float:
-    """Largest rounding error in this type, relative to the largest result."""
+    """Return the largest accepted rounding error of a dtype, relative to the largest result."""
     return {torch.float64: 1e-8, torch.float32: 5e-5}.get(dtype, 0.05)
 
 
 def check_arena(base: PreTrainedModel) -> int:
-    """Compare logits through the arena with plain forward passes, for rows that start, decode, park and resume.
+    """Check that logits with the decoder's KV cache (arena) equal those of forward passes without a cache.
 
-    Token ids are fixed, so that no random state changes.
+    The test starts, decodes, caches and continues sequences. Token ids are fixed, so that no random state changes.
 
     Returns:
-        Number of elements in the keys and values of one token.
+        Number of elements in the keys and values of one token, in all layers.
 
     Raises:
-        ValueError: with the reason if the arena cannot serve this model.
+        ValueError: if the model does not work with this KV cache. The text is the reason.
     """
     window_of(base)
     if base.config.is_encoder_decoder or base.base_model is base:
-        raise ValueError("it is not a decoder with a separate head")
+        raise ValueError("the model is not a decoder with a separate output head")
     config = base.config.get_text_config(decoder=True)
     longest = getattr(config, "max_position_embeddings", None) or 23
     ids = [(np.arange(length) * 7 + 3 * length) % config.vocab_size for length in (11, 4, min(23, longest))]
@@ -47,17 +47,17 @@ def check_arena(base: PreTrainedModel) -> int:
     try:
         worst, scale = _largest_difference(engine, ids)
     except FAILURES as error:
-        raise ValueError(f"a pass through the arena fails with {type(error).__name__}: {error}") from error
+        raise ValueError(f"a forward pass with the KV cache raises {type(error).__name__}: {error}") from error
     if not worst <= tolerance(computing_type(base)) * scale:
-        raise ValueError(f"logits through the arena differ from a plain forward pass by {worst:.2g} of {scale:.2g}")
+        raise ValueError(f"logits with the KV cache have errors up to {worst:.2g}; the largest logit is {scale:.2g}")
     stores = [store for layer in engine.arena.layers for store in (layer.keys, layer.values)]
     return sum(store.shape[1] * store.shape[3] for store in stores)
 
 
 def is_cache_exact(base: PreTrainedModel) -> bool:
-    """True if decoding with transformers' cache reproduces the logits of a plain forward pass.
+    """Return True if decoding with transformers' cache gives the same logits as a forward pass without a cache.
 
-    Some models take their state under another name, and would silently start again at every token.
+    Some models expect their cache in another argument. They ignore this one, and silently start again at every token.
     """
     ids = torch.arange(3, 12, device=base.device)[None] % base.config.get_text_config(decoder=True).vocab_size
     expected = base(input_ids=ids, use_cache=False).logits[:, -1]
@@ -71,12 +71,12 @@ def is_cache_exact(base: PreTrainedModel) -> bool:
 
 
 def is_exact_alone(generate: Callable[[Sequence[Prompt], Sampling], list[Sample]], vocab_size: int, limit: int) -> bool:
-    """True if prompts of different lengths get bit-identical samples alone and in one batch.
+    """Return True if prompts of different lengths get bit-identical samples alone and in one batch.
 
     Args:
-        generate: generator to test.
+        generate: function to test, such as `Decoder.generate`.
         vocab_size: upper bound of the prompts' token ids.
-        limit: number of positions of the model.
+        limit: largest number of tokens that the model accepts.
     """
     lengths = [min(length, limit - 3) for length in (5, 70, 17, 130)]
     prompts = [Prompt((np.arange(n) * 7 + 3 * n) % vocab_size, (), max_new_tokens=3) for n in lengths]
@@ -91,7 +91,7 @@ def is_exact_alone(generate: Callable[[Sequence[Prompt], Sampling], list[Sample]
 
 
 def _largest_difference(engine: Engine, sequences: list[NDArray[np.int64]]) -> tuple[float, float]:
-    """Return the largest error of a logit and the largest logit."""
+    """Return the largest absolute error of a logit with the KV cache, and the largest absolute logit."""
     base = engine.base
     engine.arena.reserve(len(sequences), max(map(len, sequences)))
     table = SlotTable(len(sequences))

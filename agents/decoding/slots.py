@@ -1,6 +1,6 @@
-"""Allocation of the KV cache's rows to sequences, on the host and without tensors.
+"""Assign rows of the KV cache to sequences, on the host and without tensors.
 
-The active rows are always the first ones, so that a batch is a view of the cache. Parked and free rows follow.
+Active rows come first, so that a batch is a view of the cache. Free rows and parked rows (kept for later turns) follow.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from .samples import Prompt
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A prompt that needs a row."""
+    """A prompt that waits for a row of the KV cache."""
 
-    owner: int  # number of the prompt in its call
+    owner: int  # index of the prompt in the call of `generate`
     prompt: Prompt
 
     @property
@@ -28,46 +28,46 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """The row of a claim."""
+    """A prompt (claim) and the row of the KV cache that is assigned to it."""
 
     claim: Claim
     row: int
-    num_kept: int  # columns that already hold keys and values of the prompt
+    num_kept: int  # leading columns that already contain the prompt's keys and values
 
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """Simultaneous copies of rows: sources[i] into targets[i]."""
+    """Copies of cache rows, all at the same time: row sources[i] is copied to row targets[i]."""
 
     targets: NDArray[np.int64]
     sources: NDArray[np.int64]
-    width: int  # columns to copy
+    width: int  # number of leading columns to copy
 
 
 class SlotTable:
-    """State of the cache's rows. The public arrays describe active rows."""
+    """State of the KV cache's rows: active, parked or free. The public arrays describe the active rows."""
 
     def __init__(self, max_rows: int) -> None:
         self.num_active = 0
-        self.owner = np.zeros(max_rows, np.int64)  # number of the request
+        self.owner = np.zeros(max_rows, np.int64)  # index of the prompt in its call
         self.start = np.zeros(max_rows, np.int64)  # column of the last prompt token
-        self.column = np.zeros(max_rows, np.int64)  # next column to write; all earlier ones are stored
-        self.end = np.zeros(max_rows, np.int64)  # column at which the completion is cut
+        self.column = np.zeros(max_rows, np.int64)  # next column to write; all earlier columns are stored
+        self.end = np.zeros(max_rows, np.int64)  # column at which the completion has max_new_tokens tokens
         self.token = np.zeros(max_rows, np.int64)  # last token of the prompt
-        self.previous = np.full(max_rows, -1)  # row of the last step that drew the token of `column`; -1: it is `token`
+        self.previous = np.full(max_rows, -1)  # row that sampled the input token in the last step; -1: use `token`
         self.max_rows = max_rows
         self._keys: list[Hashable | None] = [None] * max_rows
         self._parked: dict[Hashable, int] = {}  # key → row, oldest first
         self._ids: dict[Hashable, NDArray[np.int64]] = {}  # token ids of parked rows
         self._rows = np.arange(max_rows)
-        self._source = self._rows.copy()  # row of the arena that holds this row's content until the moves are done
+        self._source = self._rows.copy()  # row that contains this row's data until the copies are done
 
     def admit(self, claims: Sequence[Claim], wanted: Collection[Hashable]) -> list[Seat]:
-        """Activate a free row for each claim, directly after the active rows.
+        """Assign a row to each prompt (claim). These rows follow the active rows, and become active.
 
         Args:
-            claims: no more than there are inactive rows.
-            wanted: keys of later claims, which are evicted last.
+            claims: prompts, at most one per inactive row.
+            wanted: cache keys of prompts that come later. Their parked rows are evicted last.
         """
         first, last = self.num_active, self.num_active + len(claims)
         kept = [self._num_kept(claim) for claim in claims]
@@ -102,14 +102,14 @@ class SlotTable:
         return seats
 
     def limit(self, num_rows: int | None) -> None:
-        """Use only the first rows (None: all rows), and drop sequences that are parked behind them."""
+        """Use only the first `num_rows` rows (None: all rows), and drop sequences that are cached in later rows."""
         self.max_rows = len(self._rows) if num_rows is None else min(num_rows, len(self._rows))
         for key in [key for key, row in self._parked.items() if row >= self.max_rows]:
             self._drop(key)
 
     @property
     def width(self) -> int:
-        """Columns of the cache up to the last one that the next step writes."""
+        """Number of cache columns up to the last one that the next decoding step writes."""
         return int(self.column[: self.num_active].max()) + 1
 
     @property
@@ -118,11 +118,11 @@ class SlotTable:
 
     @property
     def num_used(self) -> int:
-        """Rows that the arena needs for all active and parked sequences."""
+        """Number of rows that the KV cache needs for all active and cached (parked) sequences."""
         return max([self.num_active - 1, *self._parked.values()]) + 1
 
     def retire(self, rows: Sequence[int]) -> None:
-        """End the completions in these active rows: rows with a key are parked, the others become free."""
+        """End the completions in these active rows. Rows with a cache key stay cached; others become free."""
         for row in sorted(rows, reverse=True):
             self.num_active -= 1
             self._swap(row, self.num_active)
@@ -131,7 +131,7 @@ class SlotTable:
                 self._parked[key] = self.num_active
 
     def remember(self, key: Hashable, ids: NDArray[np.int64]) -> None:
-        """Set the token ids of a parked row, unless it was evicted."""
+        """Store the token ids of the parked row with this key. Nothing happens if the row was evicted."""
         if key in self._parked:
             self._ids[key] = ids
 
@@ -144,7 +144,7 @@ class SlotTable:
         self._source = self._rows.copy()
 
     def take_moves(self) -> Moves | None:
-        """Return the pending copies between rows of the arena, and mark them as done."""
+        """Return the pending copies between rows of the KV cache, and mark them as done."""
         targets = np.flatnonzero(self._source != self._rows)
         if not len(targets):
             return None
@@ -157,7 +157,7 @@ class SlotTable:
         return Moves(targets, sources, int(self.column[targets].max()))
 
     def _num_kept(self, claim: Claim) -> int:
-        """Number of leading prompt tokens that the parked row holds. The last token is never counted."""
+        """Return how many leading prompt tokens have keys and values in the cache, without the last prompt token."""
         key = claim.prompt.key
         kept = None if key is None else self._ids.get(key)
         if kept is None:
@@ -168,7 +168,7 @@ class SlotTable:
         return int(differs[0]) if len(differs) else length
 
     def _clear(self, row: int, outside: int, wanted: Collection[Hashable]) -> None:
-        """Free a row: move its parked sequence to a row from `outside` on, or evict the oldest sequence."""
+        """Free a row. Move its parked sequence to a row with index >= `outside`, or evict the oldest sequence."""
         key = self._keys[row]
         if key is None:
             return

@@ -1,4 +1,4 @@
-"""Text environments as OpenEnv servers, in which the client plays one agent or all agents.
+"""Text environments as OpenEnv servers. The client acts for one agent or for all agents.
 
     uvicorn.run(server(lambda: SingleAgent(make("collm/MiniBuild-v0"), "builder_0")))
 
@@ -32,11 +32,11 @@ class Reading(Observation):
     """Observation of one agent."""
 
     messages: list[dict[str, str]] = Field(default_factory=list)
-    """New messages in OpenAI's format; after a reset the whole history."""
+    """New messages in OpenAI's format. After a reset: the whole history."""
 
 
 class Replies(Action):
-    """Replies of the agents that act in this turn, by agent."""
+    """Reply of each agent that acts in this turn."""
 
     texts: dict[str, str]
 
@@ -45,9 +45,9 @@ class TeamReading(Observation):
     """Observations of all agents. The reward is the mean over agents."""
 
     messages: dict[str, list[dict[str, str]]] = Field(default_factory=dict)
-    """New messages by agent."""
+    """New messages of each agent."""
     rewards: dict[str, float] = Field(default_factory=dict)
-    """Rewards of the turn by agent."""
+    """Reward of each agent in this turn."""
     agents: list[str] = Field(default_factory=list)
     """Agents that act in the next turn."""
 
@@ -61,12 +61,12 @@ class _TextEnvironment(Environment[Any, Any, State]):
 
     @property
     def state(self) -> State:
-        """Id of the episode and number of turns."""
+        """Episode id and number of turns so far."""
         return self._state
 
 
 class LearnerEnvironment(_TextEnvironment):
-    """Episodes in which the client plays one agent.
+    """OpenEnv environment in which the client acts for one agent.
 
     Args:
         env: single-agent view of the environment.
@@ -89,7 +89,7 @@ class LearnerEnvironment(_TextEnvironment):
 
 
 class TeamEnvironment(_TextEnvironment):
-    """Episodes in which the client plays all agents.
+    """OpenEnv environment in which the client acts for all agents.
 
     Args:
         env: parallel text environment.
@@ -121,7 +121,7 @@ def server(build: Callable[[], SingleAgent | ParallelEnv[str, Any, Any]], max_se
     """Return an OpenEnv application.
 
     Args:
-        build: returns a single-agent view, or a team that the client plays; called per session.
+        build: returns a single-agent view, or a parallel environment for a team. It is called for each session.
         max_sessions: maximum number of concurrent sessions.
     """
     sample = build()

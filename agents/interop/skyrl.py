@@ -1,4 +1,4 @@
-"""One agent of a text environment in SkyRL.
+"""Training of one agent of a text environment in SkyRL.
 
 skyrl_gym.register(id="collm", entry_point="collm.agents.interop.skyrl:ConversationEnv")
 env = skyrl_gym.make("collm", env_config={"env": "collm/MiniBuild-v0"}, extras={"seed": 3})
@@ -19,7 +19,7 @@ _SETTINGS = ("env", "agent", "kwargs")
 
 
 class ConversationEnv(BaseTextEnv):
-    """Episode of one agent. The environment's reference players, if it has them, play the other agents.
+    """SkyRL environment for one agent. Reference players of the environment, if any, act for the other agents.
 
     Args:
         env_config: "env" (registered id), "agent" (learner; default: first agent), "kwargs" (arguments of the
@@ -40,7 +40,7 @@ class ConversationEnv(BaseTextEnv):
         self._numbers: dict[str, float] = {}
 
     def init(self, prompt: ConversationType | None = None) -> tuple[ConversationType, dict[str, Any]]:
-        """Return the prompt, followed by the first observation unless the prompt ends with it."""
+        """Return the prompt and the first observation. The observation is not added if the prompt ends with it."""
         self._numbers, self.turns = {}, 0
         given, opening = list(prompt or []), as_chat(self._talk.reset(seed=self._seed))
         return (given if given[-len(opening) :] == opening else [*given, *opening]), {}
@@ -61,7 +61,7 @@ class ConversationEnv(BaseTextEnv):
         self._talk.env.close()
 
     def get_metrics(self) -> dict[str, Any]:
-        """Return the episode's return and the sums of its reward terms and metrics."""
+        """Return the episode return and the sums of reward terms and metrics over the episode."""
         return {"return": self._talk.earned, **self._numbers}
 
 

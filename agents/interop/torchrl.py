@@ -74,14 +74,14 @@ class TextTeam(EnvBase):
 
 
 class PlayGame(Transform):
-    """One agent as a conversation: `ChatEnv(batch_size=(1,)).append_transform(PlayGame(env))`.
+    """Transform for one agent: `ChatEnv(batch_size=(1,)).append_transform(PlayGame(env))`.
 
     A reset starts an episode. A step sends the policy's last message to the environment, appends the observation to the
     history, and sets reward and done flags.
 
     Args:
         env: single-agent view of an environment.
-        seed: seed of the first episode. Later episodes continue its random stream.
+        seed: seed of the first episode. Later episodes continue the random stream of this seed.
     """
 
     def __init__(self, env: SingleAgent, seed: int = 0):
@@ -91,7 +91,7 @@ class PlayGame(Transform):
 
     def _reset_env_preprocess(self, tensordict: TensorDictBase | None) -> TensorDictBase:
         if self.parent.batch_size != (1,):
-            raise ValueError(f"PlayGame plays one episode; give ChatEnv batch_size=(1,), not {self.parent.batch_size}")
+            raise ValueError(f"PlayGame runs one episode; give ChatEnv batch_size=(1,), not {self.parent.batch_size}")
         opening = History.from_chats([as_chat(self.game.reset(seed=self._next_seed))])
         self._next_seed = None
         return TensorDict({self.parent.base_env.data_key: opening}, batch_size=(1,))
@@ -109,6 +109,6 @@ class PlayGame(Transform):
         return next_tensordict
 
     def transform_reward_spec(self, reward_spec: Composite) -> Composite:
-        """Add the reward, which `ChatEnv` lacks."""
+        """Add the reward to the spec, because `ChatEnv` has no reward."""
         reward_spec["reward"] = Unbounded((*reward_spec.shape, 1))
         return reward_spec

@@ -1,8 +1,8 @@
 """Text environments in TRL's GRPOTrainer, which trains one model for one agent or for all agents (self-play).
 
-* `reward_of` and `dataset_of`: environments with one turn, by a reward function.
-* `Episodes`: environments with several turns, by TRL's `rollout_func`.
-* `conversation_class`: environments with several turns, by tool calls and TRL's `environment_factory`.
+* `reward_of` and `dataset_of`: for environments with one turn, with a reward function.
+* `Episodes`: for environments with several turns, with TRL's `rollout_func`.
+* `conversation_class`: for environments with several turns, with tool calls and TRL's `environment_factory`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ..encoding import Encoder, TokenRecord
 
 
 def dataset_of(env: SingleAgent, num_rows: int) -> Dataset:
-    """Return the first observations of the seeds 0 to num_rows - 1, in the columns "prompt" and "seed"."""
+    """Return a dataset of the first observations for seeds 0 to num_rows - 1, with columns "prompt" and "seed"."""
     return Dataset.from_list([{"prompt": str(env.reset(seed=seed)[0]), "seed": seed} for seed in range(num_rows)])
 
 
 def reward_of(env: SingleAgent) -> Callable[..., list[float]]:
-    """Return a reward function for environments with one turn and a dataset of `dataset_of`.
+    """Return a reward function for environments with one turn and a dataset from `dataset_of`.
 
     The reward function raises `ValueError` if an episode has several turns.
     """
@@ -59,7 +59,7 @@ class _Track:
     earned: float = 0.0
 
     def write(self, ids: Sequence[int], logprobs: Sequence[float]) -> TokenRecord:
-        """Append a reply and return its record for the encoder."""
+        """Append a reply, and return a token record for the encoder."""
         tokens = TokenRecord(np.asarray(self.ids), np.asarray(ids), True, self.observation)
         self.ids = [*self.ids, *ids]
         self.is_own += [1] * len(ids)
@@ -80,7 +80,7 @@ class _Track:
 
 @dataclass
 class _Game:
-    """Episode in progress, with the tracks of the agents that the model plays."""
+    """Running episode, with the tokens (track) of each agent for which the model acts."""
 
     env: ParallelEnv[str, Any, Any]
     tracks: dict[str, _Track]
@@ -91,15 +91,15 @@ class Episodes:
 
     A completion contains all replies of one agent, and the observations between them, which the loss ignores.
 
-    A row of the dataset is one agent of the episode with one seed. If TRL requests several agents of a seed in one
-    call, they play the same episodes; otherwise the model also plays the other agents in separate episodes. To request
-    them in one call, set `shuffle_dataset=False` and a batch size that is a multiple of `num_generations` times the
-    number of agents.
+    A row of the dataset is one agent of the episode with one seed. If one call of TRL contains several agents of a
+    seed, these agents share episodes. Otherwise each agent has separate episodes, in which the model also acts for the
+    other agents. To get all agents into one call, set `shuffle_dataset=False` and a batch size that is a multiple of
+    `num_generations` times the number of agents.
 
     Args:
-        build: returns a `SingleAgent` view, or a parallel environment in which the model plays all agents; called once
-            per concurrent episode.
-        num_rows: number of seeds, from 0. Of several rows with the same prompt only the first one is played.
+        build: returns a `SingleAgent` view, or a parallel environment in which the model acts for all agents. It is
+            called once per concurrent episode.
+        num_rows: number of seeds, from 0. If several rows have the same prompt, only the first row is used.
         is_chat: whether to format messages with the tokenizer's chat template.
 
     Attributes:
@@ -130,7 +130,7 @@ class Episodes:
         return list(episode_return)
 
     def __call__(self, prompts: Sequence[str], trainer: Any) -> dict[str, list[Any]]:
-        """Play one agent of an episode per prompt, as TRL's `rollout_func`."""
+        """Run episodes and return one agent's tokens for each prompt, as TRL's `rollout_func`."""
         encoder = Encoder(trainer.processing_class, is_chat=self._is_chat)
         seats = [self._rows[prompt] for prompt in prompts]
         numbered: Counter[tuple[int, str]] = Counter()
@@ -167,7 +167,7 @@ def _opened(env: ParallelEnv[str, Any, Any], encoder: Encoder, seed: int) -> _Ga
 
 
 def _play_turn(games: Sequence[_Game], encoder: Encoder, trainer: Any) -> None:
-    """Play a turn of all games, with one call of the model for all agents."""
+    """Run one turn of all running episodes, with one model call for all agents."""
     seats = [(game, agent) for game in games for agent in game.env.agents]
     samples = sample(trainer, [game.tracks[agent].ids for game, agent in seats], encoder.stop_ids)
     replies: dict[int, dict[str, Completion]] = {id(game): {} for game in games}
@@ -210,7 +210,7 @@ def sample(
 
 
 def conversation_class(build: Callable[[], SingleAgent]) -> type:
-    """Return a class for `GRPOTrainer(environment_factory=...)`, in which the model plays by calling the tool `write`.
+    """Return a class for `GRPOTrainer(environment_factory=...)`, in which the model acts by calling the tool `write`.
 
     A row of the dataset has a "prompt" (messages, the last one from the user) and a "seed". The first observation is
     added to the prompt.

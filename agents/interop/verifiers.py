@@ -7,7 +7,7 @@ verifiers loads packages by name. A package contains:
     MiniBuildTaskset, MiniBuildEnv = environment("collm/MiniBuild-v0", max_turns=3)
     __all__ = ["MiniBuildEnv", "MiniBuildTaskset"]
 
-`vf-eval PACKAGE --env.builder-0.model MODEL ...` evaluates it; prime-rl trains it.
+`vf-eval PACKAGE --env.builder-0.model MODEL ...` evaluates models, and prime-rl trains models in it.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def environment(
 ) -> tuple[type[vf.Taskset[Any, Any]], type[vf.Env[Any]]]:
     """Return the taskset class and the environment class of a package.
 
-    Each agent is a role with its name, and uses the harness "null" in a local process. `--env.<agent>.model` sets the
-    model of an agent; the default is the evaluated model. An agent's trace has its return as reward "return", and the
-    episode's reward terms and metrics as metrics. If a limit or an error ends the run of one agent, the episode ends.
+    Each agent is a role with the agent's name. It uses harness "null" in a local process. `--env.<agent>.model` sets
+    the model of an agent. The default is the evaluated model. An agent's trace contains its return as reward "return",
+    and the reward terms and metrics of the episode. If a limit or an error ends one agent's run, the episode ends.
 
     Args:
         id: registered text environment.
@@ -82,7 +82,7 @@ def environment(
                     ]
                     segments = await asyncio.gather(*asked)
                     if any(segment.terminated for segment in segments):
-                        break  # a limit or an error, which is in the agent's trace
+                        break  # the agent's trace contains the limit or the error
                     replies = {agent: each.last_reply for agent, each in zip(talks.agents, segments, strict=True)}
                     heard = await asyncio.to_thread(talks.step, replies)
                     news = {agent: each.messages for agent, each in heard.items()}

@@ -1,6 +1,6 @@
-"""One agent of a text environment in verl: agent loop and dataset.
+"""Training of one agent of a text environment in verl: agent loop and dataset.
 
-Configure the loop in the file of `actor_rollout_ref.rollout.agent.agent_loop_config_path`:
+Configure the loop in the file that `actor_rollout_ref.rollout.agent.agent_loop_config_path` sets:
 
     - name: mini_build
       _target_: collm.agents.interop.verl.EpisodeLoop
@@ -24,9 +24,9 @@ from ...envs.views import Conversation, SingleAgent
 
 
 class EpisodeLoop(AgentLoopBase):
-    """Agent loop of one agent. The environment's reference players, if it has them, play the other agents.
+    """Agent loop of one agent. Reference players of the environment, if any, act for the other agents.
 
-    An episode is one response of verl, and its mask selects the agent's tokens. The return is the score, and the
+    An episode is one response in verl. The response mask selects the agent's tokens. The return is the score, and the
     rewards of the turns are "turn_scores". Episodes are truncated at the response length.
 
     Args:
@@ -99,7 +99,7 @@ class EpisodeLoop(AgentLoopBase):
         )
 
     async def _aside(self, play: Any, *given: Any) -> Any:
-        """Run in a thread, so that the loops of other episodes are not blocked."""
+        """Run a function in a thread, so that the loops of other episodes are not blocked."""
         return await self.loop.run_in_executor(None, play, *given)
 
 

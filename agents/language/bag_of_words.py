@@ -23,7 +23,7 @@ from ..encoding import MAX_KEPT_TOKENS, Recent
 
 WEIGHTS_FILE = "bag_of_words.safetensors"
 SETTINGS_FILE = "collm_bag_of_words.json"
-MAX_STEPS = 100  # of Newton's method; about 6 reach the optimum
+MAX_STEPS = 100  # of Newton's method; about 6 are enough
 TOLERANCE = 1e-9  # of the cross-entropy
 MIN_PENALTY = 1e-6  # makes the optimum unique if words always occur together
 TREND_PENALTY = 1.0  # typical trends are about 1 logit over the replay buffer
@@ -31,7 +31,7 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 
 class BagOfWordsCritic(FittedCritic):
-    """V(h) by logistic regression on the word counts of h, with separate weights for each turn t.
+    """Critic: V(h) is a logistic regression on the word counts of h, with separate weights for each turn t.
 
         V_t(h) = low + (high - low) * sigmoid(bias_t + sum over words w of count_w(h) * weight_tw)
 
@@ -39,7 +39,7 @@ class BagOfWordsCritic(FittedCritic):
     (target - low) / (high - low), summed over the histories of turn t, plus
     penalty / 2 * |weight_t|^2 + trend_t^2 / 2. The policy, and so the targets, change while the examples are collected.
     Therefore the logit of an example has the additional term trend_t * age / (maximum age), which is 0 for the next
-    update. Turns after the longest example use the weights of its last turn. Before the first fit values are 0.
+    update. Turns after the longest example use the weights of its last turn. Before the first fit all values are 0.
 
     Source: Duan et al. (arXiv:1604.06778) fit a linear baseline at each update. Papke and Wooldridge (1996, Econometric
     methods for fractional response variables) use logistic regression for targets between 0 and 1. The trend is new.
@@ -54,7 +54,7 @@ class BagOfWordsCritic(FittedCritic):
         self._weight = torch.zeros(0, 0, dtype=torch.float64)  # [T, W]
         self._bias = torch.zeros(0, dtype=torch.float64)  # [T]
         self._range = torch.zeros(2, dtype=torch.float64)  # smallest and largest target
-        # A replay buffer has the same histories in several updates.
+        # Histories stay in the replay buffer for several updates.
         self._counted: Recent[tuple[Counter[str], ...]] = Recent(MAX_KEPT_TOKENS, lambda counts: sum(map(len, counts)))
 
     @classmethod
@@ -122,7 +122,7 @@ class BagOfWordsCritic(FittedCritic):
         return self._counted.get(item.histories, lambda: tuple(map(counted, item.histories)))
 
     def _features(self, counts: Sequence[Counter[str]]) -> Tensor:
-        """[N, W] counts of the words in the fit."""
+        """[N, W] counts of the words that the last fit contained."""
         places = map(self.words.get, chain.from_iterable(counts), repeat(len(self.words)))  # unknown words: column W
         numbers = chain.from_iterable(count.values() for count in counts)
         rows = np.repeat(np.arange(len(counts)), list(map(len, counts)))
@@ -140,9 +140,9 @@ def counted(history: Any) -> Counter[str]:
 
 
 def logistic_regression(features: Tensor, targets: Tensor, penalties: Tensor) -> tuple[Tensor, Tensor]:
-    """Minimize the cross-entropy, summed over N, plus penalties @ weights^2 / 2.
+    """Fit a logistic regression: minimize the cross-entropy, summed over N examples, plus penalties @ weights^2 / 2.
 
-    Targets are moved towards 1/2 by half an example, so that the bias is finite if all are 0.
+    Targets are first moved slightly towards 1/2, so that the bias is finite even if all targets are 0.
 
     Args:
         features: [N, W].
@@ -157,7 +157,7 @@ def logistic_regression(features: Tensor, targets: Tensor, penalties: Tensor) ->
     middle = features.mean(dim=0)
     scales = penalties.clamp(min=MIN_PENALTY).rsqrt()
     scaled = (features - middle) * scales
-    if scaled.shape[1] > number:  # the optimum is in the span of the examples
+    if scaled.shape[1] > number:  # the optimal weights are in the span of the examples
         basis, rows = torch.linalg.qr(scaled.T)
         weight, bias = _newton(rows.T, targets)
         weight = basis @ weight

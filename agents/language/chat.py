@@ -1,4 +1,4 @@
-"""ChatPolicy: models on servers with OpenAI's chat completions API, as policies that are not trained."""
+"""ChatPolicy: untrained policies whose models run on servers with OpenAI's chat completions API."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 OPENAI = "https://api.openai.com/v1"
 OPENAI_KEY = "OPENAI_API_KEY"
 _NAME = re.compile(r"openai:(?P<model>((?!@https?://)[^\s,])+)(@(?P<url>\S+))?")
-_NO_KEY = "none"  # the client needs a text; servers without keys ignore it
+_NO_KEY = "none"  # the client requires a key; servers without keys ignore it
 _TOKENS_PER_PRICE = 1_000_000
 _BODY = "body."  # prefix of additional fields of requests
 _LITERALS = {"True": True, "False": False, "None": None}
@@ -43,18 +43,18 @@ _LITERALS = {"True": True, "False": False, "None": None}
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Totals of a chat model's requests."""
+    """Usage totals of a chat model: requests, tokens and cost."""
 
     requests: int = 0
     """Number of responses."""
     retries: int = 0
-    """Failed attempts that were repeated."""
+    """Number of failed attempts that were repeated."""
     prompt_tokens: int = 0
     """Prompt tokens, as counted by the server."""
     completion_tokens: int = 0
     """Completion tokens including reasoning, as counted by the server."""
     unmetered: int = 0
-    """Responses without token counts."""
+    """Number of responses without token counts."""
     cost: float = 0.0
     """Cost of the counted tokens, in the currency of the prices."""
 
@@ -62,9 +62,9 @@ class Usage:
         return Usage(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
     def __str__(self) -> str:
-        shown = f"{self.requests} requests, {self.prompt_tokens} tokens read, {self.completion_tokens} written"
+        shown = f"{self.requests} requests, {self.prompt_tokens} prompt and {self.completion_tokens} completion tokens"
         shown += f", {self.retries} retries" if self.retries else ""
-        shown += f", {self.unmetered} answers without a count of tokens" if self.unmetered else ""
+        shown += f", {self.unmetered} responses without token counts" if self.unmetered else ""
         return shown + (f", cost {self.cost:.4g}" if self.cost else "")
 
 
@@ -81,7 +81,7 @@ class ChatOptions(Checked):
     retries: CountOrZero = 8
     """Maximum number of retries per request."""
     seeds: bool = True
-    """Send seeds. False: for servers that reject them."""
+    """Send a seed with each request. Set it to False for servers that reject seeds."""
     prompt_price: NotNegative = 0.0
     """Price per million prompt tokens, in any currency."""
     completion_price: NotNegative = 0.0
@@ -92,8 +92,8 @@ class ChatPolicy(Policy):
     """Policy that requests replies from OpenAI's chat completions API or a compatible server.
 
     The reply is the content of the response, without reasoning. A response without content is an empty reply. OpenAI's
-    client retries after connection errors, timeouts and the statuses 408, 409, 429 and 5xx, with exponential back-off
-    from 0.5 s to 8 s or after the time in the header Retry-After.
+    client retries after connection errors, timeouts and the statuses 408, 409, 429 and 5xx. The delay grows from 0.5 s
+    to 8 s, or is the time in the header Retry-After.
 
     Source: https://platform.openai.com/docs/api-reference/chat/create
 
@@ -101,12 +101,12 @@ class ChatPolicy(Policy):
         url: base address, such as "http://localhost:8000/v1". The default path is "/v1". None: OpenAI's server.
         model: name of the model on the server.
         key_variable: environment variable with the key. None: OPENAI_API_KEY for OpenAI's server, no key for others.
-        max_requests: maximum number of concurrent requests to the server, of all policies.
+        max_requests: maximum number of concurrent requests of all policies to the server.
         timeout_s: timeout per attempt, in seconds.
         max_retries: maximum number of retries per request.
         temperature: sampling temperature; 0 for greedy actions.
         top_p: nucleus sampling. 1: off.
-        top_k: top-k sampling, which some servers lack. 0: off, not sent.
+        top_k: top-k sampling, which some servers do not support. 0: off, not sent.
         max_new_tokens: maximum number of tokens per response, including reasoning.
         sends_seed: send a seed derived from `Request.stream`.
         prices: prices per million prompt tokens and completion tokens, in any currency.
@@ -171,7 +171,7 @@ class ChatPolicy(Policy):
         raise UserError(f"deterministic=True needs models that sample in this process; {self.model} is on a server")
 
     async def _answer(self, request: Request, greedy: bool) -> Completion:
-        import openai  # here, because the import takes seconds
+        import openai  # not at the top, because the import takes seconds
 
         client = _background.client(self.url, self._key, self._timeout_s, self._max_retries)
         try:
@@ -207,14 +207,14 @@ class ChatPolicy(Policy):
         return Usage(requests=1, prompt_tokens=read, completion_tokens=written, cost=cost)
 
     def _explained(self, error: Exception) -> str:
-        """One line about a request that failed after all retries."""
+        """Describe in one line why a request failed after all retries."""
         import openai
 
         times = self._max_retries
         if isinstance(error, openai.APITimeoutError):
-            return f"the server at {self.url} did not answer within {self._timeout_s:g} s, {times} retries"
+            return f"the server at {self.url} did not respond within {self._timeout_s:g} s, after {times} retries"
         if isinstance(error, openai.APIConnectionError):
-            return f"there is no server at {self.url} ({error.__cause__ or error}), {times} retries"
+            return f"there is no server at {self.url} ({error.__cause__ or error}), after {times} retries"
         if isinstance(error, openai.APIStatusError):
             text = " ".join(error.response.text[:500].split())
             return f"the server at {self.url} returned {error.status_code} for {self.model}: {text}"
@@ -222,7 +222,7 @@ class ChatPolicy(Policy):
 
 
 def told_usage(policies: Iterable[Policy]) -> list[str]:
-    """One line per chat model about its requests."""
+    """Return one line per chat model with the totals of its requests."""
     found = {id(policy): policy for policy in policies if isinstance(policy, ChatPolicy)}
     totals: dict[str, Usage] = {}
     for policy in found.values():
@@ -252,7 +252,7 @@ def chat_spec(name: str) -> PolicySpec | None:
 
     def make(seat: Seat) -> ChatPolicy:
         if not isinstance(seat.action_space, Text):
-            raise UserError(f"{name} writes texts, but the action space of {seat.agent} is {seat.action_space}")
+            raise UserError(f"{name} generates text, but the action space of {seat.agent} is {seat.action_space}")
         settings = seat.model
         return ChatPolicy(
             url,
@@ -280,7 +280,7 @@ def _options(query: str) -> tuple[ChatOptions, dict[str, Any]]:
     for pair in filter(None, query.split("&")):
         name, equals, text = (unquote(each) for each in pair.partition("="))
         if not equals:
-            raise UserError(f"an option of a chat server is {pair!r}, but must be name=value")
+            raise UserError(f"the option {pair!r} of a chat server must have the form name=value")
         into = body if name.startswith(_BODY) else given
         try:
             into[name.removeprefix(_BODY)] = _LITERALS[text] if text in _LITERALS else json.loads(text)
@@ -289,8 +289,8 @@ def _options(query: str) -> tuple[ChatOptions, dict[str, Any]]:
     known = {each.name for each in fields(ChatOptions)}
     for name in given.keys() - known:
         raise UserError(
-            f"a chat server has no option {name!r}; {nearest(name, sorted(known))}; write {_BODY}{name} for a field of "
-            "requests"
+            f"a chat server has no option {name!r}; {nearest(name, sorted(known))}; write {_BODY}{name} to add a "
+            "field to requests"
         )
     return ChatOptions(**given), body
 
@@ -352,7 +352,7 @@ async def _all_answers(asked: Sequence[tuple[ChatPolicy, Request]], greedy: bool
 
 
 class _Background:
-    """Event loop in a thread, because callers may be in another event loop. It has the connections to servers."""
+    """Event loop in a separate thread, because callers may already run an event loop. It has the server connections."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -376,7 +376,7 @@ class _Background:
             raise
 
     def client(self, url: str, key: str, timeout_s: float, max_retries: int) -> AsyncOpenAI:
-        """Return the connections to a server. It must be called in the event loop."""
+        """Return the client of a server. It must be called in the event loop."""
         from openai import AsyncOpenAI
 
         settings = (url, key, timeout_s, max_retries)
@@ -405,7 +405,7 @@ _background = _Background()
 
 
 def _after_fork() -> None:
-    """A forked process has no thread, and must not use the parent's connections."""
+    """Replace the event loop in a forked process, which has no thread and must not use the parent's connections."""
     global _background
     _background = _Background()
 

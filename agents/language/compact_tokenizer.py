@@ -1,8 +1,8 @@
 """Compact tokenization of histories for small critics.
 
-A critic that is trained from scratch has additional words in its vocabulary. The agent that reads or writes becomes one
-word. If a message begins or ends with the same tokens as the previous message, these tokens become one word per power
-of two in their number. In small games a third of the tokens of joint histories remains.
+A critic that is trained from scratch gets additional words in its vocabulary. In a message's header, one word replaces
+each agent that reads or writes. Words for powers of two replace tokens with which the previous message also begins or
+ends: 6 such tokens become the words for 4 and 2. In small games a third of the tokens of joint histories remains.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ..encoding import Encoder
 MAX_NAMES = 32
 MAX_POWER = 15
 NUM_OWN_WORDS = 2 * MAX_POWER + 2 * MAX_NAMES
-"""Number of additional words."""
-MIN_REPEATED = 4  # tokens; fewer save almost nothing
+"""Number of words that a compact tokenizer adds to a vocabulary."""
+MIN_REPEATED = 4  # tokens; shorter repetitions save almost nothing
 _HEADER = re.compile(r"\[([^\[\]\n]+) (reads|writes)\] ")
 
 
 class CompactTokenizer:
-    """Lossless compact tokenizer, for a model with `NUM_OWN_WORDS` more words than the tokenizer.
+    """Lossless compact tokenizer, for a model whose vocabulary has `NUM_OWN_WORDS` more words than the tokenizer.
 
     Args:
-        encoder: encoder of text.
+        encoder: encoder of the tokenizer.
         first_word: id of the first additional word.
     """
 
@@ -35,7 +35,7 @@ class CompactTokenizer:
         self.first_word = first_word
 
     def pieces(self, messages: Sequence[Message]) -> list[list[int]]:
-        """Return the token ids of each message, which depend on the previous messages."""
+        """Return the token ids of each message. They depend on the previous messages."""
         names: dict[str, int] = {}
         earlier: list[int] = []  # token ids of the previous message
         found = []
@@ -52,7 +52,7 @@ class CompactTokenizer:
         return found
 
     def _header(self, content: str, names: dict[str, int]) -> tuple[list[int], str] | None:
-        """Return a word per agent in the header, and the remaining text. None: no agents, or more than `MAX_NAMES`."""
+        """Return a word per agent in the header, and the text after it. None: no header, or over `MAX_NAMES` agents."""
         match = _HEADER.match(content)
         if match is None:
             return None
@@ -66,7 +66,7 @@ class CompactTokenizer:
         return words, content[match.end() :]
 
     def _without_repeats(self, ids: list[int], earlier: list[int]) -> list[int]:
-        """Replace the tokens that begin or end both messages by words."""
+        """Replace the tokens that begin both messages, and the tokens that end both messages, by words."""
         front = _powers(_num_equal(ids, earlier))
         num_front = sum(2 ** (k + 1) for k in front)
         back = _powers(_num_equal(ids[num_front:][::-1], earlier[num_front:][::-1]))
@@ -75,10 +75,10 @@ class CompactTokenizer:
 
 
 def _powers(count: int) -> list[int]:
-    """Exponents minus 1 of the powers of two that sum to an even count. Of an odd count the last token is excluded."""
+    """Split a count into powers of two (2, 4, ...) and return their exponents minus 1. Below `MIN_REPEATED`: none."""
     return [k for k in reversed(range(MAX_POWER)) if count >= MIN_REPEATED and count >> (k + 1) & 1]
 
 
 def _num_equal(a: Sequence[int], b: Sequence[int]) -> int:
-    """Length of the common prefix."""
+    """Return the length of the common prefix of two sequences."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))

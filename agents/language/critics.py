@@ -40,27 +40,27 @@ SETTINGS_FILE = "collm_critic.json"
 
 @dataclass(frozen=True, slots=True)
 class TokenizedInput:
-    """Token ids of one critic input."""
+    """Token ids of one critic input, as rows of a batch."""
 
     rows: tuple[NDArray[np.int64], ...]
-    row_of: tuple[int, ...]  # per value
-    position: tuple[int, ...]  # per value, in its row
+    row_of: tuple[int, ...]  # for each value, the index of its row
+    position: tuple[int, ...]  # for each value, the index of its token in the row
     num_tokens: int
 
 
 class TextCritic(Critic):
-    """Transformer for V(h) and optionally Q(h, a).
+    """Critic: a transformer for V(h) and optionally Q(h, a).
 
-    V(h) is computed from the hidden state of the last token of h, and Q(h, a) from that of the messages a after h. If
-    each history extends the previous one, one row contains all turns of an episode.
+    V(h) is computed from the hidden state of the last token of the history h, and Q(h, a) from the last token of the
+    messages a after h. If each history extends the previous one, one row contains all turns of an episode.
 
     Args:
         backbone: causal transformer without a language-model head.
         tokenizer: tokenizer of the backbone.
         head_hidden_dim: width of a tanh layer in the head. None: linear head.
-        is_compact: use a `CompactTokenizer`, for which the backbone has additional words.
-        compute_dtype: data type of forward passes, by autocast. None: that of the weights. The head is in fp32.
-        recomputes_activations: gradient checkpointing.
+        is_compact: use a `CompactTokenizer`. The backbone's vocabulary must contain its additional words.
+        compute_dtype: data type of forward passes, by autocast. None: as the weights. The head computes in fp32.
+        recomputes_activations: use gradient checkpointing.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class TextCritic(Critic):
         self._plain = backbone
         self._shards: Shards | None = None
         self._inside: Callable[[Callable[[], Any]], Any] = at_once
-        # A replay buffer has the same inputs in several updates.
+        # Inputs stay in the replay buffer for several updates.
         self._tokenized: Recent[TokenizedInput] = Recent(MAX_KEPT_TOKENS, lambda each: each.num_tokens)
 
     @classmethod
@@ -167,7 +167,7 @@ class TextCritic(Critic):
         return [*(weight for weight in self.backbone.parameters() if weight.requires_grad), *self.head.parameters()]
 
     def state_dict(self) -> dict[str, Tensor]:
-        # The frozen weights below adapters would be the same in every checkpoint.
+        # Frozen weights under adapters are excluded, because they are the same in every checkpoint.
         frozen = {name for name, weight in self.backbone.named_parameters() if not weight.requires_grad}
         kept = {name: weight for name, weight in self.backbone.state_dict().items() if name not in frozen}
         backbone = {f"backbone.{name}": weight for name, weight in kept.items()}
@@ -212,7 +212,7 @@ class TextCritic(Critic):
         rows: list[NDArray[np.int64]] = []
         ends: list[tuple[int, int]] = []
         for chain in _chains(texts):
-            ids: list[int] = [self.encoder.end_id]  # so that an empty history has a token
+            ids: list[int] = [self.encoder.end_id]  # so that an empty history also has a token
             last = [0]
             for piece in self._pieces(chain[-1]):
                 ids += piece
@@ -223,7 +223,7 @@ class TextCritic(Critic):
         return TokenizedInput(tuple(rows), row_of, position, sum(map(len, rows)))
 
     def _pieces(self, messages: Sequence[Message]) -> list[list[int]]:
-        """Token ids of each message."""
+        """Return the token ids of each message."""
         if self._compact is not None:
             return self._compact.pieces(messages)
         return [self.encoder.content(f"{message.content}\n") for message in messages]
@@ -246,7 +246,7 @@ def _freeze_base(backbone: PreTrainedModel) -> None:
 
 
 class ActorHead(HeadCritic[LanguagePolicy]):
-    """V(h) by the value head of the actor, from the tokens of its completions."""
+    """Critic that computes V(h) with the value head of the actor, from the tokens of the actor's completions."""
 
     def values(self, inputs: Sequence[CriticInput]) -> Tensor:
         tracks = []
@@ -261,7 +261,7 @@ class ActorHead(HeadCritic[LanguagePolicy]):
 
 
 def _texts(item: CriticInput) -> tuple[list[tuple[Message, ...]], list[int]]:
-    """Return each history without and with its actions, in temporal order, and the index of each value's text."""
+    """Return each history without and with its actions, ordered by turn, and for each value the index of its text."""
     texts: list[tuple[Message, ...]] = []
     of_histories, of_actions = [], []
     for turn, history in enumerate(map(messages_of, item.histories)):
@@ -274,7 +274,7 @@ def _texts(item: CriticInput) -> tuple[list[tuple[Message, ...]], list[int]]:
 
 
 def _chains(texts: Sequence[tuple[Message, ...]]) -> list[list[tuple[Message, ...]]]:
-    """Split texts into chains in which each text extends the previous one. A chain becomes one row."""
+    """Split texts into chains in which each text extends the previous one. A chain becomes one row of the batch."""
     chains: list[list[tuple[Message, ...]]] = []
     for text in texts:
         if chains and text[: len(chains[-1][-1])] == chains[-1][-1]:

@@ -1,4 +1,4 @@
-"""Value heads and score heads, in fp32."""
+"""Value heads of critics and score heads of reward models, in fp32."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..decoding.cpu import is_plain_linear
 
 
 class HeadLayer(nn.Linear):
-    """Linear layer in fp32, also inside autocast: bf16 numbers near 100 differ by at least 0.5."""
+    """Linear layer that computes in fp32 even under autocast, because bf16 has steps of 0.5 near 100."""
 
     def forward(self, input: Tensor) -> Tensor:
         with torch.autocast(input.device.type, enabled=False):
@@ -18,7 +18,7 @@ class HeadLayer(nn.Linear):
 
 
 def value_head_of(model: PreTrainedModel, hidden_dim: int | None) -> nn.Module:
-    """Return a linear head with or without a tanh layer. Initial values are 0, so that advantages are returns."""
+    """Return a value head, with a tanh layer if `hidden_dim` is set. Values start at 0, so advantages are returns."""
     size = model.config.get_text_config().hidden_size
     last = HeadLayer(hidden_dim or size, 1)
     nn.init.zeros_(last.weight)
@@ -28,7 +28,7 @@ def value_head_of(model: PreTrainedModel, hidden_dim: int | None) -> nn.Module:
 
 
 def keep_head_precise(model: PreTrainedModel) -> None:
-    """Replace a sequence classifier's layer with one output by a `HeadLayer` with its weights."""
+    """Replace the one-output layer of a sequence classifier by a `HeadLayer` with the same weights."""
     for name, layer in list(model.named_modules()):
         if is_plain_linear(layer) and layer.out_features == 1:
             precise = HeadLayer(layer.in_features, 1, bias=layer.bias is not None)

@@ -26,14 +26,14 @@ from ..vllm.server import Serving, VLLMServer
 
 
 class LanguageModel:
-    """Causal language model with generator and scorer. Policies with shared weights or adapters share one.
+    """Causal language model with generator and scorer. Policies with shared weights or adapters use the same object.
 
-    Other arguments than these are settings of `ModelConfig`.
+    All other arguments are settings of `ModelConfig`.
 
     Args:
         model: model of transformers or peft. Trainable weights should be fp32; bf16 rounds away updates near 1e-6.
         tokenizer: the model's tokenizer.
-        compute_dtype: data type of forward passes, by autocast. None: that of the weights.
+        compute_dtype: data type of forward passes, by autocast. None: the weights' data type.
         serving: vLLM servers for sampling. None: sample in this process.
     """
 
@@ -53,7 +53,7 @@ class LanguageModel:
         if recomputes_activations:
             recompute_layers(base_of(model))
         self.recomputes_activations = recomputes_activations
-        self.model = model.eval()  # with dropout, updates would evaluate another distribution than was sampled
+        self.model = model.eval()  # with dropout, sampling and updates would use different distributions
         self.base = base_of(model)
         self.num_weights = sum(weight.numel() for weight in self.base.parameters())
         self.encoder = Encoder(tokenizer, is_chat=is_chat, template_kwargs=template_kwargs)
@@ -66,7 +66,7 @@ class LanguageModel:
         self.shards: Shards | None = None  # sharded copy; None: the weights are not sharded
 
     def generator_with(self, value_head: nn.Module | None) -> Generator:
-        """Return a decoder or a client of vLLM servers. With a value head it also values the prompts."""
+        """Return a decoder or a client of vLLM servers. With a value head it also estimates the values of prompts."""
         if self.serving is None:
             capture = CudaGraphs(self.device) if self.sampler == "graphs" else None
             return Decoder(
@@ -80,11 +80,11 @@ class LanguageModel:
 
     @property
     def learned(self) -> nn.Module:
-        """Module with the trainable weights: the model, or its sharded copy with the same names of weights."""
+        """Module with the trainable weights: the model, or its sharded copy with the same weight names."""
         return self.model if self.shards is None else self.shards.module
 
     def shard(self, mesh: DeviceMesh) -> None:
-        """Shard trainable weights over ranks, and keep a copy for decoding without servers.
+        """Shard trainable weights over ranks. Keep an unsharded copy if this process decodes.
 
         Models with adapters are not sharded, because the copy would contain the whole base model.
         """
@@ -101,7 +101,7 @@ class LanguageModel:
 
     @contextmanager
     def whole(self, *, on_all: bool = False) -> Iterator[None]:
-        """Gather all weights on rank 0, or on all ranks; see `Learnable.whole`."""
+        """Context manager that gathers all weights on rank 0, or on all ranks; see `Learnable.whole`."""
         if self.shards is None:
             yield
             return
@@ -124,13 +124,13 @@ class LanguageModel:
 
     @contextmanager
     def passing(self, adapter: str | None) -> Iterator[None]:
-        """Context of a forward pass for scoring: autocast, and the active adapter. None: no adapter."""
+        """Context manager for a forward pass that scores tokens: autocast and active adapter. None: no adapter."""
         if adapter is None:
             with active_adapter(self.model, None), self.autocast():
                 yield
             return
         assert isinstance(self.model, PeftModel)
-        if self.model.active_adapter != adapter:  # `set_adapter` iterates over all modules
+        if self.model.active_adapter != adapter:  # `set_adapter` is slow, because it iterates over all modules
             self.model.set_adapter(adapter)  # stays active for the backward pass, which needs trainable weights
         with self.autocast():
             yield

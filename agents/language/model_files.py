@@ -18,34 +18,34 @@ from transformers.models.auto.modeling_auto import (
 from ..._errors import UserError
 from ..._json import read_json, refuse_device
 
-_CUSTOM_CODE = "{} needs custom Python code (auto_map), which is never run; use a model that transformers contains"
+_CUSTOM_CODE = "{} needs custom Python code (auto_map), which is never run; use a model whose code is in transformers"
 WEIGHTS = ("*.safetensors", "*.bin", "*.bin.index.json", "*.safetensors.index.json")
 
 
 def model_config(name: str | Path) -> PreTrainedConfig:
-    """Load the configuration of a folder or hub name, or of an adapter's base model.
+    """Load the configuration of a model (folder or hub name). For an adapter, load that of its base model.
 
     Raises:
-        UserError: if it is malformed or needs custom code, or if transformers lacks the architecture.
+        UserError: if the configuration is malformed or needs custom code, or if transformers lacks the architecture.
     """
     adapter = Path(name) / "adapter_config.json"
     if adapter.is_file():
         settings = read_json(adapter)
         if settings.get("megatron_config"):
-            raise UserError(f"{adapter} sets megatron_config, for which peft would import a module; remove it")
+            raise UserError(f"{adapter} sets megatron_config, for which peft would import code; remove this setting")
         if not (Path(name) / "config.json").is_file():
             base = settings.get("base_model_name_or_path")
             if not isinstance(base, str) or not base or Path(base).absolute() == Path(name).absolute():
-                raise UserError(f"{adapter} names no base_model_name_or_path; save the adapter again with its base")
+                raise UserError(f"{adapter} has no base_model_name_or_path; save the adapter again with its base")
             return model_config(base)
     found: dict[str, Any] = {}
     if (Path(name) / "config.json").is_file():
-        found = read_json(Path(name) / "config.json")  # unlike transformers, it reports the line of a syntax error
+        found = read_json(Path(name) / "config.json")  # unlike transformers, `read_json` reports the line of an error
         if {"algorithm", "env"} <= found.keys():
-            raise UserError(f"{name} holds a run and no model; its agents' models lie in {Path(name) / 'agents'}")
+            raise UserError(f"{name} is a run folder, not a model; its models are in {Path(name) / 'agents'}")
     try:
         config: PreTrainedConfig = AutoConfig.from_pretrained(name, trust_remote_code=False)
-    except Exception as error:  # malformed files can raise anything in transformers
+    except Exception as error:  # transformers can raise any exception for malformed files
         if "auto_map" in found:
             raise UserError(_CUSTOM_CODE.format(f"the model {str(name)!r}")) from error
         raise UserError(f"the settings of the model {str(name)!r} cannot be read: {reason(error)}") from error
@@ -58,7 +58,7 @@ def check_language_model(name: str | Path) -> PreTrainedConfig:
     config = model_config(name)
     kind = type(config)
     if config.is_encoder_decoder:
-        raise UserError(f"the model {str(name)!r} ({config.model_type}) is an encoder-decoder; give a causal one")
+        raise UserError(f"the model {str(name)!r} ({config.model_type}) is an encoder-decoder; give a causal model")
     if kind in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False):
         raise UserError(f"the model {str(name)!r} ({config.model_type}) is an encoder; give a causal language model")
     if kind not in MODEL_FOR_CAUSAL_LM_MAPPING:
@@ -67,13 +67,13 @@ def check_language_model(name: str | Path) -> PreTrainedConfig:
     num_layers = getattr(config.get_text_config(decoder=True), "num_hidden_layers", None) or 0
     if num_tensors is not None and num_layers > num_tensors:  # building these layers could exhaust the memory
         raise UserError(
-            f"the model {str(name)!r} has num_hidden_layers={num_layers}, but its files only hold {num_tensors} tensors"
+            f"the model {str(name)!r} has num_hidden_layers={num_layers}, but its files have {num_tensors} tensors"
         )
     return config
 
 
 def check_critic_model(name: str | Path) -> None:
-    """Raise `UserError` if the files of a critic's model are missing, malformed, or do not fit together."""
+    """Raise `UserError` if the files of a critic's model are missing, malformed or inconsistent."""
     config = model_config(name)
     if type(config) not in MODEL_MAPPING:
         raise UserError(f"the model {str(name)!r} ({config.model_type}) has no hidden states for a critic's head")
@@ -87,13 +87,13 @@ def check_reward_model(name: str | Path) -> None:
     kinds = config.architectures or []
     if not any("ForSequenceClassification" in kind for kind in kinds):
         raise UserError(
-            f"the reward model {str(name)!r} is no sequence classifier ({', '.join(kinds) or 'of unknown kind'}): its "
-            "score would be random; give a ...ForSequenceClassification with one output"
+            f"the reward model {str(name)!r} is no sequence classifier ({', '.join(kinds) or 'of unknown kind'}), so "
+            "its score would be random; give a ...ForSequenceClassification model with one output"
         )
     if config.num_labels != 1:
         raise UserError(
-            f"a reward is one number, but the reward model {str(name)!r} has {config.num_labels} outputs; give one "
-            "trained with num_labels=1"
+            f"a reward is one number, but the reward model {str(name)!r} has {config.num_labels} outputs; give a "
+            "model trained with num_labels=1"
         )
     _check_weights(name)
     tokenizer_of(name, config)
@@ -105,7 +105,7 @@ def tokenizer_of(name: str | Path, config: PreTrainedConfig) -> PreTrainedTokeni
     found = {file.name: read_json(file) for file in files if file.is_file()}
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        tokenizer("a")  # raises if settings have a wrong type
+        tokenizer("a")  # raises an error if settings have a wrong type
     except Exception as error:  # the Rust library raises Exception
         if "auto_map" in found.get("tokenizer_config.json", {}):
             raise UserError(_CUSTOM_CODE.format(f"the tokenizer of the model {str(name)!r}")) from error
@@ -115,59 +115,59 @@ def tokenizer_of(name: str | Path, config: PreTrainedConfig) -> PreTrainedTokeni
         ) from error
     size = getattr(config.get_text_config(), "vocab_size", None)
     if tokenizer.vocab_size == 0:
-        raise UserError(f"the tokenizer of the model {str(name)!r} has no token; save a whole one into its folder")
+        raise UserError(f"the tokenizer of the model {str(name)!r} is empty; save a complete tokenizer into its folder")
     if size is not None and tokenizer.vocab_size > size:
         raise UserError(
-            f"the tokenizer of the model {str(name)!r} has {tokenizer.vocab_size} tokens, but the model only {size}; "
-            "give the tokenizer that the model was trained with"
+            f"the tokenizer of the model {str(name)!r} has {tokenizer.vocab_size} tokens, but the model has {size}; "
+            "use the tokenizer with which the model was trained"
         )
     return tokenizer
 
 
 def check_loaded(name: str | Path, model: Any, missing: Sequence[str]) -> None:
-    """Raise `UserError` if weights of a loaded model are NaN or infinite, or `missing` in its files."""
+    """Raise `UserError` if weights of a loaded model are NaN or infinite, or are `missing` in the model's files."""
     if missing:
         raise UserError(
-            f"the files of the model {str(name)!r} lack {len(missing)} of its weights, first {sorted(missing)[0]!r}, "
-            "which would be random; give a folder that holds the whole model"
+            f"the files of the model {str(name)!r} lack {len(missing)} weights, such as {sorted(missing)[0]!r}, which "
+            "would be random; give a folder with the complete model"
         )
     for parameter, weight in model.named_parameters():
         if not weight.isfinite().all():
             raise UserError(
-                f"the model {str(name)!r} has weights that are not finite, first in {parameter!r}; use a checkpoint "
-                "from before the divergence"
+                f"the model {str(name)!r} has weights that are not finite, for example in {parameter!r}; use a "
+                "checkpoint that was saved before the divergence"
             )
 
 
 def reason(error: Exception) -> str:
-    """First line of another library's message."""
+    """Return the first line of the error message of another library."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:300]
 
 
 def _refuse_kernels(name: str | Path, config: PreTrainedConfig) -> None:
-    """Raise if a configuration names kernels on the hub, which are compiled code."""
+    """Raise `UserError` if a configuration requests kernels from the hub, because they are compiled code."""
     parts = [config, *(getattr(config, each, None) for each in config.sub_configs)]
     for part in parts:
         for setting in ("_attn_implementation", "_experts_implementation"):
             if "/" in str(getattr(part, setting, "")):
                 raise UserError(
-                    f"the model {str(name)!r} needs the kernel {getattr(part, setting)!r}, which is code; remove "
-                    f"{setting[1:]} from its config.json"
+                    f"the model {str(name)!r} needs the kernel {getattr(part, setting)!r}, which is compiled code; "
+                    f"remove {setting[1:]} from its config.json"
                 )
 
 
 def _check_weights(name: str | Path) -> int | None:
-    """Raise if weight files are missing or truncated. Return the number of tensors in safetensors, if known."""
+    """Check that weight files are complete. Return the number of their tensors. None: hub name, or other format."""
     folder = Path(name)
     if not folder.is_dir():  # hub name
         return None
     if not any(file.name != "value_head.safetensors" for pattern in WEIGHTS for file in folder.glob(pattern)):
-        raise UserError(f"{folder} holds no weights (model.safetensors); give a save_pretrained folder")
+        raise UserError(f"{folder} contains no weights (model.safetensors); give a save_pretrained folder")
     for file in sorted(folder.glob("*.index.json")):
         files = read_json(file).get("weight_map")
         if not isinstance(files, dict) or any(Path(str(each)).name != each for each in files.values()):
-            raise UserError(f"{file} has no weight_map of files in its folder; save the model again")
+            raise UserError(f"weight_map in {file} is missing or has files of other folders; save the model again")
     file = folder / "generation_config.json"
     if file.is_file():
         try:
@@ -181,6 +181,6 @@ def _check_weights(name: str | Path) -> int | None:
             with safe_open(file, framework="pt") as tensors:
                 num_tensors += len(tensors.keys())
         except (SafetensorError, OSError) as error:
-            raise UserError(f"{file} is no whole file of weights: {error}; copy or save it again") from error
-    has_model = any(folder.glob("model*.safetensors"))  # otherwise an adapter, or another format
+            raise UserError(f"{file} is not a complete weight file: {error}; copy or save it again") from error
+    has_model = any(folder.glob("model*.safetensors"))  # otherwise an adapter, or a format other than safetensors
     return num_tensors if has_model else None

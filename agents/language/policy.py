@@ -51,11 +51,11 @@ class LanguagePolicy(TrainablePolicy):
 
     Args:
         language_model: model, which several policies may share.
-        sampling: temperature and filters. Log-probabilities include the temperature, and the filters with
-            `learns_filtered`.
+        sampling: temperature and filters. Log-probabilities are computed after the temperature, and with
+            `learns_filtered` also after the filters.
         max_new_tokens: maximum number of tokens per completion.
         adapter: name of the policy's adapter in a peft model. None: all weights are trained.
-        has_value_head: estimate returns by a head on the last hidden state of the prompt.
+        has_value_head: add a head that estimates returns from the last hidden state of the prompt.
         value_head_hidden_dim: width of a tanh layer in the value head. None: linear head.
     """
 
@@ -83,7 +83,7 @@ class LanguagePolicy(TrainablePolicy):
 
     @property
     def default_learning_rate(self) -> float:
-        """5e-4 for models below 10 million weights. For others 1e-4 for adapters, and 1e-6 for all weights."""
+        """5e-4 for models below 10 million weights. For larger models 1e-4 (adapters) or 1e-6 (all weights)."""
         if self.language_model.num_weights < MAX_SMALL_WEIGHTS:
             return SMALL_LEARNING_RATE
         return FULL_LEARNING_RATE if self.adapter is None else ADAPTER_LEARNING_RATE
@@ -124,7 +124,7 @@ class LanguagePolicy(TrainablePolicy):
         return Workplace(id(self.language_model), self.language_model.device)
 
     def batch_key(self) -> object:
-        """Adapters of one base model share a batch if they have the same sampling settings and no value heads."""
+        """Batch key. It is equal for adapters of one base model with equal sampling settings and no value heads."""
         if self.adapter is None or self.value_head is not None:
             return id(self)
         return (id(self.language_model), self.sampling)
@@ -182,7 +182,7 @@ class LanguagePolicy(TrainablePolicy):
         return [*self._weights().values(), *(self.value_head.parameters() if self.value_head is not None else ())]
 
     def decoding_weights(self) -> list[nn.Parameter]:
-        """Weights of the decoder, which are not sharded."""
+        """Weights that the decoder uses. They are not sharded."""
         return list(self._own(self.language_model.model).values())
 
     def _weights(self) -> dict[str, nn.Parameter]:
@@ -190,7 +190,7 @@ class LanguagePolicy(TrainablePolicy):
         return self._own(self.language_model.learned)
 
     def _own(self, model: nn.Module) -> dict[str, nn.Parameter]:
-        """All weights of a model, or those of the policy's adapter."""
+        """Return all weights of a model by name, or only the weights of the policy's adapter."""
         named = model.named_parameters()
         return {name: weight for name, weight in named if self.adapter is None or f".{self.adapter}." in name}
 
@@ -206,7 +206,7 @@ class LanguagePolicy(TrainablePolicy):
         return Evaluation(logprobs, entropies, turn_of_token, values)
 
     def prompt_values(self, tracks: Sequence[Sequence[Completion]]) -> Tensor:
-        """[N] estimates of the value head before each turn, without computing logits."""
+        """Return [N] values that the value head estimates before each turn, without computing logits."""
         assert self.value_head is not None
         model = self.language_model
         with model.passing(self.adapter):
@@ -215,7 +215,7 @@ class LanguagePolicy(TrainablePolicy):
         return values
 
     def unanswered(self, observation: str, previous: Completion) -> Completion:
-        """Return an empty completion, for the value of an episode's last history."""
+        """Return an empty completion after the last history of an episode, to estimate the value of this history."""
         ids, is_extension = self.language_model.encoder.prompt(observation, previous)
         return Completion("", tokens=TokenRecord(ids, np.zeros(0, dtype=np.int64), is_extension, observation))
 
@@ -226,10 +226,10 @@ class LanguagePolicy(TrainablePolicy):
         return self.language_model.scorer.batches(tracks, items, max_tokens)
 
     def reference(self, device: torch.device | None = None) -> LanguagePolicy:
-        """Reference policy of a KL penalty: a frozen copy, or the base model without adapters.
+        """Return the reference policy of a KL penalty: a frozen copy, or the base model without adapters.
 
-        It ignores top-k and top-p, so that every token has a probability. A copy has the compute type, which does not
-        change its log-probabilities.
+        It ignores top-k and top-p, so that every token has a positive probability. The weights of a copy have the
+        compute data type, which does not change log-probabilities.
         """
         twin = copy.copy(self)
         twin.value_head = None
@@ -273,9 +273,9 @@ class LanguagePolicy(TrainablePolicy):
         directory.mkdir(parents=True, exist_ok=True)
         model = self.language_model.model
         if self.adapter is not None:
-            # peft saves an adapter to the subfolder with its name, unless that is "default".
+            # peft saves an adapter to a subfolder with the adapter's name, unless the name is "default".
             if directory.name != self.adapter:
-                raise ValueError(f"the adapter {self.adapter!r} must be saved to a folder of its name, not {directory}")
+                raise ValueError(f"the adapter {self.adapter!r} needs a folder with the same name, not {directory}")
             model.save_pretrained(str(directory.parent), selected_adapters=[self.adapter])
             _sort_target_modules(directory / ADAPTER_CONFIG_FILE)
         else:
@@ -294,7 +294,7 @@ class LanguagePolicy(TrainablePolicy):
         (directory / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n")
 
     def load_value_head(self, directory: Path) -> None:
-        """Load the value head from a folder that has one."""
+        """Load the value head from a folder, if the folder contains one."""
         file = directory / VALUE_HEAD_FILE
         if self.value_head is not None and file.is_file():
             self.value_head.load_state_dict(load_file(file))
@@ -307,7 +307,7 @@ def _explain(divergence: Divergence, diverged: Sequence[tuple[Policy, str]]) -> 
 
 
 def _sort_target_modules(file: Path) -> None:
-    """Sort the set that peft writes, so that equal runs write equal files."""
+    """Sort `target_modules`, which peft writes as an unordered set, so that equal runs write equal files."""
     settings = json.loads(file.read_text(encoding="utf-8"))
     if isinstance(settings["target_modules"], list):
         settings["target_modules"].sort()

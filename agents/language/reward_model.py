@@ -1,4 +1,4 @@
-"""RewardModel: scores texts by a sequence-classification model with one output."""
+"""RewardModel: a sequence classifier with one output, which scores texts."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .shape import small_config
 
 
 class RewardModel:
-    """Scores texts. `algorithms/learning/preferences.py` trains it on preferences.
+    """Reward model that scores texts. `algorithms/learning/preferences.py` trains it on preferences.
 
     Args:
         model: a `...ForSequenceClassification` of transformers with `num_labels=1`.
         tokenizer: the model's tokenizer. It truncates long texts at their beginning.
-        compute_dtype: data type of forward passes, by autocast. None: that of the weights. Scores are fp32.
+        compute_dtype: data type of forward passes, by autocast. None: the weights' data type. Scores are fp32.
 
     Raises:
         ValueError: if the model has more than one output.
@@ -56,7 +56,7 @@ class RewardModel:
     def load(
         cls, name: str | Path, device: torch.device | str = "cpu", compute_dtype: torch.dtype | None = None
     ) -> RewardModel:
-        """Load a folder or a hub name with fp32 weights."""
+        """Load a model with fp32 weights from a folder or a hub name."""
         loaded: Any = AutoModelForSequenceClassification.from_pretrained(
             name, dtype=torch.float32, num_labels=1, trust_remote_code=False
         )
@@ -82,7 +82,7 @@ class RewardModel:
         return cls(model.to(device), tokenizer)  # type: ignore[arg-type]
 
     def scores(self, texts: Sequence[str]) -> Tensor:
-        """[N] scores with a gradient."""
+        """Return [N] scores of texts, with a gradient."""
         batch = self.tokenizer(
             list(texts), padding=True, truncation=True, max_length=self.max_tokens, return_tensors="pt"
         ).to(self.model.device)
@@ -104,7 +104,7 @@ class RewardModel:
         return list(self.model.parameters())
 
     def save(self, directory: str | Path) -> None:
-        """Write a folder for `load` and `from_pretrained`."""
+        """Write model and tokenizer into a folder that `load` and `from_pretrained` can read."""
         Path(directory).mkdir(parents=True, exist_ok=True)
         self.model.save_pretrained(directory)
         self.tokenizer.save_pretrained(directory)

@@ -30,9 +30,9 @@ KNOWN: dict[str, dict[str, Any]] = {
         ("8B", 4096, 12288, 36, 32, False),
     )
 }
-"""Configurations of hub models, for memory plans without their files."""
+"""Configurations of hub models, so that memory plans need no files of these models."""
 FLOAT32 = 4
-"""Bytes per float32: trainable weights, their gradients, and the residual stream."""
+"""Bytes per float32 number. Trainable weights, gradients and the residual stream are float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +41,23 @@ class ModelShape:
 
     num_weights: int
     num_linear: int
-    """Weights of linear layers, including the output matrix even if it is tied to the embedding."""
+    """Number of weights in linear layers, including the output matrix even if it is tied to the embedding."""
     num_rows: int
-    """Sum of inputs and outputs of all linear layers except the output matrix: LoRA weights per rank."""
+    """Input plus output features of all linear layers except the output matrix: number of LoRA weights at rank 1."""
     num_layers: int
     hidden: int
     query: int
-    """Width of all query heads."""
+    """Total width of all query heads."""
     key: int
-    """Width of all key heads, and of all value heads."""
+    """Total width of all key heads. The value heads together have the same width."""
     num_heads: int
     num_key_heads: int
     feed_forward: int
     num_products: int
-    """Matrices of the feed-forward layer: 3 with a gate, else 2."""
+    """Number of matrices in a feed-forward layer: 3 with a gate, else 2."""
     vocabulary: int
     is_tied: bool
-    """True if the output matrix is the embedding."""
+    """True if the output matrix and the embedding are the same tensor."""
     has_head_norms: bool
     """True if queries and keys are normalized per head."""
 
@@ -80,17 +80,17 @@ class ModelShape:
         return replace(self, num_weights=self.num_weights - lost, num_linear=self.num_linear - self.num_embedded)
 
     def kv_per_token(self, bytes_each: int) -> int:
-        """KV-cache bytes per token, for numbers of `bytes_each`."""
+        """Return the KV-cache bytes per token if each number has `bytes_each` bytes."""
         return 2 * self.num_layers * self.key * bytes_each
 
     def kept_per_token(self, compute: int, *, rank: int = 0, row_length: int = 0, recomputes: bool = False) -> int:
         """Bytes of activations per token that a forward pass keeps for the backward pass.
 
         Args:
-            compute: bytes per number of the compute type.
-            rank: rank of LoRA adapters on a frozen base in the compute type. 0: all weights are trained, in float32.
-            row_length: length of rows with an attention mask, which is kept too. 0: no mask.
-            recomputes: gradient checkpointing.
+            compute: bytes per number in the compute data type.
+            rank: rank of LoRA adapters on a frozen base model of the compute type. 0: all weights are trained, float32.
+            row_length: length of rows with an attention mask, which is also kept. 0: no mask.
+            recomputes: True for gradient checkpointing.
         """
         last_norm = FLOAT32 * (1 if rank else 2) * self.hidden
         if recomputes:
@@ -98,16 +98,16 @@ class ModelShape:
         return self.num_layers * self.kept_per_layer(compute, rank=rank, row_length=row_length) + last_norm
 
     def kept_per_layer(self, compute: int, *, rank: int = 0, row_length: int = 0) -> int:
-        """Bytes of activations per token and layer; arguments of `kept_per_token`."""
+        """Bytes of activations per token and layer that are kept. For the arguments see `kept_per_token`."""
         d, q, k, f = self.hidden, self.query, self.key, self.feed_forward
         is_cast = compute != FLOAT32
         inner = self.num_products - 1  # feed-forward matrices whose input is the residual stream
-        norms = FLOAT32 * (2 * d if rank else 4 * d)  # inputs of the two norms; outputs too if norms are trained
-        # Autocast keeps an input per matrix, float32 an input per norm. q: input of the attention's output matrix.
+        norms = FLOAT32 * (2 * d if rank else 4 * d)  # inputs of the two norms; also outputs if norms are trained
+        # Autocast keeps one input per matrix, float32 one input per norm. q: the input of attention's output matrix.
         inputs = compute * ((3 + inner) * d + q if is_cast else 2 * d + q)
         attention = compute * (3 * q if row_length else q + 2 * k) + FLOAT32 * self.num_heads
         if rank:
-            attention += compute * q if is_cast else 0  # its output, in addition to the adapter's input
+            attention += compute * q if is_cast else 0  # attention output, in addition to the adapter's input
             inputs += compute * rank * (5 + inner)
         if self.has_head_norms:
             attention += (q + k) * (FLOAT32 + (0 if rank else compute))
@@ -133,7 +133,7 @@ def _shape(settings: str) -> ModelShape:
     names = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules()}
     return ModelShape(
         num_weights=sum(weight.numel() for weight in model.parameters()),
-        # Counted as tied if there is no output matrix, so that `backbone` returns the right sizes.
+        # A model without output matrix is treated as tied, so that `backbone` returns the right sizes.
         num_linear=sum(layer.weight.numel() for layer in inside) + text.vocab_size * text.hidden_size,
         num_rows=sum(layer.in_features + layer.out_features for layer in inside),
         num_layers=text.num_hidden_layers,

@@ -1,7 +1,7 @@
 """Action distributions: categorical, Gaussian and squashed Gaussian.
 
 Axes: N decisions, O network outputs, R components of the raw action. The raw action is the sample: indices of options,
-or numbers before clipping or squashing. Log-probabilities and entropies, in nats, are sums over the components.
+or real numbers before clipping or squashing. Log-probabilities and entropies, in nats, are sums over the components.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..decoding.sampling import LOWEST_LOGIT, Sampling, draw
 from .config import LOG_STD_BOUNDS
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
-SMALLEST_UNIFORM = 2.0**-54  # replaces the sample 0, whose quantile is infinite
+SMALLEST_UNIFORM = 2.0**-54  # replaces the random number 0, whose quantile is infinite
 QUADRATURE_NODES = 32
 
 
@@ -35,11 +35,11 @@ class ActionHead(nn.Module, ABC):
     num_uniforms: int  # random numbers per action
 
     def masked(self, outputs: Tensor, legal: Tensor) -> Tensor:
-        """Give illegal options probability 0 and gradient 0.
+        """Set the probabilities and gradients of illegal options to 0.
 
         Args:
             outputs: [N, O] network outputs.
-            legal: bool [N, O], with a legal option in each component.
+            legal: bool [N, O], with at least one legal option in each component.
 
         Raises:
             ValueError: if actions are continuous.
@@ -48,15 +48,15 @@ class ActionHead(nn.Module, ABC):
 
     @abstractmethod
     def drawn(self, outputs: Tensor, uniforms: Tensor | None) -> Tensor:
-        """Sample raw actions [N, R] from float64 uniforms [N, num_uniforms] in [0, 1). None: return the mode."""
+        """Sample raw actions [N, R] from float64 random numbers [N, num_uniforms] in [0, 1). None: return the mode."""
 
     @abstractmethod
     def logprobs(self, outputs: Tensor, raw: Tensor) -> Tensor:
-        """[N] log-probability of the actions, or log-density of continuous actions."""
+        """Return [N] log-probabilities of raw actions; for continuous actions log-densities."""
 
     @abstractmethod
     def entropies(self, outputs: Tensor) -> Tensor:
-        """[N] entropy, or differential entropy of continuous actions, which can be negative."""
+        """Return [N] entropies; for continuous actions differential entropies, which can be negative."""
 
     @abstractmethod
     def action(self, raw: NDArray[Any]) -> Any:
@@ -93,7 +93,7 @@ class CategoricalHead(ActionHead):
     def drawn(self, outputs: Tensor, uniforms: Tensor | None) -> Tensor:
         sampling = Sampling(greedy=uniforms is None)
         tokens = [
-            # draw changes its input
+            # `draw` modifies its input
             draw(logits.clone(), sampling, None if uniforms is None else uniforms[:, choice]).tokens
             for choice, logits in enumerate(self._each(outputs))
         ]
@@ -122,15 +122,15 @@ class CategoricalHead(ActionHead):
 class GaussianHead(ActionHead):
     """Independent normal distributions, whose means are network outputs.
 
-    Actions are clipped to the bounds; log-probabilities are those before clipping.
+    Actions are clipped to the bounds. Log-probabilities are computed before clipping.
 
     Args:
         low: lower bound per component; may be infinite.
         high: upper bound per component; may be infinite.
         shape: shape of the action.
         initial_log_std: initial log standard deviation, in the action's unit.
-        has_state_std: False: log standard deviations are parameters. True: they are the second half of the network
-            outputs plus `initial_log_std`.
+        has_state_std: True: log standard deviations are `initial_log_std` plus the second half of the network
+            outputs. False: they are parameters.
         log_std_bounds: minimum and maximum to which log standard deviations are clamped.
 
     Raises:
@@ -172,7 +172,7 @@ class GaussianHead(ActionHead):
         self.log_std = None if has_state_std else nn.Parameter(torch.full((self.num_uniforms,), initial_log_std))
 
     def normal(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Means [N, R] and log standard deviations [N, R]."""
+        """Return means [N, R] and log standard deviations [N, R]."""
         if self.log_std is None:
             means, above_initial = outputs.chunk(2, dim=-1)
             log_std = self.initial_log_std + above_initial
@@ -184,7 +184,7 @@ class GaussianHead(ActionHead):
         means, log_std = self.normal(outputs)
         if uniforms is None:
             return means
-        # The quantile function uses one uniform per component, so that samples do not depend on the batch.
+        # The quantile function uses one random number per component, so that samples do not depend on the batch.
         normal: Tensor = torch.special.ndtri(uniforms.clamp(min=SMALLEST_UNIFORM))
         return (means.double() + log_std.double().exp() * normal).to(outputs.dtype)
 
@@ -206,12 +206,12 @@ class SquashedGaussianHead(GaussianHead):
         a = low + (high - low) * (tanh(u) + 1) / 2,  u normal
         log p(a) = log p(u) - log |da/du|,  log |da/du| = log((high - low) / 2) + 2 * (log 2 - u - softplus(-2 u))
 
-    Source: Haarnoja et al. (arXiv:1801.01290), appendix C. This form of log(1 - tanh(u)^2) is exact for large u.
+    Source: Haarnoja et al. (arXiv:1801.01290), appendix C. This form of log(1 - tanh(u)^2) is also exact for large u.
 
-    It has the arguments of `GaussianHead`. Log standard deviations are those of u.
+    The arguments are the same as in `GaussianHead`. Log standard deviations describe u.
 
     Raises:
-        ValueError: if a bound is infinite, or `GaussianHead` raises it.
+        ValueError: if a bound is infinite, or if `GaussianHead` raises this error.
     """
 
     kind = "squashed_gaussian"
@@ -222,11 +222,11 @@ class SquashedGaussianHead(GaussianHead):
         super().__init__(*args, **kwargs)
         if not (np.isfinite(self.low).all() and np.isfinite(self.high).all()):
             raise ValueError(
-                f"the bounds {self.low.tolist()}..{self.high.tolist()} are not finite, as gaussian='squashed' needs; "
-                "use gaussian='plain'"
+                f"the bounds {self.low.tolist()}..{self.high.tolist()} are not finite, but gaussian='squashed' needs "
+                "finite bounds; use gaussian='plain'"
             )
         self._log_half_width = float(np.log((self.high - self.low) / 2).sum())
-        # Gauss-Hermite quadrature: the mean of f(u), u standard normal, is the sum of weight * f(node).
+        # Gauss-Hermite quadrature: for standard normal u, the mean of f(u) is the sum of weight * f(node).
         nodes, weights = np.polynomial.hermite_e.hermegauss(QUADRATURE_NODES)
         self.register_buffer("_nodes", torch.tensor(nodes, dtype=torch.float32), persistent=False)
         self.register_buffer("_weights", torch.tensor(weights / weights.sum(), dtype=torch.float32), persistent=False)
@@ -235,7 +235,7 @@ class SquashedGaussianHead(GaussianHead):
         return super().logprobs(outputs, raw) - log_slope_of_tanh(raw).sum(-1) - self._log_half_width
 
     def entropies(self, outputs: Tensor) -> Tensor:
-        """[N] entropy of u plus the mean of log |da/du|, by quadrature, because it has no closed form.
+        """Return [N] entropies of u plus the mean of log |da/du|. Quadrature is used, because no closed form exists.
 
         An estimate from the sampled action would have no gradient with respect to the sampling distribution.
         """
@@ -265,5 +265,5 @@ def head_for(space: gymnasium.Space[Any], *, is_squashed: bool = False, has_stat
 
 
 def log_slope_of_tanh(u: Tensor) -> Tensor:
-    """log(1 - tanh(u)^2), which is finite for large u."""
+    """Compute log(1 - tanh(u)^2) in a form that is finite for large u."""
     return 2 * (math.log(2) - u - functional.softplus(-2 * u))

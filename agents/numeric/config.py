@@ -15,7 +15,7 @@ LOG_STD_BOUNDS = (-20.0, 2.0)
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkConfig(Checked):
-    """Networks of policies and critics for vector observations. They have no effect on text environments."""
+    """Settings of policy and critic networks for vector observations. They have no effect in text environments."""
 
     hidden_dims: Advanced[tuple[Count, ...]] = (64, 64)
     """Widths of the hidden layers of policies and critics."""
@@ -23,10 +23,10 @@ class NetworkConfig(Checked):
     """Activation function after each hidden layer."""
     images: Advanced[Images] = "auto"
     """Network for observations with three axes: convolutions before the hidden layers ("convolved"), or one flat vector
-    ("flat"). "auto": convolutions for uint8 images with sides of at least 5."""
+    ("flat"). "auto": convolutions for uint8 images of at least 5 x 5."""
     gaussian: Advanced[Gaussian] = "plain"
     """Distribution of continuous actions. "plain": Gaussian with one learned standard deviation per component, clipped
-    to the bounds. "squashed": the same, squashed into the bounds by tanh. "state": clipped, with standard deviations
-    that the network computes from the observation."""
+    to the bounds. "squashed": the same, squashed into the bounds by tanh. "state": as "plain", but the network
+    computes the standard deviations from the observation."""
     normalizes_observations: Advanced[bool] = False
     """Normalize observations by their running mean and standard deviation."""

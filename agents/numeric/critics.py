@@ -21,10 +21,10 @@ from .policy import NumericPolicy
 
 
 class NumericCritic(NumericNetwork, Critic):
-    """Network for V(s) and optionally Q(s, a).
+    """Critic: a network for V(s) and optionally Q(s, a).
 
-    The inputs for Q(s, a) are the state, the actions and a 1; those for V(s) have zeros instead of the actions and 1.
-    Other arguments than these are settings of `NetworkConfig`.
+    The input for Q(s, a) contains the state, the actions and a 1. The input for V(s) contains zeros instead of the
+    actions and the 1. All other arguments are settings of `NetworkConfig`.
 
     Args:
         observation: features of the observations or joint states.
@@ -105,9 +105,9 @@ class NumericCritic(NumericNetwork, Critic):
         of_agents = [action] if len(self.actions) == 1 else action
         if len(of_agents) != len(self.actions):
             raise ValueError(
-                f"{action!r} has {len(of_agents)} actions, but the critic needs those of {len(self.actions)} agents"
+                f"{action!r} has {len(of_agents)} actions, but the critic needs actions of {len(self.actions)} agents"
             )
-        # Agents that have left have zeros, unlike every one-hot vector.
+        # Agents that have left the episode get zeros, which no one-hot vector equals.
         vectors = [
             np.zeros(features.size, dtype=np.float32) if each is None else features.vector(each)
             for features, each in zip(self.actions, of_agents, strict=True)
@@ -116,7 +116,7 @@ class NumericCritic(NumericNetwork, Critic):
 
 
 class NumericActorHead(HeadCritic[NumericPolicy]):
-    """V(s) by the value head of the actor."""
+    """Critic that computes V(s) with the value head of the actor."""
 
     reads_turns_alone = True
 

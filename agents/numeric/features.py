@@ -22,15 +22,15 @@ class Features:
     num_numbers: int = 0
     """Length of a vector of numbers. 0: the space is discrete."""
     num_choices: tuple[int, ...] = ()
-    """Number of options per discrete component. Empty: the space is continuous."""
+    """Number of options of each discrete component. Empty: the space is continuous."""
     starts: tuple[int, ...] = ()
-    """Smallest option per discrete component."""
+    """Smallest option of each discrete component."""
     image: tuple[int, ...] = ()
-    """Shape of a Box with three axes. Empty: another space."""
+    """Shape of a Box with three axes. Empty: any other space."""
     scale: float = 1.0
-    """Largest pixel value of uint8 images, 255. 1: other numbers."""
+    """Divisor of image pixels: 255 for uint8, else 1."""
     is_masked: bool = False
-    """Whether elements are dicts with an observation and an action mask."""
+    """True if elements of the space are dicts with an observation and an action mask."""
 
     @classmethod
     def of(cls, space: Space[Any]) -> Features:
@@ -39,7 +39,7 @@ class Features:
         The space may have an action mask: `Dict(observation=…, action_mask=…)`.
 
         Raises:
-            ValueError: if the space has another type.
+            ValueError: if the space is of any other type.
         """
         if has_mask(space):
             assert isinstance(space, spaces.Dict)
@@ -60,13 +60,13 @@ class Features:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Features:
-        """Load the JSON of `dataclasses.asdict`."""
+        """Build features from the output of `dataclasses.asdict`, which may have been stored as JSON."""
         given: dict[str, Any] = {name: tuple(it) if isinstance(it, list) else it for name, it in fields.items()}
         return cls(**given)
 
     @property
     def size(self) -> int:
-        """Length of the vector."""
+        """Length of the vector that represents an element."""
         return self.num_numbers + sum(self.num_choices)
 
     def mask(self, element: Any) -> NDArray[np.bool_] | None:
@@ -74,7 +74,7 @@ class Features:
         return flat_mask(element[MASK]) if self.is_masked else None
 
     def compact(self, element: Any) -> NDArray[np.float32] | NDArray[np.uint8]:
-        """Copy an element to a vector of uint8 (images) or float32."""
+        """Copy an element into a flat vector: uint8 for images, else float32."""
         bare: NDArray[Any] = np.asarray(element[OBSERVATION] if self.is_masked else element)
         is_image = bool(self.image) and bare.dtype == np.uint8 and bare.size == self.num_numbers
         return np.array(bare.ravel() if is_image else self.vector(element))
@@ -90,17 +90,17 @@ class Features:
             return numbers
         chosen = np.asarray(element, dtype=np.int64).ravel() - self.starts
         if len(chosen) != len(self.num_choices) or (chosen < 0).any() or (chosen >= self.num_choices).any():
-            raise ValueError(f"{element!r} is not among {self.num_choices} options that start at {self.starts}")
+            raise ValueError(f"{element!r} is not among {self.num_choices} options per component, from {self.starts}")
         result = np.zeros(self.size, dtype=np.float32)
         result[np.cumsum((0, *self.num_choices[:-1])) + chosen] = 1
         return result
 
 
 def _remedy(space: Space[Any]) -> str:
-    """Arguments of Gymnasium environments that make a space one of vectors, for error messages."""
+    """Return advice for an error message: arguments of Gymnasium environments that convert a space to vectors."""
     ways = []
     if isinstance(space, spaces.Dict):
         ways += [f"observed={name}" for name, part in space.items() if isinstance(part, VECTORS)]
     if is_flattenable(space):
         ways.append("flatten=True")
-    return f"; Gymnasium's environments take --env-kwargs {' or '.join(ways)}" if ways else ""
+    return f"; for Gymnasium environments set --env-kwargs {' or '.join(ways)}" if ways else ""

@@ -18,20 +18,20 @@ class RunningMoments:
 
     @classmethod
     def empty(cls, shape: tuple[int, ...] = ()) -> RunningMoments:
-        """Moments without items, in float64 because the sums run over millions of items. Mean 0, `std` 1."""
+        """Return moments of zero items: mean 0, `std` 1. They are float64, because sums are over millions of items."""
         zeros = torch.zeros(shape, dtype=torch.float64)
         return cls(count=torch.zeros((), dtype=torch.float64), mean=zeros, squares=zeros)
 
     @property
     def std(self) -> Tensor:
-        """Population standard deviation; 1 for components that do not vary."""
+        """Population standard deviation. 1 for components that are constant."""
         variance = self.squares / self.count.clamp(min=1)
         # The variance of a constant is not exactly 0, because of rounding.
         varies = variance > 1e-12 * (1 + self.mean.square())
         return torch.where(varies, variance.sqrt(), 1.0)
 
     def updated(self, items: Tensor) -> RunningMoments:
-        """Return the moments with n more items.
+        """Return the moments after adding n items.
 
             mean' = mean + d * n / (count + n),  squares' = squares + squares_new + d^2 * count * n / (count + n)
             with d = mean_new - mean
@@ -39,7 +39,7 @@ class RunningMoments:
         Source: Chan, Golub and LeVeque (1979), updating formulae for sample variances.
 
         Args:
-            items: [n, ...], items of the shape of the mean; n may be 0.
+            items: [n, ...], where each item has the shape of the mean; n may be 0.
 
         Raises:
             ValueError: if the items have another shape.
@@ -56,9 +56,9 @@ class RunningMoments:
         return RunningMoments(count=total, mean=self.mean + shift * len(items) / total, squares=squares)
 
     def normalize(self, items: Tensor) -> Tensor:
-        """(items - mean) / std, in the dtype of the items."""
+        """Return (items - mean) / std, in the dtype of the items."""
         return (items - self.mean.to(items)) / self.std.to(items)
 
     def denormalize(self, items: Tensor) -> Tensor:
-        """items * std + mean: the inverse of `normalize`."""
+        """Return items * std + mean, the inverse of `normalize`."""
         return items * self.std.to(items) + self.mean.to(items)

@@ -1,7 +1,7 @@
 """Networks of numeric policies and critics: perceptron, convolutional network, observation normalization, files.
 
-Weights are orthogonal and biases 0. Source: Huang et al., The 37 Implementation Details of Proximal Policy Optimization
-(ICLR Blog Track, 2022), detail 2.
+Initial weights are orthogonal and initial biases are 0. Source: Huang et al., The 37 Implementation Details of Proximal
+Policy Optimization (ICLR Blog Track, 2022), detail 2.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LARGE = (32, 8, 4), (64, 4, 2), (64, 3, 1)
 """(channels, kernel size, stride) of the layers for 84 x 84 pixels. Source: Mnih et al. (Nature 518, 2015)."""
 SMALL = (16, 3, 1), (32, 3, 1)
 """Layers for small grids, such as the 7 x 7 cells of MiniGrid."""
-MIN_LARGE_SIDE, MIN_SIDE = 36, 5  # shortest sides for which LARGE and SMALL have an output
+MIN_LARGE_SIDE, MIN_SIDE = 36, 5  # minimum image sides for the layers LARGE and SMALL
 LayerT = TypeVar("LayerT", nn.Linear, nn.Conv2d)
 
 
@@ -50,12 +50,12 @@ class Perceptron(nn.Sequential):
 
 
 class Convolution(nn.Module):
-    """Convolutional network with a perceptron after it. `width` is the number of outputs.
+    """Convolutional network, followed by a perceptron. `width` is the number of outputs.
 
     Args:
-        shape: height, width and channels of an image, or channels first. It has fewer channels than rows and columns.
+        shape: (height, width, channels) or (channels, height, width) of an image with fewer channels than rows.
         scale: divisor of the pixels.
-        num_others: numbers after the image that only the perceptron reads, such as a critic's actions.
+        num_others: length of the input after the image, such as a critic's actions. Only the perceptron reads it.
         hidden_dims: widths of the perceptron's layers.
         activation: activation function after each layer.
         generator: generator of the initial weights.
@@ -87,7 +87,7 @@ class Convolution(nn.Module):
         self.width = self.hidden.width
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """[N, size + num_others] → [N, width]."""
+        """Map inputs [N, size + num_others] to outputs [N, width]."""
         image, others = inputs[:, : self.size], inputs[:, self.size :]
         image = image.reshape(-1, *self.shape) / self.scale
         if self.is_channels_last:
@@ -114,12 +114,12 @@ def trunk_for(
 
 
 def linear(num_inputs: int, num_outputs: int, gain: float, generator: torch.Generator) -> nn.Linear:
-    """Return a linear layer with orthogonal weights of this gain."""
+    """Return a linear layer with orthogonal initial weights, scaled by `gain`."""
     return _initialized(nn.Linear(num_inputs, num_outputs, device="meta"), gain, generator)
 
 
 def _initialized(layer: LayerT, gain: float, generator: torch.Generator) -> LayerT:
-    """Initialize a layer on the meta device, whose construction does not use torch's global generator."""
+    """Initialize a layer that was built on the meta device, where torch's global random numbers are not used."""
     layer = layer.to_empty(device="cpu")
     nn.init.orthogonal_(layer.weight, gain, generator)
     assert layer.bias is not None
@@ -142,18 +142,18 @@ class Normalizer(nn.Module):
             self.register_buffer(f"{state}squares", moments.squares.clone())
 
     def observe(self, observations: Tensor) -> None:
-        """Add observations [n, size] to the moments of the next `commit`."""
+        """Add observations [n, size] to the moments that the next `commit` activates."""
         moments = self._moments("next_").updated(observations)
         self.next_count, self.next_mean, self.next_squares = moments.count, moments.mean, moments.squares
 
     def commit(self) -> None:
-        """Use the moments of all collected observations."""
+        """Normalize with the moments of all observations collected so far."""
         for name in ("count", "mean", "squares"):
             # In place: `load_state_dict` writes into both buffers, so they must not be one tensor.
             self.get_buffer(name).copy_(self.get_buffer(f"next_{name}"))
 
     def forward(self, observations: Tensor) -> Tensor:
-        """[n, size] observations in standard deviations from the mean, clipped to ±`MAX_NORMALIZED`."""
+        """Normalize observations [n, size] to mean 0 and standard deviation 1, and clip to ±`MAX_NORMALIZED`."""
         return self._moments("").normalize(observations).clamp(-MAX_NORMALIZED, MAX_NORMALIZED)
 
     def _moments(self, state: str) -> RunningMoments:
@@ -165,7 +165,7 @@ class NumericNetwork(Learnable):
     """Weights, settings and files of a numeric policy or critic.
 
     Args:
-        parts: modules by name, in the order of the optimizer's parameters. None: no such module.
+        parts: dict of modules, in the order of the optimizer's parameters. None: this network lacks the module.
         settings: arguments of the constructor, as JSON.
         device: device of the modules.
     """
@@ -203,5 +203,5 @@ class NumericNetwork(Learnable):
         try:
             weights = load_file(file)
         except SafetensorError as error:
-            raise UserError(f"{file} is no whole file of weights: {error}; copy or save it again") from error
+            raise UserError(f"{file} is not a complete weight file: {error}; copy or save it again") from error
         self.load_state_dict(weights)

@@ -1,4 +1,4 @@
-"""Policies for vector observations. An action counts as one token, whose log-probability is that of the action."""
+"""Policies for vector observations. Each action is treated as one token with the action's log-probability."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class NumericRecord:
     features: NDArray[np.float32] | NDArray[np.uint8]
     """[F] observation before normalization. Images stay uint8 to save memory."""
     raw: NDArray[Any]
-    """[R] sample before clipping or squashing."""
+    """[R] sampled action before clipping or squashing."""
     legal: NDArray[np.bool_] | None = None
     """[O] True for legal options. None: no mask."""
 
@@ -44,7 +44,7 @@ class NumericRecord:
 class NumericPolicy(NumericNetwork, TrainablePolicy):
     """Network from an observation to the parameters of an action distribution.
 
-    Other arguments than these are settings of `NetworkConfig`.
+    All other arguments are settings of `NetworkConfig`.
 
     Args:
         observation: features of the observations.
@@ -74,7 +74,7 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         generator = torch.Generator().manual_seed(seed)
         self.observation = observation
         self.head = head
-        self._num_fixed = 0  # batch size of `act`; 0: number of requests
+        self._num_fixed = 0  # batch size of `act`; 0: the number of requests
         self.trunk = trunk_for(observation, 0, hidden_dims, activation, images, generator)
         # Gain 0.01: the initial policy is nearly uniform.
         self.output = linear(self.trunk.width, head.num_outputs, 0.01, generator)
@@ -187,7 +187,7 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         )
 
     def values(self, observations: Sequence[Any]) -> Tensor:
-        """[N] estimates of the value head."""
+        """Return [N] values that the value head estimates for observations."""
         _, values = self._outputs(np.stack([self.observation.vector(each) for each in observations]))
         assert values is not None, "make the policy with has_value_head=True"
         return values
@@ -196,7 +196,7 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         return len(track)
 
     def forget(self) -> None:
-        """Update the normalization, so that it is constant between sampling and evaluating a completion."""
+        """Apply new normalization statistics now: they must not change between sampling and evaluating a completion."""
         if self.normalizer is not None:
             self.normalizer.commit()
 
@@ -210,7 +210,7 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
     def _decisions(
         self, features: NDArray[np.float32], noise: Tensor | None, legal: NDArray[np.bool_] | None
     ) -> tuple[NDArray[Any], ...]:
-        """Return raw actions [N, R], log-probabilities [N, 1], entropies [N, 1], and values [N] of a value head."""
+        """Return raw actions [N, R], log-probabilities [N, 1], entropies [N, 1], and with a value head values [N]."""
         count, size = len(features), self._num_fixed
         if size and count != size:
             parts = []
@@ -230,14 +230,14 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         return tuple(each.cpu().numpy() for each in tensors)
 
     def _legal(self, request: Request) -> NDArray[np.bool_] | None:
-        """Intersect the masks of the request's observation and info. None: no mask."""
+        """Combine the masks of the request's observation and info by logical and. None: no mask."""
         masks = [self.observation.mask(request.observation)]
         masks += [None if request.action_mask is None else flat_mask(request.action_mask)]
         given = [mask for mask in masks if mask is not None]
         return np.logical_and.reduce(given) if given else None
 
     def _stacked(self, legal: Sequence[NDArray[np.bool_] | None]) -> NDArray[np.bool_] | None:
-        """[N, O] masks of all rows. None: no row has a mask."""
+        """Stack the masks of all rows to [N, O]. None: no row has a mask."""
         if all(row is None for row in legal):
             return None
         free = np.ones(self.head.num_outputs, dtype=np.bool_)

@@ -1,7 +1,7 @@
-"""Packing of episodes into few tokens for one forward pass.
+"""Packing of episodes into as few tokens as possible for one forward pass.
 
-A row is the last turn of an episode, which contains the earlier turns. A tree is a set of rows with one copy of their
-common first prompt. The other tokens of each row follow, and attend to the prompt and to tokens of the same row.
+A row is the token sequence of an episode's last turn, which contains the earlier turns. A tree is a set of rows that
+share one copy of their first prompt. The other tokens of each row attend to the prompt and to tokens of the same row.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class PackedRow:
-    """Tokens of consecutive turns, each an extension of the previous turn."""
+    """Token sequence of consecutive turns. The prompt of each turn starts with the tokens of the previous turn."""
 
     ids: Ids
-    """[L] prompt and completion of the last turn, which contain all the others."""
+    """[L] prompt and completion of the last turn, which contain all earlier turns."""
     turns: tuple[TokenRecord, ...]
 
 
@@ -32,7 +32,7 @@ class Tree:
     """Rows that share one copy of their first prompt."""
 
     rows: tuple[int, ...]
-    """Numbers of the rows."""
+    """Indices of the rows in the list of rows."""
     num_shared: int
     """Number of tokens of the shared prompt."""
     length: int
@@ -49,9 +49,9 @@ class PassCost:
     """Operations per pair of tokens in attention."""
 
     def saved_by_sharing(self, tree: Tree, num_shared: int, length: int) -> float:
-        """Operations saved if a row of `length` tokens joins `tree` instead of being scored alone.
+        """Return the operations saved if a row of `length` tokens joins `tree` instead of being scored alone.
 
-        Tree masks are dense, so every pair of tokens of a tree counts.
+        Tree masks are dense, so attention computes every pair of tokens in a tree.
         """
         before = tree.length**2 / (2 if len(tree.rows) == 1 else 1)
         more_pairs = (tree.length + length - num_shared) ** 2 - before - length**2 / 2
@@ -77,29 +77,29 @@ class Layout:
 
 
 def rows_of(track: Sequence[Completion]) -> list[PackedRow]:
-    """Return the fewest rows that contain all turns of an agent's episode: one, unless its history was rewritten."""
+    """Pack an agent's turns in an episode (track) into rows. One row suffices unless the history was rewritten."""
     return [
         PackedRow(np.concatenate([chain[-1].prompt_ids, chain[-1].completion_ids]), chain) for chain in _chains(track)
     ]
 
 
 def num_tokens(track: Sequence[Completion]) -> int:
-    """Return the number of tokens of all rows of an agent's episode."""
+    """Return the number of tokens in all rows of an agent's turns in an episode (track)."""
     return sum(len(chain[-1].prompt_ids) + len(chain[-1].completion_ids) for chain in _chains(track))
 
 
 def trees_of(
     rows: Sequence[PackedRow], cost: PassCost, *, max_row: int | None = None, max_tree: int | None = None
 ) -> list[Tree]:
-    """Group rows with the same first prompt into trees if that is cheaper. Each other row is a tree.
+    """Group rows with the same first prompt into trees if this is cheaper. Every other row becomes a tree with one row.
 
     Args:
         cost: cost of the model's forward pass.
-        max_row: most tokens of a row that may share its prompt. None: no limit.
-        max_tree: most tokens of a tree of several rows. None: no limit.
+        max_row: rows with more tokens do not share their prompt. None: no limit.
+        max_tree: largest number of tokens in a tree with several rows. None: no limit.
     """
     trees: list[Tree] = []
-    newest: dict[bytes, int] = {}  # the last tree of each prompt
+    newest: dict[bytes, int] = {}  # index of the last tree with each prompt
     for number, row in enumerate(rows):
         prompt, length = row.turns[0].prompt_ids, len(row.ids)
         if max_row is not None and length > max_row:
@@ -119,11 +119,11 @@ def trees_of(
 
 
 def laid_out(rows: Sequence[PackedRow], trees: Sequence[Tree]) -> Layout:
-    """Return the batch of these trees."""
+    """Return the tensors of a batch of trees."""
     width = max(tree.length for tree in trees)
     ids = np.zeros((len(trees), width), dtype=np.int64)
     places = np.zeros_like(ids)
-    branch = np.zeros_like(ids)  # 0 in the shared prompt, then the number of the row from 1
+    branch = np.zeros_like(ids)  # 0 in the shared prompt, else the index of the row in its tree, from 1
     home: dict[int, tuple[int, int]] = {}  # row → its tree, and the offset of its tokens after the shared prompt
     for number, tree in enumerate(trees):
         start = tree.num_shared

@@ -15,11 +15,11 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 def recompute_layers(model: nn.Module) -> None:
     """Turn on activation checkpointing for each layer of a transformers model. It has no effect without gradients.
 
-    transformers' `gradient_checkpointing_enable` works only in training mode. There, dropout would change the
-    distribution that was sampled.
+    transformers' `gradient_checkpointing_enable` works only in training mode. In that mode, dropout would
+    change the distribution from which tokens were sampled.
 
     Raises:
-        ValueError: if the model has no layers that support it.
+        ValueError: if no layer of the model supports activation checkpointing.
     """
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:

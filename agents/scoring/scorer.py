@@ -1,7 +1,7 @@
 """Forward pass of an update: from token ids to hidden states and log-probabilities, with gradients.
 
-Logits are computed only for sampled tokens, and the values of a shared head come from the same pass. Rollouts of the
-same prompt share its tokens if the model supports the necessary mask.
+Logits are computed only for sampled tokens. A value head on the same model reads the hidden states of the same pass.
+Rollouts with the same prompt share the prompt's tokens if the model supports the necessary mask.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from .token_scores import logit_scores, token_scores
 
 Result = TypeVar("Result")
 PAIR_SLOWNESS = {"cpu": 3}
-"""Time of an operation in attention, relative to one in a linear layer, by device; 1 if not listed (CPU: measured with
-32 numbers per head)."""
+"""Time of an operation in attention, divided by the time of one in a linear layer, on each device. Other devices: 1.
+The CPU's value was measured with 32 numbers per head."""
 
 
 class Scorer:
@@ -38,9 +38,9 @@ class Scorer:
 
     Two tests on a few tokens select the method:
 
-    - If logits are not the output matrix times the last hidden state (for example capped logits), all are computed.
-    - If the model does not support the mask of trees, rows do not share prompts. A row that is longer than an attention
-      window never shares its prompt.
+    - If logits are not the output matrix times the last hidden state (example: capped logits), all logits are computed.
+    - If the model does not support the attention mask of trees, rows do not share prompts. A row that is longer than an
+      attention window never shares its prompt.
 
     Args:
         base: the transformers model, without peft's wrapper.
@@ -65,10 +65,10 @@ class Scorer:
         self._inside: Callable[[Callable[[], Any]], Any] = at_once
 
     def on(self, base: PreTrainedModel, inside: Callable[[Callable[[], Any]], Any] | None = None) -> Scorer:
-        """Return a scorer of a copy of the model, without repeating the tests.
+        """Return a scorer for `base`, a copy of this scorer's model, without repeating the tests.
 
         Args:
-            inside: calls a function with gathered weights (FSDP2). None: the weights are not sharded.
+            inside: gathers the weights (FSDP2) and calls the given function. None: the weights are not sharded.
         """
         twin = copy.copy(self)
         backbone: Any = base.base_model
@@ -78,7 +78,7 @@ class Scorer:
         return twin
 
     def batches(self, tracks: Sequence[Sequence[Completion]], items: Sequence[int], max_tokens: int) -> list[list[int]]:
-        """Divide the tracks `items` into batches of at most `max_tokens` tokens. Tracks of one tree stay together."""
+        """Batch agents' episodes (`items` of `tracks`), at most `max_tokens` tokens per batch. Trees are not split."""
         rows = [rows_of(tracks[item]) for item in items]
         lone = [number for number, own in enumerate(rows) if len(own) == 1]
         groups = [[number] for number, own in enumerate(rows) if len(own) > 1]
@@ -97,7 +97,7 @@ class Scorer:
         """Return log-probabilities [K] and entropies [K] of sampled tokens, and hidden states [N, d] at prompt ends.
 
         Args:
-            rows: the turns, in the order of the results.
+            rows: the packed turns. Results have the order of their turns.
             temperature: divisor of the logits.
             filters: use the distribution after these top-k and top-p filters. None: before filters.
         """
@@ -123,7 +123,7 @@ class Scorer:
         return states
 
     def _states(self, layout: Layout, *wanted: NDArray[np.int64]) -> list[Tensor]:
-        """Return last hidden states [K, d] of each selection of tokens [2, K]."""
+        """Return the last layer's hidden states [K, d] for each selection of tokens [2, K]."""
         return states_at(self.backbone, self._inputs(layout), wanted, self._selective)
 
     def _trees(self, rows: Sequence[PackedRow], max_tree: int | None = None) -> list[Tree]:
@@ -154,7 +154,7 @@ class Scorer:
 
     @torch.no_grad()
     def _follows_trees(self) -> bool:
-        """True if hidden states of trees equal those of separate rows."""
+        """Test on a few tokens if hidden states in trees equal hidden states in separate rows."""
         try:
             self._window = window_of(self.base)
             trees, apart = (_trial_states(self, is_shared) for is_shared in (True, False))
@@ -164,12 +164,12 @@ class Scorer:
 
 
 def at_once(compute: Callable[[], Result]) -> Result:
-    """Call a function. For models whose weights need not be gathered."""
+    """Call the function directly, for models whose weights are not sharded."""
     return compute()
 
 
 def _trial_states(scorer: Scorer, is_shared: bool) -> Tensor:
-    """Return hidden states [K, d] that predict the replies of two trees, in the order of the rows."""
+    """Return the hidden states [K, d] that predict the replies in two test trees, in the order of the rows."""
     size = scorer.base.config.get_text_config(decoder=True).vocab_size
     rows = []
     for prompt_length, lengths in ((5, (3, 1, 6)), (2, (4, 2))):

@@ -1,7 +1,7 @@
 """Sharding of a model by FSDP2 (arXiv:2304.11277): matrices are sharded by rows, and gathered per layer.
 
-Vectors, such as the scales of norms, are replicated: they are small, and are not cast to half precision. A sharded pass
-therefore computes the same as an unsharded one, bit for bit.
+Vectors, such as the scales of norms, are replicated: they are small, and are not cast to half precision. A forward pass
+with sharding therefore gives the same result as one without, bit for bit.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Shards(nn.Module):
     Args:
         model: the model, complete and equal on all ranks. Training passes use only the sharded copy.
         mesh: one-dimensional mesh of the ranks.
-        compute_dtype: autocast's type, in which layers are gathered. None: the weights' type.
-        keeps_copy: whether the model keeps its weights for decoding, in `compute_dtype` and as of the last `refresh`.
-            False: it has matrices only inside `whole`.
+        compute_dtype: autocast's dtype, in which layers are gathered. None: the dtype of the weights.
+        keeps_copy: if True, `model` keeps all weights for decoding, in `compute_dtype`, and `refresh` updates them.
+            If False, `model` has matrices only inside `whole`.
 
     Attributes:
         module: the sharded copy. To compute with it, call this object with a function.
@@ -43,13 +43,13 @@ class Shards(nn.Module):
     ):
         super().__init__()
         self.keeps_copy = keeps_copy
-        self._model = (model,)  # a tuple, so that it is not a submodule
+        self._model = (model,)  # a tuple, so that torch does not register a submodule
         self._is_first = mesh.get_local_rank() == 0
         matrices = [weight for weight in model.parameters() if weight.ndim > 1]
         self.module: PreTrainedModel = copy.deepcopy(model, {id(weight): weight for weight in matrices})
         vectors = {weight for weight in self.module.parameters() if weight.ndim < 2}
         layers = [layer for layer in self.module.modules() if isinstance(layer, GradientCheckpointingLayer)]
-        # Autocast casts inputs, so FSDP does not. Nothing stays gathered after a pass: weights may change, and decoding
+        # Autocast casts inputs, so FSDP does not. No weights stay gathered after a pass: they may change, and decoding
         # needs the memory.
         outer = MixedPrecisionPolicy(cast_forward_inputs=False)
         inner = MixedPrecisionPolicy(param_dtype=compute_dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
@@ -123,6 +123,6 @@ def rows_for(tensor: Tensor, weight: Tensor) -> Tensor:
 
 @torch.no_grad()
 def give(weights: Mapping[str, Tensor], values: Mapping[str, Tensor], prefix: str) -> None:
-    """Copy unsharded tensors into (sharded) weights. The tensors' names have this prefix."""
+    """Copy unsharded tensors into weights, sharded or not. A key of `values` is `prefix` and the weight's name."""
     for name, weight in weights.items():
         own_rows(weight).copy_(rows_for(values[f"{prefix}{name}"], weight))

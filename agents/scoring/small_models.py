@@ -1,7 +1,7 @@
-"""Last layer of a transformer at selected tokens only, which saves time for small models.
+"""Computation of a transformer's last layer only at selected tokens, which saves time for small models.
 
-The last layer needs keys and values of all tokens, but its output only at tokens whose state is read. The saving is
-almost half of a model with 2 layers, and negligible with 28.
+The last layer needs keys and values of all tokens, but its output is needed only at tokens whose hidden state is read.
+This saves almost half of the time of a model with 2 layers, and almost none with 28.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..decoding.self_check import FAILURES, tolerance
 
 Ids = NDArray[np.int64]
 MAX_FRACTION = 0.8
-"""Largest fraction of tokens to select. Above it, computing the layer's norm and queries twice costs more time."""
+"""Largest fraction of tokens to select. Above it, the whole layer, which computes norm and queries once, is faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Readout:
 
     @classmethod
     def of(cls, wanted: Sequence[Ids], num_rows: int, width: int) -> Readout:
-        """Return the union of selections of tokens [2, K] (row, position)."""
+        """Return the union of several selections of tokens, each [2, K] (row, position)."""
         keys = np.unique(np.concatenate([rows * width + places for rows, places in wanted]))
         rows = keys // width
         rank = np.arange(len(keys)) - np.searchsorted(rows, rows)
@@ -50,14 +50,14 @@ class Readout:
         return cls(positions, keys, width)
 
     def found(self, wanted: Ids) -> Ids:
-        """Return [2, K] row and index among the selected tokens, of tokens [2, K] (row, position)."""
+        """Convert tokens [2, K] from (row, position) to (row, index among the row's selected tokens)."""
         start = wanted[0] * self.width
         ranks = np.searchsorted(self.keys, start + wanted[1]) - np.searchsorted(self.keys, start)
         return np.stack([wanted[0], ranks])
 
 
 class SelectiveLastLayer:
-    """Runs a transformers model without head, and its last layer only at selected tokens.
+    """Runs a transformers model without its output head, and computes the last layer only at selected tokens.
 
     Args:
         backbone: the model, which is not changed.
@@ -87,7 +87,7 @@ class SelectiveLastLayer:
 
         def select(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if len(args) != 1 or "past_key_values" not in kwargs:
-                raise ValueError(f"{type(layer).__name__} is called with unknown arguments")
+                raise ValueError(f"{type(layer).__name__} must be called with one positional argument and a cache")
             cache = _OneLayerCache()
             with suppress(StopForward):
                 type(layer).forward(layer, *args, **kwargs | {"past_key_values": cache})
@@ -103,7 +103,7 @@ class SelectiveLastLayer:
 
 
 def selective_last_layer(backbone: PreTrainedModel) -> SelectiveLastLayer | None:
-    """Return a `SelectiveLastLayer` if it reproduces the states of a whole pass on a few tokens, else None."""
+    """Return a `SelectiveLastLayer` if it gives the hidden states of a complete pass on a few tokens, else None."""
     wanted = np.array([[0, 0, 1, 1, 1], [4, 11, 0, 7, 11]])
     readout = Readout.of([wanted], 2, 12)
     try:
@@ -123,12 +123,12 @@ def selective_last_layer(backbone: PreTrainedModel) -> SelectiveLastLayer | None
 def states_at(
     backbone: PreTrainedModel, inputs: Mapping[str, Any], wanted: Sequence[Ids], selective: SelectiveLastLayer | None
 ) -> list[Tensor]:
-    """Return last hidden states [K, d] of each selection of tokens.
+    """Return the last layer's hidden states [K, d] for each selection of tokens.
 
     Args:
         inputs: inputs of the model, for rows padded on the right.
         wanted: [2, K] rows and positions of each selection.
-        selective: the model's selective last layer. None: the whole model runs.
+        selective: runs the last layer only at these tokens. None: the last layer runs at all tokens.
     """
     num_rows, width = inputs["input_ids"].shape
     readout = Readout.of(wanted, num_rows, width)
@@ -140,13 +140,13 @@ def states_at(
 
 
 def at(states: Tensor, wanted: Ids) -> Tensor:
-    """Return states [K, d] of [R, L, d], at rows and positions [2, K]."""
+    """Select states [K, d] from states [R, L, d], at rows and positions [2, K]."""
     index = sent(wanted, states.device)
     return states[index[0], index[1]]
 
 
 class _OneLayerCache:
-    """Cache that stores the keys and values of all tokens, and returns them for the pass of the selected ones."""
+    """KV cache that stores keys and values of all tokens, and returns them in the pass of the selected tokens."""
 
     def __init__(self) -> None:
         self.states: tuple[Tensor, Tensor] | None = None
@@ -175,6 +175,6 @@ def _arguments_at(kwargs: Mapping[str, Any], positions: Tensor, states: Tensor) 
 
 
 def _gathered(states: Tensor, positions: Tensor) -> Tensor:
-    """Return states [R, S, d] of [R, L, d], or of [1, L, d] for all rows."""
+    """Select states [R, S, d] at the positions from states [R, L, d], or from [1, L, d] for all rows."""
     index = positions[:, :, None].expand(-1, -1, states.shape[-1])
     return states.expand(len(positions), -1, -1).gather(1, index)

@@ -19,12 +19,12 @@ from ..decoding.cpu import is_plain_linear
 from ..decoding.sampling import LOWEST_LOGIT, Sampling, kept
 
 MAX_LOGITS = {"cpu": 2**25}
-"""Most logits (128 MiB in fp32) that are computed at once, by device. More are computed in tiles, and again in the
-backward pass."""
+"""Largest number of logits that are computed at once on each device (128 MiB in fp32). More logits are computed in
+tiles, and again in the backward pass."""
 TILE_LOGITS = {"cpu": 2**23}
-"""Logits per tile, by device: a tile fits into a CPU's cache. A GPU would start hundreds of small kernels for them."""
+"""Logits per tile on each device. A tile fits into a CPU's cache. On a GPU, tiles are larger to avoid many kernels."""
 ON_GPU = 2**28
-"""Value of both on other devices: 1 GiB in fp32."""
+"""Value of `MAX_LOGITS` and `TILE_LOGITS` on other devices: 1 GiB in fp32."""
 
 
 def token_scores(
@@ -39,8 +39,8 @@ def token_scores(
 
     Args:
         hidden: [K, d].
-        head: maps hidden states to logits. Tiles of a plain linear layer are along the vocabulary, so that its gradient
-            is written once. Tiles of other modules are along the tokens.
+        head: maps hidden states to logits. The logits of a linear layer are divided into tiles along the vocabulary, so
+            that its gradient is written once. The logits of other modules are divided along the tokens.
         targets: int64 [K].
         temperature: divisor of the logits, > 0.
         filters: use the distribution after these top-k and top-p filters. None: before filters.
@@ -54,7 +54,7 @@ def token_scores(
         num_words = head(hidden[:1]).shape[-1]
     if len(hidden) * num_words <= max_logits:
         return logit_scores(head(hidden), targets, temperature, filters)
-    if is_plain_linear(head) and filters is None:  # filters need the whole vocabulary of a token
+    if is_plain_linear(head) and filters is None:  # filters need all logits of a token
         width = max(1, tile_logits // len(hidden))
         scored: tuple[Tensor, Tensor] = _TiledScores.apply(  # type: ignore[no-untyped-call]
             hidden, head.weight, head.bias, targets, temperature, width
@@ -77,8 +77,8 @@ def logit_scores(
 ) -> tuple[Tensor, Tensor]:
     """Compute `token_scores` from logits [K, V].
 
-    The set of tokens that a filter keeps is piecewise constant in the weights, so it has no gradient. A target always
-    counts as kept: it was sampled, even if rounding or an earlier optimizer step now drops it.
+    The set of tokens that a filter keeps is piecewise constant in the weights, so it has no gradient. Targets
+    are always kept, because they were sampled: rounding or an earlier optimizer step could now drop them.
     """
     scored: tuple[Tensor, Tensor] = _Scores.apply(logits, targets, temperature, filters)  # type: ignore[no-untyped-call]
     return scored
@@ -87,7 +87,7 @@ def logit_scores(
 class _Scores(torch.autograd.Function):
     """Scores from logits z. The only saved tensor of the size of the logits is p = softmax z.
 
-    logsumexp z = max z - log max p;  d log pi(k) / dz = [k] - p;  dH / dz = -p (log p + H).
+    logsumexp z = max z - log max p;  d log pi(k) / dz = onehot(k) - p;  dH / dz = -p (log p + H).
     """
 
     @staticmethod
@@ -128,7 +128,7 @@ class _Scores(torch.autograd.Function):
 class _TiledScores(torch.autograd.Function):
     """Scores from hidden states, in one pass over tiles of the vocabulary with running sums.
 
-    With p = softmax z:  d log pi(k) / dz = [k] - p  and  dH / dz = -p (z - sum p z).
+    With p = softmax z:  d log pi(k) / dz = onehot(k) - p  and  dH / dz = -p (z - sum p z).
     """
 
     @staticmethod
@@ -141,7 +141,7 @@ class _TiledScores(torch.autograd.Function):
         ctx.settings = temperature, width, compute
         chosen = hidden.new_empty(len(hidden), dtype=_wide(compute))
         top = torch.full_like(chosen, -torch.inf)
-        total, weighted = torch.zeros_like(chosen), torch.zeros_like(chosen)  # sums of e^(z - top), of z e^(z - top)
+        total, weighted = torch.zeros_like(chosen), torch.zeros_like(chosen)  # sums of e^(z - top) and z e^(z - top)
         for start, logits in _tiles(hidden, weight, bias, temperature, width, compute):
             local = targets - start
             inside = (local >= 0) & (local < logits.shape[1])
@@ -193,7 +193,7 @@ class _TiledScores(torch.autograd.Function):
 def _tiles(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, width: int, compute: torch.dtype
 ) -> Iterator[tuple[int, Tensor]]:
-    """Yield the first word of each tile and its logits [K, width] after temperature, which may be overwritten."""
+    """Yield the first word of each tile, and logits [K, width] after temperature. The caller may overwrite them."""
     states = hidden.to(compute)
     for start in range(0, len(weight), width):
         part = slice(start, start + width)
@@ -203,5 +203,5 @@ def _tiles(
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
-    """Return the type of sums over a vocabulary."""
+    """Return the dtype for sums over the vocabulary, at least fp32."""
     return torch.promote_types(dtype, torch.float32)

@@ -2,7 +2,7 @@
 
 Completions use `/inference/v1/generate` (`--enable-scale-out`), which takes and returns token ids and returns the
 version of the weights. Adapters: https://docs.vllm.ai/en/latest/features/lora/. Full weights: the routes of
-`VLLM_SERVER_DEV_MODE=1`. All names and fields are those of vLLM 0.32. Proxy settings are ignored.
+`VLLM_SERVER_DEV_MODE=1`. Routes and fields are those of vLLM 0.32. Proxy settings are ignored.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class ServedSample:
 
     ids: NDArray[np.int64]  # [T] sampled tokens
     logprobs: NDArray[np.float32]  # [T] before or after temperature and filters: depends on the server's logprobs mode
-    versions: frozenset[str]  # labels of the weights that sampled its tokens
-    url: str  # of the server
+    versions: frozenset[str]  # version labels of the weights that sampled the tokens
+    url: str  # URL of the server
 
 
 class VLLMClient:
@@ -132,14 +132,14 @@ class VLLMClient:
         if not ids or content is None or len(ids) != len(content) or not versions:
             raise ServerError(
                 f"the response of the server at {self.url} lacks the sampled token ids, their log-probabilities or the "
-                "version of the weights, which vLLM 0.32 returns"
+                "version of the weights; use vLLM 0.32, which returns them"
             )
         reason, ends = choice.get("finish_reason"), ids[-1] in stop_ids
         if reason == "abort":
             raise ServerLost(f"the server at {self.url} aborted a completion")
         if reason not in ("stop", "length") or (reason == "stop" and not ends):
             raise ServerError(
-                f"a completion ended by {reason!r} after token {ids[-1]}, not by a stop token or the limit"
+                f"a completion was ended by {reason!r} after token {ids[-1]}; expected a stop token or max_tokens"
             )
         return ServedSample(
             np.asarray(ids, np.int64),
@@ -157,14 +157,14 @@ class VLLMClient:
         self._post("/v1/unload_lora_adapter", {"lora_name": name}, RUNTIME_ADAPTERS)
 
     def version(self) -> str | None:
-        """Return the label of the server's weights, or None without `DEV_MODE`."""
+        """Return the version label of the server's weights, or None if the server runs without `DEV_MODE`."""
         try:
             return str(self._json("GET", WEIGHT_INFO)["weight_version"])
         except NotFound:
             return None
 
     def label(self, version: str) -> None:
-        """Set the label of the server's weights."""
+        """Set the version label of the server's weights."""
         self._post("/update_weight_version", {"new_version": version}, DEV_MODE)
 
     def reload(self, folder: str) -> None:
@@ -185,8 +185,8 @@ class VLLMClient:
     def _check_route(self, method: str, path: str, needs: str) -> None:
         """Raise `ServerError` if the server lacks a route.
 
-        The request has no fields, so that an existing route rejects it without doing anything. For a route that an
-        option enables, vLLM 0.32 responds with status 403, and other versions with 404.
+        The request has no fields, so that an existing route rejects it without side effects. If an option that turns on
+        the route is missing, vLLM 0.32 responds with status 403, and other versions with 404.
         """
         status, _ = self._exchange(method, path, {} if method == "POST" else None)
         if status in (403, 404):
@@ -203,7 +203,7 @@ class VLLMClient:
         return found
 
     def _call(self, method: str, path: str, body: Any, needs: str | None = None) -> bytes:
-        """Return the body of a successful response. `needs`: option of vLLM that enables the route."""
+        """Return the body of a successful response. `needs`: the option of vLLM that turns on the route."""
         status, answer = self._exchange(method, path, body)
         if needs is not None and status in (404, 405):
             raise ServerError(f"the server at {self.url} has no {path}: start vLLM with {needs}")
@@ -220,7 +220,7 @@ class VLLMClient:
             response = connection.getresponse()
             return response.status, response.read()
         except TimeoutError as error:
-            raise ServerLost(f"{self.url}{path} gave no answer within {self.timeout_s:g} s; look at its log") from error
+            raise ServerLost(f"{self.url}{path} did not answer within {self.timeout_s:g} s; look at its log") from error
         except (http.client.HTTPException, ConnectionResetError, BrokenPipeError) as error:
             raise ServerLost(f"the server at {self.url} broke off {path} ({error}); look at its log") from error
         except OSError as error:
@@ -243,7 +243,7 @@ def _request(model: str, prompt: Prompt, sampling: Sampling, stop_ids: Sequence[
             "top_p": 1.0 if sampling.greedy else sampling.top_p,
             "ignore_eos": True,  # only `stop_token_ids` end a completion
             "stop_token_ids": list(stop_ids),
-            "logprobs": 0,  # of the sampled token only
+            "logprobs": 0,  # log-probability of the sampled token only
             "detokenize": False,
         },
     }

@@ -14,9 +14,9 @@ from ..decoding.sampling import seed_of
 from .client import NotFound, ServedSample, ServerError, ServerLost, VLLMClient
 
 NUM_CONNECTIONS = 128
-"""Concurrent requests per server."""
+"""Number of concurrent requests per server."""
 MAX_STALE = 3
-"""Responses from wrong weights after which a prompt fails."""
+"""A prompt fails after this number of responses from wrong weights."""
 PROBE_S = 2.0
 """Seconds between two probes of a failed server."""
 
@@ -31,11 +31,11 @@ class Replica:
     is_known: bool = False
     """True if the state was read from the server and the server has not failed since."""
     version: str | None = None
-    """Label of the weights. None: unknown."""
+    """Version label of the server's weights. None: unknown."""
     adapters: set[str] = field(default_factory=set)
     """Names of the served adapters."""
     fault: ServerLost | None = None
-    """Error for which the server is set aside. None: the server is in use."""
+    """Last error of a server that is not used at present. None: the server is used."""
     next_probe: float = 0.0
     """Time of the next probe, in seconds of `time.monotonic`."""
 
@@ -104,13 +104,13 @@ class Replicas:
                         except NotFound as fault:
                             answer, reason = None, str(fault)
                         else:
-                            reason = f"the server at {replica.client.url} sampled from other weights than it was sent"
+                            reason = f"the server at {replica.client.url} used other weights than those sent to it"
                         if answer is not None:
                             answers[number] = answer
                             continue
                         num_stale[number] += 1
                         if num_stale[number] == MAX_STALE:
-                            raise ServerError(f"{reason}, {MAX_STALE} times; does another run change its weights?")
+                            raise ServerError(f"{reason}, {MAX_STALE} times; check if another run changes its weights")
                         replica.reset()
                         waiting.append(number)
             except BaseException:
@@ -155,5 +155,5 @@ class Replicas:
         replica.reset()
         replica.next_probe = time.monotonic() + PROBE_S
         if replica.fault is None:
-            warnings.warn(f"set aside: {fault}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"server set aside until it answers again: {fault}", RuntimeWarning, stacklevel=2)
         replica.fault = fault

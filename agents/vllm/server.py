@@ -1,6 +1,6 @@
 """`Generator` for vLLM servers: the servers decode, this process computes log-probabilities and learns.
 
-Command of a server for full weights, and of a server for adapters:
+Commands that start a server, first for full weights, then for adapters:
 
     VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out
     VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve MODEL --enable-scale-out --enable-lora --max-lora-rank 16
@@ -67,7 +67,7 @@ class VLLMServer:
     after temperature and before filters, and servers return no entropies or values. One forward pass over the
     completions therefore computes all three. With `keeps_logprobs`, the log-probabilities are those of the servers.
 
-    At temperature 1 without filters, both must be equal. A larger difference means that the weights differ.
+    At temperature 1 without filters, the log-probabilities of both must be equal. Otherwise, their weights differ.
 
     Args:
         serving: settings of the servers.
@@ -86,7 +86,7 @@ class VLLMServer:
         *,
         value_head: nn.Module | None = None,
     ):
-        self.drift: float | None = None  # nats per token of the last call; None if it could not be measured
+        self.drift: float | None = None  # mean error of log-probabilities in the last call, in nats; None: not measured
         self._serving = serving
         self._model = model
         self._scorer = scorer
@@ -95,16 +95,16 @@ class VLLMServer:
         clients = [VLLMClient(address, serving.timeout_s) for address in serving.addresses]
         self._replicas = Replicas(clients, self._update, serving.patience_s)
         self._weight_folder = WeightFolder()
-        self._run = uuid.uuid4().hex[:8]  # several runs may use one server
+        self._run = uuid.uuid4().hex[:8]  # unique, because several runs may use one server
         self._num_sent = 0
-        self._sends = True  # one of several training processes sends weights
+        self._sends = True  # False if another training process sends the weights
         self._shards: Shards | None = None
         self._version: str | None = INITIAL  # label of the current weights; None: not chosen yet
         self._folder: Path | None = None  # parent of the adapters' folders
         self._adapters: dict[str, tuple[str, Path]] = {}  # current versions: name on the servers, and folder
         self._stale_adapters: set[str] = set()
         self._requested: list[str] = []  # adapters of the current call
-        self._are_processed: dict[str, bool] = {}  # by URL: log-probabilities are after temperature and filters
+        self._are_processed: dict[str, bool] = {}  # URL → True if log-probabilities are after temperature and filters
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Sample]:
         """Return one sample per prompt, in the order of the prompts, from the current weights.
@@ -113,8 +113,8 @@ class VLLMServer:
         vLLM also rounds independently of the batch.
 
         Raises:
-            ServerError: if no server answers, or one serves another model or other weights, or refuses a request.
-            ValueError: if a prompt names an unknown adapter.
+            ServerError: if no server answers, or if a server has another model or other weights, or refuses a request.
+            ValueError: if a prompt's adapter is unknown.
         """
         if not prompts:
             return []
@@ -151,7 +151,7 @@ class VLLMServer:
         )
 
     def forget(self) -> None:
-        """Mark the servers' weights as outdated: they are sent before the next request."""
+        """Mark the servers' weights as outdated, so that new weights are sent before the next request."""
         if not isinstance(self._model, PeftModel):
             self._version = None
         self._stale_adapters.update(self._adapters)
@@ -175,7 +175,7 @@ class VLLMServer:
         self._sends = processes.is_writer
         self._requested = [] if adapter is None else [adapter]
         if shards is not self._shards:
-            self._shards, self._version = shards, None  # the weights that servers started with are in no folder
+            self._shards, self._version = shards, None  # no folder contains the weights with which servers started
         is_new = self._version is None
         self._run, self._version, self._adapters = processes.by_writer(self._prepare)
         self._stale_adapters.difference_update(self._requested)
@@ -224,7 +224,7 @@ class VLLMServer:
         return [samples[number] for number in range(len(prompts))]
 
     def _prepare(self) -> tuple[str, str, dict[str, tuple[str, Path]]]:
-        """Label changed weights and write changed adapters.
+        """Give changed weights a new version label, and save changed adapters.
 
         Returns:
             The labels of the run and of the weights, and the adapters' names and folders.
@@ -263,7 +263,7 @@ class VLLMServer:
             if isinstance(self._model, PeftModel):
                 raise ServerError(
                     f"the server at {replica.client.url} has base weights {replica.version!r}, but adapters need "
-                    f"{self._version!r}, those that a server starts with; restart it"
+                    f"{self._version!r}, the weights with which a server starts; restart the server"
                 )
             assert self._version is not None
             replica.version = None
@@ -296,7 +296,7 @@ class VLLMServer:
         """Read a replica's model, weight version and adapters.
 
         Raises:
-            ServerError: if it serves another model.
+            ServerError: if the server has another model.
         """
         served = replica.client.base_model()
         ours = base_of(self._model).name_or_path or ""
@@ -314,7 +314,7 @@ class VLLMServer:
         replica.name, replica.is_known = served.name, True
 
     def _is_processed(self, client: VLLMClient, name: str) -> bool:
-        """True if log-probabilities are after the filters: with top-k 1, the sampled token's is then 0."""
+        """Return True if log-probabilities are after the filters: with top-k 1, the sampled token then has 0."""
         probe = Prompt([self._stop_ids[0]], (0, 0, 0, 0), 1)
         return float(client.complete(name, probe, Sampling(top_k=1), self._stop_ids).logprobs[0]) == 0
 
@@ -340,11 +340,11 @@ class VLLMServer:
         if not self.drift <= MAX_DRIFT:
             raise ServerError(
                 f"the log-probabilities of the server at {url} differ from the learner's by {self.drift:.2g} nats per "
-                f"token, more than {MAX_DRIFT}: it has other weights, or a --logprobs-mode other than raw_logprobs and "
+                f"token, more than {MAX_DRIFT}: its weights differ, or its --logprobs-mode is neither raw_logprobs nor "
                 "processed_logprobs"
             )
 
 
 def _is_plain(sampling: Sampling) -> bool:
-    """True if temperature and filters leave the distribution unchanged."""
+    """Return True if temperature and filters leave the distribution unchanged."""
     return sampling.temperature == 1 and sampling.top_k == 0 and sampling.top_p == 1 and not sampling.greedy

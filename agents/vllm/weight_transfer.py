@@ -1,7 +1,7 @@
-"""Transfer of full weights to vLLM servers, through a folder that they load.
+"""Transfer of full weights to vLLM servers, through a folder from which the servers load them.
 
-While weights are exchanged, the label of a server's weights (`/weight_info`) is `UNFINISHED`. Any process can therefore
-recognize a mixture of old and new weights.
+During a transfer, the version label of a server's weights (`/weight_info`) is `UNFINISHED`. Any process can therefore
+detect a mixture of old and new weights.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ..core import Processes
 from .client import ServerError, VLLMClient
 
 INITIAL = "default"
-"""vLLM's label for the weights that a server was started with."""
+"""vLLM's version label for the weights with which a server was started."""
 UNFINISHED = "collm-unfinished"
-"""Label of weights whose exchange is not complete."""
+"""Version label of weights whose transfer is not complete."""
 INDEX = "model.safetensors.index.json"
 
 
 class WeightFolder:
-    """A folder for temporary files that holds the newest version of a model's weights. Servers must be able to read it.
+    """A temporary folder with the newest version of a model's weights. Servers must be able to read this folder.
 
     Each version is written once, for all servers. If writing fails, the servers keep their weights.
     """
@@ -42,11 +42,11 @@ class WeightFolder:
     def send(self, server: VLLMClient, model: PreTrainedModel, version: str) -> None:
         """Replace a server's weights while it is paused.
 
-        If the exchange breaks off, the server stays paused: some layers lack weights, and a request would crash it.
+        If the transfer fails, the server stays paused: some layers lack weights, and a request would crash the server.
 
         Raises:
-            ServerLost: if the exchange breaks off.
-            ServerError: if the server refuses it.
+            ServerLost: if the server does not answer, or has an internal error.
+            ServerError: if the server refuses the weights.
         """
         if self._written != version:
             model.save_pretrained(self._path(version))
@@ -64,8 +64,8 @@ class WeightFolder:
         """Write sharded weights in the format of `save_pretrained`, one file per weight (collective).
 
         Args:
-            model: gives the config and the names and shapes of weights in checkpoints. Its own weights are not read.
-            weights: weights by their names in the model. Every process iterates to the end, also after a failed write,
+            model: source of the config and of the names and shapes of weights in checkpoints. Its weights are not read.
+            weights: pairs of parameter name and weight. Every process iterates to the end, also after a failed write,
                 because each weight is gathered from all processes.
 
         Raises:
@@ -111,7 +111,7 @@ class WeightFolder:
 
 
 def temporary_folder(owner: object) -> Path:
-    """Create a folder that is deleted with its owner."""
+    """Create a folder that is deleted together with the object `owner`."""
     folder = Path(tempfile.mkdtemp(prefix="collm-served-"))
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     return folder

@@ -1,1 +1,1 @@
-"""Registry of environments, and conversion of Gymnasium's and PettingZoo's environments."""
+"""Registry of environments, and conversion of Gymnasium and PettingZoo environments."""

@@ -1,7 +1,7 @@
 """Held-out seeds: a fixed list of evaluation seeds for each version of an environment.
 
-Training draws seeds below 2^31, its evaluations count upwards from 2^31, and held-out seeds are at least 3 * 2^30. They
-are derived from a hash of the environment's id and stored in a file.
+Training samples seeds below 2^31. Evaluations during training use 2^31, 2^31 + 1, … Held-out seeds are at least
+3 * 2^30. They are derived from a hash of the environment's id and stored in a file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class HeldOut:
 
 
 def held_out_seeds(id: str) -> HeldOut | None:
-    """Return the held-out seeds of an id, or None. Raises ValueError if the file was changed."""
+    """Return the held-out seeds of an environment id, or None for other ids. Raises ValueError for changed seeds."""
     found = _lists().get(id)
     if found is None:
         return None

@@ -31,12 +31,12 @@ from .turn_limit import TurnLimit
 
 Range: TypeAlias = tuple[float, float]
 
-GROUP = "collm.envs"  # of entry points
-_FIXED_LENGTH = "the length of its episodes is fixed; truncate them by collm.envs.views.TurnLimit(env, max_turns)"
+GROUP = "collm.envs"  # entry-point group of plugins
+_FIXED_LENGTH = "its episodes have a fixed length; truncate them by collm.envs.views.TurnLimit(env, max_turns)"
 _GYM_TEAM = "collm.envs.registration.foreign.team:gym_team"
 _MAKERS = "parallel_env", "env"  # constructors in PettingZoo's modules
 _WRAPPER_KWARGS = "reward_funcs", "reward_weights", "single_model", "partners"
-_REWARD_INDEPENDENT = {"render_mode", "split"}  # arguments that rewards do not depend on
+_REWARD_INDEPENDENT = {"render_mode", "split"}  # arguments without influence on rewards
 _ID = re.compile(r"(?P<name>[\w-]+/[\w.-]+?)(-v(?P<version>\d+))?")
 
 
@@ -55,7 +55,7 @@ class EnvSpec:
     id: str
     """`namespace/Name-vN`."""
     entry_point: str | Callable[..., Any]
-    """Class or function, or its name "package.module:Class", which is imported by the first `make`."""
+    """Class or function, or its import path "package.module:Class". The first `make` imports it."""
     kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Default arguments of the entry point."""
     max_turns: int | None = None
@@ -98,11 +98,11 @@ class EnvSpec:
 
     @property
     def held_out(self) -> HeldOut | None:
-        """Fixed evaluation seeds that training never draws. None: this id has none."""
+        """Fixed evaluation seeds that training never uses. None: the environment has no such seeds."""
         return held_out_seeds(self.id)
 
     def constructor(self) -> Callable[..., Any]:
-        """Return the class or function that builds the environment, imported if necessary."""
+        """Return the class or function that builds the environment. Its module is imported if necessary."""
         if not isinstance(self.entry_point, str):
             return self.entry_point
         module, _, path = self.entry_point.partition(":")
@@ -116,7 +116,7 @@ class EnvSpec:
         return constructor
 
     def given(self, **kwargs: Any) -> EnvSpec:
-        """Return a copy with these arguments. Without ranges, if an argument may change them."""
+        """Return a copy with these arguments of the environment. Its ranges are None if an argument may change them."""
         used = {**deepcopy(dict(self.kwargs)), **kwargs}
         if set(kwargs) <= _REWARD_INDEPENDENT.union(self.range_preserving_kwargs):
             return replace(self, kwargs=used)
@@ -191,7 +191,7 @@ class EnvSpec:
 
     @classmethod
     def from_json(cls, text: str) -> EnvSpec:
-        """The inverse of `to_json`."""
+        """Create a specification from the output of `to_json`."""
         return cls(**json.loads(text))
 
 
@@ -211,7 +211,7 @@ def register(
     range_preserving_kwargs: Sequence[str] = (),
     replace: bool = False,
 ) -> EnvSpec:
-    """Add an environment to the registries of collm, PettingZoo, and (for a single agent) Gymnasium.
+    """Add an environment to the registries of collm and PettingZoo, and its single-agent view to Gymnasium's.
 
     Args:
         replace: whether to overwrite another environment with this id, for example in notebooks.
@@ -219,7 +219,7 @@ def register(
     The other arguments are the fields of `EnvSpec`.
 
     Raises:
-        ValueError: if the id is malformed or belongs to another environment.
+        ValueError: if the id is malformed, or another environment has this id.
     """
     ranges = reward_range, return_range
     preserving = tuple(range_preserving_kwargs)
@@ -234,17 +234,17 @@ def register(
 
 
 def spec(id: str) -> EnvSpec:
-    """Return the specification of an id. Without a version: the newest version, with a warning.
+    """Return the specification of an environment id. For an id without version, use the newest version and warn.
 
     Ids of other libraries need no registration:
 
     - "gymnasium/CartPole-v1" or "CartPole-v1": environment of Gymnasium, with one agent per space of its Tuple spaces.
-    - "gymnasium/minigrid:MiniGrid-Empty-5x5-v0": environment of Gymnasium that the module registers.
+    - "gymnasium/minigrid:MiniGrid-Empty-5x5-v0": environment of Gymnasium, registered by importing `minigrid`.
     - "pettingzoo.classic.tictactoe_v3": module with a function `parallel_env` or `env`.
     - "package.module:function": class or function that builds an environment of PettingZoo or Gymnasium.
 
     Raises:
-        UnknownEnvironmentError: if there is no such environment. The message contains the nearest id.
+        UnknownEnvironmentError: if no environment has this id. The message contains the most similar id.
     """
     if id in registry:
         return registry[id]
@@ -269,7 +269,7 @@ def spec(id: str) -> EnvSpec:
 
 
 def versioned(id: str) -> str:
-    """Complete a registered name by its newest version, with a warning. Other ids are returned unchanged."""
+    """Add the newest version to a registered id without version, and warn. Other ids are returned unchanged."""
     if id not in registry:
         load_plugins(GROUP)
     match = _ID.fullmatch(id)
@@ -280,7 +280,7 @@ def versioned(id: str) -> str:
 
 
 def imports_module(id: str) -> bool:
-    """Return True if `make(id)` imports a module that the id names."""
+    """Return True if the id contains a module name, so that `make(id)` imports this module."""
     is_registered = id in registry or id in gymnasium.registry
     return not is_registered and (":" in id or re.fullmatch(r"[\w-]+(/[\w.-]+)*", id) is None)
 
@@ -302,14 +302,14 @@ def make(id: str | EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
 
 
 def specs() -> tuple[EnvSpec, ...]:
-    """Return all registered environments, sorted by id. Warns about plugins that cannot be loaded."""
+    """Return the specifications of all registered environments, sorted by id. Warns if a plugin cannot be loaded."""
     for failure in load_plugins(GROUP):
         warnings.warn(failure, RuntimeWarning, stacklevel=caller_level())
     return tuple(registry[id] for id in sorted(registry))
 
 
 def pprint_registry() -> None:
-    """Print all ids with their summaries."""
+    """Print the id and the summary of each registered environment."""
     found = specs()
     width = max((len(each.id) for each in found), default=0)
     for each in found:
@@ -322,12 +322,12 @@ def _newest(name: str) -> EnvSpec | None:
 
 
 def _warn_of_version(id: str, newest: EnvSpec) -> None:
-    message = f"{id!r} names no version; using the newest, {newest.id!r}"
+    message = f"{id!r} has no version; using the newest, {newest.id!r}"
     warnings.warn(message, UserWarning, stacklevel=caller_level())
 
 
 def accepted_arguments(constructor: Callable[..., Any]) -> frozenset[str] | None:
-    """Return the argument names of a constructor, including base classes that receive its `**kwargs`. None: any."""
+    """Return the argument names of a constructor and of base classes that receive its `**kwargs`. None: any name."""
     steps: list[Any] = [constructor]
     if inspect.isclass(constructor):
         steps = [vars(ancestor)["__init__"] for ancestor in constructor.__mro__ if "__init__" in vars(ancestor)]
@@ -335,7 +335,7 @@ def accepted_arguments(constructor: Callable[..., Any]) -> frozenset[str] | None
         return frozenset()
     names: set[str] = set()
     for step in steps:
-        if step is object.__init__:  # it has no arguments, so the previous class uses **kwargs itself
+        if step is object.__init__:  # accepts no arguments, so the previous class itself uses **kwargs
             break
         parameters = inspect.signature(step).parameters.values()
         names |= {each.name for each in parameters if each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)}
@@ -345,7 +345,7 @@ def accepted_arguments(constructor: Callable[..., Any]) -> frozenset[str] | None
 
 
 def _split_kwargs(constructor: Callable[..., Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Separate the arguments of the constructor from those of wrappers."""
+    """Separate the arguments of the constructor from the arguments of wrappers."""
     used = dict(given)
     own = accepted_arguments(constructor) or ()
     return used, {name: used.pop(name) for name in _WRAPPER_KWARGS if name in used and name not in own}
@@ -363,19 +363,19 @@ def _refuse_unknown_arguments(id: str, constructor: Callable[..., Any], given: M
     for name in given:
         if accepted is not None and name not in accepted:
             near = difflib.get_close_matches(name, accepted, 1, 0.5)
-            hint = f"did you mean {near[0]!r}? it" if near else "it"
-            hint = f"{hint} takes {', '.join(sorted(accepted)) or 'none'}"
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            hint = f"{hint}accepted arguments: {', '.join(sorted(accepted)) or 'none'}"
             raise EnvironmentArgumentsError(  # Python's wording, which other libraries search for
                 f"{id} got an unexpected keyword argument {name!r}; {_FIXED_LENGTH if name == 'max_turns' else hint}"
             )
 
 
 def _explain_fixed_argument(id: str, given: Mapping[str, Any], error: Exception) -> None:
-    """Raise a clear error if a class sets an argument of its base class that was also given."""
+    """Raise a clear error if the caller passes an argument that the environment's class already sets."""
     found = re.search(r"multiple values for (?:keyword )?argument '(\w+)'", str(error))
     if found is not None and found[1] in given:
-        hint = _FIXED_LENGTH if found[1] == "max_turns" else "leave it out"
-        raise EnvironmentArgumentsError(f"{id} sets {found[1]!r} itself; {hint}") from error
+        hint = _FIXED_LENGTH if found[1] == "max_turns" else "remove this argument"
+        raise EnvironmentArgumentsError(f"{id} already sets {found[1]!r}; {hint}") from error
 
 
 def _foreign(id: str) -> EnvSpec | None:
@@ -401,7 +401,7 @@ def _foreign(id: str) -> EnvSpec | None:
 
 
 def _module_spec(name: str) -> EnvSpec:
-    """Return the environment of a PettingZoo module: its `parallel_env`, else its `env`."""
+    """Return the specification of a PettingZoo module. Its entry point is `parallel_env` if defined, else `env`."""
     try:
         module = importlib.import_module(name)
     except ImportError as error:
@@ -421,7 +421,7 @@ def _nearest(id: str) -> str:
 
 
 def _mirror(id: str) -> None:
-    """Register the id in Gymnasium and PettingZoo. Only the id is stored there, so that `replace=True` has effect."""
+    """Register the id in Gymnasium and PettingZoo. They store only the id, so that `replace=True` also affects them."""
     if id not in gymnasium.registry:
         gymnasium.register(id, entry_point="collm.envs.views.single_agent:make_single_agent", kwargs={"env_id": id})
     # PettingZoo has a registry since version 1.27.

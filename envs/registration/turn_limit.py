@@ -11,7 +11,7 @@ from pettingzoo.utils import BaseParallelWrapper
 from ..core import TextParallelEnv
 
 DEFAULT_TURN_LIMIT = 1_000
-"""Limit for evaluation episodes if neither the environment nor the caller sets one."""
+"""Maximum number of joint turns of an evaluation episode if neither the environment nor the caller sets a limit."""
 
 
 class TurnLimit(BaseParallelWrapper):
@@ -65,10 +65,10 @@ def declared_turn_limit(env: Any) -> int | None:
 
 
 def watched_turns(declared: int | None, asked: int | None) -> int | None:
-    """Return the number of joint turns after which an evaluation episode is stopped. None: the environment ends it.
+    """Return the number of joint turns after which an evaluation episode is stopped. None: it is not stopped.
 
     Args:
         declared: result of `declared_turn_limit`.
-        asked: limit of the caller. None: the declared limit, else `DEFAULT_TURN_LIMIT`.
+        asked: limit that the caller sets. None: the declared limit, else `DEFAULT_TURN_LIMIT`.
     """
     return DEFAULT_TURN_LIMIT if declared is None and asked is None else asked

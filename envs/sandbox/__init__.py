@@ -1,4 +1,4 @@
-"""Sandbox for untrusted Python code, see docs/sandbox.md."""
+"""Sandbox for untrusted Python code. Guide: docs/sandbox.md."""
 
 from .results import CallOutcome, Case, Failure, Report, Status, TestOutcome, TestReport, Verdict
 from .sandbox import AsyncSandbox, Sandbox, shared_sandbox

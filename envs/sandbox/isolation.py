@@ -1,9 +1,9 @@
-"""Choice of the isolation tier by trial: every new worker must pass a probe that tries to break out.
+"""Choice of the isolation tier. Every new worker must stop a probe: code that tries to break out of the jail.
 
 A     namespaces, Landlock if available, seccomp, limits     most Linux systems, with or without root
 B     Landlock, seccomp, limits                              systems without user namespaces
 C     seccomp without calls that take a path, limits         on request only; only preloaded modules can be imported
-none  limits                                                 on request only, for trusted code
+none  limits                                                 only on request, for trusted code
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _can_import(worker: Worker) -> bool:
 
 @contextmanager
 def _file_outside() -> Iterator[Path]:
-    """A world-writable file outside of the jail, or a readable file if the machine has no writable folder."""
+    """Yield a world-writable file outside of the jail. If no folder is writable, yield a readable file."""
     for parent in (None, "/dev/shm"):
         with suppress(OSError):
             folder = tempfile.TemporaryDirectory(prefix="outside-", dir=parent)
@@ -102,7 +102,7 @@ def _file_outside() -> Iterator[Path]:
 
 
 def holes(worker: Worker) -> list[str]:
-    """Probe a worker. Returns the forbidden effects that it allowed and the allowed ones that it refused."""
+    """Probe a worker. Returns the forbidden operations that succeeded and the allowed operations that failed."""
     with _file_outside() as outside:
         arguments = (str(outside), os.__file__, 2 * _LIMITS.memory_mb << 20)
         report = calls.call(worker, _LIMITS, _EFFECTS, "effects", calls.plain_calls([(arguments, {})]), 0).report()
@@ -118,16 +118,16 @@ def holes(worker: Worker) -> list[str]:
 
 
 _HOW_TO: Final = (
-    "A needs user namespaces (in Docker: --security-opt seccomp=unconfined; on Ubuntu 24.04: sysctl "
-    "kernel.apparmor_restrict_unprivileged_userns=0; elsewhere: sysctl user.max_user_namespaces above 0). B needs "
-    "Landlock (Linux 5.13, CONFIG_SECURITY_LANDLOCK, lsm=landlock). All need seccomp and pidfd_open (Linux 5.3) on "
-    "x86_64 or aarch64. isolation='none' runs trusted code without isolation."
+    "Tier A needs user namespaces (in Docker: --security-opt seccomp=unconfined; on Ubuntu 24.04: sysctl "
+    "kernel.apparmor_restrict_unprivileged_userns=0; elsewhere: sysctl user.max_user_namespaces above 0). "
+    "Tier B needs Landlock (Linux 5.13, CONFIG_SECURITY_LANDLOCK, lsm=landlock). All tiers need seccomp and pidfd_open "
+    "(Linux 5.3) on x86_64 or aarch64. isolation='none' runs trusted code without isolation."
 )
 _log = logging.getLogger(__name__)
 
 
 class Workshop:
-    """Starts workers, and probes each of them. The first worker determines the tier."""
+    """Factory of workers, which probes each worker. The first worker determines the isolation tier."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -138,7 +138,7 @@ class Workshop:
 
         Raises:
             SandboxUnavailable: if no tier works.
-            Broken: if no worker started, but earlier ones did.
+            Broken: if this worker cannot be started, but earlier workers could.
         """
         if sys.platform != "linux":
             raise SandboxUnavailable(f"the platform {sys.platform} must be Linux; use a container or a virtual machine")
@@ -173,7 +173,7 @@ class Workshop:
             except Broken as error:
                 return None, str(error)
             if found:
-                return None, f"code in it {', '.join(found)}"
+                return None, f"code in the jail {', '.join(found)}"
             failed.pop_all()
             return worker, ""
 

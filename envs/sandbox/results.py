@@ -1,4 +1,4 @@
-"""Results of sandboxed runs, computed outside of the jail from values alone."""
+"""Results of sandboxed runs. They are computed outside of the jail, from plain data that the jail sends."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Status = Literal["ok", "load_error", "cpu_limit", "wall_limit", "output_limit", "malformed", "died"]
-"""`ok`: the run ended normally; single calls may have raised. `load_error`: the code raised before the first call, or
-lacks the function. `cpu_limit`, `wall_limit`, `output_limit`: limit exceeded. `malformed`: protocol violated, as by
-code that manipulates the harness. `died`: the process crashed or exited."""
+"""`ok`: the run ended normally, but calls may have raised exceptions. `load_error`: an exception was raised before the
+first call, or the code lacks the function. `cpu_limit`, `wall_limit`, `output_limit`: the run exceeded this limit.
+`malformed`: invalid messages, as by code that manipulates the harness. `died`: the process crashed or exited."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Report:
 
     status: Status
     outcomes: tuple[CallOutcome, ...]
-    """One per requested call, in order. Calls that were not reached contain a failure."""
+    """One outcome per requested call, in order. For calls that were not reached, the outcome is a failure."""
     failure: Failure | None
-    """Reason if the status is not `ok`."""
+    """Reason why the run failed. None: the status is `ok`."""
     stdout: str
     stderr: str
     cpu_s: float
@@ -62,7 +62,7 @@ class Report:
 
     @property
     def is_isolated(self) -> bool:
-        """False with `isolation="none"`."""
+        """True if the code ran in a jail. With `isolation="none"`, it is False."""
         return self.isolation != "none"
 
 
@@ -86,7 +86,7 @@ class Verdict:
 
     report: Report
     passed: tuple[bool, ...]
-    """One per case. Cases before a crash count. All are False if the status is `malformed` or `output_limit`."""
+    """One bool per case. Cases before a crash are scored. All are False if the status is malformed or output_limit."""
 
     @property
     def all_passed(self) -> bool:
@@ -95,7 +95,7 @@ class Verdict:
 
     @property
     def fraction(self) -> float:
-        """Fraction of the cases that passed. 0 without cases."""
+        """Fraction of the cases that passed. 0 if there are no cases."""
         return sum(self.passed) / max(1, len(self.passed))
 
     @property
@@ -111,7 +111,7 @@ class TestOutcome:
     """Source of the assertion, or `Class.method`."""
     passed: bool
     message: str
-    """Reason of the failure; empty if it passed."""
+    """Reason of the failure. Empty: the test passed."""
     line: int | None = None
     """Line of the assertion in the test source, from 1."""
 
@@ -123,9 +123,9 @@ class TestReport:
     status: Status
     tests: tuple[TestOutcome, ...]
     failure: Failure | None
-    """Reason if the status is not `ok`, or an exception that the tests raised outside of assertions."""
+    """Reason why the status is not `ok`, or exception that was raised in the tests outside of assertions."""
     test_failure: Failure | None
-    """Set if the test source does not compile or did not run to its end."""
+    """Reason why the test source does not compile or did not run to its end. None: it ran."""
     cpu_s: float
     """CPU time of the code under test in seconds."""
     isolation: str
@@ -138,7 +138,7 @@ class TestReport:
 
     @property
     def fraction(self) -> float:
-        """Fraction of the tests that passed. 0 without tests."""
+        """Fraction of the tests that passed. 0 if there are no tests."""
         return sum(test.passed for test in self.tests) / max(1, len(self.tests))
 
     @property

@@ -42,7 +42,7 @@ class Sandbox:
     """Executor of untrusted Python code.
 
     Worker processes start at the first call. `close` ends them, and a later call starts new ones. `copy` and `deepcopy`
-    return the same sandbox; a pickled sandbox is restored as the shared sandbox with its settings. Sandboxes are
+    return the same sandbox. Unpickling returns the process's shared sandbox with the same settings. Sandboxes are
     thread-safe.
 
     Args: see the fields of `Settings`.
@@ -95,11 +95,11 @@ class Sandbox:
             function: name of the function.
             arguments_list: positional arguments of each call; plain data.
             keywords: keyword arguments of every call; plain data.
-            limits: limits of this run. None: those of the sandbox.
+            limits: limits of this run. None: the sandbox's limits.
             seed: seed of `random`, and of NumPy's global generator if NumPy is among the packages.
 
         Raises:
-            SandboxError: if the sandbox failed, so the code was not judged.
+            SandboxError: if the sandbox itself failed, so that there is no result.
             TypeError: if an argument is not plain data.
         """
         made = [(tuple(arguments), keywords or {}) for arguments in arguments_list]
@@ -108,7 +108,7 @@ class Sandbox:
     def check(
         self, code: str, entry_point: str, cases: Iterable[Case], *, limits: Limits | None = None, seed: int = 0
     ) -> Verdict:
-        """Compare a function's results with expected ones, which do not enter the jail.
+        """Compare a function's results with the expected results, which are never sent into the jail.
 
         Args and Raises: see `call`.
         """
@@ -119,10 +119,10 @@ class Sandbox:
         return Verdict(answers.report(), tuple(is_credible and _passes(case, result) for case, result in pairs))
 
     def run_program(self, code: str, stdin: str = "", *, limits: Limits | None = None, seed: int = 0) -> Report:
-        """Run the code as a main program. The report has one outcome, which contains the failure if there was one.
+        """Run the code as a main program. The report has one outcome, which contains a failure if the program failed.
 
         Raises:
-            SandboxError: if the sandbox failed, so the code was not judged.
+            SandboxError: if the sandbox itself failed, so that there is no result.
         """
         chosen = limits or self.settings.limits
         return self._solve(chosen, lambda worker: calls.run_program(worker, chosen, code, stdin, seed)).report()
@@ -139,22 +139,22 @@ class Sandbox:
         limits: Limits | None = None,
         seed: int | None = None,
     ) -> TestReport:
-        """Run a test source in a separate jail, in which calls of the code return plain data.
+        """Run tests in a separate jail. Calls of the code under test return plain data to this jail.
 
         Args:
             code: untrusted Python source.
             test_source: assertions at module level, a function `check(candidate)`, or unittest classes.
-            entry_point: name of the function under test, or of the class if `classes` contains it. `check` receives it.
+            entry_point: name of the function under test, or of one of `classes`. This object is passed to `check`.
             functions: further functions of the code that the tests call.
             classes: classes of the code that the tests instantiate.
-            support: trusted source that runs before the tests, such as a prompt with helper functions. Names under test
-                replace its names.
-            limits: limits of the code. The tests have twice the time. None: those of the sandbox.
-            seed: seed of `random` and of NumPy's global generator. The code and the tests have different streams, so
-                that the code cannot predict the tests' inputs. None: random.
+            support: trusted source that runs before the tests, such as a prompt with helper functions. Functions
+                and classes under test replace objects of the same name.
+            limits: limits of the code. The tests have twice the time. None: the sandbox's limits.
+            seed: seed of `random` and of NumPy's global generator. The code and the tests get different random numbers,
+                so that the code cannot predict the tests' inputs. None: a random seed.
 
         Raises:
-            SandboxError: if the sandbox failed, so the code was not judged.
+            SandboxError: if the sandbox itself failed, so that there is no result.
         """
         named = tuple(dict.fromkeys([entry_point, *functions]))
         plain = tuple(name for name in named if name not in classes)
@@ -162,7 +162,7 @@ class Sandbox:
         chosen, chosen_seed = limits or self.settings.limits, secrets.randbits(64) if seed is None else seed
 
         def job() -> TestReport:
-            # Workers first: a thread that waits for a worker must not occupy the ceiling, which all sandboxes share.
+            # Workers first: a waiting thread must not use a part of the limit that all sandboxes share (ceiling).
             memory_mb = 2 * chosen.memory_mb  # for the code and for the tests
             with self._solvers.lease() as solver, self._judges.lease() as judge, shared_ceiling().taken(memory_mb):
                 return relay.run_tests(solver, judge, chosen, code, tests, chosen_seed)
@@ -230,7 +230,7 @@ class Sandbox:
         return self._attempt(with_worker)
 
     def _attempt(self, job: Callable[[], Result]) -> Result:
-        """Run a job, and repeat it once with new workers if a worker broke."""
+        """Run a job. If a worker fails, repeat the job once with new workers."""
         try:
             return job()
         except Broken as error:
@@ -261,7 +261,7 @@ def shared_sandbox(
     isolation: AskedIsolation = "auto",
     packages: Sequence[str] = (),
 ) -> Sandbox:
-    """Return this process's sandbox with these settings, so that many environments share its workers.
+    """Return the sandbox of this process with these settings. Environments that use it share its workers.
 
     Args and Raises: see `Sandbox`.
     """
@@ -277,7 +277,7 @@ def shared_sandbox(
 
 
 class AsyncSandbox:
-    """Coroutines with the methods of a sandbox, which run in threads. Options are those of the sandbox's methods."""
+    """Sandbox whose methods are coroutines that run in threads. `options`: other arguments of the `Sandbox` method."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox

@@ -10,12 +10,12 @@ _LEAST_CLOCK_S = 0.05
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one run. Verdicts depend on the CPU time; the other limits are safeguards."""
+    """Limits of one run. The CPU time decides whether code is too slow; the other limits are safeguards."""
 
     cpu_s: float = 2.0
     """CPU time in seconds. Unlike wall-clock time, it does not depend on the load of the machine."""
     wall_s: float = 20.0
-    """Wall-clock time in seconds, for programs that sleep. Use 10 x `cpu_s`; otherwise the machine's load matters."""
+    """Wall-clock time in seconds, for programs that sleep. Use 10 x `cpu_s`; then the machine's load has no effect."""
     memory_mb: int = 512
     """Address space in MiB, in addition to the interpreter's."""
     output_kb: int = 1024
@@ -23,8 +23,8 @@ class Limits:
     stdout_kb: int = 64
     """Length of stdout and of stderr in KiB. The rest is dropped."""
     max_deaths: int = 1
-    """Number of processes of one solution that may die. After each but the last, a new process makes the remaining
-    calls. Together they have less than 2 x `wall_s`, and none follows a process that exceeded `wall_s`."""
+    """Maximum number of processes per solution. If a process dies, a new process makes the remaining calls. All
+    processes together run for less than 2 x `wall_s`. A process that exceeded `wall_s` is not replaced."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -34,13 +34,13 @@ class Limits:
             raise ValueError(f"wall_s={self.wall_s} must be at least cpu_s={self.cpu_s}; use 10 x cpu_s")
 
     def within(self, wall_s: float) -> Limits:
-        """Return the limits with at most this wall-clock time."""
+        """Return a copy in which `wall_s` and `cpu_s` are at most this time."""
         wall_s = max(_LEAST_CLOCK_S, min(self.wall_s, wall_s))
         return replace(self, wall_s=wall_s, cpu_s=min(self.cpu_s, wall_s))
 
 
 class SandboxError(RuntimeError):
-    """The sandbox failed, so the code was not judged. Do not score this as a wrong answer."""
+    """The sandbox itself failed, so there is no result. Do not score this as a wrong answer."""
 
 
 class SandboxUnavailable(SandboxError):
@@ -63,15 +63,15 @@ class Settings:
     num_workers: int | None = None
     """Number of concurrent runs. None: the number of usable processors."""
     cpu_limit_s: float = 2.0
-    """CPU time of one run in seconds. The limit of wall-clock time is 10 x this."""
+    """CPU time of one run in seconds. The limit of the wall-clock time is 10 times this value."""
     memory_limit_mb: int = 512
     """Memory of one run in MiB, in addition to the interpreter's."""
     isolation: AskedIsolation = "auto"
-    """Isolation tier. `auto`: A, else B. `none`: no isolation; every result is marked."""
+    """Isolation tier. `auto`: A, else B. `none`: no isolation; `is_isolated` of the results is False."""
     packages: tuple[str, ...] = ()
     """Installed packages that the code may import, such as numpy, in addition to the standard library."""
     allow_threads: bool = False
-    """Whether the code may start threads. It may never start processes."""
+    """Allow the code to start threads. Starting processes is never allowed."""
     runs_per_worker: int = 10_000
     """Number of runs after which a worker process is replaced."""
     preload: tuple[str, ...] = PRELOAD
@@ -81,7 +81,7 @@ class Settings:
         if self.isolation not in get_args(AskedIsolation):
             raise ValueError(f"isolation={self.isolation!r} must be one of {get_args(AskedIsolation)}; use 'auto'")
         if self.num_workers is not None and self.num_workers < 1:
-            raise ValueError(f"num_workers={self.num_workers} must be at least 1, or None for all processors")
+            raise ValueError(f"num_workers={self.num_workers} must be at least 1, or None to use all processors")
         if self.runs_per_worker < 1:
             raise ValueError(f"runs_per_worker={self.runs_per_worker} must be at least 1")
         if isinstance(self.packages, str):
@@ -95,6 +95,6 @@ class Settings:
 
     @property
     def all_preload(self) -> tuple[str, ...]:
-        """`preload` and the packages."""
+        """Names of all preloaded modules: `preload` and the packages."""
         packages = [name for package in self.packages for name in (package, *_ALSO.get(package, ()))]
         return (*self.preload, *packages)

@@ -19,7 +19,7 @@ from .runtime.codec import EXTENDED, MAX_DEPTH, TYPES, Wire, extended
 
 MAX_NODES = 1_000_000
 MAX_PARTS = 100_000
-"""Limit of the number of arrays in all messages of a run, which determines the time to decode them (0.1 s)."""
+"""Maximum number of arrays in all messages of a run. It limits the time to decode them to 0.1 s."""
 _MAX_EQUAL_HASHES = 64
 _MAX_KEY_NODES = 10_000
 _MAX_DIGITS = 17
@@ -36,11 +36,11 @@ _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
 
 class MalformedValue(ValueError):
-    """Not a value of the protocol, so the code under test has manipulated the harness."""
+    """The data are not a serialized value, so the code under test has manipulated the harness."""
 
 
 class TooLarge(MalformedValue):
-    """Too many parts. Not a sign of manipulation."""
+    """The value has too many parts. This is not a sign of manipulation."""
 
 
 def _refuse_object(pairs: Sequence[tuple[str, Any]]) -> NoReturn:
@@ -69,7 +69,7 @@ _decoder = json.JSONDecoder(
 
 
 def num_parts(body: bytes) -> int:
-    """Return an upper bound of the number of arrays in a message, without parsing it."""
+    """Return an upper bound of the number of arrays in a message, without parsing the message."""
     return body.count(b"[")
 
 
@@ -77,8 +77,8 @@ def parse(body: bytes, max_parts: int = MAX_PARTS) -> list[Any]:
     """Parse a message: a JSON array whose first item is the kind of the message.
 
     Raises:
-        TooLarge: if it contains more than `max_parts` arrays.
-        MalformedValue: if it is not a message.
+        TooLarge: if the message contains more than `max_parts` arrays.
+        MalformedValue: if `body` is not a message.
     """
     if num_parts(body) > max_parts:
         raise TooLarge(f"sent a value of more than {max_parts} parts")
@@ -112,7 +112,7 @@ def _number(wire: list[Any]) -> Any:
 
 
 def _scalar(wire: list[Any]) -> Any:
-    """Decode a tagged form without containers."""
+    """Decode a tagged value that is not a container."""
     tag = _tag(wire)
     if tag == "i" or tag == "f":
         return _number(wire)
@@ -134,7 +134,7 @@ def _scalar(wire: list[Any]) -> Any:
 
 
 def _keys(items: list[Any]) -> list[Any]:
-    """Check that few keys have the same hash."""
+    """Check that few keys have the same hash, and return the keys."""
     try:
         hashes = sorted(map(hash, items))
     except TypeError:
@@ -167,7 +167,7 @@ class _Reader:
         self._is_kept = is_kept
 
     def read(self, wire: Wire, depth: int = 0, *, as_key: bool = False) -> Any:
-        """Decode a form. Sets become frozensets if they are keys or elements."""
+        """Decode a serialized value. Sets become frozensets if they are keys of dicts or elements of sets."""
         if type(wire) is not list:
             return wire
         tag = _tag(wire)
@@ -223,19 +223,19 @@ class _Reader:
 
 
 def read(wire: Wire, max_nodes: int = MAX_NODES) -> Any:
-    """Decode a wire form.
+    """Decode a serialized value.
 
     Raises:
-        MalformedValue: if the form is invalid, too large or too deep, or if too many keys have the same hash.
+        MalformedValue: if the value is invalid, too large or too deep, or if too many keys have the same hash.
     """
     return _Reader(max_nodes).read(wire)
 
 
 def check(wire: Wire, max_nodes: int = MAX_NODES) -> None:
-    """Check a wire form that another jail decodes.
+    """Check a serialized value that another jail decodes.
 
     Raises:
-        MalformedValue: as `read`, but not for long integers, long ranges and strings with surrogates.
+        MalformedValue: as for `read`, except that long integers, long ranges and surrogates are allowed.
     """
     _Reader(max_nodes, is_kept=False).read(wire)
 
@@ -244,7 +244,7 @@ def read_text(wire: Wire) -> str:
     """Decode a string. Surrogates, which cannot be encoded in UTF-8, are replaced by `?`.
 
     Raises:
-        MalformedValue: if the form is not a string.
+        MalformedValue: if the value is not a string.
     """
     text = _scalar(wire) if type(wire) is list else wire
     if type(text) is not str:
@@ -253,12 +253,12 @@ def read_text(wire: Wire) -> str:
 
 
 def is_equal(wire: Wire, expected: Any, tolerance: float = 0.0, depth: int = 0) -> bool:
-    """Return True if the value of a wire form equals the expected value.
+    """Return True if a serialized value equals the expected value.
 
         expected                    equal values (see also docs/sandbox.md)
-        str, bytes, range, None     same type and value; a bytearray counts as bytes
-        bool, int                   numbers of the same value; with a tolerance, also near float and complex numbers,
-                                    except whole ones
+        str, bytes, range, None     same type and value; a bytearray is treated as bytes
+        bool, int                   numbers of the same value; with a tolerance, also near float and complex numbers
+                                    that are not whole numbers
         float, complex              numbers of the same value; with a tolerance, also near finite numbers
         infinity, nan               the same infinity; nan
         Decimal, Fraction           numbers of the same value, without tolerance
@@ -268,15 +268,15 @@ def is_equal(wire: Wire, expected: Any, tolerance: float = 0.0, depth: int = 0) 
         dict, Counter               dicts of the same keys, without tolerance, and equal values
 
     Near numbers differ by at most `tolerance * max(1, |expected|)`. Untrusted keys are looked up in the hash table of
-    `expected`, so that collisions among them cost nothing.
+    `expected`, so that collisions of their hashes take no extra time.
 
     Args:
-        wire: parsed, untrusted form.
+        wire: untrusted value, parsed but still serialized.
         expected: trusted value.
         tolerance: tolerated difference of numbers.
 
     Raises:
-        MalformedValue: if the wire form is invalid.
+        MalformedValue: if the serialized value is invalid.
     """
     if depth > MAX_DEPTH:
         raise MalformedValue("too deep")
@@ -370,6 +370,6 @@ def _is_whole(number: Any) -> bool:
 
 
 def _parts(number: Any) -> tuple[Any, Any]:
-    """Return the real and imaginary part, with nan replaced by "nan", which equals itself."""
+    """Return the real and imaginary part. nan is replaced by the string "nan", because nan != nan."""
     real, imaginary = (number.real, number.imag) if isinstance(number, complex) else (number, 0)
     return real if real == real else "nan", imaginary if imaginary == imaginary else "nan"

@@ -1,6 +1,6 @@
-"""Environment copies of a worker process, and its replies to messages.
+"""Environment copies of a worker process, and the replies of the worker to messages.
 
-Each reply contains a digest of the step result, which detects environments whose replay differs.
+Each reply contains a digest of the result, so that a replay with another result is detected.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Copies:
-    """Environment copies of one worker process, by index. Replies contain the state if `sends_state`."""
+    """Environment copies of one worker process, each with an index. Replies contain the state if `sends_state`."""
 
     def __init__(self, build: Builder, indices: Sequence[int], sends_state: bool):
         self._sends_state = sends_state
@@ -37,7 +37,7 @@ class Copies:
         self._watches = {number: FaultWatch(env) for number, env in self._envs.items()}
 
     def description(self) -> Any:
-        """Return name, agents, observation, action and state spaces, specification and turn limit."""
+        """Return the environment's name, agents, observation, action and state spaces, specification and turn limit."""
         env = self._first
         names = list(env.possible_agents)
         spaces = [{name: of(name) for name in names} for of in (env.observation_space, env.action_space)]
@@ -93,7 +93,7 @@ def work(pipe: Connection, payload: bytes, indices: list[int], sends_state: bool
 
 
 def built(make: Callable[[], Copies]) -> tuple[Copies | None, bytes]:
-    """Build a worker's copies. Returns them and the first reply; or None and a reply with the problem."""
+    """Build a worker's copies. Returns the copies and the first reply. After an error: None and the error as reply."""
     try:
         copies = make()
         return copies, pickle.dumps((None, None, None, copies.description()))
@@ -110,7 +110,7 @@ def _end_with_main_process() -> None:
 
 
 def digest_of(result: StepResult) -> bytes:
-    """Return a digest of observations, rewards, terminations and truncations. Infos may differ, such as times."""
+    """Return a digest of observations, rewards, terminations and truncations. Infos, which may differ, are excluded."""
     digest = blake2b(digest_size=DIGEST_BYTES)
     for part in result[:4]:
         _feed(digest, part)

@@ -1,4 +1,4 @@
-"""Checks of the values that an environment returns, and the exception that they raise."""
+"""Checks of the values that an environment returns, and the exception for environments that fail."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Infos: TypeAlias = dict[str, dict[str, Any]]
 ResetResult: TypeAlias = tuple[Observations, Infos]
 StepResult: TypeAlias = tuple[Observations, dict[str, float], dict[str, bool], dict[str, bool], Infos]
 Check: TypeAlias = Callable[[Any], "str | None"]
-"""Function that returns the problem with a value, or None."""
+"""Function that describes what is wrong with a value. It returns None for valid values."""
 
 STEP_PARTS = ("observations", "rewards", "terminations", "truncations", "infos")
 NUMBERS = ("reward/", "metric/")  # prefixes of numeric entries of infos
@@ -30,7 +30,7 @@ MAX_SHOWN = 60  # characters of a wrong value in a message
 
 @dataclass(slots=True)
 class Course:
-    """Seed, options and joint actions of an episode, enough to replay it."""
+    """Seed, options and joint actions of an episode. Together they allow a replay."""
 
     seed: int | None = None
     options: dict[str, Any] | None = None
@@ -45,7 +45,7 @@ class EnvironmentFault(UserError):
         agent: agent whose value is invalid. None: the problem concerns all agents.
         env: id or name of the environment.
         course: seed, options and actions of the episode.
-        turn: number of the joint turn, from 1; 0 is the reset.
+        turn: number of the joint turn, from 1. 0: the reset.
         copy: index of the environment copy.
         episode: index of the episode in its collector.
         update: number of the update, from 1. None: not in training.
@@ -131,7 +131,7 @@ class FaultWatch:
             except KeyError:
                 lacking = [name for name, part in zip(STEP_PARTS[:4], result, strict=False) if agent not in part]
                 raise EnvironmentFault(
-                    f"step returned nothing for {agent!r} in {', '.join(lacking)}; agents that acted need entries",
+                    f"step returned no entry for {agent!r} in {', '.join(lacking)}; all agents that acted need one",
                     agent,
                 ) from None
             earned[agent] = reward if type(reward) is float and math.isfinite(reward) else _finite_reward(agent, reward)
@@ -166,7 +166,7 @@ class FaultWatch:
     def _check_observation(self, agent: str, observation: Any) -> None:
         check = self._checks.get(agent)
         if check is None:
-            raise EnvironmentFault(f"{agent!r} is none of the possible agents {self.possible_agents}", agent)
+            raise EnvironmentFault(f"{agent!r} is not in possible_agents={self.possible_agents}", agent)
         problem = check(observation)
         if problem:
             raise EnvironmentFault(f"the observation of {agent!r} {problem}", agent)
@@ -174,9 +174,9 @@ class FaultWatch:
     def _check_nobody_joins(self, observations: Observations, actions: Mapping[str, Any]) -> None:
         for agent in observations:
             if agent not in self._checks:
-                raise EnvironmentFault(f"{agent!r} is none of the possible agents {self.possible_agents}", agent)
+                raise EnvironmentFault(f"{agent!r} is not in possible_agents={self.possible_agents}", agent)
             if agent not in actions and agent not in self._ended:
-                raise EnvironmentFault(f"{agent!r} joins the episode, but agents may only leave one", agent)
+                raise EnvironmentFault(f"{agent!r} joins the running episode, but agents may only leave it", agent)
         live = set(self._env.agents)
         again = sorted(self._gone & live)
         if again:
@@ -210,13 +210,13 @@ class FaultWatch:
                 is_number = isinstance(name, str) and name.startswith(NUMBERS)
                 if is_number and type(value) is not float and _number(value) is None:
                     raise EnvironmentFault(
-                        f"infos of {agent!r} has {_shown(value)} under {name!r}, but must have a number", agent
+                        f"the value of {name!r} in infos of {agent!r} is {_shown(value)}, but must be a number", agent
                     )
         return infos  # type: ignore[no-any-return]
 
 
 def check_of(space: Any) -> Check:
-    """Return the check of a space's values: type and shape, and whether numbers are finite."""
+    """Return a function that checks values of a space: their type, their shape, and that numbers are finite."""
     if isinstance(space, spaces.Text):
         return _text_problem
     if isinstance(space, spaces.Box):
@@ -252,7 +252,7 @@ def _called(name: str, call: Callable[[], Any]) -> Any:
 
 def _check_mapping(name: str, part: Any) -> None:
     if type(part) is not dict and not isinstance(part, Mapping):
-        raise EnvironmentFault(f"{name} must be a dict by agent, got {_shown(part)}")
+        raise EnvironmentFault(f"{name} must be a dict, got {_shown(part)}")
 
 
 def _finite_reward(agent: str, reward: Any) -> float:
@@ -284,7 +284,7 @@ def _array_problem(value: Any, shape: tuple[int, ...]) -> str | None:
         return f"has the shape {array.shape}, but its space has {shape}"
     if array.dtype.kind == "f":
         flat = array.ravel()
-        # The dot product takes a fifth of the time. It may overflow, so the exact test decides then.
+        # The dot product takes a fifth of the time of `isfinite`. It may overflow; then the exact test decides.
         if not math.isfinite(flat.dot(flat)) and not np.isfinite(flat).all():
             return f"has numbers that are not finite: {_shown(value)}"
     return None
@@ -292,6 +292,6 @@ def _array_problem(value: Any, shape: tuple[int, ...]) -> str | None:
 
 def _shown(value: Any) -> str:
     if isinstance(value, tuple):
-        return f"a tuple of {len(value)}"
+        return f"a tuple of {len(value)} values"
     text = " ".join(repr(value).split())
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"

@@ -1,8 +1,8 @@
-"""Vectorized environment in worker processes, for steps that take longer than a message, such as running programs.
+"""Vectorized environment in worker processes, for environments with slow steps, such as running programs.
 
-Each copy has its own messages, so its result arrives before the worker's other copies have finished. A worker processes
-its messages in order. A busy worker is sent further messages only if they fit into its pipe, because both sides would
-deadlock if each waited to write.
+Each copy has separate messages, so its result arrives before the worker's other copies have finished. A worker
+processes its messages in order. While a worker is busy, further messages are sent only if they fit into its pipe.
+Otherwise both processes could wait for each other to read, which is a deadlock.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from .copies import STOP_SIGNALS, What, work
 from .faults import Course, EnvironmentFault, ResetResult, StepResult
 from .vector import Builder, VectorEnv, builder
 
-PIPE_BYTES = 16_384  # limit of unread messages to a busy worker; below the pipe capacity of every system
+PIPE_BYTES = 16_384  # limit of the unread messages to a busy worker; below the pipe capacity of every system
 START_S = 600.0  # time limit for imports and for building a worker's copies
 
 
 class LostWorkerError(Exception):
-    """A worker process ended. The message continues "the worker …"."""
+    """A worker process ended. The text is a predicate, such as "died with exit code 3"."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingMessage:
-    """A message without a reply."""
+    """A message that its worker has not answered yet."""
 
     index: int
     what: What
@@ -48,14 +48,14 @@ class ProcessVector(VectorEnv):
     """Environment copies in worker processes of this machine.
 
     A worker that dies or exceeds `timeout_s` is replaced, and its unfinished episodes are replayed from seeds and
-    actions. An episode is aborted if it fails twice or if its replay differs; `lost` then returns its fault. An
-    error of an environment closes the vector. `state` costs no message, because each reply contains the state.
+    actions. An episode is aborted if it fails twice or if its replay differs; `lost` then returns the error. If an
+    environment raises an error, all workers are closed. `state` sends no message: each reply contains the state.
 
     Args:
         env: id, specification, or module-level function that builds an environment.
         num_envs: number of copies, at least 1.
         num_workers: number of processes, at most `num_envs`. None: the number of cores.
-        sends_state: whether `state` can be read.
+        sends_state: whether replies contain the state. If not, `state` returns None.
         timeout_s: time limit of one reset or step in seconds. None: no limit.
         start_method: "spawn" or "forkserver", which both import the main script: guard its code by
             `if __name__ == "__main__":`. None: "forkserver" if available.
@@ -95,16 +95,16 @@ class ProcessVector(VectorEnv):
         self._timeout_s = timeout_s
         self._agents: list[list[str]] = [[] for _ in range(num_envs)]
         self._states: list[Any] = [None] * num_envs
-        # By copy. Messages are numbered from 1.
-        self._digests: list[list[bytes]] = [[] for _ in range(num_envs)]  # results of the current episode
+        # One entry per copy. Messages are numbered from 1.
+        self._digests: list[list[bytes]] = [[] for _ in range(num_envs)]  # of results of the current episode
         self._num_failures = [0] * num_envs  # failed workers of the current episode
         self._lost: dict[int, EnvironmentFault] = {}
         self._num_sent = 0
         self._begun = [0] * num_envs  # message that started the current episode
         self._latest = [0] * num_envs  # last message; replies to earlier messages are ignored
         self._arrived: dict[int, tuple[list[str], Any, StepResult]] = {}
-        # By worker.
-        self._unanswered: list[dict[int, PendingMessage]] = [{} for _ in range(count)]  # by message
+        # One entry per worker.
+        self._unanswered: list[dict[int, PendingMessage]] = [{} for _ in range(count)]  # by message number
         self._held: list[deque[tuple[int, PendingMessage, bytes]]] = [deque() for _ in range(count)]  # not sent yet
         self._is_starting = [True] * count
         self._busy_since = [0.0] * count  # monotonic time at which the worker started its current message
@@ -187,7 +187,7 @@ class ProcessVector(VectorEnv):
         self._latest[index] = self._posted(index, what, argument, 1)
 
     def _posted(self, index: int, what: What, argument: Any, num_calls: int) -> int:
-        """Send or queue a message to the copy's worker. Returns the number of the message."""
+        """Send a message to the copy's worker, or queue it. Returns the number of the message."""
         self._num_sent = message = self._num_sent + 1
         number = index % self.num_workers
         payload = pickle.dumps((message, what, index, argument))
@@ -254,7 +254,7 @@ class ProcessVector(VectorEnv):
                 self._arrived[index] = answer[:3]
 
     def _is_reproduced(self, task: PendingMessage, digests: list[bytes]) -> bool:
-        """Store a reply's digests. Returns False and aborts the episode if it is a replay that differs."""
+        """Store a reply's digests. After a replay with other results, abort the episode and return False."""
         known = self._digests[task.index]
         if task.what == "step":
             known += digests
@@ -289,7 +289,7 @@ class ProcessVector(VectorEnv):
         self._start(number)
 
     def _replace(self, number: int, reason: str) -> None:
-        """Replace a worker and replay its unfinished episodes. The episode of its oldest message counts as failed."""
+        """Replace a worker and replay its unfinished episodes. The oldest message's episode gets one more failure."""
         tasks = [*self._unanswered[number].items(), *((message, task) for message, task, _ in self._held[number])]
         if self._is_starting[number]:
             self._fail(None, (f"its worker process {reason} while it was built", None, ""))
@@ -350,12 +350,12 @@ class ProcessVector(VectorEnv):
             self._pipes[number].send_bytes(payload)
 
     def _answering(self, numbers: Sequence[int], timeout_s: float | None) -> list[int]:
-        """Wait until a worker has replied or died. Returns all workers of which this is true."""
+        """Wait until a worker has replied or died. Returns the numbers of all workers that replied or died."""
         waited = {self._pipes[number]: number for number in numbers}
         return [waited[pipe] for pipe in wait(list(waited), timeout_s)]  # type: ignore[index]
 
     def _answer_of(self, number: int) -> bytes | None:
-        """Return a worker's next reply, or None without one. Raises LostWorkerError if the worker died."""
+        """Return a worker's next reply, or None if it has not arrived. Raises LostWorkerError if the worker died."""
         if not self._pipes[number].poll():
             return None
         try:
@@ -383,7 +383,7 @@ def _shut_down(pipes: dict[int, Connection], processes: dict[int, Any]) -> None:
 
 @contextmanager
 def _shielded() -> Iterator[None]:
-    """Block SIGINT and SIGTERM in processes that start in the block; child processes inherit blocked signals.
+    """Start processes with SIGINT and SIGTERM blocked. Child processes inherit the blocked signals of their parent.
 
     A terminal, scheduler or container sends these signals to all processes of a run. The main process handles them.
     """

@@ -23,10 +23,10 @@ Result = TypeVar("Result")
 
 
 class VectorEnv(ABC):
-    """Copies of one environment, by index.
+    """Copies of one environment. Each copy has an index.
 
     Every method checks the values that the environment returns. If a copy violates the environment API, the method
-    raises an `EnvironmentFault` with the agent, the seed and the turn.
+    raises an `EnvironmentFault` that contains the agent, the seed and the turn.
     """
 
     num_envs: int
@@ -37,7 +37,7 @@ class VectorEnv(ABC):
     name: str
     """Id of the environment. If it is not registered: `metadata["name"]` or the class name."""
     turn_limit: int | None = None
-    """Maximum number of joint turns per episode. None: not declared, so episodes may never end."""
+    """Maximum number of joint turns per episode. None: no limit is declared."""
     courses: list[Course]
     """Seed, options and actions of each copy's current episode."""
     _observation_spaces: dict[str, Space[Any]]
@@ -61,14 +61,14 @@ class VectorEnv(ABC):
 
     @abstractmethod
     def ready(self, timeout_s: float | None = None) -> dict[int, StepResult]:
-        """Return the results that arrived since the last call, by copy. Results of resets have empty rewards.
+        """Return the results since the last call. Keys: copy indices. Rewards in results of resets are empty.
 
         Args:
-            timeout_s: seconds to wait for a first result. None: wait until a requested result arrives.
+            timeout_s: maximum time to wait for the first result in seconds. None: wait until a result arrives.
         """
 
     def lost(self) -> dict[int, EnvironmentFault]:
-        """Return the faults of episodes that were aborted since the last call, by copy."""
+        """Return the errors of episodes that were aborted since the last call. Keys: copy indices."""
         return {}
 
     @abstractmethod
@@ -96,12 +96,12 @@ class VectorEnv(ABC):
         self.close()
 
     def _locate(self, fault: EnvironmentFault, index: int) -> None:
-        """Add environment, course and copy to a fault."""
+        """Add the environment's name, the replay data (course) and the copy's index to an error."""
         fault.env, fault.course, fault.copy = self.name, self.courses[index], index
 
 
 class SyncVector(VectorEnv):
-    """Copies in this process, stepped one after the other. Fastest if a step takes less time than a message.
+    """Copies in this process, which are stepped in sequence. Fastest if a step takes less time than a message.
 
     Args:
         env: id, specification, or function that builds an environment.
@@ -175,6 +175,6 @@ def builder(env: str | EnvSpec | Builder, num_envs: int, kwargs: Mapping[str, An
 
 
 def as_step(result: ResetResult) -> StepResult:
-    """Convert the result of a reset to the form of a step, with empty rewards, terminations and truncations."""
+    """Convert the result of a reset to the result of a step with empty rewards, terminations and truncations."""
     observations, infos = result
     return observations, {}, {}, {}, infos

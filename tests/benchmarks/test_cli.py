@@ -35,8 +35,8 @@ def test_an_id_without_version_is_warned_of_once_and_recorded_with_its_version(t
     out = tmp_path / "run"
     call = ["train", "magrpo", "--env", "collm/MiniBuild", "--out", str(out), "--num-generations", "2", *SMALL]
     ended = subprocess.run([sys.executable, "-m", "collm", *call], capture_output=True, text=True)  # pytest keeps ours
-    told = [line for line in ended.stderr.splitlines() if "names no version" in line]
-    assert told == ["warning: 'collm/MiniBuild' names no version; using the newest, 'collm/MiniBuild-v0'"]
+    told = [line for line in ended.stderr.splitlines() if "has no version" in line]
+    assert told == ["warning: 'collm/MiniBuild' has no version; using the newest, 'collm/MiniBuild-v0'"]
     assert json.loads((out / "config.json").read_text())["env"] == "collm/MiniBuild-v0"
 
 

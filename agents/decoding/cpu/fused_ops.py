@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from .kernels import LANES, are_fp32_on_cpu, kernels
 
-NUMBERS_PER_THREAD = 2**18  # starting a thread takes as long as reading a tenth of them
+NUMBERS_PER_THREAD = 2**18  # minimum; starting a thread takes as long as reading a tenth of these numbers
 MAX_HEAD, MAX_GROUP = 256, 16
 ANY_HEADS = LANES, 1
 Forward = Callable[..., tuple[Tensor, ...]]
@@ -23,21 +23,21 @@ Backward = Callable[..., tuple[Tensor | None, ...]]
 
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor | None:
-    """weight x / sqrt(mean(x^2) + epsilon), the mean over the last axis (RMSNorm, arXiv:1910.07467, eq. 4)."""
+    """Return weight x / sqrt(mean(x^2) + epsilon), with means over the last axis (RMSNorm, arXiv:1910.07467, eq. 4)."""
     if weight.shape != x.shape[-1:] or len(weight) % LANES or not can_run(x, weight):
         return None
     return run(_rms_norm, _rms_norm_backward, x.contiguous(), weight, epsilon)
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor | None:
-    """silu(gate) * up, elementwise (SwiGLU, arXiv:2002.05202, eq. 6, between its matmuls)."""
+    """Return silu(gate) * up, elementwise: SwiGLU (arXiv:2002.05202, eq. 6) without its matmuls."""
     if gate.shape != up.shape or gate.numel() % LANES or not can_run(gate, up):
         return None
     return run(_swiglu, _swiglu_backward, gate.contiguous(), up.contiguous())
 
 
 def rope(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor | None:
-    """Rotary position embedding of the two halves of each head (RoPE, arXiv:2104.09864, eq. 34).
+    """Apply the rotary position embedding to the two halves of each head (RoPE, arXiv:2104.09864, eq. 34).
 
     x: [N, H, T, d], contiguous as [N, T, H, d]; cosine, sine: [N or 1, T, d], without gradients.
     """
@@ -50,7 +50,7 @@ def rope(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor | None:
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor | None:
-    """softmax(scale q k^T + mask) v [N, 1, H, d] for one new token per row, without a gradient.
+    """Return softmax(scale q k^T + mask) v [N, 1, H, d] for one new token per row, without a gradient.
 
     query: [N, H, 1, d]; key, value: [N, K, C, d]; mask: [N, 1, 1, C]. The output of a fully masked row is 0.
     """
@@ -73,7 +73,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float
 def run(forward: Forward, backward: Backward, *given: Any) -> Tensor:
     """Return the first result of `forward`. Autograd is used only if a gradient is required, because it costs time.
 
-    forward(*given) -> result, *saved; backward(wanted, slope, *saved) -> gradients of the first arguments, or None.
+    `forward` returns the result and tensors to save, `backward` the gradients of the first arguments (None: unwanted).
     """
     if torch.is_grad_enabled() and any(isinstance(each, Tensor) and each.requires_grad for each in given):
         result: Tensor = _Function.apply(forward, backward, *given)  # type: ignore[no-untyped-call]

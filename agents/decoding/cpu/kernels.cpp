@@ -11,7 +11,7 @@
 namespace {
 
 constexpr int LANES = 16, CHUNKS = HEAD / LANES;
-constexpr float HIDDEN = -1e30f;  // a mask below this hides a column: torch's least numbers of a type are far below
+constexpr float HIDDEN = -1e30f;  // lower mask values hide a column; torch's lowest number of a dtype is far lower
 
 typedef float Vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t Whole __attribute__((vector_size(4 * LANES)));
@@ -32,7 +32,7 @@ inline float total(Vector x) {
   return sum;
 }
 
-// e^x for x <= 0, to a relative 3e-7: 2^n by the exponent's bits, times a polynomial for the rest within +-1/2.
+// e^x for x <= 0, with a relative error of 3e-7: 2^n by the exponent bits, times a polynomial of the rest in +-1/2.
 inline Vector exponential(Vector x) {
   x = x < -87.f ? all(-87.f) : x;
   const Vector power = x * 1.44269504f;
@@ -54,14 +54,14 @@ inline Vector added_pairs(Vector a, Vector b) {
          __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
 }
 
-// The sum of each of LANES vectors, which are overwritten.
+// Return the sum of each of LANES vectors. The vectors are overwritten.
 inline Vector sums(Vector* x) {
   for (int count = LANES / 2; count > 0; count /= 2)
     for (int i = 0; i < count; i++) x[i] = added_pairs(x[2 * i], x[2 * i + 1]);
   return x[0];
 }
 
-// Call work(i) for all i below `count`, in as many parts as there are threads.
+// Call work(i) for all i below `count`, divided into one part per thread.
 template <class Work>
 void parallel(int64_t count, int64_t num_threads, const Work& work) {
   const auto part = [&](int64_t n) {
@@ -77,8 +77,8 @@ void parallel(int64_t count, int64_t num_threads, const Work& work) {
 
 extern "C" {
 
-// query and out: [rows, kept_heads * GROUP, HEAD]; keys and values: a row every row_step numbers, in it a head every
-// head_step, in it [width, HEAD]; mask: `width` numbers every mask_step, added to the scores.
+// query and out: [rows, kept_heads * GROUP, HEAD]. keys and values: [rows, kept_heads, width, HEAD], with the strides
+// row_step and head_step. mask: [rows, width] with stride mask_step, added to the scores.
 void attend(const float* query, const float* keys, const float* values, const float* mask, float* out, int64_t rows,
             int64_t kept_heads, int64_t width, int64_t row_step, int64_t head_step, int64_t mask_step, float scale,
             int64_t num_threads) {
@@ -87,7 +87,7 @@ void attend(const float* query, const float* keys, const float* values, const fl
     const int64_t row = pair / kept_heads, head = pair % kept_heads;
     const int64_t next = pair + 1 < rows * kept_heads ? pair + 1 : pair;
     const int64_t own = row * row_step + head * head_step;
-    // Values are prefetched while keys are read, the next keys while values are, into the second-level cache.
+    // Prefetch values while keys are read, and the next keys while values are read, into the second-level cache.
     const int64_t coming = next / kept_heads * row_step + next % kept_heads * head_step;
     thread_local std::vector<float> scratch;
     scratch.resize(GROUP * padded);
@@ -162,7 +162,7 @@ void rms_norm(const float* x, const float* weight, float* out, float* shrink, in
   });
 }
 
-// Gradients of `rms_norm`: by_x like x; by_weight: [num_threads, width], whose sum over threads is the gradient.
+// Gradients of `rms_norm`: by_x has the shape of x. by_weight: [num_threads, width], to be summed over threads.
 void rms_norm_backward(const float* slope, const float* x, const float* weight, const float* shrink, float* by_x,
                        float* by_weight, int64_t rows, int64_t width, int64_t num_threads) {
   parallel(num_threads, num_threads, [=](int64_t thread) {
@@ -202,8 +202,8 @@ void swiglu_backward(const float* slope, const float* gate, const float* up, flo
   });
 }
 
-// Rotate numbers i and i + width / 2 of each head. x, out: [rows, heads, width]; cosine, sine: [angles, width], which
-// rows 0, 1, ... use in turn, starting again after the last.
+// Rotate numbers i and i + width / 2 of each head. x, out: [rows, heads, width]; cosine, sine: [angles, width].
+// Row i of x uses row i modulo `angles`.
 void rope(const float* x, const float* cosine, const float* sine, float* out, int64_t rows, int64_t heads,
           int64_t width, int64_t angles, int64_t num_threads) {
   const int64_t half = width / 2;

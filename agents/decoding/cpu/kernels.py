@@ -28,17 +28,17 @@ TYPES = {"const float*": ctypes.c_void_p, "float*": ctypes.c_void_p, "int64_t": 
 
 @cache
 def kernels(head: int, group: int) -> ctypes.CDLL | None:
-    """Load the kernels for `head` numbers per head and `group` query heads per key-value head. None: no kernels."""
+    """Load the kernels for `head` numbers per head and `group` query heads per key-value head. None: unavailable."""
     found = compiler()
     if found is None:
         return None
     try:
-        library = ctypes.CDLL(str(_compiled(found, head, group)))  # other threads run during its calls
-    except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # RuntimeError: the user has no home
+        library = ctypes.CDLL(str(_compiled(found, head, group)))  # its calls let other threads run
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # RuntimeError: no home folder
         said = str(getattr(error, "stderr", None) or "").strip() or str(error)
         warnings.warn(
             f"models on this CPU are slower, because {found} did not compile {SOURCE.name} ({said.splitlines()[0]}); "
-            f"name another compiler in CXX or another folder in XDG_CACHE_HOME, or set {SWITCH}=0",
+            f"set CXX to another compiler, XDG_CACHE_HOME to another folder, or {SWITCH}=0 to stop this warning",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -51,7 +51,7 @@ def kernels(head: int, group: int) -> ctypes.CDLL | None:
 
 
 def compiler() -> str | None:
-    """Return the C++ compiler: CXX, or the system's. None: no compiler, Windows, or kernels are switched off."""
+    """Return the path of the C++ compiler: CXX, or the system's. None: not found, or Windows, or kernels are off."""
     if os.environ.get(SWITCH) == "0" or os.name == "nt":
         return None
     named = os.environ.get("CXX")
@@ -73,7 +73,7 @@ def processor() -> str:
 
 
 def are_fp32_on_cpu(*tensors: Tensor) -> bool:
-    """True if all are fp32 tensors on the CPU. False for sharded tensors and other subclasses."""
+    """Return True if all are fp32 tensors on the CPU. False for sharded tensors and other subclasses."""
     return all(
         type(each) in (Tensor, nn.Parameter) and each.dtype == torch.float32 and each.device.type == "cpu"
         for each in tensors
@@ -95,7 +95,7 @@ def _compiled(compiler: str, head: int, group: int) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not _is_private(folder.resolve()):  # a loaded library runs with the user's rights
         raise PermissionError(
-            f"kernels are not loaded from {folder}, which belongs to another user or which others can write to; run "
+            f"kernels are not loaded from {folder}: it belongs to another user, or others can write to it; run "
             f"chmod 700 {shlex.quote(str(folder))}"
         )
     kept = folder / f"kernels_{head}_{group}_{digest}.so"
@@ -110,7 +110,7 @@ def _compiled(compiler: str, head: int, group: int) -> Path:
 
 
 def _is_private(path: Path) -> bool:
-    """True if the path exists, is not a link, belongs to this user, and only this user can write to it."""
+    """Return True if the path exists, is not a link, belongs to this user, and only this user can write to it."""
     try:
         found = path.lstat()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Linear layers by oneDNN, for CPUs on which its fp32 matmuls are faster than those of torch's default, MKL."""
+"""Linear layers that use oneDNN, for CPUs on which oneDNN's fp32 matmuls are faster than MKL, torch's default."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIN_PACKED = 2**16  # inputs x outputs of the smallest weights for which packing
 
 
 class Linear(nn.Linear):
-    """torch's linear layer, with oneDNN for larger fp32 matmuls on a CPU."""
+    """Variant of `nn.Linear` that uses oneDNN for large fp32 matmuls on a CPU."""
 
     packed: Tensor | None = None  # the weights in oneDNN's layout, inside `packed_weights`
 
@@ -37,19 +37,19 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, ..
 def _product_backward(wanted: Sequence[bool], slope: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor | None, ...]:
     rows = slope.reshape(-1, slope.shape[-1]).contiguous()
     by_x = multiply(rows, weight.T, None).view(x.shape) if wanted[0] else None
-    by_weight = rows.T @ x.reshape(-1, x.shape[-1]) if wanted[1] else None  # MKL is as fast here
+    by_weight = rows.T @ x.reshape(-1, x.shape[-1]) if wanted[1] else None  # here MKL is as fast as oneDNN
     return by_x, by_weight, rows.sum(dim=0) if wanted[2] else None
 
 
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x W^T + b by oneDNN, without a gradient. The weights may be packed, or a view."""
+    """Return x W^T + b, computed by oneDNN without a gradient. The weights may be packed, or a view."""
     product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return product
 
 
 @contextmanager
 def packed_weights(model: nn.Module) -> Iterator[None]:
-    """Use copies of larger weights in oneDNN's layout inside the block. Packing pays off after about ten matmuls."""
+    """Use copies of larger weights in oneDNN's layout inside the block. Packing saves time after about 10 matmuls."""
     linear = (layer for layer in model.modules() if type(layer) is Linear)
     layers = [layer for layer in linear if layer.weight.numel() >= MIN_PACKED and _may_multiply(layer.weight)]
     try:
@@ -62,12 +62,12 @@ def packed_weights(model: nn.Module) -> Iterator[None]:
 
 
 def is_plain_linear(layer: nn.Module) -> TypeGuard[nn.Linear]:
-    """True for a layer that only multiplies by its weights."""
+    """Return True if the layer is `nn.Linear` or this module's `Linear`, not another subclass."""
     return type(layer) in (nn.Linear, Linear)
 
 
 def is_onednn_faster() -> bool:
-    """True on AMD's processors, as measured. Other vendors' processors have no MKL, except Intel's."""
+    """Return True on AMD processors, as measured. On Intel processors, MKL is kept. Other processors have no MKL."""
     is_amd = "AuthenticAMD" in processor()
     return is_amd and torch.backends.mkldnn.is_available() and os.environ.get(SWITCH) != "0"
 

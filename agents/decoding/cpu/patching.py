@@ -45,7 +45,7 @@ def _is_rms_norm(layer: Any) -> bool:
     if _epsilon(layer) is None or layer.weight.ndim != 1 or not _reads_one(layer):
         return False
     x, other = torch.randn(2, 2, len(layer.weight), generator=torch.Generator().manual_seed(0))
-    found = functional_call(layer, {"weight": other[0]}, x)  # with the initial weights of 1, other norms would agree
+    found = functional_call(layer, {"weight": other[0]}, x)  # random weights: with weights of 1, other norms agree
     return _is_close(found, functional.rms_norm(x, layer.weight.shape, other[0], _epsilon(layer)))
 
 
@@ -54,7 +54,7 @@ def _is_swiglu(layer: Any) -> bool:
         return False
     code, weight = getattr(type(layer).forward, "__code__", None), getattr(layer.gate_proj, "weight", None)
     if weight is None or code is None or set(code.co_names) != SWIGLU_PARTS or not _reads_one(layer):
-        return False  # it computes something else, perhaps only in training
+        return False  # the layer computes something else, perhaps only in training
     x = torch.randn(2, weight.shape[1], generator=torch.Generator().manual_seed(0))
     return _is_close(layer(x), layer.down_proj(functional.silu(layer.gate_proj(x)) * layer.up_proj(x)))
 

@@ -1,7 +1,7 @@
 """Eager decoding steps, and the base class of all steps.
 
-The tokens that a step draws are the input of the next step. On a GPU the host reads them one step later, while the
-device computes, to find the completions that have ended. On a CPU the host reads them immediately.
+The tokens that a step samples are the input of the next step. The host reads them to find completions that have ended:
+on a GPU one step later, while the device computes the next step, and on a CPU immediately.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ..slots import SlotTable
 
 
 def steps_ahead(device: torch.device) -> int:
-    """Return how many steps are queued before the host reads the tokens of the oldest one."""
+    """Return how many decoding steps are queued before the host reads the tokens of the oldest step."""
     return 0 if device.type == "cpu" else 1
 
 
 class Steps(ABC):
-    """Decoding steps of one run. Each step runs the model on one token per row and draws the next one."""
+    """Decoding steps of one run. Each step runs the model on one token per row and samples the next token."""
 
     states: Tensor  # [N, d] last hidden states of the newest step
 
@@ -35,28 +35,28 @@ class Steps(ABC):
         """Copy the table of rows to the device. Called only if the active rows have changed.
 
         Args:
-            adapters: numbers of the active rows' adapters; empty if there is only one.
+            adapters: number of each active row's adapter. Empty if all rows use the same adapter.
         """
 
     @abstractmethod
     def step(self, width: int) -> Draw:
-        """Draw one token for each of N rows, the active ones first, and advance to the next column.
+        """Sample one token for each of N rows (active rows come first), and advance active rows to the next column.
 
         Args:
-            width: more than any column of an active row.
+            width: number of columns to read, larger than the column of each active row.
         """
 
 
 def rows_of(table: SlotTable, adapters: Sequence[int], num_rows: int) -> NDArray[np.int64]:
-    """Return the inputs of a step by row. Inactive rows stay in column 0.
+    """Return the inputs of a decoding step for each row. Inactive rows stay in column 0.
 
     Args:
-        adapters: numbers of the active rows' adapters; empty if there is only one.
+        adapters: number of each active row's adapter. Empty if all rows use the same adapter.
         num_rows: rows of the step, N.
 
     Returns:
-        [7, N]: row of the last step that drew the token (-1: none), token if none did, column, column of the last
-        prompt token, number of the request, columns to advance by, number of the adapter.
+        [7, N]: row that sampled the input token in the last step (-1: none), the input token if none, column, column of
+        the last prompt token, index of the prompt, columns to advance by, number of the adapter.
     """
     count = table.num_active
     rows = np.zeros((7, num_rows), np.int64)
@@ -80,7 +80,7 @@ class HostCopy:
             self._is_there = torch.cuda.current_stream(numbers.device).record_event()
 
     def numbers(self) -> NDArray[np.int64]:
-        """Wait for the copy and return it."""
+        """Wait until the copy is complete, and return it."""
         if self._is_there is not None:
             self._is_there.synchronize()
         found: NDArray[np.int64] = self._numbers.cpu().numpy()
@@ -88,13 +88,13 @@ class HostCopy:
 
 
 class EagerSteps(Steps):
-    """Steps in the shapes of the active rows.
+    """Eager decoding steps, whose batch has only the active rows.
 
     Args:
-        engine: the model with its arena.
-        noise: [requests, steps] random numbers; None if greedy.
+        engine: the model with its KV cache.
+        noise: [prompts, steps] uniform random numbers. None if greedy.
         sampling: sampling parameters.
-        hidden: its first element is the last hidden states of the newest pass.
+        hidden: list with one element, the last hidden states of the newest forward pass.
     """
 
     def __init__(

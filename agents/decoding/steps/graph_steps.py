@@ -1,9 +1,9 @@
 """Decoding steps with static shapes and preallocated buffers, recorded as CUDA graphs.
 
 A replay starts the same kernels on the same addresses without Python. Values that change between steps are therefore
-read from buffers: columns, rows, adapters and indices of random numbers. A step writes the drawn tokens into a buffer
-for the next step. The active rows are padded to a bucket of rows, and a bucket of columns is read. Padding rows stay in
-column 0 and are stored in a scratch row.
+read from buffers: columns, rows, adapters and indices of random numbers. A step writes the sampled tokens into a
+buffer for the next step. To record fewer steps, the numbers of rows and columns are rounded up to a few
+sizes (buckets). Padding rows stay in column 0 and are stored in a scratch row.
 
 The first step in a bucket runs eagerly, which warms up the libraries. The second one is recorded.
 
@@ -36,20 +36,20 @@ _CAPTURE_LOCK = threading.Lock()  # torch records one graph per process at a tim
 
 
 class Capture(Protocol):
-    """Records work on a device."""
+    """Recorder of work on a device, for example by CUDA graphs."""
 
     def warm_up(self, work: Work) -> None:
         """Run the work once, so that libraries initialize before a recording."""
 
     def capture(self, work: Work) -> Work:
-        """Record the work without running it, and return the replay."""
+        """Record the work without running it, and return a function that replays it."""
 
     def release(self) -> None:
-        """Wait for all replays, before they and their memory are released."""
+        """Wait until all replays have ended. Then recordings and their memory can be released."""
 
 
 class CudaGraphs:
-    """CUDA graphs that share one memory pool: a replay may overwrite another one's temporaries, but not its outputs.
+    """CUDA graphs that share one memory pool: a replay may overwrite temporary tensors of other graphs, not outputs.
 
     Raises:
         UserError: if the device is not a CUDA GPU.
@@ -72,13 +72,13 @@ class CudaGraphs:
         """Record the work.
 
         Raises:
-            UserError: if it cannot be recorded, for example because it synchronizes with the host.
+            UserError: if the work cannot be recorded, for example because it synchronizes with the host.
         """
         graph = torch.cuda.CUDAGraph()
-        # The stream is also set here: torch does not restore it if a capture fails at its end.
+        # The stream is also set here, because torch does not restore it if a capture fails at its end.
         with _CAPTURE_LOCK, torch.cuda.stream(self._stream):
             try:
-                # Other threads allocate and wait meanwhile.
+                # "thread_local": other threads allocate memory and wait for the device meanwhile.
                 with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
                     work()
             except RuntimeError as error:
@@ -101,7 +101,7 @@ def check_graphs(device: torch.device) -> None:
 
 WIDTH_BLOCK = 128  # widths are multiples of this: fewer recordings, but up to 127 unused columns per step
 MAX_RECORDED = 128
-"""Most recorded steps; the oldest are dropped first."""
+"""Largest number of recorded steps. The oldest are dropped first."""
 
 
 def bucket(count: int) -> int:
@@ -112,32 +112,32 @@ def bucket(count: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StepKind:
-    """Properties of a step, except sizes, that a recording depends on."""
+    """Properties of a decoding step on which a recording depends, except sizes."""
 
     sampling: Sampling
-    keeps_states: bool  # for a value head
-    adapter: str | None  # adapter of all rows; None: no adapter, or a bank
+    keeps_states: bool  # True if a value head reads the hidden states
+    adapter: str | None  # adapter of all rows; None: no adapter, or one per row
 
 
 class StepBuffers:
-    """Tensors that a step reads and writes, in addition to weights, keys and values."""
+    """Tensors that a decoding step reads and writes, in addition to weights, keys and values."""
 
     def __init__(self, num_rows: int, device: torch.device) -> None:
         self.num_rows = num_rows
-        self.tokens = torch.zeros(num_rows, dtype=torch.int64, device=device)  # input of the step, then its draws
-        # By row: column, index of the random number, columns to advance by, row of the arena to write, adapter.
+        self.tokens = torch.zeros(num_rows, dtype=torch.int64, device=device)  # input of the step, then its samples
+        # For each row: column, index of the random number, columns to advance by, cache row to write, adapter.
         self.numbers = torch.zeros(5, num_rows, dtype=torch.int64, device=device)
-        self.noise = torch.zeros(1, dtype=torch.float64, device=device)  # of all requests, concatenated
-        self.facts = torch.zeros(2, num_rows, device=device)  # log-probabilities and entropies of the draws
+        self.noise = torch.zeros(1, dtype=torch.float64, device=device)  # of all prompts, concatenated
+        self.facts = torch.zeros(2, num_rows, device=device)  # log-probabilities and entropies of the samples
         self.states: Tensor | None = None  # [R, d] last hidden states
 
 
 class GraphSteps(Steps):
-    """Recorded steps, for consecutive runs.
+    """Recorded decoding steps, reused in consecutive runs of the scheduler.
 
     Args:
         engine: the model with its KV cache, which gets a scratch row.
-        capture: recorder of steps.
+        capture: records the steps.
     """
 
     def __init__(self, engine: Engine, capture: Capture) -> None:
@@ -156,13 +156,13 @@ class GraphSteps(Steps):
         kind: StepKind,
         num_rows: int,
     ) -> None:
-        """Begin a run.
+        """Prepare the buffers for a run of the scheduler.
 
         Args:
-            noise: [requests, steps] random numbers; None if greedy.
-            hidden: its first element is the last hidden states of the newest pass.
+            noise: [prompts, steps] uniform random numbers. None if greedy.
+            hidden: list with one element, the last hidden states of the newest forward pass.
             kind: properties of the run's steps.
-            num_rows: most active rows, R.
+            num_rows: largest number of active rows, R.
         """
         base = self._engine.base
         if self._buffers is None or self._buffers.tokens.device != base.device or num_rows > self._buffers.num_rows:
@@ -202,7 +202,7 @@ class GraphSteps(Steps):
             replay()
         if buffers.states is not None:
             self.states = buffers.states[:count]
-        facts = buffers.facts[:, :count].clone()  # the next step overwrites it
+        facts = buffers.facts[:, :count].clone()  # the next step overwrites the buffer
         return Draw(buffers.tokens[:count].clone(), facts[0], facts[1])
 
     def drop(self) -> None:
@@ -212,7 +212,7 @@ class GraphSteps(Steps):
         self._buffers = None
 
     def _work(self, count: int, width: int) -> None:
-        """Run a step that reads only buffers, the KV cache and the model."""
+        """Run a decoding step that reads only the buffers, the KV cache and the model."""
         buffers, kind = self._held(), self._kind
         columns, places, paces, rows, adapters = buffers.numbers[:, :count]
         with self._without_cache():
@@ -248,16 +248,16 @@ class GraphSteps(Steps):
         buffers.noise[: noise.size] = sent(noise.reshape(-1), buffers.noise.device)
 
     def _without_cache(self) -> torch.autocast:
-        """Return the current autocast without its weight cache, whose memory a recording would not own."""
+        """Return the current autocast without its weight cache, because a recording does not own the cache's memory."""
         kind = self._engine.base.device.type
         return torch.autocast(kind, enabled=torch.is_autocast_enabled(kind), cache_enabled=False)
 
     def _tensor_addresses(self) -> tuple[object, ...]:
-        """Return the addresses of all tensors of the model that a recording reads. If they change, it is invalid."""
+        """Return addresses of all model tensors that a recording reads. If one changes, the recording is invalid."""
         base = self._engine.base
         weights = [weight.data_ptr() for weight in (*base.parameters(), *base.buffers())]
         return self._engine.bank, self._engine.casts, computing_type(base), *weights
 
     def _held(self) -> StepBuffers:
-        assert self._buffers is not None, "steps need `begin`"
+        assert self._buffers is not None, "call `begin` before `step`"
         return self._buffers

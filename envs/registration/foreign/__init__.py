@@ -1,4 +1,4 @@
-"""Gymnasium's and PettingZoo's environments as parallel environments."""
+"""Gymnasium and PettingZoo environments as parallel environments."""
 
 from .gym_as_parallel import GymAsParallel
 from .team import as_team

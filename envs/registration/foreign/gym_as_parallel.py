@@ -23,7 +23,7 @@ class GymnasiumTeam(ParallelEnv[str, Any, Any], ABC):
     def _take(
         self, env: gymnasium.Env[Any, Any], seen: Mapping[str, Space[Any]], acted: Mapping[str, Space[Any]]
     ) -> None:
-        """Set the environment and each agent's spaces. Not `__init__`, which would restrict subclasses' `kwargs`."""
+        """Set the environment and each agent's spaces. Not in `__init__`, which would restrict subclasses' `kwargs`."""
         self.env = env
         self.possible_agents = list(acted)
         self.agents: list[str] = []
@@ -50,16 +50,16 @@ class GymnasiumTeam(ParallelEnv[str, Any, Any], ABC):
 
 
 def made(env: str | gymnasium.Env[Any, Any], kwargs: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    """Build the environment of an id. An environment is returned unchanged and must have no `kwargs`."""
+    """Build the environment if `env` is an id, else return `env` unchanged. Only an id may have `kwargs`."""
     if isinstance(env, str):
         return gymnasium.make(env, disable_env_checker=True, **kwargs)
     if kwargs:
-        raise TypeError(f"the arguments {sorted(kwargs)} need an environment's id, but an environment was given")
+        raise TypeError(f"the arguments {sorted(kwargs)} need an environment id, but env is no id; pass an id")
     return env
 
 
 def metadata_of(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
-    """Return metadata in PettingZoo's form."""
+    """Return the environment's metadata, with the entries that PettingZoo requires."""
     name = env.spec.id if env.spec is not None else f"{type(env.unwrapped).__name__}-v0"
     named = {"name": re.sub(r"\W", "_", name.lower()), "is_parallelizable": True}
     return {"render_modes": [], **env.metadata, **named}
@@ -82,7 +82,7 @@ AGENT = "agent_0"
 class GymAsParallel(GymnasiumTeam):
     """Gymnasium environment as a parallel environment with the single agent `agent_0`.
 
-    Spaces, rewards and ends are unchanged. Actions outside a `Box` are clipped: Gaussian policies are unbounded.
+    Only actions change: outside a `Box` they are clipped, because Gaussian policies are unbounded.
 
     Args:
         env: environment, or its id ("CartPole-v1").

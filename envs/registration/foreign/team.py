@@ -1,4 +1,4 @@
-"""Conversion of Gymnasium's and PettingZoo's environments to parallel environments."""
+"""Conversion of Gymnasium and PettingZoo environments to parallel environments."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from .turn_based import TurnBased
 def gym_team(
     env: str, *, observed: str | None = None, flatten: bool = False, **kwargs: Any
 ) -> ParallelEnv[str, Any, Any]:
-    """Build a Gymnasium environment as a parallel environment, with one agent per space of its Tuple spaces.
+    """Build a Gymnasium environment as a parallel environment. With Tuple spaces, it has one agent per space.
 
     Args:
         env: id, or "module:Id" if a module registers the environment.
-        observed: key of Dict observations that the agent observes, such as "image" in MiniGrid. None: all.
+        observed: entry of Dict observations that the agent receives, such as "image" in MiniGrid. None: all entries.
         flatten: flatten observations of Dict and Tuple spaces into one vector.
         kwargs: arguments of `gymnasium.make`.
 
     Raises:
-        TypeError: if there is no such key, or if observations to flatten have no fixed size.
+        TypeError: if `observed` is not a key of the observations, or if `flatten` is set and they have no fixed size.
     """
     made: gymnasium.Env[Any, Any] = gymnasium.make(env, disable_env_checker=True, **kwargs)
     # Gymnasium's FlattenObservation contains a lambda, so it cannot be pickled.
@@ -52,7 +52,7 @@ def gym_team(
 
 
 def as_team(env: Any) -> Any:
-    """Convert an environment of Gymnasium or PettingZoo to a parallel environment. Others are returned unchanged.
+    """Convert a Gymnasium or PettingZoo environment to a parallel environment. Other objects are returned unchanged.
 
     AEC environments are converted by PettingZoo's `aec_to_parallel` if they are parallelizable, else by
     `turn_based_aec_to_parallel`.

@@ -1,4 +1,4 @@
-"""Multi-agent Gymnasium environments, with Tuple spaces and a list of rewards, as parallel environments."""
+"""Conversion of multi-agent Gymnasium environments, which have Tuple spaces, to parallel environments."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class TupleTeam(GymnasiumTeam):
     live until the episode ends. If `terminated` has one entry per agent, the episode ends when all entries are true, as
     in EPyMARL.
 
-    If `env` is an id, each reset with a seed builds a new environment: in lbforaging 2.0.0 the final positions of an
-    episode influence the next one, so that a seed would not determine the start.
+    If `env` is an id, each reset with a seed builds a new environment. Otherwise the seed would not determine the first
+    state: in lbforaging 2.0.0, it also depends on the final positions of the previous episode.
 
     Args:
         env: environment, or its id ("Foraging-8x8-2p-2f-v3").
@@ -58,7 +58,7 @@ class TupleTeam(GymnasiumTeam):
         joint = tuple(in_space(self.action_spaces[agent], actions[agent]) for agent in self.agents)
         observations, rewards, terminated, truncated, infos = self.env.step(joint)
         is_terminated, is_truncated = bool(np.all(terminated)), bool(np.all(truncated))
-        # No agent is left if some are terminated and all others truncated.
+        # The episode also ends if each agent is either terminated or truncated.
         if not is_terminated and not is_truncated and np.all(np.logical_or(terminated, truncated)):
             is_truncated = True
         if is_terminated or is_truncated:
@@ -80,6 +80,6 @@ class TupleTeam(GymnasiumTeam):
 
 
 def is_tuple_team(env: gymnasium.Env[Any, Any]) -> bool:
-    """Return True if the environment has Tuples of as many observation spaces as action spaces."""
+    """Return True if the observation space and the action space are Tuples of the same length."""
     seen, acted = env.observation_space, env.action_space
     return isinstance(seen, Tuple) and isinstance(acted, Tuple) and len(seen.spaces) == len(acted.spaces)

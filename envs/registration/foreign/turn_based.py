@@ -1,4 +1,4 @@
-"""PettingZoo's turn-based environments (AEC) as parallel environments."""
+"""Conversion of PettingZoo's turn-based environments (AEC) to parallel environments."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class TurnBased(ParallelEnv[str, Any, Any]):
     """PettingZoo's `turn_based_aec_to_parallel` with action masks for the agents that wait.
 
     In each joint turn, only the action of `agent_selection` has an effect. For discrete actions, the mask of every
-    other agent allows only the first option, so its action has probability 1, no entropy and no gradient. The mask is
-    in the observation if the environment has masks there, else in the info.
+    other agent allows only the first option, so its action has probability 1, entropy 0 and gradient 0. The mask is
+    in the observation if the observation space has masks, else in the info.
 
     Args:
         env: AEC environment in which one agent acts at a time.
@@ -30,7 +30,7 @@ class TurnBased(ParallelEnv[str, Any, Any]):
         self.agents: list[str] = []
         self.metadata = {**env.metadata, "is_parallelizable": True}
         self.render_mode = getattr(env, "render_mode", None)
-        self.state_space = getattr(env, "state_space", None)  # most have none
+        self.state_space = getattr(env, "state_space", None)  # most environments have none
         self._waiting = {agent: only_first(options_of(env.action_space(agent))) for agent in self.possible_agents}
 
     @property

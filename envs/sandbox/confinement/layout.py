@@ -1,4 +1,4 @@
-"""Host paths that are visible in a jail: the standard library, shared libraries, and requested packages.
+"""Paths of the host that are visible in a jail: the standard library, shared libraries, and requested packages.
 
 Other packages are hidden, because site-packages may contain tests and expected answers.
 """
@@ -58,7 +58,7 @@ def _package_paths(name: str) -> tuple[str, list[str]]:
     """Return the `sys.path` entry and the folders of an installed package."""
     found = importlib.util.find_spec(name)
     if found is None or not found.submodule_search_locations:
-        raise SandboxUnavailable(f"packages={name!r} must be an installed package; install or remove it")
+        raise SandboxUnavailable(f"packages={name!r} must be an installed package; install it with pip")
     folder = os.path.realpath(next(iter(found.submodule_search_locations)))
     return os.path.dirname(folder), _existing([folder, f"{folder}.libs"])
 

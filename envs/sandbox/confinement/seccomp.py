@@ -1,7 +1,7 @@
 """System call filters: an allow list compiled to classic BPF.
 
-The program is a binary search over call numbers. The kernel evaluates a new filter for all numbers when it is
-installed, that is, in every run, and the search makes this several times faster than a list of comparisons.
+The program is a binary search over call numbers. Every run installs a filter, and the kernel then evaluates it for all
+call numbers. With binary search, this is several times faster than with a list of comparisons.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Machine:
     """System call table of a processor architecture."""
 
     audit_arch: int
-    """AUDIT_ARCH_* of the native table. Calls through another table kill the process."""
+    """AUDIT_ARCH_* constant of the native call table. A call through another table kills the process."""
     numbers: dict[str, int]
-    """Numbers by name."""
+    """Numbers of the system calls, with names as keys."""
 
 
 # name: (x86_64, aarch64)
@@ -71,7 +71,7 @@ MACHINES: Final = {
 ALWAYS_ALLOWED: Final = frozenset(_SHARED) | frozenset(_X86_64_ONLY)
 PATH_CALLS: Final = frozenset(_SHARED_PATHS) | frozenset(_X86_64_ONLY_PATHS)
 SUPERVISION_CALLS: Final = frozenset(_SUPERVISION) | {"clone", "prlimit64"}
-"""Further calls that the zygote needs to start, watch and end runs."""
+"""Additional system calls that the zygote (the parent of the runs) needs to start, watch and end runs."""
 
 ALLOW = 0x7FFF0000
 _KILL_PROCESS = 0x80000000
@@ -89,7 +89,7 @@ _THREAD_FLAGS = 0x100 | 0x800 | 0x10000  # CLONE_VM | CLONE_SIGHAND | CLONE_THRE
 
 @dataclass(frozen=True)
 class OneOf:
-    """The low word of an argument is one of these values. The kernel reads only the low word of these arguments."""
+    """Condition: the low word of an argument is one of `values`. The kernel ignores the high word of such arguments."""
 
     argument: int
     values: tuple[int, ...]
@@ -97,14 +97,14 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Null:
-    """A pointer argument is null."""
+    """Condition: a pointer argument is null."""
 
     argument: int
 
 
 @dataclass(frozen=True)
 class AllBits:
-    """All of these bits of an argument are set."""
+    """Condition: all bits of `bits` are set in an argument."""
 
     argument: int
     bits: int
@@ -112,23 +112,23 @@ class AllBits:
 
 Condition = OneOf | Null | AllBits
 Rule = int | tuple[Condition, ...]
-"""Return value of the filter; or conditions, of which all must hold to allow the call."""
+"""Return value of the filter; or conditions: the call is allowed if all conditions hold."""
 
 
 def rules(machine: Machine, *, allow_paths: bool, allow_threads: bool, allow_uname: bool) -> dict[int, Rule]:
-    """Return the rules by call number. Other calls are refused."""
+    """Return a dict of rules, with call numbers as keys. Calls without a rule are refused."""
     numbers = machine.numbers
     allowed = ALWAYS_ALLOWED | (PATH_CALLS if allow_paths else frozenset())
     by_number: dict[int, Rule] = {numbers[name]: ALLOW for name in allowed if name in numbers}
     by_number[numbers["ioctl"]] = (OneOf(1, (_TCGETS, _FIONBIO, _FIOCLEX)),)
-    # Without F_SETFL: the flags of files that the zygote has open, too, would outlive the run.
+    # Without F_SETFL: changed flags of files that the zygote also has open would affect later runs.
     by_number[numbers["fcntl"]] = (OneOf(1, (_F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_DUPFD_CLOEXEC)),)
     by_number[numbers["prlimit64"]] = (
         OneOf(0, (0,)),
         Null(2),
-    )  # a lowered limit could look like the zygote's kill
+    )  # after lowering a limit, a process could be killed as if by the zygote
     by_number[numbers["socketpair"]] = (OneOf(0, (1,)),)  # AF_UNIX, used by asyncio
-    by_number[numbers["sendto"]] = (Null(4),)  # without address, so only to the other end of a pair
+    by_number[numbers["sendto"]] = (Null(4),)  # without an address: only to the other end of a socket pair
     # Without SO_PEERCRED and SO_PEERPIDFD, which reveal the host process.
     kinds = (_SO_TYPE, _SO_ERROR, _SO_PROTOCOL, _SO_DOMAIN)
     by_number[numbers["getsockopt"]] = (OneOf(1, (_SOL_SOCKET,)), OneOf(2, kinds))
@@ -136,7 +136,7 @@ def rules(machine: Machine, *, allow_paths: bool, allow_threads: bool, allow_una
         by_number[numbers["uname"]] = ALLOW
     if allow_threads:
         by_number[numbers["clone"]] = (AllBits(0, _THREAD_FLAGS),)
-    by_number[numbers["clone3"]] = _ERRNO | errno.ENOSYS  # its flags are in memory; libc falls back to clone
+    by_number[numbers["clone3"]] = _ERRNO | errno.ENOSYS  # filters cannot read its flags; libc then uses clone
     return by_number
 
 
@@ -145,7 +145,7 @@ def _instruction(code: int, operand: int, if_true: int = 0, if_false: int = 0) -
 
 
 def _test(condition: Condition, num_following: int) -> list[bytes]:
-    """Continue if the condition holds, else skip `num_following` instructions to the refusal at the end of the leaf."""
+    """Compile a condition. If it does not hold, `num_following` instructions are skipped, up to the refusal."""
     offset = 16 + 8 * condition.argument
     load = _instruction(_LOAD, offset)
     if isinstance(condition, OneOf):
@@ -169,7 +169,7 @@ def _leaf(rule: Rule) -> list[bytes]:
 
 
 def _tree(segments: list[tuple[int, Rule]]) -> list[bytes]:
-    """Compile a binary search over segments (first number, rule), which end before the next first number."""
+    """Compile a binary search over segments (first number, rule). A segment ends where the next segment begins."""
     if len(segments) == 1:
         return _leaf(segments[0][1])
     middle = len(segments) // 2
@@ -182,7 +182,7 @@ def _tree(segments: list[tuple[int, Rule]]) -> list[bytes]:
 
 
 def program(machine: Machine, by_number: dict[int, Rule], default: Rule) -> bytes:
-    """Compile rules to BPF. `default` applies to other numbers; calls through another table kill the process."""
+    """Compile rules to BPF. `default` is the rule of other numbers. Calls through another table kill the process."""
     segments: list[tuple[int, Rule]] = []
     for number in range(max(by_number) + 2):
         rule = by_number.get(number, default)
@@ -199,12 +199,12 @@ def program(machine: Machine, by_number: dict[int, Rule], default: Rule) -> byte
 
 @dataclass(frozen=True)
 class Filters:
-    """Two programs. Both apply to a run."""
+    """Two filter programs. Both apply to a run."""
 
     zygote: bytes
-    """Allows the calls of runs and of the zygote, and refuses all others."""
+    """Allows the system calls that runs or the zygote need, and refuses other calls."""
     run: bytes
-    """Refuses the calls that only the zygote needs. Short, because each run installs it."""
+    """Refuses the system calls that only the zygote needs. It is short, because each run installs it."""
 
 
 def filters(*, allow_paths: bool, allow_threads: bool, allow_uname: bool) -> Filters:

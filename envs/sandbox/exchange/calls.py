@@ -1,4 +1,4 @@
-"""Runs of function calls and of main programs, and the interpretation of their messages."""
+"""Runs that call functions or execute a main program, and the interpretation of their messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COLLECTIONS: Final = (list, tuple, set, frozenset)
 
 
 class NeedsEncoding(TypeError):
-    """A supported value that must be sent in wire form."""
+    """The value is supported, but must be serialized by `codec.encode`."""
 
 
 def plain(value: Any) -> Any:
@@ -59,7 +59,7 @@ _STATUS_OF_CAUSE: dict[int, Status] = {protocol.CPU_LIMIT: "cpu_limit", protocol
 
 @dataclass(frozen=True)
 class Answers:
-    """Result of a run whose values are untrusted and in wire form."""
+    """Result of a run. Its values are untrusted and still serialized."""
 
     status: Status
     results: tuple[codec.Wire | Failure, ...]
@@ -69,10 +69,10 @@ class Answers:
     cpu_s: float
     isolation: str
     num_left: int
-    """Number of calls that were not made because an earlier one ended the process."""
+    """Number of calls that were not made because an earlier call ended the process."""
 
     def followed_by(self, rest: Answers) -> Answers:
-        """Replace the calls that were not made by those of another process."""
+        """Append the results of a second process, which made the remaining calls."""
         made = self.results[: len(self.results) - self.num_left]
         return replace(
             self,
@@ -84,7 +84,7 @@ class Answers:
         )
 
     def report(self) -> Report:
-        """Convert to a report. A value that cannot be decoded is a failure of its call."""
+        """Convert the answers to a report. If a value cannot be decoded, its call has failed."""
         return Report(
             status=self.status,
             outcomes=tuple(_outcome(result) for result in self.results),
@@ -115,7 +115,7 @@ def read_failure(wire: Any) -> Failure:
 
 # Texts of failures can be part of agents' feedback. Do not reword them without increasing the environments' versions.
 def ending_status(ending: Ending, *, sent_too_much: bool) -> tuple[Status, Failure | None]:
-    """Return the status that the end of the child implies, and the failure unless the status is `ok`."""
+    """Return the status for the end of the child, and the failure. The failure is None if the status is `ok`."""
     if sent_too_much:
         return "output_limit", Failure("OutputLimit", "sent more than the limit on output")
     if ending.cause in _STATUS_OF_CAUSE:
@@ -128,7 +128,7 @@ def ending_status(ending: Ending, *, sent_too_much: bool) -> tuple[Status, Failu
 
 
 def request(mode: str, code: str, limits: Limits, seed: int, stdin: str = "") -> dict[str, Any]:
-    """Return the entries of a request that all modes have."""
+    """Return a request with the entries that all modes have in common."""
     stdout_length = limits.stdout_kb << 10
     return {"mode": mode, "code": code, "seed": seed, "stdin": stdin, "max_stdout_length": stdout_length}
 
@@ -174,7 +174,7 @@ def answer(worker: Worker, limits: Limits, message: dict[str, Any], num_results:
 
 
 def plain_calls(calls: Sequence[Call]) -> list[tuple[Any, Any]]:
-    """Convert calls to plain data, or all of them to wire form, in which arguments are lists instead of tuples."""
+    """Convert calls to plain data, or serialize all calls if a value needs it. Arguments are then lists, not tuples."""
     try:
         return [(plain(tuple(arguments)), plain(dict(keywords))) for arguments, keywords in calls]
     except NeedsEncoding:
@@ -183,7 +183,7 @@ def plain_calls(calls: Sequence[Call]) -> list[tuple[Any, Any]]:
 
 
 def call(worker: Worker, limits: Limits, code: str, function: str, calls: list[tuple[Any, Any]], seed: int) -> Answers:
-    """Load the code and call a function of it once per set of arguments, in one process.
+    """Load the code and call one of its functions once per set of arguments, in one process.
 
     A call that ends the process fails. If `max_deaths` allows, a new process makes the remaining calls, except after
     `wall_limit`: code that sleeps once is likely to sleep again.
@@ -202,5 +202,5 @@ def call(worker: Worker, limits: Limits, code: str, function: str, calls: list[t
 
 
 def run_program(worker: Worker, limits: Limits, code: str, stdin: str, seed: int) -> Answers:
-    """Run the code as a main program. The only result is None or a failure."""
+    """Run the code as a main program. The answers have one result: None or a failure."""
     return answer(worker, limits, request("program", code, limits, seed, stdin), 1)

@@ -20,22 +20,22 @@ from ..workers.worker import Worker
 from .calls import TOTAL_WALL_FACTOR, ending_status, read_failure, request
 
 _HANDLES_PER_PROCESS = 1 << 32
-_EXIT_PATIENCE_S = 1.0  # between the last message of a process and its exit
-_JUDGE_WALL_FACTOR = 2.0  # above TOTAL_WALL_FACTOR, as the judge waits for all processes of the solution
+_EXIT_PATIENCE_S = 1.0  # time limit from the last message of a process to its exit
+_JUDGE_WALL_FACTOR = 2.0  # above TOTAL_WALL_FACTOR, because the judge waits for all processes of the solution
 _OUTPUTS_PER_RUN = 16
-"""Limit of the size of all messages of a solution, as a multiple of `output_kb`."""
+"""Maximum size of all messages of a solution, as a multiple of `output_kb`."""
 _JUDGE_OUTPUT_KB = 32 << 10  # large, because it contains the tests' arguments
 _REMOTE_RESULTS = {"make": "h", "call": "ky", "getattr": "hky", "getitem": "ky", "next": "ky"}
-"""Handles that each operation may return: h instance, k callable, y iterator."""
+"""Tags of the handles that each operation may return. h: instance, k: callable, y: iterator."""
 
 
 @dataclass(frozen=True)
 class Tests:
-    """A test source and the names under test. See `Sandbox.run_tests`."""
+    """Source of the tests, and names of the functions and classes under test. See `Sandbox.run_tests`."""
 
     source: str
     candidate: str
-    """Name that `check` receives."""
+    """Name of the function or class that is passed to `check`."""
     functions: tuple[str, ...]
     classes: tuple[str, ...]
     support: str
@@ -63,7 +63,7 @@ def _check_reply(reply: list[Any], operation: str, operands: list[Any]) -> None:
     """Check a reply of the solver before the judge receives it.
 
     Raises:
-        MalformedValue: if it is not a reply to this operation, or contains a handle that the operation cannot return.
+        MalformedValue: if this operation cannot have this reply, or cannot return a handle that the reply contains.
     """
     kind, *parts = reply
     if kind == "x" and len(parts) == 1:
@@ -99,7 +99,7 @@ class _Solver:
         self._request = request("objects", code, limits, seed)
         self._num_starts = 0
         self._bytes_left = _OUTPUTS_PER_RUN * (limits.output_kb << 10)
-        self._pending: list[tuple[str, list[Any]]] = []  # operations without reply, the innermost last
+        self._pending: list[tuple[str, list[Any]]] = []  # operations without a reply, outer before inner
         self._run: ChildRun | None = None
         self.status: Status = "ok"
         self.failure: Failure | None = None
@@ -142,7 +142,7 @@ class _Solver:
             self._end("died", Failure("Died", "closed its channel"), patience_s=_EXIT_PATIENCE_S)
 
     def _end(self, status: Status, failure: Failure, *, patience_s: float = 0.0) -> None:
-        """End the process. The status that its end implies takes precedence over the given one."""
+        """End the process. If the process ended abnormally by itself, the status of this end replaces `status`."""
         assert self._run is not None
         with self._run as run:
             ending = run.finish(patience_s=patience_s)
@@ -179,7 +179,7 @@ class _Solver:
         return reply
 
     def stop(self) -> None:
-        """Request the exit of the process."""
+        """Send a request to exit, and wait for the end of the process."""
         if self._run is None:
             return
         with self._run as run:
@@ -192,7 +192,7 @@ class _Solver:
 
 
 class _Judge:
-    """Reports of the tests."""
+    """Collector of the results that the process of the tests reports."""
 
     def __init__(self) -> None:
         self._plan: list[tuple[str, int | None]] = []
@@ -238,7 +238,7 @@ def _converse(run: ChildRun, judge: _Judge, solver: _Solver) -> None:
 
 
 def _seed_of(side: str, seed: int, tests: Tests) -> int:
-    """Derive the seed of a jail from the tests' text, which the code does not know, so that it cannot predict draws."""
+    """Derive a jail's seed from the text of the tests, so that code without this text cannot predict random numbers."""
     text = f"{side}\0{seed}\0{tests.source}\0{tests.support}"
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:16], "big") | 1
 
@@ -258,7 +258,7 @@ def run_tests(solvers: Worker, judges: Worker, limits: Limits, code: str, tests:
         try:
             _converse(run, judge, solver)
             is_over = True
-        except (Closed, Flooded, ValueError, TypeError, LookupError):  # the tests may be malicious, too
+        except (Closed, Flooded, ValueError, TypeError, LookupError):  # tests can also be malicious
             judge.is_done = False
         solver.stop()
         ending = run.finish(patience_s=None if is_over else _EXIT_PATIENCE_S)

@@ -1,1 +1,1 @@
-"""Code that runs inside the jail. It imports nothing of the rest of the package, because it is started by path."""
+"""Code that runs inside the jail. It imports no other part of the package, because it is started by its path."""

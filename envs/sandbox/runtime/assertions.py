@@ -1,7 +1,7 @@
-"""Rewriting of test sources, so that each assertion reports its outcome and the rest of the tests still runs.
+"""Rewriting of test sources, so that each assertion is recorded and a failed assertion does not stop the tests.
 
-Only assertions that ran count. Assertions in branches that were not taken are ignored. A loop with assertions that was
-reached without an iteration fails: otherwise an empty result would pass `for item in f(3): assert item > 0`.
+Only assertions that ran are scored, so assertions in branches that were not taken are ignored. Assertions in a loop
+that ran without iterations fail. Otherwise an empty result would pass `for item in f(3): assert item > 0`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def _call(name: str, at: ast.AST, *numbers: int) -> ast.stmt:
 
 
 def _is_constant(node: ast.AST) -> bool:
-    """True for assertions that always pass, such as `assert True`."""
+    """Return True for assertions that always pass, such as `assert True`."""
     return isinstance(node, ast.Assert) and isinstance(node.test, ast.Constant) and bool(node.test.value)
 
 
 def _is_complaint(node: ast.AST) -> bool:
-    """True for nodes that can let a test fail: assertions, `raise`, and calls of assertion methods."""
+    """Return True for nodes that can make a test fail: assertions, `raise`, and calls of assertion methods."""
     if isinstance(node, ast.Assert | ast.Raise):
         return not _is_constant(node)
     is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
@@ -41,7 +41,7 @@ def _complains(nodes: list[ast.stmt]) -> bool:
 
 
 class _Rewriting(ast.NodeTransformer):
-    """Numbers the assertions at module level and in `check`, and adds calls to loops, handlers and other assertions."""
+    """Numbers assertions at module level and in `check`. Adds calls to record other assertions, loops and handlers."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
@@ -92,7 +92,7 @@ class _Rewriting(ast.NodeTransformer):
         node.body, node.orelse = self._visited(node.body), self._visited(node.orelse)
         del self._tries[len(self._tries) - is_expecting :]
         for handler in node.handlers:
-            returns = any(isinstance(part, ast.Return) for part in handler.body)  # skips the complaints that follow
+            returns = any(isinstance(part, ast.Return) for part in handler.body)  # skips the assertions that follow
             heard = [_call(_CAUGHT, handler, number)] * (is_expecting or returns)
             handler.body = [*heard, *self._visited(handler.body)]
         node.finalbody = self._visited(node.finalbody)
@@ -155,11 +155,11 @@ class AssertionPlan:
         tree = ast.fix_missing_locations(rewriting.visit(tree))
         self.assertions = rewriting.assertions
         self.is_whole = self.has_check and not self.assertions
-        """True if `check` has no assertions of its own, so that it is one test."""
+        """True if `check` contains no assertions. The whole function is then one test."""
         self.code: types.CodeType = compile(tree, file_name, "exec", dont_inherit=True)
 
     def may_complain(self, class_name: str, method: str) -> bool:
-        """Return True if a test method contains a complaint or calls a function of the tests."""
+        """Return True if a test method can fail: it contains an assertion or `raise`, or calls a test function."""
         own = {node.name for node in ast.walk(self._tree) if isinstance(node, ast.FunctionDef)}
         for node in self._tree.body:
             if isinstance(node, ast.ClassDef) and node.name == class_name:
@@ -175,7 +175,7 @@ def _called(node: ast.AST) -> set[str]:
 
 
 class Recorder:
-    """Outcomes of the assertions of a plan."""
+    """Recorder of the outcomes of a plan's assertions."""
 
     def __init__(self, plan: AssertionPlan, namespace: dict[str, Any]) -> None:
         self._plan = plan
@@ -185,7 +185,7 @@ class Recorder:
         self._iterated: set[int] = set()
         self._caught: set[int] = set()
         self.num_checked = 0
-        """Number of assertions that ran and of expected exceptions since `begin`."""
+        """Number of assertions and expected exceptions since the last `begin`."""
         namespace[_RECORD] = self._record
         namespace[_LOOP] = self._lines.setdefault
         namespace[_ITERATION] = self._iterated.add
@@ -213,17 +213,17 @@ class Recorder:
         self._iterated.clear()
 
     def complaint(self) -> str | None:
-        """Return why a finished test fails: a loop without iteration, or no assertion that ran. None: it passes."""
+        """Return the reason why a finished test fails: a loop without iterations, or no assertion. None: it passes."""
         idle = [line for number, line in self._lines.items() if number not in self._iterated]
         if idle:
             return f"the loop in line {idle[0]} never ran, and so neither did its assertions"
         return None if self.num_checked else "no assertion ran"
 
     def outcomes(self, *, finished: bool) -> list[tuple[str, int | None, bool, str]]:
-        """Return text, line, success and message of each assertion that counts.
+        """Return text, line, success and message of each assertion that is scored.
 
         Args:
-            finished: whether the tests ran to their end. If not, assertions that were not reached fail.
+            finished: whether the tests ran to their end. If False, assertions that were not reached fail.
         """
         if self._plan.is_whole:
             complaint = self.complaint() if finished else "not reached"

@@ -1,6 +1,6 @@
-"""Child process: read the request, run the code, send values.
+"""Child process of one run: reads the request, runs the code, and sends the results.
 
-Tests in another jail operate by handle on objects of this process.
+Tests in another jail use the objects of this process through handles (numbers).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _GENERATORS = (types.GeneratorType, map, filter, zip, enumerate, reversed)
 
 
 def _enter(manager: Any) -> None:
-    manager.__enter__()  # the tests keep their handle
+    manager.__enter__()  # no result: the tests already have a handle of the manager
 
 
 def _exit(manager: Any) -> None:
@@ -46,7 +46,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 class _Server:
-    """Performs operations on objects. An object with a handle lives until the end of the run."""
+    """Performs operations on objects. An object with a handle is kept until the end of the run."""
 
     def __init__(self, channel: int, module: types.ModuleType, first_handle: int) -> None:
         self._channel = channel
@@ -54,7 +54,7 @@ class _Server:
         self._next = first_handle  # after a restart, handles of the first process must stay invalid
         self._objects: dict[int, Any] = {}
         self._instances: dict[int, str] = {}
-        """Handles of the instances that the tests created, by id of the object."""
+        """Handles of the instances that the tests created. The keys are `id(instance)`."""
         self._of_tests: dict[int, Callable[..., Any]] = {}
 
     def serve(self) -> None:
@@ -108,7 +108,7 @@ class _Server:
         changeable = [place for place, argument in enumerate(arguments) if solution.is_container(argument)]
         before = [codec.encode(arguments[place], self._known) for place in changeable]
         value = self._encoded(function(*arguments, **keywords))
-        # Containers among the arguments that the function changed are returned with the value.
+        # If the function changed containers among its arguments, they are returned with the value.
         changed = [
             place
             for place, then in zip(changeable, before, strict=True)
@@ -126,11 +126,11 @@ class _Server:
         return f'["{tag}",{self._keep(value)}]'
 
     def _known(self, value: Any) -> str:
-        """Encode an object by identity, to detect changes of containers."""
+        """Encode an object as its identity, to detect changes of containers."""
         return f'["id",{id(value)}]'
 
     def _encoded(self, value: Any) -> str:
-        """Encode a result: plain data, or a handle of an iterator or callable, or the data of a match."""
+        """Encode a result: plain data, the handle of an iterator or callable, or the data of a regex match."""
         if isinstance(value, _GENERATORS):
             return self._handle("y", value)
         kind = type(value)
@@ -148,7 +148,7 @@ class _Server:
         return self._function_of_tests(wire[1]) if wire[0] == "k" else self._objects[wire[1]]
 
     def _function_of_tests(self, number: int) -> Callable[..., Any]:
-        """Return the stand-in of a function in the tests' jail."""
+        """Return a proxy of a function in the tests' jail. Calls of the proxy call this function."""
 
         def call(*arguments: Any, **keywords: Any) -> Any:
             wires = f"{codec.encode(list(arguments))},{codec.encode(keywords)}"
@@ -159,7 +159,7 @@ class _Server:
                     return codec.decode(parts[0], self._resolve)
                 if kind == "raise":
                     raise solution.rebuilt(parts[0])
-                frames.write(self._channel, self._reply(*parts))  # the function calls the solution
+                frames.write(self._channel, self._reply(*parts))  # the function of the tests calls the solution
 
         return self._of_tests.setdefault(number, call)
 
@@ -173,12 +173,12 @@ def _answer_calls(channel: int, request: dict[str, Any]) -> None:
         return
     for arguments, keywords in request["calls"]:
         try:
-            if type(arguments) is list:  # in wire form, which only some types need
+            if type(arguments) is list:  # serialized, which only some types need
                 arguments, keywords = codec.decode(arguments), codec.decode(keywords)
             result = f'["v",{codec.encode(function(*arguments, **keywords))}]'
         except BaseException as error:
             result = f'["x",{solution.failure(error)}]'
-        frames.write(channel, result)  # immediately, because results before a crash count
+        frames.write(channel, result)  # immediately, because results before a crash are scored
 
 
 def _run_program(channel: int, request: dict[str, Any]) -> None:
@@ -209,11 +209,11 @@ MODES: dict[str, Mode] = {"calls": _answer_calls, "program": _run_program, "obje
 
 
 def answer(source: int, channel: int, streams: solution.Streams) -> None:
-    """Read the request of this process from `source`, and write the messages to `channel`."""
+    """Read the request of this process from `source`, run it, and write its results to `channel`."""
     gc.enable()
     request = frames.read(source)
     if request["seed"]:
-        solution.seed_generators(request["seed"])  # the zygote's seed is 0
+        solution.seed_generators(request["seed"])  # for 0, the seeds of the zygote are kept
     if request["stdin"]:
         solution.feed(request["stdin"])
     MODES[request["mode"]](channel, request)

@@ -1,17 +1,17 @@
 """Serialization of plain data between jails and the host: tagged JSON without pickles.
 
-    None, bool, printable ASCII, float, int below 2**53 in size    themselves
+    None, bool, printable ASCII, float, int below 2**53 in size    unchanged
     list, tuple, set or frozenset, dict    ["l", …], ["t", …], ["s", …], ["d", key, value, key, value, …]
     other str, int, nan or inf, complex    ["u", hex of UTF-8], ["i", hex], ["f", text], ["c", real, imag]
     bytes, range                           ["b", hex], ["r", start, stop, step]
     Decimal, Fraction                      ["e", "Decimal", text], ["e", "Fraction", numerator, denominator]
     datetime, date, time                   ["e", name, ISO 8601]
     timedelta                              ["e", "timedelta", days, seconds, microseconds]
-    deque, Counter, OrderedDict            ["e", "deque", length at most or null, …], ["e", name, key, value, …]
+    deque, Counter, OrderedDict            ["e", "deque", maxlen or null, …], ["e", name, key, value, …]
     a builtin type, such as int            ["e", name]
-    a handle of an object                  result of `remote`
+    a handle of an object                  the result of `remote`
 
-There are no JSON objects, because the host would have to build a hash table of keys that untrusted code chose.
+JSON objects are not used, because the host would have to build a hash table of keys that untrusted code chose.
 Instances of subclasses are converted to the builtin type that they extend, so their methods do not influence
 comparisons.
 """
@@ -25,7 +25,7 @@ from typing import Any
 MAX_DEPTH = 60
 _MAX_PLAIN_INTEGER = 1 << 53
 Wire = Any
-"""The parsed JSON of a value."""
+"""Serialized value after JSON parsing."""
 Remote = Callable[[Any], str]
 Resolve = Callable[[list[Any]], Any]
 
@@ -54,17 +54,17 @@ def is_extended(value: Any) -> bool:
 
 
 def refuse(value: Any) -> str:
-    """Default of `remote`: objects have no handles."""
+    """Default of `remote`. Raises TypeError, because objects have no handles."""
     raise TypeError(f"a {type(value).__name__} is not plain data")
 
 
 def refuse_handle(wire: list[Any]) -> Any:
-    """Default of `resolve`: there are no handles."""
+    """Default of `resolve`. Raises TypeError, because there are no handles."""
     raise TypeError("an object of the code under test is not plain data" if wire[0] == "h" else "an unknown tag")
 
 
 def string(value: str) -> str:
-    """Encode a string. The module `json` would make every fork slower."""
+    """Encode a string without the module `json`, whose import would make every fork slower."""
     if value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
         return f'"{value}"'
     return f'["u","{value.encode("utf-8", "surrogatepass").hex()}"]'
@@ -75,7 +75,7 @@ def encode(value: Any, remote: Remote = refuse, depth: int = 0) -> str:
 
     Raises:
         TypeError: if the value contains an object that is neither plain data nor accepted by `remote`.
-        ValueError: if it is nested more than 60 levels deep.
+        ValueError: if the value is nested more than 60 levels deep.
     """
     kind = type(value)
     if kind is int:
@@ -114,7 +114,7 @@ def encode(value: Any, remote: Remote = refuse, depth: int = 0) -> str:
 
 
 def _parts(value: Any) -> list[Any]:
-    """Return the parts of a value of an extended type that follow its name in the wire form."""
+    """Return the serialized parts of a value of an extended type. They follow the type name."""
     name = type(value).__name__
     if name == "type":
         return []
@@ -132,7 +132,7 @@ def _parts(value: Any) -> list[Any]:
 
 
 def extended(name: str, parts: list[Any]) -> Any:
-    """Build a value of an extended type from its name and parts. Invalid parts raise various exceptions."""
+    """Build a value of an extended type from the type name and the parts. Invalid parts raise various exceptions."""
     if name in TYPES and not parts:
         return TYPES[name]
     if name not in EXTENDED:
@@ -146,7 +146,7 @@ def extended(name: str, parts: list[Any]) -> Any:
 
 
 def decode(wire: Wire, resolve: Resolve = refuse_handle, *, is_key: bool = False) -> Any:
-    """Decode a wire form without protection against hash collisions. Only for use inside a jail.
+    """Decode a serialized value without protection against hash collisions. Only for use inside a jail.
 
     Args:
         wire: parsed JSON.

@@ -12,20 +12,20 @@ from typing import Any
 
 HEADER = struct.Struct("!I")
 SEALED = b"\x01"
-"""First byte of a child: the confinement is complete, and the request has not been read."""
+"""First byte that a child sends: it is confined, and has not read the request yet."""
 _FIRST_READ = 1 << 12
 _CHUNK = 1 << 16
 _pack, _unpack, _size = HEADER.pack, HEADER.unpack_from, HEADER.size
 
 
 def pack(message: Any) -> bytes:
-    """Serialize a message for the jail: plain data of builtin types."""
+    """Serialize a message to the jail. It must be plain data of builtin types."""
     body = marshal.dumps(message)
     return _pack(len(body)) + body
 
 
 def read(descriptor: int) -> Any:
-    """Read the next message from outside of the jail. Raises EOFError if the channel is closed."""
+    """Read the next message that was sent into the jail. Raises EOFError if the channel is closed."""
     data = os.read(descriptor, _FIRST_READ)
     while len(data) < _size or len(data) < _size + _unpack(data)[0]:
         more = os.read(descriptor, _CHUNK if len(data) < _size else _size + _unpack(data)[0] - len(data))

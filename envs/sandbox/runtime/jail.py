@@ -1,4 +1,4 @@
-"""Confinement of the zygote: namespaces, root directory, Landlock, identity and limits."""
+"""Confinement of the zygote (parent of the runs): namespaces, root directory, Landlock, identity and limits."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _bind_read_only(source: str, target: str) -> None:
         with open(target, "wb"):
             pass
     kernel.mount(source, target, None, _BIND | _RECURSIVE)
-    # Flags of the outer mount are locked: a remount without them is refused.
+    # The flags of the outer mount are locked: the kernel refuses a remount without them.
     present = os.statvfs(target).f_flag
     kept = sum(flag for seen, flag in _LOCKED_FLAGS.items() if present & seen)
     kernel.mount(None, target, None, _BIND | _REMOUNT | _READ_ONLY | _NO_SETUID | kept)
@@ -79,7 +79,7 @@ def build_root(visible: list[str], hidden: list[str]) -> None:
 
 
 def landlock_version() -> int:
-    """Return the kernel's Landlock ABI, or 0 if Landlock is missing or disabled."""
+    """Return the kernel's Landlock ABI version, or 0 if Landlock is missing or disabled."""
     try:
         return kernel.syscall("landlock_create_ruleset", _LANDLOCK_CREATE, None, 0, _ASK_VERSION)
     except OSError:
@@ -129,7 +129,7 @@ def become(user: int) -> None:
 
 
 def drop_bounding_set() -> None:
-    """Prevent later programs from regaining capabilities. Needs CAP_SETPCAP, so it precedes `drop_capabilities`."""
+    """Prevent later programs from regaining capabilities. Needs CAP_SETPCAP: call it before `drop_capabilities`."""
     for capability in range(_NUM_CAPABILITIES):
         try:
             kernel.prctl(kernel.PR_CAPBSET_DROP, capability)
@@ -143,7 +143,7 @@ def drop_capabilities() -> None:
 
 
 def seal(*, die_with_parent: bool) -> None:
-    """Prevent new privileges and debugging by processes of the same user; optionally end with the parent."""
+    """Prevent new privileges, and debugging by processes of the same user. Optionally, end when the parent ends."""
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     if die_with_parent:
@@ -163,6 +163,6 @@ def num_tasks(user: int) -> int:
 
 
 def limit(what: int, value: int) -> None:
-    """Lower a resource limit, soft and hard, to `value` or to the current hard limit, whichever is lower."""
+    """Set the soft and hard resource limits to the minimum of `value` and the current hard limit."""
     _, hard = kernel.limits(what)
     kernel.set_limits(what, min(value, hard), min(value, hard))

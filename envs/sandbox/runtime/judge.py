@@ -1,7 +1,7 @@
 """Judge: runs trusted tests in a separate jail.
 
-The code under test is in the solver's jail. `candidate` and all other names under test are stand-ins that forward
-calls. Results are plain data, or handles of objects in the solver's jail, which never take part in comparisons with
+The code under test is in another jail, the solver's. `candidate` and all other names under test are proxies (stand-ins)
+that forward calls. Results are plain data, or handles of objects in the solver's jail. Handles are never compared with
 plain data.
 """
 
@@ -91,9 +91,9 @@ def _count_assertions(recorder: assertions.Recorder) -> None:
 
 
 def _salt_time_seeds(salt: int) -> None:
-    """Add a salt to seeds that are the current time, because the code under test knows the time.
+    """Add a salt to seeds that are the current time, because the code under test can read the time.
 
-    Other seeds are unchanged, as tests may contain expected values for their draws.
+    Other seeds are unchanged, because tests may contain expected values that depend on their random numbers.
     """
 
     def salted(seed: Callable[..., Any], place: int) -> Callable[..., Any]:
@@ -144,9 +144,9 @@ def _module(request: dict[str, Any], exchange: Exchange) -> types.ModuleType:
 
 
 def run(channel: int, request: dict[str, Any]) -> None:
-    """Run the tests. Sends the list of tests, the outcome of each, and the exception that ended them, if any."""
+    """Run the tests. Sends the list of tests, each test's outcome, and the exception that ended the tests, if any."""
     exchange = Exchange(channel)
-    unittest.main = lambda *_, **__: None  # type: ignore[assignment]  # called at the end of many test files
+    unittest.main = lambda *_, **__: None  # type: ignore[assignment]  # many test files call it at their end
     try:
         plan = assertions.AssertionPlan(request["source"], "<tests>")
         module = _module(request, exchange)
@@ -167,7 +167,7 @@ def run(channel: int, request: dict[str, Any]) -> None:
     outcomes = recorder.outcomes(finished=ending == "null")
     suites = _suites(module)
     every = [_name(test) for suite in suites for test in suite if isinstance(test, unittest.TestCase)]
-    names = [name for name in every if plan.may_complain(*name.split(".", 1))]  # others cannot fail
+    names = [name for name in every if plan.may_complain(*name.split(".", 1))]  # other tests cannot fail
     _send(channel, "plan", [*[[text, line] for text, line, _, _ in outcomes], *[[name, None] for name in names]])
     for number, (_, _, passed, message) in enumerate(outcomes):
         _send(channel, "result", number, passed, message)

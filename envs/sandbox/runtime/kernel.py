@@ -1,4 +1,4 @@
-"""System calls that the standard library lacks. They raise OSError."""
+"""System calls that the standard library lacks. If a call fails, OSError is raised."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
 
 
 def detach(target: str) -> None:
-    """Unmount lazily, so that open files do not prevent it."""
+    """Unmount lazily, so that open files do not prevent the unmount."""
     _checked(_libc.umount2(os.fsencode(target), 2), f"umount2({target})")
 
 
 def limits(what: int) -> tuple[int, int]:
-    """Return the soft and the hard resource limit. The module `resource` would make every fork slower."""
+    """Return the soft and the hard resource limit. Importing the module `resource` would make every fork slower."""
     pair = (ctypes.c_ulong * 2)()
     _checked(_libc.getrlimit(what, pair), f"getrlimit({what})")
     return pair[0], pair[1]
@@ -80,7 +80,7 @@ def filter_installer(program: bytes) -> Callable[[], None]:
     number = ctypes.c_long(_SECCOMP[os.uname().machine])
     call = ctypes.PyDLL(None).syscall
 
-    def install(_: object = code) -> None:  # the header points into the code
+    def install(_: object = code) -> None:  # keeps `code` alive: the header points into it
         if call(number, set_mode_filter, keep_speculation, header) != 0:
             raise OSError("the kernel refused a seccomp filter")
 

@@ -50,7 +50,7 @@ class Streams:
 
     @property
     def are_used(self) -> bool:
-        """True if something may have been written."""
+        """True if stdout or stderr may contain text."""
         return self._out.closed or self._err.closed or self._out.tell() > 0 or self._err.tell() > 0
 
     def texts(self, max_length: int) -> str:
@@ -61,7 +61,7 @@ class Streams:
 def _written(stream: _Text, max_length: int) -> str:
     try:
         text = io.StringIO.getvalue(stream)
-    except ValueError:  # the program closed it
+    except ValueError:  # the program closed the stream
         return '""'
     return string(text[:max_length])
 
@@ -81,13 +81,13 @@ def seed_generators(seed: int) -> None:
 
 
 def is_container(value: Any) -> bool:
-    """Return True for mutable containers, of which each jail has a copy and may change it."""
+    """Return True for mutable containers. Each jail has a copy of these containers and may change the copy."""
     kind = type(value)
     return kind in _LISTS or kind in _TABLES or kind is deque or (kind.__module__, kind.__name__) in _FOREIGN
 
 
 def update(container: Any, after: Any) -> None:
-    """Set a container's content to that of its copy in the other jail."""
+    """Replace a container's content by the content of its copy in the other jail."""
     if type(container) in _LISTS:
         container[:] = after
     elif type(container) is deque or type(container).__name__ == "Counter" or type(container) in _TABLES:
@@ -98,7 +98,7 @@ def update(container: Any, after: Any) -> None:
 
 
 def rebuilt(wire: list[Any]) -> Exception:
-    """Rebuild an exception of the other jail: a subclass of its nearest builtin type, with its name.
+    """Rebuild an exception of the other jail as a subclass of its nearest builtin type, with the same name.
 
     StopIteration becomes RuntimeError; otherwise the code could end loops of the tests before their assertions.
     """
@@ -108,7 +108,7 @@ def rebuilt(wire: list[Any]) -> Exception:
         if isinstance(known, type) and issubclass(known, Exception):
             if issubclass(known, _ENDS_LOOPS):
                 break
-            methods = {"__str__": lambda _: message} if known is KeyError else {}  # KeyError would quote it again
+            methods = {"__str__": lambda _: message} if known is KeyError else {}  # str(KeyError) adds quotes
             try:
                 is_plain = kind == base and not methods
                 made: Exception = known(message) if is_plain else type(kind, (known,), methods)(message)
@@ -146,7 +146,7 @@ def failure(error: BaseException) -> str:
 
 
 def load(code: str, name: str) -> types.ModuleType:
-    """Run the code as a new module in `sys.modules`, where dataclasses and typing search it."""
+    """Run the code as a new module in `sys.modules`, where dataclasses and typing look it up."""
     module = types.ModuleType(name)
     module.__dict__["__builtins__"] = builtins
     sys.modules[name] = module

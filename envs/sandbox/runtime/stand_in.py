@@ -1,7 +1,7 @@
-"""Stand-ins in the judge's jail for functions, classes and instances of the solver's jail.
+"""Proxies (stand-ins) in the judge's jail for functions, classes and instances of the solver's jail.
 
-Functions and methods return plain data, with a few exceptions that have minimal interfaces: instances of classes under
-test have attributes and operators, functions can be called, and iterators return their next item. Otherwise a function
+Functions and methods return plain data, or proxies with minimal interfaces: instances of classes under test have
+attributes and operators, functions can be called, and iterators return their next item. With other objects, a function
 could return an object that passes every comparison, and a test such as `abs(f(x) - expected) < 1e-6` would send the
 expected value to the code under test.
 """
@@ -28,14 +28,14 @@ class Exchange:
     def __init__(self, channel: int) -> None:
         self._channel = channel
         self._functions: list[Callable[..., Any]] = []
-        """Functions of the tests that the solution may call, by number."""
+        """Functions of the tests that the solution may call. The index is the number of the function."""
         self._containers: list[tuple[codec.Wire, Any, str]] = []
-        """Handle, copy and wire form of the solution's containers that the tests may change."""
+        """Handle, copy and serialized copy of each container of the solution that the tests may change."""
         self._placed: dict[tuple[str, str], Instance] = {}
-        """Instances that the tests assigned to attributes, by handle of the owner and name of the attribute."""
+        """Instances that the tests assigned to attributes. Keys: handle of the owner and name of the attribute."""
 
     def perform(self, operation: str, *operands: Any, **keywords: Any) -> list[Any]:
-        """Perform an operation in the solver, apply its changes of operands, and return the encoded reply."""
+        """Perform an operation in the solver, apply its changes to the operands, and return the serialized reply."""
         if self._containers:
             self._write_back()
         reply = self._ask(f'["do","{operation}",{self.wire(list(operands))},{self.wire(keywords)}]')
@@ -66,7 +66,7 @@ class Exchange:
         frames.write(self._channel, answer)
 
     def wire(self, value: Any) -> str:
-        """Encode a value. Stand-ins are encoded as handles, functions of the tests by number."""
+        """Encode a value. Proxies are encoded as handles, and functions of the tests as numbers."""
         return codec.encode(value, self._remote)
 
     def _remote(self, value: Any) -> str:
@@ -79,7 +79,7 @@ class Exchange:
         return codec.refuse(value)
 
     def value(self, reply: list[Any]) -> Any:
-        """Decode a reply: plain data, a callable, an iterator or a match."""
+        """Decode a reply: plain data, a callable, an iterator or a regex match."""
         kind, wire, *rest = reply
         if kind == "c":
             held = codec.decode(rest[0])
@@ -88,7 +88,7 @@ class Exchange:
         return codec.decode(wire, self._resolve)
 
     def place(self, owner: codec.Wire, name: str, value: Any) -> None:
-        """Record an assignment to an attribute. Only assigned instances are returned as instances."""
+        """Record that the tests assigned an attribute. `placed` returns only instances that were assigned."""
         if isinstance(value, Instance):
             self._placed[json.dumps(owner), name] = value
         else:
@@ -123,7 +123,7 @@ class Exchange:
 
 
 class Remote:
-    """Stand-in of an object in the solver's jail. It is true and equals only itself."""
+    """Proxy for an object in the solver's jail. Its truth value is True, and it equals only itself."""
 
     __slots__ = ("_exchange", "_wire")
     _exchange: Exchange
@@ -141,7 +141,7 @@ class Remote:
 
 
 class Method(Remote):
-    """Callable that was an attribute or a result. It has no attributes; otherwise a callable object could receive the
+    """Proxy for a callable attribute or result. It has no attributes; otherwise a callable object could receive the
     expected value, as in `account.owner.startswith("expected")`."""
 
     __slots__ = ()
@@ -151,7 +151,7 @@ class Method(Remote):
 
 
 class Stream(Remote):
-    """Iterator."""
+    """Proxy for an iterator."""
 
     __slots__ = ()
 
@@ -166,7 +166,7 @@ class Stream(Remote):
 
 
 class Function(Remote):
-    """Function under test, with attributes."""
+    """Proxy for a function under test, with attributes."""
 
     __slots__ = ()
 
@@ -187,7 +187,7 @@ class Function(Remote):
 
 
 class Class(Function):
-    """Class under test."""
+    """Proxy for a class under test."""
 
     __slots__ = ()
 
@@ -207,10 +207,10 @@ def _comparison(operation: str) -> Callable[[Any, Any], Any]:
 
 
 class Instance(Function):
-    """Instance of a class under test.
+    """Proxy for an instance of a class under test.
 
-    It equals only other instances, by the solution's `==`: otherwise an object that equals everything would pass every
-    test. Containment uses iteration for the same reason.
+    `==` of the solution is used only between instances: otherwise an object that equals everything would pass every
+    test. For the same reason, `in` iterates over the items.
     """
 
     __slots__ = ()
@@ -259,7 +259,7 @@ class Instance(Function):
 
 
 class Match:
-    """Copy of the data of a regular expression's match."""
+    """Copy of a match of a regular expression."""
 
     def __init__(self, groups: tuple[Any, ...], spans: tuple[Any, ...], names: dict[str, int]) -> None:
         self._groups, self._spans, self._names = groups, spans, names

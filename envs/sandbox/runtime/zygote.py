@@ -36,7 +36,7 @@ def f(x):
 
 
 class Zygote:
-    """Supervisor of one child at a time."""
+    """Process that starts and supervises one child at a time."""
 
     def __init__(self, config: dict[str, Any], control: _socket.socket, folder: int) -> None:
         self._config = config
@@ -79,7 +79,7 @@ class Zygote:
 
     def _preload(self) -> None:
         register = os.register_at_fork
-        os.register_at_fork = lambda **_: None  # `random` would seed itself from the system in every child
+        os.register_at_fork = lambda **_: None  # otherwise `random` would seed itself in every child
         try:
             for name in self._config["preload"]:
                 importlib.import_module(name)
@@ -92,7 +92,7 @@ class Zygote:
         os.close(self._folder)  # all modules of this package are imported
 
     def _warm_up(self) -> None:
-        """Make some runs in this process, so that children inherit initialized objects."""
+        """Run some requests in this process, so that children inherit initialized objects."""
         self._streams.attach()
         request = {"code": _WARM_UP, "function": "f", "calls": [((5,), {})], "seed": 0, "stdin": "", "mode": "calls"}
         for _ in range(3):
@@ -125,7 +125,7 @@ class Zygote:
         jail.seal(die_with_parent=self._isolation == "A")
 
     def _hide_host(self) -> None:
-        """Replace `os.uname`, whose system call the filter refuses in tiers without a namespace for the host name."""
+        """Replace `os.uname`, whose system call the filter refuses in tiers B and C."""
         system, _, *others = os.uname()
         shown = os.uname_result((system, "sandbox", *others))
         os.uname = posix.uname = lambda: shown
@@ -139,7 +139,7 @@ class Zygote:
             os._exit(0)
 
     def serve(self) -> NoReturn:
-        """Start a child per received descriptor, until the control socket is closed."""
+        """Start a child for every request, until the control socket is closed."""
         control, space = self._control, _socket.CMSG_SPACE(4)
         poller, memory_limit = select.poll(), 0
         poller.register(_CONTROL, select.POLLIN)
@@ -151,7 +151,7 @@ class Zygote:
                 continue
             channel = int.from_bytes(ancillary[0][2][:4], sys.byteorder)
             cpu_s, wall_s, memory_bytes = REQUEST.unpack(message)
-            if memory_bytes != memory_limit:  # inherited by the child, whose filter forbids to raise it
+            if memory_bytes != memory_limit:  # the child inherits this limit, and its filter forbids to raise it
                 memory_limit = memory_bytes
                 kernel.set_limits(kernel.RLIMIT_AS, self._base_bytes + memory_bytes, kernel.UNLIMITED)
             try:
@@ -201,7 +201,7 @@ class Zygote:
     def _be_child(self, channel: int) -> NoReturn:
         try:
             os.close(_CONTROL)
-            if self._isolation != "A":  # in A, the end of the first process ends its namespace
+            if self._isolation != "A":  # in tier A, the end of the first process ends its namespace
                 kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
             if self._config["allow_threads"] or self._install_filter is None:  # otherwise the filter forbids threads
                 jail.limit(kernel.RLIMIT_NPROC, self._max_tasks)
@@ -215,7 +215,7 @@ class Zygote:
 
 
 def main() -> NoReturn:
-    """Entry point. The arguments are the descriptors of this package's folder and of the control socket."""
+    """Entry point. Command line: the descriptors of this package's folder and of the control socket."""
     folder, descriptor = map(int, sys.argv[1:])
     sys.argv = [""]
     if descriptor != _CONTROL:

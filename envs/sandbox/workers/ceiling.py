@@ -22,7 +22,7 @@ def num_processors() -> int:
 
 
 def _memory_mb() -> int:
-    """Return the memory of the machine, or the container's limit if it is lower."""
+    """Return the memory of the machine in MiB, or the container's memory limit if it is lower."""
     sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for limit in _CGROUP_LIMITS:
         with suppress(OSError, ValueError):  # no such cgroup version, or no limit ("max")
@@ -31,7 +31,7 @@ def _memory_mb() -> int:
 
 
 class Ceiling:
-    """Limit on concurrent runs and on the sum of their memory limits. First come, first served."""
+    """Limit on concurrent runs and on the sum of their memory limits. Runs start in the order of their requests."""
 
     def __init__(self, max_runs: int | None = None, max_memory_mb: int | None = None) -> None:
         self.max_runs = max_runs or _RUNS_PER_PROCESSOR * num_processors()
@@ -42,13 +42,13 @@ class Ceiling:
         self._changed = threading.Condition()
 
     def _fits(self, memory_mb: int) -> bool:
-        # A run that exceeds the limit runs alone; otherwise it could never start.
+        # A run whose memory limit is too high runs alone; otherwise it could never start.
         has_room = self.num_runs < self.max_runs and self.memory_mb + memory_mb <= self.max_memory_mb
         return has_room or self.num_runs == 0
 
     @contextmanager
     def taken(self, memory_mb: int) -> Iterator[None]:
-        """Wait until a run with this memory limit may start, and count it until the block ends."""
+        """Wait until a run with this memory limit may start. The run is included in the limit until the block ends."""
         ticket = object()
         with self._changed:
             self._waiting.append(ticket)
@@ -76,7 +76,7 @@ def shared_ceiling() -> Ceiling:
 
 
 def set_ceiling(max_runs: int | None = None, max_memory_mb: int | None = None) -> None:
-    """Limit the concurrent runs of all sandboxes of this process. Current runs are not counted.
+    """Limit the concurrent runs of all sandboxes of this process. Runs that have started already are ignored.
 
     Args:
         max_runs: number of concurrent runs; tests and their solution are one run. None: 2 per usable processor.

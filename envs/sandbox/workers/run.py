@@ -1,4 +1,4 @@
-"""One run: the channel to its child process, and the end of the child."""
+"""Runs of untrusted code: the channel to a run's child process, and the end of the child."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ..runtime import frames, protocol
 from ..settings import Limits, SandboxError
 
 _GRACE_S: Final = 30.0
-"""Seconds after the limits of a run at which a zygote without a report counts as broken."""
+"""Time after a run's limits in seconds. If the zygote (parent of the run) sends no report until then, it is broken."""
 _PATIENCE_MS: Final = 20
 _CHUNK: Final = 1 << 16
 _PAUSE_S: Final = 0.001  # a child that writes single bytes must not wake the host for each of them
-_BYTES_PER_PART: Final = 4  # exponent of 2; larger outputs may have more parts
+_BYTES_PER_PART: Final = 4  # as an exponent of 2: one part per 16 bytes of the output limit
 _REMEDIES: Final = {
     errno.EMFILE: "this process has too many open files; increase `ulimit -n`, or close files",
     errno.ENFILE: "the machine has too many open files; increase sysctl fs.file-max",
@@ -32,7 +32,7 @@ _REMEDIES: Final = {
 
 
 def explained(what: str, error: OSError) -> str:
-    """Describe an error of the host and its remedy."""
+    """Return the text of an error of the host, with its remedy."""
     return f"{what} could not be created: {_REMEDIES.get(error.errno or 0, str(error))}"
 
 
@@ -50,7 +50,7 @@ class Flooded(Exception):
 
 @dataclass(frozen=True)
 class Ending:
-    """End of a child, as reported by the zygote."""
+    """End of a child, as reported by its parent (zygote)."""
 
     cause: int
     wait_status: int
@@ -74,7 +74,7 @@ class Ending:
 
 
 class ChildRun:
-    """A child process. After `start`, call `finish` or `collect`; otherwise its worker is unusable."""
+    """Child process of one run. Every run needs a call of `finish` or `collect`; otherwise its worker is unusable."""
 
     def __init__(self, control: socket.socket, limits: Limits, *, can_kill_itself: bool) -> None:
         self._control = control
@@ -94,7 +94,7 @@ class ChildRun:
             control.sendmsg([request], rights)
         except OSError as error:
             self._channel.close()
-            raise Broken(f"the zygote is gone: {error}") from error
+            raise Broken(f"the worker process (zygote) has ended: {error}") from error
         finally:
             theirs.close()
 
@@ -105,7 +105,7 @@ class ChildRun:
         self.close()
 
     def close(self) -> None:
-        """Close the channel. Call it after the child's end; otherwise the child's last write fails."""
+        """Close the channel. Call this after the child has ended; otherwise the child's last write fails."""
         self._channel.close()
 
     def send(self, message: Any) -> None:
@@ -118,7 +118,7 @@ class ChildRun:
                 self._channel.settimeout(self._time_left_s())
                 self._channel.sendall(data)
         except TimeoutError as error:
-            raise Broken("a child neither read its input nor was killed at its limits") from error
+            raise Broken("a run's process did not read its input and was not killed at its limits") from error
         except OSError:
             return
 
@@ -131,7 +131,7 @@ class ChildRun:
             try:
                 chunk = self._channel.recv(_CHUNK)
             except TimeoutError as error:
-                raise Broken("a child neither replied nor was killed at its limits") from error
+                raise Broken("a run's process did not reply and was not killed at its limits") from error
             except ConnectionResetError:
                 chunk = b""
             if not chunk:
@@ -144,7 +144,7 @@ class ChildRun:
         Raises:
             Closed: if the child closed the channel.
             Flooded: if the message exceeds the output limit.
-            MalformedValue: if it is not a message.
+            MalformedValue: if the bytes are not a message.
         """
         if not self._is_sealed:
             self._fill(1)
@@ -162,46 +162,46 @@ class ChildRun:
 
     def _unseal(self) -> None:
         if self._received[:1] != frames.SEALED:
-            raise Broken("a child could not confine itself")
+            raise Broken("a run's process could not confine itself")
         del self._received[:1]
         self._is_sealed = True
 
     def finish(self, *, patience_s: float | None = None) -> Ending:
-        """Wait for the end of the child, which is killed after `patience_s` seconds. Unread messages are dropped."""
+        """Wait until the child ends, and kill it after `patience_s` seconds. Unread messages are dropped."""
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
         if patience_s is not None and not poller.poll(patience_s * 1000):
             self._stop()
         if not poller.poll(self._time_left_s() * 1000):
-            raise Broken("the zygote did not end a run at its limits")
+            raise Broken("the worker process (zygote) did not end a run at its limits")
         return self._ending()
 
     def _stop(self) -> None:
         try:
             self._control.send(protocol.STOP)
         except OSError as error:
-            raise Broken(f"the zygote is gone: {error}") from error
+            raise Broken(f"the worker process (zygote) has ended: {error}") from error
 
     def _ending(self) -> Ending:
         try:
             message = self._control.recv(protocol.ENDING.size + 1)
         except OSError as error:
-            raise Broken(f"the zygote does not reply: {error}") from error
+            raise Broken(f"the worker process (zygote) does not reply: {error}") from error
         if len(message) != protocol.ENDING.size:
-            raise Broken("the zygote died")
+            raise Broken("the worker process (zygote) died")
         ending = Ending(*protocol.ENDING.unpack(message))
         if ending.cause == protocol.NOT_STARTED:
             cause = OSError(ending.wait_status, os.strerror(ending.wait_status))
             raise Broken(explained("a process for a run", cause))
         is_killed = ending.cause == protocol.BY_ITSELF and ending.wait_status == signal.SIGKILL
-        if is_killed and not self._can_kill_itself:  # by the host, so this says nothing about the code
+        if is_killed and not self._can_kill_itself:  # killed by the host, so the code is not the cause
             raise Broken("a run was killed by the host, possibly for lack of memory; decrease num_workers")
         return ending
 
     def collect(self, max_messages: int) -> tuple[Ending, list[bytes], bool]:
-        """Wait for the end of the child. Returns the end, the messages, and whether further bytes were received.
+        """Wait until the child ends. Returns its end, its messages, and True if further bytes were received.
 
-        The channel is read only after `_PATIENCE_MS`, so that most runs wake the host once instead of once per message.
+        The channel is read only after `_PATIENCE_MS`, so that most runs wake this process once, not once per message.
         """
         ending = self._wait()
         self._drain()
@@ -227,7 +227,7 @@ class ChildRun:
             while True:
                 ready = {descriptor for descriptor, _ in poller.poll(self._time_left_s() * 1000)}
                 if not ready:
-                    raise Broken("the zygote did not end a run at its limits")
+                    raise Broken("the worker process (zygote) did not end a run at its limits")
                 if self._control.fileno() in ready:
                     break
                 if self._read_available() == 0 or is_stopped:
@@ -239,7 +239,7 @@ class ChildRun:
         return self._ending()
 
     def _read_available(self) -> int:
-        """Read without waiting. Returns the number of bytes, -1 if there are none, or 0 if the channel is closed."""
+        """Read without waiting. Returns the number of bytes, -1 if there are no bytes, or 0 for a closed channel."""
         try:
             chunk = self._channel.recv(_CHUNK, socket.MSG_DONTWAIT)
         except BlockingIOError:

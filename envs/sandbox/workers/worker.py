@@ -1,4 +1,4 @@
-"""Zygote processes and pools of them."""
+"""Worker processes (zygotes), which fork a child per run, and pools of workers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Isolation = Literal["A", "B", "C", "none"]
 _BOOT: Final = (
     "import sys; sys.path[0] = '/proc/self/fd/' + sys.argv[1]; from runtime.zygote import main; del sys.path[0]; main()"
 )
-"""Imports by descriptor, so that the path of this package on the host is not known in the jail."""
+"""Start code of a zygote. It imports by file descriptor, so that the package's host path is not visible in the jail."""
 _START_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 5.0
 _NOBODY: Final = 65534
@@ -46,14 +46,14 @@ class ZygotePlan:
     isolation: Isolation
     layout: Layout
     preload: tuple[str, ...]
-    """Modules imported before the first fork."""
+    """Modules that are imported before the first fork."""
     is_judge: bool
     allow_threads: bool
 
     def configuration(self) -> bytes:
         layout, user = self.layout, None
         if os.geteuid() == 0 and (self.isolation in ("A", "C") or layout.is_open_to_others):
-            user = _NOBODY  # otherwise root without capabilities, because nobody could not read the standard library
+            user = _NOBODY  # otherwise root without capabilities: the user `nobody` cannot read the standard library
         programs = None
         if self.isolation != "none":
             chosen = filters(
@@ -69,7 +69,7 @@ class ZygotePlan:
         )
 
 
-# Fixed, so that the order of sets of strings does not differ between runs. The code must not predict the tests' hashes.
+# Fixed, so that all runs have the same order of sets of strings. The code must not know the hash seed of the tests.
 _HASH_SEEDS: Final = {"PYTHONHASHSEED": "0"}, {"PYTHONHASHSEED": "1409"}
 
 
@@ -88,7 +88,7 @@ def _package_folder() -> Iterator[int]:
 
 
 class Worker:
-    """A zygote process and its control socket. Not thread-safe; one run at a time."""
+    """Process that forks a child per run (zygote), and its control socket. One run at a time; not thread-safe."""
 
     def __init__(self, plan: ZygotePlan) -> None:
         self.plan = plan
@@ -139,7 +139,7 @@ class Worker:
             raise Broken(f"the interpreter does not reply: {error}") from error
 
     def _map_users(self) -> None:
-        """Map `nobody` into the new user namespace, and also root if this process is root, which is needed to mount."""
+        """Map the user `nobody` into the new user namespace. If this process is root, also map root, for mounts."""
         process = Path("/proc", str(self.process_id))
         try:
             if os.geteuid() == 0:
@@ -183,13 +183,13 @@ class Worker:
 
 
 class Pool:
-    """At most `size` workers, each used by one thread at a time and replaced after `runs_per_worker` runs."""
+    """Pool of at most `size` workers. Each is used by 1 thread at a time and replaced after `runs_per_worker` runs."""
 
     def __init__(self, make: Callable[[], Worker], size: int, runs_per_worker: int) -> None:
         self._make = make
         self._size = size
         self._runs_per_worker = runs_per_worker
-        self._idle: list[Worker] = []  # never another list, because the finalizer refers to it
+        self._idle: list[Worker] = []  # never replaced, because the finalizer refers to this list
         self._reset()
         _pools.add(self)
         weakref.finalize(self, _close_all, self._idle)
@@ -202,7 +202,7 @@ class Pool:
 
     @contextmanager
     def lease(self) -> Iterator[Worker]:
-        """Lend a worker for the block. If the block raises, the worker's state is unknown, so it is closed."""
+        """Lend a worker for the block. If the block raises, the worker is closed, because its state is unknown."""
         with self._places:
             with self._lock:
                 worker = self._idle.pop() if self._idle else None
@@ -234,7 +234,7 @@ class Pool:
         _close_all(idle)
 
     def abandon(self) -> None:
-        """Reset in a forked process: the workers belong to the parent, and threads with locks do not exist."""
+        """Reset the pool in a forked process: its workers belong to the parent, and its other threads do not exist."""
         for worker in (*self._idle, *self._lent):
             worker.abandon()
         self._reset()

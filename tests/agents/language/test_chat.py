@@ -112,8 +112,8 @@ def test_failed_requests_are_repeated_and_counted(quick_retries):
 @pytest.mark.parametrize(
     ("changes", "shown"),
     [
-        ({}, "3 requests, 30 tokens read, 6 written, cost 0.00018"),
-        ({"usage": None}, "3 requests, 0 tokens read, 0 written, 3 answers without a count of tokens"),
+        ({}, "3 requests, 30 prompt and 6 completion tokens, cost 0.00018"),
+        ({"usage": None}, "3 requests, 0 prompt and 0 completion tokens, 3 responses without token counts"),
     ],
 )
 def test_tokens_and_costs_are_counted(changes, shown):

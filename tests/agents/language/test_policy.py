@@ -120,7 +120,7 @@ def test_an_adapter_is_saved_to_a_folder_of_its_name(tmp_path):
     policies = adapted_policies(AGENTS)
     policies["stone_0"].save(tmp_path / "stone_0")
     assert (tmp_path / "stone_0" / "adapter_model.safetensors").is_file()
-    with pytest.raises(ValueError, match="folder of its name"):
+    with pytest.raises(ValueError, match="with the same name"):
         policies["stone_0"].save(tmp_path / "elsewhere")
 
 

@@ -65,7 +65,7 @@ def test_a_ruinous_learning_rate_is_named_at_the_next_update(algorithm):
     assert fault.update == 2
     assert re.match(r"update 2, agent speaker_[01](, speaker_1)?: ", str(fault))
     assert re.search(
-        r"the largest weight is 1\.?\d*e\+20; the update before had return [\d.]+, policy_loss", str(fault)
+        r"the largest weight is 1\.?\d*e\+20; the previous update had return [\d.]+, policy_loss", str(fault)
     )
     assert str(fault).endswith("lower the learning rate (1e+20), or compute in float32")
     not_finite = [name for name, value in fault.metrics.items() if not np.isfinite(value)]
@@ -102,7 +102,7 @@ def test_rewards_too_large_to_learn_from_are_shown_beside_the_gradient():
     """Finite, so no fault of the environment; the message shows them, where the learning rate alone was blamed."""
     fault = diverged(text_trainer(MAGRPO(ReinforceConfig(num_generations=4, **SMALL)), lambda: Scaled("observed")))
     assert fault.update == 1
-    assert "its observations and rewards (-1e+300 to 1e+300) were finite" in str(fault)
+    assert "observations and rewards (-1e+300 to 1e+300) were finite" in str(fault)
 
 
 def test_a_reward_processor_that_makes_what_is_not_finite_is_named():

@@ -174,7 +174,7 @@ def test_every_logged_metric_has_a_case_by_hand(tmp_path):
 def test_every_logged_metric_is_explained_on_the_page_of_loggers():
     root = Path(__file__).parents[3]
     text = (root / "docs" / "extend" / "logger.md").read_text().replace("<play>", "*")
-    table, rest = text.split("## What is logged")[1].split("`evaluation.jsonl`")
+    table, rest = text.split("## Metrics")[1].split("`evaluation.jsonl`")
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| `")]
     assert all(len(row) == 2 and len(row[1]) > 20 for row in rows)
     told = {name for row in rows for name in re.findall(r"`([^`]+)`", row[0])}

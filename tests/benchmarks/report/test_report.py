@@ -187,7 +187,7 @@ def test_episodes_that_are_lost_are_told_in_a_line(folder, capsys, lines):
     number = {"all": len(kept), "none": 0, "half": len(kept) // 2, "a half line": len(kept) - 1}[lines]
     file.write_text("".join(kept[:number]) + ("" if lines != "a half line" else kept[-1][:40]))
     is_cut = lines == "a half line"
-    with pytest.warns(UserWarning, match="last line.*cut off") if is_cut else contextlib.nullcontext():
+    with pytest.warns(UserWarning, match="last line") if is_cut else contextlib.nullcontext():
         run([str(file.parent), "--out", str(folder / "page")])
     told = [line for line in capsys.readouterr().out.splitlines() if "lacks the episodes" in line]
     assert len(told) == (0 if lines == "all" or is_cut else 1)
