@@ -23,16 +23,16 @@ from ...agents.core import Learnable
 
 Value = TypeVar("Value")
 BUCKET = 2**25
-"""Least number of elements per all-reduce, except the last one of a dtype and device."""
+"""Minimum number of elements per all-reduce. The last all-reduce of a dtype and device may have fewer."""
 
 
 class Group(ABC):
-    """Process group with collective operations: all ranks must call them in the same order. `shard` is local.
+    """Process group with collective operations. All ranks must call them in the same order, except `shard`.
 
     Attributes:
         rank: rank of this process, 0 to size - 1.
         size: number of processes.
-        is_orderly: True if threads of one process may not call collectives concurrently.
+        is_orderly: True if only one thread of a process may call collective operations at a time.
     """
 
     rank: int = 0
@@ -45,7 +45,7 @@ class Group(ABC):
         return self.rank == 0
 
     def shard(self, items: Sequence[Value]) -> list[Value]:
-        """Items of this rank: every `size`-th item, starting at `rank`."""
+        """Return the items that this rank processes: every `size`-th item, starting at index `rank`."""
         return list(items[self.rank :: self.size])
 
     @abstractmethod
@@ -57,12 +57,12 @@ class Group(ABC):
         """Call `work` on every rank, and return the results of all ranks, in rank order.
 
         Raises:
-            Exception: on all ranks, the error of the lowest rank that failed.
+            Exception: if `work` fails on a rank. All ranks raise the error of the lowest rank that failed.
         """
 
     @abstractmethod
     def add_up(self, tensors: Sequence[Tensor]) -> None:
-        """Sum each tensor over all ranks, in place (all-reduce). The result is the same bit for bit on all ranks."""
+        """Sum each tensor over all ranks, in place (all-reduce). The sums are bitwise equal on all ranks."""
 
     @abstractmethod
     def spread(self, tensors: Iterable[Tensor]) -> None:
@@ -70,11 +70,11 @@ class Group(ABC):
 
     @abstractmethod
     def share_out(self, learnable: Learnable, *, shards: bool) -> None:
-        """Broadcast the weights of rank 0. With `shards`, each rank then keeps a shard of them (FSDP2)."""
+        """Broadcast the weights of rank 0. If `shards` is True, each rank then keeps only a shard (FSDP2)."""
 
     @abstractmethod
     def union(self, found: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """Merge the tensors of all ranks, by number; returned on this rank's device."""
+        """Merge the dicts of all ranks into one dict. The returned tensors are on this rank's device."""
 
     def agreed(self, value: Value) -> Value:
         """Return the value of rank 0 on all ranks."""
@@ -84,7 +84,7 @@ class Group(ABC):
         """Call `work` on rank 0 while the other ranks wait, and return its result on all ranks.
 
         Raises:
-            Exception: on all ranks, the error of rank 0.
+            Exception: if `work` fails on rank 0. All ranks raise the error of rank 0.
         """
         if self.is_writer:
             return self.together(work)[0]
@@ -138,7 +138,7 @@ class Ranks(Group):
         own: Exception | None = None
         try:
             outcome = _Outcome(work())
-        except Exception as error:  # raised below, on all ranks
+        except Exception as error:  # raised below on all ranks, after they have exchanged their results
             own, outcome = error, _Outcome(None, sendable(error))
         outcomes = self.gather(outcome)
         for rank, each in enumerate(outcomes):
@@ -183,10 +183,10 @@ class Ranks(Group):
 
     @contextmanager
     def _others(self) -> Iterator[None]:
-        """Raise `LostRankError` instead of the errors of torch's backends."""
+        """Convert errors of torch.distributed inside the block to a `LostRankError`."""
         try:
             yield
-        except RuntimeError as error:  # torch has no specific class
+        except RuntimeError as error:  # torch has no error class for lost connections
             cause = str(error).strip().splitlines()[0]
             raise LostRankError(
                 f"rank {self.rank} of {self.size} lost the connection to another rank ({cause}); all ranks stop, and "
@@ -200,16 +200,16 @@ class _Outcome(NamedTuple):
 
 
 def sendable(error: Exception) -> Exception:
-    """Return the error, or a `RuntimeError` with its text if it cannot be pickled."""
+    """Return the error if it can be pickled, else a `RuntimeError` with the same text."""
     try:
         pickle.loads(pickle.dumps(error))
-    except Exception:  # of the error's own class
+    except Exception:  # raised by the error's class when it is pickled
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error
 
 
 def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Group tensors of one dtype and device for one all-reduce."""
+    """Split tensors into lists, one per all-reduce. All tensors of a list have the same dtype and device."""
     by_kind: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
     for tensor in tensors:
         by_kind.setdefault((tensor.dtype, tensor.device), []).append(tensor)
@@ -227,13 +227,13 @@ def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def current() -> Group:
-    """Group of this process."""
+    """Return the process group of this process."""
     return _current[-1]
 
 
 @contextmanager
 def member(group: Group) -> Iterator[Group]:
-    """Set the group of this process inside the block."""
+    """Set the process group that `current` returns inside the block."""
     _current.append(group)
     try:
         yield group

@@ -1,6 +1,6 @@
-"""Process group of ranks started by torchrun, with heartbeats.
+"""Process group of the ranks that torchrun starts, with heartbeats that detect lost ranks.
 
-NCCL does not report that another rank died while a rank waits for it, and no backend reports a rank that hangs.
+NCCL does not report a rank that dies while other ranks wait for it. No backend reports a rank that hangs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .group import Group, LostRankError, Ranks, current, member
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Environment variables that torchrun sets."""
 TIMEOUT = timedelta(hours=2)
-"""Timeout of collectives. Ranks may differ by minutes in an update; `RankWatch` detects lost ranks earlier."""
+"""Timeout of collectives. Ranks may reach the same collective minutes apart. `RankWatch` detects lost ranks earlier."""
 PATIENCE_S = 40.0
 BEATS = 8
 """Heartbeats per `patience_s`."""
@@ -34,22 +34,22 @@ _REPORTS = "collm/said"
 
 @contextmanager
 def joined(patience_s: float = PATIENCE_S) -> Iterator[Group]:
-    """Set the process group of torchrun's ranks inside the block. Without torchrun, keep the group of one process.
+    """Use the process group of torchrun's ranks inside the block. Without torchrun, the group is one process.
 
     Args:
-        patience_s: seconds without a heartbeat after which a rank counts as lost.
+        patience_s: seconds without a heartbeat after which a rank is treated as lost.
 
     Raises:
         UserError: if only some of torchrun's variables are set.
-        LostRankError: on one remaining rank, if another rank ends. The other ranks exit with status 1.
+        LostRankError: if a rank ends early. One remaining rank raises it; the others exit with status 1.
     """
     if current().size > 1 or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield current()
         return
     if missing := [name for name in VARIABLES if name not in os.environ]:
         raise UserError(
-            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but {', '.join(missing)} not set; start all ranks with "
-            "torchrun, or unset WORLD_SIZE to train in one process"
+            f"WORLD_SIZE={os.environ['WORLD_SIZE']} needs the environment variables {', '.join(missing)}; start all "
+            "ranks with torchrun, or unset WORLD_SIZE to train in one process"
         )
     dist.init_process_group(_backend(), timeout=TIMEOUT)
     ranks = Ranks()
@@ -59,7 +59,7 @@ def joined(patience_s: float = PATIENCE_S) -> Iterator[Group]:
             yield ranks
             ranks.gather(None)  # barrier: another rank may still need this one
     except Exception as error:
-        # One rank reports an error of all ranks. A lost rank is reported only if no rank reported a cause.
+        # Only one rank reports an error that all ranks raise. A lost rank is reported only if no cause was reported.
         if not watch.is_first_report("" if isinstance(error, LostRankError) else str(error)):
             raise SystemExit(1) from error
         raise
@@ -68,7 +68,7 @@ def joined(patience_s: float = PATIENCE_S) -> Iterator[Group]:
 
 
 def ranks_on(device: torch.device) -> int:
-    """Number of local processes that use the same device."""
+    """Return the number of ranks on this machine that share a device."""
     here = 1 if current().size == 1 else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return here if device.type == "cpu" else -(-here // max(1, torch.cuda.device_count()))
 
@@ -84,13 +84,13 @@ def _backend() -> str:
 
 
 class RankWatch:
-    """Thread that sends heartbeats, and exits this process if another rank's heartbeats stop."""
+    """Thread that sends heartbeats. It ends this process if the heartbeats of another rank stop."""
 
     def __init__(self, rank: int, size: int, patience_s: float):
         self._rank = rank
         self._others = [other for other in range(size) if other != rank]
         self._patience_s = patience_s
-        # Separate connections: a call may block on another thread's call.
+        # Two connections, because a call blocks while another thread uses the same connection.
         self._beats = _connection()
         self._reports = _connection()
         self._is_over = threading.Event()
@@ -109,7 +109,7 @@ class RankWatch:
         self._thread.join(self._patience_s)
 
     def is_first_report(self, line: str) -> bool:
-        """True if no other rank has reported this line; for an empty line, if none has reported any."""
+        """Return True if no rank has reported this line yet. For an empty line: if no rank has reported any line."""
         try:
             is_first = int(self._reports.add(_REPORTS, 1)) == 1
             if line:
@@ -119,10 +119,10 @@ class RankWatch:
             return True
 
     def _watch(self) -> None:
-        """Send heartbeats until the block ends, and exit if another rank's stop.
+        """Send heartbeats until the block ends. End the process if the heartbeats of another rank stop.
 
-        Missing heartbeats are counted per own heartbeat, so that a process that was suspended does not count the others
-        as lost.
+        The time without heartbeats is measured in heartbeats of this rank. A process that was suspended therefore does
+        not treat the other ranks as lost.
         """
         seen: dict[int, bytes] = {}
         missed = dict.fromkeys(self._others, 0)
@@ -143,7 +143,7 @@ class RankWatch:
             lost = [other for other in self._others if missed[other] > BEATS]
             if lost:
                 self._exit(f"rank {', '.join(map(str, lost))}")
-        if not self._has_failed:  # after an error, the others must find this rank lost: some may wait for it
+        if not self._has_failed:  # after an error, ranks that wait for this one must detect that it is lost
             with suppress(RuntimeError):  # the process of the store has ended
                 self._beats.set(_key(self._rank), _DONE.decode())
 

@@ -17,7 +17,7 @@ class Share:
     """Local parameters, gradients and optimizer state of a rank.
 
     Attributes:
-        weights: plain local parameters for the optimizer, which share memory with `parameters`.
+        weights: local parameters for the optimizer. They are plain tensors, and share memory with `parameters`.
 
     Args:
         parameters: weights of a model, sharded by FSDP2 or replicated.
@@ -40,11 +40,11 @@ class Share:
         """Sum the gradients over all ranks."""
         _add_up_gradients(self._whole)
         for weight, own in self._shared:
-            # FSDP2 has computed the mean over ranks.
+            # FSDP2 returns the mean over ranks; the size of the group makes it a sum.
             own.grad = None if weight.grad is None else own_rows(weight.grad).mul_(current().size)
 
     def clip(self, limit: float) -> Tensor:
-        """Clip the global L2 norm of the gradient; returns the norm before clipping."""
+        """Clip the gradients by their global L2 norm. Returns the norm before clipping."""
         norm = self._norm()
         torch.nn.utils.clip_grads_with_norm_(self.weights, limit, norm)
         return norm
@@ -59,14 +59,14 @@ class Share:
         return (squared + whole.to(squared.device).double().square()).sqrt().float()
 
     def together(self, kept: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
-        """Gather optimizer state, by weight number, in rank 0's host memory (collective)."""
+        """Gather the optimizer state of all ranks in the host memory of rank 0. Keys are indices of weights."""
         return {
             number: {name: self._with_all_rows(value, self._parameters[number]) for name, value in values.items()}
             for number, values in kept.items()
         }
 
     def apart(self, kept: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
-        """Shard optimizer state that `together` gathered."""
+        """Return this rank's shard of an optimizer state that `together` gathered."""
         return {
             number: {
                 name: rows_for(value, weight).clone() if _is_like(value, weight) else value
@@ -96,7 +96,7 @@ def _is_like(value: Any, weight: Tensor) -> bool:
 
 
 def _add_up_gradients(parameters: Sequence[nn.Parameter]) -> None:
-    """Sum gradients over ranks. If no rank has a gradient, as for unused experts, it stays None."""
+    """Sum gradients over ranks. A gradient stays None if no rank has it, for example for unused experts."""
     group = current()
     has = {number for number, weight in enumerate(parameters) if weight.grad is not None}
     found = []

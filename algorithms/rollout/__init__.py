@@ -1,1 +1,1 @@
-"""Policies and environments → episodes."""
+"""Rollouts: policies play episodes in environments."""

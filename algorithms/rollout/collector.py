@@ -1,11 +1,11 @@
-"""Rollout collector: vectorized environment copies, with one batched policy call per model and decision.
+"""Rollout collector: plays episodes in vectorized environments, with one batched call per model and decision.
 
-The collector is independent of text. It calls each model once for the agents of all ready copies, steps those copies,
-and starts the next episode in each copy whose episode ended. Copies in worker processes step while the policies decide
-for other copies.
+The collector works for text and vectors. It calls each model once for the agents of all environment copies that are
+ready, and steps these copies. If an episode has ended, the copy starts the next one. Copies in worker processes step
+while the policies decide for other copies.
 
-A `Plan` is an episode to play, a `Play` an episode in progress, and an `Episode` the result. `collect` plays whole
-episodes. `collect_turns` plays a fixed number of turns, and cuts unfinished episodes into segments.
+A `Plan` describes an episode to play, a `Play` is a running episode, and an `Episode` is the result. `collect` plays
+whole episodes. `collect_turns` plays a fixed number of turns, and cuts unfinished episodes into segments.
 """
 
 from __future__ import annotations
@@ -32,45 +32,45 @@ from .side_by_side import ModelTask, SideBySide
 __all__ = ["Plan", "RolloutCollector", "grouped_plans"]
 
 HALF_WAIT_FACTOR = 1.0
-"""Longest wait before a decision while fewer than half of the running copies are ready, as a multiple of the last
-decision's duration. A decision for few copies takes almost as long as one for many. With two halves, one half steps
-while the policies decide for the other."""
+"""Maximum wait for more copies if fewer than half of the running copies are ready. Unit: duration of the last decision.
+A decision for few copies takes almost as long as a decision for many. With two halves, one half steps while the
+policies decide for the other half."""
 ALL_WAIT_FACTOR = 0.25
-"""Longest wait for the remaining copies once half of them are ready, in the same unit. If steps are fast, one decision
-then serves all copies. A smaller factor gains more if steps take as long as decisions, and loses more if decisions take
-most of the time."""
+"""Maximum wait for the remaining copies after half of them are ready, in the same unit. If steps are fast, one decision
+then serves all copies. A smaller factor is faster if steps take as long as decisions, and slower if decisions take most
+of the time."""
 MAX_SKIPPED = 0.1
 """Largest fraction of the episodes of one call that may be skipped because their worker processes died or hung twice.
 One episode may always be skipped. Above the limit, the fault is raised: skipping would hide a broken environment."""
 
 
 class Played(NamedTuple):
-    """Result of one rank or worker: a subset of the episodes of a call."""
+    """Episodes that one rank or worker played: a subset of the episodes of one `collect` call."""
 
     done: list[Episode]
     lost: set[int]
-    """Groups with a skipped episode."""
+    """Indices of the groups in which an episode was skipped."""
     skipped: list[EnvironmentFault]
 
 
 class RolloutCollector:
     """Plays episodes with given policies. Each rank plays a subset of them.
 
-    An episode depends on its seed, its index and the weights, but not on the number of environment copies. This holds
-    exactly for texts and rewards. It holds up to rounding for recorded log-probabilities, and exactly after
-    `Policy.fix_shapes`.
+    An episode depends on its seed, its index and the weights, but not on the number of environment copies. Texts and
+    rewards are exactly equal for any number of copies. Recorded log-probabilities are equal up to rounding, and exactly
+    equal after `Policy.fix_shapes`.
 
     Attributes:
-        seconds: seconds by phase, since the caller last cleared the dictionary.
-        skipped: faults of the episodes that the last `collect` skipped.
-        version: version of the policies' weights, stored in their completions.
+        seconds: seconds spent in each phase since the caller last cleared this dict.
+        skipped: environment faults of the episodes that the last `collect` skipped.
+        version: version of the policies' weights, stored in each completion.
         before_turn: called before each decision; may raise to stop the call. None: not called.
         max_turns: joint turns after which `collect` truncates an episode. None: only the environment ends episodes.
-        keeps_vectors: keep observations that are not text, and the tokens of decisions on them. If False, memory does
-            not grow with the number of turns; learning needs True.
+        keeps_vectors: keep vector observations and the `tokens` of their completions. Learning needs True. If False,
+            memory does not grow with the number of turns.
         num_planned: episodes that this rank plays in the current or last `collect`.
         num_ended: number of those episodes that have ended.
-        num_decided: joint turns that this rank has decided in that call.
+        num_decided: number of joint turns for which this rank has computed actions in that call.
 
     Args:
         vector: copies of the environment.
@@ -79,7 +79,7 @@ class RolloutCollector:
             `state()`, the concatenated observations of all agents are used.
         early_termination_threshold: team reward per turn (mean over all agents) above which an episode terminates.
             None: never.
-        side_by_side: runs different models concurrently. None: `SideBySide()`.
+        side_by_side: executor that runs different models concurrently. None: `SideBySide()`.
 
     Raises:
         ValueError: if an agent has no policy.
@@ -113,11 +113,11 @@ class RolloutCollector:
         self.version = 0
         self._frozen_state: dict[str, Any] | None = None  # state before the current or interrupted call
         self._decision_s = 0.0  # duration of the last decision
-        self._unfinished: dict[int, Play] = {}  # by environment copy, for `collect_turns`
-        self._features: dict[str, Features] = {}  # of the agents' observations, if the environment has no state
+        self._unfinished: dict[int, Play] = {}  # keys: indices of environment copies; for `collect_turns`
+        self._features: dict[str, Features] = {}  # features of observations, if the environment has no state
 
     def collect(self, plans: Sequence[Plan], *, greedy: bool = False) -> list[Episode]:
-        """Play every plan to its end, and return the episodes in the order of the plans.
+        """Play the episode of every plan to its end, and return the episodes in the order of the plans.
 
         If an episode is skipped, its whole group is left out, because baselines compare the rollouts of a group.
 
@@ -134,19 +134,19 @@ class RolloutCollector:
         return merged(parts, len(plans))
 
     def play(self, indexed_plans: Sequence[tuple[int, Plan]], num_plans: int, *, greedy: bool = False) -> Played:
-        """Play some plans of a call in this process, without the other ranks.
+        """Play a part of the plans of one `collect` call in this process, without the other ranks.
 
         Args:
             indexed_plans: pairs of episode index and plan.
-            num_plans: number of plans of the whole call.
+            num_plans: number of plans of the whole call, on all ranks.
 
         Raises:
             EnvironmentFault: if an environment raises or breaks its contract, or too many episodes are skipped.
         """
         waiting = deque(indexed_plans)
-        running: dict[int, Play] = {}  # by environment copy
+        running: dict[int, Play] = {}  # keys: indices of environment copies
         free = deque(range(self.vector.num_envs))
-        stepping: set[int] = set()  # copies whose reset or step has not returned
+        stepping: set[int] = set()  # copies whose reset or step is still running
         played = Played([], set(), [])
         self.skipped = played.skipped
         self.num_planned, self.num_ended, self.num_decided = len(indexed_plans), 0, 0
@@ -161,7 +161,7 @@ class RolloutCollector:
                     running[place] = Play(plan, index, place, num_agents=len(self._number))
                     self.vector.send_reset(place, plan.seed, plan.options())
                     stepping.add(place)
-                # 2. Receive resets and steps. The timeout is the longest delay of the next decision.
+                # 2. Receive the results of resets and steps until the next decision is due.
                 num_ready = len(running) - len(stepping)
                 rest_s = last + self._wait_s(num_ready, len(running)) - start
                 for play in self._receive(running, stepping, max(0.0, rest_s) if num_ready else None):
@@ -196,16 +196,16 @@ class RolloutCollector:
     def collect_turns(
         self, num_turns: int, seeds: Iterable[int], *, difficulty: int | str | None = None
     ) -> list[Episode]:
-        """Play a number of joint turns per copy, continuing the unfinished episodes of the last call.
+        """Play `num_turns` joint turns in each environment copy. Continues the unfinished episodes of the last call.
 
         Args:
-            num_turns: joint turns per copy.
-            seeds: seeds of new episodes; only as many as needed are drawn.
+            num_turns: joint turns per environment copy.
+            seeds: iterable of seeds of new episodes. Only the seeds that are needed are read.
             difficulty: difficulty of new episodes. None: the environment's default.
 
         Returns:
-            Segments. A segment that this call cuts has `is_complete=False`; the value of its last history is its
-            bootstrap value.
+            Segments of episodes. If an episode is unfinished, its segment has `is_complete=False`, and the critic's
+            value of the last history is the bootstrap value.
 
         Raises:
             EnvironmentFault: if an environment raises or breaks its contract.
@@ -245,7 +245,7 @@ class RolloutCollector:
 
     @contextmanager
     def _faults_numbered(self, running: Mapping[int, Play]) -> Iterator[None]:
-        """Add the index of the episode to environment faults."""
+        """Add the index of the episode to environment faults that are raised inside the block."""
         try:
             yield
         except EnvironmentFault as fault:
@@ -255,7 +255,7 @@ class RolloutCollector:
 
     @contextmanager
     def _state_frozen(self) -> Iterator[None]:
-        """Until the block ends without an error, `state_dict` returns the state from before the block."""
+        """Make `state_dict` return the state from before the block, until the block ends without an error."""
         self._frozen_state = self.state_dict()
         yield
         self._frozen_state = None
@@ -269,11 +269,11 @@ class RolloutCollector:
         self.seconds["environment"] += time.perf_counter() - start
 
     def _wait_s(self, num_ready: int, num_running: int) -> float:
-        """Longest delay of the next decision after the last one, in seconds, while copies are stepping."""
+        """Return the maximum seconds from the last decision to the next one, while some copies are stepping."""
         return self._decision_s * (ALL_WAIT_FACTOR if 2 * num_ready >= num_running else HALF_WAIT_FACTOR)
 
     def _receive(self, running: Mapping[int, Play], stepping: set[int], timeout_s: float | None) -> list[Play]:
-        """Record the resets and steps that have returned, and return the plays that ended."""
+        """Record the results of finished resets and steps, and return the episodes that ended."""
         arrived = self.vector.ready(timeout_s) if stepping else {}
         ended = []
         for place in stepping & arrived.keys():  # other results belong to an interrupted call
@@ -286,7 +286,7 @@ class RolloutCollector:
         return ended
 
     def _decide(self, plays: Sequence[Play], greedy: bool) -> dict[int, dict[str, Any]]:
-        """Compute the next joint action of each play, by environment copy. Each model is called once."""
+        """Return the next joint action of each running episode, keyed by environment copy. Calls each model once."""
         if self.before_turn is not None:
             self.before_turn()
         start = time.perf_counter()
@@ -321,7 +321,7 @@ class RolloutCollector:
             play.states.append(self._state(play))
 
     def _record_step(self, play: Play, result: StepResult) -> bool:
-        """Append a joint turn to a play; return True if the episode ended."""
+        """Append a joint turn to a running episode. Returns True if the episode ended."""
         observations, rewards, terminations, truncations, infos = result
         threshold, earned = self.early_termination_threshold, [rewards[agent] for agent in play.agents]
         if threshold is not None and sum(earned) / len(self._number) > threshold:
@@ -354,7 +354,7 @@ class RolloutCollector:
         return self.keeps_vectors or isinstance(observation, str)
 
     def _state(self, play: Play) -> Any:
-        """Joint history: the environment's state, or the concatenated observations, 0 for agents that have left."""
+        """Return the joint history: the environment's state, or all observations, with zeros for agents that left."""
         state = self.vector.state(play.place)
         if state is not None:
             return state
@@ -369,10 +369,10 @@ class RolloutCollector:
         return np.concatenate(vectors)
 
     def state_dict(self) -> dict[str, Any]:
-        """State to resume from: the next episode index, and the unfinished episodes of `collect_turns`.
+        """Return the state to resume from: the next episode index, and the unfinished episodes of `collect_turns`.
 
         An unfinished episode is saved as its seed, options and joint actions, not as an environment. If a call was
-        interrupted, the state is the one from before the call.
+        interrupted, the state from before this call is returned.
         """
         if self._frozen_state is not None:
             return self._frozen_state
@@ -381,10 +381,10 @@ class RolloutCollector:
         return {"next_index": self.next_index, "unfinished": unfinished}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a `state_dict`; unfinished episodes are replayed from their seeds and actions.
+        """Resume from a `state_dict`. Unfinished episodes are replayed from their seeds and actions.
 
         Raises:
-            ReplayError: if a replay gives other rewards or observations than recorded.
+            ReplayError: if the rewards or observations of a replay differ from the recorded ones.
         """
         self.next_index = state["next_index"]
         self._unfinished = {}
@@ -395,7 +395,7 @@ class RolloutCollector:
 
 
 def merged(parts: Sequence[Played], num_plans: int) -> list[Episode]:
-    """Episodes of all parts in the order of their plans, without groups that have a skipped episode.
+    """Return the episodes of all parts in the order of their plans. Groups with a skipped episode are left out.
 
     Raises:
         EnvironmentFault: if too many episodes were skipped.

@@ -10,7 +10,7 @@ from ..._errors import UserError
 from ...envs.games.sources import difficulties
 
 Curriculum = Callable[[float], int | str]
-"""Function of the fraction of updates done, 0 to 1, that returns a difficulty or a range such as "2-4"."""
+"""Function from the fraction of completed updates, 0 to 1, to a difficulty or a range such as "2-4"."""
 
 _LINEAR = re.compile(r"\s*linear\s*:(.*)", re.DOTALL)
 _STAGE = re.compile(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*:\s*([^:,]+?)\s*")
@@ -20,11 +20,11 @@ def curriculum(schedule: str) -> Curriculum:
     """Parse a difficulty schedule.
 
     Args:
-        schedule: one difficulty or range for all updates ("3", "2-4"); stages, each with the fraction of updates at
-            which it starts ("0: 1, 0.3: 1-3, 0.7: 1-5"); or a range in equal steps ("linear: 1-5").
+        schedule: one difficulty or range for all updates: "3" or "2-4". Or stages, each after the fraction of updates
+            at which it starts: "0: 1, 0.3: 1-3, 0.7: 1-5". Or a range in equal steps: "linear: 1-5".
 
     Raises:
-        UserError: if the schedule has none of these forms.
+        UserError: if the schedule is malformed.
     """
     if rising := _LINEAR.fullmatch(schedule):
         steps = _span(rising[1], schedule)
@@ -44,7 +44,7 @@ def check_curriculum(schedule: str | None, metadata: dict[str, Any]) -> None:
     """Check that an environment with this metadata has all difficulties of a schedule.
 
     Raises:
-        UserError: if the schedule is malformed, or the environment lacks difficulties or some of these.
+        UserError: if the schedule is malformed, or the environment does not have these difficulties.
     """
     if schedule is None:
         return
@@ -52,8 +52,8 @@ def check_curriculum(schedule: str | None, metadata: dict[str, Any]) -> None:
     highest = metadata.get("highest_difficulty")
     if highest is None:
         raise UserError(
-            f"difficulty_schedule={schedule!r} needs an environment with 'highest_difficulty' in its metadata; with "
-            "these arguments it has none; leave the setting out"
+            f"difficulty_schedule={schedule!r} needs 'highest_difficulty' in the environment's metadata, but it is "
+            "missing with these environment arguments; leave difficulty_schedule out"
         )
     for stage in dict.fromkeys(chosen(step / 1000) for step in range(1000)):
         try:

@@ -16,7 +16,7 @@ class Turn:
     """Observation, completion and reward of one decision of one agent."""
 
     observation: Any
-    """None if the collector does not keep it; see `RolloutCollector.keeps_vectors`."""
+    """None if the collector does not keep vector observations; see `RolloutCollector.keeps_vectors`."""
     completion: Completion
     reward: float
     time: int
@@ -25,22 +25,22 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """Complete episode, or a segment of one: the turns in one rollout with `turns_per_update`."""
+    """Complete episode. With `turns_per_update`: the segment of an episode that one rollout played."""
 
     index: int
     """Index of the episode, unique within a collector."""
     seed: int
     """Seed of the environment's reset."""
     group: int
-    """Number of the group; the rollouts of one task are a group."""
+    """Index of the group. The rollouts of one task form a group."""
     tracks: Mapping[str, tuple[Turn, ...]]
     """Turns of each agent, in order. Agents that leave early have fewer turns."""
     states: tuple[Any, ...]
-    """Joint history before each joint turn, and after the last one. Empty if the collector does not keep it."""
+    """Joint history before each joint turn, and after the last turn. Empty if the collector does not keep histories."""
     finals: Mapping[str, Any]
     """Last observation of each agent."""
     is_terminated: Mapping[str, bool]
-    """True for an agent whose last step terminated; False if it was truncated, or the segment was cut."""
+    """True for agents that were terminated. False for agents that were truncated, or whose segment was cut."""
     infos: tuple[Mapping[str, float], ...]
     """Reward terms and metrics of each joint turn, each averaged over the agents that report it."""
     is_complete: bool = True
@@ -48,14 +48,14 @@ class Episode:
     earlier_return: float = 0.0
     """Team return of the earlier segments of the episode."""
     num_agents: int | None = None
-    """Number of all agents of the environment, including agents without a turn. None: the number of `tracks`."""
+    """Number of agents of the environment, including agents without a turn. None: `len(tracks)`."""
     options: dict[str, Any] | None = None
     """Options of the environment's reset; see `Plan.options`."""
     is_cut: bool = False
     """True if `RolloutCollector.max_turns` truncated the episode."""
 
     def __str__(self) -> str:
-        """Readable transcript by agent; for vectors, the actions."""
+        """Return a readable transcript of each agent. For vector actions: the list of actions."""
         parts = [f"seed {self.seed}, return {self.team_return:.3f}"]
         for agent, track in self.tracks.items():
             final = self.finals[agent]
@@ -78,9 +78,9 @@ class Episode:
 
     @property
     def live_agents(self) -> tuple[str, ...]:
-        """Agents that acted in the last joint turn and were not terminated by it.
+        """Agents that acted in the last joint turn and were not terminated in it.
 
-        Their last history has a bootstrap value. An agent that was truncated in an earlier turn is not live.
+        The value of their last history is a bootstrap value. An agent truncated in an earlier turn is not live.
         """
         last = self.num_turns - 1
         return tuple(
@@ -102,9 +102,9 @@ class Episode:
         return [total / (self.num_agents or len(self.tracks)) for total in sums]
 
     def own_input(self, agent: str, *, reads_actions: bool = False) -> CriticInput:
-        """Input of a decentralized critic: the agent's histories and, for Q, its actions.
+        """Return the input of a decentralized critic: the agent's histories and, for a Q critic, the agent's actions.
 
-        The history after the last turn is included if its value bootstraps.
+        The history after the last turn is included if its value is the bootstrap value.
         """
         track = self.tracks[agent]
         completions = tuple(turn.completion for turn in track)
@@ -119,10 +119,10 @@ class Episode:
         return CriticInput(histories + last, actions, completions)
 
     def joint_input(self, agents: Sequence[str], *, reads_actions: bool = False) -> CriticInput:
-        """Input of a centralized critic: the joint histories and, for Q, the joint actions.
+        """Return the input of a centralized critic: the joint histories and, for a Q critic, the joint actions.
 
-        The history after the last turn is included if its value bootstraps. A joint action of vectors has one entry per
-        agent of `agents`, None for an agent that has left.
+        The history after the last turn is included if its value is the bootstrap value. A joint action of vectors has
+        one entry for each agent in `agents`. The entry is None if the agent has left.
         """
         histories = self.states if self.live_agents else self.states[: self.num_turns]
         if not reads_actions:
@@ -135,7 +135,7 @@ class Episode:
 
 
 def _joined(actions: Mapping[str, Any], agents: Sequence[str]) -> Any:
-    """Joint action: the messages that extend the joint history, or the agents' vectors."""
+    """Return a joint action: the messages that extend the joint history, or the agents' action vectors."""
     if all(isinstance(action, str) for action in actions.values()):
         return tuple(written(agent, actions[agent]) for agent in agents if agent in actions)
     vectors = tuple(actions.get(agent) for agent in agents)

@@ -28,10 +28,10 @@ class Interval:
 
 
 def bootstrap_interval(values: Sequence[float]) -> Interval:
-    """Mean of independent values with its 95 % percentile bootstrap interval, from fixed resampling indices.
+    """Mean of independent values with its 95 % percentile bootstrap interval. The resampling indices are fixed.
 
     Raises:
-        ValueError: if there is no value.
+        ValueError: if `values` is empty.
     """
     if not len(values):
         raise ValueError("an interval needs at least one value")
@@ -42,12 +42,12 @@ def bootstrap_interval(values: Sequence[float]) -> Interval:
 
 
 def bootstrap_indices(num_scores: int, num_strata: int, num_resamples: int, *, seed: int = 0) -> Indices:
-    """Draw the indices of resampled scores, [N, R, K], independently per stratum."""
+    """Sample the indices of resampled scores, [N, R, K], independently for each stratum."""
     return np.random.default_rng(seed).integers(num_scores, size=(num_resamples, num_scores, num_strata))
 
 
 def resampled(scores: Floats, indices: Indices) -> Floats:
-    """Select scores [R, K] by indices [N, R, K], per stratum; returns [N, R, K]."""
+    """Select from scores [R, K] by indices [N, R, K], separately for each stratum. Returns [N, R, K]."""
     return np.take_along_axis(scores[None], indices, axis=1)
 
 

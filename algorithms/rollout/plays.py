@@ -1,4 +1,4 @@
-"""Plans, plays and replays: episodes before they are played, while they are played, and played again."""
+"""Plans of episodes to play, running episodes, and replays of recorded episodes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ...envs.vectors.vector import VectorEnv, as_step
 from .episode import Episode, Turn
 
 UNREPEATABLE = (
-    "it is replayed: its environment is not deterministic for a seed and actions (`collm check` says where), or has "
-    "changed; whole episodes (turns_per_update=None) need no replay"
+    "it is replayed: the environment is not deterministic for a seed and actions (`collm check` shows where), or it "
+    "has changed; training on whole episodes (turns_per_update=None) needs no replay"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Episode to play: its seed, group and task."""
+    """Seed, group and task of an episode to play."""
 
     seed: int
     group: int = 0
     task: Any = None
-    """Task for `reset(options={"task": ...})`. None: the environment draws one from the seed."""
+    """Task for `reset(options={"task": ...})`. None: the environment samples a task with the seed."""
     difficulty: int | str | None = None
     """Difficulty for `reset(options={"difficulty": ...})`. None: the environment's default."""
 
@@ -40,13 +40,13 @@ class Plan:
 
 
 def grouped_plans(seeds: Iterable[int], group_size: int, difficulty: int | str | None = None) -> list[Plan]:
-    """Plans of `group_size` rollouts per seed. The rollouts of one seed form a group."""
+    """Make `group_size` plans for each seed. The rollouts of one seed form a group."""
     return [Plan(seed, group, difficulty=difficulty) for group, seed in enumerate(seeds) for _ in range(group_size)]
 
 
 @dataclass(slots=True)
 class Play:
-    """Episode in progress. `episode()` returns it as a finished episode or a segment."""
+    """Running episode. `episode()` returns the turns so far as an `Episode`."""
 
     plan: Plan
     index: int
@@ -54,13 +54,13 @@ class Play:
     """Index of the environment copy."""
     observations: dict[str, Any] = field(default_factory=dict)
     masks: dict[str, Any] = field(default_factory=dict)
-    """Action masks in the last infos, by agent."""
+    """Action mask of each agent, from the last infos."""
     agents: list[str] = field(default_factory=list)
-    """Live agents; empty before the reset."""
+    """Agents that have not left the episode. Empty before the reset."""
     states: list[Any] = field(default_factory=list)
     tracks: dict[str, list[Turn]] = field(default_factory=dict)
     decided: dict[str, Completion] = field(default_factory=dict)
-    """Completions of the current joint turn, by agent."""
+    """Completion of each agent in the current joint turn."""
     previous: dict[str, Completion] = field(default_factory=dict)
     finals: dict[str, Any] = field(default_factory=dict)
     is_terminated: dict[str, bool] = field(default_factory=dict)
@@ -68,12 +68,12 @@ class Play:
     num_turns: int = 0
     earlier_return: float = 0.0
     num_agents: int | None = None
-    """Number of all agents of the environment."""
+    """Number of agents of the environment, including agents without a turn."""
     paid: list[dict[str, float]] = field(default_factory=list)
-    """Rewards by agent of each joint turn of the episode, including earlier segments."""
+    """Rewards of each joint turn, as a dict with agents as keys. Includes turns of earlier segments."""
 
     def episode(self, *, is_complete: bool = True, is_cut: bool = False) -> Episode:
-        """Return the turns so far as an `Episode`; the arguments are its fields."""
+        """Return the turns so far as an `Episode` with these values of `is_complete` and `is_cut`."""
         tracks = {agent: tuple(track) for agent, track in self.tracks.items() if track}
         return Episode(
             index=self.index,
@@ -92,7 +92,7 @@ class Play:
         )
 
     def continued(self) -> Play:
-        """Return a play of the rest of the episode, without the turns so far."""
+        """Return a `Play` that continues the episode, without the turns so far."""
         return replace(
             self,
             states=self.states[-1:],
@@ -105,7 +105,7 @@ class Play:
         )
 
     def to_state(self, actions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """State from which `replayed_play` restores the play, given the joint actions so far."""
+        """Return the state from which `replayed_play` restores this episode. `actions`: the joint actions so far."""
         return {
             "place": self.place,
             "index": self.index,
@@ -139,14 +139,14 @@ def mean_info(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
 
 
 class ReplayError(UserError):
-    """A replayed episode differs from its record."""
+    """Raised if a replayed episode differs from its record."""
 
 
 def replayed_play(vector: VectorEnv, state: Mapping[str, Any]) -> Play:
-    """Restore a play from `Play.to_state` by replaying its episode in its environment copy.
+    """Restore a running episode from `Play.to_state` by replaying its actions in its environment copy.
 
     Raises:
-        ReplayError: if rewards or the last observations differ from the state.
+        ReplayError: if rewards or the last observations differ from the saved ones.
     """
     plan = Plan(state["seed"], state["group"], state["task"], state["difficulty"])
     play = Play(
@@ -176,7 +176,7 @@ def replayed_play(vector: VectorEnv, state: Mapping[str, Any]) -> Play:
 
 
 def replayed(vector: VectorEnv, place: int, plan: Plan, actions: Iterable[Mapping[str, Any]]) -> Iterator[StepResult]:
-    """Replay an episode in one environment copy: yield the result of its reset, then of each joint action."""
+    """Replay an episode in one environment copy. Yields the result of the reset, then the result of each step."""
     yield as_step(vector.reset(place, plan.seed, plan.options()))
     for joint in actions:
         yield vector.step({place: joint})[place]

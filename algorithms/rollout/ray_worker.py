@@ -28,22 +28,22 @@ from .requests import Rollout, RolloutRequest, Weights
 from .sources import RolloutWorker, WorkerClosedError, load_weights
 
 WAIT_S = 0.5
-"""Seconds between checks for `close`."""
+"""Seconds between checks whether `close` was called."""
 START_S = 600.0
-"""Seconds within which an actor must start if none is playing."""
+"""Seconds within which an actor must start if no actor is playing."""
 MAX_FAILURES = 3
-"""Actors that may be lost with the same episodes before an error is raised."""
+"""Number of actors lost while playing the same episodes at which an error is raised."""
 
 IndexedPlans = Sequence[tuple[int, Plan]]
 """Pairs of episode index and plan."""
 
 
 class LostCollectorsError(UserError):
-    """Raised if actors are lost repeatedly with the same episodes, or no actor starts."""
+    """Raised if several actors are lost while playing the same episodes, or if no actor starts."""
 
 
 class _Answer(NamedTuple):
-    """Result of an actor, or its error."""
+    """Result of an actor, or the error that was raised in the actor."""
 
     played: Played | None
     seconds: Mapping[str, float]
@@ -55,7 +55,7 @@ class Collecting:
 
     Args:
         make: list with the Ray object reference of the collector's factory. Ray does not fetch references inside a
-            list, so that the factory is unpickled after `paths` are set.
+            list, so the factory is unpickled only after `paths` are set.
         paths: `sys.path` of the learning process; folders that exist on this machine are added.
         num_threads: torch threads.
     """
@@ -75,12 +75,12 @@ class Collecting:
         place = f"{socket.gethostname()}, node {node}, process {os.getpid()}"
         try:
             self._collector = ray.get(self._make[0])()
-        except Exception as error:  # of the user's environment; raised in the learning process
+        except Exception as error:  # from the user's environment; raised again in the learning process
             return place, sendable(error)
         return place, None
 
     def play(self, plans: IndexedPlans, num_plans: int, version: int, weights: Sequence[Any]) -> _Answer:
-        """Play some plans of a request. `weights` is a list with an object reference, fetched once per version."""
+        """Play a part of a request. `weights` is a list with one object reference, fetched once per version."""
         import ray
 
         assert self._collector is not None  # `ready` is called first
@@ -91,7 +91,7 @@ class Collecting:
                 self._version = collector.version = version
             collector.seconds.clear()
             return _Answer(collector.play(plans, num_plans), dict(collector.seconds), None)
-        except Exception as error:  # of the user's environment; raised in the learning process
+        except Exception as error:  # from the user's environment; raised again in the learning process
             return _Answer(None, {}, sendable(error))
 
 
@@ -110,7 +110,7 @@ class _Actor:
 
 @dataclass
 class _Assignment:
-    """Some episodes of a request, and the actors that were lost with them."""
+    """Part of a request for one actor, and the names of the actors that were lost while playing it."""
 
     plans: IndexedPlans
     lost: list[str] = field(default_factory=list)
@@ -120,7 +120,7 @@ class RayWorker(RolloutWorker):
     """Rollout worker on Ray actors. A lost actor is replaced, and other actors replay its episodes.
 
     Args:
-        make: makes an actor's collector; it is sent to the actors.
+        make: factory of an actor's collector, which is sent to the actors.
         cluster: Ray cluster and resources of the actors.
     """
 
@@ -134,7 +134,7 @@ class RayWorker(RolloutWorker):
         self._make = ray.put(make)
         self._num_started = 0
         self._actors: list[_Actor] = []
-        self._starting: dict[Any, _Actor] = {}  # by the object reference of `ready`
+        self._starting: dict[Any, _Actor] = {}  # keys: object references of the results of `ready`
         for _ in range(cluster.num_actors):
             self._start()
 
@@ -220,7 +220,7 @@ class RayWorker(RolloutWorker):
             return None
         if answer.error is not None:
             raise answer.error
-        assert answer.played is not None  # without an error
+        assert answer.played is not None  # because no error was raised
         return answer.played, answer.seconds
 
     def _replace(self, actor: _Actor) -> None:
@@ -238,7 +238,7 @@ class RayWorker(RolloutWorker):
 
 
 def _split(items: IndexedPlans, count: int) -> list[IndexedPlans]:
-    """Split into consecutive parts of nearly equal size, because rollouts of one task share their prompts."""
+    """Split into consecutive parts of nearly equal size. Rollouts of one task share prompts, so they stay together."""
     count = min(count, len(items))
     ends = [len(items) * number // count for number in range(count + 1)]
     return [items[begin:end] for begin, end in pairwise(ends)]

@@ -20,7 +20,7 @@ from .plays import Plan, grouped_plans
 
 MAX_SEED = 2**31
 Weights: TypeAlias = Mapping[str, Mapping[str, Tensor]]
-"""`state_dict` of each trainable policy, by the policy's first agent; tensors on the CPU."""
+"""`state_dict` of each trainable policy, on the CPU. The key is the first agent of the policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +28,16 @@ class RolloutRequest:
     """Episodes to play for one update."""
 
     update: int
-    """Updates before this one."""
+    """Number of updates before this one."""
     version: int
     """Version of the weights that sample the episodes."""
     plans: tuple[Plan, ...]
-    """Episodes to play. With `num_turns`: episodes to start when a copy is free; some may stay unused."""
+    """Episodes to play. With `num_turns`: episodes to start when a copy is free; not all may be needed."""
     first: int
     """Index of the first episode; unused with `num_turns`."""
     num_turns: int | None = None
-    """Joint turns per environment copy, continuing the unfinished episodes of the last request. None: whole
-    episodes."""
+    """Joint turns to play per environment copy. The unfinished episodes of the last request are continued. None: whole
+    episodes are played."""
 
     def indexed_plans(self) -> list[tuple[int, Plan]]:
         """Pairs of episode index and plan."""
@@ -52,19 +52,19 @@ class Rollout:
     faults: list[EnvironmentFault] = field(default_factory=list)
     """Faults of the episodes that were skipped."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """Seconds by phase, summed over processes."""
+    """Seconds spent in each phase, summed over processes."""
     wall_s: float = 0.0
-    """Wall time in seconds."""
+    """Wall-clock time in seconds."""
     state: Mapping[str, Any] | None = None
-    """`RolloutCollector.state_dict` after the rollout, if the next request continues its episodes."""
+    """`RolloutCollector.state_dict` after the rollout. None: the next request does not continue its episodes."""
 
 
 RequestMaker: TypeAlias = Callable[[int, int], RolloutRequest]
-"""Function of an update number and a weight version that returns the request."""
+"""Function that returns the request for an update number and a version of the weights."""
 
 
 def request_maker(config: TrainConfig, num_envs: int) -> RequestMaker:
-    """Return a function that makes the requests of a training with `num_envs` environment copies."""
+    """Return a function that makes the requests of a training run with `num_envs` environment copies."""
     schedule = None if config.difficulty_schedule is None else curriculum(config.difficulty_schedule)
 
     def request(update: int, version: int) -> RolloutRequest:
@@ -81,6 +81,6 @@ def request_maker(config: TrainConfig, num_envs: int) -> RequestMaker:
 
 
 def task_seeds(seed: int, update: int, count: int) -> list[int]:
-    """Draw the task seeds of an update. They depend only on `seed` and `update`, so a resumed run repeats them."""
+    """Sample the task seeds of an update. They depend only on `seed` and `update`, so a resumed run repeats them."""
     drawn = np.random.SeedSequence([seed, update]).generate_state(count, np.uint64)
     return [int(value % MAX_SEED) for value in drawn]

@@ -1,7 +1,7 @@
-"""Runs tasks of independent models concurrently, with one thread per model.
+"""Concurrent execution of tasks of independent models, with one thread per model.
 
-Results equal sequential execution with the same number of torch threads. Concurrency pays if the models are on
-different devices, or if the CPU has enough cores.
+Results are the same as in sequential execution with the same number of torch threads. Concurrency is faster if the
+models are on different devices, or if the CPU has enough cores.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class ModelTask(Generic[Result]):
 
 
 class SideBySide:
-    """Executor of model tasks: sequential for one model, concurrent for different models.
+    """Executor that runs tasks of one model in sequence, and tasks of different models concurrently.
 
     Args:
-        is_on: whether to use threads. None: if the models are on different devices, or if the CPU has a core for every
-            torch thread of every model.
-        divides_threads: models on one CPU divide the torch threads of the calling thread among them. False: each model
-            computes with all of these threads.
+        is_on: True: use threads. False: use no threads. None: use threads if the models are on different devices, or
+            if the CPU has a core for every torch thread of every model.
+        divides_threads: True: models on one CPU divide the torch threads of the calling thread among themselves.
+            False: each model computes with all of these threads.
     """
 
     def __init__(self, is_on: bool | None = None, *, divides_threads: bool = True) -> None:
@@ -81,7 +81,7 @@ class SideBySide:
                     return
 
         def work_in_thread(numbers: Sequence[int]) -> None:
-            torch.set_num_threads(num_threads)  # per thread
+            torch.set_num_threads(num_threads)  # torch stores this number per thread
             thread = threading.get_ident()
             self._busy.add(thread)
             try:
@@ -111,7 +111,7 @@ class SideBySide:
         return [done[number] for number in range(len(tasks))]
 
     def uses_threads(self, workplaces: Sequence[Workplace]) -> bool:
-        """True if these different models compute concurrently."""
+        """Return True if these models, which must differ, compute concurrently."""
         if len(workplaces) < 2 or self.is_on is not None:
             return len(workplaces) > 1 and bool(self.is_on)
         devices = {workplace.device for workplace in workplaces}
@@ -133,7 +133,7 @@ class SideBySide:
         return self._pool
 
     def _interrupt(self) -> None:
-        """Raise KeyboardInterrupt in the busy threads: Python raises it only in the main thread."""
+        """Raise KeyboardInterrupt in the busy threads, because Python raises it only in the main thread."""
         for thread in tuple(self._busy):
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(KeyboardInterrupt))
         if self._pool is not None:
@@ -142,7 +142,7 @@ class SideBySide:
 
 
 def num_cores() -> int:
-    """CPU cores that this process may use."""
+    """Return the number of CPU cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # macOS and Windows have no CPU affinity of processes

@@ -1,8 +1,8 @@
-"""Rollout sources: episodes of the current weights, or episodes that a worker plays in advance.
+"""Rollout sources: they play episodes with the current weights, or a worker plays episodes in advance.
 
 With `max_staleness`, update u learns from episodes of version max(0, u - max_staleness) of the weights. A fast worker
-does not play newer versions, so results do not depend on speed. At most max_staleness + 1 requests are submitted at a
-time.
+does not use newer versions, so results do not depend on speed. At most max_staleness + 1 requests are pending at the
+same time.
 
 `LocalSource` plays on-policy on all ranks. `AsyncSource` submits requests to a `RolloutWorker`, which plays in this
 process (`LocalWorker`) or on Ray actors (`RayWorker`).
@@ -31,15 +31,15 @@ CHECK_S = 0.2
 
 
 class WorkerClosedError(Exception):
-    """Raised in a rollout worker that is closed during a rollout."""
+    """Raised if a rollout worker is closed during a rollout."""
 
 
 class RolloutWorker(ABC):
-    """Plays rollout requests with copies of the policies. `close` may be called from another thread than `play`."""
+    """Worker that plays rollout requests with copies of the policies. `close` may be called from any thread."""
 
     @abstractmethod
     def play(self, request: RolloutRequest, weights: Weights) -> Rollout:
-        """Play a request with the weights of its version.
+        """Play the episodes of a request with these weights, which must have the request's version.
 
         Raises:
             EnvironmentFault: if an environment raises or breaks its contract.
@@ -51,7 +51,7 @@ class RolloutWorker(ABC):
         """Stop before the next turn, and release processes and memory."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore unfinished episodes from a `Rollout.state`.
+        """Restore the unfinished episodes from `Rollout.state`.
 
         Raises:
             ValueError: if this worker plays whole episodes only.
@@ -60,7 +60,7 @@ class RolloutWorker(ABC):
 
 
 class LocalWorker(RolloutWorker):
-    """Rollout worker in this process, with a collector that has its own environments and policies."""
+    """Rollout worker in this process. The collector must have its own copies of the policies."""
 
     def __init__(self, collector: RolloutCollector):
         self.collector = collector
@@ -105,22 +105,22 @@ def load_weights(collector: RolloutCollector, weights: Weights) -> None:
 
 
 class RolloutSource(ABC):
-    """Source of each update's rollout. All ranks must call its methods."""
+    """Source that returns a rollout for each update. All ranks must call the methods."""
 
     @abstractmethod
     def next(self, update: int) -> Rollout:
-        """Return the rollout for the update after `update` updates, which is also the version of the current weights.
+        """Return the rollout of the next update. `update`: number of updates so far, and version of the weights.
 
         Raises:
             EnvironmentFault: if an environment raises or breaks its contract.
         """
 
     def state_dict(self, version: int) -> dict[str, Any]:
-        """Entries for the trainer's state, which is saved with this version of the weights."""
+        """Return entries for the trainer's `state_dict`, which is saved with this version of the weights."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027  # optional
-        """Restore from the trainer's state."""
+        """Restore the source from the trainer's `state_dict`."""
 
     def close(self) -> None:  # noqa: B027  # optional
         """Stop running rollouts."""
@@ -157,8 +157,8 @@ class AsyncSource(RolloutSource):
 
     Args:
         worker: rollout worker; None on ranks other than 0.
-        request: makes the requests.
-        weights: copies the current weights.
+        request: function that makes the request of an update.
+        weights: function that returns a copy of the current weights.
         config: settings; `max_staleness` and `num_updates` limit how far ahead requests are submitted.
         collector: the trainer's collector, which counts episodes and checks for stop signals.
     """
@@ -176,7 +176,7 @@ class AsyncSource(RolloutSource):
         self.collector = collector
         self._request = request
         self._weights = weights
-        self._submitted: dict[int, _Submitted] = {}  # by update
+        self._submitted: dict[int, _Submitted] = {}  # keys: update numbers
         self._work: queue.SimpleQueue[tuple[_Submitted, Weights] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._state: Mapping[str, Any] | None = None  # unfinished episodes after the last returned rollout
@@ -185,7 +185,7 @@ class AsyncSource(RolloutSource):
         """Submit all requests that `max_staleness` allows, and wait for this update's rollout.
 
         Raises:
-            Exception: if the worker or the check for stop signals raises; the update can be repeated.
+            Exception: if the worker or the check for stop signals raises an error; the update can be repeated.
         """
         self.collector.version = update
         request, rollout = current().by_writer(lambda: self._take(update))
@@ -209,7 +209,7 @@ class AsyncSource(RolloutSource):
         return submitted.request, rollout
 
     def state_dict(self, version: int) -> dict[str, Any]:
-        """Wait for the rollouts of older weights than `version`, and return them.
+        """Wait for the pending rollouts that use older weights than `version`, and return these rollouts.
 
         Rollouts of `version` are not stored: a resumed run repeats them from the same seeds.
         """
@@ -218,7 +218,7 @@ class AsyncSource(RolloutSource):
         kept: dict[int, dict[str, Any]] = {}
         state = self._state
         for update, (request, rollout) in sorted(self._submitted.items()):
-            if request.version == version or rollout.exception() is not None:  # raised by its update
+            if request.version == version or rollout.exception() is not None:  # `next` raises it
                 break
             done = rollout.result()
             state = done.state
@@ -226,7 +226,7 @@ class AsyncSource(RolloutSource):
         return {"ahead": {"kept": kept, "state": state}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore from the trainer's state, before the first `next`."""
+        """Restore the source from the trainer's `state_dict`, before the first call of `next`."""
         if self.worker is None or "ahead" not in state:
             return
         ahead = state["ahead"]
@@ -260,13 +260,13 @@ class AsyncSource(RolloutSource):
 def make_source(
     config: TrainConfig, collector: RolloutCollector, worker: RolloutWorker | None, weights: Callable[[], Weights]
 ) -> RolloutSource:
-    """Choose the source for training settings.
+    """Make the rollout source for these training settings.
 
     Args:
         config: training settings.
         collector: collector with the policies that learn.
         worker: rollout worker of rank 0. None: the collector plays.
-        weights: copies the current weights.
+        weights: function that returns a copy of the current weights.
 
     Raises:
         ValueError: if `max_staleness` or `collectors` is set and rank 0 has no worker.

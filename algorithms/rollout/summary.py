@@ -13,7 +13,7 @@ from .episode import Episode
 
 
 def episode_metrics(episodes: Sequence[Episode], credited_reward: Literal["team", "own"] = "team") -> dict[str, float]:
-    """Means over episodes: returns (of completed episodes), reward terms, metrics, lengths, entropy.
+    """Compute means over episodes: returns (completed episodes only), reward terms, metrics, lengths, entropy.
 
     Args:
         credited_reward: reward that the agents learn from; see `equal_returns`.
@@ -21,7 +21,7 @@ def episode_metrics(episodes: Sequence[Episode], credited_reward: Literal["team"
     ended = [episode.team_return + episode.earlier_return for episode in episodes if episode.is_complete]
     metrics: dict[str, float] = {"num_episodes": float(len(ended))}
     if ended:
-        with np.errstate(over="ignore"):  # inf is logged: rewards may be as large as floats
+        with np.errstate(over="ignore"):  # an overflow of very large rewards is logged as inf
             metrics |= {"return": float(np.mean(ended)), "return_std": float(np.std(ended))}
         metrics |= equal_returns(episodes, credited_reward)
     terms: dict[str, list[float]] = defaultdict(list)
@@ -35,7 +35,7 @@ def episode_metrics(episodes: Sequence[Episode], credited_reward: Literal["team"
     if sampled:
         metrics["completion_tokens"] = float(np.mean([len(completion.logprobs) for completion in sampled]))
         entropies = np.concatenate([completion.entropies for completion in sampled])
-        if len(entropies):  # servers return none in evaluations of ranks that shard weights
+        if len(entropies):  # servers return no entropies in evaluations if ranks shard the weights
             metrics["entropy"] = float(np.mean(entropies))
         metrics["cut_share"] = float(np.mean([completion.is_cut for completion in sampled]))
     # A later prompt that does not extend the tokens of the previous turn costs a separate forward pass.
@@ -46,16 +46,16 @@ def episode_metrics(episodes: Sequence[Episode], credited_reward: Literal["team"
 
 
 def equal_returns(episodes: Sequence[Episode], credited_reward: Literal["team", "own"]) -> dict[str, float]:
-    """Fractions of groups whose returns are equal, so that advantages relative to the group are 0.
+    """Compute the fractions of groups with equal returns. Advantages relative to such a group are 0.
 
-    A group is the rollouts of one task. If each task is played once, all completed episodes are one group.
+    The rollouts of one task form a group. If each task is played once, all completed episodes form one group.
 
     Args:
-        credited_reward: "team": `equal_returns` counts groups whose episodes have equal team returns. "own": the own
-            returns of every agent must be equal, too.
+        credited_reward: "team": `equal_returns` counts groups whose episodes have equal team returns. "own": the
+            returns of each single agent must also be equal.
 
     Returns:
-        `equal_returns`, and `constant_sum`: fraction of groups with equal team returns and different own returns.
+        `equal_returns`, and `constant_sum`: fraction of groups with equal team returns, but unequal returns of agents.
         Empty if no group has two completed episodes.
     """
     groups: dict[int, list[Episode]] = defaultdict(list)
@@ -80,7 +80,7 @@ def _has_equal_team_returns(group: Sequence[Episode]) -> bool:
 
 
 def _has_equal_own_returns(group: Sequence[Episode]) -> bool:
-    """Compare differences to the team return, because earlier segments store only the team return."""
+    """Compare each agent's return minus the team return, because earlier segments store only the team return."""
     for agent in sorted({agent for episode in group for agent in episode.tracks}):
         own = [sum(turn.reward for turn in episode.tracks.get(agent, ())) for episode in group]
         distances = [mine - episode.team_return for mine, episode in zip(own, group, strict=True)]
@@ -95,7 +95,7 @@ def _are_equal(numbers: Sequence[float], size: float) -> bool:
 
 
 def episode_terms(episode: Episode) -> dict[str, float]:
-    """Reward terms of an episode, summed over its turns, and metrics, averaged over its turns."""
+    """Return the reward terms of an episode, summed over turns, and its metrics, averaged over turns."""
     gathered: dict[str, list[float]] = defaultdict(list)
     for info in episode.infos:
         for name, value in info.items():

@@ -54,25 +54,25 @@ from .run import prepare_run, run_prepared
 from .stopping import StopSignals
 
 Environment: TypeAlias = str | ParallelEnv[str, Any, Any] | Callable[..., ParallelEnv[str, Any, Any]]
-"""Registered id, environment object (which is copied), or class or function that returns one."""
+"""Registered id, environment object (which is copied), or class or function that returns an environment."""
 CURVE_FILE = "learning_curve.png"
 MIN_POINTS = 3
-"""Least number of returns for which a learning curve is drawn."""
+"""Minimum number of returns for which a learning curve is plotted."""
 PolicySource: TypeAlias = Mapping[str, Policy] | Callable[[Seat], Policy]
-"""Policies by agent, or a factory."""
+"""Policies as a dict with agents as keys, or a factory that makes an agent's policy."""
 
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """Trained team and the folder of its run."""
+    """Folder and trained policies of a run."""
 
     directory: Path
     """Folder with config.json, metrics.jsonl, episodes.jsonl, evaluation.jsonl and the saved policies."""
     experiment: Experiment
     policies: Mapping[str, Policy]
-    """Policies by agent."""
+    """Policy of each agent."""
     update: int | None = None
-    """Updates after which the policies were saved. None: unknown."""
+    """Number of updates after which the policies were saved. None: unknown."""
 
     def __repr__(self) -> str:
         known = "" if self.update is None else f", update {self.update}"
@@ -112,7 +112,7 @@ class Run:
             split: split of the environment's tasks, if the environment has splits.
             seeds: seeds of the tasks, instead of `num_episodes`.
             eval_max_turns: joint turns after which an episode is truncated. None: the run's setting.
-            on_progress: called before each decision with the collector, which counts its episodes.
+            on_progress: called before each decision with the collector, which counts the episodes that have ended.
             env_kwargs: environment arguments that differ from training.
         """
         if seeds is None:
@@ -160,13 +160,13 @@ def train(
         env: registered id, environment object (which is copied), or class or function that returns an environment.
         out: folder of the run. None: runs/<environment>-<algorithm>-<time>.
         env_kwargs: arguments of the environment, if `env` is an id, a class or a function.
-        partners: players that do not learn, by agent: "reference", "random", "empty", or a model's folder or name.
+        partners: dict of agents that do not learn. Values: "reference", "random", "empty", or a model's folder or name.
         prompts: templates that replace the environment's prompts: a mapping, or a folder of files `<agent>.txt`.
         reward_funcs: functions that replace the environment's reward; see `collm.envs.wrappers.RewardFunctions`.
-        policies: policies by agent, or a factory. They replace the models of the settings. Only instances of
-            `TrainablePolicy` learn.
-        critics: critic of the joint history, critics by agent, or a factory. They replace the critics of the settings.
-        reward_processor: applied to every reward before learning.
+        policies: dict with agents as keys, or a factory. These policies replace the models of the settings. Only
+            instances of `TrainablePolicy` learn.
+        critics: critic of the joint history, dict with agents as keys, or a factory. Replaces the settings' critics.
+        reward_processor: function that is applied to every reward before learning.
         loggers: callbacks, or objects with `log(step, metrics)` and `close()`.
         resume: continue the run in `out` from its last checkpoint.
         init_from: folder of a run whose policies and critics this run starts with.
@@ -177,8 +177,8 @@ def train(
             are accepted as aliases (`learning_rate=1e-5`).
 
     Raises:
-        UnknownAlgorithmError, UnknownEnvironmentError: if a name is not registered; the message has the nearest name.
-        TypeError: if a setting does not exist; the message has the nearest name.
+        UnknownAlgorithmError, UnknownEnvironmentError: if a name is not registered; the message suggests a name.
+        TypeError: if a setting does not exist; the message suggests the most similar name.
         ValueError, OSError: if settings contradict each other, or the folder already contains a run.
     """
     spec = algorithm_spec(algorithm)
@@ -224,8 +224,8 @@ def train_experiment(
     """Run an experiment with a live display, and print the held-out returns and the folder.
 
     Args:
-        is_prepared: `prepare_run` has been called.
-        options: options of `run_prepared`.
+        is_prepared: True if `prepare_run` was already called.
+        options: further arguments of `run_prepared`.
     """
     screen = (console or terminal()) if current().is_writer else terminal(quiet=True)
 
@@ -255,7 +255,7 @@ def train_experiment(
         screen.print(display.evaluation_table())
     if not display.metrics:
         print_line(
-            f"the run was complete after update {trainer.progress.update}; to prolong it: "
+            f"the run was already complete after update {trainer.progress.update}; to train longer: "
             f"{run_command('resume', directory, '--num-updates', str(2 * trainer.progress.update))}"
         )
     screen.print(f"run directory: {shown(directory)}", markup=False)
@@ -286,8 +286,8 @@ def evaluate(
         num_episodes: number of tasks. The tasks and their order are fixed.
         greedy: decode greedily instead of sampling.
         split: split of the environment's tasks, if the environment has splits.
-        env: environment that replaces the training environment. Required if the latter has no importable id.
-        trust: allow settings of the folder that name code, servers, or files outside; see docs/threat_model.md.
+        env: replaces the training environment. Required if the training environment has no importable id.
+        trust: allow settings that refer to code, servers, or files outside the folder; see docs/threat_model.md.
         env_kwargs: environment arguments that differ from training.
     """
     loaded = run if isinstance(run, Run) else load_run(run, env=env, trust=trust)
@@ -299,13 +299,13 @@ def evaluate(
 def load_run(
     directory: str | Path, *, env: Environment | None = None, device: str | None = None, trust: bool = False
 ) -> Run:
-    """Load a run from its folder, with the policies of its end or of its newest checkpoint.
+    """Load a run from its folder. Its policies are from the end of training, or from the newest checkpoint.
 
     Args:
         directory: folder of the run.
-        env: environment that replaces the training environment, which is then not checked for trust.
+        env: replaces the training environment. The training environment is then not checked for trust.
         device: device of the policies. None: the run's setting.
-        trust: allow settings of the folder that name code, servers, or files outside; see docs/threat_model.md.
+        trust: allow settings that refer to code, servers, or files outside the folder; see docs/threat_model.md.
     """
     transformers_logging.disable_progress_bar()
     directory = Path(directory)
@@ -326,15 +326,15 @@ def load_run(
 
 
 def _try_networks(directory: Path, policies: Mapping[str, Policy], env: ParallelEnv[str, Any, Any]) -> None:
-    """Call each network once, to check that it fits the environment's spaces.
+    """Check that each network fits the environment's spaces, by calling the network once.
 
     Raises:
-        UserError: if it does not; the message has the folder of the policy.
+        UserError: if a network does not fit; the message contains the folder of its policy.
     """
     numeric = {agent: policy for agent, policy in policies.items() if isinstance(policy, NumericPolicy)}
     observations = env.reset(seed=0)[0] if numeric else {}
     for agent, policy in numeric.items():
-        if agent in observations:  # other agents act later
+        if agent in observations:  # agents that act only later are not checked
             with explained_content(directory / "agents" / agent):
                 policy.act([Request(agent, observations[agent], (0, 0, 0, 0))], greedy=True)
 
@@ -345,10 +345,10 @@ def _newest_team(directory: Path, experiment: Experiment, env: ParallelEnv[str, 
     policies = make_policies(experiment.make_algorithm(), env, model, experiment.network)
     try:
         StartingWeights.of_run(directory).give_policies(policies)
-    except UnfitWeightsError as error:  # policies passed as objects
+    except UnfitWeightsError as error:  # policies were passed as objects, and the settings describe other models
         raise UserError(
-            f"{directory} was stopped before its end, and its checkpoint has other models than its settings; train to "
-            f"the end, which saves the models: {run_command('resume', directory)}"
+            f"the run {directory} stopped before its end, and its checkpoint does not fit the models of its settings; "
+            f"resume it, so that the models are saved at its end: {run_command('resume', directory)}"
         ) from error
     return policies
 
@@ -356,12 +356,12 @@ def _newest_team(directory: Path, experiment: Experiment, env: ParallelEnv[str, 
 def untrained(
     model: ModelConfig, env: Environment, directory: str | Path = ".", *, seed: int = 0, **env_kwargs: Any
 ) -> Run:
-    """Return models without training as a `Run`, to evaluate them.
+    """Return a `Run` of models that were not trained, to evaluate them.
 
     Args:
-        model: settings of the models; folders, hub names, registered policies, or models of chat servers.
-        env: environment that they play.
-        directory: folder for episodes in which the environment fails.
+        model: settings of the models: folders, hub names, registered policies, or models of chat servers.
+        env: environment that the models play.
+        directory: folder in which episodes are saved if the environment fails.
         seed: seed of new weights of registered policies.
         env_kwargs: arguments of the environment.
 
@@ -369,7 +369,7 @@ def untrained(
         UserError, OSError: if a model is missing or cannot be used, or the environment's actions are not text.
     """
     id, kwargs = _identified(env)
-    spec = algorithm_spec("mareinforce")  # placeholder: nothing is trained
+    spec = algorithm_spec("mareinforce")  # any algorithm, because the models are not trained
     experiment = Experiment(
         algorithm=spec.name, config=spec.config(), env=id, env_kwargs={**kwargs, **env_kwargs}, model=model
     )
@@ -379,12 +379,12 @@ def untrained(
 
 
 def load_team(directory: str | Path, *, device: str | None = None, trust: bool = False) -> dict[str, Policy]:
-    """Load the policies of a run, by agent.
+    """Load the policies of a run as a dict with agents as keys.
 
     Args:
         directory: folder of the run.
         device: device of the policies. None: the run's setting.
-        trust: allow settings of the folder that name code, servers, or files outside; see docs/threat_model.md.
+        trust: allow settings that refer to code, servers, or files outside the folder; see docs/threat_model.md.
     """
     return dict(load_run(directory, device=device, trust=trust).policies)
 
@@ -396,7 +396,7 @@ def default_directory(experiment: Experiment) -> Path:
 
 
 def _settings(spec: AlgorithmSpec, given: Mapping[str, Any]) -> tuple[Any, ModelConfig, NetworkConfig, LogConfig]:
-    """Sort keyword settings into the classes that declare them."""
+    """Make the config objects of a run. Each keyword setting is passed to the class that declares it."""
     classes: tuple[type[Any], ...] = (spec.config, ModelConfig, NetworkConfig, LogConfig)
     listed = f"`collm train {spec.name} --help-all` lists them"
     parts = sorted_out(given, classes, f"the algorithm {spec.name!r}", listed)
@@ -405,7 +405,7 @@ def _settings(spec: AlgorithmSpec, given: Mapping[str, Any]) -> tuple[Any, Model
 
 
 def _identified(env: Environment) -> tuple[str, dict[str, Any]]:
-    """Return the id and arguments of an environment. An object without an id is registered."""
+    """Return the id and arguments of an environment. An environment without an id is registered first."""
     if isinstance(env, str):
         return env, {}
     if isinstance(env, ParallelEnv):
@@ -422,14 +422,14 @@ def _identified(env: Environment) -> tuple[str, dict[str, Any]]:
 
 
 def _is_entry_point(env: Any, registered: EnvSpec) -> bool:
-    """True if a registered id makes this class or function without further arguments."""
+    """True if a registered id refers to this class or function, without further arguments."""
     path = f"{env.__module__}:{env.__qualname__}"
     is_bare = not registered.kwargs and registered.max_turns is None
     return is_bare and registered.entry_point in (env, path)
 
 
 def _registered(name: str, build: Callable[..., Any]) -> str:
-    """Register a function that exists only in this process; return its id."""
+    """Register an environment factory that exists only in this process, and return the new id."""
     cleaned = "".join(letter for letter in name if letter.isalnum() or letter == "_") or "environment"
     return register(f"unregistered/{cleaned}-v0", build, replace=True).id
 
@@ -446,7 +446,7 @@ def _made(factory: Callable[[Seat], Policy], experiment: Experiment) -> dict[str
 
 
 def check_start(threads: int | None, log: LogConfig | None) -> None:
-    """Check the number of threads and the packages of log services, before a folder is made.
+    """Check the number of threads and the packages of log services, before the run's folder is created.
 
     Raises:
         UserError: if the number is below 1, or a package is missing.

@@ -1,4 +1,4 @@
-"""Checkpoints and models in a run's folder. Training resumes from a checkpoint bit for bit.
+"""Checkpoints and models in a run's folder. Resumed training equals uninterrupted training bit for bit.
 
 .collm                  list of the files that collm wrote; also the lock file
 config.json             settings of the experiment
@@ -11,7 +11,7 @@ agents/<agent>/         policies at the end of training, in Hugging Face format;
 critics/<name>/         critics at the end of training
 
 `folder.py` lists the files that a new run may delete. All files are data; no code is loaded from them. Settings that
-name files outside the folder, servers or code need `--trust`; see `assembly/trust.py` and docs/threat_model.md.
+refer to files outside the folder, servers or code need `--trust`; see `assembly/trust.py` and docs/threat_model.md.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Checkpoint:
     trainer: Mapping[str, Any]
     """`Trainer.state_dict()`."""
     num_lines: Mapping[str, int]
-    """Lines of each record, by file name."""
+    """Number of lines of each record file, with file names as keys."""
     path: Path
     damage: Sequence[str] = ()
     """Descriptions of newer checkpoints that are damaged."""
@@ -68,10 +68,10 @@ def has_checkpoint(directory: Path) -> bool:
 
 
 def save_checkpoint(directory: Path, trainer: Trainer, num_lines: Mapping[str, int] | None = None) -> None:
-    """Write a checkpoint atomically, and delete all but the last two.
+    """Write a checkpoint atomically, and delete all checkpoints except the last two.
 
     Args:
-        num_lines: lines of each record, by file name.
+        num_lines: number of lines of each record file, with file names as keys.
 
     Raises:
         Divergence: if a tensor is not finite; earlier checkpoints are kept.
@@ -79,12 +79,12 @@ def save_checkpoint(directory: Path, trainer: Trainer, num_lines: Mapping[str, i
     content = packed({"trainer": trainer.state_dict(), "num_lines": dict(num_lines or {})})
     if content.not_finite is not None:
         divergence = Divergence(
-            f"a number is not finite in {content.not_finite}: no checkpoint is written, and the previous one is kept"
+            f"a number is not finite in {content.not_finite}: no checkpoint is written; the previous one is kept"
         )
         divergence.update = trainer.progress.update
         raise divergence
     folder = directory / CHECKPOINTS
-    newer = [path for path in _generations(directory) if int(path.name) >= trainer.progress.update]  # damaged ones
+    newer = [path for path in _generations(directory) if int(path.name) >= trainer.progress.update]  # are damaged
     for path in (*newer, *_half_written(folder)):
         shutil.rmtree(path)
     _write(folder / f"{trainer.progress.update:08d}", content)
@@ -93,14 +93,14 @@ def save_checkpoint(directory: Path, trainer: Trainer, num_lines: Mapping[str, i
 
 
 def tidy(directory: Path, checkpoint: Checkpoint) -> None:
-    """Delete old and incomplete checkpoints that a process left when it was killed while saving."""
+    """Delete old and incomplete checkpoints. They remain if a process was killed while it saved a checkpoint."""
     older = [path for path in _generations(directory) if int(path.name) < checkpoint.update]
     for path in [*older[NUM_KEPT - 1 :], *_half_written(directory / CHECKPOINTS)]:
         shutil.rmtree(path)
 
 
 def newest_checkpoint(directory: Path) -> Checkpoint | None:
-    """Load the newest valid checkpoint; None if the run has none yet.
+    """Load the newest valid checkpoint. Returns None if the run has no checkpoint yet.
 
     Raises:
         DamagedRunError: if all checkpoints are damaged.
@@ -117,12 +117,12 @@ def newest_checkpoint(directory: Path) -> Checkpoint | None:
 
 
 def newest_update(directory: Path) -> int | None:
-    """Update of the newest valid checkpoint; None without one."""
+    """Return the update of the newest valid checkpoint. None: no checkpoint is valid."""
     return next((int(path.name) for path in _generations(directory) if _fault(path) is None), None)
 
 
 def save_models(directory: Path, trainer: Trainer) -> None:
-    """Write each policy and each critic into a folder, atomically for all policies and for all critics."""
+    """Save each policy and each critic in its own folder. `agents/` and `critics/` are each replaced atomically."""
 
     def write_critics(folder: Path) -> None:
         for critic in trainer.unique_critics:
@@ -139,14 +139,14 @@ def save_models(directory: Path, trainer: Trainer) -> None:
 
 
 def models_update(directory: Path) -> int | None:
-    """Update after which `agents/` was written; None if there are no policies or the update is unknown."""
+    """Return the update after which `agents/` was written. None: there are no policies, or the update is unknown."""
     file = directory / "agents" / _UPDATE_FILE
     text = file.read_text(encoding="utf-8").strip() if file.is_file() else ""
     return int(text) if text.isdecimal() else None
 
 
 def has_newest_models(directory: Path) -> bool:
-    """True if `agents/` is not older than the newest checkpoint. It is older while a finished run is prolonged."""
+    """True if `agents/` is not older than the newest checkpoint. `agents/` is older while a finished run is resumed."""
     newest = next((int(path.name) for path in _generations(directory)), None)
     return newest is None or newest == models_update(directory)
 
@@ -194,7 +194,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _fault(path: Path) -> str | None:
-    """Description of the first missing or changed file; None if all checksums match."""
+    """Return a description of the first missing or changed file. None: all checksums match."""
     sums = path / _SUMS_FILE
     lines = sums.read_text(encoding="utf-8", errors="replace").splitlines() if sums.is_file() else []
     expected = {name: checksum for checksum, _, name in (line.partition("  ") for line in lines)}
@@ -217,7 +217,7 @@ def _checksum(path: Path) -> str:
 
 
 class UnfitWeightsError(UserError):
-    """Raised if a run has no weights for the models of another run."""
+    """Raised if the weights of a run do not fit the models of another run."""
 
 
 @dataclass(frozen=True)
@@ -225,11 +225,11 @@ class StartingWeights:
     """Weights of policies and critics that a run starts with, without optimizer states."""
 
     source: str
-    """Folder of the run that they are from, for messages."""
+    """Folder of the run that the weights are from, for error messages."""
     policies: Mapping[str, Mapping[str, Tensor]]
     """`Policy.state_dict` of each trainable agent."""
     critics: Mapping[str, Mapping[str, Any]]
-    """By name, "critic": the critic's `state_dict`; "moments": `RunningMoments` of its value targets."""
+    """Keys: names of critics. Values: "critic", the `state_dict`; "moments", `RunningMoments` of the value targets."""
 
     @classmethod
     def of_run(cls, directory: Path) -> StartingWeights:
@@ -253,10 +253,10 @@ class StartingWeights:
 
     @classmethod
     def kept_in(cls, directory: Path) -> StartingWeights | None:
-        """Read the starting weights of a run; None if the run did not start from another one.
+        """Read the starting weights of a run. Returns None if the run did not start from another run.
 
         Raises:
-            DamagedRunError: if they are damaged.
+            DamagedRunError: if the starting weights are damaged.
         """
         path = directory / START
         if not any((path / name).exists() for name in STATE_FILES):
@@ -264,7 +264,7 @@ class StartingWeights:
         try:
             return cls(**_read(path))
         except DamagedRunError as error:
-            raise DamagedRunError(f"{error}; it has the weights that the run started with") from error
+            raise DamagedRunError(f"{error}; this folder contains the starting weights of the run") from error
 
     def save(self, directory: Path) -> None:
         """Store the weights in a run's folder."""
@@ -306,8 +306,8 @@ class StartingWeights:
             there, here = (f"of shape {tuple(each[name].shape)}" if name in each else "missing" for each in (kept, own))
             if there != here:
                 raise UnfitWeightsError(
-                    f"{self.source} has other weights for {owner}: {name} is {there} there and {here} here; start from "
-                    "a run of the same models"
+                    f"{self.source} has other weights for {owner}: {name} is {there} there and {here} in this run; "
+                    "start from a run of the same models"
                 )
 
 
@@ -315,7 +315,7 @@ def check_start(directory: Path) -> None:
     """Check that a run has a checkpoint to start from.
 
     Raises:
-        UnfitWeightsError: if it has none.
+        UnfitWeightsError: if the run has no checkpoint.
     """
     if not has_checkpoint(directory):
         raise UnfitWeightsError(f"{directory} has no checkpoint to begin with; give a run of `collm train`")

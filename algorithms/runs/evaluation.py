@@ -19,21 +19,21 @@ from ..rollout.episode import Episode
 from ..rollout.intervals import Interval, bootstrap_interval
 from ..rollout.summary import episode_metrics
 
-FIRST_EVALUATION_SEED = 2**31  # training draws smaller seeds
+FIRST_EVALUATION_SEED = 2**31  # training samples smaller seeds
 
 
 @dataclass(frozen=True, slots=True)
 class DifficultyResult:
-    """Statistics of the episodes whose tasks have one difficulty (`metric/difficulty`)."""
+    """Statistics of the episodes on tasks of one difficulty (`metric/difficulty`)."""
 
     num_episodes: int
     team_return: Interval
     """Mean undiscounted team return, with its 95 % bootstrap interval over these episodes."""
     success: Interval | None
-    """Fraction of episodes with `metric/success` = 1 in a turn, with its interval. None: not reported."""
+    """Fraction of episodes in which `metric/success` is 1 in a turn, with its interval. None: it is not reported."""
 
     def numbers(self) -> dict[str, float]:
-        """Statistics by the name under which a run logs them."""
+        """Return the statistics as a dict. Keys are the names under which a run logs them."""
         intervals = {"return": self.team_return, **({} if self.success is None else {"success": self.success})}
         found: dict[str, float] = {}
         for name, interval in intervals.items():
@@ -46,11 +46,11 @@ class EvaluationResult:
     """Episodes of a team on held-out tasks, with statistics."""
 
     episodes: Sequence[Episode]
-    """Episodes in the order of their seeds. Observations that are not text are None."""
+    """Episodes in the order of their seeds. Vector observations are replaced by None."""
     team_return: Interval
     """Mean undiscounted team return, with its 95 % bootstrap interval over episodes."""
     metrics: dict[str, float]
-    """Means over the episodes, with the names of a training update's metrics."""
+    """Means over the episodes, with the same names as the metrics of training."""
     by_difficulty: Mapping[int, DifficultyResult]
     """Statistics per difficulty, in ascending order. Empty if the environment reports no difficulties."""
 
@@ -63,7 +63,7 @@ class EvaluationResult:
         return sum(episode.is_cut for episode in self.episodes)
 
     def cut_line(self) -> str:
-        """Notice on episodes truncated by the evaluation's turn limit."""
+        """Return a notice that says how many episodes were truncated by the evaluation's turn limit."""
         most = max(episode.num_turns for episode in self.episodes)
         return (
             f"{self.num_cut} of {len(self.episodes)} episodes were truncated after {most:,} joint turns; "
@@ -95,7 +95,7 @@ def evaluate_on(
     Args:
         collector: collector on held-out tasks; its episode index is reset, so that sampling repeats.
         seeds: seed of each episode.
-        greedy: decode greedily. Symmetric agents can then block each other, so report sampled returns, too.
+        greedy: decode greedily. Symmetric agents can then block each other, so also report sampled returns.
         max_turns: joint turns after which an episode is truncated. None: no limit if the environment declares one, else
             `DEFAULT_TURN_LIMIT`.
     """
@@ -111,7 +111,7 @@ def evaluate_on(
 
 
 def results_by_difficulty(episodes: Sequence[Episode]) -> dict[int, DifficultyResult]:
-    """Statistics by the task's `metric/difficulty`; episodes without it are left out."""
+    """Compute statistics for each value of `metric/difficulty`. Episodes without this metric are left out."""
     found: dict[int, list[Episode]] = defaultdict(list)
     for episode in episodes:
         reported = [info["metric/difficulty"] for info in episode.infos if "metric/difficulty" in info]
@@ -136,20 +136,20 @@ NUM_SHOWN = 4
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Evaluation on held-out tasks for loggers. Properties are computed on access."""
+    """Results of an evaluation on held-out tasks, for loggers. Properties are computed on access."""
 
     metrics: Mapping[str, float]
     """Metrics of evaluation.jsonl: `evaluation/sampled/return`, …"""
     episodes: Mapping[str, Sequence[Episode]]
-    """Episodes by decoding mode, "sampled" or "greedy"."""
+    """Episodes, with the decoding modes "sampled" and "greedy" as keys."""
     make_env: Callable[[], Any]
-    """Makes the environment, for the animation."""
+    """Function that makes the environment, for the animation."""
     picture: Path
-    """File of the animation."""
+    """File to which the animation is written."""
 
     @property
     def returns(self) -> dict[str, list[float]]:
-        """Team returns of the episodes, by decoding mode."""
+        """Team returns of the episodes, with decoding modes as keys."""
         return {name: [episode.team_return for episode in played] for name, played in self.episodes.items()}
 
     @property
@@ -165,7 +165,7 @@ class Evaluated:
 
 
 def _draw(episode: Episode, make_env: Callable[[], Any], path: Path) -> Path | None:
-    """Replay an episode from its seed and actions, and draw it as a GIF; None if the environment does not render."""
+    """Replay an episode, and write it to a GIF. Returns None if the environment does not render."""
     with closing(make_env()) as env:
         world = env.unwrapped
         if not isinstance(world, TextParallelEnv) or "rgb_array" not in world.metadata["render_modes"]:

@@ -1,4 +1,4 @@
-"""Files of a run: settings, JSON lines, atomic writes and the folder lock. Does not import torch."""
+"""Files of a run: settings, JSON lines, atomic writes and the folder lock. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from ..._ownership import (
 )
 
 CONFIG_FILE = RUN_FILE
-_HELD: set[tuple[Path, int]] = set()  # locks of this process, by folder and thread
+_HELD: set[tuple[Path, int]] = set()  # locks of this process: folder and thread
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 
@@ -45,7 +45,7 @@ class RunFolderError(UserError, OSError):
 
 
 class DamagedRunError(UserError):
-    """Raised if a file in a run's folder is damaged; the message names the file."""
+    """Raised if a file in a run's folder is damaged. The message contains the path of the file."""
 
 
 def write_file(path: Path, text: str) -> None:
@@ -64,7 +64,7 @@ def read_config(directory: Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: if the folder contains no run.
-        UserError: if the file is damaged, or belongs to a model.
+        UserError: if the file is damaged, or is the configuration of a model.
     """
     file = directory / CONFIG_FILE
     if not file.is_file():
@@ -72,11 +72,11 @@ def read_config(directory: Path) -> dict[str, Any]:
             raise FileNotFoundError(
                 f"{directory} contains a run that stopped before it wrote {CONFIG_FILE}; start it again: collm train"
             )
-        raise FileNotFoundError(f"{directory} holds no run: {CONFIG_FILE} is missing; give the --out of `collm train`")
+        raise FileNotFoundError(f"{directory} contains no run: {CONFIG_FILE} is missing; give the folder of a run")
     found = read_json(file)
     if "model_type" in found:
         raise UserError(
-            f"{directory} holds a model and no run; to let it play: collm evaluate --model "
+            f"{directory} is a model folder, not a run; to evaluate the model: collm evaluate --model "
             f"{shlex.quote(str(directory))} --env ID"
         )
     return found
@@ -85,10 +85,10 @@ def read_config(directory: Path) -> dict[str, Any]:
 def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
     """Write a folder atomically, replacing a folder of the same name.
 
-    Files of the old folder that the new one lacks are kept, because they may be the user's.
+    Files that are only in the old folder are kept, because they may be files of the user.
 
     Args:
-        fill: writes the content into a given folder.
+        fill: function that writes the content into the folder that it gets.
     """
     new, old = temporary(path), temporary(path, "old")
     _finish_replacing(path, old)
@@ -125,13 +125,13 @@ def _finish_replacing(path: Path, old: Path) -> None:
 
 @contextmanager
 def only_one(directory: Path, *, waits: bool = False) -> Iterator[None]:
-    """Lock a run's folder against other processes; the lock ends with the block or the process.
+    """Lock a run's folder against other processes. The lock ends with the block or the process.
 
     The lock is a `flock` on the folder's `.collm`. A nested block of the same thread has no effect.
 
     Args:
-        directory: folder of a run. It is made if it is missing, and deleted again if the block writes nothing.
-        waits: wait for the other process instead of raising.
+        directory: folder of a run. A missing folder is created, and deleted again if the block writes nothing.
+        waits: if another process has the lock, wait instead of raising an error.
 
     Raises:
         RunFolderError: if another process has the lock.
@@ -153,12 +153,12 @@ def only_one(directory: Path, *, waits: bool = False) -> Iterator[None]:
 
 @contextmanager
 def tentative(directory: Path) -> Iterator[None]:
-    """After the block, remove the folder and its parents if the block made them and they are empty."""
+    """After the block, remove the folder and its parents if the block created them and left them empty."""
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     try:
         yield
     finally:
-        with suppress(OSError):  # not empty, or not made
+        with suppress(OSError):  # not empty, or not created
             for path in missing:
                 path.rmdir()
 
@@ -192,8 +192,8 @@ def explained(directory: Path, advice: Callable[[], str]) -> Iterator[None]:
     """Convert file-system errors inside the block to a `RunFolderError` with advice.
 
     Args:
-        directory: folder of the run; errors of other files are not converted.
-        advice: returns the state of the run and the fix.
+        directory: folder of the run. Errors of files outside the folder are not converted.
+        advice: function that returns a text with the state of the run and the fix.
     """
     try:
         yield
@@ -207,10 +207,10 @@ def explained(directory: Path, advice: Callable[[], str]) -> Iterator[None]:
 
 
 def _cause(error: OSError | SafetensorError, directory: Path) -> str | None:
-    """Text of a write error in the directory; None for other errors."""
+    """Return the text of a write error in the directory. None: another error."""
     number, file = error.errno if isinstance(error, OSError) else None, getattr(error, "filename", None)
     if isinstance(error, SafetensorError) and (found := re.search(r"os error (\d+)", str(error))):
-        number = int(found[1])  # safetensors has no field for it
+        number = int(found[1])  # a SafetensorError has no attribute for the error number
     if number in _FULL:
         return os.strerror(number)
     if number not in _REFUSED:
@@ -220,7 +220,7 @@ def _cause(error: OSError | SafetensorError, directory: Path) -> str | None:
 
 
 class JsonLines:
-    """Appends one JSON object per line to a file; NaN and infinity become null.
+    """Writer that appends one JSON object per line to a file. NaN and infinity are written as null.
 
     Args:
         path: path of the file, created by the first write.
@@ -232,7 +232,7 @@ class JsonLines:
         self.num_lines = num_lines
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Append all rows in one system call, so that a killed run leaves whole lines."""
+        """Append all rows in one system call, so that a killed run leaves only complete lines."""
         lines = [json.dumps(_finite(row), ensure_ascii=False) + "\n" for row in rows]
         number = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         with os.fdopen(number, "a", encoding="utf-8", errors="backslashreplace", newline="") as file:
@@ -256,9 +256,9 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def each_line(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """Iterate over the rows of a JSON-lines file, each with the number of bytes up to its end.
+    """Iterate over pairs of a row of a JSON-lines file and the byte offset of the row's end.
 
-    Only a line feed ends a line: texts contain other separators, such as U+2028.
+    Only a line feed ends a line, because texts may contain other separators, such as U+2028.
 
     Raises:
         UserError: if a line is not a JSON object.
@@ -278,10 +278,10 @@ def cut_lines(path: Path, update: int, num_lines: int) -> int:
 
     Args:
         update: last update to keep.
-        num_lines: number of rows up to that update, stored in the checkpoint; later rows are not read.
+        num_lines: number of rows up to that update, as stored in the checkpoint. Later rows are not read.
 
     Returns:
-        Number of rows that are left.
+        Number of rows that remain in the file.
 
     Raises:
         UserError: if one of these rows is damaged.

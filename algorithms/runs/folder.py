@@ -22,12 +22,12 @@ _LOGGED: Mapping[str, tuple[str, ...]] = {
     PICTURES: ("update-*.gif",),
     CHECKPOINTS: (temporary(Path("*")).name, temporary(Path("*"), "old").name),
 }
-"""Files of an attempt without a checkpoint, by folder."""
+"""Files that a run writes before its first checkpoint, with folders as keys."""
 _SETTINGS: Mapping[str, tuple[str, ...]] = {
     START: STATE_FILES,
     "": (temporary(Path(START)).name, temporary(Path(START), "old").name, CONFIG_FILE),
 }
-"""Files with settings and starting weights, by folder; the settings last."""
+"""Files with settings and starting weights, with folders as keys. The settings are the last file."""
 
 
 def prepare_directory(directory: Path) -> None:
@@ -35,8 +35,8 @@ def prepare_directory(directory: Path) -> None:
 
     Raises:
         PermissionError, NotADirectoryError: if the folder is not writable.
-        RunFolderError: if another process trains there.
-        ForeignFileError: if the folder contains other files than a run's, or symbolic links.
+        RunFolderError: if another process trains in this folder.
+        ForeignFileError: if the folder contains files that do not belong to a run, or symbolic links.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -54,10 +54,10 @@ def prepare_directory(directory: Path) -> None:
 
 
 def check_is_free(directory: Path, config: Mapping[str, Any]) -> None:
-    """Check that a folder is free for a new run. An attempt without a checkpoint may be overwritten.
+    """Check that a folder can be used for a new run. A run without a checkpoint may be overwritten.
 
     Args:
-        config: settings of the new run. An attempt with other settings must not have logged metrics.
+        config: settings of the new run. A run with other settings is not overwritten if it has logged metrics.
 
     Raises:
         FileExistsError: if the folder contains a run or files that collm did not write.
@@ -71,18 +71,18 @@ def check_is_free(directory: Path, config: Mapping[str, Any]) -> None:
             is_run = True
     if is_run:
         raise FileExistsError(
-            f"{directory} already holds a run; give another --out, or resume it: {run_command('resume', directory)}"
+            f"{directory} already contains a run; give another --out, or resume it: {run_command('resume', directory)}"
         )
 
 
 def clear(directory: Path, *, keeps_settings: bool = False) -> bool:
-    """Delete the files of an attempt without a checkpoint; return True if it had logged anything.
+    """Delete the files of a run without a checkpoint. Returns True if the run had logged anything.
 
     Args:
         keeps_settings: keep the settings and starting weights.
     """
     had_lines = any(_has_lines(directory / name) for name in RECORDS)
-    # Delete settings last: records without settings count as a run.
+    # Delete settings last, because a folder with records and without settings is treated as a run.
     for files in (_LOGGED, *(() if keeps_settings else (_SETTINGS,))):
         for folder, patterns in files.items():
             for path in [path for pattern in patterns for path in (directory / folder).glob(pattern)]:
@@ -96,7 +96,7 @@ def clear(directory: Path, *, keeps_settings: bool = False) -> bool:
 
 
 def _refuse_links(directory: Path) -> None:
-    """Refuse symbolic links that the run would write through."""
+    """Check that no file or folder that the run writes is a symbolic link."""
     inside = [path for name in (CHECKPOINTS, PICTURES) for path in (directory / name).glob("*")]
     for path in [*(directory / name for name in (*_FOLDERS, *RECORDS)), *inside]:
         if path.is_symlink():
@@ -138,13 +138,13 @@ FREE = (
 
 
 def changes(saved: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Compare the settings of a run with given ones, both from `Experiment.to_json`.
+    """Compare the saved settings of a run with the given settings, both from `Experiment.to_json`.
 
     Returns:
-        Run's value and given value, by the name of the setting, if they differ.
+        Dict from the name of each setting that differs to its saved value and its given value.
 
     Raises:
-        ValueError: if a setting differs that must not change on resume.
+        ValueError: if the difference is in a setting that must not change on resume.
     """
     found = {name: (old, new) for name, old, new in _differences(saved, given)}
     fixed = {name: values for name, values in found.items() if not _may_change(name, saved["config"])}
@@ -165,7 +165,7 @@ def _may_change(name: str, config: Mapping[str, Any]) -> bool:
     if name == "num_updates":
         return bool(config["learning_rate_schedule"] == "constant" and config["difficulty_schedule"] is None)
     if name == "num_envs":
-        return config["turns_per_update"] is None  # else each copy has an unfinished episode
+        return config["turns_per_update"] is None  # otherwise each environment copy has an unfinished episode
     return name in FREE
 
 

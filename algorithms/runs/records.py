@@ -1,4 +1,4 @@
-"""JSON records of episodes: written by a run, and read to replay an episode."""
+"""JSON records of episodes, which a run writes and a replay reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .assembly.trust import run_command
 from .loggers import read_lines
 
 CREDITED = {"value": "values", "advantage": "advantages", "raw_advantage": "raw_advantages", "return_to_go": "returns"}
-"""Fields of `Credit` in each turn's record, by their name in the record."""
+"""Entries of a turn's record (keys), and the fields of `Credit` with their values."""
 
 
 def episode_records(
@@ -34,10 +34,10 @@ def episode_records(
     """Convert episodes to dictionaries for JSON.
 
     Args:
-        credits: credit of each agent's turns, in the order of the episodes. Adds to each turn of text `value`,
-            `advantage` (as learned from), `raw_advantage` (before normalization) and `return_to_go` (of shaped
-            rewards).
-        common: entries of all records, such as the update.
+        credits: credit of each agent's turns, in the order of the episodes. Adds these entries to each text turn:
+            `value`, `advantage` (used for learning), `raw_advantage` (before normalization) and `return_to_go` (of
+            shaped rewards).
+        common: entries that are added to every record, such as the update.
     """
     credited = {
         agent: zip(*(getattr(credit, name).tolist() for name in CREDITED.values()), strict=True)
@@ -73,7 +73,7 @@ def episode_records(
 
 
 def _moves(track: Sequence[Turn]) -> dict[str, Any]:
-    """Record of an agent that acts by vectors. It has only what a replay needs, because there are many turns."""
+    """Return the record of an agent with vector actions. To save space, it has only the data that a replay needs."""
     actions = [np.asarray(turn.completion.action).tolist() for turn in track]
     rewards = [turn.reward for turn in track]
     return {"actions": actions, "rewards": rewards, "version": track[0].completion.version}
@@ -109,7 +109,7 @@ def _turn(turn: Turn, before: Turn | None) -> dict[str, Any]:
 
 
 def new_messages(observation: str, before: str | None, *, skip: int) -> list[dict[str, str]]:
-    """Messages of an observation that the one before lacks, without the agent's own reply."""
+    """Return the messages of an observation that are new since the previous one, without the agent's own reply."""
     messages = messages_of(observation)
     if before is not None:
         known = messages_of(before)
@@ -123,25 +123,25 @@ FAILURES = "failures"
 
 @dataclass(frozen=True, slots=True)
 class RecordedEpisode:
-    """Record of an episode, for a replay."""
+    """Episode read from a file, for a replay."""
 
     seed: int | None
     options: dict[str, Any] | None
     actions: list[dict[str, Any]]
-    """Actions by agent, per joint turn."""
+    """Actions of each joint turn, as dicts with agents as keys."""
     rewards: list[dict[str, float]]
-    """Rewards by agent, per joint turn; fewer than actions if the episode failed."""
+    """Rewards of each joint turn, as dicts with agents as keys. Empty if the episode ended with a fault."""
     read: list[dict[str, str]]
-    """New text that each agent read before the joint turn; empty for vectors."""
+    """New text that each agent read before the joint turn. Empty for vector observations."""
     split: str = "train"
     """Split of the environment's tasks."""
     problem: str | None = None
-    """Message of the fault that ended the episode."""
+    """Message of the environment fault that ended the episode. None: the episode had no fault."""
 
 
 @contextmanager
 def failures_kept(directory: Path, env: str, split: str = "train") -> Iterator[None]:
-    """Save the episode of an environment fault in the run's folder, and add the replay command to the message."""
+    """If an environment fails, save its episode in the run's folder, and add the replay command to the message."""
     try:
         yield
     except EnvironmentFault as fault:
@@ -151,7 +151,7 @@ def failures_kept(directory: Path, env: str, split: str = "train") -> Iterator[N
 
 
 def keep_failure(directory: Path, fault: EnvironmentFault, env: str, split: str = "train") -> None:
-    """Save the seed and actions of a fault's episode in `failures/<split>-<episode>.json`; see `failures_kept`."""
+    """Save the seed and actions of an episode with a fault in `failures/<split>-<episode>.json`."""
     fault.env = env
     name = f"{split}-{fault.episode}"
     problem = str(fault)
@@ -185,12 +185,12 @@ def failed_episode(directory: Path, name: str) -> RecordedEpisode:
     """Read an episode that `keep_failure` saved.
 
     Raises:
-        UserError: if there is no such file; the message lists the existing names.
+        UserError: if no such episode was saved; the message lists the saved episodes.
     """
     folder = directory / FAILURES
     names = sorted(path.stem for path in folder.glob("*.json"))
     if name not in names:
-        raise UserError(f"{folder} holds no failure {name!r}; there are {', '.join(names) or 'none'}")
+        raise UserError(f"{folder} contains no failure {name!r}; saved failures: {', '.join(names) or 'none'}")
     file = folder / f"{name}.json"
     row = read_json(file)
     with explained_content(file):
@@ -209,7 +209,7 @@ def recorded_episode(directory: Path, index: int) -> RecordedEpisode:
         raise UserError(f"{directory} has no recorded episodes: {file.name} is missing")
     segments = [row for row in read_lines(file) if row.get("index") == index]
     if not segments:
-        raise UserError(f"{file} holds no episode {index}")
+        raise UserError(f"{file} contains no episode {index}")
     with explained_content(file):
         return _joined(segments)
 
@@ -229,7 +229,7 @@ def _joined(segments: Sequence[Mapping[str, Any]]) -> RecordedEpisode:
 
 
 def _turns(entry: Mapping[str, Any]) -> list[tuple[Any, float, str]]:
-    """Action, reward and new text of each turn of an agent."""
+    """Return the action, the reward and the new text of each turn of an agent."""
     if "turns" not in entry:
         return [(action, reward, "") for action, reward in zip(entry["actions"], entry["rewards"], strict=True)]
     return [

@@ -51,7 +51,7 @@ LOG = logging.getLogger(__name__)
 HIGH_LEARNING_RATE = 1e-2
 """Learning rate of AdamW above which a notice is printed for every model."""
 HIGH_RATIO = 1_000
-"""Ratio to the default learning rate of the kind of model above which a notice is printed, too."""
+"""A notice is also printed if a learning rate is more than this factor times the default of its kind of model."""
 
 
 def prepare_run(
@@ -60,7 +60,7 @@ def prepare_run(
     """Check the settings and the folder of a run before models are loaded.
 
     Args:
-        experiment: experiment to run. With `resume`, only the settings in `folder.FREE` may differ from the run's.
+        experiment: experiment to run. With `resume`, only settings in `folder.FREE` may differ from the saved settings.
         directory: folder of the run. Without `resume` it must not contain a run that has a checkpoint.
         resume: continue the run in the folder.
         init_from: folder of a run whose policies and critics a new run starts with.
@@ -75,7 +75,7 @@ def prepare_run(
         check_start(init_from)
     if resume:
         if not directory.is_dir():
-            raise FileNotFoundError(f"{directory} holds no run: there is no such folder; give the --out of a run")
+            raise FileNotFoundError(f"{directory} contains no run: the folder does not exist; give the folder of a run")
         if has_checkpoint(directory):
             _changed(directory, experiment)
 
@@ -115,13 +115,13 @@ def run_prepared(
     Args:
         experiment: experiment to run.
         directory: folder that `prepare_run` checked.
-        resume: continue from the newest valid checkpoint, or from the beginning without one. Later log lines are
-            deleted.
+        resume: continue from the newest valid checkpoint, or from the beginning if there is no checkpoint. Log lines
+            after the checkpoint are deleted.
         init_from: folder of a run whose policies and critics a new run starts with.
         log: services that metrics are sent to, in addition to `metrics.jsonl`.
-        on_notice: called with lines on resumption, unusual settings, and runs that cannot learn.
+        on_notice: function that is called with notices about resuming, unusual settings, and runs that cannot learn.
         stop: signals that stop the run with a checkpoint of the last complete update. A rollout or evaluation stops
-            before its next turn and is repeated on resume; an update that has begun to learn is completed.
+            before its next turn, and is repeated on resume. If learning has begun, the update is completed first.
         loggers: callbacks, or objects with `log` and `close`, called on rank 0.
 
     Raises:
@@ -168,7 +168,7 @@ def run_prepared(
             made = make_loggers(directory, sinks, experiment.to_json(), update=trainer.progress.update)
             run.records = {name: JsonLines(directory / name, num_lines[name]) for name in RECORDS}
             config = experiment.config
-            # Logged returns are the environment's rewards; a reward model or processor changes what is learned from.
+            # Logged returns are sums of environment rewards. A reward model or processor changes the learned rewards.
             learns_returns = config.reward_model is None and reward_processor is None
             silence = [SilenceWatch(on_notice, config.credited_reward)] if learns_returns else []
             run.callbacks = [*made, *silence, JumpWatch(on_notice), *map(as_callback, loggers)]
@@ -178,9 +178,9 @@ def run_prepared(
             if vector.turn_limit is None:
                 limit = watched_turns(None, config.eval_max_turns)
                 on_notice(
-                    f"{experiment.env} declares no limit of joint turns, so episodes may not end: evaluations truncate "
-                    f"them after {limit:,} turns (--eval-max-turns), training does not; Gymnasium environments have "
-                    "--env-kwargs max_episode_steps=…"
+                    f"{experiment.env} declares no limit of joint turns, so an episode may never end: evaluations "
+                    f"truncate it after {limit:,} turns (--eval-max-turns), but training does not; for Gymnasium "
+                    "environments set --env-kwargs max_episode_steps=…"
                 )
         run.train()
         with trainer.whole():
@@ -200,7 +200,7 @@ class _TrainingLoop:
     evaluated: int | None
     """Update of the last evaluation. None: no evaluation yet."""
     records: Mapping[str, JsonLines] = field(default_factory=dict)
-    """Record files by name. Empty on ranks other than 0, like the callbacks."""
+    """Record files, with file names as keys. Empty on ranks other than 0, like the callbacks."""
     callbacks: Sequence[Callback] = ()
     on_notice: Notice | None = None
 
@@ -236,7 +236,7 @@ class _TrainingLoop:
             self.stop.check()
 
     def _evaluate_if_due(self) -> bool:
-        """Evaluate if this update's evaluation is due and missing; return True if evaluated."""
+        """Evaluate if an evaluation after this update is due and not yet done. Returns True if it was done now."""
         update, interval = self.trainer.progress.update, self.config.eval_interval
         is_due = is_over(self.trainer) or (bool(interval) and update % interval == 0)
         if update == 0:
@@ -251,7 +251,7 @@ class _TrainingLoop:
         interval_s = 60 * config.save_interval_minutes
         is_due = bool(config.save_interval) and update % config.save_interval == 0
         is_due |= bool(interval_s) and time.monotonic() - self._saved_at >= interval_s
-        if is_over(self.trainer) or current().agreed(is_due):  # clocks differ
+        if is_over(self.trainer) or current().agreed(is_due):  # the clocks of ranks differ
             self._save()
 
     def _log(self, metrics: Mapping[str, float]) -> None:
@@ -284,7 +284,7 @@ class _TrainingLoop:
             report_skipped(self.held_out, self.directory, self.env, "test")
             if result.num_cut:
                 metrics[f"evaluation/{name}/cut_episodes"] = float(result.num_cut)
-                if self.on_notice is not None:  # once per run
+                if self.on_notice is not None:  # the notice is given once per run
                     self.on_notice(
                         f"evaluation after update {self.trainer.progress.update}, {name}: {result.cut_line()}"
                     )
@@ -322,7 +322,7 @@ class _TrainingLoop:
     def _save_checkpoint(self) -> None:
         for record in self.records.values():
             if record.num_lines:
-                sync(record.path)  # before the checkpoint that counts its lines
+                sync(record.path)  # before the checkpoint, which stores the number of lines
         num_lines = {name: record.num_lines for name, record in self.records.items()}
         save_checkpoint(self.directory, self.trainer, num_lines)
 
@@ -330,20 +330,20 @@ class _TrainingLoop:
 def _begin(
     experiment: Experiment, directory: Path, start: StartingWeights | None, resume: bool, on_notice: Notice
 ) -> dict[str, int]:
-    """Write the settings of a new run, and clear an attempt without a checkpoint; returns the lines per record."""
+    """Delete the files of a run without a checkpoint, and write the settings. Returns the lines per record file."""
     had_lines = clear(directory, keeps_settings=resume)
     if resume:
         on_notice(f"{directory} has no checkpoint yet: the run starts from the beginning")
     elif had_lines:
-        on_notice(f"{directory} contained an attempt without a checkpoint, which was deleted: the run starts again")
+        on_notice(f"{directory} contained a run without a checkpoint; it was deleted, and the run starts again")
     if start is not None:
         start.save(directory)
-    write_config(directory, experiment.to_json())  # last: a folder with settings is a run
+    write_config(directory, experiment.to_json())  # last, because a folder with settings is treated as a run
     return dict.fromkeys(RECORDS, 0)
 
 
 def _rewind(experiment: Experiment, directory: Path, checkpoint: Checkpoint, on_notice: Notice) -> dict[str, int]:
-    """Reset a run's folder to its checkpoint; returns the lines per record."""
+    """Reset a run's folder to its checkpoint. Returns the number of lines per record file."""
     for damage in checkpoint.damage:
         on_notice(f"{damage}: resuming from {checkpoint.path}")
     tidy(directory, checkpoint)
@@ -364,10 +364,10 @@ def _rewind(experiment: Experiment, directory: Path, checkpoint: Checkpoint, on_
 
 
 def _changed(directory: Path, experiment: Experiment) -> dict[str, tuple[Any, Any]]:
-    saved = Experiment.from_json(read_config(directory))  # adds settings that are newer than the run
+    saved = Experiment.from_json(read_config(directory))  # adds settings that the saved run does not have
     found = [each.to_json() for each in (saved, experiment)]
     warmups = {warmup_of(each.config) for each in (saved, experiment) if isinstance(each.config, ActorCriticConfig)}
-    if len(warmups) == 1:  # None equals the default value
+    if len(warmups) == 1:  # critic_warmup=None and the default number are the same setting
         for each in found:
             each["config"]["critic_warmup"] = min(warmups)
     return changes(*found)
@@ -376,26 +376,26 @@ def _changed(directory: Path, experiment: Experiment) -> dict[str, tuple[Any, An
 def _advice(directory: Path) -> str:
     update = newest_update(directory)
     if update is None:
-        return "the run has no checkpoint yet; make room, and start it again"
-    return f"the checkpoint of update {update} is intact; make room, then: {run_command('resume', directory)}"
+        return "the run has no checkpoint yet; free disk space, and start the run again"
+    return f"the checkpoint of update {update} is intact; free disk space, then: {run_command('resume', directory)}"
 
 
 def default_rates(trainer: Trainer) -> list[str]:
-    """Notices on default learning rates, if they differ from the default of small models."""
+    """Return notices about default learning rates that differ from the default of small models."""
     found: dict[float, list[str]] = {}
     for agent, learner in trainer.learners.items():
         is_named = trainer.config.agent_learning_rate is not None or agent in trainer.config.agent_learning_rates
         if not is_named and learner.optimizer.learning_rate != SMALL_LEARNING_RATE:
             found.setdefault(learner.optimizer.learning_rate, []).append(agent)
     return [
-        f"learning rate of {', '.join(agents)}: {rate:g}, the default of its kind of model; change it with "
+        f"learning rate of {', '.join(agents)}: {rate:g}, the default for this kind of model; change it with "
         "--agent-learning-rate (agent_learning_rate=…)"
         for rate, agents in found.items()
     ]
 
 
 def high_rates(trainer: Trainer) -> list[str]:
-    """Notices on learning rates that are far too high for AdamW."""
+    """Return notices about learning rates that are far too high for AdamW."""
     found: dict[tuple[str, float, float], list[str]] = {}
     for agent, learner in trainer.learners.items():
         key = ("agent_learning_rate", learner.optimizer.learning_rate, learner.policy.default_learning_rate)
@@ -405,29 +405,29 @@ def high_rates(trainer: Trainer) -> list[str]:
             key = ("critic_learning_rate", critic.optimizer.learning_rate, ActorCriticConfig.critic_learning_rate)
             found.setdefault(key, []).append(critic.agents[0])
     return [
-        f"{setting}={rate:g} of {', '.join(names)} is very high: a step of AdamW changes each weight by about this "
-        f"much; {usual:g} is usual for this kind of model"
+        f"{setting}={rate:g} of {', '.join(names)} is very high: each step of AdamW changes each weight by about "
+        f"{rate:g}; {usual:g} is usual for this kind of model"
         for (setting, rate, usual), names in found.items()
         if rate > min(HIGH_LEARNING_RATE, HIGH_RATIO * usual)
     ]
 
 
 def last_evaluated(directory: Path) -> int | None:
-    """Update of the last row of `evaluation.jsonl`; None without one."""
+    """Return the update of the last row of `evaluation.jsonl`. None: the file has no rows."""
     path = directory / "evaluation.jsonl"
     rows = read_lines(path) if path.exists() else []
     return rows[-1].get("update") if rows else None
 
 
 def report_skipped(collector: RolloutCollector, directory: Path, env: str, split: str = "train") -> None:
-    """Save and warn about faults of skipped episodes."""
+    """Save the faults of skipped episodes, and warn about them."""
     for fault in collector.skipped if current().is_writer else ():
         keep_failure(directory, fault, env, split)
         warnings.warn(f"skipped: {fault}", RuntimeWarning, stacklevel=2)
 
 
 def is_over(trainer: Trainer) -> bool:
-    """True if a run has used up its updates, environment steps or sampled tokens."""
+    """True if a run has reached its limit of updates, environment steps or sampled tokens."""
     config, progress = trainer.config, trainer.progress
     spent = ((config.max_environment_steps, progress.num_turns), (config.max_sampled_tokens, progress.num_tokens))
     reached = any(limit is not None and used >= limit for limit, used in spent)

@@ -10,13 +10,13 @@ from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 ASKED = (
-    b"\nstopping with a checkpoint: before the next turn, or after an update that has begun; send the same signal "
-    b"again to stop immediately\n"
+    b"\nthe run stops before the next turn, or after the update in progress, and saves a checkpoint; send the same "
+    b"signal again to stop immediately\n"
 )
 
 
 class StopAsked(Exception):
-    """Raised by `StopSignals.check` after a signal, which another rank may have received."""
+    """Raised by `StopSignals.check` after a stop signal. All ranks raise it if one rank received the signal."""
 
     def __init__(self, number: int):
         super().__init__(number)
@@ -36,7 +36,7 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.number: int | None = None
-        """Signal that was received. None: no signal yet."""
+        """Number of the signal that was received. None: no signal yet."""
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> StopSignals:

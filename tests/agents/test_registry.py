@@ -83,7 +83,7 @@ def test_a_registered_policy_gets_a_value_head_and_may_be_shared(vector):
     assert len({id(policy) for policy in own.values()}) == 2
     shared = make_policies(IAC(config), vector, ModelConfig(model="words", weights="shared"), NetworkConfig())
     assert len({id(policy) for policy in shared.values()}) == 1
-    with pytest.raises(ValueError, match="weights='adapters' is for language models"):
+    with pytest.raises(ValueError, match="weights='adapters'"):
         check_team(make(ENV), ModelConfig(model="words", weights="adapters"))
 
 

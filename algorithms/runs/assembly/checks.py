@@ -28,7 +28,7 @@ def check_settings(algorithm: Algorithm[Any], model: ModelConfig) -> None:
     """Check settings that do not depend on the environment.
 
     Raises:
-        ValueError: if no policy can learn with a setting, or settings exclude each other.
+        ValueError: if a setting makes learning impossible, or settings exclude each other.
     """
     config = algorithm.config
     if config.reward_scale == 0:
@@ -58,19 +58,19 @@ def check_settings(algorithm: Algorithm[Any], model: ModelConfig) -> None:
     if config.reference_device is not None and model.weights == "adapters":
         raise ValueError(
             f"reference_device={config.reference_device!r} is for a copy of the policy, but with weights='adapters' "
-            "the base model is the reference; leave it out"
+            "the base model is the reference; leave reference_device out"
         )
     if critic_device is not None and algorithm.has_actor_heads:
         raise ValueError(
             f"critic_device={critic_device!r} is for separate critics, but the critics are value heads of the actors; "
-            "leave it out, or use use_separate_critic=True"
+            "leave critic_device out, or set use_separate_critic=True"
         )
     if config.fsdp and current().size > 1:
         _check_fsdp(config, model, critic_device)
 
 
 def _check_servers(config: TrainConfig, model: ModelConfig) -> None:
-    """Check that the training does not need the models of servers in its own processes."""
+    """Check that no setting needs models in the training processes if the models run on servers."""
     if model.server is not None:
         if config.max_staleness or config.collectors:
             name = "collectors" if config.collectors else "max_staleness"
@@ -93,19 +93,19 @@ def _check_servers(config: TrainConfig, model: ModelConfig) -> None:
 def _check_fsdp(config: TrainConfig, model: ModelConfig, critic_device: str | None) -> None:
     if config.offload == "learner":
         raise ValueError(
-            "offload='learner' moves whole weights, but fsdp=True shards them; use offload='moments', or none"
+            "offload='learner' moves whole weights, but fsdp=True shards them; use offload='moments' or offload='none'"
         )
     device = model.device if "," in model.device else None
     named = {"device": device, "critic_device": critic_device, "reference_device": config.reference_device}
     elsewhere = [f"{name}={value!r}" for name, value in named.items() if value is not None]
     if elsewhere:
         raise ValueError(
-            f"with fsdp=True all models of a rank are on its own device, but {', '.join(elsewhere)}; leave it out"
+            f"fsdp=True puts all models of a rank on one device, but {', '.join(elsewhere)} is given; leave it out"
         )
 
 
 def check_environment(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any], model: ModelConfig) -> None:
-    """Check settings that depend on the environment, which is reset if the critic is privileged.
+    """Check settings that depend on the environment. With a privileged critic, the environment is reset.
 
     Raises:
         ValueError: if a setting does not fit the environment.
@@ -116,7 +116,7 @@ def check_environment(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]
         max_turns = env.max_turns if isinstance(env, TextParallelEnv) else None
         if max_turns != 1:
             raise ValueError(
-                f"joint_mode='cross' exchanges the completions of one prompt and needs a game of one turn, but this "
+                f"joint_mode='cross' combines completions of one prompt, so it needs episodes of one turn, but this "
                 f"environment has {max_turns or 'any number of'} turns; use joint_mode='aligned'"
             )
     if config.reward_model is not None:
@@ -130,24 +130,24 @@ def check_environment(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]
     if filters and not (algorithm.has_baseline or model.learns_filtered) and is_text:
         given = ", ".join(f"{name}={value}" for name, value in filters.items())
         raise ValueError(
-            f"{given} draws from another distribution than {type(algorithm).__name__} learns, and without a baseline "
-            "the gradient has another direction; use learns_filtered=True, or top_p=1 and top_k=0"
+            f"{given} changes the sampled distribution, but {type(algorithm).__name__} has no baseline, so its "
+            "gradient would have a wrong direction; use learns_filtered=True, or top_p=1 and top_k=0"
         )
     if algorithm.reads_truth:
-        with_truth(env).reset(seed=config.seed)  # raises an error if the environment hides nothing
+        with_truth(env).reset(seed=config.seed)  # raises an error if the environment has no hidden state
         world = env.unwrapped
         if isinstance(world, TextParallelEnv) and not world.truth():
             raise ValueError(
-                f"truth() of {world} is empty when an episode begins, so critic_input='privileged' would show the "
-                "critic nothing new; use critic_input='joint'"
+                f"truth() of {world} returns no hidden state at the start of an episode, so critic_input='privileged' "
+                "adds no information; use critic_input='joint'"
             )
 
 
 def _check_judge(algorithm: Algorithm[Any], is_text: bool) -> None:
-    """Check that a reward model exists and reads the joint history of the agents."""
+    """Check that the reward model exists, and that it can read the joint history of the agents."""
     name = algorithm.config.reward_model
     if not is_text:
-        raise ValueError(f"reward_model={name!r} judges texts, but the actions of this environment are vectors")
+        raise ValueError(f"reward_model={name!r} judges texts, but this environment has vector actions; leave it out")
     if algorithm.crosses_rollouts:
         raise ValueError(
             "joint_mode='cross' takes the reward of every joint action from the environment, but a reward_model "
@@ -155,8 +155,8 @@ def _check_judge(algorithm: Algorithm[Any], is_text: bool) -> None:
         )
     if algorithm.reads_truth:
         raise ValueError(
-            f"critic_input='privileged' would show hidden state to reward_model={name!r}, because both read the same "
-            "history; use critic_input='joint'"
+            f"critic_input='privileged' would show the hidden state to reward_model={name!r}, because the critic and "
+            "the reward model read the same history; use critic_input='joint'"
         )
     check_reward_model(where_of(name))
 
@@ -165,7 +165,7 @@ def check_critic(algorithm: Algorithm[Any], *, is_text: bool) -> None:
     """Check that the critic fits the observations and its settings.
 
     Raises:
-        ValueError: if it does not.
+        ValueError: if the critic does not fit.
     """
     if algorithm.critic_reads == "nothing":
         return
@@ -178,14 +178,14 @@ def check_critic(algorithm: Algorithm[Any], *, is_text: bool) -> None:
     if algorithm.config.critic_lora_rank is not None and (is_new or algorithm.has_actor_heads):
         raise ValueError(
             "critic_lora_rank puts adapters on a pretrained critic, but this critic is not pretrained; "
-            "name a model in critic_model_name_or_path, or leave critic_lora_rank out"
+            "set critic_model_name_or_path to a pretrained model, or leave critic_lora_rank out"
         )
     if critic not in ("small", "actor", BAG_OF_WORDS) and registered_critic(critic) is None:
         check_critic_model(where_of(critic))
 
 
 def cluster_of(config: TrainConfig) -> Cluster:
-    """Ray cluster of the collectors, from the settings."""
+    """Return the description of the Ray cluster for the rollout collectors, from the settings."""
     assert config.collectors is not None
     options: dict[str, Any] = dict(config.collector_options)
     return Cluster(
@@ -199,14 +199,14 @@ def cluster_of(config: TrainConfig) -> Cluster:
 
 
 def check_team(env: Any, model: ModelConfig, seed: int = 0, images: Images = "auto", *, learns: bool = True) -> None:
-    """Check that the policies of a team can be made.
+    """Check that the policies of a team can be created.
 
     Args:
         env: environment of the team, which is reset.
         model: settings of the team's models.
-        seed: seed of the reset, whose first prompts must fit into the models' contexts.
+        seed: seed of the reset. The first prompts must fit into the context lengths of the models.
         images: see `NetworkConfig.images`.
-        learns: the team will be trained, so that servers must accept weights.
+        learns: True if the team will be trained. Servers must then accept new weights.
 
     Raises:
         ValueError: if there is no policy for the agents' spaces, or agents with different spaces share weights.
@@ -221,7 +221,7 @@ def check_team(env: Any, model: ModelConfig, seed: int = 0, images: Images = "au
             spec.check(seat_of(env, agent, model))
     others = [agent for agent, spec in specs.items() if spec is None]
     if len(others) < len(agents) and model.weights == "adapters":
-        raise ValueError(f"weights='adapters' is for language models, but {model.model!r} is registered; use 'own'")
+        raise ValueError(f"weights='adapters' needs language models, got model={model.model!r}; use weights='own'")
     if not others:
         return
     if writes_text(env):
@@ -236,7 +236,7 @@ def check_team(env: Any, model: ModelConfig, seed: int = 0, images: Images = "au
     for observation_space, action_space in spaces.values():
         NumericPolicy.for_spaces(observation_space, action_space, hidden_dims=(1,), images=images)
     if model.weights == "adapters":
-        raise ValueError("weights='adapters' is for language models; perceptrons are 'own' or 'shared'")
+        raise ValueError("weights='adapters' needs language models; for perceptrons use 'own' or 'shared'")
     unlike = [agent for agent in others if spaces[agent] != spaces[others[0]]]
     if model.weights == "shared" and unlike:
         raise ValueError(

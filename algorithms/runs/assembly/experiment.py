@@ -1,4 +1,4 @@
-"""Experiment: settings from which environments, policies, critics and the trainer are made."""
+"""Experiment: settings of a run, and functions that make its environments, policies, critics and trainer."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Experiment:
     """Perceptrons, if actions are vectors."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "env", versioned(self.env))  # config.json stores the version
+        object.__setattr__(self, "env", versioned(self.env))  # config.json stores the id with its version
 
     def to_json(self) -> dict[str, Any]:
         """Content of config.json."""
@@ -80,7 +80,7 @@ class Experiment:
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> Experiment:
-        """Restore an experiment from `to_json`, also of earlier versions.
+        """Make an experiment from the output of `to_json`, which may be from an earlier version of collm.
 
         Raises:
             UnknownAlgorithmError: if the algorithm is not registered.
@@ -123,7 +123,7 @@ class Experiment:
         return spec.make(self.config)
 
     def env_kwargs_of(self, split: str) -> dict[str, Any]:
-        """Arguments of the environment, with `split` if it is not "train" and the environment has this parameter."""
+        """Return the environment's arguments. Adds `split` if it is not "train" and the environment accepts it."""
         takes_split = split != "train" and "split" in inspect.signature(spec(self.env).constructor()).parameters
         return dict(self.env_kwargs) | ({"split": split} if takes_split else {})
 
@@ -153,17 +153,17 @@ class Experiment:
         self._checked()
 
     def without_effect(self) -> list[str]:
-        """Notices on settings that have no effect in this combination."""
+        """Return notices about settings that have no effect in this combination."""
         with closing(self.make_env()) as env:
             return settings_without_effect(Setup(self.make_algorithm(), self.model, self.network, env, self.num_envs))
 
     def task(self) -> TrainingSize:
-        """Size of the training task, for the memory plan."""
+        """Return the size of the training task, for the memory plan."""
         with closing(self.make_env()) as env:
             return _task(env, self.config.seed)
 
     def _checked(self) -> Experiment:
-        """Check all settings; return the experiment with the memory plan's choices filled in."""
+        """Check all settings. Returns the experiment with the settings that the memory plan has chosen."""
         algorithm = self.make_algorithm()
         check_settings(algorithm, self.model)
         with closing(self.make_env()) as env:
@@ -195,10 +195,10 @@ class Experiment:
         """Load the models and assemble the trainer.
 
         Args:
-            policies: policies by agent that replace the policies of the settings.
-            critics: objects or a factory that replace the critics of the settings.
-            reward_processor: applied to every reward before learning.
-            start: starting weights that replace the models' weights.
+            policies: dict with agents as keys; these policies replace the policies of the settings.
+            critics: critics or a factory of critics, which replace the critics of the settings.
+            reward_processor: function that is applied to every reward before learning.
+            start: starting weights. They replace the models' weights.
         """
         checked = self._checked()
         # The memory plan does not apply to policies that are passed as objects.
@@ -210,15 +210,15 @@ class Experiment:
         if config.collectors is not None:
             if policies is not None:
                 raise ValueError(
-                    f"collectors={config.collectors!r} make policies from the settings, but some are given as "
-                    "objects; register them by name (collm.register_policy), and set model to this name"
+                    f"collectors={config.collectors!r} make policies from the settings, but policies were given as "
+                    "objects; register each policy (collm.register_policy), and set model to the registered name"
                 )
             blueprint = Blueprint.of(experiment, max(1, -(-num_envs // config.num_collectors)))
             worker = partial(RayWorker, blueprint, cluster_of(config))
             num_envs = 1 if not algorithm.crosses_rollouts else num_envs
         vector, policies = experiment._made_team(algorithm, num_envs, policies)
         if start is not None:
-            start.give_policies(policies)  # before the references are copied
+            start.give_policies(policies)  # before the reference policies are copied from them
         rewarder = None
         if config.reward_model is not None:
             learning = [policy for policy in policies.values() if isinstance(policy, TrainablePolicy)]
@@ -259,7 +259,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Blueprint:
-    """Picklable factory of a run's collector for other processes, with this process's registrations."""
+    """Picklable factory of a run's collector, for other processes. It includes the registrations of this process."""
 
     experiment: Experiment
     num_envs: int
@@ -298,18 +298,18 @@ def refuse_parts(saved: Mapping[str, Any]) -> None:
     """
     kinds = {"algorithm": str, "config": dict, "env": str, "env_kwargs": dict, "model": dict, "network": dict}
     for name, kind in kinds.items():
-        if name not in saved and name != "network":  # older runs have no networks
+        if name not in saved and name != "network":  # older runs have no network settings
             raise UserError(f"the run's config.json has no {name!r}; give the folder of a run of `collm train`")
         if not isinstance(saved.get(name, kind()), kind):
-            expected = "text" if kind is str else "a table"
-            raise UserError(f"the run's config.json has {name}={saved[name]!r:.80}; it must be {expected}")
+            expected = "text" if kind is str else "an object"
+            raise UserError(f"the run's config.json has {name}={saved[name]!r:.80}; {name} must be {expected}")
 
 
 def fix_shapes(policies: Mapping[str, Policy]) -> None:
     """Make torch deterministic, and the results of policies independent of batch composition.
 
     Raises:
-        ValueError: if a policy does not support it.
+        ValueError: if a policy does not support `fix_shapes`.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when a CUDA device is first used
     torch.use_deterministic_algorithms(True)
@@ -323,7 +323,7 @@ def _made(env: EnvSpec, kwargs: Mapping[str, Any], is_privileged: bool, has_shar
     made = make(env, **kwargs)
     if is_privileged:
         made = with_truth(made)
-    # Shares replays in a deep copy, which other environments may not support.
+    # Shares replays episodes in a deep copy of the environment, which other environments may not support.
     return Shares(made) if has_shares and isinstance(made.unwrapped, TextParallelEnv) else made
 
 
@@ -339,13 +339,13 @@ def _task(env: ParallelEnv[str, Any, Any], seed: int) -> TrainingSize:
 
 
 def _room(device: str) -> int:
-    """Bytes of a device that this rank may use."""
+    """Return the memory of a device that this rank may use, in bytes."""
     found = torch.device(device)
     return capacity(found) // ranks_on(found)
 
 
 def _settings(kind: type[Kind], saved: Mapping[str, Any]) -> Kind:
-    """Convert settings from config.json to their class."""
+    """Make a settings object of class `kind` from its part of config.json."""
     settings = settings_of(kind)
     known = settings.keys() | {part for setting in settings.values() for part in setting.parts}
     kept = without_removed(saved)
@@ -353,7 +353,7 @@ def _settings(kind: type[Kind], saved: Mapping[str, Any]) -> Kind:
         what = f"the run's config.json has the setting {name}={kept[name]!r:.80}, which"
         if instead := replacement(name):
             raise UserError(f"{what} was removed; {instead}")
-        raise UserError(f"{what} {kind.__name__} lacks; load the run with the version of collm that wrote it")
+        raise UserError(f"{what} is not in {kind.__name__}; load the run with the version of collm that wrote it")
     # JSON has no tuples; settings have no lists.
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
     (sorted_values,) = sorted_out(values, [kind], "the run's config.json")
@@ -365,7 +365,7 @@ def with_partners(experiment: Experiment, partners: Mapping[str, str]) -> Experi
 
     Args:
         experiment: experiment without partners.
-        partners: by agent, "reference", "random" or "empty", or the folder or name of a model with frozen weights.
+        partners: dict of agents that do not learn. Values: "reference", "random", "empty", or a frozen model's folder.
 
     Raises:
         UserError: if an agent does not exist, or no agent would learn.

@@ -37,9 +37,9 @@ def make_policies(
     network: NetworkConfig,
     given: Mapping[str, Policy] | None = None,
 ) -> dict[str, Policy]:
-    """Make the policy of each agent, unless it is given.
+    """Return the policy of each agent. Policies that are not in `given` are created.
 
-    A model name of a registered policy or chat server selects it. Otherwise the agent's spaces decide.
+    A model name can select a registered policy or chat server. Otherwise: language model for text, else perceptron.
 
     Raises:
         ValueError: if a policy is given for an agent that does not exist.
@@ -67,7 +67,7 @@ def make_policies(
 
 
 def playing_team(env: Any, model: ModelConfig, seed: int = 0) -> dict[str, Policy]:
-    """Make policies of a text environment that are not trained.
+    """Make policies for a text environment, without training.
 
     Args:
         env: environment of the team.
@@ -87,7 +87,7 @@ def playing_team(env: Any, model: ModelConfig, seed: int = 0) -> dict[str, Polic
 
 
 def saved_team(directory: Path, env: Any, model: ModelConfig) -> dict[str, Policy]:
-    """Load the policies that a run saved. Policies that did not learn are made from the settings.
+    """Load the policies that a run saved. Policies that were not trained are made from the settings.
 
     Args:
         directory: folder `agents/` of the run.
@@ -113,21 +113,21 @@ def saved_team(directory: Path, env: Any, model: ModelConfig) -> dict[str, Polic
 
 
 def check_names(agents: Sequence[str]) -> None:
-    """Check that agents' names are safe folder names, because policies and critics are saved under them.
+    """Check that agents' names are safe folder names, because policies and critics are saved in such folders.
 
     Raises:
-        UserError: if a name is not.
+        UserError: if a name is not a safe folder name.
     """
     for agent in agents:
         if not isinstance(agent, str) or not re.fullmatch(r"\w(?:[\w .,:+-]*\w)?", agent) or len(agent) > 100:
             raise UserError(
-                f"the agent name {agent!r} cannot name the folder of its policy; agents need "
-                'names of letters and digits, with " _ . , : + -" between them'
+                f"the agent name {agent!r} is not a safe folder name, but its policy is saved in a folder of this "
+                'name; use letters and digits, with " _ . , : + -" between them'
             )
 
 
 def seat_of(env: Any, agent: str, model: ModelConfig, algorithm: Algorithm[Any] | None = None) -> Seat:
-    """Arguments for the factory of a registered policy. Without an algorithm, the policy is not trained."""
+    """Return the arguments for the factory of a registered policy. `algorithm` None: the policy is not trained."""
     return Seat(
         agent=agent,
         observation_space=env.observation_space(agent),
@@ -139,7 +139,7 @@ def seat_of(env: Any, agent: str, model: ModelConfig, algorithm: Algorithm[Any] 
 
 
 def part_of(model: ModelConfig, agents: Sequence[str], some: Sequence[str]) -> ModelConfig:
-    """Model settings of some of the agents."""
+    """Return the model settings of a subset of the agents."""
     if len(some) == len(agents):
         return model
     names = dict(zip(agents, model.names(len(agents)), strict=True))
@@ -155,7 +155,7 @@ def part_of(model: ModelConfig, agents: Sequence[str], some: Sequence[str]) -> M
 
 
 def device_of(name: str) -> torch.device:
-    """Device of a perceptron. "auto" is the CPU, because small networks gain nothing from a GPU."""
+    """Return the device of a perceptron. "auto" selects the CPU, because small networks are not faster on a GPU."""
     return torch.device("cpu" if name == "auto" else name)
 
 
@@ -166,7 +166,7 @@ def device_of_policy(policy: TrainablePolicy) -> torch.device:
 def _named_policies(
     env: Any, model: ModelConfig, agents: Sequence[str], algorithm: Algorithm[Any] | None = None
 ) -> dict[str, Policy]:
-    """Make the policies of agents whose model name is a registered policy or a chat server."""
+    """Make the policies of agents whose model is a registered policy or runs on a chat server."""
     made: dict[str, Policy] = {}
     shared: Policy | None = None
     for agent, name in zip(env.possible_agents, model.names(len(env.possible_agents)), strict=True):

@@ -50,19 +50,19 @@ def make_trainer(
         algorithm: algorithm with its settings.
         vector: copies of the training environment.
         policies: policy of each agent. Only instances of `TrainablePolicy` learn.
-        critics: objects or a factory that replace the critics of the settings.
+        critics: critics or a factory of critics, which replace the critics of the settings.
         network: settings of perceptron critics, for vector observations.
-        rewarder: replaces the rewards of episodes, such as a reward model; reads the joint histories.
-        reward_processor: applied to every reward before learning.
-        worker: makes the rollout worker. None: the policies play, or with `max_staleness` copies of them in this
-            process.
+        rewarder: replaces the rewards of episodes, for example with a reward model. Reads the joint histories.
+        reward_processor: function that is applied to every reward before learning.
+        worker: factory of the rollout worker. None: `policies` play in this process, or with `max_staleness` copies of
+            them.
     """
     config = algorithm.config
     is_judged = rewarder is not None
     collector = make_collector(algorithm, vector, policies, is_judged=is_judged)
 
     def local_worker() -> RolloutWorker:
-        # It steps the trainer's environments, because the trainer then does not.
+        # The worker uses the trainer's environments, because the trainer then plays no episodes.
         return LocalWorker(make_collector(algorithm, vector, deepcopy(dict(policies)), is_judged=is_judged))
 
     if worker is None and config.max_staleness:
@@ -101,7 +101,7 @@ def make_collector(
 
 
 CriticSource: TypeAlias = Critic | Mapping[str, Critic] | Callable[[CriticSeat], Critic]
-"""Critic of the joint history, critics by agent, or a factory."""
+"""Critic of the joint history, critics as a dict with agents as keys, or a factory of critics."""
 
 
 def make_critics(
@@ -111,20 +111,20 @@ def make_critics(
     network: NetworkConfig | None = None,
     source: CriticSource | None = None,
 ) -> dict[str, CriticLearner]:
-    """Make the critic learners of an algorithm: one per trainable policy, one named "joint", or none.
+    """Make the critic learners of an algorithm: one per trainable policy, a single one named "joint", or none.
 
     Args:
         vector: copies of the environment; required for vector observations.
         network: settings of perceptron critics; required for vector observations.
-        source: objects or a factory. None: the critics of the settings.
+        source: critics or a factory of critics. None: the critics of the settings.
 
     Raises:
-        ValueError: if a critic is missing, or critics are given to an algorithm that has none.
+        ValueError: if a critic is missing, or critics are given to an algorithm without critics.
     """
     config = algorithm.config
     if algorithm.critic_reads == "nothing":
         if source is not None:
-            raise ValueError(f"critics are given, but {type(algorithm).__name__} reads none; leave them out")
+            raise ValueError(f"critics are given, but {type(algorithm).__name__} has no critics; leave critics out")
         return {}
     generator = torch.Generator().manual_seed(config.seed)
     learning = {agent: policy for agent, policy in policies.items() if isinstance(policy, TrainablePolicy)}
@@ -174,7 +174,7 @@ def text_critic(config: ActorCriticConfig, actor: LanguagePolicy, *, seed: int) 
 def _critic_maker(
     algorithm: Algorithm[Any], vector: VectorEnv | None, network: NetworkConfig | None, source: CriticSource | None
 ) -> Callable[[str | None, TrainablePolicy, int], Critic]:
-    """Return a factory of critics, called with an agent (None: joint history), its policy and its number."""
+    """Return a factory of critics. Its arguments: an agent (None: joint history), the agent's policy and index."""
     config: ActorCriticConfig = algorithm.config
     registered = registered_critic(config.critic_model_name_or_path)
     factory = registered if source is None else source
@@ -182,7 +182,7 @@ def _critic_maker(
     def make(agent: str | None, policy: TrainablePolicy, number: int) -> Critic:
         if isinstance(factory, Critic):
             if agent is not None:
-                raise ValueError("one critic is given, but each agent has its own; give a mapping or a factory")
+                raise ValueError("one critic is given, but each agent has its own critic; give a dict or a factory")
             return factory
         if isinstance(factory, Mapping):
             if (agent or "joint") not in factory:
@@ -199,8 +199,8 @@ def _critic_maker(
                 return NumericActorHead(policy)
             return _perceptron_critic(config, agent, policy, number, vector, network)
         raise ValueError(
-            f"there is no critic for the policy class {type(policy).__name__}; give critics=…, or register one "
-            "(register_critic) and name it in critic_model_name_or_path"
+            f"there is no critic for the policy class {type(policy).__name__}; give critics=…, or register a critic "
+            "(register_critic) and set critic_model_name_or_path to its name"
         )
 
     return make
@@ -230,7 +230,7 @@ def _perceptron_critic(
     vector: VectorEnv,
     network: NetworkConfig,
 ) -> NumericCritic:
-    """Make a separate critic on an agent's observations, or on the joint observation if `agent` is None."""
+    """Make a separate critic that reads an agent's observations. `agent` None: it reads the joint observation."""
     agents = vector.possible_agents if agent is None else [agent]
     actions = [Features.of(vector.action_space(each)) for each in agents] if config.critic_type == "q" else []
     observation = _joint_features(vector, config.seed) if agent is None else policy.observation
@@ -247,7 +247,7 @@ def _perceptron_critic(
 
 
 def _joint_features(vector: VectorEnv, seed: int) -> Features:
-    """Features of the environment's state, or of the observations that the collector concatenates."""
+    """Return the features of the environment's state, or of the observations that the collector concatenates."""
     vector.reset(0, seed=seed)
     if vector.state(0) is not None and vector.state_space is not None:
         return Features.of(vector.state_space)

@@ -1,7 +1,7 @@
-"""Trust in run folders of other authors: settings that need `--trust`.
+"""Safety check of run folders from other authors: some settings need `--trust`.
 
 Numbers, choices, registered names, Hugging Face model names and files inside the folder are allowed. Every other text
-that could name code, a file or a server needs `--trust`.
+that could refer to code, a file or a server needs `--trust`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from ..files import CONFIG_FILE, read_config
 from .experiment import Experiment, refuse_parts
 
 MODELS = ("model", "critic_model_name_or_path", "reward_model")
-"""Settings that name models."""
+"""Settings whose values are names of models."""
 HARMLESS = (
     *("difficulty_schedule", "agent_learning_rates", "lora_target_modules", "template_kwargs"),
     *("device", "critic_device", "reference_device"),
 )
-"""Settings of free text that name no code, file or server."""
+"""Free-text settings that cannot refer to code, files or servers."""
 _CONFINED = ("auto", "A")  # values of isolation= that are not weaker than the default
 _OF_OWN_ADAPTERS = set(
     "base_model_name_or_path inference_mode lora_alpha peft_version r target_modules task_type".split()
@@ -46,7 +46,7 @@ _HUB = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 class UntrustedCodeError(UserError):
-    """Raised if a run folder names code, servers, or files outside the folder, without `--trust`."""
+    """Raised if settings refer to code, servers, or files outside the run folder, and `--trust` is missing."""
 
 
 def load_experiment(directory: Path, *, trust: bool = False, is_env_given: bool = False) -> Experiment:
@@ -54,8 +54,8 @@ def load_experiment(directory: Path, *, trust: bool = False, is_env_given: bool 
 
     Args:
         directory: folder of a run, which may have another author.
-        trust: allow settings that name code, servers, or files outside the folder.
-        is_env_given: the caller replaces the environment, so the folder's environment is not checked.
+        trust: allow settings that refer to code, servers, or files outside the folder.
+        is_env_given: True if the caller replaces the environment. The folder's environment is then not checked.
 
     Raises:
         FileNotFoundError, ValueError: if the folder contains no run, or settings are damaged.
@@ -77,7 +77,7 @@ def _message(file: Path, reason: str) -> str:
 
 
 def needs_trust(saved: Mapping[str, Any], directory: Path | None = None) -> str | None:
-    """Reason why settings of a run need `--trust`; None if they do not.
+    """Return the reason why settings of a run need `--trust`. None: they do not need it.
 
     Args:
         saved: content of a config.json. Parts may be missing.
@@ -87,12 +87,12 @@ def needs_trust(saved: Mapping[str, Any], directory: Path | None = None) -> str 
 
 
 def refuse_untrusted_models(directory: Path) -> None:
-    """Check that saved adapters name no base model outside the run folder, and have only settings that collm saves.
+    """Check that saved adapters use no base model outside the run folder, and have only settings that collm saves.
 
-    Other settings of peft name modules to import and files to read.
+    Other settings of peft can refer to modules to import and files to read.
 
     Raises:
-        UntrustedCodeError: if an adapter does.
+        UntrustedCodeError: if an adapter has such a base model or such a setting.
     """
     for file in sorted(directory.glob(f"agents/*/{ADAPTER_CONFIG_FILE}")):
         saved = read_json(file)
@@ -101,7 +101,7 @@ def refuse_untrusted_models(directory: Path) -> None:
         usual = {**LoraConfig().to_dict(), "peft_type": "LORA"}
         for name, value in saved.items():
             if reason is None and name not in _OF_OWN_ADAPTERS and value and value != usual.get(name):
-                reason = f"has {name}={_short(value)}, which no run saves and which may name code or files"
+                reason = f"has {name}={_short(value)}, which collm does not save and which may refer to code or files"
         if reason is not None:
             raise UntrustedCodeError(_message(file, reason))
 
@@ -109,10 +109,10 @@ def refuse_untrusted_models(directory: Path) -> None:
 def _reasons(saved: Mapping[str, Any], directory: Path | None) -> Iterator[str]:
     env, env_kwargs = saved.get("env"), saved.get("env_kwargs", {})
     if env is not None and imports_module(env):
-        yield f"names the environment {env!r}, which imports and runs code that is not registered"
+        yield f"has the environment {env!r}, which imports and runs code that is not registered"
     for name, value in env_kwargs.items():
         if reason := _argument_reason(str(env), name, value, directory):
-            yield f"gives the environment {name}={_short(value)}, {reason}"
+            yield f"has the environment argument {name}={_short(value)}, {reason}"
     kinds: dict[str, type] = {"model": ModelConfig, "network": NetworkConfig}
     if "algorithm" in saved:
         kinds["config"] = algorithm_spec(saved["algorithm"]).config
@@ -126,22 +126,22 @@ def _reasons(saved: Mapping[str, Any], directory: Path | None) -> Iterator[str]:
                 reasons = (_model_reason(name, each, directory) for each in names)
                 yield from filter(None, reasons)
             elif setting.is_required or value != setting.default:
-                yield f"has the setting {name}={_short(value)}, which may name a server or a file elsewhere"
+                yield f"has the setting {name}={_short(value)}, which may refer to a server or a file elsewhere"
 
 
 def is_free_text(hint: Any) -> bool:
-    """True if the type of a setting admits arbitrary text."""
+    """True if the type of a setting allows arbitrary text."""
     if get_origin(hint) is Literal:
         return False
     return hint in (str, Any, Path) or any(map(is_free_text, get_args(hint)))
 
 
 def _argument_reason(env: str, name: str, value: Any, directory: Path | None) -> str | None:
-    """Reason why an argument of an environment needs trust."""
+    """Return the reason why an argument of an environment needs `--trust`. None: the argument is harmless."""
     if value is None:
         return None
     if name == "isolation":
-        weaker = "which runs the programs that it holds in a weaker sandbox than the default"
+        weaker = "which runs programs of the folder in a weaker sandbox than the default"
         return None if value in _CONFINED else weaker
     if name == "packages":
         return "which lets programs import installed packages" if value else None
@@ -152,20 +152,20 @@ def _argument_reason(env: str, name: str, value: Any, directory: Path | None) ->
         places = value.values() if isinstance(value, Mapping) and name == "data" else [value]
         known = (BUILTIN, GENERATED) if name == "data" else ()
         named = [each for each in places if isinstance(each, str | Path) and each not in known]
-        return None if all(_is_inside(each, directory) for each in named) else "a place outside of the folder"
+        return None if all(_is_inside(each, directory) for each in named) else "which is not in the run folder"
     registered = registry.get(env)
     if registered is not None and str(registered.entry_point).startswith("collm.envs."):
-        return None  # other arguments of collm's environments name no code or files
+        return None  # other arguments of collm's environments cannot refer to code or files
     strange = next((text for text in _texts(value) if not _is_plain(text)), None)
-    return None if strange is None else "which may name code, a file or a server"
+    return None if strange is None else "which may refer to code, a file or a server"
 
 
 def _model_reason(setting: str, name: Any, directory: Path | None) -> str | None:
-    """Reason why the name of a model needs trust."""
+    """Return the reason why the name of a model needs `--trust`. None: the name is harmless."""
     if not isinstance(name, str):
         return f"has {setting}={_short(name)}, which is not a model name"
     if name.startswith(CHAT):
-        return f"sends texts to the chat server of {name!r}, with the key in the environment variable that it names"
+        return f"sends texts to the chat server of {name!r}, and may send a secret key from an environment variable"
     if name in _BUILT_IN_MODELS or registered_policy(name) is not None or registered_critic(name) is not None:
         return None
     try:
@@ -175,11 +175,11 @@ def _model_reason(setting: str, name: Any, directory: Path | None) -> str | None
         is_hub_name = is_tiny = False
     if is_hub_name or is_tiny or _is_inside(name, directory):
         return None
-    return f"names the model {_short(name)} in {setting}, a place outside of the folder"
+    return f"has {setting}={_short(name)}, which is not in the run folder"
 
 
 def _is_inside(place: str | Path, directory: Path | None) -> bool:
-    """True if a file or folder and its content are in a run folder, after links are resolved."""
+    """True if a path and all files below it are inside the run folder, after links are resolved."""
     if directory is None:
         return False
     try:
@@ -190,7 +190,7 @@ def _is_inside(place: str | Path, directory: Path | None) -> bool:
 
 
 def _is_plain(text: str) -> bool:
-    """True if a text cannot name a file, a module or a server."""
+    """True if a text cannot refer to a file, a module or a server."""
     return re.fullmatch(r"[\w .,+-]*", text) is not None and len(text) <= 100 and not (text and Path(text).exists())
 
 
@@ -211,17 +211,17 @@ def _short(value: Any) -> str:
 
 
 _TRUSTING = ("resume", "evaluate", "chat", "replay")
-"""Commands that take `--trust`."""
+"""Commands that have the option `--trust`."""
 
 
 def run_command(name: str, directory: Path, *options: str, env: str | None = None) -> str:
-    """Command line for a run, with `--trust` if the run's settings need it.
+    """Return a command line for a run, with `--trust` if the run's settings need it.
 
     Args:
         name: command of `collm`, such as resume.
         directory: folder of the run.
-        options: further words.
-        env: environment whose episode is replayed, which alone is then checked for trust. None: all settings are.
+        options: further arguments of the command.
+        env: environment of a replay; only this environment is then checked for trust. None: all settings are checked.
     """
     words = ["collm", name, str(directory), *options]
     if name in _TRUSTING and _needs_trust(directory, env):

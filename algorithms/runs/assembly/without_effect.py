@@ -1,6 +1,6 @@
-"""Notices on settings that have no effect with the other settings or the environment.
+"""Notices about settings that have no effect in combination with the other settings or the environment.
 
-Settings at their defaults are never reported.
+Settings that have their default values are never reported.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Setup:
     network: NetworkConfig
     env: ParallelEnv[str, Any, Any]
     num_envs: int
-    """Environment copies for training."""
+    """Number of environment copies for training."""
 
     @property
-    def config(self) -> Any:  # a class that may lack the fields of critics
+    def config(self) -> Any:  # its class may have no fields for critics
         return self.algorithm.config
 
     @property
@@ -60,7 +60,7 @@ class Setup:
         return not self.writes and registered_critic(self.config.critic_model_name_or_path) is None
 
     def estimates(self, estimator: str) -> bool:
-        """True if an estimator computes the advantages or the critic's targets."""
+        """True if this estimator computes the advantages or the critic's targets."""
         config = self.config
         if type(self.algorithm).advantages is not ActorCritic.advantages:
             return True
@@ -83,9 +83,9 @@ class Rule(NamedTuple):
     """Condition under which settings have an effect."""
 
     names: str
-    """Settings, separated by spaces."""
+    """Names of the settings, separated by spaces."""
     needs: str
-    """Condition, for the notice."""
+    """Text of the condition in the notice."""
     holds: Callable[[Setup], bool]
 
 
@@ -137,7 +137,7 @@ RULES = (
     ),
     Rule("critic_l2", f"critic_model_name_or_path={BAG_OF_WORDS!r}", lambda s: s.has_bag_of_words),
     Rule(_OF_TEXT, "agents that write texts", lambda s: s.writes or s.is_registered),
-    Rule(_OF_VECTORS, "agents that act by numbers", lambda s: not s.writes or s.is_registered),
+    Rule(_OF_VECTORS, "agents with vector actions", lambda s: not s.writes or s.is_registered),
     Rule("gaussian", "continuous actions", lambda s: s.writes or s.has_boxes()),
     Rule("images", "observations with three axes", lambda s: s.writes or s.has_images()),
     Rule("lora_rank lora_alpha lora_target_modules", "weights='adapters'", lambda s: s.model.weights == "adapters"),
@@ -145,11 +145,11 @@ RULES = (
     Rule("learns_filtered", "top_p or top_k", lambda s: s.model.top_p != 1 or s.model.top_k != 0),
     Rule("server_logprobs", "server", lambda s: s.model.server is not None),
 )
-"""Rules in order: a setting is reported with the first condition that does not hold."""
+"""Rules in the order in which they are checked. A setting is reported with its first condition that is not met."""
 
 
 def settings_without_effect(setup: Setup) -> list[str]:
-    """Notices on settings without effect, and on numbers of workers and copies that exceed their work."""
+    """Return notices about settings without effect, and about workers and environment copies without work."""
     given: dict[str, Any] = {}
     for settings in (setup.config, setup.model, setup.network):
         for name, each in settings_of(type(settings)).items():

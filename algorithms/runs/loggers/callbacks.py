@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
-if TYPE_CHECKING:  # both import torch, which the help of the command line does without
+if TYPE_CHECKING:  # both import torch, which would slow down the help of the command line
     from ...rollout.collector import RolloutCollector
     from ..evaluation import Evaluated
 
 MAX_NATS = 1.0
-"""KL divergence of one update, in nats per token, above which a notice is given. The Mini tasks have 0.005 to 0.3."""
+"""Maximum KL divergence of one update without a notice, in nats per token. Usual on the Mini tasks: 0.005 to 0.3."""
 PATIENCE = 20
-"""Consecutive updates with equal returns before the notice. If successes are rare, a few batches often have none."""
+"""Consecutive updates with equal returns before the notice. Rare successes are often missing in a few batches."""
 CONSTANT_SUM_PATIENCE = 3
 """Consecutive updates with equal team returns and different own returns before the notice on constant-sum games."""
 Notice = Callable[[str], None]
@@ -22,7 +22,7 @@ class Logger(Protocol):
     """Minimal interface of a logger. It may also have the other methods of `Callback`."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Record the metrics of a step; steps increase."""
+        """Record the metrics of a step. `step` increases from call to call."""
 
     def close(self) -> None:
         """Write buffered metrics and close."""
@@ -50,7 +50,7 @@ class Callback:
 
 
 def as_callback(logger: Logger | Callback) -> Callback:
-    """Return a callback unchanged. For another logger, return a callback with those methods that the logger has."""
+    """Convert a logger to a callback with the methods of the logger. A callback is returned unchanged."""
     if isinstance(logger, Callback):
         return logger
     callback = Callback()
@@ -61,7 +61,7 @@ def as_callback(logger: Logger | Callback) -> Callback:
 
 
 class JumpWatch(Callback):
-    """Gives one notice if the KL divergence of an update exceeds `MAX_NATS`."""
+    """Callback that prints a notice, once, if the KL divergence of an update exceeds `MAX_NATS`."""
 
     def __init__(self, notice: Notice):
         self._notice = notice
@@ -69,7 +69,7 @@ class JumpWatch(Callback):
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         moved = metrics.get("kl_after_update", 0.0)
-        if self._has_told or moved <= MAX_NATS:  # nan is not
+        if self._has_told or moved <= MAX_NATS:  # False for nan, so nan gives a notice
             return
         self._has_told = True
         self._notice(
@@ -80,11 +80,11 @@ class JumpWatch(Callback):
 
 
 def silent_since(shares: Sequence[float], patience: int = PATIENCE) -> int | None:
-    """Index of the first of at least `patience` last updates whose returns are all equal; None if there are fewer.
+    """Return the index of the update since which all returns are equal. None: for fewer than `patience` updates.
 
     Args:
-        shares: `equal_returns` by update; NaN if an update lacks it.
-        patience: least number of consecutive updates.
+        shares: `equal_returns` of each update; NaN if an update does not have this metric.
+        patience: minimum number of consecutive updates.
     """
     start = len(shares)
     while start and shares[start - 1] == 1:
@@ -93,9 +93,9 @@ def silent_since(shares: Sequence[float], patience: int = PATIENCE) -> int | Non
 
 
 class SilenceWatch(Callback):
-    """Gives one notice if all returns of each group are equal for many updates, because every advantage is then 0.
+    """Callback that prints a notice, once, if the returns in each group are equal for many updates.
 
-    In a constant-sum game only the team returns are equal. The notice then has the setting that helps.
+    Every advantage is then 0. In a constant-sum game only the team returns are equal; the notice suggests a setting.
     """
 
     def __init__(self, notice: Notice, credited_reward: Literal["team", "own"] = "team"):
@@ -113,15 +113,15 @@ class SilenceWatch(Callback):
         if self._credited_reward == "team" and silent_since(self._constant, CONSTANT_SUM_PATIENCE) is not None:
             self._tell(
                 f"update {step}: for {CONSTANT_SUM_PATIENCE} updates the episodes of each group had equal team returns "
-                "and different own returns, as in a constant-sum game; with credited_reward='team' advantages are 0, "
-                "or only errors of critics; set credited_reward='own' (--credited-reward own) "
+                "and different own returns, as in a constant-sum game; with credited_reward='team' the advantages are "
+                "0, or consist only of critic errors; set credited_reward='own' (--credited-reward own) "
                 "with an algorithm without a joint critic, such as iac, ippo or magrpo"
             )
         elif silent_since(self._equal, PATIENCE) is not None:
             self._tell(
                 f"update {step}: for {PATIENCE} updates the episodes of each group had equal returns "
                 f"({metrics['return']:g} on average), so there is nothing to learn from: the task is solved, or the "
-                "policies have collapsed; if so, start again with a lower learning rate or larger groups"
+                "policies have collapsed; if they have, start again with a lower learning rate or larger groups"
             )
 
     def _tell(self, line: str) -> None:

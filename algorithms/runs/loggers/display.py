@@ -26,7 +26,7 @@ from .callbacks import Callback
 BARS = "▁▂▃▄▅▆▇█"
 SPARKLINE_WIDTH = 60
 LINE_S = 10.0
-"""Seconds between two lines on the progress of an evaluation."""
+"""Minimum seconds between two progress lines of an evaluation."""
 SHOWN = {
     "return": "return",
     "entropy": "entropy, nats per token",
@@ -43,7 +43,7 @@ SHOWN = {
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Draw values as a line of block characters; each is the mean of consecutive values."""
+    """Return a line of block characters that plots the values. Each character is the mean of consecutive values."""
     if not values:
         return ""
     size = math.ceil(len(values) / SPARKLINE_WIDTH)
@@ -54,12 +54,12 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def progress_of(collector: RolloutCollector) -> str:
-    """Progress of a collector, such as "12 of 64 episodes, 3,400 joint turns"."""
+    """Return the progress of a collector, such as "12 of 64 episodes, 3,400 joint turns"."""
     return f"{collector.num_ended} of {collector.num_planned} episodes, {collector.num_decided:,} joint turns"
 
 
 class ProgressLines:
-    """Prints the progress of an evaluation as a line every `LINE_S` seconds."""
+    """Printer of the progress of an evaluation, one line every `LINE_S` seconds."""
 
     def __init__(self, console: Console):
         self.console = console
@@ -82,7 +82,7 @@ class TrainingDisplay(Callback):
     Args:
         title: heading of the panel.
         num_updates: updates of the whole run.
-        console: output; without a terminal, about twenty lines are printed instead of the panel.
+        console: output. Without a terminal, about 20 lines are printed instead of the panel.
     """
 
     def __init__(self, title: str, num_updates: int, console: Console):
@@ -148,7 +148,7 @@ class TrainingDisplay(Callback):
             self.live.update(self._panel())
 
     def evaluation_table(self) -> Table:
-        """Table of the held-out returns before, during and after training."""
+        """Return a table of the returns on held-out tasks before, during and after training."""
         title = "return on held-out tasks, mean [95 %]"
         table = Table("after update", "sampled", "greedy", title=title, title_justify="left")
         for update, metrics in self.evaluations:
@@ -176,7 +176,7 @@ class TrainingDisplay(Callback):
 
 
 def plot_learning_curve(directory: Path, file: Path, *, title: str) -> None:
-    """Draw the mean return of each update of a run over environment steps; the file's suffix selects the format."""
+    """Plot the mean return of each update against environment steps. The suffix of `file` selects the format."""
     from matplotlib.figure import Figure  # here: a slow import
 
     rows = [row for row in read_lines(directory / "metrics.jsonl") if "return" in row]

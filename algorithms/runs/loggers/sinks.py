@@ -34,7 +34,7 @@ class LogConfig(Checked):
 
     log: Annotated[tuple[Sink, ...], Also("report_to")] = ()
     """Services that metrics are sent to, in addition to metrics.jsonl. The environment variables WANDB_PROJECT,
-    WANDB_NAME, WANDB_ENTITY, WANDB_RUN_GROUP and WANDB_TAGS name the run there."""
+    WANDB_NAME, WANDB_ENTITY, WANDB_RUN_GROUP and WANDB_TAGS label the run."""
 
 
 class WandbLogger(Callback):
@@ -73,7 +73,7 @@ class WandbLogger(Callback):
 
 
 class TensorboardLogger(Callback):
-    """Writes TensorBoard event files into the run's folder. Events after `update` of an interrupted run are hidden."""
+    """Writes TensorBoard event files into the run's folder. A resumed run hides its earlier events after `update`."""
 
     def __init__(self, directory: Path, update: int = 0):
         from torch.utils.tensorboard import SummaryWriter
@@ -135,7 +135,7 @@ def check_sinks(sinks: Sequence[Sink]) -> None:
     """Check that the packages of sinks are installed.
 
     Raises:
-        UserError: if a package is missing; the message has the install command.
+        UserError: if a package is missing; the message contains the install command.
     """
     for sink in sinks:
         try:
@@ -151,9 +151,9 @@ def make_loggers(
 
     Args:
         directory: folder of the run.
-        sinks: names of services.
-        config: settings of the run, shown by the services.
-        update: update that the run resumes from.
+        sinks: names of the log services.
+        config: settings of the run, which the services show.
+        update: update from which the run resumes; 0 for a new run.
 
     Raises:
         UserError: if a package is missing.

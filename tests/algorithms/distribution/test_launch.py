@@ -113,7 +113,7 @@ def test_a_process_without_torchrun_is_alone(monkeypatch):
 def test_half_of_torchrun_s_variables_are_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("RANK", raising=False)
-    with pytest.raises(ValueError, match=r"WORLD_SIZE is 2, but RANK.* not set"), joined():
+    with pytest.raises(ValueError, match=r"WORLD_SIZE=2 .*RANK"), joined():
         pass
 
 

@@ -111,7 +111,7 @@ def test_a_run_of_an_earlier_version_goes_on_and_is_reported(tmp_path, experimen
     run_experiment(experiment, tmp_path)
     assert main(["report", str(tmp_path)]) == 0
     (tmp_path / MARKER).unlink()
-    with pytest.raises(FileExistsError, match="already holds a run"):
+    with pytest.raises(FileExistsError, match="already contains a run"):
         run_experiment(experiment, tmp_path)
     assert main(["report", str(tmp_path)]) == 0
     run_experiment(changed(experiment, num_updates=2), tmp_path, resume=True)

@@ -109,12 +109,12 @@ def test_a_directory_with_a_run_is_not_overwritten(tmp_path):
     write_config(tmp_path / "run", config)
     assert read_config(tmp_path / "run") == config
     (tmp_path / "run" / "agents").mkdir()
-    with pytest.raises(FileExistsError, match="already holds a run"):
+    with pytest.raises(FileExistsError, match="already contains a run"):
         check_is_free(tmp_path / "run", config)
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError, match="give another --out"):
         prepare_directory(tmp_path / "file" / "run")
-    with pytest.raises(FileNotFoundError, match="holds no run"):
+    with pytest.raises(FileNotFoundError, match="contains no run"):
         read_config(tmp_path / "elsewhere")
 
 

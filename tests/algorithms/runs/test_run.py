@@ -109,7 +109,7 @@ def test_a_run_without_a_checkpoint_starts_again_and_says_so(tmp_path, experimen
     run_experiment(seldom, tmp_path / "peace")
     kill_after(1, seldom, tmp_path / "war")
     other = changed(seldom, seed=5)
-    with pytest.raises(FileExistsError, match="already holds a run"):  # of other settings, which has logged something
+    with pytest.raises(FileExistsError, match="already contains a run"):  # of other settings, with logged metrics
         run_experiment(other, tmp_path / "war")
     told = []
     run_experiment(seldom, tmp_path / "war", resume=resume, on_notice=told.append)

@@ -51,8 +51,8 @@ def test_a_recorded_episode_is_played_again_and_a_change_is_told(tmp_path, capsy
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--episode", "99"], "holds no episode 99"),
-        (["--failure", "train-3"], "holds no failure 'train-3'; there are none"),
+        (["--episode", "99"], "contains no episode 99"),
+        (["--failure", "train-3"], "contains no failure 'train-3'"),
         ([], "give either --episode INDEX or --failure NAME"),
     ],
 )
