@@ -42,7 +42,7 @@ def parsed(
         given: values that replace defaults, such as those of a file.
         examples: calls that help shows.
     """
-    import tyro  # here: the import is slow
+    import tyro  # late import, because it is slow
 
     inside = nested_classes(kind) | dict(nested or {})
     settings = {name: each for name, each in settings_of(kind).items() if name not in inside}

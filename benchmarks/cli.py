@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(usage())
         return 0
     if args[0] == "--version":
-        from importlib.metadata import version  # here: the import is slow
+        from importlib.metadata import version  # late import, because it is slow
 
         print(f"collm {version('collm')}")
         return 0

@@ -28,7 +28,7 @@ def model_folders(directory: Path, agent: str | None) -> dict[str, Path]:
     Raises:
         UserError: if the run has no such agent, or if an agent is not a language model.
     """
-    from ..algorithms.runs.files import read_config  # here, as help needs no torch
+    from ..algorithms.runs.files import read_config  # late import: help needs no torch
 
     read_config(directory)  # raises if the folder is not a run
     found = {path.name: path for path in sorted((directory / "agents").glob("*")) if path.is_dir()}

@@ -285,7 +285,7 @@ def slug(name: str) -> str:
 
 
 def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry, seed: int) -> Job:
-    from ...algorithms.runs.assembly.experiment import Experiment  # here: reading a suite needs no torch
+    from ...algorithms.runs.assembly.experiment import Experiment  # late import: reading a suite needs no torch
 
     budget = environment.budget or suite.budget
     assert budget is not None
