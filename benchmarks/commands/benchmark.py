@@ -59,7 +59,7 @@ class BenchmarkArguments(Checked):
     """Time limit, which must be longer than an update. Then no more runs start, and active runs stop with a checkpoint.
     The same command continues them. None: no limit."""
     on: str | None = None
-    """Ray cluster for the runs. "ray" starts a cluster on this machine, "ray://HOST:PORT" joins the cluster of `ray start
+    """Ray cluster for the runs. "ray" starts one on this machine, "ray://HOST:PORT" joins the cluster of `ray start
     --head` at that port. Its machines must share the folder --out. Needs collm[ray]. None: local processes."""
     num_cpus: Positive = 1.0
     """CPU cores per run, with --on."""

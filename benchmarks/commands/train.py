@@ -288,7 +288,7 @@ def given_settings(args: list[str]) -> Given:
     if path is None:
         return Given()
     if not path.is_file():
-        raise UserError(f"{CONFIG} {path}: the file does not exist; give a TOML file, or a run's config.json")
+        raise UserError(f"{CONFIG} {path}: there is no such file; give a TOML file, or a run's config.json")
     found = dict(_read(path))
     algorithm, env_kwargs = found.pop("algorithm", None), found.pop("env_kwargs", {})
     if not isinstance(env_kwargs, Mapping):
