@@ -115,7 +115,7 @@ class RunSummary:
 
     @property
     def silent_since(self) -> int | None:
-        """First update from which all advantages stay 0 to the end (equal returns in each group). None: no such update."""
+        """First update from which all advantages are 0 (equal returns in each group). None: no such update."""
         found = silent_since(self.curve("equal_returns").tolist())
         return None if found is None else round(float(self.curve("update")[found]))
 
