@@ -70,8 +70,7 @@ class EvaluateArguments(Checked):
     split: str = "test"
     """Split of the environment's tasks, such as train or test. Ignored if the environment has no splits."""
     out: Annotated[Path | None, Also("output_dir")] = None
-    """Folder for episodes and leaderboard. None: the run's folder if one run is evaluated, otherwise a new folder in
-    runs/."""
+    """Folder for episodes and leaderboard. None: the run's folder for a single run, else a new folder in runs/."""
     json: bool = False
     """Print the results as JSON, without other output."""
     transcripts: bool = True
