@@ -39,7 +39,7 @@ def parsed(
         nested: classes of fields with a generic annotation.
         leading: settings that --help shows first.
         left_out: settings of nested dataclasses that are not options and keep their defaults.
-        given: values that replace defaults, such as those of a file.
+        given: values that replace defaults, for example from a file.
         examples: example commands that --help shows.
     """
     import tyro  # late import, because it is slow

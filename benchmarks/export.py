@@ -33,7 +33,7 @@ def model_folders(directory: Path, agent: str | None) -> dict[str, Path]:
     read_config(directory)  # raises an error if the folder is not a run
     found = {path.name: path for path in sorted((directory / "agents").glob("*")) if path.is_dir()}
     if not found:
-        raise UserError(f"{directory} has no models yet; they are written at the end of the training")
+        raise UserError(f"{directory} has no models yet; finish the training, which writes them")
     if agent is not None and agent not in found:
         raise UserError(f"the run has no agent {agent!r}; {nearest(agent, found)}")
     chosen = found if agent is None else {agent: found[agent]}

@@ -35,11 +35,11 @@ class BenchmarkArguments(Checked):
     teams, published, lbf, rware, minigrid, tictactoe). None: --algorithms on --envs. For classic-control, see
     `collm benchmark classic-control --help`."""
     algorithms: tuple[str, ...] = ()
-    """Algorithms to compare: names as in `collm train`, or names of entries of the suite. None given: all entries."""
+    """Algorithms to compare: names as in `collm train`, or names of entries of the suite. Default: all entries."""
     envs: tuple[str, ...] = ()
-    """Registered ids of the environments, or names of entries of the suite. None given: all entries."""
+    """Registered ids of the environments, or names of entries of the suite. Default: all entries."""
     seeds: tuple[Seed, ...] = ()
-    """Seeds of the runs. None given: the seeds of the suite, or 0 to 4 without a suite."""
+    """Seeds of the runs. Default: the seeds of the suite, or 0 to 4 without a suite."""
     environment_steps: Count | None = None
     """Budget of each run in joint turns. None: the budget of the suite, or 3,200 without a suite."""
     generated_tokens: Count | None = None
@@ -124,7 +124,7 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
         table["budget"] = {"environment_steps": arguments.environment_steps}
     if arguments.generated_tokens is not None:
         if table:
-            raise ValueError("--environment-steps and --generated-tokens are different budgets; remove one of them")
+            raise ValueError("--environment-steps and --generated-tokens are different budgets; give one of them")
         table["budget"] = {"generated_tokens": arguments.generated_tokens}
     model = keyword_arguments(arguments.model_config, "--model-config")
     if arguments.max_new_tokens is not None:
@@ -176,7 +176,7 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
 
 
 def divided(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Split settings into common ones and those of one algorithm, whose name precedes the last dot of the key."""
+    """Separate settings for all algorithms from settings as NAME.key=value, which are for one algorithm."""
     common: dict[str, Any] = {}
     own: dict[str, dict[str, Any]] = {}
     for name, value in config.items():

@@ -51,7 +51,7 @@ def run(args: Sequence[str]) -> None:
     if arguments.updates is not None and not arguments.red_team:
         raise UserError(f"--updates {arguments.updates} needs --red-team; add it, or remove --updates")
     if arguments.exploits and arguments.red_team:
-        raise UserError("--exploits and --red-team are two checks, and a call runs one; remove one of them")
+        raise UserError("--exploits and --red-team are different checks; give one of them")
     with refusals():
         chosen = spec(arguments.env).given(**keyword_arguments(arguments.env_kwargs))
         env = chosen.make()
@@ -110,7 +110,7 @@ def check_red_team(arguments: CheckArguments, console: Console) -> None:
         )
     name = shown(arguments.env)
     if levels["after training"].return_share > 0:
-        line = f"{name}: the gap of the best quarter is {found.gap:.0%}; the limit is {MAX_GAP:.0%}."
+        line = f"{name}: the gap of the best quarter is {found.gap:.0%}, at most {MAX_GAP:.0%} is allowed."
     else:
         line = f"{name}: the trained team's return is not above the empty team's; raise --updates."
     console.print(line, markup=False, soft_wrap=True)

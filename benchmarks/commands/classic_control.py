@@ -25,7 +25,7 @@ class ClassicControlArguments(Checked):
     """Action. run: train. table: print the results as Markdown. plot: write PNG figures of the results to --out."""
     tasks: Positional[tuple[str, ...]] = ()
     """Tasks to run: cartpole, acrobot, pendulum, pendulum-squashed, spread-ippo, spread-mappo, spread-ippo-long,
-    spread-mappo-long. None given: all. A long task takes 20 minutes per seed on one core, the others one minute."""
+    spread-mappo-long. Default: all. A long task takes 20 minutes per seed on one core, the others one minute."""
     seeds: tuple[Seed, ...] = (0,)
     """Random seeds to run."""
     out: Path = Path("runs/classic_control")

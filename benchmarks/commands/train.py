@@ -81,7 +81,7 @@ class TrainArguments(Checked, Generic[Settings]):
     """Folder of prompt templates `<agent>.txt` that replace the environment's prompts. None: no replacement."""
     reward_funcs: tuple[str, ...] = ()
     """Reward functions as package.module:name, or own for the environment's reward. Set their weights as an argument of
-    the environment: `--env-kwargs 'reward_weights=[1, 0.5]'`. None given: the environment's reward."""
+    the environment: `--env-kwargs 'reward_weights=[1, 0.5]'`. Default: the environment's reward."""
     logging: LogConfig = field(default_factory=LogConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)

@@ -202,7 +202,7 @@ def read_suite(path: Path) -> Suite:
 
 
 def _found(model: str, folder: Path) -> str:
-    """Path of a model in a folder, relative to the working directory. If it is not in the folder, return the name."""
+    """Path of a model in a folder, relative to the working directory. Without such a model, return the name."""
     beside = (folder / model).absolute()
     if Path(model).exists() or not beside.is_dir():
         return model
@@ -258,12 +258,12 @@ def _tables(table: Mapping[str, Any], name: str) -> Sequence[dict[str, Any]]:
 def _contrast(entry: Mapping[str, Any]) -> Contrast:
     _refuse_unknown("a contrast", entry, {each.name for each in fields(Contrast)})
     if missing := [name for name in ("name", "terms", "score") if name not in entry]:
-        raise ValueError(f"a contrast needs {missing[0]!r}, got {dict(entry)}")
+        raise ValueError(f"a contrast needs the key {missing[0]!r}, got {dict(entry)}")
     for term in entry["terms"]:
         if not isinstance(term, (list, tuple)) or [type(each) for each in term[1:]] != [str, str]:
-            raise ValueError(f"a term of a contrast is [weight, algorithm, environment], got {term!r}")
+            raise ValueError(f"a term of a contrast must be [weight, algorithm, environment], got {term!r}")
     if entry["score"] not in get_args(ContrastScore):
-        raise ValueError(f"the score of a contrast is one of {get_args(ContrastScore)}, got {entry['score']!r}")
+        raise ValueError(f"the score of a contrast must be one of {get_args(ContrastScore)}, got {entry['score']!r}")
     terms = tuple((float(weight), algorithm, environment) for weight, algorithm, environment in entry["terms"])
     return Contrast(**{**entry, "terms": terms})
 
@@ -300,7 +300,7 @@ def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry,
     _refuse_partial({**suite.config, **environment.config}, algorithm.name, known, suite.algorithms)
     _refuse_unknown(f"the config of {algorithm.name}", settings, known)
     if settings.get("learning_rate_schedule", "constant") != "constant":
-        raise ValueError("learning_rate_schedule must be constant: the budget, not num_updates, ends a run")
+        raise ValueError("learning_rate_schedule must be constant, because the budget ends a run")
     try:
         size = config_class(**settings).rollout_buffer_size
     except UserError as error:

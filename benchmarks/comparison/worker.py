@@ -130,7 +130,7 @@ def _has_checkpoint(experiment: Experiment, directory: Path) -> bool:
 
 
 def _is_saved(experiment: Experiment, saved: Mapping[str, Any]) -> bool:
-    """True if the saved settings equal those of the experiment. Settings missing in the file have their defaults."""
+    """True if the saved settings equal the experiment's settings. Settings missing in the file have their defaults."""
     try:
         return Experiment.from_json(saved) == experiment
     except UserError:  # the file has a removed setting or an invalid value

@@ -292,7 +292,7 @@ def _returns(run: Run, ways: Sequence[str]) -> Returns:
 
 
 def _player_returns(name: str, id: str) -> Returns:
-    config = algorithm_spec("mareinforce").config()  # any algorithm: nothing is trained
+    config = algorithm_spec("mareinforce").config()  # any algorithm, because there is no training
     env = Experiment(algorithm="mareinforce", config=config, env=id).make_env(SPLIT)
     policy: Policy = fixed_policy("")
     if name == "random":

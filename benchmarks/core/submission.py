@@ -107,20 +107,20 @@ def parsed_submission(found: Any) -> Submission:
     if not isinstance(found, dict) or (found.get("schema"), found.get("version")) != (SCHEMA, VERSION):
         raise UserError(f'a submission must have "schema": "{SCHEMA}" and "version": {VERSION}')
     if set(found) != KEYS:
-        raise UserError(f"a submission has the keys {', '.join(sorted(KEYS))}; got {', '.join(sorted(found))}")
+        raise UserError(f"a submission must have the keys {', '.join(sorted(KEYS))}; got {', '.join(sorted(found))}")
     models, environments = found["models"], found["environments"]
     if not all(isinstance(found[name], str) and found[name] for name in ("team", "collm")):
-        raise UserError("team and collm must be texts")
+        raise UserError("team and collm must be strings")
     if not isinstance(models, list) or not all(isinstance(name, str) for name in models):
         raise UserError("models must be a list of names")
     if not isinstance(environments, dict) or not environments:
-        raise UserError("environments must be an object with the results by id, and have at least one")
+        raise UserError("environments must be an object with environment ids as keys, at least one")
     for id, entry in environments.items():
         _check_entry(id, entry)
     returns = {id: _checked_returns(id, entry["returns"]) for id, entry in environments.items() if "returns" in entry}
     unplayed = {id: entry["unplayed"] for id, entry in environments.items() if "unplayed" in entry}
     if wrong := [id for id, why in unplayed.items() if not isinstance(why, str) or not why]:
-        raise UserError(f"unplayed of {wrong[0]} must be a text")
+        raise UserError(f"unplayed of {wrong[0]} must be a string")
     return Submission(found["team"], models, returns, unplayed, found["collm"])
 
 

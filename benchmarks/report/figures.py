@@ -104,7 +104,7 @@ class Section:
 
 
 def sections(comparison: Comparison) -> list[Section]:
-    """Build all figures of a comparison except that of the headline. Sections without a figure are omitted."""
+    """Build all figures of a comparison except the headline's figure. Sections without a figure are omitted."""
     names = comparison.environments
     found = (
         Section(

@@ -48,7 +48,7 @@ class TableOfText:
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     best: Literal["highest", "lowest"] | None = None
-    """Which estimate of a column is marked as the best. None: no marks."""
+    """Marks the highest or lowest estimate of a column as the best. None: no marks."""
     even: float | None = None
     """Value at which two compared methods are equally good. None: the table does not compare two methods."""
 

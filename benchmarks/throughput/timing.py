@@ -85,7 +85,7 @@ class LoadWatch:
 
     @property
     def is_idle(self) -> bool | None:
-        """True if the machine was idle in all samples. None: no sample, or loads are not reported."""
+        """True if the machine was idle in all samples. None: the loads are unknown."""
         if not self.loads or any(math.isnan(load) for load in self.loads):
             return None
         return max(self.loads) <= MAX_IDLE_CORES

@@ -30,7 +30,7 @@ class CrossPlayArguments(Checked):
     """Arguments of the environment given by `--env`, as key=value."""
     partners: tuple[str, ...] = ()
     """Scripted partners for agent 0 of each run: reference, random, empty, or an exploit of the environment, such as
-    "first of the list" in MiniShift. None given: only pairs of runs."""
+    "first of the list" in MiniShift. Default: only pairs of runs."""
     num_episodes: Count = 100
     """Number of episodes per pair of runs."""
     greedy: bool = False

@@ -259,7 +259,7 @@ def decider(env: Any, arguments: PlayArguments) -> tuple[Decide, Mapping[str, An
     if arguments.policy in PLAYERS:
         decide = scripted_player(env, arguments.policy, arguments.seed)
         if decide is None:
-            raise UserError(f"{arguments.env} does not define a {arguments.policy} player; use --policy random")
+            raise UserError(f"{arguments.env} has no {arguments.policy} player; use --policy random")
         return decide, {}
     if arguments.policy == MODEL or arguments.policy.startswith(CHAT):
         team = _models(env, arguments)

@@ -81,7 +81,7 @@ def replay(vector: SyncVector, recorded: RecordedEpisode, console: Console) -> i
     differing = 0
     for number, joint in enumerate(recorded.actions):
         if strangers := sorted(set(joint) - set(spaces)):
-            raise UserError(f"the record has an action of agent {strangers[0]!r}; the agents are {sorted(spaces)}")
+            raise UserError(f"the record has an action of {strangers[0]!r}; the agents are {sorted(spaces)}")
         actions = as_actions(joint, spaces)
         texts = {agent: _read(observations[agent], before.get(agent)) for agent in actions}
         for agent, text in texts.items():
