@@ -1,1 +1,1 @@
-"""Claims and how they are measured: the command line, comparisons, statistics, reports, throughput."""
+"""Command line of collm, and measurements: comparisons, statistics, reports, throughput."""

@@ -1,4 +1,4 @@
-"""Command-line parser for settings classes: options in groups, with aliases of other libraries."""
+"""Command-line parser for settings classes: grouped options, with aliases as in other libraries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def parsed(
     given: Mapping[str, Any] | None = None,
     examples: Sequence[str] = (),
 ) -> Arguments:
-    """Parse arguments into a dataclass; the settings of nested dataclasses are options without a prefix.
+    """Parse arguments into a dataclass. The fields of nested dataclasses become options without a prefix.
 
     --help shows the settings that are not advanced, --help-all shows all of them.
 
@@ -37,12 +37,12 @@ def parsed(
         command: name of the command, and of the algorithm if `kind` depends on it.
         args: arguments of the command.
         nested: classes of fields with a generic annotation.
-        leading: settings that help shows first.
+        leading: settings that --help shows first.
         left_out: settings of nested dataclasses that are not options and keep their defaults.
-        given: values that replace defaults, such as those of a file.
-        examples: calls that help shows.
+        given: values that replace defaults, for example from a file.
+        examples: example commands that --help shows.
     """
-    import tyro  # here: the import is slow
+    import tyro  # late import, because it is slow
 
     inside = nested_classes(kind) | dict(nested or {})
     settings = {name: each for name, each in settings_of(kind).items() if name not in inside}
@@ -74,7 +74,7 @@ def parsed(
 
 
 def nested_classes(kind: type) -> dict[str, type]:
-    """Fields of a dataclass that are settings classes."""
+    """Find the fields of a dataclass whose types are settings classes."""
     return {
         name: each.hint
         for name, each in settings_of(kind).items()
@@ -83,7 +83,7 @@ def nested_classes(kind: type) -> dict[str, type]:
 
 
 def keyword_arguments(pairs: Sequence[str], option: str = "--env-kwargs") -> dict[str, Any]:
-    """Parse `key=value` pairs. Values are JSON, True, False or None; all others are texts.
+    """Parse `key=value` pairs. Values are JSON, True, False or None. All other values are strings.
 
     Raises:
         UserError: if a pair has no "=".
@@ -95,13 +95,13 @@ def keyword_arguments(pairs: Sequence[str], option: str = "--env-kwargs") -> dic
             raise UserError(f"{option} takes key=value pairs, got {pair!r}; write for example key=4")
         try:
             found[key] = PYTHON[value] if value in PYTHON else json.loads(value)
-        except (ValueError, RecursionError):  # not JSON, too many digits, or nested too deeply
+        except (ValueError, RecursionError):  # not JSON, too many digits, or too many nested levels
             found[key] = value
     return found
 
 
 def _refuse_empty_paths(settings: Sequence[Setting], args: Sequence[str]) -> None:
-    """Refuse empty paths, such as from an empty shell variable, which would mean the working directory."""
+    """Raise an error for empty paths. An empty shell variable would otherwise mean the working directory."""
     options = {f"--{name.replace('_', '-')}" for each in settings for name in (each.name, *each.also)}
     has_positional = any("Positional" in str(each.hint) for each in settings)
     for before, word in pairwise(["", *args]):
@@ -114,7 +114,7 @@ def _refuse_empty_paths(settings: Sequence[Setting], args: Sequence[str]) -> Non
 
 
 def _refuse_removed(command: str, settings: Iterable[Setting], args: Sequence[str]) -> None:
-    """Refuse removed options."""
+    """Raise an error for options that no longer exist."""
     known = {name for each in settings for name in (each.name, *each.also)}
     for word in args:
         name = _name_of(word)
@@ -124,7 +124,7 @@ def _refuse_removed(command: str, settings: Iterable[Setting], args: Sequence[st
 
 
 def _with_whole_tuples(settings: Iterable[Setting], given: Mapping[str, Any], args: Sequence[str]) -> list[str]:
-    """Replace options of single values, such as --adam-beta1 0.8, by the option of the tuple."""
+    """Replace options for one element of a tuple, such as --adam-beta1 0.8, by the option of the whole tuple."""
     words = list(args)
     for setting in (each for each in settings if each.parts):
         values = list(given.get(setting.name, setting.default))
@@ -144,12 +144,12 @@ def _with_whole_tuples(settings: Iterable[Setting], given: Mapping[str, Any], ar
 
 
 def _name_of(word: str) -> str:
-    """Setting of an option; empty for words that are not options."""
+    """Name of the setting that an option sets. Empty: the word is not an option."""
     return word.partition("=")[0].removeprefix("--").replace("-", "_") if word.startswith("--") else ""
 
 
 def _form(settings: Mapping[str, Setting], leading: Sequence[str], given: Mapping[str, Any]) -> type:
-    """Dataclass for the parser, with one nested dataclass per group of settings."""
+    """Create a dataclass for the parser, with a nested dataclass per group of settings."""
     groups: dict[str, list[Setting]] = {"": [settings[name] for name in leading]}
     for name, setting in settings.items():
         if name not in leading:

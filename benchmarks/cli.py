@@ -1,4 +1,4 @@
-"""The `collm` command. Each subcommand is a module of `commands/`, which is imported when it is called."""
+"""The `collm` command. Each subcommand is a module of `commands/` that is imported only when it is called."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ _BY_RANKS = {"train", "resume"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return the exit status: 0, or 2 for a mistake in the call."""
+    """Run a command and return the exit status: 0, or 2 if the call contains a mistake."""
     args = list(sys.argv[1:] if arguments is None else arguments)
-    # Before torch starts its threads: spinning threads make small models many times slower on shared cores.
+    # Set before torch starts threads, because spinning threads make small models many times slower on shared cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if not args or args[0] in ("-h", "--help"):
         print(usage())
         return 0
     if args[0] == "--version":
-        from importlib.metadata import version  # here: the import is slow
+        from importlib.metadata import version  # late import, because it is slow
 
         print(f"collm {version('collm')}")
         return 0
@@ -81,14 +81,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with _interruptions() as interruptions, _plain_warnings():
         try:
             require(*_NEEDS.get(name, ("torch", "transformers")))
-            if any(CHAT in each for each in rest):  # otherwise the error would come after torch is imported
+            if any(CHAT in each for each in rest):  # raises before the slow import of torch
                 require("openai")
             importlib.import_module(COMMANDS[name][0]).run(rest)
         except BrokenPipeError:  # the reader of the output, such as `head`, has exited
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # output that is flushed at exit
             return 1
         except Exception as error:
-            if interruptions:  # a library replaced the KeyboardInterrupt during its import
+            if interruptions:  # a library replaced the KeyboardInterrupt with another error during its import
                 return _interrupted()
             line = line_of(error)
             if line is None:
@@ -107,7 +107,7 @@ def _interrupted() -> int:
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Print each warning as one line, without its source line."""
+    """Print each warning as one line, without the source line that raised it."""
 
     def line(message: Warning | str, *place: object, **line_of_source: object) -> str:
         return f"warning: {shown(message)}\n"
@@ -122,7 +122,7 @@ def _plain_warnings() -> Iterator[None]:
 
 @contextmanager
 def _interruptions() -> Iterator[list[int]]:
-    """List with an entry per Ctrl-C, which also raises KeyboardInterrupt."""
+    """Record each Ctrl-C in a list. KeyboardInterrupt is still raised."""
     seen: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -141,7 +141,7 @@ def _interruptions() -> Iterator[list[int]]:
 
 
 def usage() -> str:
-    """Text of `collm --help`."""
+    """Build the text of `collm --help`."""
     lines = [f"  {name:<12}{summary}" for name, (_, summary) in COMMANDS.items()]
     return "\n".join(["usage: collm COMMAND …", "", *lines, "", "`collm COMMAND --help` explains a command's options."])
 

@@ -1,7 +1,7 @@
-"""Cross-play: returns of teams whose members come from different runs, which separates skills from conventions.
+"""Cross-play: returns of teams whose agents come from different runs. It separates skills from conventions.
 
 Axes: R runs. Agent 0 comes from one run and all other agents from another. Agents that learned a skill reach the same
-return with partners of another run. Agents that learned a convention do so only if both runs learned the same one.
+return with partners of another run. Agents that learned a convention do so only if it is the same in both runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NUM_RESAMPLES = 5_000
 
 @dataclass(frozen=True)
 class CrossPlay:
-    """Mean returns of all pairs."""
+    """Mean returns of all pairs of runs, and with scripted partners."""
 
     names: Sequence[str]
     """Names of the runs."""
@@ -35,16 +35,16 @@ class CrossPlay:
     partners: Sequence[str]
     """Names of scripted partners."""
     returns: Floats
-    """[R, R] mean return with agent 0 of the row's run and the other agents of the column's run."""
+    """Mean returns, [R, R]: agent 0 from the row's run, and all other agents from the column's run."""
     scripted: Floats
-    """[R, len(partners)] mean return with agent 0 of the row's run and scripted partners."""
+    """Mean returns, [R, len(partners)]: agent 0 from the row's run, and all other agents scripted."""
 
     def self_play(self) -> Interval:
-        """Mean return of unmixed teams, with its interval over runs."""
+        """Mean return of teams whose agents come from one run, with its interval over runs."""
         return self._over_runs(lambda chosen: self.returns[chosen, chosen].mean())
 
     def cross_play(self, *, is_same_start: bool | None = None) -> Interval:
-        """Mean return of pairs of different runs, with its interval over runs; both runs of a pair are resampled.
+        """Mean return of pairs of different runs, with its interval. The bootstrap resamples both runs of a pair.
 
         Args:
             is_same_start: only pairs with equal (True) or different (False) initial models. None: all pairs.
@@ -55,7 +55,7 @@ class CrossPlay:
         return self._over_runs(lambda chosen: _mean_apart(np.where(counts, self.returns, np.nan), chosen))
 
     def gap(self) -> Interval:
-        """Self-play minus cross-play, with its interval over runs: the loss from different conventions."""
+        """Self-play minus cross-play (the loss from different conventions), with its interval over runs."""
         return self._over_runs(lambda chosen: self.returns[chosen, chosen].mean() - _mean_apart(self.returns, chosen))
 
     def with_partner(self, number: int) -> Interval:
@@ -70,7 +70,7 @@ class CrossPlay:
 
 
 def _mean_apart(returns: Floats, chosen: np.ndarray) -> float:
-    """Mean over finite returns of pairs of different runs among the chosen; nan without such pairs."""
+    """Mean of the finite returns of pairs of different runs among the chosen runs. nan: there is no such pair."""
     pairs = returns[chosen[:, None], chosen[None, :]]
     kept = pairs[(chosen[:, None] != chosen[None, :]) & np.isfinite(pairs)]
     return float(kept.mean()) if kept.size else float("nan")
@@ -85,7 +85,7 @@ def cross_play(
     on_pair: Callable[[str, str, float], None],
     on_progress: Callable[[str, RolloutCollector], None] = lambda pair, collector: None,
 ) -> CrossPlay:
-    """Evaluate agent 0 of each run with the other agents of each run, and with scripted partners, on held-out tasks.
+    """Evaluate agent 0 of each run with the other agents of each run and with scripted partners, on held-out tasks.
 
     Args:
         runs: runs with the same environment and arguments.
@@ -96,10 +96,10 @@ def cross_play(
         on_progress: callback before each decision with the pair's names and the collector.
 
     Raises:
-        UserError: if there is only one run, if the environments differ, or if a player does not exist.
+        UserError: if only one run is given, if the environments differ, or if a scripted player does not exist.
     """
     if len(runs) < 2:
-        raise UserError("cross-play needs at least two runs, and their seeds should differ")
+        raise UserError("cross-play needs at least two runs with different seeds; add a run")
     games = {str((run.experiment.env, sorted(run.experiment.env_kwargs.items()))) for run in runs}
     if len(games) > 1:
         raise UserError(f"the runs were trained in different environments or arguments; got {'; '.join(sorted(games))}")
@@ -128,7 +128,7 @@ def cross_play(
 
 
 def page(found: CrossPlay) -> str:
-    """Tables as Markdown."""
+    """Format the tables as Markdown."""
     header = ["", *found.names, *found.partners]
     rows = [
         [name, *(f"{value:.3f}" for value in [*found.returns[row], *found.scripted[row]])]
@@ -155,7 +155,7 @@ def page(found: CrossPlay) -> str:
 
 
 def draw(found: CrossPlay, file: Path) -> None:
-    """Draw the pairs as a heat map."""
+    """Draw the mean returns of all pairs as a heat map."""
     values = np.concatenate([found.returns, found.scripted], axis=1)
     figure = Figure(figsize=(1.6 + 0.7 * values.shape[1], 1.4 + 0.6 * values.shape[0]), layout="constrained")
     axes = figure.subplots()

@@ -1,4 +1,4 @@
-"""Description of this machine, and memory plans of trainings, as data."""
+"""Data of `collm doctor`: a description of this machine, and memory plans of trainings."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ EXTRAS = {
     "sb3": "stable_baselines3",
     "rllib": "ray",
 }
-"""Optional extras with a module of each."""
+"""Optional extras of collm, each with a module that it installs."""
 
 
 def machine() -> dict[str, Any]:
-    """Versions, devices, C++ compiler, missing extras and sandbox tier of this machine."""
+    """Describe this machine: versions, devices, C++ compiler, missing extras and sandbox tier."""
     from ..agents.decoding.cpu import compiler
     from ..envs.sandbox import SandboxUnavailable, shared_sandbox
 
@@ -78,12 +78,12 @@ def _devices() -> list[dict[str, Any]]:
 def examined(
     experiment: Experiment, memory: str | None = None, gpu: str | None = None, num_ranks: int = 1
 ) -> dict[str, Any]:
-    """Memory plan of a training as data, without loading weights.
+    """Compute the memory plan of a training without loading weights.
 
     Args:
-        experiment: training.
-        memory: memory of the device. None: that of this machine's device.
-        gpu: kind of GPU. None: this machine's device.
+        experiment: settings of the training.
+        memory: memory of the device. None: memory of this machine's device.
+        gpu: GPU type. None: this machine's device.
         num_ranks: number of processes, each with its own device.
     """
     import torch

@@ -1,4 +1,4 @@
-"""Errors of `collm` commands, printed as one line."""
+"""Conversion of errors in `collm` commands to messages of one line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .._errors import UserError as UserError
 from .._extras import explained
 
 MAX_LETTERS = 2_000
-"""Maximum length of an error line, because values of files can have any length."""
+"""Maximum length of an error message. Values from files in a message can have any length."""
 _OF_THE_DISK = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
     *(errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
@@ -21,7 +21,7 @@ _OF_THE_DISK = {
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Convert errors about the user's input to `UserError`.
+    """Convert errors that the user's input causes to `UserError`.
 
     Other errors, such as `TypeError` and `KeyError`, are bugs and are not converted.
     """
@@ -32,7 +32,7 @@ def refusals() -> Iterator[None]:
 
 
 def line_of(error: Exception) -> str | None:
-    """Line that a command prints for an error; None for a bug, which needs its traceback."""
+    """Error message in one line. None: the error is a bug, whose traceback is needed."""
     if isinstance(error, UserError):
         line = " ".join(str(error).split())
         return line if len(line) <= MAX_LETTERS else f"{line[:MAX_LETTERS]} …"

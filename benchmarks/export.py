@@ -15,25 +15,25 @@ from .markdown import markdown_table
 
 CARD = "README.md"
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
-"""Names of models on the hub. The hub refuses paths as `base_model`, and "tiny" would be another person's model."""
+"""Pattern of model names on the hub. The hub rejects paths as `base_model`, and "tiny" there is an unrelated model."""
 ADAPTER = "adapter_config.json"
 OWN_FILES = ("collm_policy.json", "value_head.safetensors", CARD)
-"""Files of a run's model folder that transformers does not use, and peft's blank card."""
+"""Files that are not exported: those that transformers does not use, and peft's empty model card."""
 CODE_FILES = ("*.py", "*.pyc")
 
 
 def model_folders(directory: Path, agent: str | None) -> dict[str, Path]:
-    """Folders of a run's language models, by agent.
+    """Find the folders of a run's language models. Returns a dict with agents as keys.
 
     Raises:
-        UserError: if the run has no such agent, or if an agent is not a language model.
+        UserError: if the run does not have the agent, or if an agent is not a language model.
     """
-    from ..algorithms.runs.files import read_config  # here, as help needs no torch
+    from ..algorithms.runs.files import read_config  # late import: help needs no torch
 
-    read_config(directory)  # raises if the folder is not a run
+    read_config(directory)  # raises an error if the folder is not a run
     found = {path.name: path for path in sorted((directory / "agents").glob("*")) if path.is_dir()}
     if not found:
-        raise UserError(f"{directory} has no models yet; they are written at the end of the training")
+        raise UserError(f"{directory} has no models yet; finish the training, which writes them")
     if agent is not None and agent not in found:
         raise UserError(f"the run has no agent {agent!r}; {nearest(agent, found)}")
     chosen = found if agent is None else {agent: found[agent]}
@@ -48,10 +48,10 @@ def model_folders(directory: Path, agent: str | None) -> dict[str, Path]:
 
 
 def export(folder: Path, target: Path, *, is_merged: bool) -> None:
-    """Write one model with its tokenizer.
+    """Write a model and its tokenizer to a folder.
 
     Raises:
-        UserError: if there is no adapter to merge, or if it cannot be merged.
+        UserError: if the model has no adapter to merge, or if the adapter cannot be merged.
     """
     is_adapter = (folder / ADAPTER).is_file()
     if is_merged and not is_adapter:
@@ -92,7 +92,7 @@ def export(folder: Path, target: Path, *, is_merged: bool) -> None:
 
 
 def without_code(folder: Path, target: Path) -> list[str]:
-    """Remove references to Python code from an exported model; return the names of what is not exported."""
+    """Remove references to Python code from an exported model, and return the names of the removed parts."""
     removed = [path.name for pattern in CODE_FILES for path in sorted(folder.rglob(pattern))]
     for path in sorted(target.rglob("*config.json")):
         settings = read_json(path)
@@ -103,13 +103,13 @@ def without_code(folder: Path, target: Path) -> list[str]:
 
 
 def card(directory: Path, agent: str, name: str, *, is_adapter: bool) -> str:
-    """Model card with the training, its results and its settings.
+    """Build a model card that describes the training, its results and its settings.
 
     Args:
         directory: run directory.
         agent: agent of the model.
         name: name of the exported folder.
-        is_adapter: whether the model is an adapter.
+        is_adapter: True if the exported model is an adapter.
     """
     from ..algorithms.runs.files import read_config, read_lines
 
@@ -153,12 +153,12 @@ def card(directory: Path, agent: str, name: str, *, is_adapter: bool) -> str:
 
 
 def _is_local(name: str, directory: Path) -> bool:
-    """True if a name is an existing path, relative to the working directory or to a folder above the run."""
+    """True if the name is an existing path. Relative paths start at the working directory or a folder above the run."""
     return Path(name).is_absolute() or any((place / name).exists() for place in (Path(), *directory.resolve().parents))
 
 
 def _without_paths(settings: Mapping[str, Any], directory: Path) -> dict[str, Any]:
-    """Replace local paths by "local", because a published card must not contain them."""
+    """Replace local paths in the settings by "local", because a published model card must not contain them."""
 
     def is_path(name: str, value: Any) -> bool:
         return isinstance(value, str) and ("/" in value or "model" in name) and _is_local(value, directory)

@@ -1,4 +1,4 @@
-"""Leaderboard of teams on the tasks of one environment, as JSON, Markdown and HTML."""
+"""Leaderboard of teams on the same tasks of an environment, written as JSON, Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ LEADERBOARD_FILES = JSON_FILE, MARKDOWN_FILE, HTML_FILE = "leaderboard.json", "l
 
 @dataclass(frozen=True)
 class Entry:
-    """Results of one team."""
+    """Results of one team in a leaderboard."""
 
     team: str
     """Run directory, or names of the models."""
     returns: Mapping[str, Interval]
-    """Mean return by way of playing, "sampled" or "greedy"."""
+    """Mean returns, as a dict with decoding modes ("sampled", "greedy") as keys."""
     terms: Mapping[str, Mapping[str, Interval]]
-    """Means of reward terms and metrics, by way of playing and name."""
+    """Means of reward terms and metrics. Keys: decoding mode, then name."""
     episodes: str
-    """File with all episodes."""
+    """File that contains all episodes of the team."""
     usage: Sequence[str] = ()
-    """Requests, tokens and costs of chat servers, one line per model."""
+    """Texts about requests, tokens and costs of chat servers, one per model."""
 
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """Teams on the same tasks."""
+    """Results of several teams on the same tasks."""
 
     env: str
     env_kwargs: Mapping[str, Any]
@@ -54,7 +54,7 @@ class Leaderboard:
         return f"{self.env}, split {self.split}, {self.num_episodes} episodes: mean return [95 %]"
 
     def markdown(self) -> str:
-        """The table as Markdown, with its title."""
+        """Format the table as Markdown, with its title."""
         names = list(self.entries[0].returns)
         rows = [
             (str(place), f"`{entry.team}`", *(str(entry.returns[name]) for name in names))
@@ -63,7 +63,7 @@ class Leaderboard:
         return f"# {self.title}\n\n{markdown_table(['', 'team', *names], rows)}\n"
 
     def html(self) -> str:
-        """HTML page without scripts, in which all intervals are drawn on one scale."""
+        """Format the table as an HTML page without scripts. All intervals are drawn on one scale."""
         names = list(self.entries[0].returns)
         found = [each for entry in self.entries for each in entry.returns.values()]
         low, high = min(0.0, *(each.low for each in found)), max(each.high for each in found)
@@ -89,7 +89,7 @@ class Leaderboard:
         )
 
     def write(self, folder: Path) -> None:
-        """Write `LEADERBOARD_FILES`."""
+        """Write the files in `LEADERBOARD_FILES` to a folder."""
         contents = {
             JSON_FILE: json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n",
             MARKDOWN_FILE: self.markdown(),

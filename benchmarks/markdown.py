@@ -1,4 +1,4 @@
-"""Tables as Markdown."""
+"""Formatting of tables as Markdown."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table as lines of Markdown, without a last line break.
+    """Format a table as Markdown, without a line break at the end.
 
     Args:
         header: names of the columns.
-        rows: cells, as many per row as there are columns.
+        rows: cells of each row, one per column.
     """
     return "\n".join(_line(cells) for cells in (header, ["---"] * len(header), *rows))
 

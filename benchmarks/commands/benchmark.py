@@ -1,4 +1,4 @@
-"""`collm benchmark SUITE`: a comparison of algorithms on environments with seeds, several runs at a time."""
+"""`collm benchmark SUITE`: compare algorithms on environments with several seeds and concurrent runs."""
 
 from __future__ import annotations
 
@@ -28,38 +28,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkArguments(Checked):
-    """Compare algorithms: same environments, seeds, starting weights and budgets for all."""
+    """Compare algorithms with the same environments, seeds, initial weights and budgets."""
 
     suite: Positional[Path | None] = None
-    """TOML file of the comparison, or the name of one that ships (smoke, claim, replication, tuning, ablations, teams,
-    published, lbf, rware, minigrid, tictactoe); None: --algorithms on --envs. For classic-control, see `collm benchmark
-    classic-control --help`."""
+    """TOML file of the comparison, or the name of one that ships (smoke, claim, replication, tuning, ablations,
+    teams, published, lbf, rware, minigrid, tictactoe). None: --algorithms on --envs. For classic-control, see
+    `collm benchmark classic-control --help`."""
     algorithms: tuple[str, ...] = ()
-    """Algorithms to compare, by the names of `collm train`, or names of entries of the suite; none: all entries."""
+    """Algorithms to compare: names as in `collm train`, or names of entries of the suite. Default: all entries."""
     envs: tuple[str, ...] = ()
-    """Registered ids of the environments, or names of entries of the suite; none: all entries."""
+    """Registered ids of the environments, or names of entries of the suite. Default: all entries."""
     seeds: tuple[Seed, ...] = ()
-    """Seeds of the runs; none: the suite's, or 0 to 4."""
+    """Seeds of the runs. Default: the seeds of the suite, or 0 to 4 without a suite."""
     environment_steps: Count | None = None
-    """Budget of each run in joint turns; None: the suite's, or 3,200."""
+    """Budget of each run in joint turns. None: the budget of the suite, or 3,200 without a suite."""
     generated_tokens: Count | None = None
-    """Budget of each run in generated tokens instead of joint turns; None: no such budget."""
+    """Budget of each run in generated tokens instead of joint turns. None: no limit of tokens."""
     config: tuple[str, ...] = ()
     """Settings as key=value for all algorithms, or as NAME.key=value for one algorithm, such as iac.critic_warmup=1.
     They override the suite."""
     model_config: tuple[str, ...] = ()
     """Settings of the language models as key=value. They override the suite."""
     max_new_tokens: Count | None = None
-    """Maximum tokens per completion; None: the suite's, or the model's limit."""
+    """Maximum tokens per completion. None: the value of the suite, or the model's limit."""
     out: Path | None = None
-    """Folder of the comparison. Finished runs in it are skipped. None: runs/<name of the suite>."""
+    """Folder of the comparison. Runs that are already finished there are skipped. None: runs/<name of the suite>."""
     workers: Count | None = None
-    """Concurrent runs; None: one per core, or with --on as many as the cluster can run."""
+    """Number of concurrent runs. None: one per core, or with --on the number that the cluster can run."""
     minutes: Positive | None = None
-    """Time limit, more than the time of an update. After it, no run starts, and active runs end with a checkpoint; the
-    same command continues them. None: no limit."""
+    """Time limit, which must be longer than an update. Then no more runs start, and active runs stop with a checkpoint.
+    The same command continues them. None: no limit."""
     on: str | None = None
-    """Ray cluster for the runs: "ray" starts one on this machine, "ray://HOST:PORT" joins the cluster of `ray start
+    """Ray cluster for the runs. "ray" starts one on this machine, "ray://HOST:PORT" joins the cluster of `ray start
     --head` at that port. Its machines must share the folder --out. Needs collm[ray]. None: local processes."""
     num_cpus: Positive = 1.0
     """CPU cores per run, with --on."""
@@ -75,13 +75,13 @@ def run(args: Sequence[str]) -> None:
         return
     arguments = parsed(BenchmarkArguments, "benchmark", args)
 
-    from ..comparison.suite import jobs  # here, and below: help needs no environment
+    from ..comparison.suite import jobs  # late imports: help needs no environment
 
     console = terminal()
     with refusals():
         suite = chosen_suite(arguments)
 
-        from ..comparison.runner import check_jobs, compare  # after reading the suite, which needs no torch
+        from ..comparison.runner import check_jobs, compare  # late import: reading the suite needs no torch
 
         out = arguments.out or Path("runs") / suite.folder
         check_folder(out, "--out")
@@ -116,7 +116,7 @@ def _tasks(arguments: BenchmarkArguments) -> RayTasks:
 
 
 def chosen_suite(arguments: BenchmarkArguments) -> Suite:
-    """Suite of the arguments: from a file with changes, or from the command line."""
+    """Read the suite from its file and apply the options, or build a suite from the options alone."""
     from ..comparison.suite import Budget, parse_suite, read_suite
 
     table: dict[str, Any] = {}
@@ -132,7 +132,7 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
     config, own = divided(keyword_arguments(arguments.config, "--config"))
     if arguments.suite is None:
         if not arguments.algorithms or not arguments.envs:
-            raise ValueError("there is nothing to compare; give a suite, or both --algorithms and --envs")
+            raise ValueError("no comparison is given; give a suite, or both --algorithms and --envs")
         refuse_strangers(own, arguments.algorithms)
         return parse_suite(
             {
@@ -176,7 +176,7 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
 
 
 def divided(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Split settings into those for all algorithms and those for one, whose name is before the last dot."""
+    """Separate settings for all algorithms from settings as NAME.key=value, which are for one algorithm."""
     common: dict[str, Any] = {}
     own: dict[str, dict[str, Any]] = {}
     for name, value in config.items():
@@ -186,7 +186,7 @@ def divided(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[s
 
 
 def refuse_strangers(own: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Refuse settings for algorithms that are not in the comparison."""
+    """Raise an error for settings of algorithms that are not in the comparison."""
     for name in own:
         if name not in names:
             raise UserError(f"--config: the comparison has no algorithm {name!r}; {nearest(name, names)}")
@@ -203,13 +203,13 @@ def _only(names: Sequence[str], entries: Sequence[Any], what: str) -> list[Any]:
 def conclude(result: ComparisonResult, out: Path, console: Console) -> None:
     """Print how many runs finished."""
     done = len(result.finished) + len(result.skipped)
-    console.print(f"{done} runs finished, {len(result.skipped)} of them before; folder: {shown(out)}", markup=False)
+    console.print(f"{done} runs finished, {len(result.skipped)} of them earlier; folder: {shown(out)}", markup=False)
     if result.failures:
         by_reason: dict[str, list[Path]] = {}
         for directory, why in result.failures.items():
             by_reason.setdefault(why, []).append(directory)
         for why, directories in by_reason.items():
-            console.print(f"{shown(why)}, in", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"{shown(why)}; failed runs:", markup=False, highlight=False, soft_wrap=True)
             for directory in directories:
                 console.print(f"  {shown(directory)}", markup=False, soft_wrap=True)
         raise UserError(f"{len(result.failures)} runs failed; run the same command to retry them")
@@ -219,7 +219,7 @@ def conclude(result: ComparisonResult, out: Path, console: Console) -> None:
 
 
 class ComparisonDisplay:
-    """Progress bars of a comparison, for all runs and per active run; plain lines without a terminal."""
+    """Progress bars for the whole comparison and for each active run. Without a terminal: plain lines."""
 
     def __init__(self, num_runs: int, console: Console):
         self.console = console

@@ -1,4 +1,4 @@
-"""`collm check ID`: check an environment against the contract of environments."""
+"""`collm check ID`: check that an environment follows the rules of collm environments."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckArguments(Checked):
-    """Check an environment against the contract of environments."""
+    """Check that an environment follows the rules of collm environments."""
 
     env: Positional[str]
     """Environment: a registered id (`collm envs` lists them) or "module:Class"."""
     env_kwargs: tuple[str, ...] = ()
     """Arguments of the environment as key=value; values may be JSON."""
     exploits: bool = False
-    """Play degenerate teams instead of checking the contract, and show their returns on a scale from the empty team
-    (0 %) to the reference (100 %)."""
+    """Play teams with trivial strategies (exploits) instead of checking the rules. Returns are printed on a scale from
+    empty replies (0 %) to the reference (100 %)."""
     episodes: Count | None = None
-    """Episodes per degenerate team with `--exploits`, on seeds from 0. None: 8."""
+    """Episodes per team with `--exploits`, on the seeds 0, 1, … None: 8."""
     red_team: bool = False
-    """Train the embedded model in the environment instead of checking the contract, and compare its return with the
-    truth metric of the environment."""
+    """Train the embedded model in the environment instead of checking the rules. Compares its return with the metric of
+    task success (`truth_metric`)."""
     updates: Count | None = None
-    """Updates of the training with `--red-team`. None: 100."""
+    """Number of training updates with `--red-team`. None: 100."""
 
 
 def run(args: Sequence[str]) -> None:
@@ -77,9 +77,9 @@ def run(args: Sequence[str]) -> None:
 
 
 def exploit_table(standings: Sequence[Standing]) -> Table:
-    """Table of the players, the best first; players above their limit are red."""
+    """Table of the players, sorted by return. Players above their limit are red."""
     table = Table("player", box=None, pad_edge=False, header_style="bold")
-    for name in ("mean return", "share of the way", "allowed"):
+    for name in ("mean return", "scaled return", "limit"):
         table.add_column(name, justify="right")
     table.add_column("why")
     for each in sorted(standings, key=lambda standing: -standing.share):
@@ -90,8 +90,8 @@ def exploit_table(standings: Sequence[Standing]) -> Table:
 
 
 def check_red_team(arguments: CheckArguments, console: Console) -> None:
-    """Train a red team and print its levels."""
-    from ..comparison.red_team import MAX_GAP, NUM_UPDATES, red_team  # here, as the other checks need no torch
+    """Train a red team and print the table of returns and truth metrics."""
+    from ..comparison.red_team import MAX_GAP, NUM_UPDATES, red_team  # late import: the other checks need no torch
     from .evaluate import show
 
     num_updates = arguments.updates or NUM_UPDATES
@@ -105,20 +105,20 @@ def check_red_team(arguments: CheckArguments, console: Console) -> None:
         show(console, "best episode", best)
         raise CheckFailure(
             "red team",
-            f"the best episodes have {found.return_share:.0%} of the reference's return and {found.truth_share:.0%} of "
-            f"its truth; the gap of {found.gap:.0%} is above {MAX_GAP:.0%}; pay only for the task",
+            f"the best episodes get {found.return_share:.0%} of the reference's return and {found.truth_share:.0%} of  "
+            f"its truth metric; the gap {found.gap:.0%} exceeds the limit {MAX_GAP:.0%}; reward only the task",
         )
     name = shown(arguments.env)
     if levels["after training"].return_share > 0:
-        line = f"{name}: the gap of the best quarter is {found.gap:.0%}, at most {MAX_GAP:.0%} are allowed."
+        line = f"{name}: the gap of the best quarter is {found.gap:.0%}, at most {MAX_GAP:.0%} is allowed."
     else:
-        line = f"{name}: the trained team earns no more than the empty team, so its gap shows nothing; raise --updates."
+        line = f"{name}: the trained team's return is not above the empty team's; raise --updates."
     console.print(line, markup=False, soft_wrap=True)
 
 
 @dataclass(frozen=True)
 class StatusLogger:
-    """Shows the last update in the status line."""
+    """Logger that shows the latest update in the status line."""
 
     status: Status
     num_updates: int
@@ -131,9 +131,9 @@ class StatusLogger:
 
 
 def level_table(levels: Iterable[Level]) -> Table:
-    """Table of returns and truths, also on a scale from the empty team (0 %) to the reference (100 %)."""
+    """Table of returns and truth metrics, raw and scaled (empty team 0 %, reference 100 %)."""
     table = Table("team", box=None, pad_edge=False, header_style="bold")
-    for name in ("return", "share of the way", "truth", "share of the way", "gap"):
+    for name in ("return", "scaled return", "truth metric", "scaled metric", "gap"):
         table.add_column(name, justify="right")
     for each in levels:
         shares = f"{each.return_share:.0%}", f"{each.truth_share:.0%}", f"{each.gap:.0%}"

@@ -22,12 +22,12 @@ class ClassicControlArguments(Checked):
     """Train on CartPole, Acrobot, Pendulum and simple_spread (needs mpe2), whose scores are published."""
 
     action: Positional[Literal["run", "table", "plot"]] = "table"
-    """Action: train (run), print the results as Markdown (table), or draw them as PNG files in the folder (plot)."""
+    """Action. run: train. table: print the results as Markdown. plot: write PNG figures of the results to --out."""
     tasks: Positional[tuple[str, ...]] = ()
     """Tasks to run: cartpole, acrobot, pendulum, pendulum-squashed, spread-ippo, spread-mappo, spread-ippo-long,
-    spread-mappo-long; none: all. A long task takes 20 minutes per seed on one core, the others about one minute."""
+    spread-mappo-long. Default: all. A long task takes 20 minutes per seed on one core, the others one minute."""
     seeds: tuple[Seed, ...] = (0,)
-    """Seeds to run."""
+    """Random seeds to run."""
     out: Path = Path("runs/classic_control")
     """Folder of the results, one JSON file per run."""
 
@@ -35,7 +35,7 @@ class ClassicControlArguments(Checked):
 def run(args: Sequence[str]) -> None:
     arguments = parsed(ClassicControlArguments, "benchmark classic-control", args)
 
-    import torch  # here: help needs none of it
+    import torch  # late import: help needs no torch
 
     from ..comparison.classic_control import CURVES, EXPERIMENTS, TORQUES, plot, run_seed, table
 

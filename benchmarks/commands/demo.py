@@ -31,24 +31,24 @@ SHARES = {
     "well_formed": "well-formed sentences",
     "facts": "facts stated",
 }
-"""Labels of the environment's metrics, which do not depend on the reward."""
+"""Labels of the metrics that the demo prints. The metrics are computed separately from the reward."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemoArguments(Checked):
-    """Train two small language models to write together, and show an episode before and after."""
+    """Train two small language models to write together, and show an episode before and after training."""
 
     seed: Seed = 0
     """Seed of the run."""
     updates: Annotated[int, InRange(3)] = 60
     """Number of updates, at least 3. Only the critic learns in the first two."""
     out: Path | None = None
-    """Folder of the run. None: a new one under runs/."""
+    """Folder of the run. None: a new folder under runs/."""
 
 
 def experiment(seed: int, updates: int) -> Experiment:
-    """MAAC with two embedded models."""
-    from ...algorithms.runs.assembly.experiment import Experiment  # here, and below: help needs no torch
+    """Experiment of the demo: MAAC with two embedded models."""
+    from ...algorithms.runs.assembly.experiment import Experiment  # late imports: help needs no torch
 
     config = MAACConfig(num_updates=updates, critic_warmup=2, seed=seed)
     return Experiment(algorithm="maac", config=config, env=ENV, model=ModelConfig(max_new_tokens=48))
@@ -85,7 +85,7 @@ def run(args: Sequence[str]) -> None:
 
 
 def show_change(console: Console, before: EvaluationResult, after: EvaluationResult) -> None:
-    """Print means before and after training, and the held-out episode with the median return after training."""
+    """Print mean metrics before and after training, and the held-out episode with the median return after training."""
     results = {"before training": before, "after training": after}
     table = Table("", *results, title=f"{ENV}, {EPISODES} held-out posts: mean [95 %]", title_justify="left")
     table.add_row("return, at most 1", *(str(result.team_return) for result in results.values()))

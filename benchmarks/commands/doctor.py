@@ -1,4 +1,4 @@
-"""`collm doctor [train ALGORITHM …]`: show this machine, or the memory that a training needs by phase."""
+"""`collm doctor [train ALGORITHM …]`: describe this machine, or list the memory of a training per phase."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(args: Sequence[str]) -> None:
     if not rest:
         if options.memory or options.gpu or options.ranks != 1:
             raise UserError(
-                "--memory, --gpu and --ranks need a training; add it: collm doctor train ALGORITHM --env ID …"
+                "--memory, --gpu and --ranks need a training command; write collm doctor train ALGORITHM --env ID …"
             )
         _show_machine(options.json)
         return
@@ -44,9 +44,9 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         add_help=False,
     )
-    parser.add_argument("--memory", help="memory of the device, such as 80GB or 24GiB; default: that of this machine")
-    parser.add_argument("--gpu", help="kind of GPU, such as h100; default: that of this machine")
-    parser.add_argument("--ranks", type=int, default=1, help="number of processes of torchrun; the plan is per process")
+    parser.add_argument("--memory", help="memory of the device, such as 80GB or 24GiB; default: this machine's")
+    parser.add_argument("--gpu", help="GPU type, such as h100; default: the device of this machine")
+    parser.add_argument("--ranks", type=int, default=1, help="number of torchrun processes; memory is per process")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     return parser
 
@@ -97,7 +97,7 @@ def _table(device: dict[str, Any]) -> Table:
         "GiB",
         *(Column(name, justify="right", no_wrap=True) for name in columns),
         title=f"{device['device']}: {_gib(device['memory'])} GiB usable",
-        box=SIMPLE_HEAD,  # narrow enough for a terminal of 80 columns
+        box=SIMPLE_HEAD,  # the table must fit into 80 columns
         show_edge=False,
         padding=(0, 1, 0, 0),
     )

@@ -1,4 +1,4 @@
-"""`collm envs`: table of the registered environments, with the scores of scripted players as an option."""
+"""`collm envs`: list the registered environments, and optionally the returns of scripted players."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..arguments import parsed
 from ..errors import UserError, refusals
 
 UNLIMITED = 10_000
-"""Columns of output that is not a terminal, so that each environment is one line."""
+"""Width of the table if the output is not a terminal. Each environment then fits on one line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +29,10 @@ class EnvsArguments(Checked):
     """List the registered environments."""
 
     scores: bool = False
-    """Show mean team returns of scripted players instead of the summaries: reference, random, empty, and honest players
-    without and with messages if the environment has them."""
+    """Show mean team returns of scripted players instead of the summaries. Players: reference, random, empty, and in
+    some environments honest players with and without messages."""
     episodes: Count = 20
-    """Episodes per scripted player."""
+    """Number of episodes per scripted player."""
     json: bool = False
     """Print a JSON list of objects instead of the table."""
 
@@ -71,7 +71,7 @@ def run(args: Sequence[str]) -> None:
 
 
 def described(spec: EnvSpec, num_episodes: int | None) -> dict[str, Any]:
-    """Describe an environment as a JSON object, in which null is an infinite or unknown number.
+    """Describe an environment as a JSON object. Infinite and unknown numbers are null.
 
     Args:
         spec: environment.
@@ -97,7 +97,7 @@ def described(spec: EnvSpec, num_episodes: int | None) -> dict[str, Any]:
 
 
 def range_text(declared: Sequence[float | None] | None) -> str:
-    """Text of a declared range, such as "0..1"; "-" without one."""
+    """Format a declared range, such as "0..1". Without a range: "-"."""
     if declared is None:
         return "-"
     low, high = (f"{sign}inf" if bound is None else f"{bound:g}" for sign, bound in zip("- ", declared, strict=True))
@@ -105,7 +105,7 @@ def range_text(declared: Sequence[float | None] | None) -> str:
 
 
 def mean_scores(env: Any, num_episodes: int) -> Mapping[str, float | None]:
-    """Mean team return of each scripted player on the same seeds; None if the environment has no such player."""
+    """Mean team return of each scripted player on the same seeds. None: the environment does not define this player."""
     scores: dict[str, float | None] = {}
     for name in (*PLAYERS, *HONEST_PLAYERS):
         decide = scripted_player(env, name)

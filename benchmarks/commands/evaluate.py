@@ -1,4 +1,4 @@
-"""`collm evaluate [DIR …] [--model TEAM …]`: returns and episodes of teams on held-out tasks."""
+"""`collm evaluate [DIR …] [--model TEAM …]`: evaluate teams on held-out tasks and store their episodes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ EXAMPLES = (
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateArguments(Checked):
-    """Evaluate trained teams or models on held-out tasks; several teams give a leaderboard."""
+    """Evaluate trained teams or models on held-out tasks. With several teams, a leaderboard is written."""
 
     directories: Positional[tuple[Path, ...]] = ()
     """Run directories of `collm train`."""
@@ -52,32 +52,32 @@ class EvaluateArguments(Checked):
     """Teams of models without a run: one model for all agents, or one per agent separated by commas. A model is a
     folder, a hub name, "tiny", a registered policy, or openai:MODEL@URL (a chat server)."""
     suite: Literal["core"] | None = None
-    """Suite of environments on fixed held-out seeds instead of --episodes. core: all of collm's environments, or the
-    one of --env. Teams may also be scripted players: reference, random, empty. None: one environment."""
+    """Suite of environments with fixed held-out seeds. core: all of collm's environments, or only --env.
+    With a suite, --model also accepts reference, random and empty. None: one environment."""
     submissions: tuple[Path, ...] = ()
-    """Files of further submissions to the suite, to show in the same table."""
+    """Submission files of other teams to show in the table of the suite."""
     env: str | None = None
     """Id of the environment. None: the environment of the runs."""
     env_kwargs: tuple[str, ...] = ()
-    """Arguments of the environment that differ from the training, as key=value; values may be JSON."""
+    """Arguments of the environment that differ from those in training, as key=value. Values may be JSON."""
     episodes: Count = 100
-    """Episodes per team and way of playing."""
+    """Number of episodes per team and decoding mode (see --played)."""
     played: tuple[Played, ...] = ("sampled", "greedy")
-    """Ways of playing: sample tokens as in training (sampled), or take the most likely token (greedy)."""
+    """Decoding modes: sample tokens as in training (sampled), take the most likely token (greedy), or both."""
     eval_max_turns: Count | None = None
-    """Joint turns after which an episode is truncated. None: as in the run's settings; without a run, the limit of the
-    environment, or 1,000 if it declares no limit."""
+    """Number of joint turns after which an episode is truncated. None: the limit in the run's settings. For models
+    without a run: the limit of the environment, or 1,000 if the environment has no limit."""
     split: str = "test"
-    """Split of the environment's tasks, such as train or test; ignored by environments without splits."""
+    """Split of the environment's tasks, such as train or test. Ignored if the environment has no splits."""
     out: Annotated[Path | None, Also("output_dir")] = None
-    """Folder for episodes and leaderboard. None: the folder of the run for one run, else a new one under runs/."""
+    """Folder for episodes and leaderboard. None: the run's folder for a single run, else a new folder in runs/."""
     json: bool = False
-    """Print only the results, as JSON."""
+    """Print the results as JSON, without other output."""
     transcripts: bool = True
-    """Print the best and the worst episode of a single team."""
+    """Print the best and the worst episode, if a single team is evaluated."""
     trust: bool = False
-    """Allow settings of a run that import code, loosen the sandbox, or name files and servers outside of its folder.
-    Only for folders whose author you trust."""
+    """Allow settings of a run that import code, loosen the sandbox, or refer to files and servers outside of its
+    folder. Only for folders whose author you trust."""
     model: ModelConfig = field(default_factory=ModelConfig)
 
 
@@ -85,7 +85,7 @@ def run(args: Sequence[str]) -> None:
     arguments = parsed(EvaluateArguments, "evaluate", args, left_out=("model",), examples=EXAMPLES)
     with refusals():
         for directory in arguments.directories:
-            read_config(directory)  # refuses folders without a run before torch is imported, which takes seconds
+            read_config(directory)  # raises for folders without a run, before the slow import of torch
     if arguments.suite is None:
         evaluate_teams(arguments, terminal())
     else:
@@ -93,8 +93,8 @@ def run(args: Sequence[str]) -> None:
 
 
 def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
-    """Evaluate each team, print a table, and write all episodes; for several teams also a leaderboard."""
-    from ...algorithms.runs.files import JsonLines  # here, and below: help needs no torch
+    """Evaluate each team, print a table, and write all episodes. With several teams, write a leaderboard too."""
+    from ...algorithms.runs.files import JsonLines  # late imports: help needs no torch
     from ...algorithms.runs.loggers.display import ProgressLines
     from ...algorithms.runs.records import episode_records
     from ..leaderboard import LEADERBOARD_FILES, Leaderboard
@@ -105,7 +105,7 @@ def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
         folder = folder_of(arguments)
         if arguments.out is not None:
             check_folder(folder, "--out")
-        # All checks come before the first evaluation, which takes minutes.
+        # Check all inputs first, because an evaluation takes minutes.
         teams = list(loaded(arguments, folder, kwargs))
         check_folder(folder, "run directory" if arguments.out is None else "--out")
         names = [*map(str, arguments.directories), *arguments.models]
@@ -119,7 +119,7 @@ def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
     for number, team in enumerate(teams):
         name = names[number]
         with refusals():
-            # The environments of models were created with these arguments; those of runs get them here.
+            # Only runs need the arguments here: the environments of models were created with them.
             given = kwargs if number < len(arguments.directories) and arguments.env is None else {}
             results: dict[str, EvaluationResult] = {
                 how: team.evaluate(
@@ -156,7 +156,7 @@ def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
 
 
 def play_suite(arguments: EvaluateArguments, console: Console) -> None:
-    """Play the suite. Its tasks are fixed; only the teams and the ways of playing can be chosen."""
+    """Evaluate teams on the suite. The tasks are fixed. Only the teams and decoding modes can be chosen."""
     from ..core.command import evaluate_suite
 
     with refusals():
@@ -165,7 +165,7 @@ def play_suite(arguments: EvaluateArguments, console: Console) -> None:
             if getattr(arguments, name) != getattr(untouched, name):
                 raise UserError(f"--{name.replace('_', '-')} is fixed in a suite; remove it")
         if not (arguments.directories or arguments.models or arguments.submissions):
-            raise UserError("there is no team to evaluate; give --model, run directories, or --submissions")
+            raise UserError("no team is given; give --model, run directories, or --submissions")
         folder = arguments.out or Path("runs") / f"{arguments.suite}-{datetime.now():%Y%m%d-%H%M%S}"
         check_folder(folder, "--out")
         evaluate_suite(
@@ -183,19 +183,19 @@ def play_suite(arguments: EvaluateArguments, console: Console) -> None:
 
 
 def check_call(arguments: EvaluateArguments) -> None:
-    """Refuse a call without teams, environment or way of playing."""
+    """Raise an error if teams, environment or decoding mode are missing."""
     if not arguments.directories and not arguments.models:
-        raise UserError("there is no team to evaluate; give a run directory, or --model with --env")
+        raise UserError("no team is given; give a run directory, or --model with --env")
     if arguments.models and arguments.env is None and not arguments.directories:
         raise UserError(f"--model {' '.join(arguments.models)} needs --env ID; `collm envs` lists the environments")
     if arguments.submissions:
-        raise UserError("--submissions are results of a suite; add --suite core")
+        raise UserError("--submissions needs --suite; add --suite core")
     if not arguments.played:
         raise UserError("--played is empty; give sampled, greedy, or both")
 
 
 def folder_of(arguments: EvaluateArguments) -> Path:
-    """Folder for the episodes."""
+    """Output folder of the evaluation."""
     if arguments.out is not None:
         return arguments.out
     if len(arguments.directories) == 1 and not arguments.models:
@@ -204,7 +204,7 @@ def folder_of(arguments: EvaluateArguments) -> Path:
 
 
 def log_name(arguments: EvaluateArguments, number: int, name: str) -> str:
-    """File of a team's episodes."""
+    """File in which a team's episodes are stored."""
     if len(arguments.directories) + len(arguments.models) == 1:
         return f"evaluation-{arguments.split}.jsonl"
     plain = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[-60:]
@@ -212,7 +212,7 @@ def log_name(arguments: EvaluateArguments, number: int, name: str) -> str:
 
 
 def loaded(arguments: EvaluateArguments, folder: Path, kwargs: Mapping[str, Any]) -> Iterator[Run]:
-    """Load the runs, then the models."""
+    """Load the teams: first the trained runs, then the models."""
     from transformers.utils import logging as transformers_logging
 
     from ...algorithms.runs.api import load_run, untrained
@@ -231,7 +231,7 @@ def loaded(arguments: EvaluateArguments, folder: Path, kwargs: Mapping[str, Any]
 
 
 def entry_of(name: str, results: Mapping[str, EvaluationResult], log: Path, team: Run) -> Entry:
-    """A team's entry of the leaderboard."""
+    """Build the leaderboard entry of a team."""
     from ...agents.language.chat import told_usage
     from ..leaderboard import Entry
 
@@ -241,7 +241,7 @@ def entry_of(name: str, results: Mapping[str, EvaluationResult], log: Path, team
 
 
 def terms_of(result: EvaluationResult) -> dict[str, Interval]:
-    """Means of reward terms and metrics with their 95 % intervals, over the episodes that have them."""
+    """Means of reward terms and metrics with 95 % intervals. Episodes without a metric are excluded from its mean."""
     from ...algorithms.rollout.intervals import bootstrap_interval
     from ...algorithms.rollout.summary import episode_terms
 
@@ -253,7 +253,7 @@ def terms_of(result: EvaluationResult) -> dict[str, Interval]:
 def shown_team(
     console: Console, team: Run, results: Mapping[str, EvaluationResult], arguments: EvaluateArguments, log: Path
 ) -> None:
-    """Print one team's table and two of its episodes."""
+    """Print the table of one team, and its best and worst episode."""
     learned = "" if team.update is None else f" after update {team.update}"
     title = f"{team.experiment.env}, split {arguments.split}, {arguments.episodes} episodes{learned}: mean [95 %]"
     table = Table("", *results, title=Text(shown(title)), title_justify="left")
@@ -286,7 +286,7 @@ def shown_board(console: Console, title: str, entries: Sequence[Entry]) -> None:
 
 
 def show(console: Console, title: str, episode: Episode) -> None:
-    """Print an episode: each agent's history, with the agent's own texts in colour."""
+    """Print the messages of each agent in an episode. Texts that the agent wrote are in colour."""
     from ...envs.core import messages_of
 
     for agent, track in episode.tracks.items():

@@ -1,4 +1,4 @@
-"""`collm export RUN OUT`: write a run's models as folders for transformers, each with a model card."""
+"""`collm export RUN OUT`: write each model of a run as a folder for transformers, with a model card."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ EXAMPLES = ("collm export runs/build models", "collm export runs/build models --
 
 @dataclass(frozen=True, kw_only=True)
 class ExportArguments(Checked):
-    """Write a run's models for use without collm: one folder per agent, or OUT itself with --agent."""
+    """Write the models of a run for transformers: one subfolder of OUT per agent, or with --agent one model in OUT."""
 
     directory: Positional[Path]
     """Run directory of `collm train`."""
     out: Positional[Path]
     """Output folder, which must be new or empty."""
     agent: str | None = None
-    """Agent whose model is written. None: all agents."""
+    """Agent whose model is exported. None: all agents."""
     merge: bool = False
-    """Merge adapters into their base model. False: write the adapters, which need the base model."""
+    """Merge adapters into their base model. False: write only the adapters, which need the base model to run."""
     trust: bool = False
-    """With `--merge`, allow base models outside of the run's folder. Only for folders whose author you trust."""
+    """Allow `--merge` to load base models from outside of the run's folder. Only for folders whose author you trust."""
 
 
 def run(args: Sequence[str]) -> None:
@@ -40,9 +40,9 @@ def run(args: Sequence[str]) -> None:
         folders = model_folders(arguments.directory, arguments.agent)
         check_folder(arguments.out, "OUT")
         if arguments.out.is_dir() and any(arguments.out.iterdir()):
-            raise UserError(f"OUT {arguments.out} is not empty; give a new folder")
+            raise UserError(f"OUT {arguments.out} contains files; give a new or empty folder")
         if arguments.merge and not arguments.trust:
-            from ...algorithms.runs.assembly.trust import refuse_untrusted_models  # here, as help needs no torch
+            from ...algorithms.runs.assembly.trust import refuse_untrusted_models  # late import: help needs no torch
 
             refuse_untrusted_models(arguments.directory)
         targets = {agent: arguments.out if arguments.agent else arguments.out / agent for agent in folders}

@@ -1,4 +1,4 @@
-"""`collm report DIR`: one HTML page about runs, with figures as PNG and tables as Markdown and JSON."""
+"""`collm report DIR`: write an HTML page about runs, figures as PNG, and tables as Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportArguments(Checked):
-    """Write an HTML page about runs: learning curves, confidence intervals, diagnostics, episodes to read."""
+    """Write an HTML page about runs: learning curves, confidence intervals, diagnostics, and episodes."""
 
     directory: Positional[Path | None] = None
-    """Folder of `collm benchmark` or `collm train`, or a folder with kept summaries; None: the newest under runs/."""
+    """Folder of `collm benchmark`, `collm train` or an earlier report. None: the newest folder under runs/."""
     out: Path | None = None
-    """Folder of the page; None: the folder of the runs."""
+    """Output folder. None: the folder of the runs."""
     title: str | None = None
-    """Title of the page; None: the name of the folder of the runs."""
+    """Title of the page. None: the name of the folder of the runs."""
     max_episodes: Count = 10_000
-    """Episodes in the page, the same number per run: its best, its worst, and others evenly spread over training."""
+    """Number of episodes in the page, equal for all runs: the best, the worst, and others spread over training."""
     contrasts: Path | None = None
-    """File or name of a suite whose contrasts are estimated and tested; None: none."""
+    """File or name of a suite whose contrasts (planned comparisons) are estimated and tested. None: no contrasts."""
     search: bool = False
-    """Show each algorithm's best entry, and its settings whose best value is an end of the range that was tried."""
+    """Show each algorithm's best entry of a search, and settings whose best value is an end of the tried range."""
     notes: tuple[str, ...] = ()
-    """Lines of text below the title, such as the hardware."""
+    """Lines of text to show below the title, such as a description of the hardware."""
 
 
 def run(args: Sequence[str]) -> None:
@@ -46,7 +46,7 @@ def run(args: Sequence[str]) -> None:
     if arguments.directory is not None and not arguments.directory.is_dir():
         raise UserError(f"{arguments.directory} has no runs: the folder does not exist; give the --out of a run")
 
-    from ..comparison.suite import read_suite  # here, and below: help needs no torch
+    from ..comparison.suite import read_suite  # late imports: help needs no torch
     from ..report.report import newest_comparison, read_comparison, write_report
 
     console = terminal()
@@ -72,7 +72,7 @@ def run(args: Sequence[str]) -> None:
 
 
 def plain(text: str) -> Text:
-    """Text of the runs' files without markup and control characters."""
+    """Remove markup and control characters from text of the runs' files."""
     return Text(shown(text))
 
 

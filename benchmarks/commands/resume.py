@@ -19,13 +19,13 @@ from .train import carried_out
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeArguments(Checked):
-    """Continue a run from its last checkpoint, or from the beginning if it has none. The result is that of a run that
-    never stopped."""
+    """Continue a run from its last checkpoint, or from the beginning if it has no checkpoint. The result is the same as
+    without the interruption."""
 
     directory: Positional[Path]
     """Run directory of `collm train`."""
     num_updates: Count | None = None
-    """Number of updates of the whole run; a larger number extends it. None: as before."""
+    """Number of updates of the whole run. A larger number extends the run. None: as before."""
     max_environment_steps: Count | None = None
     """Budget of the whole run in environment steps. None: as before."""
     max_sampled_tokens: Count | None = None
@@ -45,19 +45,19 @@ class ResumeArguments(Checked):
     device: str | None = None
     """Device of the models, such as cpu or cuda. None: as before."""
     threads: Count | None = None
-    """Threads of torch. None: 1 for the embedded model on a CPU, which more do not speed up; else torch's default."""
+    """Number of torch threads. None: 1 for the embedded model on a CPU (more are not faster), else torch's default."""
     trust: bool = False
-    """Allow settings of a run that import code, loosen the sandbox, or name files and servers outside of its folder.
-    Only for folders whose author you trust."""
+    """Allow settings of a run that import code, loosen the sandbox, or refer to files and servers outside of its
+    folder. Only for folders whose author you trust."""
     logging: LogConfig = field(default_factory=LogConfig)
 
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(ResumeArguments, "resume", args)
     with refusals():
-        read_config(arguments.directory)  # raises before torch is imported, which takes seconds
+        read_config(arguments.directory)  # raises before the slow import of torch
 
-    from ...algorithms.distribution.launch import joined  # here: help needs no torch
+    from ...algorithms.distribution.launch import joined  # late import: help needs no torch
     from ...algorithms.runs.assembly.trust import load_experiment
     from ...algorithms.runs.run import prepare_run
 
@@ -74,7 +74,7 @@ def run(args: Sequence[str]) -> None:
 
 
 def _changed(settings: Any, arguments: ResumeArguments) -> Any:
-    """Replace the settings whose options are not None."""
+    """Replace the settings for which an option was given."""
     names = [each.name for each in fields(settings) if each.name in ResumeArguments.__dataclass_fields__]
     given = {name: value for name in names if (value := getattr(arguments, name)) is not None}
     return replace(settings, **given)

@@ -21,23 +21,23 @@ class ThroughputArguments(Checked):
     """Measure the speed of rollouts, decoding and updates on this machine."""
 
     what: Positional[Literal["rollout", "decode", "update", "all"]] = "rollout"
-    """Measurement: environment steps and their phases (rollout); tokens, and FLOP/s as a share of the machine's limit
-    (decode); phases of an update (update); or all."""
+    """Measurement. rollout: environment steps per second, and seconds of each phase. decode: tokens per second, and
+    FLOP/s as a fraction of the machine's limit. update: seconds of each phase of an update. all: all three."""
     env: str = "collm/MiniWriting-v2"
-    """Registered id of the text environment of rollout and update."""
+    """Registered id of the text environment for rollout and update."""
     device: str = "cpu"
     """Device of the models, such as cpu, cuda or cuda:1. Rates are per CPU second, or per second of a GPU."""
     repeats: Count = 5
-    """Rounds after one warm-up round. The compared workloads alternate, and medians are shown. The load of other
-    processes is measured before and after each round."""
+    """Number of measured rounds, after one warm-up round. Workloads alternate within a round, and medians over rounds
+    are printed. The CPU load of other processes is measured before and after each round."""
     out: Path | None = None
-    """Folder of the tables as Markdown; None: only print them."""
+    """Output folder for the tables as Markdown. None: print the tables without storing them."""
 
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(ThroughputArguments, "throughput", args)
 
-    import torch  # here, and below: help needs none of it
+    import torch  # late imports: help needs no torch
     from transformers.utils import logging as transformers_logging
 
     from ...agents.loading import check_device

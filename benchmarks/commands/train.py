@@ -1,4 +1,4 @@
-"""`collm train ALGORITHM --env ID`: one training run with a live display, kept in a run directory."""
+"""`collm train ALGORITHM --env ID`: train a team with a live display, and store the run in a directory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LEADING = (
     "max_new_tokens",
     "seed",
 )
-"""The ten settings that help shows first."""
+"""Names of the ten settings that `--help` shows first."""
 EXAMPLES = (
     "collm train {name} --env collm/MiniWriting-v2",
     "collm train {name} --env collm/MiniBuild-v0 --env-kwargs max_turns=4 --num-updates 200 --out runs/build",
@@ -53,7 +53,7 @@ EXAMPLES = (
 
 @dataclass(frozen=True, kw_only=True)
 class TrainArguments(Checked, Generic[Settings]):
-    """Train a team in an environment: language models for agents that write, perceptrons for other agents."""
+    """Train a team in an environment. Agents with text actions are language models, other agents are perceptrons."""
 
     # Run.
 
@@ -66,22 +66,22 @@ class TrainArguments(Checked, Generic[Settings]):
     out: Annotated[Path | None, Also("output_dir")] = None
     """Folder of the run. None: runs/<environment>-<algorithm>-<time>."""
     resume: Advanced[Annotated[bool, Also("resume_from_checkpoint")]] = False
-    """Continue the run in --out from its last checkpoint, or from the beginning if it has none. `collm resume` needs no
-    other settings."""
+    """Continue the run in --out from its last checkpoint, or from the beginning if it has no checkpoint. `collm resume`
+    does the same without other settings."""
     init_from: Advanced[Path | None] = None
-    """Run directory with the initial policies and critics. None: the models of the settings."""
+    """Run directory from which initial policies and critics are loaded. None: the models given by the settings."""
     threads: Advanced[Count | None] = None
-    """Threads of torch. None: 1 for the embedded model on a CPU, which more do not speed up; else torch's default."""
+    """Number of torch threads. None: 1 for the embedded model on a CPU (more are not faster), else torch's default."""
 
     # Team and task.
 
     partner: Annotated[tuple[str, ...], Also("partners")] = ()
-    """Partners that do not learn, as AGENT=PARTNER: reference, random, empty, or a model's folder or name."""
+    """Agents that do not learn, as AGENT=PARTNER. PARTNER is reference, random, empty, or a model's folder or name."""
     prompts: Advanced[Path | None] = None
     """Folder of prompt templates `<agent>.txt` that replace the environment's prompts. None: no replacement."""
     reward_funcs: tuple[str, ...] = ()
-    """Reward functions as package.module:name, or own for the environment's reward. Their weights are an argument of
-    the environment: `--env-kwargs 'reward_weights=[1, 0.5]'`. None given: the environment's reward."""
+    """Reward functions as package.module:name, or own for the environment's reward. Set their weights as an argument of
+    the environment: `--env-kwargs 'reward_weights=[1, 0.5]'`. Default: the environment's reward."""
     logging: LogConfig = field(default_factory=LogConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
@@ -96,7 +96,7 @@ def run(args: Sequence[str]) -> None:
     with refusals():
         refuse_unknown(arguments.env, environment_arguments(arguments, given))
 
-    from ...algorithms.distribution.launch import joined  # here: help needs no torch
+    from ...algorithms.distribution.launch import joined  # late import: help needs no torch
     from ...algorithms.runs.api import check_start, default_directory
     from ...algorithms.runs.run import prepare_run
 
@@ -119,8 +119,8 @@ def run(args: Sequence[str]) -> None:
 
 
 def refuse_unknown(env: str, kwargs: Mapping[str, Any]) -> None:
-    """Check the id and the arguments of an environment before torch is imported, which takes seconds."""
-    from ...envs.registration.registry import spec  # here: help needs no environment
+    """Check the id and the arguments of an environment before the slow import of torch."""
+    from ...envs.registration.registry import spec  # late import: help needs no environment
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the run warns about an id without a version
@@ -128,7 +128,7 @@ def refuse_unknown(env: str, kwargs: Mapping[str, Any]) -> None:
 
 
 def training(args: list[str], command: str) -> tuple[str, TrainArguments[Any], Given]:
-    """Parse the algorithm, its arguments, and their file of settings."""
+    """Parse the algorithm, its arguments, and the file of --config."""
     with refusals():
         name, rest, given = named(args)
         settings = algorithm_spec(name).config
@@ -147,8 +147,8 @@ def training(args: list[str], command: str) -> tuple[str, TrainArguments[Any], G
 
 
 def experiment_of(algorithm: str, arguments: TrainArguments[Any], given: Given) -> Experiment:
-    """Create the experiment of parsed arguments."""
-    from ...algorithms.runs.assembly.experiment import Experiment, with_partners  # here: help needs no torch
+    """Create the experiment from parsed arguments."""
+    from ...algorithms.runs.assembly.experiment import Experiment, with_partners  # late import: help needs no torch
 
     experiment = Experiment(
         algorithm=algorithm,
@@ -162,7 +162,7 @@ def experiment_of(algorithm: str, arguments: TrainArguments[Any], given: Given) 
 
 
 def named(args: list[str]) -> tuple[str, list[str], Given]:
-    """Algorithm, remaining arguments, and file of settings, which can contain the algorithm."""
+    """Find the algorithm, the remaining arguments, and the settings of --config. The file can contain the algorithm."""
     given = given_settings(args)
     if not args[0].startswith("-") or given.path is None:
         return args[0], args[1:], given
@@ -172,10 +172,10 @@ def named(args: list[str]) -> tuple[str, list[str], Given]:
 
 
 def check_trusted(given: Given, words: Sequence[str]) -> None:
-    """Refuse code that is only in the file of settings and not on the command line."""
+    """Raise an error if the file of --config imports code that is not repeated on the command line."""
     if given.path is None:
         return
-    from ...envs.registration.registry import imports_module  # here: help needs no environment
+    from ...envs.registration.registry import imports_module  # late import: help needs no environment
 
     judges = given.settings.get("reward_funcs") or given.env_kwargs.get("reward_funcs") or ()
     functions = judges.values() if isinstance(judges, Mapping) else judges
@@ -190,15 +190,15 @@ def check_trusted(given: Given, words: Sequence[str]) -> None:
 
 
 def values_of(given: Given, settings: type[TrainConfig]) -> dict[str, Any]:
-    """Values of a file of settings by name."""
+    """Values of the file of --config, as a dict with setting names as keys."""
     if given.path is None:
         return {}
     classes: tuple[type[Any], ...] = (settings, ModelConfig, NetworkConfig, LogConfig)
     listed = "`collm train ALGORITHM --help-all` lists them"
-    tables = {"config", "settings", *nested_classes(TrainArguments)} - {"model"}  # model is a setting, too
+    tables = {"config", "settings", *nested_classes(TrainArguments)} - {"model"}  # `model` is also a setting
     for name in tables & set(given.settings):
         raise UserError(
-            f"{given.path}: {name}={given.settings[name]!r} is not a setting; write settings at the top level, or in "
+            f"{given.path}: {name}={given.settings[name]!r} is not a setting; put settings at the top level, or in  "
             "the tables [config], [model] and [network]"
         )
     *parts, own = sorted_out(given.settings, (*classes, TrainArguments), str(given.path), listed)
@@ -213,7 +213,7 @@ def values_of(given: Given, settings: type[TrainConfig]) -> dict[str, Any]:
 
 
 def environment_arguments(arguments: TrainArguments[Any], given: Given) -> dict[str, Any]:
-    """Arguments of the environment from the file, the command line, and --prompts and --reward-funcs."""
+    """Arguments of the environment, collected from the file, the command line, --prompts and --reward-funcs."""
     found = {**given.env_kwargs, **keyword_arguments(arguments.env_kwargs)}
     if arguments.prompts is not None:
         found["prompts"] = str(arguments.prompts)
@@ -223,7 +223,7 @@ def environment_arguments(arguments: TrainArguments[Any], given: Given) -> dict[
 
 
 def pairs(words: Sequence[str]) -> Mapping[str, str]:
-    """Partners by agent."""
+    """Parse --partner into a dict with agents as keys."""
     for word in words:
         agent, separator, who = word.partition("=")
         if not (agent and separator and who):
@@ -232,8 +232,8 @@ def pairs(words: Sequence[str]) -> Mapping[str, str]:
 
 
 def carried_out(experiment: Experiment, directory: Path, **options: Any) -> None:
-    """Train with the options of `train_experiment`; if a signal stops the run, exit with its status."""
-    from ...algorithms.distribution.group import current  # here: help needs no torch
+    """Call `train_experiment` with the given options. If a signal stops the run, exit with the status of the signal."""
+    from ...algorithms.distribution.group import current  # late import: help needs no torch
     from ...algorithms.runs.api import train_experiment
     from ...algorithms.runs.stopping import Stopped
 
@@ -267,19 +267,19 @@ def listing() -> str:
 
 
 PARTS = ("config", "model", "network")
-"""Tables of a run's config.json. Their settings can also be at the top level."""
+"""Names of the tables in a run's config.json. Settings can be inside of a table or at the top level."""
 CONFIG = "--config"
 
 
 @dataclass(frozen=True)
 class Given:
-    """File of settings; all fields are empty without a file."""
+    """Content of the file of --config. Without a file, all fields are empty."""
 
     path: Path | None = None
     algorithm: str | None = None
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """All other settings, by name."""
+    """All other settings, as a dict with setting names as keys."""
 
 
 def given_settings(args: list[str]) -> Given:
@@ -302,14 +302,14 @@ def given_settings(args: list[str]) -> Given:
     for name, value in found.items():
         inner = value if name in PARTS and isinstance(value, Mapping) else {name: value}
         if twice := sorted(set(settings) & set(inner)):
-            raise UserError(f"{path} gives {twice[0]!r} twice; give it once")
+            raise UserError(f"{path} contains {twice[0]!r} twice; remove one of them")
         settings |= inner
     plain = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
     return Given(path, algorithm, env_kwargs, plain)
 
 
 def _named(args: list[str]) -> Path | None:
-    """Last value of --config; the parser reports a missing value."""
+    """Last value of --config. A missing value is reported by the parser."""
     found = None
     for word, following in zip(args, [*args[1:], None], strict=True):
         if word == CONFIG and following is not None:

@@ -1,1 +1,1 @@
-"""Comparisons of algorithms on environments with several seeds: suites, their runs, and summaries of these."""
+"""Comparisons of algorithms on environments with several seeds: suites, runs, and summaries of runs."""

@@ -34,7 +34,7 @@ from ..markdown import markdown_table
 NUM_EVALUATION_EPISODES = 100
 CURVES, TORQUES = "learning_curves.png", "pendulum.png"
 
-# Eight copies, segments of 128 turns, six epochs: usual settings of PPO for the three tasks of one agent.
+# Usual settings of PPO for the single-agent tasks: 8 environment copies, segments of 128 turns, 6 epochs.
 _USUAL: dict[str, Any] = {
     "num_envs": 8,
     "turns_per_update": 128,
@@ -57,7 +57,7 @@ _PENDULUM: dict[str, Any] = _USUAL | {
     "critic_steps": 60,
     "num_updates": 100,
 }
-# Episodes are truncated after 25 turns, and returns are bootstrapped there. With a discount of 0.99 the critic must
+# Episodes are truncated after 25 turns, so returns are bootstrapped there. With a discount of 0.99 the critic must
 # predict 100 turns ahead, and one seed of three learned nothing in 160,000 steps.
 _SPREAD: dict[str, Any] = _USUAL | {
     "num_envs": 16,
@@ -107,7 +107,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "spread-ippo-long": _spread("ippo", IPPOConfig(**_SPREAD_LONG, credited_reward="own"), hidden_dims=(128, 128)),
     "spread-mappo-long": _spread("mappo", MAPPOConfig(**_SPREAD_LONG), hidden_dims=(128, 128)),
 }
-"""Experiments by name."""
+"""Experiments as a dict with names as keys."""
 
 
 def spread_return_as_published(team_return: float, num_agents: int = 3, num_turns: int = 25) -> float:
@@ -115,8 +115,8 @@ def spread_return_as_published(team_return: float, num_agents: int = 3, num_turn
 
         2 * num_agents * return - num_agents * num_turns
 
-    They use openai/multiagent-particle-envs. There each agent's reward is the sum over all agents, distances and
-    collisions are not halved, and each agent collides with itself in every turn.
+    EPyMARL and the authors use openai/multiagent-particle-envs. There each agent's reward is the sum over agents,
+    distances and collisions are not halved, and each agent collides with itself in every turn.
 
     Args:
         team_return: mean over the agents.
@@ -127,7 +127,7 @@ def spread_return_as_published(team_return: float, num_agents: int = 3, num_turn
 
 
 def published_spread(out: Path, num_agents: int = 3, num_turns: int = 25) -> dict[int, float]:
-    """Returns of EPyMARL's MAPPO in simple_spread by environment steps, in the units of mpe2, from `epymarl.json`.
+    """Learning curve of EPyMARL's MAPPO in simple_spread from `epymarl.json`, converted to the units of mpe2.
 
     Inverts `spread_return_as_published`, and divides by the number of agents, because EPyMARL sums their equal rewards.
     """
@@ -139,7 +139,7 @@ def published_spread(out: Path, num_agents: int = 3, num_turns: int = 25) -> dic
 
 
 def run_seed(name: str, seed: int, out: Path) -> dict[str, Any]:
-    """Train and evaluate one seed, and write its result to the folder."""
+    """Train and evaluate one seed, and write the result to the folder as JSON."""
     experiment = EXPERIMENTS[name]
     experiment = replace(experiment, config=replace(experiment.config, seed=seed))
     trainer = experiment.make_trainer()
@@ -181,7 +181,7 @@ def read_results(out: Path) -> list[dict[str, Any]]:
 
 
 def table(out: Path) -> str:
-    """Markdown table of all results, one row per task; CPU seconds of the fastest and the slowest seed."""
+    """Markdown table of all results, one row per task. CPU seconds are those of the fastest and the slowest seed."""
     cells = []
     results = read_results(out)
     for name, steps in sorted({(result["name"], result["environment_steps"]) for result in results}):
@@ -196,7 +196,7 @@ def table(out: Path) -> str:
 
 
 def plot(out: Path) -> None:
-    """Draw the learning curves of all results, and the torques of the Pendulum policies."""
+    """Plot the learning curves of all results, and the torques that the Pendulum policies apply."""
     results = read_results(out)
     tasks = sorted({_task(result) for result in results})
     figure = Figure(figsize=(4 * len(tasks), 3.2), layout="constrained")
@@ -224,7 +224,7 @@ def plot(out: Path) -> None:
 
 
 def plot_pendulum(policies: Mapping[str, NumericPolicy], file: Path) -> None:
-    """Draw the most likely torque by angle and speed of the pendulum; upright is angle 0."""
+    """Plot the most likely torque as a function of the pendulum's angle and speed. Angle 0 is upright."""
     angles, speeds = np.linspace(-np.pi, np.pi, 81), np.linspace(-8, 8, 81)
     figure = Figure(figsize=(5 * len(policies), 4), layout="constrained")
     for axes, (name, policy) in zip(np.atleast_1d(figure.subplots(1, len(policies))), policies.items(), strict=True):

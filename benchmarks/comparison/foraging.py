@@ -1,4 +1,4 @@
-"""Level-Based Foraging with the levels of version 2, which many published results use; needs lbforaging."""
+"""Level-Based Foraging with the food levels of version 2, which many published results use. Needs lbforaging."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ VERSION_2 = "ForagingVersion2-8x8-2p-3f-v0"
 
 
 class ForagingVersion2(ForagingEnv):
-    """Version 3 with food of the levels that version 2 draws.
+    """Version 3 of Level-Based Foraging, in which food levels are sampled as in version 2.
 
-    Upper bounds of levels are exclusive in version 2 (lbforaging 1.0.16 to 1.1.1). Its players "up to level 3" have
-    levels 1 and 2, the defaults of version 3. Without forced cooperation, its food has levels 1 to s - 1, and 1 to s in
-    version 3, where s is the sum of the players' levels. One player can therefore collect food that takes both in
-    version 3, and random play earns twice as much.
+    Upper bounds of levels are exclusive in version 2 (lbforaging 1.0.16 to 1.1.1). Players with a maximum level of 3
+    therefore have levels 1 and 2, which are the defaults of version 3. Without forced cooperation, its food has levels
+    1 to s - 1, and 1 to s in version 3, where s is the sum of the players' levels. So one player can collect some food
+    that needs both players in version 3, and the return of random play is doubled.
     """
 
     def spawn_food(self, max_num_food: int, min_levels: NDArray[Any], max_levels: NDArray[Any]) -> None:
@@ -27,7 +27,7 @@ class ForagingVersion2(ForagingEnv):
 
 
 if VERSION_2 not in gymnasium.registry:
-    version_3 = gymnasium.spec("Foraging-8x8-2p-3f-v3")  # registered by the import
-    # The limit of the game terminates the episode. That of `gymnasium.make` would truncate it, and the return would be
-    # bootstrapped with the critic's value.
+    version_3 = gymnasium.spec("Foraging-8x8-2p-3f-v3")  # importing lbforaging registers this id
+    # At the game's own limit the episode terminates. At the limit of `gymnasium.make` it would be truncated, and the
+    # # return would be bootstrapped with the critic's value.
     gymnasium.register(VERSION_2, entry_point=ForagingVersion2, kwargs={**version_3.kwargs, "max_episode_steps": 25})

@@ -1,4 +1,4 @@
-"""Runner of a comparison: starts or resumes its runs, several at a time, and collects failures."""
+"""Runner of a comparison: starts or resumes the runs concurrently, and collects failures."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .suite import Job
 from .worker import FAILURE_FILE, is_finished, work_in_process
 
 Message: TypeAlias = "tuple[int, Mapping[str, float]] | str | None"
-"""Number of updates and their metrics; finally the error, or None."""
+"""Message of a run: number of updates and latest metrics. The last message of a run is the error, or None."""
 
 
 class Launcher(ABC):
-    """Starts runs, several at a time."""
+    """Interface that starts runs, several of them concurrently."""
 
     @abstractmethod
     def start(self, job: Job, directory: Path, stops_at: float | None = None) -> None:
@@ -34,7 +34,7 @@ class Launcher(ABC):
 
     @abstractmethod
     def messages(self) -> list[tuple[Job, Message]]:
-        """Return the messages since the last call; wait for one if there is none."""
+        """Return the messages since the last call. Without a message, wait for the first one."""
 
     @abstractmethod
     def close(self) -> None:
@@ -63,7 +63,7 @@ class Processes(Launcher):
         receiver, sender = self._context.Pipe(duplex=False)
         process = self._context.Process(target=work_in_process, args=(job, directory, sender, stops_at), daemon=True)
         process.start()
-        sender.close()  # then the death of the child raises EOFError here
+        sender.close()  # so that EOFError is raised here when the child dies
         self._running.append(_Running(job, process, receiver))
 
     def messages(self) -> list[tuple[Job, Message]]:
@@ -96,7 +96,7 @@ def _received(running: _Running) -> Message:
 
 
 class Watcher(Protocol):
-    """Receives the progress of a comparison."""
+    """Callbacks for the progress of a comparison."""
 
     def skipped(self, jobs: Sequence[Job]) -> None: ...
 
@@ -109,11 +109,11 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """Runs by how they ended."""
+    """Finished, skipped, failed and unfinished runs of a comparison."""
 
     skipped: Sequence[Job]
     finished: Sequence[Job]
-    failures: Mapping[Path, str]  # last line of the error, by folder of the run
+    failures: Mapping[Path, str]  # folder of the run -> last line of the error
     left: Sequence[Job] = ()  # unfinished at the end of the time limit
 
 
@@ -121,7 +121,7 @@ def check_jobs(jobs: Sequence[Job]) -> None:
     """Check all runs before the first one starts.
 
     Raises:
-        UserError: if a run is invalid, with its environment and algorithm.
+        UserError: if a run is invalid. The message contains its environment and algorithm.
     """
     for job in {(job.algorithm, job.environment): job for job in jobs}.values():
         try:
@@ -132,11 +132,11 @@ def check_jobs(jobs: Sequence[Job]) -> None:
 
 
 def _check_warmup(job: Job) -> None:
-    """Refuse a budget of environment steps that the critic's warm-up can use up."""
+    """Raise an error if the critic's warm-up can use the whole budget of environment steps."""
     config = job.experiment.config
     num_updates = job.experiment.make_algorithm().critic_warmup
     if not num_updates or config.turns_per_update is not None or job.budget.unit != "environment_steps":
-        return  # the check of the run covers turns_per_update; the number of tokens is not known beforehand
+        return  # turns_per_update is checked by the run itself; a number of tokens is not known beforehand
     num_episodes, max_turns = config.rollout_buffer_size, job.experiment.task().max_turns
     used = num_updates * num_episodes * max_turns
     if used >= job.budget.amount:
@@ -166,7 +166,7 @@ def compare(
         minutes: time after which no run starts, and active runs end with a checkpoint. None: no limit.
 
     Raises:
-        ValueError: if `num_workers` is less than 1, or if the folder of a run has files that are not collm's.
+        ValueError: if `num_workers` is less than 1, or if the folder of a run contains files that collm did not write.
     """
     if num_workers < 1:
         raise ValueError(f"num_workers must be at least 1, got {num_workers}")

@@ -10,7 +10,7 @@ id = "collm/MiniBuild-v0"
 name = "build, 4 turns"                     # default: the id
 kwargs = {max_turns = 4}
 model = {max_new_tokens = 8}                # language models; network = {…} for agents that act by vectors
-threshold = 0.5                             # return whose cost is reported as sample efficiency
+threshold = 0.5                             # return; the cost of reaching it is the sample efficiency
 budget = {environment_steps = 2_560}        # default: the suite's
 algorithms = ["IAC, trace 1"]               # names of the algorithms that run it; default: all
 
@@ -20,13 +20,13 @@ algorithm = "iac"
 config = {trace = 1.0}
 config_in = {"build, 4 turns" = {trace = 0.5}}
 
-[[contrasts]]                               # hypotheses, stated before the runs; see `Contrast`
+[[contrasts]]                               # hypotheses, fixed before the runs; see `Contrast`
 name = "trace"
 score = "success"
 terms = [[1, "IAC, trace 1", "build, 4 turns"], [-1, "IAC, trace 0.5", "build, 4 turns"]]
 
-With `starts = ["folder a", "folder b"]`, seed s begins with the model at index s modulo the number of starts. Folders
-are searched in the working directory and then next to the file.
+With `starts = ["folder a", "folder b"]`, the initial model of seed s has the index s modulo the number of starts.
+Folders are searched in the working directory, then next to the file.
 """
 
 from __future__ import annotations
@@ -57,23 +57,23 @@ SUITES = Path(__file__).parents[1] / "suites"
 
 BudgetUnit = Literal["environment_steps", "generated_tokens"]
 
-# Settings that are equal for all algorithms of a comparison: no entry may set them.
+# Settings that must be equal for all algorithms of a comparison, so no entry may set them.
 SHARED = ("seed", "num_updates", "max_environment_steps", "max_sampled_tokens", "rollout_buffer_size")
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Limit of a run. The update that reaches the limit is the last one."""
+    """Budget of a run, in environment steps or tokens. The update that reaches the budget is the last one."""
 
     amount: int
     unit: BudgetUnit
 
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> Budget:
-        """Budget from a table {unit: amount}.
+        """Convert a TOML table {unit: amount} to a budget.
 
         Raises:
-            UserError: if the table has another form, or if the amount is no integer of at least 1.
+            UserError: if the table has other keys, or if the amount is not an integer of at least 1.
         """
         if not isinstance(table, Mapping):
             raise UserError(f"a budget is a table such as {{environment_steps = 640}}, got {table!r}")
@@ -87,7 +87,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class EnvironmentEntry(Checked):
-    """A task of the comparison."""
+    """Environment of a comparison, with its arguments and budget."""
 
     id: str
     name: str
@@ -95,20 +95,20 @@ class EnvironmentEntry(Checked):
     model: Mapping[str, Any] = field(default_factory=dict)
     network: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
-    budget: Budget | None = None  # None: the suite's
-    threshold: Finite | None = None  # a return; None: no sample efficiency
+    budget: Budget | None = None  # None: the budget of the suite
+    threshold: Finite | None = None  # return; None: no sample efficiency is computed
     algorithms: Sequence[str] = ()  # names of the algorithms that run it; none: all
-    place: int = 0  # index in the file, which is the order of the tables
+    place: int = 0  # index in the file; reports keep this order
 
 
 @dataclass(frozen=True)
 class AlgorithmEntry(Checked):
-    """A method of the comparison: an algorithm with its settings."""
+    """Method of a comparison: an algorithm with its settings."""
 
     algorithm: str
     name: str
     config: Mapping[str, Any] = field(default_factory=dict)
-    config_in: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by the environment's name
+    config_in: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # keys: names of environments
     place: int = 0  # index in the file
 
 
@@ -117,22 +117,22 @@ ContrastScore = Literal["return", "success", "training success", "episodes"]
 
 @dataclass(frozen=True)
 class Contrast:
-    """A weighted sum of scores of the same seed, whose mean over seeds is estimated and tested against 0."""
+    """Planned comparison: a weighted sum of scores of the same seed. Its mean over seeds is tested against 0."""
 
     name: str
     terms: Sequence[tuple[float, str, str]]
-    """Weight, algorithm and environment of each term, by the names of the entries."""
+    """Weight, name of the algorithm entry, and name of the environment entry of each term."""
     score: ContrastScore
     """Score of a run. "return": mean return of the held-out episodes at the end. "success": fraction of successful
     held-out episodes. "training success": fraction of successful training episodes. "episodes": binary logarithm of the
-    training episodes until four in five succeed."""
+    training episodes until 80 % succeed."""
     is_primary: bool = False
-    """True for the main hypotheses. p values are corrected within the primary contrasts, and within the others."""
+    """True for the main hypotheses. p values are corrected separately for primary and other contrasts."""
 
 
 @dataclass(frozen=True)
 class Suite(Checked):
-    """A whole comparison."""
+    """Comparison of algorithms on environments, as read from a TOML file."""
 
     name: str
     seeds: Sequence[Seed]
@@ -142,18 +142,18 @@ class Suite(Checked):
     config: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
     network: Mapping[str, Any] = field(default_factory=dict)
-    starts: Sequence[str] = ()  # models that the seeds begin with; none: the model of the settings
+    starts: Sequence[str] = ()  # initial models of the seeds; empty: the model of the settings
     contrasts: Sequence[Contrast] = ()
 
     @property
     def folder(self) -> str:
-        """Name of the comparison's folder."""
+        """Name of the folder in which the runs are stored."""
         return slug(self.name)
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a comparison."""
+    """Run of a comparison: one algorithm in one environment with one seed."""
 
     algorithm: str  # the entry's name
     environment: str  # the entry's name
@@ -165,12 +165,12 @@ class Job:
 
     @property
     def directory(self) -> Path:
-        """Folder of the run, relative to the comparison's."""
+        """Folder of the run, relative to the folder of the comparison."""
         return Path("runs") / slug(self.environment) / slug(self.algorithm) / f"seed-{self.seed}"
 
     @property
     def label(self) -> dict[str, Any]:
-        """Label in the run's folder: its place in the comparison."""
+        """Label that is stored in the run's folder and describes its position in the comparison."""
         return {
             "algorithm": self.algorithm,
             "environment": self.environment,
@@ -185,7 +185,7 @@ def read_suite(path: Path) -> Suite:
     """Read a suite from a TOML file, or one of collm's own suites by its name.
 
     Raises:
-        ValueError, FileNotFoundError: if there is no such file, or if it is invalid.
+        ValueError, FileNotFoundError: if the file does not exist or is invalid.
     """
     shipped = SUITES / f"{path}.toml"
     path = shipped if shipped.is_file() and not path.exists() else path
@@ -202,7 +202,7 @@ def read_suite(path: Path) -> Suite:
 
 
 def _found(model: str, folder: Path) -> str:
-    """Path of a model in a folder, relative to the working directory; the name if the folder has no such model."""
+    """Path of a model in a folder, relative to the working directory. Without such a model, return the name."""
     beside = (folder / model).absolute()
     if Path(model).exists() or not beside.is_dir():
         return model
@@ -258,18 +258,18 @@ def _tables(table: Mapping[str, Any], name: str) -> Sequence[dict[str, Any]]:
 def _contrast(entry: Mapping[str, Any]) -> Contrast:
     _refuse_unknown("a contrast", entry, {each.name for each in fields(Contrast)})
     if missing := [name for name in ("name", "terms", "score") if name not in entry]:
-        raise ValueError(f"a contrast needs {missing[0]!r}, got {dict(entry)}")
+        raise ValueError(f"a contrast needs the key {missing[0]!r}, got {dict(entry)}")
     for term in entry["terms"]:
         if not isinstance(term, (list, tuple)) or [type(each) for each in term[1:]] != [str, str]:
-            raise ValueError(f"a term of a contrast is [weight, algorithm, environment], got {term!r}")
+            raise ValueError(f"a term of a contrast must be [weight, algorithm, environment], got {term!r}")
     if entry["score"] not in get_args(ContrastScore):
-        raise ValueError(f"the score of a contrast is one of {get_args(ContrastScore)}, got {entry['score']!r}")
+        raise ValueError(f"the score of a contrast must be one of {get_args(ContrastScore)}, got {entry['score']!r}")
     terms = tuple((float(weight), algorithm, environment) for weight, algorithm, environment in entry["terms"])
     return Contrast(**{**entry, "terms": terms})
 
 
 def jobs(suite: Suite) -> list[Job]:
-    """All runs, ordered by seed, so that an interrupted comparison has complete seeds."""
+    """List all runs, ordered by seed. An interrupted comparison then has complete seeds."""
     return [
         _job(suite, environment, algorithm, seed)
         for seed in suite.seeds
@@ -280,12 +280,12 @@ def jobs(suite: Suite) -> list[Job]:
 
 
 def slug(name: str) -> str:
-    """Name that is valid in any file system and has no path separators."""
+    """Convert a name to a file name without path separators that is valid in all file systems."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-.")
 
 
 def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry, seed: int) -> Job:
-    from ...algorithms.runs.assembly.experiment import Experiment  # here: reading a suite needs no torch
+    from ...algorithms.runs.assembly.experiment import Experiment  # late import: reading a suite needs no torch
 
     budget = environment.budget or suite.budget
     assert budget is not None
@@ -300,13 +300,13 @@ def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry,
     _refuse_partial({**suite.config, **environment.config}, algorithm.name, known, suite.algorithms)
     _refuse_unknown(f"the config of {algorithm.name}", settings, known)
     if settings.get("learning_rate_schedule", "constant") != "constant":
-        raise ValueError("learning_rate_schedule must be constant: the budget, not num_updates, ends a run")
+        raise ValueError("learning_rate_schedule must be constant, because the budget ends a run")
     try:
         size = config_class(**settings).rollout_buffer_size
     except UserError as error:
         raise UserError(f"the config of {algorithm.name} in {environment.name}: {error}") from error
     limit = "max_environment_steps" if budget.unit == "environment_steps" else "max_sampled_tokens"
-    # An episode has at least one step and one token, so the budget always ends the run first.
+    # Each episode has at least one step and one token, so the run reaches its budget before this number of updates.
     settings |= {"seed": seed, "num_updates": -(-budget.amount // size), limit: budget.amount}
     start = {"model": suite.starts[seed % len(suite.starts)]} if suite.starts else {}
     network: dict[str, Any] = {**suite.network, **environment.network}
@@ -370,7 +370,7 @@ def _refuse_shared(where: str, config: Mapping[str, Any], names: Sequence[str]) 
 def _refuse_partial(
     common: Mapping[str, Any], name: str, known: set[str], algorithms: Sequence[AlgorithmEntry]
 ) -> None:
-    """Refuse a setting of the suite that this algorithm does not have and others have."""
+    """Raise an error if the suite sets, for all algorithms, a setting that this algorithm does not have."""
     for setting in common.keys() - known:
         owners = [
             each.name

@@ -1,4 +1,4 @@
-"""Summaries of run directories, small enough to be stored with a report."""
+"""Summaries of run directories, which are small enough to store with a report."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from .worker import FAILURE_FILE, FINISHED_FILE, LABEL_FILE
 
 @dataclass(frozen=True)
 class TurnDiagnostics:
-    """Statistics of one turn, over the agents, episodes and updates of the last third of training."""
+    """Statistics of one turn index over all agents and episodes in the last third of training."""
 
     turn: int
-    """Index of the agent's turn in the episode, or in the segment if updates cut episodes."""
+    """Index of the agent's turn in the episode, or in the segment if an update gets a part of an episode."""
     return_variance: float
-    """Variance of the return-to-go: the noise in the gradient of a method without a baseline."""
+    """Variance of the return-to-go, which is the gradient noise of a method without a baseline."""
     advantage_square: float
     """Mean square of the advantages before normalization, in the same units."""
     explained_variance: float | None
@@ -37,10 +37,10 @@ class TurnDiagnostics:
 
 
 def diagnostics(episodes: Sequence[Mapping[str, Any]], *, has_critic: bool) -> list[TurnDiagnostics]:
-    """Diagnostics by turn from the records in a run's `episodes.jsonl`.
+    """Compute diagnostics of each turn from the records in a run's `episodes.jsonl`.
 
-    Turns without `raw_advantage` and `return_to_go` are skipped: those of agents that act by vectors or do not learn,
-    and those of old runs, which did not record both.
+    Turns without `raw_advantage` and `return_to_go` are skipped. They are missing for agents that act by vectors or do
+    not     learn, and in runs of old versions.
     """
     updates = sorted({row["update"] for row in episodes})
     last_third = set(updates[len(updates) * 2 // 3 :])
@@ -75,7 +75,7 @@ CURVES = (
 
 @dataclass(frozen=True)
 class RunSummary:
-    """Summary of one run."""
+    """Settings, curves and evaluations of one run."""
 
     algorithm: str
     environment: str
@@ -87,18 +87,18 @@ class RunSummary:
     budget: Mapping[str, int]
     experiment: Mapping[str, Any]
     curves: Mapping[str, Sequence[float | None]]
-    """Columns of metrics.jsonl, one entry per update."""
+    """Columns of metrics.jsonl as a dict. Each column has one entry per update."""
     evaluations: Sequence[Mapping[str, float]]
     """Rows of evaluation.jsonl."""
     diagnostics: Sequence[TurnDiagnostics]
-    """Empty if agents act by vectors, or if the episodes have no `raw_advantage` and `return_to_go`."""
+    """Statistics per turn. Empty if agents act by vectors, or if episodes lack `raw_advantage` and `return_to_go`."""
 
     def curve(self, name: str) -> Floats:
-        """Column of metrics.jsonl; nan for updates without a value."""
+        """Column of metrics.jsonl as an array. Updates without a value are nan."""
         return np.array([np.nan if value is None else value for value in self.curves.get(name, ())], dtype=np.float64)
 
     def learning_curve(self, cost: str) -> tuple[Floats, Floats]:
-        """Cost and mean training return of the updates with a finished episode."""
+        """Costs and mean training returns of all updates in which an episode ended."""
         returns = self.curve("return")
         has_ended = np.isfinite(returns)
         return self.curve(cost)[: len(returns)][has_ended], returns[has_ended]
@@ -115,13 +115,13 @@ class RunSummary:
 
     @property
     def silent_since(self) -> int | None:
-        """First update of a final period in which all advantages are 0 (equal returns in each group); None if none."""
+        """First update from which all advantages are 0 (equal returns in each group). None: no such update."""
         found = silent_since(self.curve("equal_returns").tolist())
         return None if found is None else round(float(self.curve("update")[found]))
 
     @property
     def has_collapsed(self) -> bool:
-        """True if the held-out return at the end is below half of the best mean return of a fifth of the training."""
+        """True if the final held-out return is below half of the best training return (mean of a fifth)."""
         _, returns = self.learning_curve("update")
         width = max(1, len(returns) // 5)
         if len(returns) < 5 or np.isnan(end := self.score()):
@@ -131,11 +131,11 @@ class RunSummary:
 
     @property
     def writes_text(self) -> bool:
-        """True if agents generated text. An action of an agent that acts by vectors counts as one token."""
+        """True if agents generated text. A vector action is recorded as one token."""
         return any(length not in (None, 1.0) for length in self.curves.get("completion_tokens", (None,)))
 
     def score(self, how: str = "sampled") -> float:
-        """Mean held-out return at the end, or mean return of the last half of "training"; nan if it is unknown."""
+        """Final mean held-out return, or for "training" the mean return of the last half. nan if unknown."""
         if not self.is_finished:
             return float("nan")
         if how == "training":
@@ -146,7 +146,7 @@ class RunSummary:
         return float(self.evaluations[-1][f"evaluation/{how}/return"])
 
     def start_score(self, how: str = "sampled") -> float:
-        """Mean held-out return before training, or mean return of the first update of "training"; nan if unknown."""
+        """Initial mean held-out return, or for "training" the mean return of the first update. nan if unknown."""
         if how == "training":
             _, returns = self.learning_curve("update")
             return float(returns[0]) if len(returns) else float("nan")
@@ -155,22 +155,22 @@ class RunSummary:
 
     @property
     def first_evaluation(self) -> Mapping[str, float] | None:
-        """Evaluation before training; None without one."""
+        """Evaluation before training. None: the run was not evaluated before training."""
         return next((row for row in self.evaluations if row["update"] == 0), None)
 
 
 def run_directories(directory: Path) -> list[Path]:
-    """Folders of the runs in a folder, which can be a run itself."""
+    """Find the run folders in a folder. The folder itself can be a run."""
     return sorted(path.parent for path in directory.rglob(CONFIG_FILE) if (path.parent / "metrics.jsonl").is_file())
 
 
 def failed_directories(directory: Path) -> list[Path]:
-    """Folders of the runs that failed."""
+    """Find the folders of failed runs."""
     return sorted(path.parent for path in directory.rglob(FAILURE_FILE))
 
 
 def run_label(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Names of a run in tables; by default those of its algorithm and its environment."""
+    """Labels of a run in tables. Default: the names of its algorithm and its environment."""
     names: dict[str, Any] = {"algorithm": config["algorithm"], "environment": config["env"], "place": [0, 0]}
     names["seed"] = config["config"]["seed"]
     file = directory / LABEL_FILE
@@ -178,18 +178,18 @@ def run_label(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_critic(config: Mapping[str, Any]) -> bool:
-    """True if a run with these settings has a critic; without one, the recorded values are zeros."""
+    """True if a run with these settings has a critic. Without a critic, the recorded values are zeros."""
     return config["config"].get("critic_learning_rate") is not None
 
 
 def read_episodes(directory: Path) -> list[dict[str, Any]]:
-    """Read the recorded episodes of a run, or of an earlier report; an empty list without a file."""
+    """Read the recorded episodes of a run or of an earlier report. Without a file, the list is empty."""
     path = directory / EPISODES_FILE
     return read_lines(path) if path.is_file() else []
 
 
 def _numbers(path: Path) -> list[dict[str, Any]]:
-    """Read a JSON Lines file of numbers."""
+    """Read a JSON Lines file whose rows contain numbers."""
     rows = read_lines(path)
     for number, row in enumerate(rows, 1):
         for name, value in row.items():
@@ -200,7 +200,7 @@ def _numbers(path: Path) -> list[dict[str, Any]]:
 
 
 def lost_episodes(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> str | None:
-    """Describe the updates without recorded episodes; None if all updates have episodes."""
+    """Describe updates whose episodes were not recorded. None: all updates have episodes."""
     updates = sorted({row["update"] for row in read_lines(directory / "metrics.jsonl")})
     kept = {row["update"] for row in episodes}
     lost = [update for update in updates if update not in kept]
@@ -208,12 +208,12 @@ def lost_episodes(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> str
         return None
     return (
         f"{directory / EPISODES_FILE} lacks the episodes of {len(lost)} of {len(updates)} updates, the first of which "
-        f"is update {lost[0]}; the report does not have them"
+        f"is update {lost[0]}; the report omits them"
     )
 
 
 def summarize(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> RunSummary:
-    """Summarize a run directory; a run of `collm train` counts as finished."""
+    """Summarize a run directory. A run of `collm train` is always treated as finished."""
     config = read_config(directory)
     is_benchmark = (directory / LABEL_FILE).is_file()
     label = run_label(directory, config)
@@ -238,7 +238,7 @@ def kept_summaries(directory: Path) -> list[RunSummary]:
     """Read the summaries that an earlier report stored.
 
     Raises:
-        FileNotFoundError: if there are no summaries.
+        FileNotFoundError: if the folder contains no summaries.
     """
     kept = directory / SUMMARIES_FILE
     if not kept.is_file():
@@ -247,13 +247,13 @@ def kept_summaries(directory: Path) -> list[RunSummary]:
 
 
 def in_order(summaries: Sequence[RunSummary]) -> list[RunSummary]:
-    """Sort summaries as in the suite, and round them as in the file, so that both give the same tables."""
+    """Sort summaries in the order of the suite, and round them as in the file, so that both give the same tables."""
     found = sorted(summaries, key=lambda each: (*each.place, each.algorithm, each.seed))
     return [_from_json(_rounded(asdict(each))) for each in found]
 
 
 def write_summaries(summaries: Sequence[RunSummary], path: Path) -> None:
-    """Write one line per run; numbers have six digits."""
+    """Write one JSON line per run, with numbers rounded to six digits."""
     lines = (json.dumps(_rounded(asdict(each)), ensure_ascii=False) for each in summaries)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", errors="backslashreplace")
 

@@ -1,4 +1,4 @@
-"""Ray launcher of a comparison: each run is a task, on machines that share the comparison's folder."""
+"""Launcher of comparisons on a Ray cluster. Each run is a Ray task. The machines share the comparison's folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .worker import work
 
 
 class Mailbox:
-    """Ray actor that stores the progress of runs until it is read."""
+    """Ray actor that stores messages of runs until they are read."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[int, int, Mapping[str, float]]] = []
@@ -44,7 +44,7 @@ class RayTasks(Launcher):
     """Runs each job as a Ray task. A task whose worker is lost starts again from its checkpoint.
 
     Args:
-        cluster: Ray cluster, with the resources per run.
+        cluster: settings of the Ray cluster and resources per run.
     """
 
     def __init__(self, cluster: Cluster):
@@ -58,7 +58,7 @@ class RayTasks(Launcher):
         self._mailbox: Any = self._ray.remote(num_cpus=0, scheduling_strategy=here)(Mailbox).remote()
         self._jobs: list[tuple[Job, Path, float | None]] = []
         self._num_lost: dict[int, int] = {}
-        self._running: dict[Any, int] = {}  # job number by object reference of the result
+        self._running: dict[Any, int] = {}  # object reference of the result -> job number
 
     @property
     def num_at_a_time(self) -> int:

@@ -33,16 +33,16 @@ FAILURE_FILE = "failure.txt"
 
 
 Send = Callable[[int, Mapping[str, float]], None]
-"""Receives the number of updates and the metrics after each update."""
+"""Callback after each update, with the number of updates and the metrics."""
 
 
 def is_finished(directory: Path) -> bool:
-    """True if a run has used its budget and written its models."""
+    """True if a run has used its budget and has stored its models."""
     return (directory / FINISHED_FILE).is_file()
 
 
 class Deadline(StopSignals):
-    """Stops a run at a time.
+    """Stops a run at a given time.
 
     Args:
         at: seconds since the epoch. None: never.
@@ -53,10 +53,10 @@ class Deadline(StopSignals):
         self._at = at
 
     def check(self) -> None:
-        """Stop the run if the time has come.
+        """Stop the run if the deadline has passed.
 
         Raises:
-            StopAsked: if the time has come.
+            StopAsked: if the deadline has passed.
         """
         super().check()
         if self._at is not None and time.time() >= self._at:
@@ -64,13 +64,13 @@ class Deadline(StopSignals):
 
 
 def work_in_process(job: Job, directory: Path, channel: connection.Connection, stops_at: float | None) -> None:
-    """Call `work` in a child process; send each update as a tuple, and finally None or the error."""
+    """Call `work` in a child process. Send each update as a tuple, then the error or None."""
     channel.send(work(job, directory, lambda *update: channel.send(update), stops_at))
     channel.close()
 
 
 def work(job: Job, directory: Path, send: Send, stops_at: float | None = None) -> str | None:
-    """Start or resume a run; return its error, or None.
+    """Start or resume a run. Return its error text, or None without an error.
 
     Args:
         job: run.
@@ -80,16 +80,16 @@ def work(job: Job, directory: Path, send: Send, stops_at: float | None = None) -
     """
     _die_with_parent()
     transformers_logging.disable_progress_bar()
-    # Several runs share the machine, and a second thread does not make small models faster.
+    # Runs are concurrent, and more threads do not make small models faster.
     torch.set_num_threads(1)
     try:
-        with only_one(directory, waits=True):  # for the worker of a killed comparison
+        with only_one(directory, waits=True):  # the worker of a killed comparison may still be running
             if not is_finished(directory):
                 _run(job, directory, send, Deadline(stops_at))
     except Stopped:
-        pass  # there is a checkpoint, from which the next call resumes
+        pass  # the next call resumes from the checkpoint
     except Exception:
-        # An error in one run must not stop the other runs; the folder of the run gets the traceback.
+        # An error in one run must not stop the other runs. The traceback is stored in the folder of the run.
         failure = traceback.format_exc()
         write_text(directory, FAILURE_FILE, failure)
         return failure
@@ -108,7 +108,7 @@ def _run(job: Job, directory: Path, send: Send, stop: Deadline) -> None:
 
 @dataclass
 class _Sender(Callback):
-    """Calls `send` after each update."""
+    """Logger that calls `send` after each update."""
 
     send: Send
 
@@ -117,12 +117,12 @@ class _Sender(Callback):
 
 
 def _has_checkpoint(experiment: Experiment, directory: Path) -> bool:
-    """True if the folder has a checkpoint of this experiment."""
+    """True if the folder contains a checkpoint of this experiment."""
     if not (directory / CONFIG_FILE).is_file():
         return False
     try:
         saved = read_config(directory)
-    except UserError:  # killed while writing this file, the first of a run
+    except UserError:  # the run was killed while writing its first file
         return False
     if not _is_saved(experiment, saved):
         raise ValueError(f"{directory} has a run with other settings; give the comparison another --out")
@@ -130,10 +130,10 @@ def _has_checkpoint(experiment: Experiment, directory: Path) -> bool:
 
 
 def _is_saved(experiment: Experiment, saved: Mapping[str, Any]) -> bool:
-    """True if the saved settings are those of the experiment; newer settings have their defaults."""
+    """True if the saved settings equal the experiment's settings. Settings missing in the file have their defaults."""
     try:
         return Experiment.from_json(saved) == experiment
-    except UserError:  # a removed setting, or a value that is no longer valid
+    except UserError:  # the file has a removed setting or an invalid value
         return False
 
 

@@ -1,1 +1,1 @@
-"""Core suite: all of collm's environments on held-out seeds, with one score per team."""
+"""Core suite: evaluation on all of collm's environments with held-out seeds, and one score per team."""

@@ -1,4 +1,4 @@
-"""Core suite: plays it, writes one submission per team, and prints one table (`collm evaluate --suite core`)."""
+"""`collm evaluate --suite core`: play the core suite, write a submission per team, and print a table."""
 
 from __future__ import annotations
 
@@ -45,29 +45,29 @@ TITLE = "Core suite: score on held-out seeds, 0 as random play and 1 as the refe
 SPLIT = "test"
 
 OnProgress = Callable[[Submission, str], None]
-"""Called after each environment with the submission so far and a line about the environment."""
+"""Callback after each environment, with the incomplete submission and a line about the environment."""
 Returns = Mapping[str, Sequence[float]]
-"""Team returns by way of playing, "sampled" or "greedy"."""
+"""Team returns, as a dict with decoding modes ("sampled", "greedy") as keys."""
 
 
 @dataclass(frozen=True)
 class Anchor:
-    """Mean returns on an environment's held-out seeds that count as the scores 0 and 1."""
+    """Reference returns of an environment: the mean returns on held-out seeds that define the scores 0 and 1."""
 
     floor: float
     reference: float
 
     def score(self, value: float) -> float:
-        """Score of a return: (value - floor) / (reference - floor)."""
+        """Convert a return to a score: (value - floor) / (reference - floor)."""
         return (value - self.floor) / (self.reference - self.floor)
 
 
 @cache
 def anchors() -> Mapping[str, Anchor]:
-    """Read the anchors by environment id.
+    """Read the reference returns (anchors), as a dict with environment ids as keys.
 
     Raises:
-        ValueError: if they were measured on other seeds.
+        ValueError: if the anchors were measured on other seeds.
     """
     found = json.loads(ANCHORS_FILE.read_text(encoding="utf-8"))
     for id, each in found.items():
@@ -89,15 +89,15 @@ def evaluate_suite(
     trust: bool = False,
     is_json: bool = False,
 ) -> None:
-    """Play the suite; write `TEAM.json` per team, updated after each environment, and the table `table.md`.
+    """Play the suite, and write `TEAM.json` per team after each environment, and the table `table.md`.
 
     Args:
         console: terminal for the progress and the table.
-        folder: folder of the files.
-        directories: run directories, which together are one team.
-        models: teams: names of models, or of scripted players.
-        submissions: files of further teams to show in the table.
-        ids: environments to play; none: all of the suite.
+        folder: output folder.
+        directories: run directories, whose agents are evaluated as one team.
+        models: names of models or of scripted players, each a team.
+        submissions: submission files of other teams to show in the table.
+        ids: environments to play. Empty: all of the suite.
         ways: "sampled", "greedy", or both.
         model: further settings of the models.
         trust: as in `load_experiment`.
@@ -151,7 +151,7 @@ def evaluate_suite(
 
 
 def file_name(team: str) -> str:
-    """Name of a team's file."""
+    """File name of a team's submission."""
     return (re.sub(r"[^A-Za-z0-9.]+", "-", team).strip("-.")[-60:] or "team") + ".json"
 
 
@@ -162,10 +162,10 @@ def score(id: str, returns: Sequence[float]) -> Interval:
 
 
 def suite_score(returns: Mapping[str, Sequence[float]]) -> Interval:
-    """Unweighted mean score over environments; episodes are resampled within each environment.
+    """Unweighted mean score over environments. The bootstrap resamples episodes within each environment.
 
     Args:
-        returns: by environment id, the same number for each.
+        returns: dict with environment ids as keys. All lists have the same length.
     """
     ids = sorted(returns)
     scores = np.array([[anchors()[id].score(value) for value in returns[id]] for id in ids]).T  # [R, K]
@@ -174,9 +174,9 @@ def suite_score(returns: Mapping[str, Sequence[float]]) -> Interval:
 
 
 def rows(submissions: Sequence[Submission]) -> tuple[list[str], list[list[str]]]:
-    """Header and cells: a column per team and way of playing, a row per environment, and a row of means.
+    """Build header and cells: a column per team and decoding mode, a row per environment, and a row of means.
 
-    A mean is over the environments that the team has played; it shows their number if some are missing.
+    Means are over the environments that the team has played. If some are missing, their number is shown.
     """
     columns = [(each, way) for each in submissions for way in each.ways]
     header = ["environment", *(f"{each.team}, {way}" for each, way in columns)]
@@ -198,12 +198,12 @@ def _mean(submission: Submission, way: str) -> str:
 
 
 def reasons(submissions: Sequence[Submission]) -> list[str]:
-    """One line per environment that a team could not play."""
+    """List the environments that teams could not play, with reasons, one per line."""
     return [f"{each.team} did not play {id}: {why}" for each in submissions for id, why in each.unplayed.items()]
 
 
 def markdown(submissions: Sequence[Submission]) -> str:
-    """The table as Markdown, with the reasons for environments that were not played."""
+    """Format the table as Markdown, with the reasons why environments were not played."""
     lines = [f"# {TITLE}", "", markdown_table(*rows(submissions))]
     if found := reasons(submissions):
         lines += ["", *(f"- {line}" for line in found)]
@@ -224,7 +224,7 @@ def model_submission(
         model: settings of the models; names as in `ModelConfig.model`.
         ids: environments.
         ways: "sampled", "greedy", or both.
-        folder: folder for episodes in which an environment fails.
+        folder: folder for the records of episodes in which an environment raised an error.
         on_progress: callback after each environment.
 
     Raises:
@@ -237,10 +237,10 @@ def model_submission(
 def runs_submission(
     directories: Sequence[Path], ways: Sequence[str], trust: bool, on_progress: OnProgress
 ) -> Submission:
-    """Play with trained teams, each in the environment of its training, as one submission.
+    """Evaluate trained teams, each in the environment of its training, and combine the results in one submission.
 
     Raises:
-        UserError: if two runs have the same environment, or if one is not in the suite.
+        UserError: if two runs have the same environment, or if an environment is not in the suite.
     """
     runs: dict[str, Run] = {}
     for directory in directories:
@@ -249,26 +249,26 @@ def runs_submission(
         seeds_of(id)
         if id in runs:
             raise UserError(f"{directory} and another run were both trained in {id}; give one run per environment")
-        # The suite uses default arguments: the arguments of a training could make an environment easier.
+        # The suite uses default arguments, because other arguments could make an environment easier.
         runs[id] = replace(run, experiment=replace(run.experiment, env_kwargs={}))
     plays = {id: partial(_returns, run, ways) for id, run in runs.items()}
     return _submission(team_of(directories), [str(each) for each in directories], plays, on_progress)
 
 
 def team_of(directories: Sequence[Path]) -> str:
-    """Name of a team of runs."""
+    """Name of a team that consists of runs."""
     return " ".join(map(str, directories))
 
 
 def _submission(
     team: str, models: Sequence[str], plays: Mapping[str, Callable[[], Returns]], on_progress: OnProgress
 ) -> Submission:
-    """Play one environment after the other; an environment that raises ValueError is recorded as unplayed."""
+    """Play one environment after the other. If an environment raises ValueError, record the reason in `unplayed`."""
     made = Submission(team, models, {})
     for id, play in plays.items():
         try:
             found = play()
-        except ValueError as error:  # for example, prompts are too long for the model, or a server is down
+        except ValueError as error:  # for example prompts too long for the model, or an unreachable server
             made = replace(made, unplayed={**made.unplayed, id: " ".join(str(error).split())})
             on_progress(made, f"{id}: not played: {made.unplayed[id]}")
             continue
@@ -292,13 +292,13 @@ def _returns(run: Run, ways: Sequence[str]) -> Returns:
 
 
 def _player_returns(name: str, id: str) -> Returns:
-    config = algorithm_spec("mareinforce").config()  # any algorithm: nothing is trained
+    config = algorithm_spec("mareinforce").config()  # any algorithm, because there is no training
     env = Experiment(algorithm="mareinforce", config=config, env=id).make_env(SPLIT)
     policy: Policy = fixed_policy("")
     if name == "random":
         policy = RandomPolicy({agent: env.action_space(agent) for agent in env.possible_agents})
     elif name == "reference":
-        policy = reference_policy(env)  # must play in this copy of the environment
+        policy = reference_policy(env)  # the policy needs the copy that is played
     with SyncVector(lambda: env, 1) as vector:
         team = dict.fromkeys(env.possible_agents, policy)
         episodes = evaluate_on(RolloutCollector(vector, team), seeds_of(id).seeds, greedy=False).episodes

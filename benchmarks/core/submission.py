@@ -3,8 +3,8 @@
 {"schema": "collm/core", "version": 1, "collm": "0.4.0", "team": "tiny", "models": ["tiny"],
  "environments": {"collm/MiniBuild-v0": {"seeds_sha256": "…", "returns": {"sampled": [0.5, …], "greedy": [0.6, …]}}, …}}
 
-Returns are means over the agents, in the order of the seeds. An environment that the team cannot play has a reason,
-"unplayed": "…", instead of returns.
+Returns are means over the agents, in the order of the seeds. If the team cannot play an environment, "unplayed":
+"REASON" replaces the returns.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ KEYS = {"schema", "version", "collm", "team", "models", "environments"}
 
 @dataclass(frozen=True)
 class Submission:
-    """Returns of one team."""
+    """Returns of one team on the core suite."""
 
     team: str
     models: Sequence[str]
-    """Names of its models, or folders of its runs."""
+    """Names of the team's models, or folders of its runs."""
     returns: Mapping[str, Mapping[str, Sequence[float]]]
-    """Team returns of the held-out seeds, in order, by environment id and way of playing."""
+    """Team returns in the order of the held-out seeds. Keys: environment id, then decoding mode."""
     unplayed: Mapping[str, str] = field(default_factory=dict)
-    """Reasons by id of the environments that the team could not play."""
+    """Environments that the team could not play: a dict from environment id to reason."""
     collm: str = field(default_factory=lambda: version("collm"))
-    """Version of collm."""
+    """Version of collm that played the episodes."""
 
     @property
     def ways(self) -> list[str]:
-        """Ways of playing with returns."""
+        """Decoding modes for which returns exist."""
         return list(dict.fromkeys(way for ways in self.returns.values() for way in ways))
 
     def to_json(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class Submission:
 
 
 def core_ids() -> tuple[str, ...]:
-    """Ids of the suite's environments: all of collm's with held-out seeds."""
+    """List the ids of the suite's environments, which are all collm environments with held-out seeds."""
     return tuple(spec.id for spec in specs() if spec.held_out is not None)
 
 
@@ -86,7 +86,7 @@ def read_submission(file: Path) -> Submission:
     """Read a submission.
 
     Raises:
-        UserError: if the file is not JSON, has another schema or other seeds, or lacks returns.
+        UserError: if the file is not JSON, has another schema, was played on other seeds, or lacks returns.
     """
     try:
         found = read_json(file)
@@ -107,20 +107,20 @@ def parsed_submission(found: Any) -> Submission:
     if not isinstance(found, dict) or (found.get("schema"), found.get("version")) != (SCHEMA, VERSION):
         raise UserError(f'a submission must have "schema": "{SCHEMA}" and "version": {VERSION}')
     if set(found) != KEYS:
-        raise UserError(f"a submission has the keys {', '.join(sorted(KEYS))}; got {', '.join(sorted(found))}")
+        raise UserError(f"a submission must have the keys {', '.join(sorted(KEYS))}; got {', '.join(sorted(found))}")
     models, environments = found["models"], found["environments"]
     if not all(isinstance(found[name], str) and found[name] for name in ("team", "collm")):
-        raise UserError("team and collm must be texts")
+        raise UserError("team and collm must be strings")
     if not isinstance(models, list) or not all(isinstance(name, str) for name in models):
         raise UserError("models must be a list of names")
     if not isinstance(environments, dict) or not environments:
-        raise UserError("environments must be an object with the results by id, and have at least one")
+        raise UserError("environments must be an object with environment ids as keys, at least one")
     for id, entry in environments.items():
         _check_entry(id, entry)
     returns = {id: _checked_returns(id, entry["returns"]) for id, entry in environments.items() if "returns" in entry}
     unplayed = {id: entry["unplayed"] for id, entry in environments.items() if "unplayed" in entry}
     if wrong := [id for id, why in unplayed.items() if not isinstance(why, str) or not why]:
-        raise UserError(f"unplayed of {wrong[0]} must be a text")
+        raise UserError(f"unplayed of {wrong[0]} must be a string")
     return Submission(found["team"], models, returns, unplayed, found["collm"])
 
 

@@ -1,1 +1,1 @@
-"""One page about runs: figures, tables with intervals, and episodes to read."""
+"""Report about runs as one HTML page: figures, tables with confidence intervals, and episodes."""

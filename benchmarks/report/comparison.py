@@ -1,4 +1,4 @@
-"""Scores of finished runs as arrays, by algorithm, environment and seed."""
+"""Scores of finished runs as arrays, selected by algorithm, environment and seed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .statistics import UNBOUNDED, cost_to_reach
 
 @dataclass(frozen=True)
 class Comparison:
-    """Finished runs by algorithm, environment and seed."""
+    """Finished runs, selected by algorithm, environment and seed."""
 
     summaries: Sequence[RunSummary]
 
@@ -37,19 +37,19 @@ class Comparison:
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """Return thresholds by environment, for those that have one."""
+        """Return thresholds as a dict with environments as keys. Environments without a threshold are absent."""
         found = {each.environment: each.threshold for each in self.finished if each.threshold is not None}
         return {name: found[name] for name in self.environments if name in found}
 
     @property
     def has_one_scale(self) -> bool:
-        """True if all returns are between 0 and 1, so that they can be averaged over environments."""
+        """True if all returns are between 0 and 1. Only then can they be averaged over environments."""
         return all(0 <= each.score(how) <= 1 for each in self.finished for how in ("sampled", "greedy"))
 
     def bounds(self, *environments: str) -> Range:
-        """Lowest and highest return that the environments declare for the arguments of their runs.
+        """Lowest and highest return that the environments declare for the arguments used in the runs.
 
-        Infinite if an environment declares none, or if a reward model replaces its rewards.
+        Infinite if an environment declares no range, or if a reward model replaces the environment's rewards.
         """
         known = {spec.id: spec for spec in specs()}
         found = []
@@ -65,57 +65,57 @@ class Comparison:
         return any(each.writes_text for each in self.finished if each.environment == environment)
 
     def costs_to_reach(self, algorithm: str, environment: str, cost: str) -> list[float]:
-        """Cost of reaching the environment's threshold, per run; `NEVER` if it was not reached."""
+        """Cost of reaching the environment's threshold, per run. `NEVER`: the run did not reach the threshold."""
         threshold = self.thresholds[environment]
         runs = self.runs(algorithm, environment)
         return [cost_to_reach(*each.learning_curve(cost), threshold) for each in runs]
 
     def runs(self, algorithm: str, environment: str) -> list[RunSummary]:
-        """Finished runs, by seed."""
+        """List the finished runs of a method in an environment, sorted by seed."""
         found = [each for each in self.finished if (each.algorithm, each.environment) == (algorithm, environment)]
         return sorted(found, key=lambda each: each.seed)
 
     def scores(self, algorithm: str, environment: str, how: str = "sampled") -> Floats:
-        """[R] returns by seed: held out at the end ("sampled", "greedy"), or of the last half of "training"."""
+        """Returns of all seeds, [R]: final held-out returns ("sampled", "greedy"), or the last half of "training"."""
         return np.array(list(self._scores_by_seed(algorithm, environment, how).values()))
 
     def start(self, environment: str, how: str = "sampled") -> float | None:
-        """Mean return before training over the runs with such a return; None without such runs."""
+        """Mean return before training. None: no run was evaluated before training."""
         found = [each.start_score(how) for each in self.finished if each.environment == environment]
         known = [each for each in found if np.isfinite(each)]
         return float(np.mean(known)) if known else None
 
     def paired_scores(self, first: str, second: str, environment: str, how: str = "sampled") -> tuple[Floats, Floats]:
-        """[R, 1] and [R, 1]: returns of the seeds that both methods have finished."""
+        """Returns of two methods on the seeds that both have finished, [R, 1] and [R, 1]."""
         return paired(*(self.seeds_and_scores(name, [environment], how) for name in (first, second)))
 
     def _scores_by_seed(self, algorithm: str, environment: str, how: str) -> dict[int, float]:
-        """Finite scores by seed. A run without a finished training episode has no score."""
+        """Finite scores as a dict with seeds as keys. A run without a finished training episode has no score."""
         scores = {each.seed: each.score(how) for each in self.runs(algorithm, environment)}
         return {seed: score for seed, score in scores.items() if np.isfinite(score)}
 
     def matrix(self, algorithm: str) -> Floats | None:
-        """[R, K] returns of the seeds finished in all K environments; None without such seeds."""
+        """Returns of the seeds finished in all K environments, [R, K]. None: there are no such seeds."""
         seeds, scores = self.seeds_and_scores(algorithm, self.environments)
         return scores if seeds else None
 
     def seeds_and_scores(
         self, algorithm: str, environments: Sequence[str], how: str = "sampled"
     ) -> tuple[list[int], Floats]:
-        """R seeds with a return in each of K environments, in ascending order, and their returns, [R, K]."""
+        """Seeds with a return in each of K environments, in ascending order, and their returns, [R, K]."""
         columns = [self._scores_by_seed(algorithm, name, how) for name in environments]
         common = sorted(set.intersection(*(set(column) for column in columns))) if columns else []
         scores: Floats = np.array([[column[seed] for column in columns] for seed in common])
         return common, scores.reshape(len(common), len(columns))
 
     def reference(self) -> str:
-        """Name of the method that others are compared with: MAAC if it takes part, else the first method."""
+        """Name of the method that all others are compared with: MAAC if it was run, else the first method."""
         by_kind = {each.experiment["algorithm"]: each.algorithm for each in reversed(self.finished)}
         return by_kind.get("maac", self.algorithms[0] if self.finished else "none")
 
 
 def paired(first: tuple[list[int], Floats], second: tuple[list[int], Floats]) -> tuple[Floats, Floats]:
-    """Scores of the seeds that both methods have, in the same order, from seeds and scores [R, K] and [S, K]."""
+    """Select the scores of the seeds that two methods share, in the same order. Inputs: [R, K] and [S, K]."""
     common = sorted(set(first[0]) & set(second[0]))
     one, other = (scores[[seeds.index(seed) for seed in common]] for seeds, scores in (first, second))
     return one, other
@@ -127,8 +127,8 @@ Nested = dict[str, dict[str, dict[str, dict[str, Any]]]]
 def marl_eval_json(summaries: Sequence[RunSummary]) -> Nested:
     """Evaluations in the format of marl-eval: environment → task → algorithm → run → steps and absolute metrics.
 
-    The environment is the namespace of the id, the task its name in the comparison. The absolute metric is taken from
-    the last evaluation, because a run returns the team of its last update.
+    The environment key is the namespace of the id, and the task is the environment's name in the comparison. The
+    absolute metric is that of the last evaluation, because a run returns the team after its last update.
     """
     found: Nested = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
     for summary in summaries:

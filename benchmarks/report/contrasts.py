@@ -1,4 +1,4 @@
-"""Contrasts of a suite: estimates, intervals, and p values corrected within each family."""
+"""Contrasts (planned comparisons) of a suite: estimates, intervals, and p values corrected within each family."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .tables import NONE, Estimate, TableOfText
 
 SUCCESS = "metric/success"
 WINDOW_EPISODES = 48
-"""Episodes whose mean success must reach `LEVEL`: as many whole updates as fit, at least one update."""
+"""Window of episodes whose mean success must reach `LEVEL`. It is rounded down to whole updates, at least one."""
 LEVEL = 0.8
 OVER_STARTS = (
     " Over starts: the same with one value per start checkpoint, the mean of its seeds. This interval is about a new "
@@ -30,32 +30,32 @@ STARTS_HEADER = "over starts", "p over starts, corrected", "starts"
 
 @dataclass(frozen=True)
 class MeanTest:
-    """Student's test that a mean is 0; intervals and p values of fewer than two values are nan."""
+    """Student's test that a mean is 0. With fewer than two values, the interval and the p value are nan."""
 
     estimate: Interval
-    """Mean with its 95 % interval; binary logarithms for the score "episodes"."""
+    """Mean with its 95 % interval. For the score "episodes", these are binary logarithms."""
     p: float
     """Two-sided p value."""
     num_values: int
     corrected_p: float = math.nan
-    """p value after Holm's correction within the family."""
+    """p value after Holm's correction within the family of contrasts (primary or other)."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of a contrast."""
+    """Estimates and tests of one contrast."""
 
     contrast: Contrast
     over_seeds: MeanTest
-    """Test of the weighted sums of the seeds that finished in all cells of the contrast."""
+    """Test of the weighted sums of all seeds that finished every run of the contrast."""
     over_starts: MeanTest
-    """Test of the means over the seeds of each start checkpoint."""
+    """Test with one value per start checkpoint, the mean over its seeds."""
     num_never: int
-    """Runs that did not reach `LEVEL`. The score "episodes" counts them as if they had with their last update."""
+    """Number of runs that did not reach `LEVEL`. For the score "episodes", the last update is taken instead."""
 
 
 def run_score(run: RunSummary, score: ContrastScore) -> float:
-    """Score of a run; inf if it did not reach `LEVEL`, nan if it has no such score."""
+    """Score of a run. inf: the run did not reach `LEVEL`. nan: the run does not have this score."""
     if score == "return":
         return run.score()
     turns = run.curve("turns")
@@ -75,7 +75,7 @@ def run_score(run: RunSummary, score: ContrastScore) -> float:
 
 
 def findings(contrasts: Sequence[Contrast], comparison: Comparison) -> list[Finding]:
-    """Test all contrasts with a finished seed; p values are corrected among the primary ones, and among the others."""
+    """Test all contrasts with a finished seed. p values are corrected separately for primary and other contrasts."""
     found = [each for each in (_finding(contrast, comparison) for contrast in contrasts) if each is not None]
     for is_primary in (True, False):
         family = [place for place, each in enumerate(found) if each.contrast.is_primary == is_primary]
@@ -92,7 +92,7 @@ def findings(contrasts: Sequence[Contrast], comparison: Comparison) -> list[Find
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction, which bounds the probability of any false rejection by the level.
+    """Correct p values by Holm's step-down method, which bounds the probability of any false rejection.
 
     Source: Holm (1979), A simple sequentially rejective multiple test procedure.
     """
@@ -106,7 +106,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def student_test(values: Floats) -> MeanTest:
-    """Student's test that the mean of values, [R], is 0."""
+    """Test with Student's t that the mean of values, [R], is 0."""
     center = float(values.mean())
     if len(values) < 2:
         return MeanTest(Interval(center, math.nan, math.nan), math.nan, len(values))
@@ -130,9 +130,9 @@ def start_means(values: Mapping[int, float], models: Mapping[int, Collection[str
     Source: Ibragimov and Müller (2010), t-statistic based correlation and heterogeneity robust inference.
 
     Args:
-        values: the weighted sum of scores by seed.
-        models: start folders or model names of the runs, by seed. All runs of a seed have the same start, so different
-            folders of one seed are the same start, which was moved between runs.
+        values: weighted sums of scores as a dict with seeds as keys.
+        models: start folders or model names of the runs, as a dict with seeds as keys. All runs of a seed have the same
+            start.             Different folders of one seed are therefore one start that was moved between runs.
     """
     starts: list[tuple[set[str], list[float]]] = []
     for seed, value in values.items():
@@ -144,7 +144,7 @@ def start_means(values: Mapping[int, float], models: Mapping[int, Collection[str
 
 
 def contrast_table(results: Sequence[Finding]) -> TableOfText:
-    """Table of the results, primary contrasts first; with columns over starts if there are several starts."""
+    """Table of the results, primary contrasts first. Several start checkpoints add columns over starts."""
     rows = []
     has_starts = any(each.over_starts.num_values > 1 for each in results)
     for each in sorted(results, key=lambda one: not one.contrast.is_primary):
@@ -202,7 +202,7 @@ def _finding(contrast: Contrast, comparison: Comparison) -> Finding | None:
 
 
 def _score_bounds(score: ContrastScore, environment: str, comparison: Comparison) -> Range:
-    """Lowest and highest possible score of a run."""
+    """Compute the lowest and highest possible score of a run."""
     if score == "return":
         return comparison.bounds(environment)
     return UNBOUNDED if score == "episodes" else (0.0, 1.0)

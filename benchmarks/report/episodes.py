@@ -1,4 +1,4 @@
-"""Episodes of the page: an index, and compressed chunks that the browser unpacks on demand."""
+"""Episodes for the report page: an index, and compressed chunks that the browser unpacks on demand."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ CHUNK_SIZE = 40
 
 @dataclass(frozen=True)
 class Library:
-    """Episodes in the format of the page."""
+    """Episodes in the format that the report page reads."""
 
     runs: Sequence[Mapping[str, Any]]
-    """Algorithm, environment and seed by the number in an episode's `run`."""
+    """List of (algorithm, environment, seed). An episode's `run` is an index of this list."""
     index: Mapping[str, Sequence[float]]
-    """Columns run, update and return, one entry per episode."""
+    """Columns `run`, `update` and `return`, each with one entry per episode."""
     chunks: Sequence[str]
-    """JSON lists of `CHUNK_SIZE` episodes, gzip, base64."""
+    """JSON lists of `CHUNK_SIZE` episodes, compressed by gzip and encoded as base64."""
 
 
 def slim_episodes(directory: Path, rows: Sequence[Mapping[str, Any]], max_episodes: int) -> Iterator[dict[str, Any]]:
-    """Episodes of a run without token ids and with their scenes.
+    """Read the episodes of a run, remove the token ids, and add rendered scenes.
 
-    If there are more than `max_episodes`: the best, the worst, and others evenly spread over training.
+    Of more than `max_episodes`, keep the best, the worst, and others evenly spread over training.
     """
     text = [row for row in rows if all("turns" in agent for agent in row["agents"].values())]
     if not text:
@@ -48,7 +48,7 @@ def slim_episodes(directory: Path, rows: Sequence[Mapping[str, Any]], max_episod
 
 
 def _heading(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Names of a run, and the language of its replies for syntax highlighting."""
+    """Labels of a run, and the programming language of its replies for syntax highlighting."""
     label = run_label(directory, config)
     return {
         "algorithm": label["algorithm"],
@@ -59,7 +59,7 @@ def _heading(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def pack(episodes: Sequence[Mapping[str, Any]]) -> Library:
-    """Pack episodes for the page; equal episodes give equal bytes."""
+    """Compress episodes for the page. Equal episodes give equal bytes."""
     runs: dict[tuple[Any, ...], int] = {}
     described: list[dict[str, Any]] = []
     index: dict[str, list[float]] = {"run": [], "update": [], "return": []}
@@ -129,7 +129,7 @@ Panels = list[list[Any]]
 
 
 class Scenes:
-    """Pictures of recorded episodes, which are replayed; only of collm's own games.
+    """Renders recorded episodes by replaying them. Supports only collm's own games.
 
     Args:
         env: registered id of the environment.
@@ -138,7 +138,7 @@ class Scenes:
     """
 
     def __init__(self, env: str, env_kwargs: Mapping[str, Any], directory: Path):
-        # A run folder can be another person's, so a report imports only collm's own games.
+        # A run folder may come from an untrusted person, so only collm's own games are imported.
         entry_point = registry[env].entry_point if env in registry else None
         is_own = isinstance(entry_point, str) and entry_point.startswith("collm.envs.games.")
         reason = needs_trust({"env": env, "env_kwargs": env_kwargs}, directory) if is_own else None
@@ -148,9 +148,9 @@ class Scenes:
         self._is_pictured = isinstance(self._env, PicturedEnv)
 
     def of(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Entries of an episode: `scenes`, panels before the first turn and after each turn, and their `palette`.
+        """Return `scenes` (panels before the first turn and after each turn) and their `palette` for an episode.
 
-        Empty if the environment has no pictures, or if the replay gives other rewards than the record.
+        The dict is empty if the environment has no pictures, or if the replayed rewards differ from the record.
         """
         if not self._is_pictured:
             return {}
@@ -169,7 +169,7 @@ class Scenes:
         return {"scenes": scenes, "palette": colours}
 
     def _panels(self) -> Panels:
-        """[caption, layers of rows of cells, the same shape with 1 for wrong cells] for each row of panels."""
+        """Convert each row of panels to [caption, layers of rows of cells, same shape with 1 for wrong cells]."""
         return [
             [
                 row.caption,

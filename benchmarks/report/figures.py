@@ -1,4 +1,4 @@
-"""Figures of a report, drawn by matplotlib: SVG inside the page, PNG files for papers and READMEs."""
+"""Figures of a report, drawn with matplotlib: SVG for the page, PNG files for papers and READMEs."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ COSTS = {
     "seconds/total": "seconds",
 }
 MAX_POINTS = 200
-"""Points of a drawn curve; in a longer curve, each point is the mean of several updates."""
+"""Maximum number of points of a drawn curve. In longer curves, each point is the mean of several updates."""
 SMOOTHING = 5
 FOLDER = "figures"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#332288", "#777777")
-"""Okabe and Ito's colours, which colour-blind readers can tell apart, then a dark and a grey one."""
+"""Colours of methods: Okabe and Ito's, which colour-blind readers can distinguish, then a dark and a grey one."""
 LINES = ("-", "--", "-.", ":")
 SOFT, ABOVE, BELOW = "#707070", "#0072b3", "#c24f00"
 VARIABLES = {"#000000": "--ink", SOFT: "--soft", ABOVE: "--above", BELOW: "--below"} | {
     colour: f"--method-{place}" for place, colour in enumerate(COLOURS)
 }
-"""Variables of page.css by the colour that they replace in an SVG, so that figures follow the colour scheme."""
-DOTS_OFFSET = 0.2  # rows from a method's bar to its runs' dots, which the bar would hide
+"""Maps each colour in an SVG to the variable of page.css that replaces it, so that figures follow the colour scheme."""
+DOTS_OFFSET = 0.2  # distance in rows between a bar and its runs' dots, which the bar would hide
 
 Styles = Mapping[str, Mapping[str, Any]]
 Draw = Callable[[Any, Styles], None]
@@ -58,7 +58,7 @@ Curve = tuple[Floats, Floats]
 
 
 class Bar(NamedTuple):
-    """Row of a bar chart: a method's estimate, and the values of its runs."""
+    """Row of a bar chart: the estimate of a method, and the values of its runs."""
 
     method: str
     estimate: Interval
@@ -67,20 +67,20 @@ class Bar(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """One figure; either `bars` or `draw` is set."""
+    """Description of a figure. Either `bars` or `draw` is set."""
 
     name: str
-    """Name of the file, as `slug` writes it."""
+    """Name of the PNG file, as returned by `slug`."""
     title: str
     x: str
     y: str = ""
     bars: Sequence[Bar] = ()
     level: float | None = None
-    """Return before training, a vertical line through the bars."""
+    """Return before training, drawn as a vertical line through the bars."""
     budget: float | None = None
-    """Costs only: the end of the axis. A cost of `NEVER` is drawn in a grey strip beyond it."""
+    """End of the axis of a cost. A cost of `NEVER` is drawn in a grey strip beyond this end."""
     is_difference: bool = False
-    """True if the bars are differences, coloured by their sign."""
+    """True if the bars show differences, which are coloured by their sign."""
     draw: Draw | None = None
 
     @property
@@ -89,14 +89,14 @@ class Chart:
 
     @property
     def description(self) -> str:
-        """Text alternative of the figure."""
+        """Alternative text of the figure, for screen readers."""
         numbers = "; ".join(f"{bar.method} {_described(bar)}" for bar in self.bars)
         return f"{self.title}, {self.x}: {numbers}" if numbers else f"{self.title}: {self.y} by method"
 
 
 @dataclass(frozen=True)
 class Section:
-    """Figures of one kind under one heading."""
+    """Group of figures under one heading."""
 
     title: str
     note: str
@@ -104,7 +104,7 @@ class Section:
 
 
 def sections(comparison: Comparison) -> list[Section]:
-    """All figures of a comparison except the headline's; sections without a figure are left out."""
+    """Build all figures of a comparison except the headline's figure. Sections without a figure are omitted."""
     names = comparison.environments
     found = (
         Section(
@@ -152,18 +152,18 @@ def sections(comparison: Comparison) -> list[Section]:
 
 
 def svg(chart: Chart, methods: Sequence[str]) -> str:
-    """The figure as an SVG element for the page, whose colours are the page's CSS variables.
+    """Draw the figure as an SVG element for the page. Its colours are CSS variables of the page.
 
     Args:
-        methods: names of all methods, which have the same colour in all figures.
+        methods: names of all methods. A method has the same colour in all figures.
     """
-    # Without an own salt per figure, the ids in two figures of one page could be equal.
+    # Each figure has its own salt, because equal ids in two figures of a page would clash.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": chart.name}), io.StringIO() as file:
         _drawn(chart, methods).savefig(file, format="svg", metadata={"Date": None}, transparent=True)
         text = file.getvalue()
     view = re.search(r'viewBox="([^"]*)"', text)
     assert view is not None
-    # The metadata and the style sheet are removed: the style sheet would apply to the whole page.
+    # Remove the metadata and the style sheet, which would apply to the whole page.
     text = re.sub(r"<(metadata|style)\b.*?</\1>", "", text[text.index(">", view.end()) + 1 :], flags=re.S)
     used = set(re.findall(r'#(\w+)[)"]', text))
     text = re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in used else "", text)
@@ -173,12 +173,12 @@ def svg(chart: Chart, methods: Sequence[str]) -> str:
 
 
 def write_png(chart: Chart, methods: Sequence[str], path: Path) -> None:
-    """Write the figure as a PNG file, small enough to be read on a phone."""
+    """Write the figure as a PNG file that is narrow enough for a phone."""
     _drawn(chart, methods).savefig(path, format="png", dpi=130, metadata={"Software": None})
 
 
 def start_level(comparison: Comparison, environment: str) -> float | None:
-    """Mean held-out return before training; None if there was no evaluation."""
+    """Mean held-out return before training. None: there was no evaluation before training."""
     start = comparison.start(environment)
     return None if start is None or not np.isfinite(start) else start
 
@@ -192,7 +192,7 @@ def _drawn(chart: Chart, methods: Sequence[str]) -> Figure:
         name: {"color": COLOURS[place % len(COLOURS)], "linestyle": LINES[place // len(COLOURS) % len(LINES)]}
         for place, name in enumerate(methods)
     }
-    with rc_context({"text.parse_math": False}):  # a $ in a name is no formula
+    with rc_context({"text.parse_math": False}):  # do not parse $ in a name as a formula
         figure = Figure(figsize=(5.2, 1.2 + 0.38 * len(chart.bars) if chart.bars else 3.9), layout="constrained")
         axes = figure.subplots()
         axes.set_title(chart.title, fontsize=11)
@@ -229,7 +229,7 @@ def _draw_bars(axes: Any, chart: Chart, styles: Styles) -> None:
         axes.set_xlim(0, 1.12 * chart.budget)
     if chart.level is not None:
         low, high = axes.get_xlim()
-        # A distant line would press all intervals into a corner.
+        # A distant line would compress all intervals into a small part of the axis.
         is_near = low - (high - low) < chart.level < high + (high - low)
         if is_near:
             axes.axvline(chart.level, color=SOFT, linestyle=":", linewidth=1.5)
@@ -245,7 +245,7 @@ def _described(bar: Bar) -> str:
 
 
 def _curves(comparison: Comparison, environment: str) -> Iterator[Chart]:
-    """A chart per cost."""
+    """Build one chart per unit of cost."""
     for cost, label in COSTS.items():
         if cost == "sampled_tokens" and not comparison.writes_text(environment):
             continue
@@ -275,7 +275,7 @@ def _draw_curves(curves: Mapping[str, Sequence[Curve]], axes: Any, styles: Style
         axes.plot(grid, middle, label=method, linewidth=1.8, **styles[method])
         if half is not None:
             axes.fill_between(grid, middle - half, middle + half, color=styles[method]["color"], alpha=0.13, lw=0)
-    # The axis shows the means: bands of two or three seeds can be wider than all returns.
+    # Scale the axis to the means, because bands of two or three seeds can be wider than all returns.
     low, high = min(map(np.min, means)), max(map(np.max, means))
     margin = max(0.05, 0.6 * (high - low))
     axes.set_ylim(low - margin, high + margin)
@@ -331,7 +331,7 @@ def _profiles(comparison: Comparison) -> Iterator[Chart]:
 
 
 def _by_turn(comparison: Comparison, field: str, name: str, label: str) -> Iterator[Chart]:
-    """A chart per environment in which a run has the diagnostic; agents that act by vectors have none."""
+    """Build one chart per environment in which a run has the diagnostic. Agents that act by vectors have none."""
     for environment in comparison.environments:
         columns = {
             method: found
@@ -344,7 +344,7 @@ def _by_turn(comparison: Comparison, field: str, name: str, label: str) -> Itera
 
 
 def _turns(runs: Sequence[RunSummary], field: str) -> dict[int, Floats]:
-    """The runs' values of a diagnostic by turn, counted from 1."""
+    """Values of a diagnostic in all runs, as a dict with turns as keys, starting at 1."""
     columns: dict[int, list[float]] = {}
     for run in runs:
         for number, turn in enumerate(run.diagnostics, 1):
@@ -366,7 +366,7 @@ def _draw_turns(columns: Mapping[str, Mapping[int, Floats]], axes: Any, styles: 
 
 
 def _differences(comparison: Comparison) -> Iterator[Chart]:
-    """The reference minus each other method; first over all environments, if their returns have one scale."""
+    """Charts of reference minus each other method. The first is over all environments, if returns share a scale."""
     names = comparison.environments
     groups = {name: [name] for name in names}
     if len(names) > 1 and comparison.has_one_scale:

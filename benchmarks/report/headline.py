@@ -1,4 +1,4 @@
-"""Headline of a report: one sentence and one figure, the interquartile mean of the final returns by method."""
+"""Headline of a report: a sentence and a figure with the interquartile mean of each method's final returns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .statistics import difference, interquartile_mean, interval, mean
 
 @dataclass(frozen=True)
 class Headline:
-    """The first lines of a page."""
+    """Sentences, figure and note at the top of a page."""
 
     sentence: str
     note: str
@@ -24,10 +24,10 @@ class Headline:
 
 
 def headline(comparison: Comparison) -> Headline:
-    """Name the method that ended highest, and the methods that the runs cannot distinguish from it.
+    """State which method has the highest return, and which methods are not significantly different.
 
-    Over all environments if their returns can be averaged, else per environment. Without evaluations, the returns in
-    the last half of training are compared.
+    The comparison is over all environments if their returns can be averaged, else per environment. Without evaluations,
+    returns in the last half of training are compared.
     """
     how = "sampled" if any(run.evaluations for run in comparison.finished) else "training"
     names = comparison.environments
@@ -60,7 +60,7 @@ def headline(comparison: Comparison) -> Headline:
 
 
 class _Ranking:
-    """Methods by their interquartile mean."""
+    """Methods, sorted by their interquartile mean."""
 
     def __init__(self, where: str, scores: dict[str, tuple[list[int], Floats]], how: str, bounds: Range):
         self.where = where
@@ -100,7 +100,7 @@ class _Ranking:
         )
 
     def _gap(self, first: str, second: str) -> Interval | None:
-        """Mean paired difference over the seeds of both methods; None for fewer than two such seeds."""
+        """Mean paired difference over the seeds that both methods have. None: fewer than two such seeds."""
         one, other = paired(self._scores[first], self._scores[second])
         return difference(mean, one, other, bounds=self._bounds) if len(one) > 1 else None
 

@@ -1,4 +1,4 @@
-"""The page of a report as one HTML file that needs no network."""
+"""Page of a report as one HTML file that loads nothing from the network."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from .headline import Headline
 from .tables import Estimate, TableOfText
 
 COMPARED = "Paired differences"
-"""Title of the table and of the figures that are unfolded below the headline."""
+"""Title of the table and the figures that are shown unfolded below the headline."""
 SCRIPTS = ("tables.js", "episodes.js")
 LEGENDS = {
     "highest": "Bold: the highest of its column. Underlined: its interval overlaps the highest one's.",
     "lowest": "Bold: the lowest of its column. Underlined: its interval overlaps the lowest one's.",
 }
-# Texts of models can be hostile, so that only the page's own scripts may run, named by their hashes.
+# Texts of models can contain hostile scripts, so the policy allows only the page's own scripts, by their hashes.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src "
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """Contents of a page."""
+    """Texts, figures, tables and episodes of a page."""
 
     title: str
     lead: Sequence[str]
@@ -39,12 +39,12 @@ class Contents:
     results: Sequence[TableOfText]
     settings: Sequence[TableOfText]
     methods: Sequence[str]
-    """Names of all methods, in the order of their colours."""
+    """Names of all methods. The order determines their colours."""
     library: Library
 
 
 def page(contents: Contents) -> str:
-    """The page as HTML: the headline with its figure, the comparison, and the other sections folded."""
+    """Render the page as HTML: the headline with its figure, the comparison, and all other sections folded."""
     scripts = ["\n" + _asset(name) for name in SCRIPTS]
     colours = "".join(
         f"--method-{place}: light-dark({colour}, color-mix(in oklab, {colour} 62%, white)); "
@@ -80,7 +80,7 @@ def page(contents: Contents) -> str:
 
 
 def _folded(contents: Contents, compared: Section | None) -> Iterator[tuple[str, str]]:
-    """Headings and contents of the folded sections."""
+    """Build the headings and contents of the folded sections."""
     for section in contents.figures:
         if section is not compared:
             yield section.title, _note(section.note) + _figures(section.charts, contents.methods)
@@ -148,5 +148,5 @@ def _hash(script: str) -> str:
 
 
 def _script_json(value: object) -> str:
-    """JSON that cannot end the script element that contains it."""
+    """Encode as JSON that is safe inside a script element, because it cannot close the element."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")

@@ -1,4 +1,4 @@
-"""Report of runs: reads their folders, and writes the page, its figures as PNG, and its tables as Markdown and JSON."""
+"""Report of runs: read run folders, and write the page, figures as PNG, and tables as Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from .tables import TableOfText, costs, final_scores, search, settings, tables
 
 @dataclass(frozen=True)
 class Report:
-    """A report that was written."""
+    """Files and sizes of a written report."""
 
     page: Path
     num_bytes: int
     num_episodes: int
     table: TableOfText
-    """The main results: the contrasts, the search, or the final scores."""
+    """Table of the main results: the contrasts, the search, or the final scores."""
 
 
 def write_report(
@@ -65,15 +65,15 @@ def write_report(
     Args:
         summaries: summaries of the runs, from `read_comparison`.
         episodes: episodes of the page, from `read_comparison`.
-        directory: folder of the runs, or of kept summaries.
-        out: folder of the page, for example `directory`.
+        directory: folder of the runs or of an earlier report.
+        out: output folder, for example `directory`.
         title: title of the page. None: the name of the folder.
-        contrasts: contrasts of a suite to estimate and test.
-        is_search: add a table of each algorithm's best entry.
+        contrasts: contrasts (planned comparisons) of a suite to estimate and test.
+        is_search: add a table with the best entry of each algorithm.
         notes: lines below the headline.
 
     Raises:
-        UserError: if a run is invalid, or if a file to write exists and was not written by collm.
+        UserError: if a run is invalid, or if an output file exists that collm did not write.
     """
     is_run = (out / CONFIG_FILE).is_file()  # the episodes.jsonl of a run is not the one that a report keeps
     keeps_summaries = bool(run_directories(directory)) and not is_run
@@ -124,10 +124,10 @@ def write_report(
 def read_comparison(
     directory: Path, max_episodes: int, console: Console
 ) -> tuple[list[RunSummary], list[dict[str, Any]]]:
-    """Read summaries of all runs in a folder, and equally many episodes per run.
+    """Read summaries of all runs in a folder, and the same number of episodes per run.
 
     Raises:
-        FileNotFoundError: if the folder has neither runs nor summaries that an earlier report kept.
+        FileNotFoundError: if the folder contains neither runs nor the summaries of an earlier report.
         UserError: if a file of a run is incomplete or invalid.
     """
     directories = run_directories(directory)
@@ -160,16 +160,16 @@ def newest_comparison() -> Path:
 
 
 def lead_lines(comparison: Comparison, directory: Path, num_episodes: int) -> list[str]:
-    """Lines below the headline: the number of runs, and those that are unfinished, failed, or did not learn."""
+    """Lines below the headline: the number of runs, and the runs that are unfinished, failed, or did not learn."""
     seeds = sorted({each.seed for each in comparison.summaries})
     lines = [
         f"{len(comparison.finished)} finished runs: methods {len(comparison.algorithms)}, "
         f"environments {len(comparison.environments)}, seeds {', '.join(map(str, seeds))}; "
-        f"{num_episodes} episodes to read."
+        f"{num_episodes} episodes in this page."
     ]
     unfinished = len(comparison.summaries) - len(comparison.finished)
     if unfinished:
-        lines.append(f"Not finished: {unfinished}. These runs are left out of all figures and tables.")
+        lines.append(f"Not finished: {unfinished}. These runs are excluded from all figures and tables.")
     unmoved = [each for each in comparison.finished if not each.has_moved]
     if unmoved:
         names = "; ".join(f"{each.algorithm} in {each.environment}, seed {each.seed}" for each in unmoved)

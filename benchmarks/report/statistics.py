@@ -3,8 +3,8 @@
 Axes: R runs (seeds), K tasks, N resamples. Scores are [R, K]; every task has the same number of runs.
 
 Point estimates and resampling follow "Deep RL at the edge of the statistical precipice" (arXiv:2108.13264). Plain
-percentile intervals of few runs are too short: 95 % intervals of five runs contain the true value in 85 % of all cases.
-`widening` corrects that.
+percentile intervals are too short for few runs: 95 % intervals of five runs contain the true value in only 85 % of all
+cases. `widening` corrects the length.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def median(scores: Floats) -> Floats:
 
 
 def interquartile_mean(scores: Floats) -> Floats:
-    """Mean of all scores without the floor(n / 4) lowest and highest of n. [..., R, K] → [...]."""
+    """Interquartile mean: mean of n scores without the floor(n / 4) lowest and highest. [..., R, K] → [...]."""
     flat = np.sort(scores.reshape(*scores.shape[:-2], -1), axis=-1)
     cut = flat.shape[-1] // 4
     middle: Floats = flat[..., cut : flat.shape[-1] - cut]
@@ -62,14 +62,14 @@ def interval(
     Args:
         estimator: [..., R, K] → [...].
         scores: [R, K].
-        indices: [N, R, K] resampling indices. None: drawn with a fixed seed.
+        indices: [N, R, K] resampling indices. None: sampled with a fixed seed.
         confidence: coverage of the interval, 0 to 1.
         is_widened: whether to widen the interval as `widening` defines. False: the plain percentiles.
-        bounds: lowest and highest possible score, at which the interval is cut. The true value is within the bounds, so
-            the cut does not change the coverage.
+        bounds: lowest and highest possible score. The interval is cut there. The true value is within the bounds, so
+            the cut             does not change the coverage.
 
     Raises:
-        ValueError: if there is no score.
+        ValueError: if `scores` is empty.
     """
     scores = _checked(scores)
     if indices is None:
@@ -108,7 +108,7 @@ def difference(
 
 
 def within(bounds: Range, found: Interval) -> Interval:
-    """Cut an interval at bounds of the true value; the result always contains the estimate."""
+    """Cut an interval at bounds of the true value. The result always contains the estimate."""
     low, high = min(bounds[0], found.value), max(bounds[1], found.value)
     return Interval(found.value, float(np.clip(found.low, low, high)), float(np.clip(found.high, low, high)))
 
@@ -131,7 +131,7 @@ def improvement(
     confidence: float = 0.95,
     is_widened: bool = True,
 ) -> Interval:
-    """`probability_of_improvement` with its interval; the runs of both methods are resampled independently."""
+    """`probability_of_improvement` with its interval. The runs of both methods are resampled independently."""
     first, second = _checked(first), _checked(second)
     if indices is None:
         indices = _indices(first, seed=0), _indices(second, seed=1)
@@ -162,7 +162,7 @@ def profile_bands(
 
 
 def widening(num_runs: int, num_tasks: int, confidence: float) -> float:
-    """Factor that moves the ends of a bootstrap interval away from the estimate, which corrects its coverage.
+    """Factor by which the ends of a bootstrap interval are moved away from the estimate to correct its coverage.
 
         t / z * sqrt(R / (R - 1)),  t: Student quantile with K * (R - 1) degrees of freedom, z: normal quantile
 
@@ -181,7 +181,7 @@ def widening(num_runs: int, num_tasks: int, confidence: float) -> float:
 
 
 def student_quantile(probability: float, degrees: int) -> float:
-    """Quantile of Student's distribution, as `scipy.stats.t.ppf`, whose import takes a second."""
+    """Quantile of Student's distribution. Replaces `scipy.stats.t.ppf`, because importing scipy takes a second."""
     return float(stdtrit(degrees, probability))
 
 
@@ -216,7 +216,7 @@ def have_common_stretch(costs: Sequence[Floats]) -> bool:
 
 
 def smoothed(scores: Floats, width: int) -> Floats:
-    """Moving average of at most `width` points, up to and including each point."""
+    """Moving average over each point and up to `width` - 1 points before it."""
     sums = np.cumsum(np.concatenate([[0.0], scores]))
     ends = np.arange(1, len(scores) + 1)
     starts = np.maximum(0, ends - width)
@@ -225,7 +225,7 @@ def smoothed(scores: Floats, width: int) -> Floats:
 
 
 def thinned(values: Floats, max_points: int, *, keeps: Literal["mean", "last"] = "mean") -> Floats:
-    """Reduce to at most `max_points` values: means, or last values, of equally many neighbours."""
+    """Reduce to at most `max_points` values, which are means or last values of equally large blocks."""
     size = math.ceil(len(values) / max_points)
     if size <= 1:
         return values
@@ -234,7 +234,7 @@ def thinned(values: Floats, max_points: int, *, keeps: Literal["mean", "last"] =
 
 
 def mean_curve(curves: Sequence[tuple[Floats, Floats]], width: int) -> tuple[Floats, Floats, Floats | None]:
-    """Mean over R runs of smoothed curves on a grid of costs in the range that all curves cover.
+    """Mean of R smoothed curves on a grid of costs, in the range that all curves cover.
 
     Args:
         curves: increasing costs and scores of each run; their ranges must overlap (`have_common_stretch`).
@@ -253,9 +253,9 @@ def mean_curve(curves: Sequence[tuple[Floats, Floats]], width: int) -> tuple[Flo
 
 
 def cost_to_reach(cost: Floats, scores: Floats, threshold: float, *, width: int = 5) -> float:
-    """Cost at which the mean of the last `width` points first reached the threshold; `NEVER` if it did not.
+    """Cost at which the mean of the last `width` points first reached the threshold. `NEVER`: it was not reached.
 
-    Means of fewer points do not count, because one lucky batch at the start could reach the threshold.
+    Means of fewer points are ignored, because one lucky batch at the start could reach the threshold.
     """
     width = min(width, len(scores))
     reached = np.flatnonzero(smoothed(scores, width)[width - 1 :] >= threshold)
@@ -278,7 +278,7 @@ class Reaching:
 
 
 def median_cost(costs: Sequence[float], *, confidence: float = 0.95) -> Reaching:
-    """Median over runs with its bootstrap interval; `NEVER` is larger than all costs.
+    """Median cost over runs with its bootstrap interval. `NEVER` is larger than all costs.
 
     The median of an even number of runs is the larger of the two middle values, because `NEVER` has no mean.
     """
@@ -286,7 +286,7 @@ def median_cost(costs: Sequence[float], *, confidence: float = 0.95) -> Reaching
     indices = bootstrap_indices(len(values), 1, NUM_RESAMPLES)
     samples = np.sort(resampled(values[:, None], indices)[..., 0], axis=1)[:, len(values) // 2]
     tail = (1 - confidence) / 2
-    ordered = np.sort(samples)  # quantiles by rank: interpolation would make nan of two infinities
+    ordered = np.sort(samples)  # quantiles by rank, because interpolation between two infinities gives nan
     low, high = (float(ordered[int(share * (len(ordered) - 1))]) for share in (tail, 1 - tail))
     median = float(np.sort(values)[len(values) // 2])
     return Reaching(median, low, high, int(np.isfinite(values).sum()), len(values))

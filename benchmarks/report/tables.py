@@ -1,4 +1,4 @@
-"""Tables of a comparison, for the page, for Markdown and for the terminal."""
+"""Tables of a comparison for the HTML page, Markdown files and the terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHARE = "evaluation/sampled/metric/share/"
 
 
 class Estimate(str):
-    """Text of a cell, with its interval."""
+    """Table cell with an estimate: its text and its interval."""
 
     interval: Interval
 
@@ -31,7 +31,7 @@ class Estimate(str):
 
     @property
     def is_certain(self) -> bool:
-        """True if the interval is known, which needs two runs."""
+        """True if there is an interval, which needs at least two runs."""
         return bool(np.isfinite(self.interval.value)) and not np.isnan(self.interval.low)
 
     def excludes(self, value: float) -> bool:
@@ -41,19 +41,19 @@ class Estimate(str):
 
 @dataclass(frozen=True)
 class TableOfText:
-    """Table with its title and a note on how to read it."""
+    """Table with a title and a note that explains the numbers."""
 
     title: str
     note: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     best: Literal["highest", "lowest"] | None = None
-    """Estimate of a column to mark as the best; None: no marks."""
+    """Marks the highest or lowest estimate of a column as the best. None: no marks."""
     even: float | None = None
-    """Value at which neither method is better, in a table that compares two methods; None in other tables."""
+    """Value at which two compared methods are equally good. None: the table does not compare two methods."""
 
     def marks(self) -> dict[tuple[int, int], str]:
-        """Marks of cells by row and column.
+        """Marks of cells, as a dict with (row, column) as keys.
 
         Marks are "best" and "near" (overlaps the best interval), or "above" and "below" (excludes `even`).
         """
@@ -74,7 +74,7 @@ class TableOfText:
 
 
 def _against_best(cells: Mapping[int, Estimate], best: str) -> dict[int, str]:
-    """Mark the best value of a column, and values whose interval overlaps it."""
+    """Mark the best value of a column, and values whose interval overlaps the interval of the best."""
     sign = 1 if best == "highest" else -1
     top = max(sign * cell.interval.value for cell in cells.values())
     if not np.isfinite(top) or len({cell.interval.value for cell in cells.values()}) == 1:
@@ -95,13 +95,13 @@ def _against_best(cells: Mapping[int, Estimate], best: str) -> dict[int, str]:
 
 
 def _rows(comparison: Comparison, cell: Callable[[str, str], str], against: str = "") -> list[list[str]]:
-    """One row per algorithm, with a cell per environment; with `against`, the reference has no row."""
+    """Build one row per algorithm, with a cell per environment. With `against`, the reference has no row."""
     names = [each for each in comparison.algorithms if not against or each != comparison.reference()]
     return [[f"{against}{name}", *(cell(name, each) for each in comparison.environments)] for name in names]
 
 
 def tables(comparison: Comparison) -> list[TableOfText]:
-    """All tables with at least one row."""
+    """Build all tables of a comparison. Tables without rows are omitted."""
     found = [
         final_scores(comparison, "sampled"),
         final_scores(comparison, "greedy"),
@@ -120,7 +120,7 @@ def tables(comparison: Comparison) -> list[TableOfText]:
 
 
 def final_scores(comparison: Comparison, how: str) -> TableOfText:
-    """Held-out returns at the end of training, or training returns of its last half."""
+    """Table of held-out returns at the end of training, or of training returns in the last half."""
 
     def cell(algorithm: str, environment: str) -> str:
         scores, bounds = comparison.scores(algorithm, environment, how), comparison.bounds(environment)
@@ -141,7 +141,7 @@ def final_scores(comparison: Comparison, how: str) -> TableOfText:
 
 
 def aggregates(comparison: Comparison) -> TableOfText:
-    """Mean, median and interquartile mean over all environments, on the scale of their returns."""
+    """Table of mean, median and interquartile mean over all environments, in units of their returns."""
     rows = []
     if len(comparison.environments) > 1 and comparison.has_one_scale:
         for algorithm in comparison.algorithms:
@@ -163,7 +163,7 @@ def aggregates(comparison: Comparison) -> TableOfText:
 
 
 def differences(comparison: Comparison, how: str) -> TableOfText:
-    """Return of the reference minus each other method's return, paired by seed."""
+    """Table of differences: return of the reference minus the return of each other method, paired by seed."""
     reference = comparison.reference()
 
     def cell(algorithm: str, environment: str) -> str:
@@ -183,7 +183,7 @@ def differences(comparison: Comparison, how: str) -> TableOfText:
 
 
 def improvements(comparison: Comparison) -> TableOfText:
-    """Probability that a run of the reference has a higher return than a run of another method."""
+    """Table of probabilities that a run of the reference has a higher return than a run of another method."""
     reference = comparison.reference()
 
     def cell(algorithm: str, environment: str) -> str:
@@ -201,7 +201,7 @@ def improvements(comparison: Comparison) -> TableOfText:
 
 
 def collapses(comparison: Comparison) -> TableOfText:
-    """Number of runs that collapsed."""
+    """Table of the number of collapsed runs."""
     rows = []
     for algorithm in comparison.algorithms:
         runs = [comparison.runs(algorithm, environment) for environment in comparison.environments]
@@ -218,7 +218,7 @@ def collapses(comparison: Comparison) -> TableOfText:
 
 
 def shares(comparison: Comparison) -> TableOfText:
-    """Fraction of the held-out return that each agent earned, at the end of training."""
+    """Table of each agent's contribution to the final held-out return, as a fraction."""
 
     def cell(algorithm: str, environment: str) -> str:
         found: dict[str, list[float]] = {}
@@ -243,7 +243,7 @@ def _unless_empty(rows: list[list[str]]) -> list[list[str]]:
 
 
 def wasted(comparison: Comparison) -> TableOfText:
-    """Moves of builders on taken parts, before and after training."""
+    """Table of builders' moves on parts that were already taken, before and after training."""
 
     def cell(algorithm: str, environment: str) -> str:
         runs = [run for run in comparison.runs(algorithm, environment) if run.evaluations]
@@ -268,7 +268,7 @@ def wasted(comparison: Comparison) -> TableOfText:
 
 
 def sample_efficiency(comparison: Comparison, cost: str) -> TableOfText:
-    """Cost of reaching each environment's threshold."""
+    """Table of costs of reaching each environment's return threshold."""
     thresholds = comparison.thresholds
     if cost == "sampled_tokens":
         thresholds = {name: value for name, value in thresholds.items() if comparison.writes_text(name)}
@@ -293,7 +293,7 @@ def sample_efficiency(comparison: Comparison, cost: str) -> TableOfText:
 
 
 def settings(comparison: Comparison) -> tuple[TableOfText, TableOfText]:
-    """Settings that differ between the methods, and settings that all methods share."""
+    """Tables of the settings that differ between methods, and of the settings that all methods share."""
     columns: dict[str, dict[str, str]] = {}
     for summary in comparison.summaries:
         is_named = len(comparison.environments) > 1
@@ -311,7 +311,7 @@ def settings(comparison: Comparison) -> tuple[TableOfText, TableOfText]:
 
 
 def costs(comparison: Comparison) -> TableOfText:
-    """Seconds, tokens and updates of a run."""
+    """Table of seconds, tokens and updates per run."""
 
     def cell(algorithm: str, environment: str) -> str:
         curves = [
@@ -349,11 +349,11 @@ def _starred(cell: str) -> str:
 
 
 NATURAL_ENDS: Mapping[str, tuple[float, ...]] = {"trace": (0.0, 1.0), "discount": (0.0, 1.0)}
-"""Smallest and largest possible values of a setting."""
+"""Find the smallest and largest valid value of a setting."""
 
 
 def search(comparison: Comparison) -> TableOfText:
-    """Best entry of each algorithm per environment."""
+    """Table of the best entry of each algorithm in each environment."""
     rows = []
     for environment in comparison.environments:
         entries: dict[str, list[str]] = {}
@@ -388,16 +388,16 @@ def search(comparison: Comparison) -> TableOfText:
 
 
 def varied_settings(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Settings that differ between the configs, with the tried values."""
+    """Find settings that differ between the configs, with the tried values."""
     names = dict.fromkeys(name for config in configs for name in config)
     values = {name: list(dict.fromkeys(str(config.get(name)) for config in configs)) for name in names}
     return {name: [config.get(name) for config in configs] for name in names if len(values[name]) > 1}
 
 
 def at_an_end(chosen: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Numeric settings whose chosen value is the least or greatest that was tried, and not a natural end.
+    """List numeric settings whose best value is the least or greatest tried value, although others are valid beyond it.
 
-    None (no layer) is below all numbers.
+    None (no layer) is treated as smaller than all numbers.
     """
     found = []
     for name, values in varied.items():

@@ -1,1 +1,1 @@
-"""Speed measurements, each with a reference in the same process."""
+"""Speed measurements. Each compares a workload with a reference in the same process."""

@@ -27,7 +27,7 @@ MODEL_SIZE = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 2048,
 }
-"""About 2 million weights: enough that arithmetic, not Python, dominates."""
+"""Size of the model: about 2 million weights, so that most time is arithmetic and not Python."""
 VOCABULARY = 4096
 NEW_TOKENS = 64
 FILTERS = Sampling(temperature=0.8, top_k=50, top_p=0.95)
@@ -38,14 +38,14 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class DecodeRow:
-    """One comparison: tokens per second of each round, by workload."""
+    """Comparison of workloads: tokens per second in each round, as a dict with workloads as keys."""
 
     name: str
     rates: Mapping[str, Sequence[float]]
     ours: str
     reference: str
     floor: float
-    """Least ratio that the slow test accepts."""
+    """Lower limit of the ratio in the slow test."""
 
     @property
     def ratio(self) -> Spread:
@@ -53,7 +53,7 @@ class DecodeRow:
 
 
 def random_llama(vocab_size: int, *, seed: int, end_id: int | None, pad_id: int) -> LlamaForCausalLM:
-    """Llama of `MODEL_SIZE` with random weights."""
+    """Create a Llama model of `MODEL_SIZE` with random weights."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=vocab_size,
@@ -69,7 +69,7 @@ def random_llama(vocab_size: int, *, seed: int, end_id: int | None, pad_id: int)
 
 
 def tiny_model(device: str = "cpu") -> PreTrainedModel:
-    """Llama of 2.4 million random weights."""
+    """Create a Llama model with 2.4 million random weights."""
     model = random_llama(VOCABULARY, seed=0, end_id=None, pad_id=0)
     torch.nn.Module.to(model, device)
     return model
@@ -113,7 +113,7 @@ def measure(repeats: int = 5, device: str = "cpu") -> list[DecodeRow]:
 
 
 def ragged_prompts(count: int, seed: int = 0) -> list[Ids]:
-    """Prompts of 64 to 128 random tokens."""
+    """Generate prompts of 64 to 128 random tokens."""
     rng = np.random.default_rng(seed)
     return [rng.integers(1, VOCABULARY, int(rng.integers(64, 129))) for _ in range(count)]
 
@@ -131,7 +131,7 @@ def _decoding(
     *,
     max_slots: int = 128,
 ) -> Workload:
-    """One call of collm's decoder, with `NEW_TOKENS` or the given number of new tokens per prompt."""
+    """Workload: one call of collm's decoder with `NEW_TOKENS` or the given number of new tokens per prompt."""
     decoder = Decoder(model, [], max_slots=max_slots)
     limits = np.full(len(prompts), NEW_TOKENS) if lengths is None else lengths
 
@@ -145,7 +145,7 @@ def _decoding(
 def _generating(
     model: PreTrainedModel, prompts: Sequence[Ids], sampling: Sampling, batch_size: int, lengths: Ids | None = None
 ) -> Workload:
-    """`generate` on left-padded batches; a batch runs until its longest completion ends."""
+    """Workload: `generate` of transformers on left-padded batches. A batch runs until its longest completion ends."""
     limits = np.full(len(prompts), NEW_TOKENS) if lengths is None else lengths
 
     def run() -> int:
@@ -174,7 +174,7 @@ def _generating(
 
 
 def _multi_turn(model: PreTrainedModel, count: int, *, keeps_cache: bool) -> Workload:
-    """Episodes of several turns, with or without the KV cache of earlier turns."""
+    """Workload: episodes of several turns, with or without reusing the KV cache of earlier turns."""
     decoder = Decoder(model, [], max_slots=count)
     openings = [ids[:64] for ids in ragged_prompts(count)]
     observations = np.random.default_rng(2).integers(1, VOCABULARY, (NUM_TURNS, count, PROMPT_TOKENS))
@@ -197,7 +197,7 @@ def _multi_turn(model: PreTrainedModel, count: int, *, keeps_cache: bool) -> Wor
 
 
 def table(measured: Sequence[DecodeRow], device: str = "cpu") -> str:
-    """Markdown table of the comparisons: medians, and in brackets minimum to maximum over the rounds."""
+    """Format the comparisons as a Markdown table: medians, and in brackets minimum to maximum over the rounds."""
     cells = [
         (
             row.name,

@@ -1,11 +1,11 @@
-"""FLOP/s of decoding and of training, as a fraction of the FLOP/s of one matrix product of torch.
+"""FLOP/s of decoding and training, as a fraction of the FLOP/s of a matrix product in torch.
 
     utilization = FLOPs that the model needs / CPU second  :  FLOPs of a matrix product / CPU second
 
 Both are measured on one thread of the same process. The matrix product is the fastest of many, because other processes
-slow it down most. The FLOPs are those of the model's matrix products: each token through each layer, logits of sampled
-or scored tokens, attention to earlier tokens. A gradient costs twice as much again. Skipped work therefore raises the
-utilization, and wasted work such as padding lowers it. oneDNN kernels can exceed 1, because the reference is MKL's.
+slow it down most. Only FLOPs of the model's matrix products are counted: layers, logits of sampled or scored tokens,
+and attention. A backward pass has twice the FLOPs of the forward pass. Skipped work therefore raises the utilization,
+and wasted work such as padding lowers it. With oneDNN it can exceed 1, because MKL computes the reference.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from .decode import NEW_TOKENS, VOCABULARY, ragged_prompts, tiny_model
 from .timing import Spread, clock_of, rates, unit_of
 
 SIDE = 1024
-"""Rows and columns of the multiplied matrices."""
+"""Number of rows and columns of the multiplied matrices."""
 BATCH = 128
 MAX_TOKENS = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class Utilization:
-    """FLOP/s of one workload, beside those of a matrix product."""
+    """FLOP/s of one workload, compared with a matrix product."""
 
     name: str
     tokens_per_s: Spread
@@ -48,7 +48,7 @@ class Utilization:
     limit: float
     """FLOP/s of the matrix product."""
     floor: float
-    """Expected utilization, at least."""
+    """Lower limit of the expected utilization."""
 
     @property
     def ratio(self) -> Spread:
@@ -56,7 +56,7 @@ class Utilization:
 
 
 def measure(repeats: int = 5, device: str = "cpu") -> list[Utilization]:
-    """Measure decoding and training at a large batch."""
+    """Measure the utilization of decoding and training with a large batch."""
     model = tiny_model(device)
     prompts = ragged_prompts(BATCH)
     replies = np.random.default_rng(3).integers(1, VOCABULARY, (BATCH, NEW_TOKENS))
@@ -116,7 +116,7 @@ def _learned(scorer: Scorer, tracks: Sequence[Sequence[Completion]]) -> int:
 
 
 def table(measured: Sequence[Utilization], device: str = "cpu") -> str:
-    """Markdown table of the utilizations."""
+    """Format the utilizations as a Markdown table."""
     title = f"Share of the machine's limit, {BATCH} sequences, prompts of 64 to 128 tokens, {NEW_TOKENS} new ones:"
     header = ("", f"tokens per {unit_of(device)}", "GFLOP/s", "matrix product, GFLOP/s", "share", "floor")
     cells = [

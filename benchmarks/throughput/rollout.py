@@ -1,4 +1,4 @@
-"""Rollout speed of the collector, and of one environment with one call of transformers' `generate` per reply.
+"""Rollout speed of collm's collector, compared with one environment that calls transformers' `generate` per reply.
 
 Both use the same environment, model and sampling, and alternate in every round. Rates are environment steps (joint
 turns) per CPU second of this process, or per second on a GPU.
@@ -62,7 +62,7 @@ def measure(env: str = ENV, *, repeats: int = 3, device: str = "cpu") -> list[Ro
 
 
 def table(rows: Sequence[RolloutRow], env: str, device: str = "cpu") -> str:
-    """Markdown table of the rates, and of their ratio to the first row's."""
+    """Format the rates, and their ratios to the first row, as a Markdown table."""
     cells = [
         (
             row.name,
@@ -84,7 +84,7 @@ def phases(
     max_new_tokens: int = MAX_NEW_TOKENS,
     device: str = "cpu",
 ) -> dict[str, float]:
-    """Seconds per joint turn of one copy by phase; means over the rounds."""
+    """Measure seconds of each phase per joint turn of one copy, averaged over the rounds."""
     policies = _policies(env, max_new_tokens, device)
     vector = SyncVector(env, num_envs)
     play = _collecting(vector, policies)
@@ -111,7 +111,7 @@ def phases(
 
 
 def phase_table(seconds: Mapping[str, float], env: str, num_envs: int = 32, device: str = "cpu") -> str:
-    """Markdown table of the phases."""
+    """Format the seconds of the phases as a Markdown table."""
     total = sum(seconds.values())
     cells = [(phase, f"{1000 * spent:.2f}", f"{spent / total:.0%}") for phase, spent in seconds.items()]
     table = markdown_table(("phase", "ms", "share"), cells)
@@ -125,8 +125,8 @@ def _policies(env: str, max_new_tokens: int, device: str) -> Mapping[str, Langua
 
 
 def _collecting(vector: SyncVector, policies: Mapping[str, LanguagePolicy]) -> Workload:
-    """Rollout of the collector on new episodes."""
-    # The stopwatch counts the phases of one thread.
+    """Workload: the collector plays new episodes."""
+    # The stopwatch supports only one thread.
     collector = RolloutCollector(vector, policies, side_by_side=SideBySide(False))
     first_seeds = count(step=1000)
 
@@ -140,7 +140,7 @@ def _collecting(vector: SyncVector, policies: Mapping[str, LanguagePolicy]) -> W
 
 
 def _generating(env_id: str, policies: Mapping[str, LanguagePolicy]) -> Workload:
-    """16 episodes, one after the other, with one call of `generate` per reply."""
+    """Workload: play 16 episodes sequentially, with one call of `generate` per reply."""
     env: Any = make(env_id)
     seeds = count()
 

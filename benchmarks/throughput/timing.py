@@ -21,7 +21,7 @@ Workload = Callable[[], int]  # returns its number of samples, such as tokens
 Clock = Callable[[], float]  # seconds
 
 MAX_IDLE_CORES = 0.2
-"""Cores that other processes may use on a machine that counts as idle."""
+"""Maximum number of cores that other processes use on an idle machine."""
 SAMPLE_S = 0.2
 
 
@@ -42,12 +42,12 @@ class Spread:
         return Spread(self.minimum * factor, self.median * factor, self.maximum * factor)
 
     def shown(self, pattern: str = ",.0f") -> str:
-        """Text of the median, with minimum to maximum in brackets."""
+        """Format the median, with minimum to maximum in brackets."""
         return f"{self.median:{pattern}} ({self.minimum:{pattern}}-{self.maximum:{pattern}})"
 
 
 def other_load() -> float:
-    """Number of cores that other processes use, measured over `SAMPLE_S`; nan if the system does not report it."""
+    """Number of cores that other processes use, measured for `SAMPLE_S` seconds. nan: the system does not report it."""
     busy, own = _busy_seconds(), time.process_time()
     if busy is None:
         return float("nan")
@@ -85,13 +85,13 @@ class LoadWatch:
 
     @property
     def is_idle(self) -> bool | None:
-        """True if the machine was idle at every look; None without a look, or if the system does not report loads."""
+        """True if the machine was idle in all samples. None: the loads are unknown."""
         if not self.loads or any(math.isnan(load) for load in self.loads):
             return None
         return max(self.loads) <= MAX_IDLE_CORES
 
     def verdict(self) -> str:
-        """Line below a table."""
+        """Line about the load, to print below a table."""
         if self.is_idle is None:
             return "Load of other processes: not known."
         found = f"{Spread.of(self.loads).shown('.2f')} cores at {len(self.loads)} looks, before and after each round"
@@ -114,7 +114,7 @@ def watching(watch: LoadWatch) -> Iterator[LoadWatch]:
 
 
 def clock_of(device: str) -> Clock | None:
-    """Clock of wall seconds that synchronizes with the GPU first; None on a CPU: CPU seconds of this process."""
+    """Clock of wall seconds that synchronizes with the GPU first. None: a CPU, where CPU seconds are used."""
     if device == "cpu":
         return None
 
@@ -126,12 +126,12 @@ def clock_of(device: str) -> Clock | None:
 
 
 def unit_of(device: str) -> str:
-    """Name of the seconds of `clock_of`."""
+    """Unit of the clock that `clock_of` returns."""
     return "CPU second" if device == "cpu" else "second"
 
 
 def look() -> None:
-    """Sample the load, if a watch is active."""
+    """Sample the load of other processes, if a `LoadWatch` is active."""
     watch = _watch.get()
     if watch is not None:
         watch.look()
@@ -143,9 +143,9 @@ def timed_rounds(
     *,
     clock: Clock | None = None,
 ) -> dict[str, list[tuple[Result, float]]]:
-    """Results and seconds of each workload, per round.
+    """Run the workloads in rounds, and return results and seconds of each workload and round.
 
-    The workloads alternate, so that other processes slow all of them equally. A warm-up round is not counted.
+    The workloads alternate, so that other processes slow all of them equally. The warm-up round is excluded.
 
     Args:
         clock: function that returns seconds. None: CPU seconds of this process.
@@ -166,7 +166,7 @@ def timed_rounds(
 
 
 def rates(workloads: Mapping[str, Workload], num_rounds: int, *, clock: Clock | None = None) -> dict[str, list[float]]:
-    """Samples per second of each workload, per round; see `timed_rounds`."""
+    """Samples per second of each workload and round. See `timed_rounds`."""
     return {
         name: [count / seconds for count, seconds in rounds]
         for name, rounds in timed_rounds(workloads, num_rounds, clock=clock).items()
@@ -174,12 +174,12 @@ def rates(workloads: Mapping[str, Workload], num_rounds: int, *, clock: Clock | 
 
 
 def ratio_of(rates: Sequence[float], reference: Sequence[float]) -> Spread:
-    """Ratio to the reference, round by round."""
+    """Ratio to the reference in each round."""
     return Spread.of([ours / theirs for ours, theirs in zip(rates, reference, strict=True)])
 
 
 class Stopwatch:
-    """Seconds by phase. A nested phase is not counted in the outer phase, so that the phases add up to the total.
+    """Measures the seconds of each phase. An outer phase excludes nested phases, so the phases add up to the total.
 
     Args:
         clock: function that returns seconds. None: CPU seconds of this process.
@@ -188,14 +188,14 @@ class Stopwatch:
     def __init__(self, clock: Clock | None = None) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
         self._clock = clock
-        self._inner = [0.0]  # for each open call, the seconds of the phases inside it
+        self._inner = [0.0]  # seconds of nested phases, for each call that has not returned
 
     def watch(self, phase: str, owner: Any, method: str) -> None:
-        """Count all later calls of a method of `owner` as this phase."""
+        """Measure all later calls of a method of `owner` as this phase."""
         setattr(owner, method, partial(self.timed, phase, getattr(owner, method)))
 
     def timed(self, phase: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a function and count its seconds as this phase."""
+        """Call a function and add its seconds to this phase."""
         now = time.process_time if self._clock is None else self._clock
         self._inner.append(0.0)
         start = now()

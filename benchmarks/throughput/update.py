@@ -1,7 +1,7 @@
-"""Seconds of an update by phase: collect, value, critic, forward, backward, optimizer.
+"""Seconds of each phase of an update: collect, value, critic, forward, backward, optimizer.
 
-CPU seconds of the process, or wall seconds on a GPU. The algorithms alternate; medians over the rounds. Other processes
-change all seconds of a table together, so compare ratios rather than seconds.
+The unit is CPU seconds, or wall seconds on a GPU. The algorithms alternate, and medians over the rounds are reported.
+Other processes change all seconds of a table together, so compare ratios rather than seconds.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 }
 
 PHASES = ("collect", "value", "critic", "forward", "backward", "optimizer")
-"""Rollout, values, critic updates, and the forward pass, backward pass and optimizer step of the policies."""
+"""Phases: rollout, critic values, critic updates, and forward pass, backward pass and optimizer step of policies."""
 
 
 def measure(env: str, repeats: int, max_new_tokens: int = 48, device: str = "cpu") -> dict[str, dict[str, float]]:
-    """Measure updates of each algorithm: seconds by phase, and their sum as "update"."""
+    """Measure updates of each algorithm: seconds of each phase, and the sum as "update"."""
     updates = {name: _clocked_update(_trainer(name, env, max_new_tokens, device), device) for name in SETTINGS}
     found = {}
     for name, rounds in timed_rounds(updates, repeats, clock=clock_of(device)).items():
         row = {phase: statistics.median(seconds.get(phase, 0.0) for seconds, _ in rounds) for phase in PHASES}
         row["update"] = statistics.median(total for _, total in rounds)
-        # All seconds outside of the timed phases are counted as the backward pass.
+        # The backward pass includes all seconds outside of the timed phases.
         row["backward"] = row["update"] - sum(row[phase] for phase in PHASES)
         found[name] = row
     return found
@@ -43,14 +43,14 @@ def measure(env: str, repeats: int, max_new_tokens: int = 48, device: str = "cpu
 
 def _trainer(name: str, env: str, max_new_tokens: int, device: str) -> Trainer:
     config_class = algorithm_spec(name).config
-    # The stopwatch counts the phases of one thread.
+    # The stopwatch supports only one thread.
     config = config_class(rollout_buffer_size=EPISODES, side_by_side=False, **SETTINGS[name])
     model = ModelConfig(max_new_tokens=max_new_tokens, device=device)
     return Experiment(algorithm=name, config=config, env=env, model=model).make_trainer()
 
 
 def _clocked_update(trainer: Trainer, device: str) -> Callable[[], dict[str, float]]:
-    """Function that makes an update and returns its seconds by phase."""
+    """Create a function that runs an update and returns the seconds of each phase."""
     stopwatch = Stopwatch(clock_of(device))
     stopwatch.watch("collect", trainer.source, "next")
     for critic in trainer.unique_critics:
@@ -70,7 +70,7 @@ def _clocked_update(trainer: Trainer, device: str) -> Callable[[], dict[str, flo
 
 
 def table(rows: Mapping[str, Mapping[str, float]], env: str, device: str = "cpu") -> str:
-    """Markdown table of seconds by phase, and the ratio to MAGRPO's update."""
+    """Format seconds of each phase, and the ratio to MAGRPO's update, as a Markdown table."""
     columns = (*PHASES, "update")
     reference = rows["magrpo"]["update"]
     cells = [

@@ -1,1 +1,1 @@
-"""Commands that play: one episode, an episode again, a talk with a model; and a person at a seat."""
+"""Commands that play or replay an episode, chat with a trained agent, or evaluate mixed teams."""

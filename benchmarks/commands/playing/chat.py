@@ -36,27 +36,27 @@ class ChatArguments(Checked):
     system: str | None = None
     """System prompt before the first message. None: no system prompt."""
     max_new_tokens: Count | None = None
-    """Maximum tokens per answer. None: as in training."""
+    """Maximum tokens per answer. None: the limit of the training."""
     greedy: bool = False
-    """Take the most likely token instead of sampling."""
+    """Generate greedily (most likely token) instead of sampling."""
     seed: Seed = 0
-    """Seed of sampling."""
+    """Seed of the random numbers for sampling."""
     trust: bool = False
-    """Allow settings of a run that import code, loosen the sandbox, or name files and servers outside of its folder.
-    Only for folders whose author you trust."""
+    """Allow settings of a run that import code, loosen the sandbox, or refer to files and servers outside of its
+    folder. Only for folders whose author you trust."""
 
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(ChatArguments, "chat", args, examples=EXAMPLES)
     with refusals():
-        read_config(arguments.directory)  # raises before torch is imported, which takes seconds
+        read_config(arguments.directory)  # raises before the slow import of torch
         agent, policy = partner(arguments)
     talk(agent, policy, arguments, sys.stdin, terminal())
 
 
 def partner(arguments: ChatArguments) -> tuple[str, LanguagePolicy]:
     """Load the agent and its policy."""
-    from transformers.utils import logging as transformers_logging  # here, as help needs no torch
+    from transformers.utils import logging as transformers_logging  # late import: help needs no torch
 
     from ....agents.language.policy import LanguagePolicy
     from ....algorithms.runs.api import load_run
@@ -75,7 +75,7 @@ def partner(arguments: ChatArguments) -> tuple[str, LanguagePolicy]:
 
 
 def talk(agent: str, policy: LanguagePolicy, arguments: ChatArguments, lines: TextIO, console: Console) -> None:
-    """Answer each line of the input."""
+    """Print the agent's answer to each line of the input."""
     from ....agents.core import Completion, Request
     from ....envs.core import Message, Transcript
 

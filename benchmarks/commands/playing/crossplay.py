@@ -1,4 +1,4 @@
-"""`collm crossplay RUN RUN …`: returns of teams whose members come from different runs."""
+"""`collm crossplay RUN RUN …`: evaluate teams whose agents come from different runs."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ class CrossPlayArguments(Checked):
     runs: Positional[tuple[Path, ...]]
     """Run directories of `collm train` or `collm benchmark`, two or more, trained in the same environment."""
     env: str | None = None
-    """Registered id of the environment. None: that of the runs."""
+    """Registered id of the environment. None: the environment of the runs."""
     env_kwargs: tuple[str, ...] = ()
-    """Arguments of the environment as key=value, with `--env`."""
+    """Arguments of the environment given by `--env`, as key=value."""
     partners: tuple[str, ...] = ()
     """Scripted partners for agent 0 of each run: reference, random, empty, or an exploit of the environment, such as
-    "first of the list" in MiniShift; none: only pairs of runs."""
+    "first of the list" in MiniShift. Default: only pairs of runs."""
     num_episodes: Count = 100
-    """Episodes per pair."""
+    """Number of episodes per pair of runs."""
     greedy: bool = False
-    """Take the most likely token instead of sampling."""
+    """Generate greedily (most likely token) instead of sampling."""
     trust: bool = False
-    """Allow settings of a run that import code, loosen the sandbox, or name files and servers outside of its folder.
-    Only for folders whose author you trust."""
+    """Allow settings of a run that import code, loosen the sandbox, or refer to files and servers outside of its
+    folder. Only for folders whose author you trust."""
     out: Path = Path("runs/crossplay")
-    """Folder of the table (README.md) and the heat map (crossplay.png)."""
+    """Output folder for the table (README.md) and the heat map (crossplay.png)."""
 
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(CrossPlayArguments, "crossplay", args)
     with refusals():
         for directory in arguments.runs:
-            read_config(directory)  # raises before torch is imported, which takes seconds
+            read_config(directory)  # raises before the slow import of torch
 
-    from ....algorithms.runs.api import load_run  # here: help needs no torch
+    from ....algorithms.runs.api import load_run  # late import: help needs no torch
     from ....algorithms.runs.loggers.display import ProgressLines
     from ....envs.registration.registry import make
     from ...crossplay import cross_play, draw, page

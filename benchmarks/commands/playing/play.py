@@ -1,4 +1,4 @@
-"""`collm play ID`: play one episode and print it; a person can play one agent."""
+"""`collm play ID`: play one episode and print it. A person can play one agent."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ from ...arguments import keyword_arguments, parsed
 from ...errors import UserError, check_folder, refusals
 
 END = "."
-"""Line that ends a reply of several lines."""
+"""Input line that marks the end of a person's reply."""
 
 
 class Person:
-    """Person who plays one agent.
+    """Human player of one agent, who types the replies.
 
     Args:
         env: environment.
         agent: agent of the person.
         lines: input, such as the standard input.
-        console: terminal for the requests.
+        console: terminal on which replies are requested.
 
     Raises:
-        ValueError: if there is no such agent, or if its actions are not texts.
+        ValueError: if the environment does not have this agent, or if the agent's actions are not texts.
     """
 
     def __init__(self, env: Any, agent: str, lines: TextIO, console: Console):
         if agent not in env.possible_agents:
             raise ValueError(f"--human must be one of {', '.join(env.possible_agents)}, got {agent!r}")
         if not isinstance(env.action_space(agent), TextSpace):
-            raise ValueError(f"--human writes texts, but {agent!r} acts in {env.action_space(agent)}")
+            raise ValueError(f"--human writes texts, but the action space of {agent!r} is {env.action_space(agent)}")
         self.agent = agent
         self._lines = lines
         self._console = console
 
     def reply(self) -> str:
-        """Read lines up to a line with a single dot, or up to the end of the input."""
+        """Read a reply: all lines before a line with a single dot, or before the end of the input."""
         asked = shown(f"Your reply as {self.agent}; a line with a single dot ends it:")
         self._console.print(asked, style="bold", markup=False)
         written: list[str] = []
@@ -68,7 +68,7 @@ class Person:
                 return "\n".join(written)
             written.append(text)
         if not written:
-            raise UserError(f"the input ended before the episode; {self.agent} has not replied")
+            raise UserError(f"the input ended before the episode ended; a reply of {self.agent} is missing")
         return "\n".join(written)
 
 
@@ -90,25 +90,25 @@ class PlayArguments(Checked):
     """Player: "reference", "random", "empty", a run directory of `collm train`, "model" (the model of `--model`), or
     "openai:MODEL@URL" (the model of a chat server)."""
     human: str | None = None
-    """Agent that a person plays: you read its observations and write its replies. None: `--policy` plays all agents."""
+    """Agent that you play: you read its observations and write its replies. None: `--policy` plays all agents."""
     record: Path | None = None
-    """Folder of the transcript, a new line in its `episodes.jsonl`. None: runs/played with --human, else no
-    transcript."""
+    """Folder of the transcript, which is added as a line to its `episodes.jsonl`. None: runs/played with --human,
+    otherwise no transcript is written."""
     seed: Seed = 0
     """Seed of the episode."""
     task: str | None = None
-    """Index or id of the task; any integer for generated tasks. None: drawn from the seed."""
+    """Index or id of the task. Generated tasks accept any integer. None: sampled with the seed."""
     max_turns: Count | None = None
-    """Joint turns after which the episode is stopped. None: the limit of the environment, or 1,000 if it declares no
-    limit."""
+    """Number of joint turns after which the episode is stopped. None: the limit of the environment, or 1,000 if the
+    environment has no limit."""
     greedy: bool = False
-    """Take the most likely token instead of sampling, if a trained team or a model plays."""
+    """Generate greedily (most likely token) instead of sampling. Applies to trained teams and models."""
     gif: Path | None = None
-    """File for an animation of the episode, where the environment draws pictures; an older GIF is overwritten. None: no
-    animation."""
+    """GIF file for an animation of the episode, in environments that render images. An older GIF is overwritten. None:
+    no animation."""
     trust: bool = False
-    """Allow settings of a run that name files and servers outside of its folder, with a run as `--policy`. Only for
-    folders whose author you trust."""
+    """If `--policy` is a run: allow settings that refer to files and servers outside of its folder. Only for folders
+    whose author you trust."""
     model: ModelConfig = field(default_factory=ModelConfig)
 
 
@@ -123,7 +123,7 @@ def run(args: Sequence[str]) -> None:
         seen = watched(env, folder, players(env, arguments))
         task = arguments.task
         if task is not None and not isinstance(env.unwrapped, TextParallelEnv):
-            raise UserError(f"--task {task} needs a text environment, and {arguments.env} is another; remove it")
+            raise UserError(f"--task {task} needs a text environment, and {arguments.env} is not one; remove --task")
         options = None if task is None else {"task": int(task) if task.isdecimal() else task}
         vector = SyncVector(lambda: seen, 1)  # raises EnvironmentFault for errors of the environment
         vector.name = arguments.env
@@ -132,7 +132,7 @@ def run(args: Sequence[str]) -> None:
         except EnvironmentFault as fault:
             if task is None or not isinstance(fault.__cause__, (ValueError, LookupError)):
                 raise
-            raise UserError(str(fault.__cause__)) from fault  # there is no such task
+            raise UserError(str(fault.__cause__)) from fault  # unknown task
     try:
         frames = play(
             vector,
@@ -149,7 +149,7 @@ def run(args: Sequence[str]) -> None:
         if folder is not None:  # also if the episode was interrupted
             console.print(f"transcript: {shown(folder / FILE)}", markup=False)
     if team:
-        from ....agents.language.chat import told_usage  # here, so that scripted play needs no torch
+        from ....agents.language.chat import told_usage  # late import: scripted play needs no torch
 
         for line in told_usage(team.values()):
             console.print(shown(line), markup=False)
@@ -170,9 +170,9 @@ def play(
     is_drawn: bool,
     max_turns: int | None,
 ) -> list[Any]:
-    """Play an episode that has begun in a vector of one copy, and print it; return the pictures if it is drawn.
+    """Play and print an episode that was already reset in a vector environment of one copy. Return its frames.
 
-    A person sees only the observations of its agent before the end.
+    Before the end, a person sees only the observations of the own agent.
     """
     open_seats = list(env.agents) if person is None else [person.agent]
     for agent in open_seats:
@@ -200,7 +200,7 @@ def play(
                 text.append(f"\n\n{shown(answer)}", style="default")
             console.print(panel(f"turn {turn}: {agent} writes, reward {rewards[agent]:.3f}", text))
         numbers: dict[str, float] = next(iter(infos.values()), {})
-        if person is None or not env.agents:  # the numbers could reveal the partners' actions
+        if person is None or not env.agents:  # metrics could reveal the partners' actions
             told = "  ".join(f"{name} {value:.3g}" for name, value in numbers.items())
             console.print(Text(shown(told), style="dim"))
     if env.agents:
@@ -213,10 +213,10 @@ def play(
 
 
 def watched(env: Any, folder: Path | None, who: Mapping[str, str]) -> Any:
-    """Wrap a text environment: infos contain the agents' shares of the return; a folder gets the transcript."""
+    """Wrap a text environment: add the agents' contributions to the return to infos, store transcripts in `folder`."""
     if not isinstance(env.unwrapped, TextParallelEnv):
         if folder is not None:
-            raise UserError("--record needs a text environment; remove it")
+            raise UserError("--record needs a text environment; remove --record")
         return env
     shared = Shares(env)
     if folder is None:
@@ -226,18 +226,18 @@ def watched(env: Any, folder: Path | None, who: Mapping[str, str]) -> Any:
 
 
 def players(env: Any, arguments: PlayArguments) -> dict[str, str]:
-    """Player of each agent, for the transcript."""
+    """Names of the players as a dict with agents as keys, for the transcript."""
     policy = arguments.model.model if arguments.policy == MODEL else arguments.policy
     return {agent: "person" if agent == arguments.human else policy for agent in env.possible_agents}
 
 
 def panel(title: str, text: Text) -> Panel:
-    """Text in a frame. The title contains an agent's name, so it is not parsed as markup."""
+    """Frame a text. The title contains an agent's name, so the title is not parsed as markup."""
     return Panel(text, title=Text(shown(title)), title_align="left")
 
 
 def rendering(arguments: PlayArguments) -> dict[str, str]:
-    """Arguments of `make` for `--gif`."""
+    """Keyword arguments of `make` that `--gif` needs."""
     if arguments.gif is None:
         return {}
     if "rgb_array" not in getattr(spec(arguments.env).constructor(), "metadata", {}).get("render_modes", ()):
@@ -250,12 +250,12 @@ def rendering(arguments: PlayArguments) -> dict[str, str]:
         )
     check_folder(arguments.gif.absolute().parent, "--gif")
     if arguments.gif.is_file() and not arguments.gif.read_bytes().startswith(b"GIF8"):
-        raise UserError(f"--gif {arguments.gif} exists and is not a GIF, so it is not overwritten; use another name")
+        raise UserError(f"--gif {arguments.gif} exists and is not a GIF file; give another file name")
     return {"render_mode": "rgb_array"}
 
 
 def decider(env: Any, arguments: PlayArguments) -> tuple[Decide, Mapping[str, Any]]:
-    """Function that returns the actions of `--policy`, and the policies, which scripted players do not have."""
+    """Function that chooses the actions of `--policy`, and the policies (empty for scripted players)."""
     if arguments.policy in PLAYERS:
         decide = scripted_player(env, arguments.policy, arguments.seed)
         if decide is None:
@@ -270,7 +270,7 @@ def decider(env: Any, arguments: PlayArguments) -> tuple[Decide, Mapping[str, An
             f"--policy {arguments.policy!r} is neither a run directory nor one of {', '.join(PLAYERS)}, {MODEL}; "
             f"{nearest(arguments.policy, [*PLAYERS, MODEL])}"
         )
-    from ....algorithms.runs.api import load_run  # here, so that scripted play needs no torch
+    from ....algorithms.runs.api import load_run  # late import: scripted play needs no torch
 
     team = load_run(directory, env=env, trust=arguments.trust).policies
     return _by_policies(env, team, arguments), team
@@ -281,7 +281,7 @@ def _models(env: Any, arguments: PlayArguments) -> Mapping[str, Any]:
 
     if not all(isinstance(env.action_space(agent), TextSpace) for agent in env.possible_agents):
         raise UserError(
-            f"--policy {arguments.policy} writes texts, and the agents of {arguments.env} do not; use --policy random"
+            f"--policy {arguments.policy} writes texts, but {arguments.env} needs other actions; use --policy random"
         )
     is_named = arguments.policy != MODEL
     model = replace(arguments.model, model=arguments.policy) if is_named else arguments.model

@@ -26,30 +26,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayArguments(Checked):
-    """Replay an episode of a run from its seed and recorded actions, and show the differences from its record."""
+    """Replay an episode of a run from its seed and recorded actions, and print the differences from the record."""
 
     directory: Positional[Path]
     """Run directory of `collm train`."""
     episode: CountOrZero | None = None
-    """`index` of a training episode in episodes.jsonl."""
+    """Training episode to replay: its `index` in episodes.jsonl."""
     failure: str | None = None
-    """Name of a failed episode: a file in the run's folder failures/, without ".json"."""
+    """Failed episode to replay: the name of its file in the run's folder failures/, without ".json"."""
     trust: bool = False
-    """Allow settings of a run that import code, loosen the sandbox, or name files and servers outside of its folder.
-    Only for folders whose author you trust."""
+    """Allow settings of a run that import code, loosen the sandbox, or refer to files and servers outside of its
+    folder. Only for folders whose author you trust."""
 
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(ReplayArguments, "replay", args)
     with refusals():
-        read_config(arguments.directory)  # raises before torch is imported, which takes seconds
+        read_config(arguments.directory)  # raises before the slow import of torch
 
-    from ....algorithms.runs.assembly.trust import load_experiment  # here, and below: help needs no torch
+    from ....algorithms.runs.assembly.trust import load_experiment  # late imports: help needs no torch
     from ....algorithms.runs.records import failed_episode, recorded_episode
 
     with refusals():
         if (arguments.episode is None) == (arguments.failure is None):
-            raise ValueError("there is no episode to replay; give either --episode INDEX or --failure NAME")
+            raise ValueError("give either --episode INDEX or --failure NAME, and not both")
         experiment = load_experiment(arguments.directory, trust=arguments.trust)
         if arguments.failure is not None:
             recorded = failed_episode(arguments.directory, arguments.failure)
@@ -69,7 +69,7 @@ def run(args: Sequence[str]) -> None:
 
 
 def replay(vector: SyncVector, recorded: RecordedEpisode, console: Console) -> int:
-    """Replay the episode and print it; return the number of differences from its record."""
+    """Replay the episode, print it, and return the number of differences from the record."""
     from ....algorithms.runs.records import as_actions
 
     spaces = {agent: vector.action_space(agent) for agent in vector.possible_agents}
@@ -81,7 +81,7 @@ def replay(vector: SyncVector, recorded: RecordedEpisode, console: Console) -> i
     differing = 0
     for number, joint in enumerate(recorded.actions):
         if strangers := sorted(set(joint) - set(spaces)):
-            raise UserError(f"the record has an action of {strangers[0]!r}, which is not one of {sorted(spaces)}")
+            raise UserError(f"the record has an action of {strangers[0]!r}; the agents are {sorted(spaces)}")
         actions = as_actions(joint, spaces)
         texts = {agent: _read(observations[agent], before.get(agent)) for agent in actions}
         for agent, text in texts.items():
@@ -119,7 +119,7 @@ def _differences(
     found = []
     for agent, reward in rewards.items():
         if recorded_texts.get(agent) and texts[agent] != recorded_texts[agent]:
-            found.append(f"{agent} read {recorded_texts[agent]!r}")
+            found.append(f"{agent}: the recorded text is {recorded_texts[agent]!r}")
         if agent in recorded_rewards and reward != recorded_rewards[agent]:
             found.append(f"{agent} got {recorded_rewards[agent]!r}, now {reward!r}")
     return found
