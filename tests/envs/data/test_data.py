@@ -60,7 +60,7 @@ LINES = "".join(json.dumps(row) + "\n" for row in POSTS).encode()
 CELLS = "".join(f'"{row["post"]}",{row["score"]}\n' for row in POSTS)
 WRITERS = {
     "posts.jsonl": lambda path: path.write_bytes(LINES),
-    "posts.jsonl.gz": lambda path: path.write_bytes(gzip.compress(LINES)),
+    "posts.jsonl.gz": lambda path: path.write_bytes(gzip.compress(LINES, mtime=0)),
     "posts.json": lambda path: path.write_text(json.dumps(POSTS)),
     "posts.csv": lambda path: path.write_text("\ufeffpost,score\n" + CELLS),
     "posts.parquet": lambda path: dataset().to_parquet(str(path)),
@@ -125,7 +125,7 @@ def test_an_invalid_row_is_an_error_with_its_place(row, complaint, written):
         ("rows.jsonl", b"", r"rows\.jsonl has no rows .*'train'"),
         ("rows.jsonl", b"[" * 100_000, r"rows\.jsonl, line 1 .*nested"),
         ("rows.jsonl.gz", b'{"post": "One."}', r"rows\.jsonl\.gz .*gzip"),
-        ("rows.jsonl.gz", gzip.compress(LINES)[:-9], r"rows\.jsonl\.gz .*gzip"),
+        ("rows.jsonl.gz", gzip.compress(LINES, mtime=0)[:-9], r"rows\.jsonl\.gz .*gzip"),
         ("rows.txt", b"One.", r"rows\.txt .*\.jsonl, \.json, \.csv, \.parquet"),
         ("rows.jsonl", '{"post": "Caf\xe9"}'.encode("latin-1"), r"rows\.jsonl .*UTF-8"),
     ],
