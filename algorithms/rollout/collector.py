@@ -40,8 +40,9 @@ ALL_WAIT_FACTOR = 0.25
 then serves all copies. A smaller factor is faster if steps take as long as decisions, and slower if decisions take most
 of the time."""
 MAX_SKIPPED = 0.1
-"""Largest fraction of the episodes of one call that may be skipped because their worker processes died or hung twice.
-One episode may always be skipped. Above the limit, the fault is raised: skipping would hide a broken environment."""
+"""Largest fraction of the episodes of one call that may be skipped because their worker processes failed twice, or once
+with a different replay. One may be skipped per call, unless no group is left. Above the limit, the fault is raised,
+because skipping would hide a broken environment."""
 
 
 class Played(NamedTuple):
@@ -57,8 +58,7 @@ class RolloutCollector:
     """Plays episodes with given policies. Each rank plays a subset of them.
 
     An episode depends on its seed, its index and the weights, but not on the number of environment copies. Texts and
-    rewards are exactly equal for any number of copies. Recorded log-probabilities are equal up to rounding, and exactly
-    equal after `Policy.fix_shapes`.
+    rewards are equal up to rounding, which rarely changes a sampled token, and exactly equal after `Policy.fix_shapes`.
 
     Attributes:
         seconds: seconds spent in each phase since the caller last cleared this dict.
@@ -67,7 +67,7 @@ class RolloutCollector:
         before_turn: called before each decision; may raise to stop the call. None: not called.
         max_turns: joint turns after which `collect` truncates an episode. None: only the environment ends episodes.
         keeps_vectors: keep vector observations and the `tokens` of their completions. Learning needs True. If False,
-            memory does not grow with the number of turns.
+            the memory of a turn does not depend on the size of observations.
         num_planned: episodes that this rank plays in the current or last `collect`.
         num_ended: number of those episodes that have ended.
         num_decided: number of joint turns for which this rank has computed actions in that call.
@@ -117,7 +117,7 @@ class RolloutCollector:
         self._features: dict[str, Features] = {}  # features of observations, if the environment has no state
 
     def collect(self, plans: Sequence[Plan], *, greedy: bool = False) -> list[Episode]:
-        """Play the episode of every plan to its end, and return the episodes in the order of the plans.
+        """Play the episode of every plan to its end or to `max_turns`; return the episodes in the order of the plans.
 
         If an episode is skipped, its whole group is left out, because baselines compare the rollouts of a group.
 
@@ -286,7 +286,7 @@ class RolloutCollector:
         return ended
 
     def _decide(self, plays: Sequence[Play], greedy: bool) -> dict[int, dict[str, Any]]:
-        """Return the next joint action of each running episode, keyed by environment copy. Calls each model once."""
+        """Return the next joint action of each running episode, keyed by copy. One call per `Policy.batch_key`."""
         if self.before_turn is not None:
             self.before_turn()
         start = time.perf_counter()
@@ -340,7 +340,9 @@ class RolloutCollector:
         play.infos.append(mean_info(infos))
         play.num_turns += 1
         play.observations, play.masks = observations, masks_of(infos)
-        play.agents = [agent for agent in observations if agent not in play.is_terminated]
+        # An agent that has ended acts no more, also in later segments, even if the environment still observes it.
+        acting = set(play.agents) - play.is_terminated.keys()
+        play.agents = [agent for agent in observations if agent in acting]
         if self.reads_state:
             play.states.append(self._state(play))
         return not play.agents

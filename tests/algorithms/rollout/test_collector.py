@@ -218,3 +218,21 @@ def test_policies_sample_unless_they_are_asked_to_be_greedy(greedy):
     assert made.policies["runner_0"].greedy == {greedy}
     made.collect_turns(1, iter(range(9)))
     assert made.policies["runner_0"].greedy == {greedy, False}
+
+
+class Lingering(Relay):
+    """Still returns an observation for the agent that has terminated."""
+
+    def step(self, actions):
+        observations, *rest = super().step(actions)
+        return {agent: observations.get(agent, self._transcripts[agent]) for agent in self.possible_agents}, *rest
+
+
+def test_a_terminated_agent_does_not_act_again_after_a_segment_was_cut():
+    policy = Echo()
+    vector = SyncVector(Lingering, 1)
+    made = RolloutCollector(vector, dict.fromkeys(vector.possible_agents, policy))
+    segments = [segment for _ in range(4) for segment in made.collect_turns(1, iter(range(99)))]
+    turns = [("runner_1" in segment.tracks, segment.earlier_return) for segment in segments]
+    assert any(earlier > 0 for _, earlier in turns)
+    assert all(not acts for acts, earlier in turns if earlier > 0)
