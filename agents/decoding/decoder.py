@@ -3,7 +3,8 @@
     decoder = Decoder(model, stop_ids=[tokenizer.eos_token_id])
     samples = decoder.generate([Prompt(ids, stream=(seed, episode, agent, turn), max_new_tokens=64)], Sampling())
 
-A sample depends only on its prompt, its random stream and the weights, not on the rest of the batch. The parts:
+A sample depends only on its prompt, its random stream and the weights, up to rounding; with `fix_shapes` exactly.
+The parts:
 
 - `Scheduler` fills the batch: when a sequence ends, the next prompt takes its row.
 - `Engine` runs the model: prefill of prompts, then one token per sequence and step.
@@ -42,7 +43,8 @@ __all__ = ["Decoder", "Prompt", "Sample"]
 
 FIXED_ROWS = 32  # rows of every decoding step after `fix_shapes`
 PACKED_ROWS, PACKED_STEPS = 3, 32
-"""Least number of prompts, and of tokens in the longest completion, with which packing weights on a CPU saves time."""
+"""Least number of prompts, and of tokens in the longest completion, with which packing weights on an AMD CPU saves
+time."""
 PREFILL_TOKENS = {"cpu": 1536, "cuda": 8192}
 """Tokens per prefill pass on each device: enough to fill a CPU's second-level cache, or to keep a GPU busy."""
 
@@ -54,7 +56,7 @@ class Decoder:
         model: any causal language model of transformers, with or without peft's wrapper. It is tested on a few tokens.
             If logits with the decoder's KV cache (arena) are wrong, decoding warns once and uses transformers' cache.
         stop_ids: tokens that end a completion. The completion includes its stop token.
-        max_slots: most sequences to decode together, and most to cache between calls. The oldest are dropped first.
+        max_slots: most sequences to decode together. Up to twice as many stay cached between calls.
         value_head: maps hidden states [N, d] at the last prompt tokens to values [N] or [N, 1].
         kv_memory: memory for the KV cache in GiB. None: 40 % of a GPU's free memory; no limit on a CPU.
         capture: records decoding steps with static shapes, as CUDA graphs. None: steps run eagerly.
@@ -130,7 +132,8 @@ class Decoder:
                 for adapter in adapters:
                     with active_adapter(self._model, adapter):
                         own = [claim for claim in claims if claim.prompt.adapter == adapter]
-                        self._complete(own, sampling, recorder, reason)
+                        for part in self._parts(own):
+                            self._complete(part, sampling, recorder, self._why_not([each.prompt for each in part]))
         # 3) Collect the samples, and store the token ids of sequences that stay cached.
         samples = recorder.samples(self._is_stop)
         for prompt, sample in zip(prompts, samples, strict=True):
@@ -181,6 +184,15 @@ class Decoder:
                 yield
         finally:
             self._engine.bank = None
+
+    def _parts(self, claims: Sequence[Claim]) -> list[list[Claim]]:
+        """Split claims by the cache that serves them. With fixed shapes, it must not depend on the other prompts."""
+        if not self._engine.num_fixed:
+            return [list(claims)]
+        parts: dict[bool, list[Claim]] = {}
+        for claim in claims:
+            parts.setdefault(self._why_not([claim.prompt]) is None, []).append(claim)
+        return list(parts.values())
 
     def _complete(
         self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder, reason: str | None

@@ -226,3 +226,17 @@ def test_a_decoder_refuses_a_stop_token_outside_the_vocabulary(llama):
 
 def test_no_prompts_give_no_samples(llama):
     assert Decoder(llama, [STOP]).generate([], Sampling()) == []
+
+
+def test_with_fixed_shapes_a_prompt_beyond_the_window_does_not_change_the_other_samples():
+    torch.manual_seed(0)
+    model = MistralForCausalLM(MistralConfig(**(SMALL | {"max_position_embeddings": 512}), sliding_window=256)).eval()
+    short = [Prompt([3 + i, 5, 7], stream=(i,), max_new_tokens=6) for i in range(3)]
+    long = Prompt(list(range(90)) * 3, stream=(9,), max_new_tokens=4)
+    decoder = Decoder(model, [96], max_slots=4)
+    decoder.fix_shapes()
+    alone = decoder.generate(short, Sampling())
+    with pytest.warns(UserWarning, match="window"):
+        together = decoder.generate([*short, long], Sampling())
+    for sample, other in zip(alone, together, strict=False):
+        assert np.array_equal(sample.ids, other.ids) and np.array_equal(sample.logprobs, other.logprobs)
