@@ -11,9 +11,10 @@ Settings = TypeVar("Settings", bound=MAACConfig)
 
 
 class MAAC(ActorCritic[Settings]):
-    """Actor-critic with TD errors r + discount * V(h') - V(h) of the joint history h.
+    """Actor-critic with a critic V(h) on the joint history h.
 
-    All agents of a joint turn share one advantage. The reward is the mean over all agents, with 0 for agents that have
+    Advantages sum TD errors r + discount * V(h') - V(h) by `estimator`: GAE by default, one error in the paper. All
+    agents of a joint turn share one advantage. The reward is the mean over all agents, with 0 for agents that have
     left. The critic learns once per joint turn, not once per agent. Only training needs the critic, so it may also read
     the hidden state of the environment (`critic_input`). Source: CoLLM-CC (arXiv:2601.21972).
     """

@@ -102,11 +102,11 @@ class Trainer:
         Raises:
             ValueError: if the budget is used up before any policy learns.
             EnvironmentFault: if the environment raises an error or violates its API; contains episode and update.
-            Divergence: if a number is not finite; contains agent and update. The failed step changes no weight.
+            Divergence: if a number is not finite; contains agent and update. Only earlier optimizer steps are kept.
         """
         update, timer = self.progress.update, Timer()
         with self.progress.errors_annotated(self.learners, updates_ahead=1):
-            # 1. Roll out, and compute the log-probabilities that a server did not return.
+            # 1. Roll out. With sharded weights and servers, evaluate the completions under the present weights.
             rollout = self.source.next(update)
             episodes = rescored(self.unique_learners, rollout.episodes)
             for learner in self.unique_learners:
@@ -134,7 +134,7 @@ class Trainer:
             timer.lap("credit")
 
             with annotated(rewards=rewarded.reward_range):
-                # 3. Update the critics.
+                # 3. Update the critics. A value head on a policy learns in phase 4.
                 for batch in critic_batches:
                     batch.critic.start_update(update)
                 regressions = [(each.critic, each.critic.prepare(each.inputs, each.targets)) for each in critic_batches]

@@ -120,7 +120,7 @@ class MiniShift(PartsEnv):
         return texts.truth_text(self._num_right, self._num_pairs, self._verdicts)
 
     def reference(self, agent: str) -> str:
-        """Return the pair at the agent's own place in the list."""
+        """Return the pair at the agent's number in the unshuffled list."""
         return words.reply(self.offer.pairs[self.possible_agents.index(agent)])
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
