@@ -105,7 +105,7 @@ def check_red_team(arguments: CheckArguments, console: Console) -> None:
         show(console, "best episode", best)
         raise CheckFailure(
             "red team",
-            f"the best episodes get {found.return_share:.0%} of the reference's return and {found.truth_share:.0%} of  "
+            f"the best episodes get {found.return_share:.0%} of the reference's return and {found.truth_share:.0%} of "
             f"its truth metric; the gap {found.gap:.0%} exceeds the limit {MAX_GAP:.0%}; reward only the task",
         )
     name = shown(arguments.env)

@@ -198,7 +198,7 @@ def values_of(given: Given, settings: type[TrainConfig]) -> dict[str, Any]:
     tables = {"config", "settings", *nested_classes(TrainArguments)} - {"model"}  # `model` is also a setting
     for name in tables & set(given.settings):
         raise UserError(
-            f"{given.path}: {name}={given.settings[name]!r} is not a setting; put settings at the top level, or in  "
+            f"{given.path}: {name}={given.settings[name]!r} is not a setting; put settings at the top level, or in "
             "the tables [config], [model] and [network]"
         )
     *parts, own = sorted_out(given.settings, (*classes, TrainArguments), str(given.path), listed)

@@ -16,9 +16,9 @@ class ForagingVersion2(ForagingEnv):
     """Version 3 of Level-Based Foraging, in which food levels are sampled as in version 2.
 
     Upper bounds of levels are exclusive in version 2 (lbforaging 1.0.16 to 1.1.1). Players with a maximum level of 3
-    therefore have levels 1 and 2, which are the defaults of version 3. Without forced cooperation, its food has levels
-    1 to s - 1, and 1 to s in version 3, where s is the sum of the players' levels. So one player can collect some food
-    that needs both players in version 3, and the return of random play is doubled.
+    therefore have levels 1 and 2, which are the defaults of version 3. Without forced cooperation, food has levels
+    1 to s - 1 in version 2 and 1 to s in version 3, where s is the sum of the players' levels. So one player can
+    collect some food that needs both players in version 3, and the return of random play is doubled.
     """
 
     def spawn_food(self, max_num_food: int, min_levels: NDArray[Any], max_levels: NDArray[Any]) -> None:
@@ -29,5 +29,5 @@ class ForagingVersion2(ForagingEnv):
 if VERSION_2 not in gymnasium.registry:
     version_3 = gymnasium.spec("Foraging-8x8-2p-3f-v3")  # importing lbforaging registers this id
     # At the game's own limit the episode terminates. At the limit of `gymnasium.make` it would be truncated, and the
-    # # return would be bootstrapped with the critic's value.
+    # return would be bootstrapped with the critic's value.
     gymnasium.register(VERSION_2, entry_point=ForagingVersion2, kwargs={**version_3.kwargs, "max_episode_steps": 25})

@@ -65,8 +65,10 @@ def red_team(
     num_updates: int = NUM_UPDATES,
     loggers: Sequence[Logger] = (),
 ) -> tuple[dict[str, Level], Episode]:
-    """Train the embedded model in an environment, and compare its return with the truth metric.      Args:         env:
-    id of a text environment with reference replies and a truth metric.
+    """Train the embedded model in an environment, and compare its return with the truth metric.
+
+    Args:
+        env: id of a text environment with reference replies and a truth metric.
         env_kwargs: arguments of the environment.
         num_updates: updates of MAGRPO with its default settings.
         loggers: receive the metrics of each update.

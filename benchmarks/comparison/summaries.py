@@ -40,7 +40,7 @@ def diagnostics(episodes: Sequence[Mapping[str, Any]], *, has_critic: bool) -> l
     """Compute diagnostics of each turn from the records in a run's `episodes.jsonl`.
 
     Turns without `raw_advantage` and `return_to_go` are skipped. They are missing for agents that act by vectors or do
-    not     learn, and in runs of old versions.
+    not learn, and in runs of old versions.
     """
     updates = sorted({row["update"] for row in episodes})
     last_third = set(updates[len(updates) * 2 // 3 :])

@@ -132,7 +132,7 @@ def start_means(values: Mapping[int, float], models: Mapping[int, Collection[str
     Args:
         values: weighted sums of scores as a dict with seeds as keys.
         models: start folders or model names of the runs, as a dict with seeds as keys. All runs of a seed have the same
-            start.             Different folders of one seed are therefore one start that was moved between runs.
+            start. Different folders of one seed are therefore one start that was moved between runs.
     """
     starts: list[tuple[set[str], list[float]]] = []
     for seed, value in values.items():

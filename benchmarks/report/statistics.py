@@ -66,7 +66,7 @@ def interval(
         confidence: coverage of the interval, 0 to 1.
         is_widened: whether to widen the interval as `widening` defines. False: the plain percentiles.
         bounds: lowest and highest possible score. The interval is cut there. The true value is within the bounds, so
-            the cut             does not change the coverage.
+            the cut does not change the coverage.
 
     Raises:
         ValueError: if `scores` is empty.
