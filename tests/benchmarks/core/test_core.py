@@ -191,7 +191,7 @@ def test_a_model_plays_the_held_out_seeds_and_one_refused_environment_stops_no_o
     assert seen == [list(seeds_of(ID).seeds)] and min(seen[0]) > FIRST_EVALUATION_SEED
     made = read_submission(tmp_path / "tiny.json")
     assert made.returns.keys() == {ID} and made.returns[ID].keys() == {"greedy"}
-    assert "more than the 2048 of the model" in made.unplayed[TOO_LONG]
+    assert "2048 tokens" in made.unplayed[TOO_LONG]
     for text in (console.file.getvalue(), (tmp_path / "table.md").read_text()):
         assert "(1 of 14)" in text and "2048" in text
 
