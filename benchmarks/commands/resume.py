@@ -14,7 +14,7 @@ from ...algorithms.runs.files import read_config
 from ...algorithms.runs.loggers.sinks import LogConfig
 from ..arguments import parsed
 from ..errors import refusals
-from .train import carried_out
+from .train import exit_if_stopped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +58,7 @@ def run(args: Sequence[str]) -> None:
         read_config(arguments.directory)  # raises before the slow import of torch
 
     from ...algorithms.distribution.launch import joined  # late import: help needs no torch
+    from ...algorithms.runs.api import train_experiment
     from ...algorithms.runs.assembly.trust import load_experiment
     from ...algorithms.runs.run import prepare_run
 
@@ -68,9 +69,10 @@ def run(args: Sequence[str]) -> None:
             config, model = _changed(saved.config, arguments), _changed(saved.model, arguments)
             experiment = replace(saved, config=config, model=model)
             prepare_run(experiment, directory, resume=True)
-        carried_out(
-            experiment, directory, resume=True, threads=arguments.threads, is_prepared=True, log=arguments.logging
-        )
+        with exit_if_stopped():
+            train_experiment(
+                experiment, directory, resume=True, threads=arguments.threads, is_prepared=True, log=arguments.logging
+            )
 
 
 def _changed(settings: Any, arguments: ResumeArguments) -> Any:

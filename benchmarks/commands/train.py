@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
@@ -97,7 +98,7 @@ def run(args: Sequence[str]) -> None:
         refuse_unknown(arguments.env, environment_arguments(arguments, given))
 
     from ...algorithms.distribution.launch import joined  # late import: help needs no torch
-    from ...algorithms.runs.api import check_start, default_directory
+    from ...algorithms.runs.api import check_start, default_directory, train_experiment
     from ...algorithms.runs.run import prepare_run
 
     with joined() as group:
@@ -107,15 +108,16 @@ def run(args: Sequence[str]) -> None:
             check_start(arguments.threads, arguments.logging)
             group.by_writer(lambda: check_folder(directory, "--out"))
             prepare_run(experiment, directory, resume=arguments.resume, init_from=arguments.init_from)
-        carried_out(
-            experiment,
-            directory,
-            resume=arguments.resume,
-            init_from=arguments.init_from,
-            threads=arguments.threads,
-            is_prepared=True,
-            log=arguments.logging,
-        )
+        with exit_if_stopped():
+            train_experiment(
+                experiment,
+                directory,
+                resume=arguments.resume,
+                init_from=arguments.init_from,
+                threads=arguments.threads,
+                is_prepared=True,
+                log=arguments.logging,
+            )
 
 
 def refuse_unknown(env: str, kwargs: Mapping[str, Any]) -> None:
@@ -231,14 +233,14 @@ def pairs(words: Sequence[str]) -> Mapping[str, str]:
     return dict(word.split("=", 1) for word in words)
 
 
-def carried_out(experiment: Experiment, directory: Path, **options: Any) -> None:
-    """Call `train_experiment` with the given options. If a signal stops the run, exit with the status of the signal."""
+@contextmanager
+def exit_if_stopped() -> Iterator[None]:
+    """Exit with the status of the signal if a signal stops the run in the block."""
     from ...algorithms.distribution.group import current  # late import: help needs no torch
-    from ...algorithms.runs.api import train_experiment
     from ...algorithms.runs.stopping import Stopped
 
     try:
-        train_experiment(experiment, directory, **options)
+        yield
     except Stopped as stopped:
         if current().is_writer:
             print(stopped, file=sys.stderr)

@@ -31,7 +31,8 @@ def started(monkeypatch):
 
     def run(*call):
         found = []
-        monkeypatch.setattr(train, "carried_out", lambda *args, **options: found.append((*args, options)))
+        begin = "collm.algorithms.runs.api.train_experiment"
+        monkeypatch.setattr(begin, lambda *args, **options: found.append((*args, options)))
         monkeypatch.setattr("collm.algorithms.runs.run.prepare_run", lambda *args, **options: None)
         assert main(["train", *call]) == 0
         return found[0]
