@@ -63,7 +63,7 @@ class EvaluationResult:
         return sum(episode.is_cut for episode in self.episodes)
 
     def cut_line(self) -> str:
-        """Return a notice that says how many episodes were truncated by the evaluation's turn limit."""
+        """Return a notice with the number of episodes that the turn limit of evaluations truncated."""
         most = max(episode.num_turns for episode in self.episodes)
         return (
             f"{self.num_cut} of {len(self.episodes)} episodes were truncated after {most:,} joint turns; "
