@@ -137,9 +137,13 @@ class CriticLearner(Learner):
         steps = []
         for chosen in mini_batches:
             entries, known = [memory[i] for i in chosen], [earlier.get(i) for i in chosen]
-            steps.append(optimizer.take_step(partial(self._gradient, optimizer, entries, known)))
-        metrics = means(steps)
-        return {"value_loss": metrics["value_loss"], "critic_grad_norm": metrics[NORM]}
+            metrics = None
+            while metrics is None:  # again with a smaller loss scale, if a float16 gradient overflowed
+                optimizer.zero_grad()
+                metrics = optimizer.step(self._gradient(optimizer, entries, known))
+            steps.append(metrics)
+        mean = means(steps)
+        return {"value_loss": mean["value_loss"], "critic_grad_norm": mean[NORM]}
 
     def _earlier(self, memory: Sequence[ReplayEntry], numbers: Sequence[int]) -> dict[int, Tensor]:
         """Critic outputs before this update's steps, as a dict with entry indices as keys; empty without clipping.

@@ -73,54 +73,35 @@ class Optimizer:
         """Return the loss to differentiate: multiplied by the loss scale, if there is one."""
         return self.scaler.scale(loss)
 
-    def take_step(self, accumulate: Callable[[], Tally]) -> dict[str, float]:
-        """Compute a gradient, clip it and take an AdamW step.
+    def step(self, tally: Tally) -> dict[str, float] | None:
+        """Clip the accumulated gradient, summed over ranks, and take an AdamW step.
 
         Args:
-            accumulate: function that computes a mini-batch's gradient with `scaled` losses and returns the metrics. It
-                is called again, with a smaller loss scale, if a float16 gradient overflowed.
+            tally: metrics of the passes that accumulated the gradient.
 
         Returns:
-            The metrics, including "grad_norm": the gradient's norm before clipping.
+            The metrics, with "grad_norm": the gradient's norm before clipping. None if a float16 gradient overflowed:
+            the loss scale is then halved, no weight changes, and the gradient must be computed again.
 
         Raises:
             Divergence: if a metric or the gradient's norm is not finite. No weight changes in this case.
         """
-        while True:
-            self.zero_grad()
-            tally = accumulate()
-            tally.add_common(NORM, self.clip())
-            metrics = tally.read()
-            check_finite({name: number for name, number in metrics.items() if name != NORM}, self.parameters)
-            if self.step(metrics[NORM]):
-                return metrics
-
-    def clip(self) -> Tensor:
-        """Clip the gradient, summed over ranks; returns its norm before clipping, on the device."""
         self.share.take_gradients()
         self.scaler.unscale_(self.adamw)
-        return self.share.clip(self.config.max_grad_norm)
-
-    def step(self, norm: float) -> bool:
-        """Take an AdamW step with the clipped gradient, whose norm before clipping is `norm`.
-
-        Returns:
-            False if a scaled gradient overflowed. The loss scale is then halved, and no weight changes.
-
-        Raises:
-            Divergence: if the norm is not finite for another reason than the loss scale.
-        """
-        if not math.isfinite(norm):
+        tally.add_common(NORM, self.share.clip(self.config.max_grad_norm))
+        metrics = tally.read()
+        check_finite({name: number for name, number in metrics.items() if name != NORM}, self.parameters)
+        if not math.isfinite(metrics[NORM]):
             if self.scaler.get_scale() > SMALLEST_SCALE:
                 self.scaler.update(self.scaler.get_scale() / 2)
-                return False
-            divergence = diverged(f"the gradient's norm is {norm}", self.parameters)
+                return None
+            divergence = diverged(f"the gradient's norm is {metrics[NORM]}", self.parameters)
             divergence.learning_rate = self.learning_rate
             raise divergence
         with nullcontext() if self.config.offload == "none" else moments_on_device(self.adamw):
             self.scaler.step(self.adamw)
         self.scaler.update()
-        return True
+        return metrics
 
     def set_progress(self, update: int) -> None:
         """Set the learning rate for an update, counted from 0."""

@@ -98,8 +98,12 @@ class PolicyLearner(Learner):
         rows = _Rows.of(batch, tracks, self._is_off_policy(tracks, batch.version), self.device)
         steps: list[dict[str, float]] = []
         for chosen in mini_batches:
-            steps.append(self.optimizer.take_step(partial(self._gradient, rows, chosen, batch.max_turns)))
-            if self.config.target_kl is not None and steps[-1]["kl_to_sampler"] > self.config.target_kl:
+            metrics = None
+            while metrics is None:  # again with a smaller loss scale, if a float16 gradient overflowed
+                self.optimizer.zero_grad()
+                metrics = self.optimizer.step(self._gradient(rows, chosen, batch.max_turns))
+            steps.append(metrics)
+            if self.config.target_kl is not None and metrics["kl_to_sampler"] > self.config.target_kl:
                 break
         moved = self._kl_after_update(rows)
         self.policy.forget()

@@ -66,7 +66,10 @@ class SideBySide:
         here = by_workplace.pop(None)
         workplaces = [workplace for workplace in by_workplace if workplace is not None]
         if not self.uses_threads(workplaces):
-            return [task.work() for task in tasks]
+            results = []
+            for task in tasks:
+                results.append(task.work())
+            return results
         done: dict[int, Result] = {}
         failed: dict[int, Exception] = {}
         is_over = threading.Event()
