@@ -1,9 +1,9 @@
-"""Advantages: how much better a turn was than expected. Pure functions of tensors.
+"""Advantage estimators: how much better a turn was than expected. Pure, differentiable functions of tensors.
 
 Axes: B tracks, T turns. A *track* is one agent's sequence of turns in one episode. Tracks are padded at the end to T.
 Arguments that all functions share:
 
-    rewards   [B, T], any unit; `rewards[b, t]` follows turn t. Every result has this unit.
+    rewards   [B, T], any unit; `rewards[b, t]` follows turn t. Every result has the shape and unit of rewards.
     values    [B, T + 1], in reward units; `values[b, t]` is V of the history before turn t, and
               `values[b, length of b]` is V of the history after the last turn: 0 if the episode terminated, V(final
               history) if it was truncated.
@@ -14,7 +14,7 @@ Arguments that all functions share:
 All functions raise `ValueError` if the shapes disagree, padding precedes a turn, or an argument is out of range.
 
 The value before a turn must not depend on the action of this turn: with an exact Q(h, a) instead of V(h), the mean of
-every TD error is 0. All functions are differentiable; call them under `torch.no_grad()` to save memory.
+every TD error is 0.
 """
 
 from __future__ import annotations
@@ -26,14 +26,11 @@ from ..config import Estimator
 
 
 def td_errors(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float) -> Tensor:
-    """TD error of each turn.
+    """Compute the TD error of each turn, [B, T].
 
         delta[t] = r[t] + discount * V[t + 1] - V[t]
 
     Source: Sutton and Barto, Reinforcement Learning (2018), section 6.1.
-
-    Returns:
-        [B, T].
     """
     _check_grid(rewards, is_real, discount)
     _check_values(values, rewards)
@@ -42,7 +39,7 @@ def td_errors(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float)
 
 
 def gae(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float, trace: float) -> Tensor:
-    """Generalized advantage estimation (GAE): TD errors of this and all later turns, decayed by distance.
+    """Compute generalized advantage estimates (GAE), [B, T]: decayed sums of the TD errors of this and later turns.
 
         A[t] = sum over k >= 0 of (discount * trace)^k * delta[t + k]
 
@@ -50,9 +47,6 @@ def gae(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float, trace
 
     Args:
         trace: GAE's lambda, 0..1. 0 gives TD errors, 1 the Monte Carlo return - V.
-
-    Returns:
-        [B, T].
     """
     if not 0.0 <= trace <= 1.0:
         raise ValueError(f"trace={trace} must be between 0 and 1")
@@ -67,7 +61,7 @@ def gae(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float, trace
 
 
 def n_step_advantages(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float, num_steps: int) -> Tensor:
-    """N-step advantage: the rewards of the next n turns plus the value after them, minus the value before them.
+    """Compute n-step advantages, [B, T]: the next n rewards, plus the value after them, minus the value before them.
 
         A[t] = sum over k < m of discount^k * r[t + k] + discount^m * V[t + m] - V[t],  m = min(n, turns left)
 
@@ -75,9 +69,6 @@ def n_step_advantages(rewards: Tensor, values: Tensor, is_real: Tensor, discount
 
     Args:
         num_steps: n >= 1; 1 gives TD errors, n >= T the Monte Carlo return - V.
-
-    Returns:
-        [B, T].
     """
     if num_steps < 1:
         raise ValueError(f"num_steps={num_steps} must be at least 1")
@@ -92,16 +83,13 @@ def n_step_advantages(rewards: Tensor, values: Tensor, is_real: Tensor, discount
 def monte_carlo_returns(
     rewards: Tensor, is_real: Tensor, discount: float, final_values: Tensor | None = None
 ) -> Tensor:
-    """Monte Carlo return: the discounted reward from each turn to the end.
+    """Compute Monte Carlo returns, [B, T]: the discounted sum of rewards from each turn to the end of the episode.
 
         G[t] = r[t] + discount * G[t + 1],  G[length] = the final value
 
     Args:
         final_values: [B], the return after the last turn: 0 if the episode terminated, V(final history) if it was
             truncated. None: 0 for all tracks.
-
-    Returns:
-        [B, T].
     """
     _check_grid(rewards, is_real, discount)
     to_go = rewards.new_zeros(rewards.shape[0]) if final_values is None else final_values
@@ -123,15 +111,12 @@ def estimated_advantages(
     trace: float = 0.95,
     num_steps: int = 1,
 ) -> Tensor:
-    """Compute advantages with the estimator of a given name.
+    """Compute advantages [B, T] with the estimator of a given name.
 
     Args:
         estimator: "td", "n_step", "gae" or "monte_carlo".
         trace: GAE's lambda; only "gae" reads it.
         num_steps: n; only "n_step" reads it.
-
-    Returns:
-        [B, T].
     """
     if estimator == "td":
         return td_errors(rewards, values, is_real, discount)
@@ -157,7 +142,7 @@ def critic_targets(
     trace: float = 0.95,
     num_steps: int = 1,
 ) -> Tensor:
-    """Regression targets of the critic: `estimated_advantages` + V; [B, T].
+    """Compute the critic's regression targets [B, T]: `estimated_advantages` + V.
 
     "td" gives the one-step TD target r[t] + discount * V[t + 1], "gae" the lambda-return.
     """
@@ -172,7 +157,7 @@ def _check_grid(rewards: Tensor, is_real: Tensor, discount: float) -> None:
             "the shape [B, T], and is_real must be bool"
         )
     if bool((is_real[:, 1:] & ~is_real[:, :-1]).any()):
-        raise ValueError("is_real has a turn after padding; pad every track at its end")
+        raise ValueError("is_real is True for a turn after padding; pad the turns of every track at the end")
     if not 0.0 <= discount <= 1.0:
         raise ValueError(f"discount={discount} must be between 0 and 1")
 
