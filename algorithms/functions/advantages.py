@@ -26,11 +26,9 @@ from ..config import Estimator
 
 
 def td_errors(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float) -> Tensor:
-    """Compute the TD error of each turn, [B, T].
+    """Compute the TD error of each turn, [B, T] (Sutton and Barto, Reinforcement Learning, 2018, section 6.1).
 
-        delta[t] = r[t] + discount * V[t + 1] - V[t]
-
-    Source: Sutton and Barto, Reinforcement Learning (2018), section 6.1.
+    delta[t] = r[t] + discount * V[t + 1] - V[t]
     """
     _check_grid(rewards, is_real, discount)
     _check_values(values, rewards)
@@ -43,10 +41,8 @@ def gae(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float, trace
 
         A[t] = sum over k >= 0 of (discount * trace)^k * delta[t + k]
 
-    Source: Schulman et al. (arXiv:1506.02438), equation 16.
-
-    Args:
-        trace: GAE's lambda, 0..1. 0 gives TD errors, 1 the Monte Carlo return - V.
+    `trace` is GAE's lambda, 0..1. 0 gives TD errors, 1 the Monte Carlo return - V. Source: Schulman et al.
+    (arXiv:1506.02438), equation 16.
     """
     if not 0.0 <= trace <= 1.0:
         raise ValueError(f"trace={trace} must be between 0 and 1")
@@ -65,10 +61,8 @@ def n_step_advantages(rewards: Tensor, values: Tensor, is_real: Tensor, discount
 
         A[t] = sum over k < m of discount^k * r[t + k] + discount^m * V[t + m] - V[t],  m = min(n, turns left)
 
-    Source: Mnih et al., A3C (arXiv:1602.01783), section 4.
-
-    Args:
-        num_steps: n >= 1; 1 gives TD errors, n >= T the Monte Carlo return - V.
+    n is `num_steps` >= 1. 1 gives TD errors, n >= T the Monte Carlo return - V. Source: Mnih et al., A3C
+    (arXiv:1602.01783), section 4.
     """
     if num_steps < 1:
         raise ValueError(f"num_steps={num_steps} must be at least 1")
@@ -87,9 +81,7 @@ def monte_carlo_returns(
 
         G[t] = r[t] + discount * G[t + 1],  G[length] = the final value
 
-    Args:
-        final_values: [B], the return after the last turn: 0 if the episode terminated, V(final history) if it was
-            truncated. None: 0 for all tracks.
+    `final_values` [B] is V(final history) of episodes that were truncated, and 0 of terminated ones. None: 0 for all.
     """
     _check_grid(rewards, is_real, discount)
     to_go = rewards.new_zeros(rewards.shape[0]) if final_values is None else final_values
@@ -111,12 +103,9 @@ def estimated_advantages(
     trace: float = 0.95,
     num_steps: int = 1,
 ) -> Tensor:
-    """Compute advantages [B, T] with the estimator of a given name.
+    """Compute advantages [B, T] with the estimator "td", "n_step", "gae" or "monte_carlo".
 
-    Args:
-        estimator: "td", "n_step", "gae" or "monte_carlo".
-        trace: GAE's lambda; only "gae" reads it.
-        num_steps: n; only "n_step" reads it.
+    Only "gae" reads `trace`, GAE's lambda. Only "n_step" reads `num_steps`.
     """
     if estimator == "td":
         return td_errors(rewards, values, is_real, discount)

@@ -44,9 +44,8 @@ def raw_advantages(
         A = R
 
     `divide_by_std` divides by the root mean square of the group's returns, which is the deviation from the baseline 0.
-    A constant that is added to every reward changes only these advantages, not those of the other baselines.
-
-    Source: Williams (1992), REINFORCE.
+    A constant that is added to every reward changes only these advantages, not those of the other baselines. Source:
+    Williams (1992), REINFORCE.
     """
     rollouts = _grouped(returns, group, is_real, group_size if divide_by_std else None, min_size=1)
     advantages = rollouts.returns
@@ -69,11 +68,8 @@ def group_mean_advantages(
 
     Advantages sum to 0 over each group, including ended rollouts. Equal returns give exactly 0. The mean contains the
     rollout's own return, which multiplies the expected gradient of every turn by 1 - 1 / G, for G rollouts per group.
-
-    Source: MAGRPO (arXiv:2508.04652) after GRPO (arXiv:2402.03300).
-
-    Raises:
-        ValueError: if shapes disagree, or if a group has one rollout, whose advantages would all be 0.
+    Raises `ValueError` if a group has one rollout, because all its advantages would be 0. Source: MAGRPO
+    (arXiv:2508.04652) after GRPO (arXiv:2402.03300).
     """
     rollouts = _grouped(returns, group, is_real, group_size, min_size=2)
     return _advantages(rollouts, rollouts.above_mean(), divide_by_std)
@@ -92,12 +88,8 @@ def leave_one_out_advantages(
         A[g] = R[g] - sum over g' != g of R[g'] / (G - 1) = G / (G - 1) * (R[g] - mean)
 
     Unbiased in every turn, because the other rollouts do not depend on this rollout. Equal returns give exactly 0. If
-    only one rollout reaches a turn, the advantage is the return, because the returns of ended rollouts are 0.
-
-    Source: RLOO (arXiv:2402.14740), Kool et al. (2019).
-
-    Raises:
-        ValueError: if shapes disagree, or if a group has one rollout.
+    only one rollout reaches a turn, the advantage is the return, because the returns of ended rollouts are 0. Raises
+    `ValueError` if a group has one rollout. Source: RLOO (arXiv:2402.14740), Kool et al. (2019).
     """
     rollouts = _grouped(returns, group, is_real, group_size, min_size=2)
     sizes = rollouts.sizes_of_rows()
@@ -119,12 +111,8 @@ def group_max_advantages(
 
     Biased, because the baseline depends on the rollout's own actions. The expected gradient can point away from the
     true gradient: in an enumerated game with early ends, their cosine was -0.9985 for one of two agents. ReMax
-    (arXiv:2310.10505) subtracts the return of the greedy completion instead, and is unbiased.
-
-    Advantages are at most 0. An ended rollout with its return of 0 is the best if all other returns are negative.
-
-    Raises:
-        ValueError: if shapes disagree, or if a group has one rollout, whose advantages would all be 0.
+    (arXiv:2310.10505) subtracts the return of the greedy completion instead, and is unbiased. An ended rollout with its
+    return of 0 is the best if all other returns are negative. Raises `ValueError` if a group has one rollout.
     """
     rollouts = _grouped(returns, group, is_real, group_size, min_size=2)
     return _advantages(rollouts, rollouts.below_best(), divide_by_std)
@@ -135,11 +123,8 @@ def cross_returns(joint_returns: Tensor) -> Tensor:
 
         R_i[g] = mean of the joint returns over all joint actions in which agent i uses completion g
 
-    Args:
-        joint_returns: [P, G, ..., G]: P tasks, then one axis per agent over the agent's G completions.
-
-    Raises:
-        ValueError: if there is no agent axis, or the agents' numbers of completions differ.
+    `joint_returns` is [P, G, ..., G]: P tasks, then one axis per agent over the agent's G completions. Raises
+    `ValueError` if there is no agent axis, or if the agents' numbers of completions differ.
     """
     sizes = joint_returns.shape[1:]
     num_agents = len(sizes)
@@ -167,19 +152,14 @@ def normalized(
 
     Division by the root mean square keeps signs and the difference between baselines. The standard deviation is the
     population's (divisor n). Stable-Baselines3, CleanRL and TRL use `torch.std` (divisor n - 1), which gives sqrt((n -
-    1) / n) times these advantages.
-
-    If a group has one item, its deviation from the mean is 0. The item is divided by the batch's root mean square
-    instead.
+    1) / n) times these advantages. If a group has one item, its deviation from the mean is 0. The item is divided by
+    the batch's root mean square instead.
 
     Args:
         advantages: tensor of any shape.
         is_real: bool tensor of the same shape, False for padding. The result is 0 there.
         group: integers of the same shape; each group is normalized separately. None: all advantages together.
         subtract_mean: also subtract the mean. Equal advantages of a group of two or more then give exactly 0.
-
-    Raises:
-        ValueError: if the shapes disagree.
     """
     group = torch.zeros_like(is_real, dtype=torch.long) if group is None else group
     if not advantages.shape == is_real.shape == group.shape:

@@ -34,7 +34,6 @@ def turn_logprobs(
     Args:
         logprobs: [K] log-probabilities of the tokens of all turns.
         turn_of_token: [K] long, 0..num_turns - 1.
-        num_turns: N.
         average_over_tokens: divide by the turn's number of tokens, as GSPO's ratio does (arXiv:2507.18071). The result
             is then no log-probability.
     """
@@ -50,13 +49,10 @@ def turn_logprobs(
 
 
 def token_advantages(advantages: Tensor, turn_of_token: Tensor, *, divide_by_length: bool = False) -> Tensor:
-    """Copy the advantage of each turn to the tokens of the turn; returns [K] advantages.
+    """Copy the advantage [N] of each turn to the turn's tokens; returns [K] advantages.
 
-    Args:
-        advantages: [N] advantages of turns.
-        turn_of_token: [K] long, 0..N - 1.
-        divide_by_length: divide by the turn's number of tokens, so that each turn has the same weight in the loss.
-            False: each token has the same weight.
+    `turn_of_token` is [K] long, 0..N - 1. With `divide_by_length`, the advantage is divided by the turn's number of
+    tokens, so that each turn has the same weight in the loss. Without it, each token has the same weight.
     """
     per_token = advantages[turn_of_token]
     if not divide_by_length:
@@ -69,12 +65,8 @@ def policy_gradient_loss(logprobs: Tensor, advantages: Tensor, denominator: floa
 
         L = - sum over m of A[m] * log pi[m] / denominator
 
+    `logprobs` and `advantages` are [M], `denominator` is the number of items (turns or tokens) of the whole batch.
     Source: Williams (1992), REINFORCE.
-
-    Args:
-        logprobs: [M], with gradient.
-        advantages: [M].
-        denominator: number of items (turns or tokens) of the whole batch.
     """
     _check_items(denominator, logprobs=logprobs, advantages=advantages)
     return -(advantages.detach() * logprobs).sum() / denominator
@@ -98,19 +90,10 @@ def importance_weights(
     For a single decision of a single agent, untruncated weights make the expected policy gradient equal to the
     on-policy gradient. They do not correct for changes of other agents, of the agent's earlier turns, or of earlier
     tokens. In an enumerated game, with all policy weights moved by 0.1 standard deviations, the slope of the expected
-    gradient against the true gradient was 0.826. The cap limits the variance, but adds bias.
+    gradient against the true gradient was 0.826. The cap (> 0) limits the variance, but adds bias. All tensors are [M].
 
     Source: Ionides (2008), truncated importance sampling; for policy gradients, IMPALA (arXiv:1802.01561), equation 1,
     and IMPACT (arXiv:1912.00167).
-
-    Args:
-        logprobs: [M], of turns (one weight per completion) or of tokens (one weight per token).
-        sampled_logprobs: [M], of the same items when they were sampled.
-        is_off_policy: [M] bool.
-        cap: largest weight, > 0.
-
-    Returns:
-        Weights in 0..max(cap, 1), exactly 1 for on-policy items, and the number of capped weights.
     """
     _check_items(1, logprobs=logprobs, sampled_logprobs=sampled_logprobs, is_off_policy=is_off_policy)
     if cap <= 0:
@@ -177,14 +160,9 @@ def value_loss(
         L = sum over m of (V - target)^2 / denominator
         clipped: the maximum of (V - target)^2 and (V_old + clip(V - V_old, -range, range) - target)^2
 
-    There is no factor 1/2. Source of the clip: ppo2 of OpenAI baselines; criticism: arXiv:2006.05990, section 3.3.
-
-    Args:
-        values: [M], with gradient.
-        targets: [M].
-        denominator: number of items of the whole batch.
-        old_values: [M], predicted before the update; needed with clip_range.
-        clip_range: largest change of a value, in the values' units, > 0. None: no clip.
+    There is no factor 1/2. All tensors are [M]. `denominator` is the number of items of the whole batch. `old_values`
+    are the values before the update. `clip_range` is the largest change of a value, > 0. None: no clip. Source of the
+    clip: ppo2 of OpenAI baselines; criticism: arXiv:2006.05990, section 3.3.
     """
     _check_items(denominator, values=values, targets=targets)
     targets = targets.detach()
