@@ -5,8 +5,8 @@ A plugin declares an entry point in its `pyproject.toml`:
     [project.entry-points."collm.algorithms"]
     my_methods = "my_package.registrations"
 
-The value is a module that calls `collm.register_algorithm` when it is imported, or a function that calls it. The
-commands `collm train`, `evaluate`, `benchmark` and `report` then accept the registered names.
+The value is a module that calls `collm.register_algorithm` when it is imported, or a function that calls it. Commands
+such as `collm train` then accept the registered names.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
 
 
 class UnknownAlgorithmError(UserError, LookupError):
-    """Raised if no algorithm is registered under a name."""
+    """Error: no algorithm is registered under a name."""
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,7 @@ def register_algorithm(
 
 
 def algorithm_spec(name: str) -> AlgorithmSpec:
-    """Look up a registered algorithm by its name.
-
-    Raises:
-        UnknownAlgorithmError: if the name is not registered; the message suggests the nearest name.
-    """
+    """Look up a registered algorithm by its name. Raises `UnknownAlgorithmError`, which suggests the nearest name."""
     broken: tuple[str, ...] = ()
     if name not in _registry:
         broken = load_plugins(GROUP)
@@ -138,7 +134,7 @@ def algorithm_spec(name: str) -> AlgorithmSpec:
 
 
 def algorithm_specs() -> tuple[AlgorithmSpec, ...]:
-    """All algorithms in the order of registration. Warns about plugins that fail to load."""
+    """Return all algorithms in the order of registration. Warns about plugins that fail to load."""
     for failure in load_plugins(GROUP):
         warnings.warn(failure, RuntimeWarning, stacklevel=2)
     return tuple(_registry.values())

@@ -26,9 +26,11 @@ from ..config import Estimator
 
 
 def td_errors(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float) -> Tensor:
-    """Compute the TD error of each turn, [B, T] (Sutton and Barto, Reinforcement Learning, 2018, section 6.1).
+    """Compute the TD error of each turn, [B, T].
 
-    delta[t] = r[t] + discount * V[t + 1] - V[t]
+        delta[t] = r[t] + discount * V[t + 1] - V[t]
+
+    Source: Sutton and Barto, Reinforcement Learning (2018), section 6.1.
     """
     _check_grid(rewards, is_real, discount)
     _check_values(values, rewards)

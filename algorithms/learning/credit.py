@@ -117,7 +117,7 @@ def _fields(algorithm: Algorithm[Any], grid: Grid, targets: Tensor) -> tuple[Ten
 
 
 def _critic_batch(critic: CriticLearner, inputs: Sequence[CriticInput], grid: Grid, targets: Tensor) -> CriticBatch:
-    """Inputs and targets of a critic. V(h) and Q(h, a) have the same target: the return after the action."""
+    """Collect the inputs and targets of a critic. The target of V(h) and Q(h, a) is the return after the action."""
     lengths = grid.is_real.sum(dim=1).tolist()
     kept = [
         CriticInput(item.histories[:length], item.actions, item.completions)

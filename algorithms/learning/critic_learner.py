@@ -64,11 +64,7 @@ class CriticLearner(Learner):
 
     @torch.no_grad()
     def values(self, inputs: Sequence[CriticInput]) -> Tensor:
-        """Return the critic's predicted values [N] of all inputs, flat, in reward units.
-
-        Raises:
-            Divergence: if a value is not finite.
-        """
+        """Return the critic's values [N] in reward units. Raises `Divergence` if a value is not finite."""
         return self.moments.denormalize(self._outputs(inputs))
 
     @torch.no_grad()

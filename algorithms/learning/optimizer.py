@@ -21,8 +21,7 @@ from ..distribution.shares import Share
 from .offloading import moments_on_device
 
 NORM = "grad_norm"
-SMALLEST_SCALE = 1.0
-"""Smallest loss scale. At this scale, a gradient that is not finite means divergence, not a float16 overflow."""
+SMALLEST_SCALE = 1.0  # smallest loss scale; if the gradient is still not finite, training has diverged
 FIXED_TOKENS = 2_048
 """Tokens per forward pass with `deterministic`, so that gradient sums do not depend on the machine's memory."""
 
@@ -187,8 +186,7 @@ class Pass(NamedTuple):
     """Forward pass of one rank over one micro-batch."""
 
     items: list[int]
-    weight: float
-    """Weight of the loss: 1, or 0 for a padding pass that only keeps the number of passes equal on all ranks."""
+    weight: float  # of the loss; 0: padding pass, so that all ranks run equally many passes
 
 
 def own_passes(cut: Callable[[int], Sequence[list[int]]], num_tokens: int, max_tokens: int) -> list[Pass]:
@@ -207,11 +205,7 @@ def own_passes(cut: Callable[[int], Sequence[list[int]]], num_tokens: int, max_t
 
 
 def tokens_per_pass(config: TrainConfig, device: torch.device) -> int:
-    """Return the number of tokens per forward pass that the settings request.
-
-    Raises:
-        ValueError: if `max_batch_tokens` is less than the number of tokens that `deterministic` fixes.
-    """
+    """Return the tokens per forward pass. Raises `ValueError` if `max_batch_tokens` contradicts `deterministic`."""
     if not config.deterministic:
         return config.max_batch_tokens or default_max_tokens(device)
     if config.max_batch_tokens is not None and config.max_batch_tokens < FIXED_TOKENS:

@@ -27,8 +27,7 @@ from .critic_learner import CriticBatch
 from .loss_terms import counts_turns, with_optional_terms
 from .optimizer import Learner, Optimizer, Pass, Tally, means, own_passes
 
-MEASURED_EVERY = 8
-"""Interval n: after an update, the KL divergence is estimated on every n-th track."""
+MEASURED_EVERY = 8  # after an update, the KL divergence is estimated on every n-th track, with this n
 
 
 @dataclass(frozen=True, slots=True)

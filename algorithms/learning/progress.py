@@ -77,11 +77,7 @@ class Progress:
 
     @contextmanager
     def errors_annotated(self, learners: Mapping[str, PolicyLearner], updates_ahead: int = 0) -> Iterator[None]:
-        """Add the update's number to a `Divergence` or `EnvironmentFault` that is raised inside the block.
-
-        Args:
-            updates_ahead: 0 if the block belongs to the last finished update, 1 if it belongs to the next update.
-        """
+        """Add the number of an update to errors inside the block. `updates_ahead`: 0 for the last finished update."""
         try:
             yield
         except EnvironmentFault as fault:

@@ -23,7 +23,7 @@ Rewarder = Callable[[Sequence[Episode]], Sequence[Episode]]
 
 @dataclass(frozen=True, slots=True)
 class RewardedEpisodes:
-    """Episodes with the rewards to learn from, separate from the episodes with the environment's rewards."""
+    """Episodes with the rewards to learn from, their range, and the number of extra steps of joint_mode="cross"."""
 
     episodes: list[Episode]
     num_extra_turns: int

@@ -59,7 +59,7 @@ def logprobs(learner: PolicyLearner, policy: TrainablePolicy, tracks: Tracks) ->
 def _evaluated(
     learner: PolicyLearner, policy: TrainablePolicy, tracks: Tracks, read: Callable[[Evaluation], Tensor]
 ) -> list[Tensor]:
-    """Evaluate all tracks with a policy; returns the numbers [..., K] that `read` selects, one tensor per track."""
+    """Evaluate tracks with a policy; returns the tensor [..., K] that `read` selects for each track of K tokens."""
     found: dict[int, Tensor] = {}
     for batch, _ in learner.passes(policy, tracks, range(len(tracks))):
         numbers = read(policy.evaluate([tracks[i] for i in batch]))

@@ -68,11 +68,7 @@ class Packed:
 
 
 def packed(state: Any) -> Packed:
-    """Convert a trainer's state to JSON values and tensors.
-
-    Raises:
-        TypeError: if a value has a type that checkpoints do not allow; the message contains the path of the value.
-    """
+    """Convert a trainer's state to JSON values and tensors. Raises `TypeError` for other types of values."""
     packer = _Packer()
     packer.result.values = {"state": packer.pack(state, ""), "messages": [list(each) for each in packer.messages]}
     for name, arrays in packer.arrays.items():

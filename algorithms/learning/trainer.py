@@ -27,8 +27,7 @@ from .progress import Progress, Timer, add_error_details
 from .rewards import Rewarder, RewardProcessor, Rewards
 from .scoring import add_missing_logprobs, reference_logprobs
 
-Recorder = Callable[[int, Sequence[Episode], Mapping[str, Credit]], None]
-"""Function that stores the episodes of an update with the credit of each agent's turns."""
+Recorder = Callable[[int, Sequence[Episode], Mapping[str, Credit]], None]  # stores the episodes of an update
 
 
 class Trainer:
@@ -170,7 +169,7 @@ class Trainer:
             return metrics
 
     def _on_device(self, learners: Sequence[Learner]) -> AbstractContextManager[None]:
-        """With `offload="learner"`, keep only these learners on the device in the block, and only policies after it."""
+        """Keep only these learners' weights on the device inside the block, and only policies' after (offloading)."""
         return nullcontext() if self.offloader is None else self.offloader.on_device(learners, self.unique_learners)
 
     def close(self) -> None:
@@ -186,7 +185,7 @@ class Trainer:
             yield
 
     def state_dict(self) -> dict[str, Any]:
-        """State to resume training with bit-for-bit equal results. If ranks hold shards, call it inside `whole`."""
+        """Return the state for resuming with bit-for-bit equal results. Call it inside `whole` if ranks hold shards."""
         return {
             **self.progress.state_dict(),
             "generator": self.generator.get_state(),
