@@ -159,8 +159,7 @@ class Algorithm(ABC, Generic[Settings]):
     def warms_up(self, update: int, metrics: Mapping[str, float]) -> bool:
         """Return True if only the critics learn in this update. Called once per update if there are separate critics.
 
-        `update` is the number of finished updates. `metrics` are those of this update before the policies learn, such
-        as "explained_variance".
+        `update` is the number of finished updates. `metrics` are this update's, such as "explained_variance".
         """
         return update < self.critic_warmup
 
@@ -187,12 +186,12 @@ class Algorithm(ABC, Generic[Settings]):
         if config.rollout_buffer_size % config.num_generations:
             raise ValueError(
                 f"rollout_buffer_size={config.rollout_buffer_size} episodes cannot be split into groups of "
-                f"num_generations={config.num_generations}; make it a multiple"
+                f"num_generations={config.num_generations} rollouts; make it a multiple"
             )
         if config.turns_per_update is not None and config.num_generations > 1:
             raise ValueError(
                 f"turns_per_update={config.turns_per_update} cuts episodes, but num_generations="
-                f"{config.num_generations} compares whole episodes; omit one of them"
+                f"{config.num_generations} compares whole episodes; omit either setting"
             )
         if config.reference_kl_in == "loss" and config.reference_kl_estimator == "k1":
             raise ValueError(
@@ -259,7 +258,7 @@ class ActorCritic(Algorithm[Settings], ABC):
             if config.turns_per_update is not None:
                 raise ValueError(
                     f"critic_model_name_or_path={BAG_OF_WORDS!r} counts turns from an episode's beginning, but "
-                    f"turns_per_update={config.turns_per_update} cuts episodes; omit one of them"
+                    f"turns_per_update={config.turns_per_update} cuts episodes; omit either setting"
                 )
         least = config.rollout_buffer_size if config.turns_per_update is None else config.turns_per_update
         if not self.has_actor_heads:  # an episode has at least one step and one token

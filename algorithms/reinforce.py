@@ -51,7 +51,7 @@ class Reinforce(Algorithm[ReinforceConfig], ABC):
         if self.config.joint_mode == "cross" and self.config.max_staleness:
             raise ValueError(
                 f"joint_mode='cross' steps the environments during the update, but max_staleness="
-                f"{self.config.max_staleness} plays the next episodes in them; omit one of them"
+                f"{self.config.max_staleness} plays the next episodes in the same environments; omit either setting"
             )
         if self.config.joint_mode == "cross" and self.config.num_generations < 2:
             raise ValueError(

@@ -6,15 +6,12 @@ Arguments that all functions share:
     rewards   [B, T], any unit; `rewards[b, t]` follows turn t. Every result has the shape and unit of rewards.
     values    [B, T + 1], in reward units; `values[b, t]` is V of the history before turn t, and
               `values[b, length of b]` is V of the history after the last turn: 0 if the episode terminated, V(final
-              history) if it was truncated.
+              history) if it was truncated. The value before a turn must not depend on the action of this turn.
     is_real   [B, T] bool, True for turns, False for padding. Padding is never read, so it may be NaN. Every result is
               0 there.
     discount  gamma per turn, 0..1.
 
 All functions raise `ValueError` if the shapes disagree, padding precedes a turn, or an argument is out of range.
-
-The value before a turn must not depend on the action of this turn: with an exact Q(h, a) instead of V(h), the mean of
-every TD error is 0.
 """
 
 from __future__ import annotations
@@ -47,7 +44,7 @@ def gae(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float, trace
     (arXiv:1506.02438), equation 16.
     """
     if not 0.0 <= trace <= 1.0:
-        raise ValueError(f"trace={trace} must be between 0 and 1")
+        raise ValueError(f"trace={trace}, the lambda of GAE, must be between 0 and 1")
     errors = td_errors(rewards, values, is_real, discount)
     # Padding comes after the last turn and has a TD error of 0, so it does not change the sum.
     advantage = errors.new_zeros(errors.shape[0])
@@ -67,7 +64,7 @@ def n_step_advantages(rewards: Tensor, values: Tensor, is_real: Tensor, discount
     (arXiv:1602.01783), section 4.
     """
     if num_steps < 1:
-        raise ValueError(f"num_steps={num_steps} must be at least 1")
+        raise ValueError(f"num_steps={num_steps} of n-step advantages must be at least 1")
     errors = td_errors(rewards, values, is_real, discount)
     # The n-step advantage is a sum of discounted TD errors in which the inner values cancel.
     advantages = errors.clone()
@@ -88,7 +85,9 @@ def monte_carlo_returns(
     _check_grid(rewards, is_real, discount)
     to_go = rewards.new_zeros(rewards.shape[0]) if final_values is None else final_values
     if to_go.shape != rewards.shape[:1]:
-        raise ValueError(f"final_values has shape {tuple(to_go.shape)}, but there are {rewards.shape[0]} tracks")
+        raise ValueError(
+            f"final_values has shape {tuple(to_go.shape)}, but needs one value for each of {rewards.shape[0]} tracks"
+        )
     columns = []
     for turn in reversed(range(rewards.shape[1])):
         to_go = torch.where(is_real[:, turn], rewards[:, turn] + discount * to_go, to_go)
@@ -105,10 +104,7 @@ def estimated_advantages(
     trace: float = 0.95,
     num_steps: int = 1,
 ) -> Tensor:
-    """Compute advantages [B, T] with the estimator "td", "n_step", "gae" or "monte_carlo".
-
-    Only "gae" reads `trace`, GAE's lambda. Only "n_step" reads `num_steps`.
-    """
+    """Compute advantages [B, T] with the estimator "td", "n_step" (reads `num_steps`), "gae" or "monte_carlo"."""
     if estimator == "td":
         return td_errors(rewards, values, is_real, discount)
     if estimator == "n_step":
@@ -145,7 +141,7 @@ def _check_grid(rewards: Tensor, is_real: Tensor, discount: float) -> None:
     if rewards.dim() != 2 or is_real.shape != rewards.shape or is_real.dtype != torch.bool:
         raise ValueError(
             f"rewards {tuple(rewards.shape)} and is_real {tuple(is_real.shape)} of {is_real.dtype} must both have "
-            "the shape [B, T], and is_real must be bool"
+            "the shape [tracks, turns], and is_real must be bool"
         )
     if bool((is_real[:, 1:] & ~is_real[:, :-1]).any()):
         raise ValueError("is_real is True for a turn after padding; pad the turns of every track at the end")

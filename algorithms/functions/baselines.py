@@ -13,10 +13,8 @@ task. Arguments that the four baselines share:
                    by their difficulty (arXiv:2503.20783).
 
 Results have the shape of returns. `ValueError` is raised if shapes disagree. Rollouts that have ended or have no row
-count with a return of 0, because omitting them would change the scale of later turns' gradients.
-
-Normalization to zero mean makes the results of all baselines equal. Scaling alone (`normalized` with
-subtract_mean=False, or divide_by_std) keeps the differences.
+count with a return of 0, because omitting them would change the scale of later turns' gradients. Normalization to zero
+mean makes the results of all baselines equal. Scaling alone (`normalized` with subtract_mean=False) does not.
 """
 
 from __future__ import annotations
@@ -26,9 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-EPSILON = 1e-6
-"""Constant in reward units that is added to a standard deviation before division. It limits rounding errors if returns
-are nearly equal."""
+EPSILON = 1e-6  # added to a standard deviation before division, in reward units; limits rounding errors
 
 
 def raw_advantages(
@@ -130,7 +126,8 @@ def cross_returns(joint_returns: Tensor) -> Tensor:
     num_agents = len(sizes)
     if num_agents == 0 or len(set(sizes)) != 1:
         raise ValueError(
-            f"joint_returns has shape {tuple(joint_returns.shape)}; give [P, G, ..., G], an axis per agent"
+            f"joint_returns has shape {tuple(joint_returns.shape)}, but needs an axis of tasks, then an axis per agent "
+            "with the same number of completions"
         )
     credits = []
     for agent in range(num_agents):
@@ -217,15 +214,15 @@ def _grouped(returns: Tensor, group: Tensor, is_real: Tensor | None, group_size:
     if group.shape != returns.shape[:1] or (is_real is not None and is_real.shape != returns.shape):
         shape = None if is_real is None else tuple(is_real.shape)
         raise ValueError(
-            f"returns {tuple(returns.shape)} of a baseline need a group index for each row and is_real of the same "
-            f"shape, but got group {tuple(group.shape)} and is_real {shape}"
+            f"returns {tuple(returns.shape)} of a baseline need one group for each row and is_real of the same shape, "
+            f"but got group {tuple(group.shape)} and is_real {shape}"
         )
     names, row, num_rows = torch.unique(group, return_inverse=True, return_counts=True)
     sizes = num_rows if group_size is None else torch.full_like(num_rows, group_size)
     if bool((num_rows > sizes).any()):
         raise ValueError(
-            f"group {int(names[num_rows > sizes][0])} has {int(num_rows.max())} rows, but group_size={group_size} "
-            "is the number of rollouts per group; pass a larger group_size"
+            f"group {int(names[num_rows > sizes][0])} has {int(num_rows.max())} rows, but there are {group_size} "
+            "rollouts per group; pass a larger group_size"
         )
     if bool((sizes < min_size).any()):
         raise ValueError(

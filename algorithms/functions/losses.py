@@ -1,16 +1,12 @@
 """Losses: pure functions of tensors.
 
 Axes: N turns; K sampled tokens of these turns, concatenated without padding; M items, which are turns or tokens. Token
-k belongs to turn `turn_of_token[k]` in 0..N - 1.
-
-* Credit per turn: `turn_logprobs` first, then a loss over M = N turns with one advantage each.
-* Credit per token: a loss over M = K tokens with `token_advantages`.
+k belongs to turn `turn_of_token[k]` in 0..N - 1. With credit per turn, `turn_logprobs` gives M = N log-probabilities.
+With credit per token, `token_advantages` gives M = K advantages.
 
 Every loss is a **sum over its items divided by `denominator`**, the number of items in the whole batch. The losses of
-micro-batches of any size then add up to the loss of the batch. To weight items, scale the advantages.
-
-All functions raise `ValueError` if the shapes disagree or the denominator is not positive. Advantages and targets get
-no gradient.
+micro-batches of any size then add up to the loss of the batch. To weight items, scale the advantages. All functions
+raise `ValueError` if shapes disagree or the denominator is not positive. Advantages and targets get no gradient.
 """
 
 from __future__ import annotations
@@ -31,11 +27,8 @@ def turn_logprobs(
 
         log pi(completion n) = sum over k of turn n of log pi(token k)
 
-    Args:
-        logprobs: [K] log-probabilities of the tokens of all turns.
-        turn_of_token: [K] long, 0..num_turns - 1.
-        average_over_tokens: divide by the turn's number of tokens, as GSPO's ratio does (arXiv:2507.18071). The result
-            is then no log-probability.
+    `logprobs` and `turn_of_token` (0..N - 1) are [K]. `average_over_tokens` divides by the turn's number of tokens, as
+    GSPO's ratio does (arXiv:2507.18071). The result is then no log-probability.
     """
     if logprobs.dim() != 1 or logprobs.shape != turn_of_token.shape:
         raise ValueError(

@@ -42,13 +42,12 @@ def assign_credit(
 ) -> tuple[dict[str, Credit], list[CriticBatch]]:
     """Compute the credit of every agent's turns from the algorithm's credit rule and the critics' values.
 
+    Returns the credit of each agent with a turn, and the batch of each critic.
+
     Args:
-        agents: agents that learn. Agents without a turn are omitted from the result.
+        agents: agents that learn.
         critics: critic of each agent, or one critic with the key "joint" if it reads the joint history.
         team: all agents of the environment, in its order. None: the agents that learn.
-
-    Returns:
-        The credit of each agent's turns, and the batch of each critic.
     """
     agents = [agent for agent in agents if any(agent in episode.tracks for episode in episodes)]
     if algorithm.critic_reads == "joint":

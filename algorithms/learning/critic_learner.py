@@ -42,11 +42,7 @@ class CriticLearner(Learner):
     """Trainer of one critic. The value targets are normalized by their running mean and standard deviation.
 
     A value head on a policy has no optimizer here, because it learns with the policy. A fitted critic has no optimizer
-    either: each update fits it to the whole replay, in reward units.
-
-    Args:
-        config: settings of the critic's learning rate, steps and replay.
-        generator: random number generator that samples from the replay.
+    either: each update fits it to the whole replay, in reward units. `generator` samples from the replay.
     """
 
     def __init__(self, critic: Critic, config: ActorCriticConfig, generator: torch.Generator):

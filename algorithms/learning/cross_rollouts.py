@@ -30,17 +30,14 @@ def average_cross_rewards(
     but more environment steps are taken. Games must have one turn, because later turns of the rollouts have different
     histories.
 
+    Returns the new episodes, and the number of extra environment steps: G**N - G per group. Raises `ValueError` if an
+    episode has more than one turn, or if two resets with one seed give different observations.
+
     Args:
         episodes: episodes of one turn, in groups of equal size. All episodes of a group have the same seed.
         vector: environment copies. This function resets them.
         rule: function that is applied to each reward before the average.
         pays_team: credit all agents with the mean of their rewards. False: each agent with its own reward.
-
-    Returns:
-        The episodes with averaged rewards, and the number of extra environment steps: G**N - G per group.
-
-    Raises:
-        ValueError: if an episode has more than one turn, or if two resets with one seed give different observations.
     """
     groups: dict[int, list[int]] = defaultdict(list)
     for place, episode in enumerate(episodes):

@@ -31,11 +31,8 @@ def with_optional_terms(
 ) -> Tensor:
     """Add the terms that the settings enable to a micro-batch's loss: entropy bonus, KL penalty and value loss.
 
-    Args:
-        loss: the algorithm's loss, a scalar with gradient.
-        inputs: "reference_logprobs" [K] for a KL penalty; for a value head "targets" [N], and "old_values" [N] from
-            before the update, both normalized.
-        tally: receives the metrics.
+    `inputs` contains "reference_logprobs" [K] for a KL penalty. For a value head it contains "targets" [N], and
+    "old_values" [N] from before the update, both normalized. `tally` receives the metrics.
     """
     config = algorithm.config
     if config.entropy_coef:

@@ -22,17 +22,14 @@ from .offloading import moments_on_device
 
 NORM = "grad_norm"
 SMALLEST_SCALE = 1.0  # smallest loss scale; if the gradient is still not finite, training has diverged
-FIXED_TOKENS = 2_048
-"""Tokens per forward pass with `deterministic`, so that gradient sums do not depend on the machine's memory."""
+FIXED_TOKENS = 2_048  # per forward pass with `deterministic`, so that sums do not depend on the machine's memory
 
 
 class Optimizer:
-    """AdamW with a clipped gradient norm and a learning rate scheduled over updates.
+    """AdamW with a clipped gradient norm and a learning rate scheduled over updates, with the peak `learning_rate`.
 
-    Args:
-        learning_rate: peak learning rate. `ValueError` is raised if it is negative or too large for float32 weights.
-        config: AdamW's settings, `max_grad_norm` and the learning-rate schedule.
-        scales_loss: multiply losses by a loss scale, because small gradients round to 0 in float16.
+    Raises `ValueError` if the learning rate is negative or too large for float32 weights. `scales_loss` multiplies
+    losses by a loss scale, because small gradients round to 0 in float16.
     """
 
     def __init__(
@@ -44,7 +41,7 @@ class Optimizer:
         scales_loss: bool = False,
     ):
         if not 0 <= learning_rate <= MAX_LEARNING_RATE:
-            raise ValueError(f"learning rate {learning_rate} must be between 0 and {MAX_LEARNING_RATE:g}")
+            raise ValueError(f"the learning rate {learning_rate} must be between 0 and {MAX_LEARNING_RATE:g}")
         self.parameters = list(parameters)
         self.share = Share(self.parameters)
         self.config = config
@@ -192,9 +189,8 @@ class Pass(NamedTuple):
 def own_passes(cut: Callable[[int], Sequence[list[int]]], num_tokens: int, max_tokens: int) -> list[Pass]:
     """Return the forward passes of this rank. All ranks run equally many, because sharded weights make them collective.
 
-    Args:
-        cut: function that divides all items into passes of at most a given number of tokens, the same on all ranks.
-        max_tokens: maximum tokens per pass. Passes are smaller if there would be fewer passes than ranks.
+    `cut` divides all items into passes of at most a given number of tokens, the same on all ranks. Passes have at most
+    `max_tokens` tokens, and fewer if there would be fewer passes than ranks.
     """
     group = current()
     passes = cut(max_tokens)

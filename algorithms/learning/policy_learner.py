@@ -44,12 +44,9 @@ class TurnBatch:
 
 
 class PolicyLearner(Learner):
-    """Trainer of one policy.
+    """Trainer of one policy. `learning_rate` is the peak; None: `agent_learning_rate`, else the policy's default.
 
-    Args:
-        algorithm: source of the loss, the epochs and the learning-rate schedule.
-        generator: random number generator for the order of mini-batches.
-        learning_rate: peak learning rate. None: `agent_learning_rate`, else the policy's own default.
+    All policies share `generator`, which samples the order of mini-batches.
     """
 
     optimizer: Optimizer
@@ -261,11 +258,8 @@ def policy_batch(
 ) -> TurnBatch:
     """Collect the turns that a policy learns from in an update, with their credit.
 
-    Args:
-        references: log-probabilities under each agent's reference policy, one tensor per track. Empty without a KL
-            penalty.
-        critic_batches: batches that the critics have learned from. One may belong to the policy's value head.
-        max_turns: result of `max_joint_turns`.
+    `references` are log-probabilities under the reference policies, empty without a KL penalty. One of `critic_batches`
+    may belong to the policy's value head. `max_turns` is the result of `max_joint_turns`.
     """
     agents = [agent for agent in learner.agents if agent in credits]
     targets = old_values = None

@@ -77,7 +77,7 @@ class Progress:
 
     @contextmanager
     def errors_annotated(self, learners: Mapping[str, PolicyLearner], updates_ahead: int = 0) -> Iterator[None]:
-        """Add the number of an update to errors inside the block. `updates_ahead`: 0 for the last finished update."""
+        """Add the update's number to errors raised inside the block. `updates_ahead` is 1 for the next update."""
         try:
             yield
         except EnvironmentFault as fault:

@@ -23,7 +23,7 @@ Rewarder = Callable[[Sequence[Episode]], Sequence[Episode]]
 
 @dataclass(frozen=True, slots=True)
 class RewardedEpisodes:
-    """Episodes with the rewards to learn from, their range, and the number of extra steps of joint_mode="cross"."""
+    """Episodes with the rewards to learn from, the range of rewards, and the extra steps of joint_mode="cross"."""
 
     episodes: list[Episode]
     num_extra_turns: int
@@ -32,11 +32,10 @@ class RewardedEpisodes:
 
 @dataclass
 class Rewards:
-    """Function that computes the rewards to learn from.
+    """Callable that computes the rewards that a trainer learns from.
 
-    Args:
-        rewarder: replaces the rewards, for example by a reward model's. None: the environment's rewards.
-        processor: function that is applied to every reward after shift and scale. None: no change.
+    `rewarder` replaces the environment's rewards, for example by a reward model's. `processor` is then applied to every
+    reward after shift and scale.
     """
 
     algorithm: Algorithm[Any]

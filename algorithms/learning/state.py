@@ -127,7 +127,7 @@ class _Packer:
             return {"$items": [[self.pack(key, path), item] for key, item in items]}
         kind = type(value)
         if RECORDS.get(kind.__name__) is kind:
-            names = _field_names(kind)
+            names = tuple(each.name for each in fields(kind)) if is_dataclass(kind) else value._fields
             is_number = kind is RunningMoments
             parts = {name: self.pack(getattr(value, name), f"{path}/{name}", not is_number) for name in names}
             return {"$record": kind.__name__, "fields": parts}
@@ -209,7 +209,3 @@ class _Unpacker:
     def _cut(self, where: list[Any]) -> Tensor:
         name, start, shape = where
         return self._tensors[name][start : start + math.prod(shape)].reshape(shape)
-
-
-def _field_names(kind: Any) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else kind._fields

@@ -43,7 +43,6 @@ class Trainer:
         worker: plays the episodes with copies of the policies; needed with `max_staleness` or `collectors`.
 
     Attributes:
-        progress: counters of the training, such as the number of finished updates.
         learners: learner of each agent's policy; agents that share a policy share the learner.
         credits: credit of each agent's turns in the last update.
 
@@ -85,9 +84,8 @@ class Trainer:
     def step(self, record: Recorder | None = None) -> tuple[list[Episode], dict[str, float]]:
         """Run one training update; returns its episodes and metrics.
 
-        Args:
-            record: function that is called with the update's number, episodes and credit before any weight changes. If
-                computing the credit fails, `record` gets empty credit.
+        `record` is called with the update's number, episodes and credit before any weight changes. If computing the
+        credit fails, `record` gets empty credit.
 
         Raises:
             ValueError: if a budget, such as `max_sampled_tokens`, is used up before any policy learns.

@@ -29,14 +29,12 @@ from .side_by_side import ModelTask, SideBySide
 __all__ = ["Plan", "RolloutCollector", "grouped_plans"]
 
 HALF_WAIT_FACTOR = 1.0
-"""Maximum wait for more copies if fewer than half of the running copies are ready. Unit: duration of the last decision.
-A decision for few copies takes almost as long as a decision for many."""
+"""Maximum wait for more copies if fewer than half of them are ready. Unit: duration of the last decision."""
 ALL_WAIT_FACTOR = 0.25
-"""Maximum wait for the remaining copies after half of them are ready. Unit: duration of the last decision. Smaller is
-faster if steps take as long as decisions, and slower if decisions take most of the time."""
+"""Maximum wait for the remaining copies after half are ready. Unit: the last decision's duration. Smaller is faster if
+steps take as long as decisions, and slower if decisions take most of the time."""
 MAX_SKIPPED = 0.1
-"""Largest fraction of the episodes of one call that may be skipped because their worker processes failed (at least
-one). Above the limit, the fault is raised, because skipping would hide a broken environment."""
+"""Largest fraction of a call's episodes that may be skipped (at least one) because their worker processes failed."""
 
 
 class Played(NamedTuple):
@@ -52,6 +50,7 @@ class RolloutCollector:
 
     An episode depends on its seed, its index and the weights, but not on the number of environment copies. Texts and
     rewards are equal up to rounding, which rarely changes a sampled token, and exactly equal after `Policy.fix_shapes`.
+    Raises `ValueError` if an agent has no policy.
 
     Attributes:
         seconds: seconds spent in each phase since the caller last cleared this dict.
@@ -60,8 +59,7 @@ class RolloutCollector:
         before_turn: called before each decision; may raise to stop the call. None: not called.
         max_turns: joint turns after which `collect` truncates an episode. None: only the environment ends episodes.
         keeps_vectors: keep vector observations and the `tokens` of their completions, which learning needs.
-        num_planned: episodes that this rank plays in the current or last `collect`.
-        num_ended: number of those episodes that have ended.
+        num_planned: episodes that this rank plays in the current or last `collect`; `num_ended` of them have ended.
         num_decided: number of joint turns for which this rank has computed actions in that call.
 
     Args:
@@ -71,9 +69,6 @@ class RolloutCollector:
             `state()`, the concatenated observations of all agents are used.
         early_termination_threshold: team reward per turn (mean over all agents) above which an episode terminates.
         side_by_side: executor that runs different models concurrently. None: `SideBySide()`.
-
-    Raises:
-        ValueError: if an agent has no policy.
     """
 
     def __init__(
@@ -110,10 +105,8 @@ class RolloutCollector:
     def collect(self, plans: Sequence[Plan], *, greedy: bool = False) -> list[Episode]:
         """Play the episode of every plan to its end or to `max_turns`; return the episodes in the order of the plans.
 
-        If an episode is skipped, its whole group is left out, because baselines compare the rollouts of a group.
-
-        Raises:
-            EnvironmentFault: if an environment raises or violates its API, or too many episodes are skipped.
+        If an episode is skipped, its whole group is left out, because baselines compare the rollouts of a group. Raises
+        `EnvironmentFault` if an environment raises an error or violates its API, or too many episodes are skipped.
         """
         group = current()
         self._make_ready()
@@ -185,16 +178,9 @@ class RolloutCollector:
     ) -> list[Episode]:
         """Play `num_turns` joint turns in each environment copy. Continues the unfinished episodes of the last call.
 
-        Args:
-            seeds: seeds of new episodes. Only the seeds that are needed are read.
-            difficulty: difficulty of new episodes. None: the environment's default.
-
-        Returns:
-            Segments of episodes. If an episode is unfinished, its segment has `is_complete=False`, and the critic's
-            value of the last history is the bootstrap value.
-
-        Raises:
-            EnvironmentFault: if an environment raises or violates its API.
+        New episodes start with `seeds`; only the seeds that are needed are read. The result are segments of episodes.
+        If an episode is unfinished, its segment has `is_complete=False`, and the critic's value of the last history is
+        the bootstrap value. Raises `EnvironmentFault` if an environment raises an error or violates its API.
         """
         plans = (Plan(seed, difficulty=difficulty) for seed in seeds)
         self._make_ready()

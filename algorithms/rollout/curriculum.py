@@ -18,9 +18,8 @@ _STAGE = re.compile(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*:\s*([^:,]+?)\s*")
 def curriculum(schedule: str) -> Curriculum:
     """Parse the setting `difficulty_schedule`. Raises `UserError` if the schedule is malformed.
 
-    Args:
-        schedule: one difficulty or range for all updates: "3" or "2-4". Or stages, each after the fraction of updates
-            at which it starts: "0: 1, 0.3: 1-3, 0.7: 1-5". Or a range in equal steps: "linear: 1-5".
+    A schedule is one difficulty or range for all updates ("3", "2-4"); or stages, each after the fraction of updates at
+    which it starts ("0: 1, 0.3: 1-3, 0.7: 1-5"); or a range in equal steps ("linear: 1-5").
     """
     if rising := _LINEAR.fullmatch(schedule):
         steps = _parse_range(rising[1], schedule)

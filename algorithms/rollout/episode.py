@@ -16,7 +16,7 @@ class Turn:
     """Observation, completion and reward of one decision of one agent."""
 
     observation: Any
-    """Observation before the decision. None if `RolloutCollector.keeps_vectors` is False."""
+    """Observation before the decision. None for a vector if `RolloutCollector.keeps_vectors` is False."""
     completion: Completion
     reward: float
     time: int
@@ -77,8 +77,7 @@ class Episode:
     def live_agents(self) -> tuple[str, ...]:
         """Agents that acted in the last joint turn and were not terminated in it.
 
-        The value of a live agent's last history is a bootstrap value. An agent truncated in an earlier turn is not
-        live.
+        The value of a live agent's last history is a bootstrap value. Agents truncated in earlier turns are not live.
         """
         last = self.num_turns - 1
         return tuple(

@@ -1,7 +1,4 @@
-"""Bootstrap confidence intervals of evaluations and reports. Axes: R scores, K strata, N resamples.
-
-Scores are those of episodes or runs. Strata are tasks (1 stratum for episodes).
-"""
+"""Bootstrap confidence intervals. Axes: R scores (episodes or runs), K strata (tasks), N resamples."""
 
 from __future__ import annotations
 
@@ -28,10 +25,7 @@ class Interval:
 
 
 def bootstrap_interval(values: Sequence[float]) -> Interval:
-    """Return the mean of independent values with its 95 % percentile bootstrap interval. Resampling is deterministic.
-
-    Raises `ValueError` if `values` is empty.
-    """
+    """Return the mean of values (at least one) with its 95 % percentile bootstrap interval, from a fixed seed."""
     if not len(values):
         raise ValueError("bootstrap_interval needs at least one value, but values is empty")
     sample = np.asarray(values, dtype=np.float64)

@@ -34,7 +34,7 @@ class Plan:
     """Difficulty for `reset(options={"difficulty": ...})`. None: the environment's default."""
 
     def options(self) -> dict[str, Any] | None:
-        """Return the options for the environment's `reset`, or None if there are none."""
+        """Return the options for the environment's `reset`, or None if `task` and `difficulty` are None."""
         options = {"task": self.task, "difficulty": self.difficulty}
         return {name: value for name, value in options.items() if value is not None} or None
 

@@ -1,7 +1,6 @@
 """Rollout worker on Ray actors, on one or several machines.
 
-An episode is a function of its seed, its index and the weights. If an actor is lost, another actor can therefore replay
-its episodes with the same result.
+An episode is a function of its seed, its index and the weights, so another actor can replay a lost actor's episodes.
 """
 
 from __future__ import annotations
@@ -47,11 +46,8 @@ class _Answer(NamedTuple):
 class Collecting:
     """Ray actor with a rollout collector: copies of the environments and the policies.
 
-    Args:
-        make: list with the Ray object reference of the collector's factory. Ray does not fetch references inside a
-            list, so the factory is unpickled only after `paths` are set.
-        paths: `sys.path` of the learning process; folders that exist on this machine are added.
-        num_threads: number of torch threads.
+    `make` is a list with the Ray object reference of the collector's factory. Ray does not fetch references inside a
+    list, so the factory is unpickled only after `paths`, the learning process's `sys.path`, are set.
     """
 
     def __init__(self, make: Sequence[Any], paths: Sequence[str], num_threads: int):
@@ -113,9 +109,7 @@ class _Assignment:
 class RayWorker(RolloutWorker):
     """Rollout worker on Ray actors. A lost actor is replaced, and other actors replay its episodes.
 
-    Args:
-        make: factory of an actor's collector, which is sent to the actors.
-        cluster: Ray cluster and resources of the actors.
+    `make` is the factory of an actor's rollout collector, which is sent to the actors.
     """
 
     def __init__(self, make: Callable[[], RolloutCollector], cluster: Cluster):
@@ -208,7 +202,7 @@ class RayWorker(RolloutWorker):
                 first, last = task.plans[0][0], task.plans[-1][0]
                 raise LostCollectorsError(
                     f"episodes {first} to {last} were lost {len(task.lost)} times, with {', '.join(task.lost)}: the "
-                    f"environment ends its process, or memory is exhausted; correct the environment or add memory "
+                    "environment ends its process, or memory is exhausted; correct the environment or add memory "
                     f"({first_line(error)})"
                 ) from error
             self._replace(actor)

@@ -1,7 +1,4 @@
-"""Rollout requests and results of one update.
-
-Version v of the weights is the state of the policies after v updates.
-"""
+"""Rollout requests and results of one update. Version v of the weights are the policies after v updates."""
 
 from __future__ import annotations
 
@@ -49,8 +46,7 @@ class Rollout:
     state: Mapping[str, Any] | None = None  # of the collector, to continue episodes
 
 
-RequestMaker: TypeAlias = Callable[[int, int], RolloutRequest]
-"""Function that returns the request for an update number and a version of the weights."""
+RequestMaker: TypeAlias = Callable[[int, int], RolloutRequest]  # arguments: update, version of the weights
 
 
 def request_maker(config: TrainConfig, num_envs: int) -> RequestMaker:

@@ -1,7 +1,4 @@
-"""Concurrent execution of tasks of independent models, with one thread per model.
-
-Results are the same as in sequential execution with the same number of torch threads.
-"""
+"""Concurrent execution of tasks of independent models, in threads; results equal those of sequential execution."""
 
 from __future__ import annotations
 
@@ -32,11 +29,8 @@ class ModelTask(Generic[Result]):
 class SideBySide:
     """Executor that runs tasks of one model in sequence, and tasks of different models concurrently in threads.
 
-    Args:
-        is_on: use threads. None: use threads if the models are on different devices, or if the CPU has a core for every
-            torch thread of every model.
-        divides_threads: divide the calling thread's torch threads among models on one CPU. False: each model uses all
-            of these threads.
+    With is_on=None, threads are used if the models are on different devices, or if the CPU has a core for every torch
+    thread of every model. `divides_threads` divides the calling thread's torch threads among models on one CPU.
     """
 
     def __init__(self, is_on: bool | None = None, *, divides_threads: bool = True) -> None:
@@ -117,7 +111,6 @@ class SideBySide:
         return devices == {torch.device("cpu")} and self._num_threads(workplaces) * len(workplaces) <= num_cores()
 
     def _num_threads(self, workplaces: Sequence[Workplace]) -> int:
-        """Return the number of torch threads per model."""
         num_threads = torch.get_num_threads()
         is_divided = self._divides_threads and all(workplace.device.type == "cpu" for workplace in workplaces)
         return max(1, num_threads // len(workplaces)) if is_divided else num_threads

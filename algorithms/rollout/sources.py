@@ -36,8 +36,7 @@ class RolloutWorker(ABC):
     def play(self, request: RolloutRequest, weights: Weights) -> Rollout:
         """Play the episodes of a request with these weights, which must have the request's version.
 
-        Raises `EnvironmentFault` if an environment raises an error or violates its API, and `WorkerClosedError` after
-        `close`.
+        Raises `WorkerClosedError` after `close`, and `EnvironmentFault` if an environment fails or violates its API.
         """
 
     @abstractmethod
