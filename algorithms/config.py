@@ -116,8 +116,8 @@ class TrainConfig(Checked):
     max_grad_norm: Advanced[Positive] = 1.0
     """Largest L2 norm of each model's gradient; larger gradients are clipped."""
     ppo_epochs: Annotated[Count, Also("num_iterations")] = 1
-    """Epochs per update: passes over the collected episodes. More than 1 needs `clip_range`; only IPPO and MAPPO work
-    without."""
+    """Epochs per update: passes over the collected episodes. More than 1 needs `clip_range`; IPPO and MAPPO only warn
+    if `clip_range` is None."""
     mini_batch_size: Count | None = None
     """Mini-batch size per optimizer step, in episodes (in turns, for vector observations). None: the whole update."""
     max_batch_tokens: Advanced[Count | None] = None
@@ -126,7 +126,6 @@ class TrainConfig(Checked):
     offload: Advanced[Literal["none", "moments", "learner"]] = "none"
     """Offloading to host memory. "none": no offloading. "moments": AdamW's moments, except during the optimizer step.
     "learner": also the weights of all models except the learning one. Results are the same. No effect on a CPU."""
-
     fsdp: Advanced[bool] = False
     """FSDP2 (fully sharded data parallelism): under torchrun each rank keeps a shard of language models' weights,
     gradients and AdamW moments. For decoding, each rank has a whole copy in `compute_dtype`, or uses vLLM servers
@@ -151,12 +150,10 @@ class TrainConfig(Checked):
     arXiv:2503.20783). "fixed": the number of episodes times the environment's turn limit (1 without a limit); with
     credit="token" also times the largest number of tokens per turn."""
     target_kl: Advanced[NotNegative | None] = None
-    """KL divergence from the sampling policy, in nats per token, above which the remaining epochs are skipped. None: no
-    limit."""
+    """KL divergence from the sampling policy, in nats per token, that ends the epochs of an update. None: no limit."""
     advantage_normalization: Advanced[AdvantageNormalization] = "batch"
     """Normalization of advantages to mean 0 and standard deviation 1: over all agents and turns ("batch"), per agent,
-    per turn, per agent and turn, or none. A group of one turn is divided by the batch's root mean square instead. The
-    standard deviation is the population's (divisor n, not n - 1)."""
+    per turn, per agent and turn, or none. A group of one turn is divided by the batch's root mean square instead."""
 
     # Rewards.
 
@@ -198,8 +195,7 @@ class TrainConfig(Checked):
     eval_num_samples: Count = 64
     """Number of episodes per evaluation and decoding mode (sampled, greedy)."""
     eval_max_turns: Advanced[Count | None] = None
-    """Joint turns after which an evaluation episode is truncated. None: the environment's limit, or 1,000 without a
-    limit."""
+    """Joint turns after which an evaluation episode is truncated. None: the environment's limit, or else 1,000."""
     save_interval: Advanced[Annotated[CountOrZero, Also("save_steps")]] = 0
     """Number of updates between checkpoints for resuming. 0: checkpoints only by time (`save_interval_minutes`)."""
     save_interval_minutes: Advanced[NotNegative] = 5.0
@@ -208,8 +204,7 @@ class TrainConfig(Checked):
     side_by_side: Advanced[Annotated[bool | None, Also("parallel_training")]] = None
     """Parallel threads: agents with separate models decode and learn at the same time, and so do separate critics.
     Models on one CPU share torch's threads (`--threads`), which changes results by rounding, except with
-    `deterministic`. None: on if models are on different devices, or if the CPU has a core for each thread of each
-    model."""
+    `deterministic`. None: on if models are on different devices, or if the CPU has a core for each of their threads."""
     deterministic: Advanced[bool] = False
     """Bit-for-bit equal results for any `num_envs`, `num_workers` and `max_batch_tokens`, and after interruptions.
     Decoding and learning use fixed shapes, which is slower. The machine, libraries and number of threads must be equal.
@@ -260,8 +255,8 @@ class ActorCriticConfig(TrainConfig):
     critic_replay: Advanced[Count] = 16
     """Replay length of a separate critic: number of recent updates whose episodes the critic learns from."""
     critic_warmup: CountOrZero | None = None
-    """Critic warm-up: updates at the start in which only a separate critic learns. None: 5, or half of `num_updates` if
-    `num_updates` is at most 5."""
+    """Critic warm-up: updates at the start in which only a separate critic learns. None: 5, or half of a `num_updates`
+    <= 5."""
     value_loss_coef: Advanced[Annotated[NotNegative, Also("vf_coef")]] = 0.6
     """Value loss coefficient: weight of the loss of a value head on an actor."""
     value_clip_range: Advanced[Positive | None] = None
@@ -318,8 +313,7 @@ class ReinforceConfig(TrainConfig):
     tasks by their difficulty (arXiv:2503.20783). MAREINFORCE divides by the returns' root mean square instead."""
     joint_mode: Literal["aligned", "cross"] = "aligned"
     """Joint actions that are scored in a group of rollouts. "aligned": those that were played. "cross": all
-    combinations of the agents' completions, which needs num_generations ** agents environment steps and games of one
-    turn."""
+    combinations of the agents' completions, with num_generations ** agents environment steps, for games of one turn."""
 
 
 @dataclass(frozen=True, kw_only=True)

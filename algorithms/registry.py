@@ -32,7 +32,7 @@ _NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
 
 
 class UnknownAlgorithmError(UserError, LookupError):
-    """Error: no algorithm is registered under a name."""
+    """Error for an algorithm name that is not registered."""
 
 
 @dataclass(frozen=True)

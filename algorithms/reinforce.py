@@ -99,10 +99,11 @@ class MARLOO(Reinforce):
 
 @final
 class MAReMax(Reinforce):
-    """REINFORCE with the largest return of the group as the baseline. Biased, because it depends on the own actions.
+    """REINFORCE with the largest return of the group of rollouts as the baseline. Biased.
 
-    The expected gradient can point away from the true gradient; see `group_max_advantages`. The name comes from ReMax
-    (arXiv:2310.10505), which subtracts the return of the greedy completion and is unbiased.
+    The baseline depends on the rollout's own actions. The expected gradient can therefore point away from the true
+    gradient; see `group_max_advantages`. The name comes from ReMax (arXiv:2310.10505), which is unbiased, because its
+    baseline is the return of the greedy completion.
     """
 
     above_baseline = staticmethod(group_max_advantages)

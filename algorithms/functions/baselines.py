@@ -148,9 +148,9 @@ def normalized(
         (A - mean) / std,  or A / root mean square without subtract_mean
 
     Division by the root mean square keeps signs and the difference between baselines. The standard deviation is the
-    population's (divisor n). Stable-Baselines3, CleanRL and TRL use `torch.std` (divisor n - 1), which gives sqrt((n -
-    1) / n) times these advantages. If a group has one item, its deviation from the mean is 0. The item is divided by
-    the batch's root mean square instead.
+    population's (divisor n). Stable-Baselines3, CleanRL and TRL use `torch.std` (divisor n - 1), which gives
+    sqrt(1-1/n) times these advantages. With subtract_mean, the only item of a group is divided by the batch's root mean
+    square, because its deviation from the mean is 0.
 
     Args:
         advantages: tensor of any shape.

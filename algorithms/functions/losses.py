@@ -81,9 +81,9 @@ def importance_weights(
         w = min(pi / pi at sampling, cap) for off-policy items, else 1
 
     For a single decision of a single agent, untruncated weights make the expected policy gradient equal to the
-    on-policy gradient. They do not correct for changes of other agents, of the agent's earlier turns, or of earlier
-    tokens. In an enumerated game, with all policy weights moved by 0.1 standard deviations, the slope of the expected
-    gradient against the true gradient was 0.826. The cap (> 0) limits the variance, but adds bias. All tensors are [M].
+    on-policy gradient. The weights do not correct for changes of other agents, earlier turns or earlier tokens. In an
+    enumerated game, with all policy weights moved by 0.1 standard deviations, the slope of the expected gradient
+    against the true gradient was 0.826. The cap (> 0) limits the variance, but adds bias. All tensors are [M].
 
     Source: Ionides (2008), truncated importance sampling; for policy gradients, IMPALA (arXiv:1802.01561), equation 1,
     and IMPACT (arXiv:1912.00167).
@@ -154,8 +154,8 @@ def value_loss(
         clipped: the maximum of (V - target)^2 and (V_old + clip(V - V_old, -range, range) - target)^2
 
     There is no factor 1/2. All tensors are [M]. `denominator` is the number of items of the whole batch. `old_values`
-    are the values before the update. `clip_range` is the largest change of a value, > 0. None: no clip. Source of the
-    clip: ppo2 of OpenAI baselines; criticism: arXiv:2006.05990, section 3.3.
+    are the values before the update. `clip_range` is the largest change of a value, > 0, in the values' units. Source
+    of the clip: ppo2 of OpenAI baselines; criticism: arXiv:2006.05990, section 3.3.
     """
     _check_items(denominator, values=values, targets=targets)
     targets = targets.detach()

@@ -26,9 +26,9 @@ def average_cross_rewards(
     """Average each completion's reward over all joint actions of its group that contain the completion.
 
     G rollouts of a task give each of N agents G completions of one prompt. The environment scores all G**N joint
-    actions of these completions, each after a reset with the same seed. The variance is lower without more completions,
-    but more environment steps are taken. Games must have one turn, because later turns of the rollouts have different
-    histories.
+    actions of these completions, each after a reset with the same seed. This lowers the variance without more
+    completions, but takes more environment steps. Games must have one turn, because later turns of the rollouts have
+    different histories.
 
     Returns the new episodes, and the number of extra environment steps: G**N - G per group. Raises `ValueError` if an
     episode has more than one turn, or if two resets with one seed give different observations.

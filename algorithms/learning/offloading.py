@@ -39,7 +39,7 @@ class WeightOffloader:
 
     @contextmanager
     def on_device(self, models: Iterable[Hashable], afterwards: Iterable[Hashable]) -> Iterator[None]:
-        """Keep only the weights of `models` on their device inside the block, and only those of `afterwards` after."""
+        """Keep only the weights of `models` on their device inside the block, and then only those of `afterwards`."""
         self.only(models)
         yield
         self.only(afterwards)

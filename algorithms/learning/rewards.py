@@ -46,8 +46,7 @@ class Rewards:
     def __call__(self, episodes: Sequence[Episode], references: Mapping[str, Sequence[Tensor]]) -> RewardedEpisodes:
         """Return the episodes with the rewards to learn from. Raises `Divergence` if a reward is not finite.
 
-        `references` are log-probabilities of the sampled tokens under each agent's reference policy, one tensor per
-        track.
+        `references` are log-probabilities of the sampled tokens under each agent's reference policy, per track.
         """
         config, is_joint = self.algorithm.config, self.algorithm.critic_reads == "joint"
         rule = reward_rule(config, self.processor)
@@ -113,9 +112,9 @@ def with_team_rewards(episodes: Sequence[Episode], discount: float) -> list[Epis
 
         r'[k] = sum over joint turns t from turn k to the next one of discount^(t - turn k) * team reward[t]
 
-    An agent that leaves early is credited with all later rewards of the team, because its leaving may have caused them.
-    The agent is marked as terminated, because bootstrapping from its own value would count the rest of the episode
-    twice. If the episode was cut, `credit.with_team_ends` adds the value after the cut.
+    An agent that leaves is credited with all later rewards of the team, because its leaving may have caused them. The
+    agent is marked as terminated: bootstrapping from its own value would count the rest of the episode twice. If the
+    episode was cut, `credit.with_team_ends` adds the value after the cut.
     """
     paid = []
     for episode in episodes:

@@ -18,7 +18,7 @@ Tracks = Sequence[Sequence[Completion]]
 
 
 def add_missing_logprobs(learners: Sequence[PolicyLearner], episodes: Sequence[Episode]) -> list[Episode]:
-    """Add log-probabilities and entropies that servers did not return, computed with the present weights."""
+    """Add log-probabilities and entropies that servers did not return to episodes, from the present weights."""
     scored = list(episodes)
     for learner in learners:
         if learner.policy.is_scored_later:  # a server sampled the tokens

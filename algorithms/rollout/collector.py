@@ -178,9 +178,9 @@ class RolloutCollector:
     ) -> list[Episode]:
         """Play `num_turns` joint turns in each environment copy. Continues the unfinished episodes of the last call.
 
-        New episodes start with `seeds`; only the seeds that are needed are read. The result are segments of episodes.
-        If an episode is unfinished, its segment has `is_complete=False`, and the critic's value of the last history is
-        the bootstrap value. Raises `EnvironmentFault` if an environment raises an error or violates its API.
+        New episodes start with `seeds`; only the seeds that are needed are read. Returns segments of episodes. If an
+        episode is unfinished, its segment has `is_complete=False`, and the critic's value of the last history is the
+        bootstrap value. Raises `EnvironmentFault` if an environment raises an error or violates its API.
         """
         plans = (Plan(seed, difficulty=difficulty) for seed in seeds)
         self._make_ready()

@@ -132,7 +132,7 @@ def mean_info(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
 
 
 class ReplayError(UserError):
-    """Error: a replayed episode differs from its record."""
+    """Error for a replayed episode that differs from its record."""
 
 
 def replayed_play(vector: VectorEnv, state: Mapping[str, Any]) -> Play:

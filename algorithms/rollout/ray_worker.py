@@ -34,7 +34,7 @@ IndexedPlans = Sequence[tuple[int, Plan]]  # pairs of episode index and plan
 
 
 class LostCollectorsError(UserError):
-    """Error: several Ray actors were lost while playing the same episodes, or no actor started."""
+    """Error for Ray actors that are lost repeatedly while playing the same episodes, or that do not start."""
 
 
 class _Answer(NamedTuple):

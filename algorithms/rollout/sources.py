@@ -26,7 +26,7 @@ CHECK_S = 0.2  # seconds between checks for stop signals while an update waits f
 
 
 class WorkerClosedError(Exception):
-    """Error: a rollout worker was closed during a rollout."""
+    """Error that ends a rollout if its worker is closed."""
 
 
 class RolloutWorker(ABC):

@@ -45,7 +45,7 @@ def episode_metrics(episodes: Sequence[Episode], credited_reward: Literal["team"
 
 
 def equal_returns(episodes: Sequence[Episode], credited_reward: Literal["team", "own"]) -> dict[str, float]:
-    """Compute the fractions of groups with equal returns, in which all advantages relative to the group are 0.
+    """Compute the fraction of groups with equal returns, in which all advantages relative to the group are 0.
 
     The rollouts of one task form a group. If each task is played once, all completed episodes form one group. With
     credited_reward="own", the returns of each agent must be equal, too. The metric `constant_sum` is the fraction of
