@@ -174,12 +174,12 @@ class AsyncSource(RolloutSource):
         If the worker or the check for stop signals raises an error, the update can be repeated.
         """
         self.collector.version = update
-        request, rollout = current().by_writer(lambda: self._wait_for_rollout(update))
+        request, rollout = current().by_writer(lambda: self._submit_and_wait(update))
         self.collector.skipped = rollout.faults
         self.collector.next_index = request.first + len(request.plans)
         return rollout
 
-    def _wait_for_rollout(self, update: int) -> tuple[RolloutRequest, Rollout]:
+    def _submit_and_wait(self, update: int) -> tuple[RolloutRequest, Rollout]:
         last = max(update, min(update + self.config.max_staleness, self.config.num_updates - 1))
         due = [number for number in range(update, last + 1) if number not in self._submitted]
         weights = self._weights() if due else {}
