@@ -1,8 +1,7 @@
 """Base class of all algorithms: settings, a credit rule and a loss. `Trainer` runs the training step.
 
-The credit rule computes the advantages: how much of an episode's return each turn is credited with. A subclass
-overrides `advantages`. It overrides `loss`, `targets`, `state_dict` and properties such as `critic_reads` and
-`has_actor_heads` only if they differ from the defaults.
+A subclass overrides `advantages`. It overrides `loss`, `targets`, `state_dict` and properties such as `critic_reads`
+and `has_actor_heads` only if they differ from the defaults.
 """
 
 from __future__ import annotations
@@ -62,9 +61,9 @@ class PolicyBatch:
 
 
 class PolicyLoss(NamedTuple):
-    """Loss and logged metrics of a micro-batch. `PolicyLearner` sums both over the micro-batches of a mini-batch.
+    """Loss and logged metrics of a micro-batch, both divided by the number of turns or tokens in the mini-batch.
 
-    Divide both by the number of turns or tokens in the whole mini-batch.
+    `PolicyLearner` sums both over the micro-batches of a mini-batch.
     """
 
     loss: Tensor  # scalar, with gradient
@@ -74,11 +73,7 @@ class PolicyLoss(NamedTuple):
 class Algorithm(ABC, Generic[Settings]):
     """Base class of all algorithms: a credit rule and a policy loss.
 
-    Args:
-        config: the algorithm's settings.
-
-    Raises:
-        ValueError: if settings contradict each other.
+    Raises `ValueError` if settings in `config` contradict each other.
     """
 
     critic_reads: ClassVar[CriticReads] = "nothing"
@@ -96,13 +91,13 @@ class Algorithm(ABC, Generic[Settings]):
 
     @abstractmethod
     def advantages(self, grid: Grid) -> Tensor:
-        """[B, T] advantages: how much better each turn was than expected.
+        """Return advantages [B, T]: how much better each turn was than expected.
 
         Called once per update and agent; with a joint critic, once per update.
         """
 
     def targets(self, grid: Grid) -> Tensor:
-        """[B, T] regression targets of the critic: the discounted return from each turn to the end."""
+        """Return the critic's regression targets [B, T]: the discounted return from each turn to the end."""
         return critic_targets(grid.rewards, grid.values, grid.is_real, self.config.discount, "monte_carlo")
 
     def loss(self, batch: PolicyBatch) -> PolicyLoss:
@@ -164,18 +159,16 @@ class Algorithm(ABC, Generic[Settings]):
     def warms_up(self, update: int, metrics: Mapping[str, float]) -> bool:
         """Return True if only the critics learn in this update. Called once per update if there are separate critics.
 
-        Args:
-            update: number of finished updates.
-            metrics: metrics of this update before the policies learn, such as "explained_variance".
+        `update` is the number of finished updates. `metrics` are this update's, such as "explained_variance".
         """
         return update < self.critic_warmup
 
     def state_dict(self) -> dict[str, Any]:
-        """State of the algorithm for checkpoints. It may contain tensors, numbers, strings, lists and dicts."""
+        """Return the algorithm's state for checkpoints: nested dicts and lists of tensors, numbers and strings."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the result of `state_dict`. `state` is {} if a checkpoint of an older version has no such entry."""
+        """Restore the result of `state_dict`. `state` is {} if an older version saved the checkpoint."""
 
     def check(self) -> None:
         """Raise `ValueError` if settings contradict each other. Overriding methods call `super().check()`."""
@@ -193,12 +186,12 @@ class Algorithm(ABC, Generic[Settings]):
         if config.rollout_buffer_size % config.num_generations:
             raise ValueError(
                 f"rollout_buffer_size={config.rollout_buffer_size} episodes cannot be split into groups of "
-                f"num_generations={config.num_generations}; make it a multiple"
+                f"num_generations={config.num_generations} rollouts; make it a multiple"
             )
         if config.turns_per_update is not None and config.num_generations > 1:
             raise ValueError(
                 f"turns_per_update={config.turns_per_update} cuts episodes, but num_generations="
-                f"{config.num_generations} compares whole episodes; omit one of them"
+                f"{config.num_generations} compares whole episodes; omit either setting"
             )
         if config.reference_kl_in == "loss" and config.reference_kl_estimator == "k1":
             raise ValueError(
@@ -232,7 +225,6 @@ class ActorCritic(Algorithm[Settings], ABC):
         return estimated_advantages(*track, config.estimator, config.trace, config.num_steps)
 
     def targets(self, grid: Grid) -> Tensor:
-        """[B, T] regression targets of the critic, the same for V(h) and Q(h, a)."""
         config = self.config
         track = (grid.rewards, grid.values, grid.is_real, config.discount)
         return critic_targets(*track, config.critic_target, config.trace, config.num_steps)
@@ -266,7 +258,7 @@ class ActorCritic(Algorithm[Settings], ABC):
             if config.turns_per_update is not None:
                 raise ValueError(
                     f"critic_model_name_or_path={BAG_OF_WORDS!r} counts turns from an episode's beginning, but "
-                    f"turns_per_update={config.turns_per_update} cuts episodes; omit one of them"
+                    f"turns_per_update={config.turns_per_update} cuts episodes; omit either setting"
                 )
         least = config.rollout_buffer_size if config.turns_per_update is None else config.turns_per_update
         if not self.has_actor_heads:  # an episode has at least one step and one token
@@ -274,7 +266,7 @@ class ActorCritic(Algorithm[Settings], ABC):
 
 
 def warmup_of(config: ActorCriticConfig) -> int:
-    """Number of updates of the critic's warm-up: `critic_warmup`, or its default."""
+    """Return the number of updates of the critic's warm-up: the setting `critic_warmup`, or its default."""
     if config.critic_warmup is not None:
         return config.critic_warmup
     return DEFAULT_WARMUP if config.num_updates > DEFAULT_WARMUP else config.num_updates // 2
@@ -283,9 +275,7 @@ def warmup_of(config: ActorCriticConfig) -> int:
 def check_warmup_budget(config: ActorCriticConfig, num_steps: int, num_tokens: int) -> None:
     """Raise `ValueError` if the critic's warm-up uses up a budget, because no policy would learn.
 
-    Args:
-        num_steps: environment steps of the warm-up, or a lower bound.
-        num_tokens: sampled tokens of the warm-up, or a lower bound.
+    `num_steps` and `num_tokens` are environment steps and sampled tokens of the warm-up, or lower bounds.
     """
     for name, used in (("max_environment_steps", num_steps), ("max_sampled_tokens", num_tokens)):
         limit = getattr(config, name)

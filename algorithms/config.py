@@ -1,7 +1,6 @@
 """Settings of every algorithm. This module imports no heavy library, so that `--help` is fast.
 
-A class that changes only the default of a setting does not repeat the docstring. Help texts use the docstring from the
-class that first declares the setting.
+A class that changes only a setting's default does not repeat the docstring: help texts use the first class's text.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Estimator = Literal["td", "n_step", "gae", "monte_carlo"]
 KLEstimator = Literal["k1", "k2", "k3"]
 RewardModelPays = Literal["end", "differences"]
 OLDER_VALUES: Mapping[str, Any] = MappingProxyType({"loss_denominator": "sampled"})
-"""Values for settings that an older run's config.json lacks, if the value differs from the present default."""
+"""Values of settings that are missing in an older run's config.json, if they differ from the present defaults."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,21 +45,19 @@ class TrainConfig(Checked):
     num_updates: Annotated[Count, Also("max_steps")] = 100
     """Number of updates. Each update collects episodes and learns from them."""
     max_environment_steps: Advanced[Count | None] = None
-    """Budget in environment steps (joint turns). The update that uses up the budget is the last. None: only
-    `num_updates` limits the training."""
+    """Budget in environment steps (joint turns). The update that uses up the budget is the last. None: no budget."""
     max_sampled_tokens: Advanced[Count | None] = None
-    """Budget in sampled tokens. The update that uses up the budget is the last. None: only `num_updates` limits the
-    training."""
+    """Budget in sampled tokens. The update that uses up the budget is the last. None: no budget."""
     rollout_buffer_size: Count = 32
     """Number of episodes collected per update."""
     num_generations: Count = 1
-    """Group size: number of rollouts per task, which all start from the same seed."""
+    """Group size: number of rollouts per task. The rollouts of a task start from the same seed."""
     turns_per_update: Advanced[Count | None] = None
-    """Number of joint turns per update and environment copy. The next update continues the cut episodes. None: whole
-    episodes."""
+    """Number of joint turns per update and environment copy. The next update continues the unfinished episodes. None:
+    whole episodes are played."""
     num_envs: Count | None = None
-    """Number of environment copies that step together. Changes results by rounding, except with `deterministic`.
-    None: one copy per episode of an update, at most 64."""
+    """Number of environment copies that step together. Changes results by rounding, except with `deterministic`. None:
+    one copy per episode of an update, at most 64."""
     num_workers: CountOrZero = 0
     """Number of worker processes that step the environment copies, for slow environments. 0: no extra process."""
     timeout_s: Advanced[Positive | None] = None
@@ -69,23 +66,21 @@ class TrainConfig(Checked):
     early_termination_threshold: Advanced[Finite | None] = None
     """Team reward of one turn above which a training episode terminates. None: no threshold."""
     difficulty_schedule: Advanced[str | None] = None
-    """Curriculum: difficulty of the training tasks as training proceeds. A number or a range for the whole training
-    ("3", "2-4"); stages after the fraction of `num_updates` at which each begins ("0: 1, 0.3: 1-3, 0.7: 1-5"); or a
-    range that increases linearly ("linear: 1-5"). Evaluations keep the environment's own difficulty. None: the
-    environment's own difficulty."""
+    """Curriculum: difficulty of the training tasks. A number or range for the whole training ("3", "2-4"); stages after
+    the fraction of `num_updates` at which each begins ("0: 1, 0.3: 1-3, 0.7: 1-5"); or a range that increases linearly
+    ("linear: 1-5"). None: the environment's own difficulty, which evaluations always use."""
 
     # Collecting in other processes and in advance.
 
     max_staleness: Advanced[Annotated[CountOrZero, Also("max_off_policy_steps")]] = 0
-    """Staleness bound: the weights that play an episode are at most this number of updates older than the weights that
-    learn from it. With n, a copy of the models plays the episodes of the next n updates during an update. Agents then
-    learn with the partners of n updates ago. Results do not depend on speed. 0: playing and learning alternate."""
+    """Staleness bound: maximum number of updates by which the weights that play an episode are older than the weights
+    that learn from it. With n > 0, a copy of the models plays the episodes of the next n updates during an update.
+    Results do not depend on speed. 0: playing and learning alternate."""
     importance_cap: Advanced[Positive | None] = 2.0
     """Cap of truncated importance weights. The policy gradient of an off-policy turn (or token, see `credit`) is
-    multiplied by a weight: its present probability divided by its probability at sampling, at most this cap. Turns are
-    off-policy if older weights sampled them (`max_staleness`), and always with `server_logprobs server`. The weights do
-    not correct for changes of the partners or of earlier turns. They are not used with `clip_range`, because PPO's
-    ratio already corrects for the sampling policy. None: no weights."""
+    multiplied by its present probability divided by its probability at sampling, at most this cap. Turns are off-policy
+    if older weights sampled them (`max_staleness`), and always with `server_logprobs server`. The weights are not used
+    with `clip_range`, because PPO's ratio already corrects for the sampling policy. None: no weights."""
     collectors: Advanced[str | None] = None
     """Ray cluster whose actors play the episodes: "ray" starts one on this machine, "ray://HOST:PORT" joins the cluster
     of `ray start --head` at that port (6379 by default). Needs collm[ray]. Results are the same. None: the training
@@ -94,14 +89,13 @@ class TrainConfig(Checked):
     """Number of Ray actors that play episodes; needs `collectors`."""
     collector_options: Advanced[Mapping[str, bool | int | float | str]] = field(default_factory=dict)
     """Options of each Ray actor of `collectors`, as in `ray.remote`, for example `num_cpus 4 num_gpus 1`. num_cpus is 1
-    by default. working_dir is a folder that Ray copies to every machine, for example with the module of an
-    environment."""
+    by default. working_dir is a folder that Ray copies to every machine, for example with an environment's module."""
 
     # Optimizing.
 
     agent_learning_rate: Annotated[LearningRate | None, Also("learning_rate", "lr")] = None
-    """AdamW's learning rate for the policies. None: depends on the model. It is 5e-4 for perceptrons and for models of
-    fewer than 10 million weights, such as the embedded model; 1e-4 for adapters; and 1e-6 for full weights."""
+    """AdamW's learning rate for the policies. None: 5e-4 for perceptrons and models of fewer than 10 million weights,
+    such as the embedded model; 1e-4 for adapters; 1e-6 for full weights."""
     agent_learning_rates: Advanced[Mapping[str, LearningRate]] = field(default_factory=dict)
     """Learning rates of single agents, which replace `agent_learning_rate`. 0 freezes an agent."""
     learning_rate_schedule: Advanced[Annotated[Literal["constant", "linear", "cosine"], Also("lr_scheduler_type")]] = (
@@ -115,30 +109,27 @@ class TrainConfig(Checked):
         0.999,
         1e-8,
     )
-    """AdamW's beta1 and beta2, the decays of the running means of gradients and of squared gradients, and epsilon,
-    which is added to the root of the mean square."""
+    """AdamW's beta1, beta2 and epsilon: the decays of the running means of gradients and of squared gradients, and the
+    constant that is added to the root of the mean square."""
     weight_decay: Advanced[NotNegative] = 0.0
     """AdamW's decoupled weight decay."""
     max_grad_norm: Advanced[Positive] = 1.0
     """Largest L2 norm of each model's gradient; larger gradients are clipped."""
     ppo_epochs: Annotated[Count, Also("num_iterations")] = 1
     """Epochs per update: passes over the collected episodes. More than 1 needs `clip_range`; IPPO and MAPPO only warn
-    without it."""
+    if `clip_range` is None."""
     mini_batch_size: Count | None = None
-    """Mini-batch size per optimizer step, in episodes (in turns, for vector observations). None: the whole update in
-    one step."""
+    """Mini-batch size per optimizer step, in episodes (in turns, for vector observations). None: the whole update."""
     max_batch_tokens: Advanced[Count | None] = None
     """Maximum tokens per forward pass. Limits memory; changes results by rounding, except with `deterministic`. None:
     2,048 on a CPU, 16,384 on other devices, and fewer if the memory plan requires it."""
     offload: Advanced[Literal["none", "moments", "learner"]] = "none"
     """Offloading to host memory. "none": no offloading. "moments": AdamW's moments, except during the optimizer step.
-    "learner": also the weights of all policies and critics except the model that is learning. Results are the same. No
-    effect on a CPU."""
-
+    "learner": also the weights of all models except the learning one. Results are the same. No effect on a CPU."""
     fsdp: Advanced[bool] = False
-    """FSDP2 (fully sharded data parallelism): under torchrun each rank keeps a shard of the weights, gradients and
-    AdamW's moments of language models, critics and references. For decoding, each rank has a whole copy in
-    `compute_dtype`, or uses vLLM servers (`server`). Models with adapters are not sharded. False: no sharding."""
+    """FSDP2 (fully sharded data parallelism): under torchrun each rank keeps a shard of language models' weights,
+    gradients and AdamW moments. For decoding, each rank has a whole copy in `compute_dtype`, or uses vLLM servers
+    (`server`). Models with adapters are not sharded. False: no sharding."""
 
     # Credit.
 
@@ -147,27 +138,22 @@ class TrainConfig(Checked):
     credit: Advanced[Annotated[Literal["turn", "token"], Also("loss_unit")]] = "turn"
     """Unit of the policy's loss, with one log-probability and ratio: a completion ("turn") or a token ("token")."""
     clip_range: Annotated[Positive | None, Also("epsilon")] = None
-    """PPO's clip range epsilon of the probability ratio per turn or token (see `credit`). None: plain policy gradient
-    without a ratio."""
+    """PPO's clip range epsilon of the ratio per turn or token (see `credit`). None: plain policy gradient."""
     clip_range_high: Advanced[Annotated[Positive | None, Also("epsilon_high")]] = None
     """Upper clip range of the probability ratio (clip-higher, DAPO, arXiv:2503.14476). None: `clip_range`."""
     divide_by_length: Advanced[bool] = False
-    """Division by a completion's number of tokens. With credit="turn" it divides the log-probability, as in GSPO
-    (arXiv:2507.18071). With credit="token" it divides the weight in the loss, so that all completions have the same
-    weight."""
+    """Division by a completion's number of tokens. With credit="turn" the log-probability is divided, as in GSPO
+    (arXiv:2507.18071). With credit="token" the loss is divided, so that all completions have the same weight."""
     loss_denominator: Advanced[Literal["fixed", "sampled"]] = "fixed"
-    """Denominator of all terms of the policy's loss. "sampled": the number of sampled turns, or of sampled tokens with
-    credit="token". "fixed": a constant, the number of episodes times the environment's declared turn limit (1 without a
-    limit); with credit="token" also times the largest number of tokens per turn. The sampled number depends on the
-    actions. This biases the gradient of small batches if episodes or completions differ in length (Dr. GRPO,
-    arXiv:2503.20783)."""
+    """Denominator of the policy's loss. "sampled": the number of sampled turns, or of sampled tokens with
+    credit="token". This number depends on the actions, which biases the gradient of small batches (Dr. GRPO,
+    arXiv:2503.20783). "fixed": the number of episodes times the environment's turn limit (1 without a limit); with
+    credit="token" also times the largest number of tokens per turn."""
     target_kl: Advanced[NotNegative | None] = None
-    """KL divergence from the sampling policy, in nats per token, above which the remaining epochs are skipped. None: no
-    limit."""
+    """KL divergence from the sampling policy, in nats per token, that ends the epochs of an update. None: no limit."""
     advantage_normalization: Advanced[AdvantageNormalization] = "batch"
     """Normalization of advantages to mean 0 and standard deviation 1: over all agents and turns ("batch"), per agent,
-    per turn, per agent and turn, or none. A group of one turn is divided by the batch's root mean square instead.
-    The standard deviation is the population's (divisor n, not n - 1)."""
+    per turn, per agent and turn, or none. A group of one turn is divided by the batch's root mean square instead."""
 
     # Rewards.
 
@@ -189,16 +175,14 @@ class TrainConfig(Checked):
     """Entropy coefficient: this times the mean entropy per token, in nats, is subtracted from the loss. Entropies are
     averaged per turn first, except with credit="token" or loss_denominator="sampled"."""
     reference_kl_coef: Annotated[NotNegative, Also("beta", "kl_coef")] = 0.0
-    """KL coefficient: penalty per nat of divergence from the starting model. 0: no penalty, and no copy of the
-    starting model in memory."""
+    """KL coefficient: penalty per nat of divergence from the starting model. 0: no penalty, no copy of this model."""
     reference_kl_in: Advanced[Literal["reward", "loss"]] = "loss"
-    """Place of the KL penalty. "reward": subtracted from the agent's rewards, in the rewards' unit. With a joint
-    critic, the sum of all agents' penalties (not the mean) is subtracted from the team's reward. "loss": added to each
-    policy's loss, in the unit of the normalized advantages."""
+    """Place of the KL penalty. "reward": subtracted from the agent's rewards, in the rewards' unit; with a joint
+    critic, the sum of all agents' penalties is subtracted from the team's reward. "loss": added to each policy's loss,
+    in the unit of the normalized advantages."""
     reference_kl_estimator: Advanced[KLEstimator | None] = None
     """Estimator of the KL divergence in the penalty. None: k1 in the reward, which is unbiased, and k2 in the loss. The
-    gradient of k2 omits the effect of a token on the divergence of later tokens (0.3 % of the gradient in a game that
-    was enumerated)."""
+    gradient of k2 omits the effect of a token on the divergence of later tokens."""
     reference_device: Advanced[str | None] = None
     """Device of the copies of the starting models, for the KL divergence. None: the device of each policy."""
 
@@ -211,22 +195,20 @@ class TrainConfig(Checked):
     eval_num_samples: Count = 64
     """Number of episodes per evaluation and decoding mode (sampled, greedy)."""
     eval_max_turns: Advanced[Count | None] = None
-    """Joint turns after which an evaluation episode is truncated. None: the environment's own limit, or 1,000 if the
-    environment declares none."""
+    """Joint turns after which an evaluation episode is truncated. None: the environment's limit, or else 1,000."""
     save_interval: Advanced[Annotated[CountOrZero, Also("save_steps")]] = 0
     """Number of updates between checkpoints for resuming. 0: checkpoints only by time (`save_interval_minutes`)."""
     save_interval_minutes: Advanced[NotNegative] = 5.0
-    """Minutes between checkpoints. Checkpoints are also saved at the end, at Ctrl-C and at SIGTERM, and every
-    `save_interval` updates. 0: no checkpoints by time."""
+    """Minutes between checkpoints, in addition to `save_interval`. Checkpoints are also saved at the end, at Ctrl-C and
+    at SIGTERM. 0: no checkpoints by time."""
     side_by_side: Advanced[Annotated[bool | None, Also("parallel_training")]] = None
     """Parallel threads: agents with separate models decode and learn at the same time, and so do separate critics.
-    Models on one CPU share torch's threads (`--threads`), which changes results by rounding. With `deterministic`, each
-    model uses all threads instead. None: on if the models are on different devices, or if the CPU has a core for each
-    thread of each model."""
+    Models on one CPU share torch's threads (`--threads`), which changes results by rounding, except with
+    `deterministic`. None: on if models are on different devices, or if the CPU has a core for each of their threads."""
     deterministic: Advanced[bool] = False
     """Bit-for-bit equal results for any `num_envs`, `num_workers` and `max_batch_tokens`, and after interruptions.
     Decoding and learning use fixed shapes, which is slower. The machine, libraries and number of threads must be equal.
-    Tested only on CPUs. False: results are equal for equal settings; if these settings differ, so does the rounding."""
+    Tested only on CPUs. False: these settings change results by rounding."""
     seed: Seed = 0
     """Seed of tasks, sampling, initial weights of critics and heads, and the order of mini-batches."""
 
@@ -251,39 +233,34 @@ class ActorCriticConfig(TrainConfig):
     """Estimator of the critic's regression targets. On sparse rewards "td" can collapse: an untrained critic then
     learns from its own estimates."""
     critic_type: Advanced[Literal["v", "q"]] = "v"
-    """Type of critic: V(h) ("v"), or V(h) and Q(h, a) ("q"). With "q" the advantage is Q(h, a) - V(h), and `estimator`
-    is not used."""
+    """Type of critic: "v" for V(h); "q" for V(h) and Q(h, a), whose difference is the advantage (no `estimator`)."""
     critic_model_name_or_path: str = "small"
     """Model of a separate critic: "small" (random weights, 64 wide, 1 layer, the actors' tokenizer), "actor" (the first
     actor's weights and tokenizer), a folder, a hub name, or a name registered by `register_critic`. "bag_of_words": one
-    logistic regression per turn on word counts, fitted to the whole replay at each update. It needs far fewer episodes,
-    and has no learning rate, steps or batches."""
+    logistic regression per turn on word counts, fitted to the whole replay at each update. This critic needs far fewer
+    episodes, and has no learning rate, steps or batches."""
     critic_l2: Advanced[NotNegative] = 50.0
     """L2 penalty of the bag-of-words critic: this / 2 times the squared weights is added to the cross-entropy, which is
-    summed over the replay. A critic of one agent's history needs a smaller penalty than a joint critic, because one
-    agent's history has fewer words."""
+    summed over the replay. A critic of one agent's history needs a smaller penalty than a joint critic."""
     critic_device: Advanced[str | None] = None
     """Device of separate critics. None: the device of the agent, or of the first agent for a joint critic."""
     critic_lora_rank: Advanced[Count | None] = None
-    """Rank of LoRA adapters on a separate critic that starts from a pretrained model. The pretrained weights are then
-    frozen. None: all weights learn."""
+    """Rank of LoRA adapters on a separate, pretrained critic with frozen weights. None: all weights learn."""
     critic_learning_rate: LearningRate = 1e-3
     """AdamW's learning rate for separate critics."""
     critic_steps: Advanced[Count] = 2
     """Optimizer steps of a separate critic per update."""
     critic_batch_size: Advanced[Count] = 64
-    """Mini-batch size per step of a separate critic, in episodes (in turns, for vector observations), sampled from its
-    replay."""
+    """Mini-batch size of a separate critic's step, in replayed episodes (in turns, for vector observations)."""
     critic_replay: Advanced[Count] = 16
     """Replay length of a separate critic: number of recent updates whose episodes the critic learns from."""
     critic_warmup: CountOrZero | None = None
-    """Critic warm-up: updates at the start in which only a separate critic learns. None: 5, or half of `num_updates` if
-    `num_updates` is at most 5."""
+    """Critic warm-up: updates at the start in which only a separate critic learns. None: 5, or half of a `num_updates`
+    <= 5."""
     value_loss_coef: Advanced[Annotated[NotNegative, Also("vf_coef")]] = 0.6
     """Value loss coefficient: weight of the loss of a value head on an actor."""
     value_clip_range: Advanced[Positive | None] = None
-    """PPO's clip range of the value around its prediction before the update, in units of normalized values. None: no
-    clip."""
+    """PPO's clip range of the value around its prediction before the update, in normalized units. None: no clip."""
     value_normalization: Advanced[bool] = True
     """Value normalization: the critic's targets are normalized by their running mean and standard deviation."""
     value_head_hidden_dim: Advanced[Count | None] = None
@@ -333,12 +310,10 @@ class ReinforceConfig(TrainConfig):
     num_generations: int = 8
     divide_by_std: Advanced[bool] = False
     """Division by the sample standard deviation (divisor G - 1) of the group's returns, as in GRPO and TRL. It weights
-    tasks by their difficulty (arXiv:2503.20783). MAREINFORCE, which has no baseline, divides by the returns' root mean
-    square instead."""
+    tasks by their difficulty (arXiv:2503.20783). MAREINFORCE divides by the returns' root mean square instead."""
     joint_mode: Literal["aligned", "cross"] = "aligned"
-    """Joint actions that are scored in a group of rollouts. "aligned": the joint actions that were played. "cross": all
-    combinations of the agents' completions, which needs num_generations ** agents environment steps and games of one
-    turn."""
+    """Joint actions that are scored in a group of rollouts. "aligned": those that were played. "cross": all
+    combinations of the agents' completions, with num_generations ** agents environment steps, for games of one turn."""
 
 
 @dataclass(frozen=True, kw_only=True)

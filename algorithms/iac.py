@@ -11,11 +11,11 @@ Settings = TypeVar("Settings", bound=IACConfig)
 
 
 class IAC(ActorCritic[Settings]):
-    """Actor-critic per agent, with a critic V_i(h_i) on the agent's own history h_i.
+    """Independent actor-critic: each agent i has a critic V_i(h_i) on its own history h_i.
 
-    Advantages sum TD errors r + discount * V_i(h_i') - V_i(h_i) by `estimator`: GAE by default. The other
-    agents are part of the environment, and training needs no joint information. If an agent's own history does not show
-    the state of the team, the critic explains little of the return. Source: CoLLM-DC (arXiv:2601.21972).
+    Advantages sum TD errors r + discount * V_i(h_i') - V_i(h_i) by `estimator`: GAE by default. The other agents are
+    part of the environment. If an agent's history does not show the state of the team, the critic explains little of
+    the return. Source: CoLLM-DC (arXiv:2601.21972).
     """
 
     critic_reads: ClassVar[CriticReads] = "own"

@@ -14,8 +14,8 @@ class IPPO(IAC[IPPOConfig]):
     """IAC with PPO's loss: clipped probability ratios to the sampling policy bound the change per update.
 
     The ratio is per completion (`credit="turn"`) or per token (`credit="token"`). The log-ratio of a completion grows
-    with its length. Without `clip_range` the loss is IAC's policy gradient, which is wrong after the first epoch.
-    Source: IPPO (arXiv:2011.09533), PPO (arXiv:1707.06347).
+    with its length. Without `clip_range`, IAC's loss is used, whose gradient is wrong after the first epoch. Source:
+    IPPO (arXiv:2011.09533), PPO (arXiv:1707.06347).
     """
 
     may_repeat_unclipped: ClassVar[bool] = True

@@ -1,10 +1,8 @@
 """Published settings of CoLLM-CC and CoLLM-DC (arXiv:2601.21972), from the paper and its code.
 
-Both methods use one-step TD errors, bootstrapped targets, advantages normalized per agent and turn, and critics
-initialized from the actor. There is no replay, warm-up or gradient clipping. The paper collects 1 to 8 episodes per
-update, and uses a learning rate of 2.5e-6 on StrBuild. Temperature 0.6 and top-p 0.6 are settings of the model.
-Errors of the published code are not reproduced: padding in the loss, one critic step per agent, weights in bfloat16,
-and a gradient that ignores the temperature.
+The paper collects 1 to 8 episodes per update, and uses a learning rate of 2.5e-6 on StrBuild. Temperature 0.6 and top-p
+0.6 are settings of the model. Errors of the published code are not reproduced: padding in the loss, one critic step per
+agent, weights in bfloat16, and a gradient that ignores the temperature.
 """
 
 from __future__ import annotations
@@ -35,9 +33,9 @@ class PublishedConfig(ActorCriticConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class CoLLMCCConfig(PublishedConfig, MAACConfig):
-    """Settings of MAAC as published: a centralized critic."""
+    """Settings of MAAC as published for CoLLM-CC: a centralized critic."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CoLLMDCConfig(PublishedConfig, IACConfig):
-    """Settings of IAC as published: decentralized critics, separate models."""
+    """Settings of IAC as published for CoLLM-DC: decentralized critics, separate models."""

@@ -5,8 +5,8 @@ A plugin declares an entry point in its `pyproject.toml`:
     [project.entry-points."collm.algorithms"]
     my_methods = "my_package.registrations"
 
-The value is a module that calls `collm.register_algorithm` when it is imported, or a function that calls it. The
-commands `collm train`, `evaluate`, `benchmark` and `report` then accept the registered names.
+The value is a module that calls `collm.register_algorithm` when it is imported, or a function that calls it. Commands
+such as `collm train` then accept the registered names.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
 
 
 class UnknownAlgorithmError(UserError, LookupError):
-    """Raised if no algorithm is registered under a name."""
+    """Error for an algorithm name that is not registered."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,7 @@ class AlgorithmSpec:
         return found
 
     def make(self, config: TrainConfig | None = None) -> Algorithm[Any]:
-        """Make the algorithm with these settings. None: the defaults.
-
-        Raises:
-            ValueError: if settings contradict each other.
-        """
+        """Make the algorithm with these settings (None: defaults). Raises `ValueError` if settings are invalid."""
         return self.algorithm_class()(self.config() if config is None else config)
 
 
@@ -82,16 +78,15 @@ def register_algorithm(
 ) -> AlgorithmSpec:
     """Add an algorithm to the registry. Registering the same algorithm twice has no effect.
 
+    Raises `ValueError` if the name is malformed or registered for another algorithm, and `TypeError` if a class has the
+    wrong base class.
+
     Args:
         name: name for `collm train`: lower-case letters, digits, and ". _ -" between them.
         algorithm: a subclass of `Algorithm`, or "package.module:Class", which is imported when first needed.
         config: class of its settings, a frozen dataclass derived from `TrainConfig` (`ActorCriticConfig` for a critic).
         summary: one line for listings. Default: the first line of the docstring of `algorithm`, if it is a class.
         replace: overwrite an algorithm of the same name, for example in a notebook cell that runs again.
-
-    Raises:
-        ValueError: if the name is malformed, or registered for another algorithm.
-        TypeError: if `algorithm` is not derived from `Algorithm`, or `config` not from `TrainConfig`.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(f"an algorithm's name must look like 'my-method', got {name!r}")
@@ -99,7 +94,12 @@ def register_algorithm(
         if not re.fullmatch(r"[\w.]+:\w+", algorithm):
             raise ValueError(f"{name}: an algorithm must be a class or 'package.module:Class', got {algorithm!r}")
     else:
-        _check_class(name, algorithm)
+        from .algorithm import Algorithm  # imports torch, which a listing of names does not need
+
+        if not (inspect.isclass(algorithm) and issubclass(algorithm, Algorithm)):
+            raise TypeError(
+                f"{name}: algorithm must be a class derived from collm.algorithms.Algorithm, got {algorithm!r}"
+            )
         summary = summary or (inspect.getdoc(algorithm) or "").partition("\n")[0]
     if not (inspect.isclass(config) and issubclass(config, TrainConfig)):
         raise TypeError(f"{name}: its settings must be a dataclass derived from TrainConfig, got {config!r}")
@@ -114,11 +114,7 @@ def register_algorithm(
 
 
 def algorithm_spec(name: str) -> AlgorithmSpec:
-    """Look up a registered algorithm by its name.
-
-    Raises:
-        UnknownAlgorithmError: if the name is not registered; the message suggests the nearest name.
-    """
+    """Look up a registered algorithm by its name. Raises `UnknownAlgorithmError`, which suggests the nearest name."""
     broken: tuple[str, ...] = ()
     if name not in _registry:
         broken = load_plugins(GROUP)
@@ -138,17 +134,10 @@ def algorithm_spec(name: str) -> AlgorithmSpec:
 
 
 def algorithm_specs() -> tuple[AlgorithmSpec, ...]:
-    """All algorithms in the order of registration. Warns about plugins that fail to load."""
+    """Return all algorithms in the order of registration. Warns about plugins that fail to load."""
     for failure in load_plugins(GROUP):
         warnings.warn(failure, RuntimeWarning, stacklevel=2)
     return tuple(_registry.values())
-
-
-def _check_class(name: str, algorithm: type[Any]) -> None:
-    from .algorithm import Algorithm  # imports torch, which a listing of names does not need
-
-    if not (inspect.isclass(algorithm) and issubclass(algorithm, Algorithm)):
-        raise TypeError(f"{name}: algorithm must be a class derived from collm.algorithms.Algorithm, got {algorithm!r}")
 
 
 for _name, _class, _config, _summary in (

@@ -15,7 +15,7 @@ from .functions.baselines import group_max_advantages, group_mean_advantages, le
 
 
 class Reinforce(Algorithm[ReinforceConfig], ABC):
-    """Base class: the advantage is the discounted return from each turn to the end, minus the group's baseline.
+    """Base class of REINFORCE algorithms: the advantage is the return minus the baseline of the group of rollouts.
 
     The baseline compares the same turn in all rollouts of a group. The return is 0 if a rollout has ended or its agent
     never acted. Normalization does not subtract the mean, because all four baselines would then be equal.
@@ -51,7 +51,7 @@ class Reinforce(Algorithm[ReinforceConfig], ABC):
         if self.config.joint_mode == "cross" and self.config.max_staleness:
             raise ValueError(
                 f"joint_mode='cross' steps the environments during the update, but max_staleness="
-                f"{self.config.max_staleness} plays the next episodes in them; omit one of them"
+                f"{self.config.max_staleness} plays the next episodes in the same environments; omit either setting"
             )
         if self.config.joint_mode == "cross" and self.config.num_generations < 2:
             raise ValueError(
@@ -68,11 +68,11 @@ class Reinforce(Algorithm[ReinforceConfig], ABC):
 
 @final
 class MAREINFORCE(Reinforce):
-    """No baseline: the advantage is the return R. Unbiased, large variance.
+    """REINFORCE without a baseline: the advantage is the return. Unbiased, large variance.
 
     Rewards should have a mean near 0, because a positive constant raises the probability of every completion. Top-k and
-    top-p need `learns_filtered`; without it the expected gradient is wrong (cosine 0.5 to the true gradient at
-    top-p 0.6, for random policies).
+    top-p need `learns_filtered`; without it the expected gradient is wrong (cosine 0.5 to the true gradient at top-p
+    0.6, for random policies).
     """
 
     has_baseline: ClassVar[bool] = False
@@ -82,9 +82,9 @@ class MAREINFORCE(Reinforce):
 
 @final
 class MAGRPO(Reinforce):
-    """Advantage: the return R minus the group's mean return (arXiv:2508.04652).
+    """REINFORCE with the group's mean return as the baseline (arXiv:2508.04652).
 
-    The mean contains the rollout's own return, which multiplies the expected gradient by 1 - 1 / G.
+    The mean contains the rollout's own return, which multiplies the expected gradient by 1 - 1 / G for G rollouts.
     """
 
     above_baseline = staticmethod(group_mean_advantages)
@@ -92,17 +92,18 @@ class MAGRPO(Reinforce):
 
 @final
 class MARLOO(Reinforce):
-    """Advantage: R minus the other rollouts' mean (RLOO, arXiv:2402.14740). Unbiased; G / (G - 1) times MAGRPO's."""
+    """REINFORCE with the mean return of the group's other rollouts as the baseline (arXiv:2402.14740). Unbiased."""
 
     above_baseline = staticmethod(leave_one_out_advantages)
 
 
 @final
 class MAReMax(Reinforce):
-    """Advantage: R minus the largest return of the group. Biased: the baseline depends on the rollout's own actions.
+    """REINFORCE with the largest return of the group of rollouts as the baseline. Biased.
 
-    The expected gradient can point away from the true gradient; see `group_max_advantages`. The name comes from ReMax
-    (arXiv:2310.10505), which subtracts the return of the greedy completion and is unbiased.
+    The baseline depends on the rollout's own actions. The expected gradient can therefore point away from the true
+    gradient; see `group_max_advantages`. The name comes from ReMax (arXiv:2310.10505), which is unbiased, because its
+    baseline is the return of the greedy completion.
     """
 
     above_baseline = staticmethod(group_max_advantages)

@@ -1,20 +1,17 @@
-"""Advantages: how much better a turn was than expected. Pure functions of tensors.
+"""Advantage estimators: how much better a turn was than expected. Pure, differentiable functions of tensors.
 
 Axes: B tracks, T turns. A *track* is one agent's sequence of turns in one episode. Tracks are padded at the end to T.
 Arguments that all functions share:
 
-    rewards   [B, T], any unit; `rewards[b, t]` follows turn t. Every result has this unit.
+    rewards   [B, T], any unit; `rewards[b, t]` follows turn t. Every result has the shape and unit of rewards.
     values    [B, T + 1], in reward units; `values[b, t]` is V of the history before turn t, and
               `values[b, length of b]` is V of the history after the last turn: 0 if the episode terminated, V(final
-              history) if it was truncated.
+              history) if it was truncated. The value before a turn must not depend on the action of this turn.
     is_real   [B, T] bool, True for turns, False for padding. Padding is never read, so it may be NaN. Every result is
               0 there.
     discount  gamma per turn, 0..1.
 
 All functions raise `ValueError` if the shapes disagree, padding precedes a turn, or an argument is out of range.
-
-The value before a turn must not depend on the action of this turn: with an exact Q(h, a) instead of V(h), the mean of
-every TD error is 0. All functions are differentiable; call them under `torch.no_grad()` to save memory.
 """
 
 from __future__ import annotations
@@ -26,14 +23,11 @@ from ..config import Estimator
 
 
 def td_errors(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float) -> Tensor:
-    """TD error of each turn.
+    """Compute the TD error of each turn, [B, T].
 
         delta[t] = r[t] + discount * V[t + 1] - V[t]
 
     Source: Sutton and Barto, Reinforcement Learning (2018), section 6.1.
-
-    Returns:
-        [B, T].
     """
     _check_grid(rewards, is_real, discount)
     _check_values(values, rewards)
@@ -42,20 +36,15 @@ def td_errors(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float)
 
 
 def gae(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float, trace: float) -> Tensor:
-    """Generalized advantage estimation (GAE): TD errors of this and all later turns, decayed by distance.
+    """Compute generalized advantage estimates (GAE), [B, T]: decayed sums of the TD errors of this and later turns.
 
         A[t] = sum over k >= 0 of (discount * trace)^k * delta[t + k]
 
-    Source: Schulman et al. (arXiv:1506.02438), equation 16.
-
-    Args:
-        trace: GAE's lambda, 0..1. 0 gives TD errors, 1 the Monte Carlo return - V.
-
-    Returns:
-        [B, T].
+    `trace` is GAE's lambda, 0..1. 0 gives TD errors, 1 the Monte Carlo return - V. Source: Schulman et al.
+    (arXiv:1506.02438), equation 16.
     """
     if not 0.0 <= trace <= 1.0:
-        raise ValueError(f"trace={trace} must be between 0 and 1")
+        raise ValueError(f"trace={trace}, the lambda of GAE, must be between 0 and 1")
     errors = td_errors(rewards, values, is_real, discount)
     # Padding comes after the last turn and has a TD error of 0, so it does not change the sum.
     advantage = errors.new_zeros(errors.shape[0])
@@ -67,20 +56,15 @@ def gae(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float, trace
 
 
 def n_step_advantages(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float, num_steps: int) -> Tensor:
-    """N-step advantage: the rewards of the next n turns plus the value after them, minus the value before them.
+    """Compute n-step advantages, [B, T]: the next n rewards, plus the value after them, minus the value before them.
 
         A[t] = sum over k < m of discount^k * r[t + k] + discount^m * V[t + m] - V[t],  m = min(n, turns left)
 
-    Source: Mnih et al., A3C (arXiv:1602.01783), section 4.
-
-    Args:
-        num_steps: n >= 1; 1 gives TD errors, n >= T the Monte Carlo return - V.
-
-    Returns:
-        [B, T].
+    n is `num_steps` >= 1. 1 gives TD errors, n >= T the Monte Carlo return - V. Source: Mnih et al., A3C
+    (arXiv:1602.01783), section 4.
     """
     if num_steps < 1:
-        raise ValueError(f"num_steps={num_steps} must be at least 1")
+        raise ValueError(f"num_steps={num_steps} of n-step advantages must be at least 1")
     errors = td_errors(rewards, values, is_real, discount)
     # The n-step advantage is a sum of discounted TD errors in which the inner values cancel.
     advantages = errors.clone()
@@ -92,21 +76,18 @@ def n_step_advantages(rewards: Tensor, values: Tensor, is_real: Tensor, discount
 def monte_carlo_returns(
     rewards: Tensor, is_real: Tensor, discount: float, final_values: Tensor | None = None
 ) -> Tensor:
-    """Monte Carlo return: the discounted reward from each turn to the end.
+    """Compute Monte Carlo returns, [B, T]: the discounted sum of rewards from each turn to the end of the episode.
 
         G[t] = r[t] + discount * G[t + 1],  G[length] = the final value
 
-    Args:
-        final_values: [B], the return after the last turn: 0 if the episode terminated, V(final history) if it was
-            truncated. None: 0 for all tracks.
-
-    Returns:
-        [B, T].
+    `final_values` [B] is V(final history) of episodes that were truncated, and 0 of terminated ones. None: 0 for all.
     """
     _check_grid(rewards, is_real, discount)
     to_go = rewards.new_zeros(rewards.shape[0]) if final_values is None else final_values
     if to_go.shape != rewards.shape[:1]:
-        raise ValueError(f"final_values has shape {tuple(to_go.shape)}, but there are {rewards.shape[0]} tracks")
+        raise ValueError(
+            f"final_values has shape {tuple(to_go.shape)}, but needs one value for each of {rewards.shape[0]} tracks"
+        )
     columns = []
     for turn in reversed(range(rewards.shape[1])):
         to_go = torch.where(is_real[:, turn], rewards[:, turn] + discount * to_go, to_go)
@@ -123,16 +104,7 @@ def estimated_advantages(
     trace: float = 0.95,
     num_steps: int = 1,
 ) -> Tensor:
-    """Compute advantages with the estimator of a given name.
-
-    Args:
-        estimator: "td", "n_step", "gae" or "monte_carlo".
-        trace: GAE's lambda; only "gae" reads it.
-        num_steps: n; only "n_step" reads it.
-
-    Returns:
-        [B, T].
-    """
+    """Compute advantages [B, T] with the estimator "td", "n_step" (reads `num_steps`), "gae" or "monte_carlo"."""
     if estimator == "td":
         return td_errors(rewards, values, is_real, discount)
     if estimator == "n_step":
@@ -157,7 +129,7 @@ def critic_targets(
     trace: float = 0.95,
     num_steps: int = 1,
 ) -> Tensor:
-    """Regression targets of the critic: `estimated_advantages` + V; [B, T].
+    """Compute the critic's regression targets [B, T]: `estimated_advantages` + V.
 
     "td" gives the one-step TD target r[t] + discount * V[t + 1], "gae" the lambda-return.
     """
@@ -169,10 +141,10 @@ def _check_grid(rewards: Tensor, is_real: Tensor, discount: float) -> None:
     if rewards.dim() != 2 or is_real.shape != rewards.shape or is_real.dtype != torch.bool:
         raise ValueError(
             f"rewards {tuple(rewards.shape)} and is_real {tuple(is_real.shape)} of {is_real.dtype} must both have "
-            "the shape [B, T], and is_real must be bool"
+            "the shape [tracks, turns], and is_real must be bool"
         )
     if bool((is_real[:, 1:] & ~is_real[:, :-1]).any()):
-        raise ValueError("is_real has a turn after padding; pad every track at its end")
+        raise ValueError("is_real is True for a turn after padding; pad the turns of every track at the end")
     if not 0.0 <= discount <= 1.0:
         raise ValueError(f"discount={discount} must be between 0 and 1")
 

@@ -12,11 +12,9 @@ task. Arguments that the four baselines share:
     divide_by_std  divide by the group's sample standard deviation (`torch.std`), as GRPO and TRL do. This weights tasks
                    by their difficulty (arXiv:2503.20783).
 
-Results have the shape of returns. Rollouts that have ended or have no row have a return of 0 in the later turns of the
-other rollouts. If they were left out, the gradient of later turns would have another scale.
-
-The baselines differ in the number that they subtract. Normalization to zero mean makes their results equal. Scaling
-alone (`normalized` with subtract_mean=False, or divide_by_std) keeps the difference.
+Results have the shape of returns. `ValueError` is raised if shapes disagree. Rollouts that have ended or have no row
+count with a return of 0, because omitting them would change the scale of later turns' gradients. Normalization to zero
+mean makes the results of all baselines equal. Scaling alone (`normalized` with subtract_mean=False) does not.
 """
 
 from __future__ import annotations
@@ -26,9 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-EPSILON = 1e-6
-"""Constant added to a standard deviation before the division, in reward units. It limits the growth of rounding errors
-if returns are nearly equal."""
+EPSILON = 1e-6  # added to a standard deviation before division, in reward units; limits rounding errors
 
 
 def raw_advantages(
@@ -39,17 +35,13 @@ def raw_advantages(
     group_size: int | None = None,
     divide_by_std: bool = False,
 ) -> Tensor:
-    """Advantages without a baseline: the returns themselves. Unbiased, largest variance (MAREINFORCE).
+    """Return the returns as advantages, without a baseline (MAREINFORCE). Unbiased, but with the largest variance.
 
         A = R
 
     `divide_by_std` divides by the root mean square of the group's returns, which is the deviation from the baseline 0.
-    A constant that is added to every reward changes only these advantages, not those of the other baselines.
-
-    Source: Williams (1992), REINFORCE.
-
-    Raises:
-        ValueError: if the shapes disagree.
+    A constant that is added to every reward changes only these advantages, not those of the other baselines. Source:
+    Williams (1992), REINFORCE.
     """
     rollouts = _grouped(returns, group, is_real, group_size if divide_by_std else None, min_size=1)
     advantages = rollouts.returns
@@ -66,19 +58,14 @@ def group_mean_advantages(
     group_size: int | None = None,
     divide_by_std: bool = False,
 ) -> Tensor:
-    """Advantages: each return minus the mean return of the group (MAGRPO).
+    """Compute advantages as each return minus the mean return of the group of rollouts (MAGRPO).
 
         A[g] = R[g] - mean over g' of R[g']
 
-    The mean contains the rollout's own return, which multiplies the expected gradient of every turn by 1 - 1 / G.
-
-    Source: MAGRPO (arXiv:2508.04652) after GRPO (arXiv:2402.03300).
-
-    Returns:
-        Advantages that sum to 0 over each group, including ended rollouts. Equal returns give exactly 0.
-
-    Raises:
-        ValueError: if shapes disagree, or if a group has one rollout, whose advantages would all be 0.
+    Advantages sum to 0 over each group, including ended rollouts. Equal returns give exactly 0. The mean contains the
+    rollout's own return, which multiplies the expected gradient of every turn by 1 - 1 / G, for G rollouts per group.
+    Raises `ValueError` if a group has one rollout, because all its advantages would be 0. Source: MAGRPO
+    (arXiv:2508.04652) after GRPO (arXiv:2402.03300).
     """
     rollouts = _grouped(returns, group, is_real, group_size, min_size=2)
     return _advantages(rollouts, rollouts.above_mean(), divide_by_std)
@@ -92,20 +79,13 @@ def leave_one_out_advantages(
     group_size: int | None = None,
     divide_by_std: bool = False,
 ) -> Tensor:
-    """Advantages: each return minus the mean return of the *other* rollouts of the group (MARLOO).
+    """Compute advantages as each return minus the mean return of the *other* rollouts of the group (MARLOO).
 
         A[g] = R[g] - sum over g' != g of R[g'] / (G - 1) = G / (G - 1) * (R[g] - mean)
 
-    Unbiased in every turn, because the other rollouts do not depend on this rollout, even if they end earlier or later.
-
-    Source: RLOO (arXiv:2402.14740), Kool et al. (2019).
-
-    Returns:
-        Advantages; equal returns give exactly 0. If only one rollout reaches a turn, its advantage there is its return,
-        because the returns of the other rollouts are 0.
-
-    Raises:
-        ValueError: if shapes disagree, or if a group has one rollout.
+    Unbiased in every turn, because the other rollouts do not depend on this rollout. Equal returns give exactly 0. If
+    only one rollout reaches a turn, the advantage is the return, because the returns of ended rollouts are 0. Raises
+    `ValueError` if a group has one rollout. Source: RLOO (arXiv:2402.14740), Kool et al. (2019).
     """
     rollouts = _grouped(returns, group, is_real, group_size, min_size=2)
     sizes = rollouts.sizes_of_rows()
@@ -121,43 +101,33 @@ def group_max_advantages(
     group_size: int | None = None,
     divide_by_std: bool = False,
 ) -> Tensor:
-    """Advantages: each return minus the largest return of the group, so 0 for the best rollout (MAReMax).
+    """Compute advantages as each return minus the largest return of the group: 0 for the best rollout (MAReMax).
 
         A[g] = R[g] - max over g' of R[g']
 
     Biased, because the baseline depends on the rollout's own actions. The expected gradient can point away from the
     true gradient: in an enumerated game with early ends, their cosine was -0.9985 for one of two agents. ReMax
-    (arXiv:2310.10505) subtracts the return of the greedy completion instead, and is unbiased.
-
-    Returns:
-        Advantages, at most 0. An ended rollout with its return of 0 is the best if all other returns are negative.
-
-    Raises:
-        ValueError: if shapes disagree, or if a group has one rollout, whose advantages would all be 0.
+    (arXiv:2310.10505) subtracts the return of the greedy completion instead, and is unbiased. An ended rollout with its
+    return of 0 is the best if all other returns are negative. Raises `ValueError` if a group has one rollout.
     """
     rollouts = _grouped(returns, group, is_real, group_size, min_size=2)
     return _advantages(rollouts, rollouts.below_best(), divide_by_std)
 
 
 def cross_returns(joint_returns: Tensor) -> Tensor:
-    """Average the returns of all joint actions that contain a completion, for each completion of each agent.
+    """Average the returns of all joint actions that contain a completion; returns [P, N, G] for N agents.
 
         R_i[g] = mean of the joint returns over all joint actions in which agent i uses completion g
 
-    Args:
-        joint_returns: [P, G, ..., G]: P tasks, then one axis per agent over the agent's G completions.
-
-    Returns:
-        [P, N, G] for N agents.
-
-    Raises:
-        ValueError: if there is no agent axis, or the agents' numbers of completions differ.
+    `joint_returns` is [P, G, ..., G]: P tasks, then one axis per agent over the agent's G completions. Raises
+    `ValueError` if there is no agent axis, or if the agents' numbers of completions differ.
     """
     sizes = joint_returns.shape[1:]
     num_agents = len(sizes)
     if num_agents == 0 or len(set(sizes)) != 1:
         raise ValueError(
-            f"joint_returns has shape {tuple(joint_returns.shape)}; give [P, G, ..., G], an axis per agent"
+            f"joint_returns has shape {tuple(joint_returns.shape)}, but needs an axis of tasks, then an axis per agent "
+            "with the same number of completions"
         )
     credits = []
     for agent in range(num_agents):
@@ -177,24 +147,16 @@ def normalized(
 
         (A - mean) / std,  or A / root mean square without subtract_mean
 
-    Division by the root mean square keeps signs, and keeps the difference between baselines. The standard deviation is
-    the population's (divisor n). Stable-Baselines3, CleanRL and TRL use `torch.std` (divisor n - 1) here, which gives
-    sqrt((n - 1) / n) times these advantages.
-
-    An item that is alone in its group has no deviation from the group's mean. It is divided by the root mean square of
-    the whole batch. Without this division, only its scale would depend on the unit of the rewards.
+    Division by the root mean square keeps signs and the difference between baselines. The standard deviation is the
+    population's (divisor n). Stable-Baselines3, CleanRL and TRL use `torch.std` (divisor n - 1), which gives
+    sqrt(1-1/n) times these advantages. With subtract_mean, the only item of a group is divided by the batch's root mean
+    square, because its deviation from the mean is 0.
 
     Args:
-        advantages: of any shape.
-        is_real: of the same shape, bool.
-        group: integers of the same shape; each group is normalized separately. None: all together.
-        subtract_mean: also subtract the mean.
-
-    Returns:
-        Same shape as advantages. With subtract_mean, equal advantages of a group of two or more give exactly 0.
-
-    Raises:
-        ValueError: if the shapes disagree.
+        advantages: tensor of any shape.
+        is_real: bool tensor of the same shape, False for padding. The result is 0 there.
+        group: integers of the same shape; each group is normalized separately. None: all advantages together.
+        subtract_mean: also subtract the mean. Equal advantages of a group of two or more then give exactly 0.
     """
     group = torch.zeros_like(is_real, dtype=torch.long) if group is None else group
     if not advantages.shape == is_real.shape == group.shape:
@@ -214,7 +176,7 @@ def normalized(
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Rollouts with their groups. Axes: B rows, then the absent rollouts (no row); R groups; then as in the returns."""
+    """Rollouts with their groups, for baselines. Axes: B rows, then absent rollouts (no row); R groups."""
 
     returns: Tensor  # [B + absent, ...], 0 where a rollout has ended
     is_real: Tensor  # [B, ...]
@@ -222,31 +184,29 @@ class _Groups:
     sizes: Tensor  # [R], rollouts per group
 
     def sizes_of_rows(self) -> Tensor:
-        """[B + absent, 1, ...] size of each rollout's group."""
+        """Return the size of each rollout's group, in the shape [B + absent, 1, ...]."""
         return self.sizes[self.row].view(-1, *[1] * (self.returns.dim() - 1))
 
     def below_best(self) -> Tensor:
-        """Subtract the largest return of the group."""
+        """Subtract the largest return of the group from each return."""
         index = self.row.view(-1, *[1] * (self.returns.dim() - 1)).expand_as(self.returns)
         best = self.returns.new_full((len(self.sizes), *self.returns.shape[1:]), -torch.inf)
         return self.returns - best.scatter_reduce(0, index, self.returns, "amax")[self.row]
 
     def above_mean(self) -> Tensor:
-        """Subtract the mean return of the group."""
-        below_best = self.below_best()  # relative to the best: equal returns of any size then give exactly 0
+        below_best = self.below_best()  # not `returns`: equal returns of any size then give exactly 0
         return below_best - self.means(below_best)
 
     def root_mean_square(self, values: Tensor) -> Tensor:
-        """Root of the mean square of values over each rollout's group."""
         return self.means(values.square()).sqrt()
 
     def means(self, values: Tensor) -> Tensor:
-        """Mean of values over each rollout's group."""
+        """Return the mean of `values` over each rollout's group, with one entry per rollout."""
         sums = values.new_zeros(len(self.sizes), *values.shape[1:]).index_add(0, self.row, values)
         return sums[self.row] / self.sizes_of_rows()
 
     def of_turns(self, values: Tensor) -> Tensor:
-        """Values [B, ...] of turns; 0 for padding."""
+        """Return the values [B, ...] of rollouts with a row, and 0 for padding."""
         return torch.where(self.is_real, values[: len(self.is_real)], 0.0)
 
 
@@ -254,7 +214,7 @@ def _grouped(returns: Tensor, group: Tensor, is_real: Tensor | None, group_size:
     if group.shape != returns.shape[:1] or (is_real is not None and is_real.shape != returns.shape):
         shape = None if is_real is None else tuple(is_real.shape)
         raise ValueError(
-            f"returns {tuple(returns.shape)} need one group for each row and is_real of their shape, "
+            f"returns {tuple(returns.shape)} of a baseline need one group for each row and is_real of the same shape, "
             f"but got group {tuple(group.shape)} and is_real {shape}"
         )
     names, row, num_rows = torch.unique(group, return_inverse=True, return_counts=True)
@@ -262,7 +222,7 @@ def _grouped(returns: Tensor, group: Tensor, is_real: Tensor | None, group_size:
     if bool((num_rows > sizes).any()):
         raise ValueError(
             f"group {int(names[num_rows > sizes][0])} has {int(num_rows.max())} rows, but there are {group_size} "
-            "rollouts per group"
+            "rollouts per group; pass a larger group_size"
         )
     if bool((sizes < min_size).any()):
         raise ValueError(
@@ -277,7 +237,6 @@ def _grouped(returns: Tensor, group: Tensor, is_real: Tensor | None, group_size:
 
 
 def _advantages(groups: _Groups, advantages: Tensor, divide_by_std: bool) -> Tensor:
-    """Advantages of turns, divided by the group's standard deviation if `divide_by_std`; 0 for padding."""
     if divide_by_std:
         sizes = groups.sizes_of_rows().to(advantages.dtype)
         deviations = groups.root_mean_square(groups.above_mean()) * (sizes / (sizes - 1)).sqrt()

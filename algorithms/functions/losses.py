@@ -1,17 +1,12 @@
 """Losses: pure functions of tensors.
 
 Axes: N turns; K sampled tokens of these turns, concatenated without padding; M items, which are turns or tokens. Token
-k belongs to turn `turn_of_token[k]` in 0..N - 1.
+k belongs to turn `turn_of_token[k]` in 0..N - 1. With credit per turn, `turn_logprobs` gives M = N log-probabilities.
+With credit per token, `token_advantages` gives M = K advantages.
 
-* Credit per turn: `turn_logprobs` first, then a loss over M = N turns with one advantage each.
-* Credit per token: a loss over M = K tokens with `token_advantages`.
-
-Every loss is a **sum over its items divided by `denominator`**, the number of items in the whole batch, not in the
-micro-batch. The losses of micro-batches of any size then add up to the loss of the batch. To weight items, scale the
-advantages.
-
-All functions raise `ValueError` if the shapes disagree or the denominator is not positive. Advantages and targets get
-no gradient.
+Every loss is a **sum over its items divided by `denominator`**, the number of items in the whole batch. The losses of
+micro-batches of any size then add up to the loss of the batch. To weight items, scale the advantages. All functions
+raise `ValueError` if shapes disagree or the denominator is not positive. Advantages and targets get no gradient.
 """
 
 from __future__ import annotations
@@ -28,24 +23,17 @@ from torch import Tensor
 def turn_logprobs(
     logprobs: Tensor, turn_of_token: Tensor, num_turns: int, *, average_over_tokens: bool = False
 ) -> Tensor:
-    """Log-probability of each turn's completion: the sum over its tokens.
+    """Compute the log-probability [N] of each turn's completion: the sum over its tokens, 0 for a turn without tokens.
 
         log pi(completion n) = sum over k of turn n of log pi(token k)
 
-    Args:
-        logprobs: [K].
-        turn_of_token: [K] long, 0..num_turns - 1.
-        num_turns: N.
-        average_over_tokens: divide by the number of the turn's tokens, as GSPO's ratio does (arXiv:2507.18071). The
-            result is no longer a log-probability.
-
-    Returns:
-        [N]; 0 for a turn without tokens.
+    `logprobs` and `turn_of_token` (0..N - 1) are [K]. `average_over_tokens` divides by the turn's number of tokens, as
+    GSPO's ratio does (arXiv:2507.18071). The result is then no log-probability.
     """
     if logprobs.dim() != 1 or logprobs.shape != turn_of_token.shape:
         raise ValueError(
-            f"logprobs {tuple(logprobs.shape)} and turn_of_token {tuple(turn_of_token.shape)} must both be [K], "
-            "one entry for each sampled token"
+            f"logprobs {tuple(logprobs.shape)} and turn_of_token {tuple(turn_of_token.shape)} must both have one "
+            "dimension, with one entry for each sampled token"
         )
     sums = logprobs.new_zeros(num_turns).index_add(0, turn_of_token, logprobs)
     if not average_over_tokens:
@@ -54,16 +42,10 @@ def turn_logprobs(
 
 
 def token_advantages(advantages: Tensor, turn_of_token: Tensor, *, divide_by_length: bool = False) -> Tensor:
-    """Copy the advantage of each turn to the tokens of the turn.
+    """Copy the advantage [N] of each turn to the turn's tokens; returns [K] advantages.
 
-    Args:
-        advantages: [N].
-        turn_of_token: [K] long, 0..N - 1.
-        divide_by_length: divide by the number of the turn's tokens, so that each turn has the same weight in the loss.
-            False: each token has the same weight.
-
-    Returns:
-        [K].
+    `turn_of_token` is [K] long, 0..N - 1. With `divide_by_length`, the advantage is divided by the turn's number of
+    tokens, so that each turn has the same weight in the loss. Without it, each token has the same weight.
     """
     per_token = advantages[turn_of_token]
     if not divide_by_length:
@@ -72,26 +54,19 @@ def token_advantages(advantages: Tensor, turn_of_token: Tensor, *, divide_by_len
 
 
 def policy_gradient_loss(logprobs: Tensor, advantages: Tensor, denominator: float) -> Tensor:
-    """Policy-gradient loss, whose negative gradient is the policy gradient.
+    """Compute the policy-gradient loss (a scalar), whose negative gradient is the policy gradient.
 
         L = - sum over m of A[m] * log pi[m] / denominator
 
+    `logprobs` and `advantages` are [M], `denominator` is the number of items (turns or tokens) of the whole batch.
     Source: Williams (1992), REINFORCE.
-
-    Args:
-        logprobs: [M], with gradient.
-        advantages: [M].
-        denominator: items of the whole batch.
-
-    Returns:
-        A scalar.
     """
     _check_items(denominator, logprobs=logprobs, advantages=advantages)
     return -(advantages.detach() * logprobs).sum() / denominator
 
 
 class ImportanceWeights(NamedTuple):
-    """Importance weights of items, and the number of weights that the cap lowered."""
+    """Truncated importance weights of turns or tokens, and the number of weights that the cap lowered."""
 
     weights: Tensor  # [M], without gradient
     num_capped: Tensor  # scalar
@@ -101,30 +76,21 @@ class ImportanceWeights(NamedTuple):
 def importance_weights(
     logprobs: Tensor, sampled_logprobs: Tensor, is_off_policy: Tensor, cap: float
 ) -> ImportanceWeights:
-    """Truncated importance weights of off-policy items, which older weights or another inference engine sampled.
+    """Compute truncated importance weights of items (turns or tokens) that older weights or a server sampled.
 
         w = min(pi / pi at sampling, cap) for off-policy items, else 1
 
     For a single decision of a single agent, untruncated weights make the expected policy gradient equal to the
-    on-policy gradient. They do not correct for changes of the agent's earlier decisions (earlier tokens, with weights
-    per token) or of the partners. In an enumerated game, with all policy weights moved by 0.1 standard deviations, the
-    slope of the expected gradient against the true gradient was 0.826. The cap limits the variance, but adds bias.
+    on-policy gradient. The weights do not correct for changes of other agents, earlier turns or earlier tokens. In an
+    enumerated game, with all policy weights moved by 0.1 standard deviations, the slope of the expected gradient
+    against the true gradient was 0.826. The cap (> 0) limits the variance, but adds bias. All tensors are [M].
 
     Source: Ionides (2008), truncated importance sampling; for policy gradients, IMPALA (arXiv:1802.01561), equation 1,
     and IMPACT (arXiv:1912.00167).
-
-    Args:
-        logprobs: [M], of turns (one weight per completion) or of tokens (one weight per token).
-        sampled_logprobs: [M], of the same items when they were sampled.
-        is_off_policy: [M] bool.
-        cap: largest weight, > 0.
-
-    Returns:
-        The weights, in 0..max(cap, 1), exactly 1 for on-policy items.
     """
     _check_items(1, logprobs=logprobs, sampled_logprobs=sampled_logprobs, is_off_policy=is_off_policy)
     if cap <= 0:
-        raise ValueError(f"importance_cap={cap} must be positive; with 0 no off-policy item would be learned from")
+        raise ValueError(f"importance_cap={cap} must be positive; use None to learn without importance weights")
     log_ratio = logprobs - sampled_logprobs
     log_cap = math.log(cap)
     weights = torch.where(is_off_policy, log_ratio.clamp(max=log_cap).exp(), 1.0)
@@ -132,7 +98,7 @@ def importance_weights(
 
 
 class ClippedLoss(NamedTuple):
-    """Clipped loss, and the number of items whose gradient is 0 because of the clip."""
+    """PPO's clipped loss, and the number of items whose gradient is 0 because of the clip."""
 
     loss: Tensor  # scalar
     num_clipped: Tensor  # scalar
@@ -146,22 +112,20 @@ def clipped_policy_loss(
     clip_range: float = 0.2,
     clip_range_high: float | None = None,
 ) -> ClippedLoss:
-    """PPO's clipped surrogate loss.
+    """Compute PPO's clipped surrogate loss.
 
         rho = pi / pi at sampling;  L = - sum over m of min(rho * A, clip(rho, 1 - low, 1 + high) * A) / denominator
 
-    Source: Schulman et al. (arXiv:1707.06347), equation 7. The separate upper range is from DAPO (arXiv:2503.14476).
+    At ratio 1, the gradient is that of `policy_gradient_loss`. Source: Schulman et al. (arXiv:1707.06347), equation 7.
+    The separate upper range is from DAPO (arXiv:2503.14476).
 
     Args:
         logprobs: [M], with gradient, of turns (one ratio per completion) or of tokens (one ratio per token).
         sampled_logprobs: [M], of the same items when they were sampled.
         advantages: [M].
-        denominator: items of the whole batch.
+        denominator: number of items of the whole batch.
         clip_range: the ratio is clipped to at least 1 - clip_range; > 0.
         clip_range_high: the ratio is clipped to at most 1 + clip_range_high; > 0. None: clip_range.
-
-    Returns:
-        The loss, whose gradient at ratio 1 is the gradient of `policy_gradient_loss`, and the number of clipped items.
     """
     _check_items(denominator, logprobs=logprobs, sampled_logprobs=sampled_logprobs, advantages=advantages)
     high = clip_range if clip_range_high is None else clip_range_high
@@ -184,29 +148,21 @@ def value_loss(
     old_values: Tensor | None = None,
     clip_range: float | None = None,
 ) -> Tensor:
-    """Squared error of the critic's values, optionally with PPO's clip around the old values.
+    """Compute the critic's squared error (a scalar), optionally with PPO's clip around the old values.
 
         L = sum over m of (V - target)^2 / denominator
         clipped: the maximum of (V - target)^2 and (V_old + clip(V - V_old, -range, range) - target)^2
 
-    There is no factor 1/2. Source of the clip: ppo2 of OpenAI baselines; criticism: arXiv:2006.05990, section 3.3.
-
-    Args:
-        values: [M], with gradient.
-        targets: [M].
-        denominator: items of the whole batch.
-        old_values: [M], predicted before the update; needed with clip_range.
-        clip_range: largest change of a value, in the values' units, > 0. None: no clip.
-
-    Returns:
-        A scalar.
+    There is no factor 1/2. All tensors are [M]. `denominator` is the number of items of the whole batch. `old_values`
+    are the values before the update. `clip_range` is the largest change of a value, > 0, in the values' units. Source
+    of the clip: ppo2 of OpenAI baselines; criticism: arXiv:2006.05990, section 3.3.
     """
     _check_items(denominator, values=values, targets=targets)
     targets = targets.detach()
     squares = (values - targets).square()
     if clip_range is not None:
         if old_values is None or clip_range <= 0:
-            raise ValueError(f"clip_range={clip_range} must be positive and needs old_values")
+            raise ValueError(f"clip_range={clip_range} of value_loss must be positive and needs old_values")
         _check_items(denominator, values=values, old_values=old_values)
         old_values = old_values.detach()
         near = old_values + (values - old_values).clamp(-clip_range, clip_range)
@@ -215,7 +171,7 @@ def value_loss(
 
 
 def entropy_bonus(entropies: Tensor, denominator: float) -> Tensor:
-    """Sum of the policy's entropies [M] at the sampled items, divided by `denominator`. Subtract it from a loss."""
+    """Return the sum of the policy's entropies [M] divided by `denominator`. Subtract the result from a loss."""
     _check_items(denominator, entropies=entropies)
     return entropies.sum() / denominator
 
@@ -223,8 +179,8 @@ def entropy_bonus(entropies: Tensor, denominator: float) -> Tensor:
 def kl_k1(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
     """Estimate KL(pi || reference) from samples of pi: log pi - log reference. All shapes are [M].
 
-    Unbiased; single estimates may be negative. Use this estimator for a penalty in the *reward*. In the *loss* it has
-    no effect, because its expected gradient is 0.
+    Unbiased; single estimates may be negative. Use this estimator for a penalty in the *reward*. In the *loss*, the
+    expected gradient of this estimator is 0, so it has no effect.
     """
     return logprobs - reference_logprobs
 
@@ -233,8 +189,8 @@ def kl_k2(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
     """Estimate KL(pi || reference) from samples of pi: (log pi - log reference)^2 / 2. All shapes are [M].
 
     Biased, never negative. Use this estimator in the *loss*, on samples of the current policy: its expected gradient is
-    the gradient of each token's KL divergence. This omits the effect of a token on the divergence of later tokens:
-    0.3 % of the gradient in an enumerated game. A penalty in the reward with `kl_k1` includes this effect.
+    the gradient of each token's KL divergence. The gradient omits the effect of a token on the divergence of later
+    tokens: 0.3 % of the gradient in an enumerated game. A penalty in the reward with `kl_k1` includes this effect.
     """
     return (logprobs - reference_logprobs).square() / 2
 
@@ -242,8 +198,8 @@ def kl_k2(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
 def kl_k3(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
     """Estimate KL(pi || reference) from samples of pi: r - 1 - log r with r = reference / pi. All shapes are [M].
 
-    Unbiased and never negative. Use this estimator for *metrics*. In the loss its expected gradient is the gradient of
-    KL(reference || pi), the reverse direction. Source of all three: J. Schulman, http://joschu.net/blog/kl-approx.html.
+    Unbiased and never negative. Use this estimator for *metrics*. In the loss, its expected gradient is the gradient of
+    KL(reference || pi), the reverse direction. Source: J. Schulman, http://joschu.net/blog/kl-approx.html.
     """
     log_ratio = reference_logprobs - logprobs
     return log_ratio.expm1() - log_ratio
@@ -256,17 +212,16 @@ KL_ESTIMATORS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = MappingProxyTy
 
 @torch.no_grad()
 def approximate_kl(logprobs: Tensor, sampled_logprobs: Tensor) -> Tensor:
-    """Estimate KL(policy at sampling || present policy): the mean of `kl_k3` over [M] items, a scalar."""
+    """Estimate KL(policy at sampling || present policy) of [M] items: a scalar, the mean of `kl_k3`."""
     return kl_k3(sampled_logprobs, logprobs).mean()
 
 
 @torch.no_grad()
 def explained_variance(values: Tensor, targets: Tensor) -> Tensor:
-    """Explained variance of the critic's targets: 1 - Var(target - V) / Var(target); [M] each.
+    """Compute the explained variance of the critic's targets: 1 - Var(target - V) / Var(target); a scalar.
 
-    Returns:
-        A scalar: 1 for perfect values, 0 for constant values, below 0 for worse values. nan if all targets are equal
-        except for rounding: targets are computed from values, and so contain the rounding of the values.
+    1 for perfect values, 0 for constant values, below 0 for worse values. nan if all targets are equal up to rounding:
+    targets are computed from values, and so contain the rounding of the values.
     """
     variance = targets.var(correction=0)
     share = 1 - (targets - values).var(correction=0) / variance
@@ -278,6 +233,6 @@ def _check_items(denominator: float, **items: Tensor) -> None:
     shapes = {name: tuple(tensor.shape) for name, tensor in items.items()}
     # Broadcasting [M] with [M, 1] would give M * M terms.
     if any(len(shape) != 1 for shape in shapes.values()) or len(set(shapes.values())) != 1:
-        raise ValueError(f"tensors must be one-dimensional and of one length, but the shapes are {shapes}")
+        raise ValueError(f"tensors of a loss must be one-dimensional and equally long, but the shapes are {shapes}")
     if denominator <= 0:
         raise ValueError(f"denominator={denominator} must be positive: the number of items in the whole batch")

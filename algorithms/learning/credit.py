@@ -24,7 +24,7 @@ from .critic_learner import CriticBatch, CriticLearner
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """Advantages, values and targets of one agent's turns, in the order of the episodes. Axis: N turns."""
+    """Advantages, values, targets and returns of one agent's N turns, in the order of the episodes."""
 
     advantages: Tensor  # [N] for the policy loss, after `advantage_normalization`
     raw_advantages: Tensor  # [N] in reward units, before normalization
@@ -42,23 +42,22 @@ def assign_credit(
 ) -> tuple[dict[str, Credit], list[CriticBatch]]:
     """Compute the credit of every agent's turns from the algorithm's credit rule and the critics' values.
 
+    Returns the credit of each agent with a turn, and the batch of each critic.
+
     Args:
-        agents: agents that learn. Agents without a turn are omitted from the result.
+        agents: agents that learn.
         critics: critic of each agent, or one critic with the key "joint" if it reads the joint history.
         team: all agents of the environment, in its order. None: the agents that learn.
-
-    Returns:
-        The credit of each agent's turns, and the batch of each critic.
     """
     agents = [agent for agent in agents if any(agent in episode.tracks for episode in episodes)]
     if algorithm.critic_reads == "joint":
-        credits, batches = _joint(algorithm, episodes, agents, critics["joint"], team or agents)
+        credits, batches = _joint_credit(algorithm, episodes, agents, critics["joint"], team or agents)
     else:
-        credits, batches = _own(algorithm, episodes, agents, critics)
-    return _normalized(algorithm, credits, episodes), batches
+        credits, batches = _own_credit(algorithm, episodes, agents, critics)
+    return _normalize_advantages(algorithm, credits, episodes), batches
 
 
-def _joint(
+def _joint_credit(
     algorithm: Algorithm[Any],
     episodes: Sequence[Episode],
     agents: Sequence[str],
@@ -75,7 +74,7 @@ def _joint(
     return credits, [_critic_batch(critic, inputs, grid, targets)]
 
 
-def _own(
+def _own_credit(
     algorithm: Algorithm[Any],
     episodes: Sequence[Episode],
     agents: Sequence[str],
@@ -105,11 +104,11 @@ def _own(
         credits[agent] = Credit(*(of_turns[grid.is_real] for of_turns in _fields(algorithm, grid, targets)))
         if has_critic:
             batches[critics[agent]].append(_critic_batch(critics[agent], inputs[agent], grid, targets))
-    return credits, [_merged(pieces) for pieces in batches.values()]
+    return credits, [_merge_batches(pieces) for pieces in batches.values()]
 
 
 def _fields(algorithm: Algorithm[Any], grid: Grid, targets: Tensor) -> tuple[Tensor, ...]:
-    """The fields of `Credit` as grids [B, T], before normalization."""
+    """Compute the fields of `Credit` in padded form [B, T], before normalization."""
     final_values = grid.values.gather(1, grid.is_real.sum(dim=1, keepdim=True)).squeeze(1)
     returns = monte_carlo_returns(grid.rewards, grid.is_real, algorithm.config.discount, final_values)
     advantages = algorithm.advantages(grid)
@@ -117,7 +116,7 @@ def _fields(algorithm: Algorithm[Any], grid: Grid, targets: Tensor) -> tuple[Ten
 
 
 def _critic_batch(critic: CriticLearner, inputs: Sequence[CriticInput], grid: Grid, targets: Tensor) -> CriticBatch:
-    """Inputs and targets of a critic. V(h) and Q(h, a) have the same target: the return after the action."""
+    """Collect the inputs and targets of a critic. The target of V(h) and Q(h, a) is the return after the action."""
     lengths = grid.is_real.sum(dim=1).tolist()
     kept = [
         CriticInput(item.histories[:length], item.actions, item.completions)
@@ -129,8 +128,7 @@ def _critic_batch(critic: CriticLearner, inputs: Sequence[CriticInput], grid: Gr
     return CriticBatch(critic, kept, expected, estimated, critic.moments)
 
 
-def _merged(batches: Sequence[CriticBatch]) -> CriticBatch:
-    """Merge the batches of all agents that share a critic."""
+def _merge_batches(batches: Sequence[CriticBatch]) -> CriticBatch:
     return replace(
         batches[0],
         inputs=[item for batch in batches for item in batch.inputs],
@@ -139,7 +137,7 @@ def _merged(batches: Sequence[CriticBatch]) -> CriticBatch:
     )
 
 
-def _normalized(
+def _normalize_advantages(
     algorithm: Algorithm[Any], credits: Mapping[str, Credit], episodes: Sequence[Episode]
 ) -> dict[str, Credit]:
     mode = algorithm.config.advantage_normalization
@@ -165,7 +163,7 @@ def _normalized(
 
 
 def critic_metrics(batches: Sequence[CriticBatch]) -> dict[str, float]:
-    """Explained variance, and means of the critics' predictions and targets, before the update."""
+    """Compute the explained variance, and the means of the critics' predictions and targets, before the update."""
     if not batches:
         return {}
     targets = torch.cat([batch.targets for batch in batches])
@@ -180,28 +178,26 @@ def critic_metrics(batches: Sequence[CriticBatch]) -> dict[str, float]:
 def agent_grid(
     episodes: Sequence[Episode], agent: str, values: Tensor | None, *, has_action_values: bool = False
 ) -> Grid:
-    """Grid of an agent's tracks: one row per episode in which the agent acted.
+    """Pad an agent's rewards and values to a `Grid` with one row per episode in which the agent acted.
 
-    Args:
-        values: critic's values of each episode's `own_input(agent)`, concatenated. None: zeros.
-        has_action_values: True if each input has values of its histories, and after them values of its actions.
+    `values` are the critic's values of each episode's `own_input(agent)`, concatenated. None: zeros. With
+    `has_action_values`, values of each input's histories precede values of its actions.
     """
     played = [episode for episode in episodes if agent in episode.tracks]
     rewards = [[turn.reward for turn in episode.tracks[agent]] for episode in played]
     goes_on = [not episode.is_terminated[agent] for episode in played]
-    return _grid(rewards, played, goes_on, values, has_action_values, agent)
+    return _make_grid(rewards, played, goes_on, values, has_action_values, agent)
 
 
 def joint_grid(episodes: Sequence[Episode], values: Tensor | None, *, has_action_values: bool = False) -> Grid:
-    """Grid of joint turns: one row per episode, with the team's reward (`Episode.team_rewards`).
+    """Pad team rewards and values of joint turns to a `Grid` with one row per episode.
 
-    Args:
-        values: critic's values of each episode's `joint_input()`, concatenated. None: zeros.
-        has_action_values: the same as in `agent_grid`.
+    `values` are the critic's values of each episode's `joint_input()`, concatenated. None: zeros. With
+    `has_action_values`, values of each input's histories precede values of its actions.
     """
     rewards = [episode.team_rewards for episode in episodes]
     goes_on = [bool(episode.live_agents) for episode in episodes]
-    return _grid(rewards, episodes, goes_on, values, has_action_values, None)
+    return _make_grid(rewards, episodes, goes_on, values, has_action_values, None)
 
 
 def with_team_ends(grids: Mapping[str, Grid], discount: float) -> dict[str, Grid]:
@@ -209,12 +205,8 @@ def with_team_ends(grids: Mapping[str, Grid], discount: float) -> dict[str, Grid
 
         V[length] = discount^(joint turns after the agent's last one) * mean over live agents j of V_j(final history)
 
-    With team rewards, the return after the cut is the same for every agent. Only the critics of live agents have read
-    the histories up to the cut. The value is 0 if no live agent has a critic.
-
-    Args:
-        grids: grid of each agent, from episodes with team rewards (`rewards.with_team_rewards`).
-        discount: gamma per joint turn.
+    With team rewards (`rewards.with_team_rewards`), the return after the cut is the same for every agent. Only the
+    critics of live agents have read the histories up to the cut. The value is 0 if no live agent has a critic.
     """
     values: dict[int, list[Tensor]] = defaultdict(list)
     for agent, grid in grids.items():
@@ -233,13 +225,13 @@ def with_team_ends(grids: Mapping[str, Grid], discount: float) -> dict[str, Grid
 
 
 def of_agent(joint: Tensor, episodes: Sequence[Episode], agent: str) -> Tensor:
-    """Select the entries [N] of a joint grid [B, T] at one agent's turns."""
+    """Select an agent's turns [N] from a tensor of joint turns [B, T]."""
     places = [(row, turn.time) for row, episode in enumerate(episodes) for turn in episode.tracks.get(agent, ())]
     rows, times = zip(*places, strict=True)
     return joint[list(rows), list(times)]
 
 
-def _grid(
+def _make_grid(
     rewards: Sequence[Sequence[float]],
     episodes: Sequence[Episode],
     goes_on: Sequence[bool],

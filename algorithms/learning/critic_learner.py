@@ -21,7 +21,7 @@ from .optimizer import NORM, Learner, Optimizer, Pass, Tally, diverged, means, o
 
 
 class ReplayEntry(NamedTuple):
-    """Replay entry: a critic input with its value targets, first of the histories, then of the actions."""
+    """Critic input with its value targets, first of the histories, then of the actions."""
 
     input: CriticInput
     targets: Tensor  # [N] in reward units
@@ -39,15 +39,10 @@ class CriticBatch:
 
 
 class CriticLearner(Learner):
-    """Trains one critic. Its targets are normalized by their running mean and standard deviation.
+    """Trainer of one critic. The value targets are normalized by their running mean and standard deviation.
 
     A value head on a policy has no optimizer here, because it learns with the policy. A fitted critic has no optimizer
-    either: each update fits it to the whole replay, in reward units.
-
-    Args:
-        critic: the critic that learns.
-        config: settings of its learning rate, steps and replay.
-        generator: random number generator that samples from the replay.
+    either: each update fits it to the whole replay, in reward units. `generator` samples from the replay.
     """
 
     def __init__(self, critic: Critic, config: ActorCriticConfig, generator: torch.Generator):
@@ -65,16 +60,12 @@ class CriticLearner(Learner):
 
     @torch.no_grad()
     def values(self, inputs: Sequence[CriticInput]) -> Tensor:
-        """[N] predicted values of all inputs, flat, in reward units.
-
-        Raises:
-            Divergence: if a value is not finite.
-        """
+        """Return the critic's values [N] in reward units. Raises `Divergence` if a value is not finite."""
         return self.moments.denormalize(self._outputs(inputs))
 
     @torch.no_grad()
     def _outputs(self, inputs: Sequence[CriticInput]) -> Tensor:
-        """[N] outputs of the critic for all inputs, flat, in normalized units, in host memory."""
+        """Return the critic's outputs [N] for all inputs, flat, in normalized units, in host memory."""
         sizes = [self.critic.num_tokens(each) for each in inputs]
         found: dict[int, Tensor] = {}
         for batch, _ in self._passes(sizes):
@@ -87,28 +78,23 @@ class CriticLearner(Learner):
         return outputs
 
     def start_update(self, update: int) -> None:
-        """Set the learning rate of an update, counted from 0."""
         if self.optimizer is not None:
             self.optimizer.set_progress(update)
 
     def observe(self, targets: Tensor) -> None:
-        """Update the running mean and standard deviation with targets."""
+        """Update the running mean and standard deviation of the value targets."""
         if self.config.value_normalization and not isinstance(self.critic, FittedCritic):
             self.moments = self.moments.updated(targets)
 
     def learn(self, inputs: Sequence[CriticInput], targets: Tensor) -> dict[str, float]:
-        """Prepare an update and run it; returns metrics that are averaged over the steps."""
         return self.prepare(inputs, targets)()
 
     def prepare(self, inputs: Sequence[CriticInput], targets: Tensor) -> Callable[[], dict[str, float]]:
-        """Update the moments and the replay, and sample the mini-batches; returns a function that runs the update.
+        """Update the normalization and the replay, and sample mini-batches; returns a function that updates the critic.
 
-        The update takes `critic_steps` optimizer steps on mini-batches from the replay, or fits a fitted critic to the
-        whole replay. All critics share one random number generator, so all are prepared before any is updated.
-
-        Args:
-            inputs: critic inputs without the last history, which is only for bootstrapping.
-            targets: [N] flat, in reward units.
+        The function takes `critic_steps` optimizer steps on mini-batches from the replay, or fits a fitted critic to
+        the whole replay. All critics share one random number generator, so all are prepared before any is updated.
+        `targets` are [N] flat, in reward units. `inputs` omit the last history, which is only for bootstrapping.
         """
         self.observe(targets)
         if self.is_actor_head:
@@ -132,8 +118,7 @@ class CriticLearner(Learner):
     def _update(
         self, optimizer: Optimizer, memory: Sequence[ReplayEntry], mini_batches: Sequence[Sequence[int]]
     ) -> dict[str, float]:
-        """Take an optimizer step per mini-batch of replay entries."""
-        earlier = self._earlier(memory, sorted({i for chosen in mini_batches for i in chosen}))
+        earlier = self._outputs_before_update(memory, sorted({i for chosen in mini_batches for i in chosen}))
         steps = []
         for chosen in mini_batches:
             entries, known = [memory[i] for i in chosen], [earlier.get(i) for i in chosen]
@@ -145,8 +130,8 @@ class CriticLearner(Learner):
         mean = means(steps)
         return {"value_loss": mean["value_loss"], "critic_grad_norm": mean[NORM]}
 
-    def _earlier(self, memory: Sequence[ReplayEntry], numbers: Sequence[int]) -> dict[int, Tensor]:
-        """Critic outputs before this update's steps, as a dict with entry indices as keys; empty without clipping.
+    def _outputs_before_update(self, memory: Sequence[ReplayEntry], numbers: Sequence[int]) -> dict[int, Tensor]:
+        """Return the critic's outputs before this update, which `value_clip_range` needs, by index of the replay entry.
 
         The clip limits the change per update. Clipping around the outputs at the time of collection, which may be
         `critic_replay` updates ago, would keep the critic at its old values.
@@ -158,7 +143,7 @@ class CriticLearner(Learner):
         return dict(zip(numbers, outputs, strict=True))
 
     def _gradient(self, optimizer: Optimizer, drawn: Sequence[ReplayEntry], earlier: Sequence[Tensor | None]) -> Tally:
-        """Accumulate the gradient of a mini-batch over its micro-batches; returns its metrics."""
+        """Accumulate the gradient of a mini-batch of replay entries over its micro-batches; returns its metrics."""
         inputs = [item.input for item in drawn]
         num_values = sum(len(item.targets) for item in drawn)
         clip_range = self.config.value_clip_range
@@ -175,7 +160,7 @@ class CriticLearner(Learner):
         return tally
 
     def _passes(self, sizes: Sequence[int]) -> list[Pass]:
-        """Divide inputs of these token counts into micro-batches; returns those of this rank."""
+        """Divide inputs with these token counts into micro-batches; returns those of this rank."""
         items = range(len(sizes))
         return own_passes(lambda limit: list(micro_batches(sizes, items, limit)), sum(sizes), self.max_tokens)
 
@@ -202,7 +187,6 @@ def _num_values(item: CriticInput) -> int:
 
 
 def _turns(item: ReplayEntry) -> list[ReplayEntry]:
-    """Split a replay entry into one entry per turn."""
     length = len(item.input.histories)
     targets = item.targets.view(-1, length)  # [1 or 2, T]: V, then Q
     return [

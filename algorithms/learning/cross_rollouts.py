@@ -16,7 +16,7 @@ from ..functions.baselines import cross_returns
 from ..rollout.episode import Episode
 
 
-def crossed(
+def average_cross_rewards(
     episodes: Sequence[Episode],
     vector: VectorEnv,
     rule: Callable[[float], float] | None,
@@ -25,22 +25,19 @@ def crossed(
 ) -> tuple[list[Episode], int]:
     """Average each completion's reward over all joint actions of its group that contain the completion.
 
-    G rollouts of a task give each of N agents G completions of one prompt. In the mode "aligned", completion g of one
-    agent is combined only with completion g of the others. In the mode "cross", the environment scores all G**N joint
-    actions, in branches that start from the same seed. This lowers the variance without more completions, but takes
-    more environment steps. Games must have one turn: after the first turn, the rollouts have different histories.
+    G rollouts of a task give each of N agents G completions of one prompt. The environment scores all G**N joint
+    actions of these completions, each after a reset with the same seed. This lowers the variance without more
+    completions, but takes more environment steps. Games must have one turn, because later turns of the rollouts have
+    different histories.
+
+    Returns the new episodes, and the number of extra environment steps: G**N - G per group. Raises `ValueError` if an
+    episode has more than one turn, or if two resets with one seed give different observations.
 
     Args:
         episodes: episodes of one turn, in groups of equal size. All episodes of a group have the same seed.
-        vector: copies of the environment. This function resets them.
+        vector: environment copies. This function resets them.
         rule: function that is applied to each reward before the average.
         pays_team: credit all agents with the mean of their rewards. False: each agent with its own reward.
-
-    Returns:
-        The episodes with averaged rewards, and the number of extra environment steps: G**N - G per group.
-
-    Raises:
-        ValueError: if an episode has more than one turn, or if two resets with one seed give different observations.
     """
     groups: dict[int, list[int]] = defaultdict(list)
     for place, episode in enumerate(episodes):
@@ -54,7 +51,7 @@ def crossed(
     num_steps = 0
     for places in groups.values():
         group = [episodes[place] for place in places]
-        rewards = _averaged_rewards(group, vector, rule, pays_team)
+        rewards = _average_rewards(group, vector, rule, pays_team)
         for number, (place, episode) in enumerate(zip(places, group, strict=True)):
             tracks = {agent: (replace(episode.tracks[agent][0], reward=own[number]),) for agent, own in rewards.items()}
             shaped[place] = replace(episode, tracks=tracks)
@@ -62,10 +59,9 @@ def crossed(
     return shaped, num_steps
 
 
-def _averaged_rewards(
+def _average_rewards(
     group: Sequence[Episode], vector: VectorEnv, rule: Callable[[float], float] | None, pays_team: bool
 ) -> dict[str, list[float]]:
-    """Averaged reward of each completion, as a dict with agents as keys."""
     agents = list(group[0].tracks)
     size, num_agents = len(group), len(agents)
     # Joint rewards [G, ..., G] of each agent, because the agents' rewards may differ.

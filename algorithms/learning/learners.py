@@ -20,21 +20,16 @@ LearnerT = TypeVar("LearnerT", PolicyLearner, CriticLearner)
 def make_learners(
     algorithm: Algorithm[Any], policies: Mapping[str, Policy], generator: torch.Generator
 ) -> dict[str, PolicyLearner]:
-    """Make one learner per trainable policy; returns the learner of each agent with such a policy.
+    """Make one learner per trainable policy; returns the learner of each agent. Agents may share a policy.
 
-    Args:
-        algorithm: source of the settings.
-        policies: policy of each agent; agents may share one.
-        generator: random number generator for the order of mini-batches.
-
-    Raises:
-        ValueError: if no policy can learn, a learning rate is for an unknown agent, or two rates are for one policy.
+    `generator` samples the order of mini-batches. Raises `ValueError` if no policy can learn, a learning rate is for an
+    unknown agent, or two rates are for one policy.
     """
     rates = agent_learning_rates(algorithm.config, list(policies))
     by_policy: dict[TrainablePolicy, PolicyLearner] = {}
     learners: dict[str, PolicyLearner] = {}
     for agent, policy in policies.items():
-        if not isinstance(policy, TrainablePolicy):  # a scripted partner does not learn
+        if not isinstance(policy, TrainablePolicy):  # a scripted policy does not learn
             continue
         learner = by_policy.get(policy)
         if learner is None:
@@ -46,7 +41,7 @@ def make_learners(
             )
         learners[agent] = learner
     if not learners:
-        raise ValueError("no policy of the collector can learn; give at least one TrainablePolicy")
+        raise ValueError("no policy of the collector can learn; pass at least one TrainablePolicy")
     return learners
 
 
@@ -59,10 +54,9 @@ def distinct(learners: Mapping[str, LearnerT]) -> list[LearnerT]:
 
 
 def agent_learning_rates(config: TrainConfig, agents: Sequence[str]) -> dict[str, float | None]:
-    """Learning rate of each agent's policy. None: the policy's own default.
+    """Return the learning rate of each agent's policy. None: the policy's own default.
 
-    Raises:
-        ValueError: if `agent_learning_rates` contains an agent that the environment does not have.
+    Raises `ValueError` if `agent_learning_rates` contains an agent that the environment does not have.
     """
     unknown = [name for name in config.agent_learning_rates if name not in agents]
     if unknown:
@@ -71,7 +65,6 @@ def agent_learning_rates(config: TrainConfig, agents: Sequence[str]) -> dict[str
 
 
 def policy_weights(learners: Sequence[PolicyLearner]) -> Weights:
-    """Copy the present weights of the learners' policies to the CPU."""
     return {
         learner.agents[0]: {key: value.detach().cpu().clone() for key, value in learner.policy.state_dict().items()}
         for learner in learners

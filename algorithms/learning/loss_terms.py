@@ -1,7 +1,7 @@
 """Optional terms of a policy's loss (entropy bonus, KL penalty, value loss), and the KL penalty in the reward.
 
-Axes: N turns and K tokens of a micro-batch. Each term is divided by a count over the whole mini-batch, so that the sum
-over micro-batches is the mini-batch's term.
+Axes: N turns and K tokens of a micro-batch. Each term is divided by a count over the whole mini-batch, so the terms of
+its micro-batches sum to the mini-batch's term.
 """
 
 from __future__ import annotations
@@ -29,16 +29,10 @@ def with_optional_terms(
     inputs: Mapping[str, Tensor],
     tally: Tally,
 ) -> Tensor:
-    """Add the optional terms of the settings to a micro-batch's loss.
+    """Add the terms that the settings enable to a micro-batch's loss: entropy bonus, KL penalty and value loss.
 
-    Args:
-        loss: the algorithm's loss, a scalar with gradient.
-        algorithm: source of the coefficients.
-        evaluation: entropies, log-probabilities and values under the present weights.
-        batch: inputs of the algorithm's loss.
-        inputs: "reference_logprobs" [K] for a KL penalty; for a value head "targets" [N], and "old_values" [N] that
-            were predicted before the update, both normalized.
-        tally: receives the metrics.
+    `inputs` contains "reference_logprobs" [K] for a KL penalty. For a value head it contains "targets" [N], and
+    "old_values" [N] from before the update, both normalized. `tally` receives the metrics.
     """
     config = algorithm.config
     if config.entropy_coef:
@@ -63,15 +57,15 @@ def with_optional_terms(
 
 
 def counts_turns(config: TrainConfig) -> bool:
-    """True if the items of the policy's loss are turns, False if they are tokens."""
+    """Return True if the items of the policy's loss are turns, False if they are tokens."""
     return config.credit == "turn" or config.divide_by_length
 
 
 def _token_means(config: TrainConfig, per_token: Tensor, batch: PolicyBatch) -> tuple[Tensor, int]:
-    """Return the items to sum and the number to divide by, for a mean per token over the mini-batch.
+    """Return the numbers to sum and the divisor, for a mean of `per_token` over a mini-batch.
 
-    With a fixed denominator, the items are the turns' means if each turn is one item of the policy's loss. The mean
-    over all tokens would be a ratio of two random numbers, which is biased.
+    With loss_denominator="fixed", the numbers are the means of turns if each turn is one item of the policy's loss. The
+    mean over all tokens would be a ratio of two random numbers, which is biased.
     """
     if config.loss_denominator == "fixed" and counts_turns(config):
         num_turns = len(batch.advantages)
@@ -86,16 +80,13 @@ def with_penalties(
     *,
     sums_over_team: bool = False,
 ) -> list[Episode]:
-    """Subtract a KL penalty from each turn's reward; returns new episodes.
+    """Return new episodes in which a KL penalty is subtracted from each turn's reward.
 
         r' = r - coefficient * sum over the completion's tokens of KL(pi || reference)
 
-    Args:
-        references: log-probabilities of the sampled tokens under each agent's reference, one tensor per track.
-        config: source of `reference_kl_coef` and `reference_kl_estimator`.
-        sums_over_team: multiply the penalty by the number of agents, for rewards that are averaged over the agents
-            afterwards (joint critic). The team's reward is then reduced by the sum of all agents' penalties. Each nat
-            costs the coefficient, as without a joint critic.
+    `references` are log-probabilities of the sampled tokens under each agent's reference policy, one tensor per track.
+    `sums_over_team` multiplies the penalty by the number of agents. A joint critic learns the mean reward of all
+    agents, which is then reduced by the sum of their penalties.
     """
     estimate = KL_ESTIMATORS[config.reference_kl_estimator or "k1"]
     pieces = {agent: iter(of_tracks) for agent, of_tracks in references.items()}

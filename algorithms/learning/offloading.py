@@ -12,17 +12,16 @@ HOST = torch.device("cpu")
 
 
 def to_host(tensor: Tensor) -> Tensor:
-    """Copy of a tensor in host memory, pinned if it comes from a GPU."""
+    """Copy a tensor to host memory, pinned if the tensor is on a GPU."""
     if tensor.device == HOST:
         return tensor
     return torch.empty_like(tensor, device=HOST, pin_memory=tensor.device.type == "cuda").copy_(tensor)
 
 
 class WeightOffloader:
-    """Keeps the weights of some models on their device, and all other weights in host memory.
+    """Offloader that keeps the weights of some models on their device, and all other weights in host memory.
 
-    Args:
-        weights: weights of each model. A shared weight is on its device if one of its models is.
+    A weight that several models share is on its device if one of these models is.
     """
 
     def __init__(self, weights: Mapping[Hashable, Iterable[nn.Parameter]]):
@@ -40,7 +39,7 @@ class WeightOffloader:
 
     @contextmanager
     def on_device(self, models: Iterable[Hashable], afterwards: Iterable[Hashable]) -> Iterator[None]:
-        """Keep only `models` on their device inside the block, and only `afterwards` after it."""
+        """Keep only the weights of `models` on their device inside the block, and then only those of `afterwards`."""
         self.only(models)
         yield
         self.only(afterwards)
@@ -48,7 +47,7 @@ class WeightOffloader:
 
 @contextmanager
 def moments_on_device(adamw: torch.optim.Optimizer) -> Iterator[None]:
-    """Keep the optimizer's moments on the device inside the block, and in host memory after it."""
+    """Keep AdamW's moments on the device inside the block, and in host memory after the block."""
     for weight, moments in adamw.state.items():
         for name, value in moments.items():
             moments[name] = value.to(weight.device, non_blocking=True)

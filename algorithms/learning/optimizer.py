@@ -1,4 +1,4 @@
-"""Optimizer step: micro-batches, metrics accumulated over them, gradient clipping, and AdamW with a schedule."""
+"""Optimizer of a model: micro-batches, metrics summed over them, gradient clipping, and AdamW with a schedule."""
 
 from __future__ import annotations
 
@@ -21,23 +21,15 @@ from ..distribution.shares import Share
 from .offloading import moments_on_device
 
 NORM = "grad_norm"
-SMALLEST_SCALE = 1.0
-"""Smallest loss scale. At this scale, a gradient that is not finite means divergence, not a float16 overflow."""
-FIXED_TOKENS = 2_048
-"""Tokens per forward pass with `deterministic`, so that gradient sums do not depend on the machine's memory."""
+SMALLEST_SCALE = 1.0  # smallest loss scale; if the gradient is still not finite, training has diverged
+FIXED_TOKENS = 2_048  # per forward pass with `deterministic`, so that sums do not depend on the machine's memory
 
 
 class Optimizer:
-    """AdamW with a clipped gradient norm and a learning rate scheduled over updates.
+    """AdamW with a clipped gradient norm and a learning rate scheduled over updates, with the peak `learning_rate`.
 
-    Args:
-        parameters: parameters to optimize.
-        learning_rate: peak learning rate.
-        config: AdamW's settings, `max_grad_norm` and the learning-rate schedule.
-        scales_loss: multiply losses by a loss scale, because small gradients round to 0 in float16.
-
-    Raises:
-        ValueError: if the learning rate is negative or too large for float32 weights.
+    Raises `ValueError` if the learning rate is negative or too large for float32 weights. `scales_loss` multiplies
+    losses by a loss scale, because small gradients round to 0 in float16.
     """
 
     def __init__(
@@ -49,7 +41,7 @@ class Optimizer:
         scales_loss: bool = False,
     ):
         if not 0 <= learning_rate <= MAX_LEARNING_RATE:
-            raise ValueError(f"learning rate {learning_rate} must be between 0 and {MAX_LEARNING_RATE:g}")
+            raise ValueError(f"the learning rate {learning_rate} must be between 0 and {MAX_LEARNING_RATE:g}")
         self.parameters = list(parameters)
         self.share = Share(self.parameters)
         self.config = config
@@ -70,7 +62,7 @@ class Optimizer:
         self.share.forget_gradients()
 
     def scaled(self, loss: Tensor) -> Tensor:
-        """Return the loss to differentiate: multiplied by the loss scale, if there is one."""
+        """Return the loss to differentiate: multiplied by the loss scale if the gradient is computed in float16."""
         return self.scaler.scale(loss)
 
     def step(self, tally: Tally) -> dict[str, float] | None:
@@ -111,7 +103,7 @@ class Optimizer:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Inside the block, `state_dict` returns the moments of all weights on rank 0 (collective)."""
+        """Make `state_dict` return AdamW's moments of all ranks on rank 0 inside the block (collective)."""
         self._whole = self.share.together(self.adamw.state_dict()["state"])
         yield
         self._whole = None
@@ -128,17 +120,11 @@ class Optimizer:
 
 
 class Learner:
-    """A model that learns, with its optimizer.
-
-    Args:
-        model: policy or critic.
-        config: settings of the optimizer and of the passes.
-        learning_rate: peak learning rate.
+    """Base class of a model that learns, with its optimizer.
 
     Attributes:
         agents: agents that use the policy or critic, or "joint" for a joint critic; set by the trainer.
         optimizer: None if the model has no separate weights, such as a value head on a policy.
-        max_tokens: tokens per forward pass.
     """
 
     optimizer: Optimizer | None
@@ -159,13 +145,13 @@ class Learner:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Inside the block, rank 0 has all weights and moments, even if each rank holds a shard (collective)."""
+        """Gather all weights and AdamW's moments on rank 0 inside the block, if ranks hold shards (collective)."""
         with self.model.whole(), nullcontext() if self.optimizer is None else self.optimizer.whole():
             yield
 
 
 def scheduled(update: int, config: TrainConfig) -> float:
-    """Learning rate of an update (counted from 0) as a fraction of the peak: linear warm-up, then the schedule."""
+    """Return the learning rate of an update as a fraction of the peak: linear warm-up, then the schedule."""
     if update < config.warmup_updates:
         return (update + 1) / (config.warmup_updates + 1)
     if config.learning_rate_schedule == "constant":
@@ -178,17 +164,14 @@ class Pass(NamedTuple):
     """Forward pass of one rank over one micro-batch."""
 
     items: list[int]
-    weight: float
-    """Weight of the loss: 1, or 0 for a padding pass, which a rank runs to have as many passes as the others."""
+    weight: float  # of the loss; 0: padding pass, so that all ranks run equally many passes
 
 
 def own_passes(cut: Callable[[int], Sequence[list[int]]], num_tokens: int, max_tokens: int) -> list[Pass]:
-    """Forward passes that this rank runs. Every rank runs equally many, because sharded weights make them collective.
+    """Return the forward passes of this rank. All ranks run equally many, because sharded weights make them collective.
 
-    Args:
-        cut: function that divides all items into passes of at most a given size, the same on all ranks.
-        num_tokens: tokens of all items.
-        max_tokens: maximum tokens per pass. Passes are smaller if there would be fewer passes than ranks.
+    `cut` divides all items into passes of at most a given number of tokens, the same on all ranks. Passes have at most
+    `max_tokens` tokens, and fewer if there would be fewer passes than ranks.
     """
     group = current()
     passes = cut(max_tokens)
@@ -199,45 +182,40 @@ def own_passes(cut: Callable[[int], Sequence[list[int]]], num_tokens: int, max_t
 
 
 def tokens_per_pass(config: TrainConfig, device: torch.device) -> int:
-    """Tokens per forward pass that the settings request.
-
-    Raises:
-        ValueError: if `max_batch_tokens` is less than the number that `deterministic` fixes.
-    """
+    """Return the tokens per forward pass. Raises `ValueError` if `max_batch_tokens` contradicts `deterministic`."""
     if not config.deterministic:
         return config.max_batch_tokens or default_max_tokens(device)
     if config.max_batch_tokens is not None and config.max_batch_tokens < FIXED_TOKENS:
         raise ValueError(
             f"max_batch_tokens={config.max_batch_tokens} is too small for deterministic=True, whose passes have "
-            f"{FIXED_TOKENS} tokens; raise it to {FIXED_TOKENS} or omit one of the two"
+            f"{FIXED_TOKENS} tokens; raise max_batch_tokens to {FIXED_TOKENS}, or omit either setting"
         )
     return FIXED_TOKENS
 
 
 class Tally:
-    """Accumulates metrics of a rank's passes on the device, by name; `read` combines all ranks."""
+    """Metrics of a rank's forward passes, accumulated on the device by name; `read` combines all ranks."""
 
     def __init__(self) -> None:
         self._numbers: list[Tensor] = []
         self._uses: list[tuple[str, float | None]] = []  # None: a maximum
 
     def add(self, name: str, number: Tensor, weight: float = 1.0) -> None:
-        """Add a number, multiplied by a weight, to the sum with this name."""
+        """Add `number * weight` to the sum with this name."""
         self._numbers.append(number.detach())
         self._uses.append((name, weight))
 
     def add_common(self, name: str, number: Tensor) -> None:
-        """Add a number that is equal on all ranks. The sum over ranks includes this number only once."""
+        """Add a number that is equal on all ranks; the sum over ranks includes the number only once."""
         if current().is_writer:
             self.add(name, number)
 
     def add_maximum(self, name: str, number: Tensor) -> None:
-        """Update the maximum with this name."""
         self._numbers.append(number.detach())
         self._uses.append((name, None))
 
     def read(self) -> dict[str, float]:
-        """Return the sums and the maxima over all ranks by name. Waits for the device once (collective)."""
+        """Return the sums and maxima over all ranks by name. Waits for the device once (collective)."""
         numbers = torch.stack([number.double() for number in self._numbers]).cpu().tolist() if self._numbers else []
         own_sums: dict[str, float] = defaultdict(float)
         own_maxima: dict[str, float] = {}
@@ -257,19 +235,19 @@ class Tally:
 
 
 def means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Mean of each metric over models or steps. Empty if there are no rows."""
+    """Return the mean of each metric over rows (models or optimizer steps); empty if there are no rows."""
     return {name: sum(row[name] for row in rows) / len(rows) for name in (rows[0] if rows else ())}
 
 
 def check_finite(numbers: Mapping[str, float], parameters: Iterable[nn.Parameter]) -> None:
-    """Raise `Divergence` for the first number that is not finite; `parameters` are the weights that computed it."""
+    """Raise `Divergence` for the first metric that is not finite; `parameters` computed the metrics."""
     for name, number in numbers.items():
         if not math.isfinite(number):
             raise diverged(f"{name} is {number}", parameters)
 
 
 def diverged(problem: str, parameters: Iterable[nn.Parameter]) -> Divergence:
-    """Make a `Divergence` that contains the largest weight of all ranks (collective)."""
+    """Return a `Divergence` error that contains the largest weight of all ranks (collective)."""
     found = Divergence(problem, [nn.Parameter(own_rows(weight)) for weight in parameters])
     ranks = [each for each in current().gather(found.largest_weight) if each is not None]
     found.largest_weight = max(ranks, default=None)

@@ -27,8 +27,7 @@ from .critic_learner import CriticBatch
 from .loss_terms import counts_turns, with_optional_terms
 from .optimizer import Learner, Optimizer, Pass, Tally, means, own_passes
 
-MEASURED_EVERY = 8
-"""After an update, the policy is evaluated again on every n-th track, with this n."""
+MEASURED_EVERY = 8  # after an update, the KL divergence is estimated on every n-th track, with this n
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +44,9 @@ class TurnBatch:
 
 
 class PolicyLearner(Learner):
-    """Trains one policy.
+    """Trainer of one policy. `learning_rate` is the peak; None: `agent_learning_rate`, else the policy's default.
 
-    Args:
-        policy: the policy that learns.
-        algorithm: source of the loss, the epochs and the learning-rate schedule.
-        generator: random number generator for the order of mini-batches.
-        learning_rate: peak learning rate. None: `agent_learning_rate`, else the policy's own default.
+    All policies share `generator`, which samples the order of mini-batches.
     """
 
     optimizer: Optimizer
@@ -71,10 +66,9 @@ class PolicyLearner(Learner):
         super().__init__(policy, config, next(rate for rate in rates if rate is not None))
 
     def start_update(self, update: int, episodes: Sequence[Episode]) -> None:
-        """Set the learning rate of an update, counted from 0, and observe its episodes.
+        """Set the policy's learning rate for an update, and update its observation statistics with the episodes.
 
-        A policy with observation statistics updates them here, in the order of the episodes, because the order of the
-        decisions depends on timing.
+        The statistics are updated in the order of the episodes, because the order of the decisions depends on timing.
         """
         self.optimizer.set_progress(update)
         seen = [completion for agent in self.agents for track in tracks_of(episodes, agent) for completion in track]
@@ -82,7 +76,7 @@ class PolicyLearner(Learner):
             self.policy.observe(seen)
 
     def prepare(self, batch: TurnBatch) -> Callable[[], dict[str, float]]:
-        """Sample the order of the mini-batches; returns a function that runs the update and returns its mean metrics.
+        """Sample the order of the mini-batches; returns a function that updates the policy and returns mean metrics.
 
         All learners share one random number generator, so all are prepared before any is updated.
         """
@@ -94,7 +88,6 @@ class PolicyLearner(Learner):
     def _update(
         self, batch: TurnBatch, tracks: Sequence[Sequence[Completion]], mini_batches: Sequence[Sequence[int]]
     ) -> dict[str, float]:
-        """Take an optimizer step per mini-batch of tracks."""
         rows = _Rows.of(batch, tracks, self._is_off_policy(tracks, batch.version), self.device)
         steps: list[dict[str, float]] = []
         for chosen in mini_batches:
@@ -115,7 +108,7 @@ class PolicyLearner(Learner):
         }
 
     def _gradient(self, rows: _Rows, chosen: Sequence[int], max_turns: int | None) -> Tally:
-        """Accumulate the gradient of a mini-batch over its micro-batches; returns the mini-batch's metrics."""
+        """Accumulate the gradient of a mini-batch of tracks over its micro-batches; returns the metrics."""
         num_turns = sum(len(rows.turns[i]) for i in chosen)
         num_tokens = sum(len(rows.tokens[i]) for i in chosen)
         scale = self._scale(len(rows.tracks), chosen, num_turns, num_tokens, max_turns)
@@ -134,7 +127,7 @@ class PolicyLearner(Learner):
     def _loss(
         self, evaluation: Evaluation, inputs: Mapping[str, Tensor], num_turns: int, num_tokens: int, tally: Tally
     ) -> Tensor:
-        """Loss of a micro-batch, a scalar with gradient; the sum over the micro-batches is the mini-batch's loss."""
+        """Return the loss of a micro-batch. The sum over the micro-batches is the mini-batch's loss."""
         batch = PolicyBatch(
             evaluation.logprobs,
             inputs["sampled"],
@@ -155,7 +148,7 @@ class PolicyLearner(Learner):
     def _scale(
         self, num_tracks: int, chosen: Sequence[int], num_turns: int, num_tokens: int, max_turns: int | None
     ) -> float:
-        """Return the factor for a mini-batch's loss that replaces the sampled count in its denominator by a constant.
+        """Return a factor that replaces the sampled count in the denominator of a mini-batch's loss by a constant.
 
         The mean over a sampled number of turns or tokens is a ratio of two random numbers, which is biased. The factor
         multiplies all terms of the loss, so their relative weights do not change. The logged losses are still means.
@@ -175,7 +168,7 @@ class PolicyLearner(Learner):
     def _kl_after_update(self, rows: _Rows) -> float:
         """Estimate KL(policy at sampling || present policy), in nats per token, on every eighth track.
 
-        `kl_to_sampler` is measured before each step: with one step per update it is about 0.
+        With one step per update, `kl_to_sampler` is about 0, because it is measured before each step.
         """
         chosen = [i for i in range(len(rows.tracks)) if len(rows.tokens[i])][::MEASURED_EVERY]
         num_tokens = sum(len(rows.tokens[i]) for i in chosen)
@@ -195,7 +188,7 @@ class PolicyLearner(Learner):
         return own_passes(lambda limit: policy.batches(tracks, chosen, limit), num_tokens, self.max_tokens)
 
     def _is_off_policy(self, tracks: Sequence[Sequence[Completion]], version: int) -> Tensor | None:
-        """[N] bool, True for turns that older weights or an inference server sampled. None: no turn is off-policy."""
+        """Return [N] bools, True for turns that older weights or an inference server sampled. None: no such turn."""
         if self.policy.is_sampled_elsewhere:
             return torch.ones(sum(len(track) for track in tracks), dtype=torch.bool)
         if self.config.max_staleness:
@@ -203,7 +196,6 @@ class PolicyLearner(Learner):
         return None
 
     def _mini_batches(self, num_tracks: int) -> Iterator[list[int]]:
-        """Yield the track indices of each mini-batch, for all epochs."""
         size = self.config.mini_batch_size
         for _ in range(self.config.ppo_epochs):
             if size is None:
@@ -223,7 +215,7 @@ class PolicyLearner(Learner):
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Tracks of an update, and all inputs of the loss except the policy's evaluation."""
+    """Tracks of an update with all inputs of the policy's loss except the policy's evaluation."""
 
     tracks: Sequence[Sequence[Completion]]
     turns: list[Tensor]  # indices of each track's turns
@@ -252,7 +244,6 @@ class _Rows:
         )
 
     def inputs(self, chosen: Sequence[int]) -> dict[str, Tensor]:
-        """Select the tensors of the chosen tracks."""
         device = self.of_tokens["sampled"].device
         turns = sent(torch.cat([self.turns[i] for i in chosen]), device)
         tokens = sent(torch.cat([self.tokens[i] for i in chosen]), device)
@@ -269,14 +260,10 @@ def policy_batch(
     max_turns: int,
     update: int,
 ) -> TurnBatch:
-    """Collect the turns that a policy learns from in an update.
+    """Collect the turns that a policy learns from in an update, with their credit.
 
-    Args:
-        credits: credit of each agent's turns.
-        references: log-probabilities under each agent's reference, one tensor per track; empty without a KL penalty.
-        critic_batches: batches that the critics have learned from. One may belong to the policy's value head.
-        max_turns: result of `max_joint_turns`.
-        update: number of finished updates.
+    `references` are log-probabilities under the reference policies, empty without a KL penalty. One of `critic_batches`
+    may belong to the policy's value head. `max_turns` is the result of `max_joint_turns`.
     """
     agents = [agent for agent in learner.agents if agent in credits]
     targets = old_values = None
@@ -297,7 +284,7 @@ def policy_batch(
 
 
 def max_joint_turns(config: TrainConfig, vector: VectorEnv, episodes: Sequence[Episode]) -> int:
-    """Largest number of joint turns that these episodes can have; it does not depend on sampled actions.
+    """Return the largest number of joint turns that these episodes can have, independent of sampled actions.
 
     If the environment has no turn limit, 1 turn per episode is assumed. With `turns_per_update` the number is fixed.
     """
@@ -307,10 +294,9 @@ def max_joint_turns(config: TrainConfig, vector: VectorEnv, episodes: Sequence[E
 
 
 def tracks_of(episodes: Sequence[Episode], agent: str) -> list[tuple[Completion, ...]]:
-    """Completions of an agent's tracks: one track per episode in which the agent acted."""
+    """Return an agent's completions: one track per episode in which the agent acted."""
     return [tuple(turn.completion for turn in each.tracks[agent]) for each in episodes if agent in each.tracks]
 
 
 def _slices(counts: Sequence[int]) -> list[Tensor]:
-    """Indices of each track's entries after all tracks are concatenated."""
     return list(torch.split(torch.arange(sum(counts)), list(counts)))

@@ -4,8 +4,7 @@
     fit(reward_model, pairs, generator=generator)          # Bradley-Terry
     Trainer(algorithm, collector, critics, references=references, rewarder=ModelRewards(reward_model))
 
-With `reference_kl_coef` above 0 the third line is the usual last step of RLHF: PPO on the reward model's score minus a
-KL penalty to the starting model.
+With `reference_kl_coef` above 0, a KL penalty to the starting model is added, as is usual in RLHF.
 """
 
 from __future__ import annotations
@@ -25,18 +24,17 @@ from .rewards import with_rewards
 
 
 class Preference(NamedTuple):
-    """Pair of texts for one task: the preferred text and the other text."""
+    """Preference between two texts for one task, to train a reward model."""
 
     better: str
     worse: str
 
 
 def preferences(episodes: Sequence[Episode], *, min_gap: float = 0.0) -> list[Preference]:
-    """Make preferences from pairs of rollouts of one task. The joint history with the larger return is better.
+    """Make preferences from pairs of rollouts of one task: the joint history with the larger return is better.
 
-    Args:
-        episodes: groups of rollouts with their joint histories (`RolloutCollector(..., reads_state=True)`).
-        min_gap: pairs whose returns differ by at most this number are omitted.
+    The episodes need joint histories (`RolloutCollector(..., reads_state=True)`). Pairs whose returns differ by at most
+    `min_gap` are omitted.
     """
     return [
         Preference(*(str(each.states[-1]) for each in sorted(pair, key=lambda each: -each.team_return)))
@@ -54,22 +52,17 @@ def fit(
     batch_size: int = 16,
     learning_rate: float = 1e-4,
 ) -> dict[str, float]:
-    """Train the reward model on preferences; returns the last epoch's mean loss and accuracy.
+    """Train a reward model on preferences; returns the last epoch's mean loss and accuracy.
 
-    The loss is the negative log-likelihood of the preferences under the Bradley-Terry model.
+    The loss is the negative log-likelihood of the preferences under the Bradley-Terry model:
 
         L = - mean over pairs of log sigmoid(score of the better - score of the worse)
 
-    Source: Bradley and Terry (1952); as a loss for reward models Christiano et al. (arXiv:1706.03741), equation 1.
-
-    Args:
-        generator: random number generator for the order of the pairs.
-
-    Raises:
-        ValueError: if there is no pair.
+    Raises `ValueError` if there is no pair. Source: Bradley and Terry (1952); as a loss for reward models Christiano et
+    al. (arXiv:1706.03741), equation 1.
     """
     if not pairs:
-        raise ValueError("there is no pair to learn from; collect groups of rollouts whose returns differ")
+        raise ValueError("fit has no pair to learn from; collect groups of rollouts whose returns differ")
     optimizer = torch.optim.AdamW(reward_model.parameters(), lr=learning_rate, weight_decay=0.0)
     loss_sum = hits = 0.0
     for _ in range(num_epochs):
@@ -90,16 +83,15 @@ def fit(
 
 
 class ModelRewards:
-    """`rewarder` of a trainer that sets the team's reward to a reward model's score of the joint history.
+    """`rewarder` of a trainer: sets the team's reward to a reward model's score of the joint history.
 
-    "end": the last turn's reward is the score of the whole episode. "differences": each turn's reward is the score
-    after the turn minus the score before it. These rewards sum, undiscounted, to the final score minus the score of the
-    first prompts, which no action changes (potential-based shaping, Ng et al. 1999). Agents that act in a turn get
-    equal rewards, whose mean over all agents is the score. The logged returns stay the environment's.
+    Agents that act in a turn get equal rewards, whose mean over all agents is the team's reward. The logged returns
+    stay the environment's.
 
     Args:
         reward_model: scores texts.
-        pays: turns that get a reward, "end" or "differences".
+        pays: "end": the last turn's reward is the score of the whole episode. "differences": each turn's reward is the
+            score after the turn minus the score before it (potential-based shaping, Ng et al. 1999).
     """
 
     def __init__(self, reward_model: RewardModel, pays: RewardModelPays = "end"):
@@ -107,15 +99,14 @@ class ModelRewards:
         self.pays = pays
 
     def __call__(self, episodes: Sequence[Episode]) -> list[Episode]:
-        read = [self._read(episode) for episode in episodes]
+        read = [self._scored_histories(episode) for episode in episodes]
         scores = iter(self.reward_model.rewards([str(state) for states in read for state in states]))
         return [
-            _paid(episode, self._team_rewards(episode, [next(scores) for _ in states]))
+            _divide_among_agents(episode, self._team_rewards(episode, [next(scores) for _ in states]))
             for episode, states in zip(episodes, read, strict=True)
         ]
 
-    def _read(self, episode: Episode) -> Sequence[Any]:
-        """Joint histories of an episode that the reward model scores."""
+    def _scored_histories(self, episode: Episode) -> Sequence[Any]:
         if self.pays == "differences":
             return episode.states
         return episode.states[-1:] if episode.is_complete else ()
@@ -126,8 +117,8 @@ class ModelRewards:
         return [0.0] * (episode.num_turns - len(scores)) + list(scores)
 
 
-def _paid(episode: Episode, team_rewards: Sequence[float]) -> Episode:
-    """Divide each joint turn's reward among the agents that acted in the turn; returns a new episode."""
+def _divide_among_agents(episode: Episode, team_rewards: Sequence[float]) -> Episode:
+    """Return an episode in which each joint turn's reward is divided among the agents that acted in the turn."""
     num_acting = Counter(turn.time for track in episode.tracks.values() for turn in track)
     num_agents = episode.num_agents or len(episode.tracks)
     rewards = {

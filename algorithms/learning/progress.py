@@ -17,34 +17,25 @@ from .policy_learner import PolicyLearner
 
 
 class Timer:
-    """Stopwatch of an update. `seconds` contains the duration of each phase."""
+    """Stopwatch of an update; `seconds` contains the duration of each phase."""
 
     def __init__(self) -> None:
         self._start = self._last = time.perf_counter()
         self.seconds: dict[str, float] = {}
 
     def lap(self, phase: str) -> None:
-        """End a phase. It began when the previous phase ended."""
+        """End a phase that began when the previous phase ended."""
         now = time.perf_counter()
         self.seconds[phase] = now - self._last
         self._last = now
 
     @property
     def total(self) -> float:
-        """Seconds from the start to the end of the last phase."""
         return self._last - self._start
 
 
 class Progress:
-    """Counters of a training.
-
-    Attributes:
-        update: number of finished updates.
-        num_turns: environment steps taken.
-        num_tokens: tokens sampled.
-        seconds: seconds of all updates.
-        last_metrics: metrics of the last update.
-    """
+    """Counters of a training run: finished updates, environment steps, sampled tokens, and seconds of all updates."""
 
     def __init__(self, config: TrainConfig):
         self.config = config
@@ -57,12 +48,9 @@ class Progress:
     def advance(
         self, rollout: Rollout, episodes: Sequence[Episode], num_extra_turns: int, timer: Timer
     ) -> dict[str, float]:
-        """Add an update to the counters; returns the update's cost metrics.
+        """Add an update to the counters of the training run; returns the update's cost metrics.
 
-        Args:
-            episodes: episodes of the rollout, with the log-probabilities of all tokens.
-            num_extra_turns: additional environment steps of the joint mode "cross".
-            timer: seconds of the phases rollout, credit, critics and policies.
+        `num_extra_turns` are the additional environment steps of joint_mode="cross".
         """
         metrics = {f"seconds/{phase}": seconds for phase, seconds in rollout.seconds.items()}
         if rollout.faults:
@@ -89,12 +77,7 @@ class Progress:
 
     @contextmanager
     def errors_annotated(self, learners: Mapping[str, PolicyLearner], updates_ahead: int = 0) -> Iterator[None]:
-        """Add the number of the update to errors that are raised inside the block.
-
-        Args:
-            learners: learner of each agent, to report the learning rate of a policy that diverges.
-            updates_ahead: 0 if the block belongs to the last finished update, 1 if it belongs to the next update.
-        """
+        """Add the update's number to errors raised inside the block. `updates_ahead` is 1 for the next update."""
         try:
             yield
         except EnvironmentFault as fault:
@@ -117,7 +100,7 @@ class Progress:
 
 
 @contextmanager
-def annotated(agents: Sequence[str] = (), rewards: tuple[float, float] | None = None) -> Iterator[None]:
+def add_error_details(agents: Sequence[str] = (), rewards: tuple[float, float] | None = None) -> Iterator[None]:
     """Add the agents and the range of the rewards to a `Divergence` that is raised inside the block."""
     try:
         yield

@@ -14,7 +14,7 @@ from ...envs.vectors.vector import VectorEnv
 from ..algorithm import Algorithm
 from ..config import TrainConfig
 from ..rollout.episode import Episode
-from .cross_rollouts import crossed
+from .cross_rollouts import average_cross_rewards
 from .loss_terms import with_penalties
 
 RewardProcessor = Callable[[float], float]
@@ -23,24 +23,19 @@ Rewarder = Callable[[Sequence[Episode]], Sequence[Episode]]
 
 @dataclass(frozen=True, slots=True)
 class RewardedEpisodes:
-    """Episodes with the rewards to learn from. The original episodes keep the environment's rewards."""
+    """Episodes with the rewards to learn from, the range of rewards, and the extra steps of joint_mode="cross"."""
 
     episodes: list[Episode]
     num_extra_turns: int
-    """Additional environment steps of the joint mode "cross"."""
     reward_range: tuple[float, float]
-    """Smallest and largest reward of a turn."""
 
 
 @dataclass
 class Rewards:
-    """Computes the rewards to learn from.
+    """Callable that computes the rewards that a trainer learns from.
 
-    Args:
-        algorithm: source of the settings, of `crosses_rollouts` and of `critic_reads`.
-        vector: copies of the environment, for the joint mode "cross".
-        rewarder: replaces the rewards, for example by a reward model's. None: the environment's rewards.
-        processor: function that is applied to every reward after shift and scale. None: no change.
+    `rewarder` replaces the environment's rewards, for example by a reward model's. `processor` is then applied to every
+    reward after shift and scale.
     """
 
     algorithm: Algorithm[Any]
@@ -49,15 +44,9 @@ class Rewards:
     processor: RewardProcessor | None = None
 
     def __call__(self, episodes: Sequence[Episode], references: Mapping[str, Sequence[Tensor]]) -> RewardedEpisodes:
-        """Compute the rewards of episodes.
+        """Return the episodes with the rewards to learn from. Raises `Divergence` if a reward is not finite.
 
-        Args:
-            episodes: episodes with the environment's rewards.
-            references: log-probabilities of the sampled tokens under each agent's reference, one tensor per track;
-                empty without a KL penalty.
-
-        Raises:
-            Divergence: if a reward is not finite.
+        `references` are log-probabilities of the sampled tokens under each agent's reference policy, per track.
         """
         config, is_joint = self.algorithm.config, self.algorithm.critic_reads == "joint"
         rule = reward_rule(config, self.processor)
@@ -67,7 +56,7 @@ class Rewards:
             episodes = self.rewarder(episodes)
         num_extra_turns = 0
         if self.algorithm.crosses_rollouts:
-            shaped, num_extra_turns = crossed(episodes, self.vector, rule, pays_team=pays_team)
+            shaped, num_extra_turns = average_cross_rewards(episodes, self.vector, rule, pays_team=pays_team)
         else:
             shaped = with_rule(episodes, rule)
             if pays_team:
@@ -78,12 +67,7 @@ class Rewards:
 
 
 def reward_range(episodes: Sequence[Episode]) -> tuple[float, float]:
-    """Smallest and largest reward of a turn.
-
-    Raises:
-        Divergence: if a reward is not finite; contains the agent, episode and turn. The environment's own rewards are
-            always finite.
-    """
+    """Return the smallest and largest reward of a turn. Raises `Divergence` if a reward to learn from is not finite."""
     rewards = []
     for episode in episodes:
         for agent, track in episode.tracks.items():
@@ -104,7 +88,7 @@ def reward_range(episodes: Sequence[Episode]) -> tuple[float, float]:
 
 
 def reward_rule(config: TrainConfig, processor: RewardProcessor | None) -> RewardProcessor | None:
-    """Make the function that changes every reward: shift and scale, then the processor. None: no change."""
+    """Return the function that changes every reward: shift and scale, then the processor. None: no change."""
     shift, scale = config.reward_shift, config.reward_scale
     if (shift, scale) == (0.0, 1.0):
         return processor
@@ -114,7 +98,7 @@ def reward_rule(config: TrainConfig, processor: RewardProcessor | None) -> Rewar
 
 
 def with_rule(episodes: Sequence[Episode], rule: RewardProcessor | None) -> list[Episode]:
-    """Apply a rule to every reward; returns new episodes."""
+    """Return new episodes in which the function `rule` is applied to every reward."""
     if rule is None:
         return list(episodes)
     return [
@@ -124,16 +108,13 @@ def with_rule(episodes: Sequence[Episode], rule: RewardProcessor | None) -> list
 
 
 def with_team_rewards(episodes: Sequence[Episode], discount: float) -> list[Episode]:
-    """Set each turn's reward to the discounted team rewards until the agent's next turn, or until the end.
+    """Return new episodes in which each turn is credited with the discounted team rewards until the agent's next turn.
 
         r'[k] = sum over joint turns t from turn k to the next one of discount^(t - turn k) * team reward[t]
 
-    An agent that leaves is credited with the team's later rewards, because its leaving may have caused them. The result
-    marks it as terminated: its last reward includes the rest of the episode, and bootstrapping from its own value would
-    include the rest twice. If the episode was cut, `credit.with_team_ends` adds the value after the cut.
-
-    Args:
-        discount: gamma per joint turn.
+    An agent that leaves is credited with all later rewards of the team, because its leaving may have caused them. The
+    agent is marked as terminated: bootstrapping from its own value would count the rest of the episode twice. If the
+    episode was cut, `credit.with_team_ends` adds the value after the cut.
     """
     paid = []
     for episode in episodes:
@@ -152,7 +133,7 @@ def with_team_rewards(episodes: Sequence[Episode], discount: float) -> list[Epis
 
 
 def with_rewards(episode: Episode, rewards: Mapping[str, Sequence[float]]) -> Episode:
-    """Replace the rewards of each agent's turns; returns a new episode."""
+    """Return a copy of an episode with these rewards of each agent's turns."""
     tracks = {
         agent: tuple(replace(turn, reward=reward) for turn, reward in zip(track, rewards[agent], strict=True))
         for agent, track in episode.tracks.items()

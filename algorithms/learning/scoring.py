@@ -1,4 +1,4 @@
-"""Log-probabilities that rollouts lack: those under the reference policies, and those of server-sampled tokens."""
+"""Log-probabilities that rollouts lack: under the reference policies, and of tokens that servers sampled."""
 
 from __future__ import annotations
 
@@ -17,19 +17,16 @@ from .policy_learner import PolicyLearner, tracks_of
 Tracks = Sequence[Sequence[Completion]]
 
 
-def rescored(learners: Sequence[PolicyLearner], episodes: Sequence[Episode]) -> list[Episode]:
-    """Add log-probabilities and entropies that servers did not return, computed with the present weights.
-
-    See `TrainablePolicy.is_scored_later`.
-    """
+def add_missing_logprobs(learners: Sequence[PolicyLearner], episodes: Sequence[Episode]) -> list[Episode]:
+    """Add log-probabilities and entropies that servers did not return to episodes, from the present weights."""
     scored = list(episodes)
     for learner in learners:
-        if learner.policy.is_scored_later:
-            scored = _rescored(learner, scored)
+        if learner.policy.is_scored_later:  # a server sampled the tokens
+            scored = _add_logprobs(learner, scored)
     return scored
 
 
-def _rescored(learner: PolicyLearner, episodes: Sequence[Episode]) -> list[Episode]:
+def _add_logprobs(learner: PolicyLearner, episodes: Sequence[Episode]) -> list[Episode]:
     scored = list(episodes)
     places = [(n, agent) for n, each in enumerate(episodes) for agent in learner.agents if agent in each.tracks]
     if not places:
@@ -47,14 +44,14 @@ def _rescored(learner: PolicyLearner, episodes: Sequence[Episode]) -> list[Episo
 def reference_logprobs(
     learners: Mapping[str, PolicyLearner], references: Mapping[str, TrainablePolicy], episodes: Sequence[Episode]
 ) -> dict[str, list[Tensor]]:
-    """Log-probabilities of the sampled tokens under each agent's reference policy, one tensor per track."""
+    """Return the log-probabilities of sampled tokens under each agent's reference policy, one tensor per track."""
     return {
         agent: logprobs(learner, references[agent], tracks_of(episodes, agent)) for agent, learner in learners.items()
     }
 
 
 def logprobs(learner: PolicyLearner, policy: TrainablePolicy, tracks: Tracks) -> list[Tensor]:
-    """Log-probabilities of the sampled tokens under a policy (the learner's or its reference), one tensor per track."""
+    """Return the log-probabilities of sampled tokens under `policy`, one tensor per track."""
     return _evaluated(learner, policy, tracks, attrgetter("logprobs"))
 
 
@@ -62,7 +59,7 @@ def logprobs(learner: PolicyLearner, policy: TrainablePolicy, tracks: Tracks) ->
 def _evaluated(
     learner: PolicyLearner, policy: TrainablePolicy, tracks: Tracks, read: Callable[[Evaluation], Tensor]
 ) -> list[Tensor]:
-    """Evaluate all tracks with a policy; returns the numbers [..., K] that `read` selects, one tensor per track."""
+    """Evaluate tracks with a policy; returns the tensor [..., K] that `read` selects for each track of K tokens."""
     found: dict[int, Tensor] = {}
     for batch, _ in learner.passes(policy, tracks, range(len(tracks))):
         numbers = read(policy.evaluate([tracks[i] for i in batch]))

@@ -1,7 +1,7 @@
 """Serialization of a trainer's state as JSON and tensors. Loading runs no code and imports no classes by name.
 
-A tensor in nested dictionaries is stored under its path (learners/writer_0/policy/…). Lists and records may contain
-thousands of tensors, so these are concatenated to one tensor per data type.
+A tensor in nested dictionaries is stored under its path (learners/writer_0/policy/…). Tensors in lists and records are
+concatenated to one tensor per data type, because there may be thousands of them.
 """
 
 from __future__ import annotations
@@ -41,41 +41,34 @@ _KINDS: tuple[type, ...] = (
     Turn,
 )
 RECORDS = {kind.__name__: kind for kind in _KINDS} | {"Order": RolloutRequest}
-"""Dataclasses and named tuples that a checkpoint may contain, by name. Older checkpoints use the name "Order"."""
+"""Dataclasses and named tuples that a checkpoint may contain, by name. Older checkpoints contain the name "Order"."""
 _ARRAYS = "arrays/"  # prefix of concatenated arrays, such as observations, which may contain NaN or Inf
 
 
 def storable(kind: Record) -> Record:
     """Class decorator: allow a dataclass in checkpoints, such as the class of a policy's `Completion.tokens`.
 
-    Raises:
-        TypeError: if the class is not a dataclass.
-        ValueError: if another class has the same name.
+    Raises `TypeError` if the class is not a dataclass, and `ValueError` if another class has the same name.
     """
     if not is_dataclass(kind):
-        raise TypeError(f"{kind.__name__} is not a dataclass; its fields are unknown")
+        raise TypeError(f"storable needs a dataclass, but {kind.__name__} is not one; add @dataclass to the class")
     if RECORDS.setdefault(kind.__name__, kind) is not kind:
-        raise ValueError(f"another class {kind.__name__!r} is already allowed in checkpoints; rename this class")
+        raise ValueError(f"another class {kind.__name__!r} is already allowed in checkpoints; rename the new class")
     return kind
 
 
 @dataclass
 class Packed:
-    """State in packed form: JSON values and tensors."""
+    """State of a trainer in the form that checkpoints store: JSON values and tensors."""
 
     values: Any = None
-    """JSON values with references to the tensors."""
     tensors: dict[str, Tensor] = field(default_factory=dict)
     not_finite: str | None = None
-    """Path of the first tensor with NaN or Inf. None: all are finite. Arrays, such as observations, are not checked."""
+    """Path of the first tensor with NaN or Inf. None: all are finite. Arrays such as observations are not checked."""
 
 
 def packed(state: Any) -> Packed:
-    """Convert state to JSON values and tensors.
-
-    Raises:
-        TypeError: if a value has another type than checkpoints allow; the message contains its path.
-    """
+    """Convert a trainer's state to JSON values and tensors. Raises `TypeError` for other types of values."""
     packer = _Packer()
     packer.result.values = {"state": packer.pack(state, ""), "messages": [list(each) for each in packer.messages]}
     for name, arrays in packer.arrays.items():
@@ -86,13 +79,13 @@ def packed(state: Any) -> Packed:
 
 
 def unpacked(values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
-    """Restore the state that `packed` converted."""
+    """Restore the trainer's state that `packed` converted."""
     messages = [Message(*each) for each in values["messages"]]
     return _Unpacker(tensors, messages).unpack(values["state"])
 
 
 def not_finite(tensors: Mapping[str, Tensor]) -> str | None:
-    """Name of the first tensor of a packed state with a NaN or Inf. None: all are finite."""
+    """Return the name of the first tensor of a packed state that contains NaN or Inf. None: all are finite."""
     named = ((name, tensor) for name, tensor in tensors.items() if not name.startswith(_ARRAYS))
     return next((name for name, tensor in named if not _is_finite(tensor)), None)
 
@@ -112,7 +105,7 @@ class _Packer:
         self._storages: set[int] = set()
 
     def pack(self, value: Any, path: str, is_listed: bool = False) -> Any:
-        """Convert a value to JSON. `is_listed`: the value is in a list or record, so its tensors are concatenated."""
+        """Convert a value to JSON. Tensors inside a list or record (`is_listed`) are concatenated."""
         if value is None or isinstance(value, (bool, int)):
             return value
         if isinstance(value, Transcript):
@@ -134,7 +127,7 @@ class _Packer:
             return {"$items": [[self.pack(key, path), item] for key, item in items]}
         kind = type(value)
         if RECORDS.get(kind.__name__) is kind:
-            names = _field_names(kind)
+            names = tuple(each.name for each in fields(kind)) if is_dataclass(kind) else value._fields
             is_number = kind is RunningMoments
             parts = {name: self.pack(getattr(value, name), f"{path}/{name}", not is_number) for name in names}
             return {"$record": kind.__name__, "fields": parts}
@@ -148,7 +141,7 @@ class _Packer:
 
     def _array(self, value: NDArray[Any], path: str) -> list[Any]:
         if value.dtype.kind not in "biuf":
-            raise TypeError(f"{path} in a checkpoint is an array of {value.dtype}, but must be numeric")
+            raise TypeError(f"{path} in a checkpoint is an array of {value.dtype}; store a numeric array instead")
         value = value.astype(value.dtype.newbyteorder("="), copy=False)
         return self._appended(self.arrays, f"{_ARRAYS}{value.dtype}", value.reshape(-1), value.shape)
 
@@ -216,7 +209,3 @@ class _Unpacker:
     def _cut(self, where: list[Any]) -> Tensor:
         name, start, shape = where
         return self._tensors[name][start : start + math.prod(shape)].reshape(shape)
-
-
-def _field_names(kind: Any) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else kind._fields

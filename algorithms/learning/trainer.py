@@ -1,12 +1,4 @@
-"""Trainer: the training step of all algorithms. An algorithm is a credit rule and a loss (`Algorithm`).
-
-RolloutSource   episodes, played with the present weights or in advance    rollout/sources.py
-Rewards         rewards to learn from                                      learning/rewards.py
-assign_credit   advantages and value targets per turn                      learning/credit.py
-CriticLearner   value regression of one critic                             learning/critic_learner.py
-PolicyLearner   policy-gradient or PPO update of one policy                learning/policy_learner.py
-Optimizer       micro-batches, gradient clipping, AdamW                    learning/optimizer.py
-"""
+"""Trainer: the training step of all algorithms. An algorithm is a credit rule and a loss (`Algorithm`)."""
 
 from __future__ import annotations
 
@@ -31,16 +23,15 @@ from .learners import distinct, make_learners, policy_weights
 from .offloading import WeightOffloader
 from .optimizer import Learner, means
 from .policy_learner import max_joint_turns, policy_batch
-from .progress import Progress, Timer, annotated
+from .progress import Progress, Timer, add_error_details
 from .rewards import Rewarder, RewardProcessor, Rewards
-from .scoring import reference_logprobs, rescored
+from .scoring import add_missing_logprobs, reference_logprobs
 
-Recorder = Callable[[int, Sequence[Episode], Mapping[str, Credit]], None]
-"""Function that stores the episodes of an update, with the credit of each agent's turns."""
+Recorder = Callable[[int, Sequence[Episode], Mapping[str, Credit]], None]  # stores the episodes of an update
 
 
 class Trainer:
-    """Trains policies on episodes that they play together.
+    """Trainer of policies on episodes that the policies play together.
 
     Args:
         algorithm: settings, credit rule and loss.
@@ -52,9 +43,7 @@ class Trainer:
         worker: plays the episodes with copies of the policies; needed with `max_staleness` or `collectors`.
 
     Attributes:
-        progress: counters of the training, such as the number of finished updates.
         learners: learner of each agent's policy; agents that share a policy share the learner.
-        unique_learners: every policy learner once; `unique_critics`: every critic learner once.
         credits: credit of each agent's turns in the last update.
 
     Raises:
@@ -93,14 +82,13 @@ class Trainer:
         self.credits: Mapping[str, Credit] = {}
 
     def step(self, record: Recorder | None = None) -> tuple[list[Episode], dict[str, float]]:
-        """Run one update; returns its episodes and metrics.
+        """Run one training update; returns its episodes and metrics.
 
-        Args:
-            record: function that is called with the update's number, episodes and credit before any weight changes. If
-                the computation of the credit fails, it is called with empty credit.
+        `record` is called with the update's number, episodes and credit before any weight changes. If computing the
+        credit fails, `record` gets empty credit.
 
         Raises:
-            ValueError: if the budget is used up before any policy learns.
+            ValueError: if a budget, such as `max_sampled_tokens`, is used up before any policy learns.
             EnvironmentFault: if the environment raises an error or violates its API; contains episode and update.
             Divergence: if a number is not finite; contains agent and update. Only earlier optimizer steps are kept.
         """
@@ -108,7 +96,7 @@ class Trainer:
         with self.progress.errors_annotated(self.learners, updates_ahead=1):
             # 1. Roll out. With sharded weights and servers, evaluate the completions under the present weights.
             rollout = self.source.next(update)
-            episodes = rescored(self.unique_learners, rollout.episodes)
+            episodes = add_missing_logprobs(self.unique_learners, rollout.episodes)
             for learner in self.unique_learners:
                 learner.policy.rest()
             timer.lap("rollout")
@@ -122,7 +110,7 @@ class Trainer:
                 references = reference_logprobs(self.learners, self.references, episodes) if has_kl else {}
                 rewarded = self.rewards(episodes, references)
                 valuing = self.unique_critics if self.has_separate_critics else self.unique_learners
-                with annotated(rewards=rewarded.reward_range), self._on_device(valuing):
+                with add_error_details(rewards=rewarded.reward_range), self._on_device(valuing):
                     team = self.collector.vector.possible_agents
                     self.credits, critic_batches = assign_credit(
                         self.algorithm, rewarded.episodes, list(self.learners), self.critics, team
@@ -133,7 +121,7 @@ class Trainer:
             metrics = episode_metrics(episodes, self.config.credited_reward) | critic_metrics(critic_batches)
             timer.lap("credit")
 
-            with annotated(rewards=rewarded.reward_range):
+            with add_error_details(rewards=rewarded.reward_range):
                 # 3. Update the critics. A value head on a policy learns in phase 4.
                 for batch in critic_batches:
                     batch.critic.start_update(update)
@@ -161,7 +149,7 @@ class Trainer:
         return episodes, dict(metrics)
 
     def _run(self, updates: Sequence[tuple[Learner, Callable[[], dict[str, float]]]]) -> dict[str, float]:
-        """Run prepared updates; returns the mean of each metric. Different models may learn in parallel threads.
+        """Run prepared updates of learners; returns mean metrics. Different models may learn in parallel threads.
 
         One thread runs all updates if weights are offloaded, or if several ranks must call collectives in one order.
         """
@@ -173,13 +161,13 @@ class Trainer:
         return means(self.collector.side_by_side.results(tasks))
 
     def _run_one(self, learner: Learner, update: Callable[[], dict[str, float]]) -> dict[str, float]:
-        with annotated(agents=learner.agents), self._on_device([learner]):
+        with add_error_details(agents=learner.agents), self._on_device([learner]):
             metrics = update()
             learner.free_gradients()
             return metrics
 
     def _on_device(self, learners: Sequence[Learner]) -> AbstractContextManager[None]:
-        """With `offload="learner"`, keep only these learners on the device in the block, and only policies after it."""
+        """Keep only these learners' weights on the device inside the block, and then only the policies' weights."""
         return nullcontext() if self.offloader is None else self.offloader.on_device(learners, self.unique_learners)
 
     def close(self) -> None:
@@ -188,14 +176,14 @@ class Trainer:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Inside the block, rank 0 has all weights and moments, even if each rank holds a shard (collective)."""
+        """Gather all weights and AdamW's moments on rank 0 inside the block, if ranks hold shards (collective)."""
         with ExitStack() as stack:
             for learner in (*self.unique_learners, *self.unique_critics):
                 stack.enter_context(learner.whole())
             yield
 
     def state_dict(self) -> dict[str, Any]:
-        """State to resume training with bit-for-bit equal results. If ranks hold shards, call it inside `whole`."""
+        """Return the state for resuming with bit-for-bit equal results. Call it inside `whole` if ranks hold shards."""
         return {
             **self.progress.state_dict(),
             "generator": self.generator.get_state(),
@@ -208,7 +196,6 @@ class Trainer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from the result of `state_dict`."""
         self.progress.load_state_dict(state)
         self.generator.set_state(state["generator"])
         self.algorithm.load_state_dict(state.get("algorithm", {}))

@@ -1,11 +1,8 @@
 """Rollout collector: plays episodes in vectorized environments, with one batched call per model and decision.
 
-The collector works for text and vectors. It calls each model once for the agents of all environment copies that are
-ready, and steps these copies. If an episode has ended, the copy starts the next one. Copies in worker processes step
-while the policies decide for other copies.
-
-A `Plan` describes an episode to play, a `Play` is a running episode, and an `Episode` is the result. `collect` plays
-whole episodes. `collect_turns` plays a fixed number of turns, and cuts unfinished episodes into segments.
+The collector calls each model once for the agents of all environment copies that are ready, and steps these copies.
+Copies in worker processes step while the policies decide for other copies. If an episode has ended, the copy starts the
+next episode. A `Plan` describes an episode to play, a `Play` is a running episode, an `Episode` the result.
 """
 
 from __future__ import annotations
@@ -32,33 +29,28 @@ from .side_by_side import ModelTask, SideBySide
 __all__ = ["Plan", "RolloutCollector", "grouped_plans"]
 
 HALF_WAIT_FACTOR = 1.0
-"""Maximum wait for more copies if fewer than half of the running copies are ready. Unit: duration of the last decision.
-A decision for few copies takes almost as long as a decision for many. With two halves, one half steps while the
-policies decide for the other half."""
+"""Maximum wait for more copies if fewer than half of them are ready. Unit: duration of the last decision."""
 ALL_WAIT_FACTOR = 0.25
-"""Maximum wait for the remaining copies after half of them are ready, in the same unit. If steps are fast, one decision
-then serves all copies. A smaller factor is faster if steps take as long as decisions, and slower if decisions take most
-of the time."""
+"""Maximum wait for the remaining copies after half are ready. Unit: the last decision's duration. Smaller is faster if
+steps take as long as decisions, and slower if decisions take most of the time."""
 MAX_SKIPPED = 0.1
-"""Largest fraction of the episodes of one call that may be skipped because their worker processes failed twice, or once
-with a different replay. One may be skipped per call, unless no group is left. Above the limit, the fault is raised,
-because skipping would hide a broken environment."""
+"""Largest fraction of a call's episodes that may be skipped (at least one) because their worker processes failed."""
 
 
 class Played(NamedTuple):
     """Episodes that one rank or worker played: a subset of the episodes of one `collect` call."""
 
     done: list[Episode]
-    lost: set[int]
-    """Indices of the groups in which an episode was skipped."""
+    lost: set[int]  # indices of the groups in which an episode was skipped
     skipped: list[EnvironmentFault]
 
 
 class RolloutCollector:
-    """Plays episodes with given policies. Each rank plays a subset of them.
+    """Collector that plays episodes with given policies. Each rank plays a subset of the episodes.
 
     An episode depends on its seed, its index and the weights, but not on the number of environment copies. Texts and
     rewards are equal up to rounding, which rarely changes a sampled token, and exactly equal after `Policy.fix_shapes`.
+    Raises `ValueError` if an agent has no policy.
 
     Attributes:
         seconds: seconds spent in each phase since the caller last cleared this dict.
@@ -66,23 +58,17 @@ class RolloutCollector:
         version: version of the policies' weights, stored in each completion.
         before_turn: called before each decision; may raise to stop the call. None: not called.
         max_turns: joint turns after which `collect` truncates an episode. None: only the environment ends episodes.
-        keeps_vectors: keep vector observations and the `tokens` of their completions. Learning needs True. If False,
-            the memory of a turn does not depend on the size of observations.
-        num_planned: episodes that this rank plays in the current or last `collect`.
-        num_ended: number of those episodes that have ended.
+        keeps_vectors: keep vector observations and the `tokens` of their completions, which learning needs.
+        num_planned: episodes that this rank plays in the current or last `collect`; `num_ended` of them have ended.
         num_decided: number of joint turns for which this rank has computed actions in that call.
 
     Args:
-        vector: copies of the environment.
+        vector: environment copies.
         policies: policy of each possible agent; several agents may share one.
         reads_state: keep the joint history before each turn, for a centralized critic. If the environment has no
             `state()`, the concatenated observations of all agents are used.
         early_termination_threshold: team reward per turn (mean over all agents) above which an episode terminates.
-            None: never.
         side_by_side: executor that runs different models concurrently. None: `SideBySide()`.
-
-    Raises:
-        ValueError: if an agent has no policy.
     """
 
     def __init__(
@@ -96,7 +82,7 @@ class RolloutCollector:
     ):
         missing = [agent for agent in vector.possible_agents if agent not in policies]
         if missing:
-            raise ValueError(f"no policy for {missing}; give one for each of {vector.possible_agents}")
+            raise ValueError(f"policies has no policy for {missing}; give one for each of {vector.possible_agents}")
         self.vector = vector
         self.policies = {agent: policies[agent] for agent in vector.possible_agents}
         self.reads_state = reads_state
@@ -119,10 +105,8 @@ class RolloutCollector:
     def collect(self, plans: Sequence[Plan], *, greedy: bool = False) -> list[Episode]:
         """Play the episode of every plan to its end or to `max_turns`; return the episodes in the order of the plans.
 
-        If an episode is skipped, its whole group is left out, because baselines compare the rollouts of a group.
-
-        Raises:
-            EnvironmentFault: if an environment raises or breaks its contract, or too many episodes are skipped.
+        If an episode is skipped, its whole group is left out, because baselines compare the rollouts of a group. Raises
+        `EnvironmentFault` if an environment raises an error or violates its API, or too many episodes are skipped.
         """
         group = current()
         self._make_ready()
@@ -136,12 +120,8 @@ class RolloutCollector:
     def play(self, indexed_plans: Sequence[tuple[int, Plan]], num_plans: int, *, greedy: bool = False) -> Played:
         """Play a part of the plans of one `collect` call in this process, without the other ranks.
 
-        Args:
-            indexed_plans: pairs of episode index and plan.
-            num_plans: number of plans of the whole call, on all ranks.
-
-        Raises:
-            EnvironmentFault: if an environment raises or breaks its contract, or too many episodes are skipped.
+        `num_plans` is the number of plans of the whole call, on all ranks. Raises `EnvironmentFault` if an environment
+        raises an error or violates its API, or too many episodes are skipped.
         """
         waiting = deque(indexed_plans)
         running: dict[int, Play] = {}  # keys: indices of environment copies
@@ -198,17 +178,9 @@ class RolloutCollector:
     ) -> list[Episode]:
         """Play `num_turns` joint turns in each environment copy. Continues the unfinished episodes of the last call.
 
-        Args:
-            num_turns: joint turns per environment copy.
-            seeds: iterable of seeds of new episodes. Only the seeds that are needed are read.
-            difficulty: difficulty of new episodes. None: the environment's default.
-
-        Returns:
-            Segments of episodes. If an episode is unfinished, its segment has `is_complete=False`, and the critic's
-            value of the last history is the bootstrap value.
-
-        Raises:
-            EnvironmentFault: if an environment raises or breaks its contract.
+        New episodes start with `seeds`; only the seeds that are needed are read. Returns segments of episodes. If an
+        episode is unfinished, its segment has `is_complete=False`, and the critic's value of the last history is the
+        bootstrap value. Raises `EnvironmentFault` if an environment raises an error or violates its API.
         """
         plans = (Plan(seed, difficulty=difficulty) for seed in seeds)
         self._make_ready()
@@ -269,7 +241,7 @@ class RolloutCollector:
         self.seconds["environment"] += time.perf_counter() - start
 
     def _wait_s(self, num_ready: int, num_running: int) -> float:
-        """Return the maximum seconds from the last decision to the next one, while some copies are stepping."""
+        """Return the maximum seconds between two decisions while some environment copies are stepping."""
         return self._decision_s * (ALL_WAIT_FACTOR if 2 * num_ready >= num_running else HALF_WAIT_FACTOR)
 
     def _receive(self, running: Mapping[int, Play], stepping: set[int], timeout_s: float | None) -> list[Play]:
@@ -286,7 +258,7 @@ class RolloutCollector:
         return ended
 
     def _decide(self, plays: Sequence[Play], greedy: bool) -> dict[int, dict[str, Any]]:
-        """Return the next joint action of each running episode, keyed by copy. One call per `Policy.batch_key`."""
+        """Return the next joint action of each running episode, by environment copy. One call per model."""
         if self.before_turn is not None:
             self.before_turn()
         start = time.perf_counter()
@@ -385,8 +357,7 @@ class RolloutCollector:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a `state_dict`. Unfinished episodes are replayed from their seeds and actions.
 
-        Raises:
-            ReplayError: if the rewards or observations of a replay differ from the recorded ones.
+        Raises `ReplayError` if the rewards or observations of a replay differ from the recorded ones.
         """
         self.next_index = state["next_index"]
         self._unfinished = {}
@@ -399,8 +370,7 @@ class RolloutCollector:
 def merged(parts: Sequence[Played], num_plans: int) -> list[Episode]:
     """Return the episodes of all parts in the order of their plans. Groups with a skipped episode are left out.
 
-    Raises:
-        EnvironmentFault: if too many episodes were skipped.
+    Raises `EnvironmentFault` if too many episodes were skipped.
     """
     done = {episode.index: episode for part in parts for episode in part.done}
     lost = {number for part in parts for number in part.lost}

@@ -9,51 +9,42 @@ from typing import Any
 from ..._errors import UserError
 from ...envs.games.sources import difficulties
 
-Curriculum = Callable[[float], int | str]
-"""Function from the fraction of completed updates, 0 to 1, to a difficulty or a range such as "2-4"."""
+Curriculum = Callable[[float], int | str]  # from the fraction of completed updates to a difficulty or a range "2-4"
 
 _LINEAR = re.compile(r"\s*linear\s*:(.*)", re.DOTALL)
 _STAGE = re.compile(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*:\s*([^:,]+?)\s*")
 
 
 def curriculum(schedule: str) -> Curriculum:
-    """Parse a difficulty schedule.
+    """Parse the setting `difficulty_schedule`. Raises `UserError` if the schedule is malformed.
 
-    Args:
-        schedule: one difficulty or range for all updates: "3" or "2-4". Or stages, each after the fraction of updates
-            at which it starts: "0: 1, 0.3: 1-3, 0.7: 1-5". Or a range in equal steps: "linear: 1-5".
-
-    Raises:
-        UserError: if the schedule is malformed.
+    A schedule is one difficulty or range for all updates ("3", "2-4"); or stages, each after the fraction of updates at
+    which it starts ("0: 1, 0.3: 1-3, 0.7: 1-5"); or a range in equal steps ("linear: 1-5").
     """
     if rising := _LINEAR.fullmatch(schedule):
-        steps = _span(rising[1], schedule)
+        steps = _parse_range(rising[1], schedule)
         return lambda done: steps[min(int(done * len(steps)), len(steps) - 1)]
     if ":" not in schedule:
-        span = _span(schedule, schedule)
-        return lambda done: _named(span)
+        span = _parse_range(schedule, schedule)
+        return lambda done: _difficulty_name(span)
     found = [_STAGE.fullmatch(part) for part in schedule.split(",")]
-    stages = [(float(stage[1]), _span(stage[2], schedule)) for stage in found if stage]
+    stages = [(float(stage[1]), _parse_range(stage[2], schedule)) for stage in found if stage]
     starts = [start for start, _ in stages]
     if len(stages) < len(found) or starts[0] != 0 or starts != sorted(set(starts)) or starts[-1] >= 1:
-        raise _refused(schedule)
-    return lambda done: _named([span for start, span in stages if start <= done][-1])
+        raise _schedule_error(schedule)
+    return lambda done: _difficulty_name([span for start, span in stages if start <= done][-1])
 
 
 def check_curriculum(schedule: str | None, metadata: dict[str, Any]) -> None:
-    """Check that an environment with this metadata has all difficulties of a schedule.
-
-    Raises:
-        UserError: if the schedule is malformed, or the environment does not have these difficulties.
-    """
+    """Raise `UserError` if an environment with this metadata lacks a difficulty of a schedule."""
     if schedule is None:
         return
     chosen = curriculum(schedule)
     highest = metadata.get("highest_difficulty")
     if highest is None:
         raise UserError(
-            f"difficulty_schedule={schedule!r} needs 'highest_difficulty' in the environment's metadata, but it is "
-            "missing with these environment arguments; leave difficulty_schedule out"
+            f"difficulty_schedule={schedule!r} needs 'highest_difficulty' in the environment's metadata, but this key "
+            "is missing with these environment arguments; leave difficulty_schedule out"
         )
     for stage in dict.fromkeys(chosen(step / 1000) for step in range(1000)):
         try:
@@ -62,18 +53,18 @@ def check_curriculum(schedule: str | None, metadata: dict[str, Any]) -> None:
             raise UserError(f"difficulty_schedule={schedule!r}: {error}") from error
 
 
-def _span(text: str, schedule: str) -> range:
+def _parse_range(text: str, schedule: str) -> range:
     found = re.fullmatch(r"\s*([0-9]{1,3})(?:\s*-\s*([0-9]{1,3}))?\s*", text)
     if found is None or int(found[2] or found[1]) < int(found[1]):
-        raise _refused(schedule)
+        raise _schedule_error(schedule)
     return range(int(found[1]), int(found[2] or found[1]) + 1)
 
 
-def _named(span: range) -> int | str:
+def _difficulty_name(span: range) -> int | str:
     return span[0] if len(span) == 1 else f"{span[0]}-{span[-1]}"
 
 
-def _refused(schedule: str) -> UserError:
+def _schedule_error(schedule: str) -> UserError:
     return UserError(
         f"difficulty_schedule must be a difficulty or a range ('3', '2-4'), stages by the fraction of updates done "
         f"('0: 1, 0.3: 1-3, 0.7: 1-5'), or 'linear: 1-5'; got {schedule!r}"

@@ -16,7 +16,7 @@ class Turn:
     """Observation, completion and reward of one decision of one agent."""
 
     observation: Any
-    """None if the collector does not keep vector observations; see `RolloutCollector.keeps_vectors`."""
+    """Observation before the decision. None for a vector if `RolloutCollector.keeps_vectors` is False."""
     completion: Completion
     reward: float
     time: int
@@ -25,12 +25,11 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """Complete episode. With `turns_per_update`: the segment of an episode that one rollout played."""
+    """Complete episode, or with `turns_per_update`: the segment of an episode that one rollout played."""
 
     index: int
     """Index of the episode, unique within a collector."""
     seed: int
-    """Seed of the environment's reset."""
     group: int
     """Index of the group. The rollouts of one task form a group."""
     tracks: Mapping[str, tuple[Turn, ...]]
@@ -38,7 +37,6 @@ class Episode:
     states: tuple[Any, ...]
     """Joint history before each joint turn, and after the last turn. Empty if the collector does not keep histories."""
     finals: Mapping[str, Any]
-    """Last observation of each agent."""
     is_terminated: Mapping[str, bool]
     """True for agents that were terminated. False for agents that were truncated, or whose segment was cut."""
     infos: tuple[Mapping[str, float], ...]
@@ -55,7 +53,6 @@ class Episode:
     """True if `RolloutCollector.max_turns` truncated the episode."""
 
     def __str__(self) -> str:
-        """Return a readable transcript of each agent. For vector actions: the list of actions."""
         parts = [f"seed {self.seed}, return {self.team_return:.3f}"]
         for agent, track in self.tracks.items():
             final = self.finals[agent]
@@ -69,7 +66,7 @@ class Episode:
 
     @property
     def version(self) -> int:
-        """Version of the weights that sampled the first turn."""
+        """Version of the weights that sampled the episode's first turn."""
         return next(iter(self.tracks.values()))[0].completion.version
 
     @property
@@ -80,7 +77,7 @@ class Episode:
     def live_agents(self) -> tuple[str, ...]:
         """Agents that acted in the last joint turn and were not terminated in it.
 
-        The value of their last history is a bootstrap value. An agent truncated in an earlier turn is not live.
+        The value of a live agent's last history is a bootstrap value. Agents truncated in earlier turns are not live.
         """
         last = self.num_turns - 1
         return tuple(
@@ -89,7 +86,7 @@ class Episode:
 
     @property
     def team_return(self) -> float:
-        """Sum of `team_rewards`, undiscounted."""
+        """Undiscounted sum of the team's rewards."""
         return sum(self.team_rewards)
 
     @property
@@ -102,7 +99,7 @@ class Episode:
         return [total / (self.num_agents or len(self.tracks)) for total in sums]
 
     def own_input(self, agent: str, *, reads_actions: bool = False) -> CriticInput:
-        """Return the input of a decentralized critic: the agent's histories and, for a Q critic, the agent's actions.
+        """Return a decentralized critic's input: the agent's histories and, for a Q critic, the agent's actions.
 
         The history after the last turn is included if its value is the bootstrap value.
         """
@@ -119,7 +116,7 @@ class Episode:
         return CriticInput(histories + last, actions, completions)
 
     def joint_input(self, agents: Sequence[str], *, reads_actions: bool = False) -> CriticInput:
-        """Return the input of a centralized critic: the joint histories and, for a Q critic, the joint actions.
+        """Return a centralized critic's input: the joint histories and, for a Q critic, the joint actions.
 
         The history after the last turn is included if its value is the bootstrap value. A joint action of vectors has
         one entry for each agent in `agents`. The entry is None if the agent has left.
@@ -135,7 +132,7 @@ class Episode:
 
 
 def _joined(actions: Mapping[str, Any], agents: Sequence[str]) -> Any:
-    """Return a joint action: the messages that extend the joint history, or the agents' action vectors."""
+    """Join actions: return the messages that extend the joint history, or the agents' action vectors."""
     if all(isinstance(action, str) for action in actions.values()):
         return tuple(written(agent, actions[agent]) for agent in agents if agent in actions)
     vectors = tuple(actions.get(agent) for agent in agents)

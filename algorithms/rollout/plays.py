@@ -34,7 +34,7 @@ class Plan:
     """Difficulty for `reset(options={"difficulty": ...})`. None: the environment's default."""
 
     def options(self) -> dict[str, Any] | None:
-        """Options for the environment's reset."""
+        """Return the options for the environment's `reset`, or None if `task` and `difficulty` are None."""
         options = {"task": self.task, "difficulty": self.difficulty}
         return {name: value for name, value in options.items() if value is not None} or None
 
@@ -46,34 +46,27 @@ def grouped_plans(seeds: Iterable[int], group_size: int, difficulty: int | str |
 
 @dataclass(slots=True)
 class Play:
-    """Running episode. `episode()` returns the turns so far as an `Episode`."""
+    """Running episode in an environment copy; `episode()` returns its turns so far as an `Episode`."""
 
     plan: Plan
     index: int
-    place: int
-    """Index of the environment copy."""
+    place: int  # index of the environment copy
     observations: dict[str, Any] = field(default_factory=dict)
-    masks: dict[str, Any] = field(default_factory=dict)
-    """Action mask of each agent, from the last infos."""
-    agents: list[str] = field(default_factory=list)
-    """Agents that have not left the episode. Empty before the reset."""
+    masks: dict[str, Any] = field(default_factory=dict)  # action mask of each agent, from the last infos
+    agents: list[str] = field(default_factory=list)  # that have not left the episode; empty before the reset
     states: list[Any] = field(default_factory=list)
     tracks: dict[str, list[Turn]] = field(default_factory=dict)
-    decided: dict[str, Completion] = field(default_factory=dict)
-    """Completion of each agent in the current joint turn."""
+    decided: dict[str, Completion] = field(default_factory=dict)  # in the current joint turn
     previous: dict[str, Completion] = field(default_factory=dict)
     finals: dict[str, Any] = field(default_factory=dict)
     is_terminated: dict[str, bool] = field(default_factory=dict)
     infos: list[dict[str, float]] = field(default_factory=list)
     num_turns: int = 0
     earlier_return: float = 0.0
-    num_agents: int | None = None
-    """Number of agents of the environment, including agents without a turn."""
-    paid: list[dict[str, float]] = field(default_factory=list)
-    """Rewards of each joint turn, as a dict with agents as keys. Includes turns of earlier segments."""
+    num_agents: int | None = None  # of the environment, including agents without a turn
+    paid: list[dict[str, float]] = field(default_factory=list)  # rewards of each joint turn, also of earlier segments
 
     def episode(self, *, is_complete: bool = True, is_cut: bool = False) -> Episode:
-        """Return the turns so far as an `Episode` with these values of `is_complete` and `is_cut`."""
         tracks = {agent: tuple(track) for agent, track in self.tracks.items() if track}
         return Episode(
             index=self.index,
@@ -92,7 +85,7 @@ class Play:
         )
 
     def continued(self) -> Play:
-        """Return a `Play` that continues the episode, without the turns so far."""
+        """Return a `Play` that continues the running episode in a new segment, without the turns so far."""
         return replace(
             self,
             states=self.states[-1:],
@@ -105,7 +98,7 @@ class Play:
         )
 
     def to_state(self, actions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the state from which `replayed_play` restores this episode. `actions`: the joint actions so far."""
+        """Return the state from which `replayed_play` restores a running episode, with its joint actions so far."""
         return {
             "place": self.place,
             "index": self.index,
@@ -124,12 +117,12 @@ class Play:
 
 
 def masks_of(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Action masks of the agents whose info has one."""
+    """Return the action masks of the agents whose info has one."""
     return {agent: info[MASK] for agent, info in infos.items() if MASK in info}
 
 
 def mean_info(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Reward terms and metrics of a joint turn, each averaged over the agents that report it."""
+    """Return the reward terms and metrics of a joint turn, each averaged over the agents that report it."""
     sums: dict[str, list[float]] = defaultdict(list)
     for info in infos.values():
         for name, value in info.items():
@@ -139,14 +132,13 @@ def mean_info(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
 
 
 class ReplayError(UserError):
-    """Raised if a replayed episode differs from its record."""
+    """Error for a replayed episode that differs from its record."""
 
 
 def replayed_play(vector: VectorEnv, state: Mapping[str, Any]) -> Play:
     """Restore a running episode from `Play.to_state` by replaying its actions in its environment copy.
 
-    Raises:
-        ReplayError: if rewards or the last observations differ from the saved ones.
+    Raises `ReplayError` if rewards or the last observations differ from the saved ones.
     """
     plan = Plan(state["seed"], state["group"], state["task"], state["difficulty"])
     play = Play(
@@ -183,7 +175,7 @@ def replayed(vector: VectorEnv, place: int, plan: Plan, actions: Iterable[Mappin
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """True if two observations are equal bit for bit, with equal dtypes. NaN equals NaN."""
+    """Return True if two observations are equal bit for bit, with equal dtypes. NaN equals NaN."""
     if isinstance(one, Mapping):
         return isinstance(other, Mapping) and one.keys() == other.keys() and all(is_same(one[k], other[k]) for k in one)
     if isinstance(one, str) or isinstance(other, str):

@@ -1,7 +1,6 @@
 """Rollout worker on Ray actors, on one or several machines.
 
-An episode is a function of its seed, its index and the weights. Another actor can therefore replay the episodes of a
-lost actor with the same result.
+An episode is a function of its seed, its index and the weights, so another actor can replay a lost actor's episodes.
 """
 
 from __future__ import annotations
@@ -27,24 +26,18 @@ from .plays import Plan
 from .requests import Rollout, RolloutRequest, Weights
 from .sources import RolloutWorker, WorkerClosedError, load_weights
 
-WAIT_S = 0.5
-"""Seconds between checks whether `close` was called."""
-START_S = 600.0
-"""Seconds within which an actor must start if no actor is playing."""
-MAX_FAILURES = 3
-"""Number of actors lost while playing the same episodes at which an error is raised."""
+WAIT_S = 0.5  # seconds between checks whether `close` was called
+START_S = 600.0  # seconds within which an actor must start if no actor is playing
+MAX_FAILURES = 3  # actors that may be lost while playing the same episodes before an error is raised
 
-IndexedPlans = Sequence[tuple[int, Plan]]
-"""Pairs of episode index and plan."""
+IndexedPlans = Sequence[tuple[int, Plan]]  # pairs of episode index and plan
 
 
 class LostCollectorsError(UserError):
-    """Raised if several actors are lost while playing the same episodes, or if no actor starts."""
+    """Error for Ray actors that are lost repeatedly while playing the same episodes, or that do not start."""
 
 
 class _Answer(NamedTuple):
-    """Result of an actor, or the error that was raised in the actor."""
-
     played: Played | None
     seconds: Mapping[str, float]
     error: Exception | None
@@ -53,11 +46,8 @@ class _Answer(NamedTuple):
 class Collecting:
     """Ray actor with a rollout collector: copies of the environments and the policies.
 
-    Args:
-        make: list with the Ray object reference of the collector's factory. Ray does not fetch references inside a
-            list, so the factory is unpickled only after `paths` are set.
-        paths: `sys.path` of the learning process; folders that exist on this machine are added.
-        num_threads: torch threads.
+    `make` is a list with the Ray object reference of the collector's factory. Ray does not fetch references inside a
+    list, so the factory is unpickled only after `paths`, the learning process's `sys.path`, are set.
     """
 
     def __init__(self, make: Sequence[Any], paths: Sequence[str], num_threads: int):
@@ -68,7 +58,7 @@ class Collecting:
         self._version: int | None = None
 
     def ready(self) -> tuple[str, Exception | None]:
-        """Make the collector; return the actor's location, and the error if it failed."""
+        """Make the actor's rollout collector; return the actor's location, and the error if one was raised."""
         import ray
 
         node = ray.get_runtime_context().get_node_id()[:8]
@@ -80,7 +70,7 @@ class Collecting:
         return place, None
 
     def play(self, plans: IndexedPlans, num_plans: int, version: int, weights: Sequence[Any]) -> _Answer:
-        """Play a part of a request. `weights` is a list with one object reference, fetched once per version."""
+        """Play a part of a rollout request. `weights` is a list with one object reference, fetched once per version."""
         import ray
 
         assert self._collector is not None  # `ready` is called first
@@ -97,7 +87,7 @@ class Collecting:
 
 @dataclass
 class _Actor:
-    """Handle of an actor in the learning process."""
+    """Handle of a Ray actor in the learning process."""
 
     number: int
     handle: Any
@@ -110,7 +100,7 @@ class _Actor:
 
 @dataclass
 class _Assignment:
-    """Part of a request for one actor, and the names of the actors that were lost while playing it."""
+    """Part of a rollout request for one Ray actor, with the names of actors that were lost while playing it."""
 
     plans: IndexedPlans
     lost: list[str] = field(default_factory=list)
@@ -119,9 +109,7 @@ class _Assignment:
 class RayWorker(RolloutWorker):
     """Rollout worker on Ray actors. A lost actor is replaced, and other actors replay its episodes.
 
-    Args:
-        make: factory of an actor's collector, which is sent to the actors.
-        cluster: Ray cluster and resources of the actors.
+    `make` is the factory of an actor's rollout collector, which is sent to the actors.
     """
 
     def __init__(self, make: Callable[[], RolloutCollector], cluster: Cluster):
@@ -141,7 +129,7 @@ class RayWorker(RolloutWorker):
     def play(self, request: RolloutRequest, weights: Weights) -> Rollout:
         start = time.perf_counter()
         held = [self._ray.put({agent: dict(state) for agent, state in weights.items()})]
-        waiting = deque(_Assignment(plans) for plans in _split(request.indexed_plans(), self._cluster.num_actors))
+        waiting = deque(_Assignment(plans) for plans in _split_plans(request.indexed_plans(), self._cluster.num_actors))
         busy: dict[Any, tuple[_Actor, _Assignment]] = {}
         parts: list[Played] = []
         seconds: dict[str, float] = {}
@@ -159,10 +147,10 @@ class RayWorker(RolloutWorker):
             for reference in done:
                 since = time.monotonic()
                 if reference in self._starting:
-                    self._started(reference)
+                    self._finish_start(reference)
                     continue
                 actor, task = busy.pop(reference)
-                answered = self._received(actor, task, reference)
+                answered = self._fetch(actor, task, reference)
                 if answered is None:
                     waiting.appendleft(task)
                 else:
@@ -193,7 +181,7 @@ class RayWorker(RolloutWorker):
         self._actors.append(actor)
         self._starting[handle.ready.remote()] = actor
 
-    def _started(self, reference: Any) -> None:
+    def _finish_start(self, reference: Any) -> None:
         actor = self._starting.pop(reference)
         try:
             actor.place, error = self._ray.get(reference)
@@ -204,8 +192,8 @@ class RayWorker(RolloutWorker):
             raise error
         actor.is_ready = True
 
-    def _received(self, actor: _Actor, task: _Assignment, reference: Any) -> tuple[Played, Mapping[str, float]] | None:
-        """Return an actor's result. None: the actor is lost, and another one must replay the episodes."""
+    def _fetch(self, actor: _Actor, task: _Assignment, reference: Any) -> tuple[Played, Mapping[str, float]] | None:
+        """Return the result of a Ray actor. None: the actor is lost, and another actor must replay the episodes."""
         try:
             answer: _Answer = self._ray.get(reference)
         except (self._ray.exceptions.RayActorError, self._ray.exceptions.ObjectLostError) as error:
@@ -214,7 +202,8 @@ class RayWorker(RolloutWorker):
                 first, last = task.plans[0][0], task.plans[-1][0]
                 raise LostCollectorsError(
                     f"episodes {first} to {last} were lost {len(task.lost)} times, with {', '.join(task.lost)}: the "
-                    f"environment ends its process, or memory is exhausted ({first_line(error)})"
+                    "environment ends its process, or memory is exhausted; correct the environment or add memory "
+                    f"({first_line(error)})"
                 ) from error
             self._replace(actor)
             return None
@@ -237,7 +226,7 @@ class RayWorker(RolloutWorker):
         )
 
 
-def _split(items: IndexedPlans, count: int) -> list[IndexedPlans]:
+def _split_plans(items: IndexedPlans, count: int) -> list[IndexedPlans]:
     """Split into consecutive parts of nearly equal size. Rollouts of one task share prompts, so they stay together."""
     count = min(count, len(items))
     ends = [len(items) * number // count for number in range(count + 1)]

@@ -1,7 +1,4 @@
-"""Rollout requests and results of one update.
-
-Version v of the weights is the state of the policies after v updates.
-"""
+"""Rollout requests and results of one update. Version v of the weights are the policies after v updates."""
 
 from __future__ import annotations
 
@@ -25,46 +22,35 @@ Weights: TypeAlias = Mapping[str, Mapping[str, Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class RolloutRequest:
-    """Episodes to play for one update."""
+    """Request for the episodes of one update. With `num_turns`, unfinished episodes are continued first."""
 
-    update: int
-    """Number of updates before this one."""
-    version: int
-    """Version of the weights that sample the episodes."""
-    plans: tuple[Plan, ...]
-    """Episodes to play. With `num_turns`: episodes to start when a copy is free; not all may be needed."""
-    first: int
-    """Index of the first episode; unused with `num_turns`."""
-    num_turns: int | None = None
-    """Joint turns to play per environment copy. The unfinished episodes of the last request are continued. None: whole
-    episodes are played."""
+    update: int  # number of updates before this one
+    version: int  # version of the weights that sample the episodes
+    plans: tuple[Plan, ...]  # episodes to play; with `num_turns`, some may be unused
+    first: int  # index of the first episode; unused with `num_turns`
+    num_turns: int | None = None  # joint turns to play per environment copy; None: whole episodes
 
     def indexed_plans(self) -> list[tuple[int, Plan]]:
-        """Pairs of episode index and plan."""
+        """Return pairs of episode index and plan."""
         return list(enumerate(self.plans, start=self.first))
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """Result of a rollout request."""
+    """Result of a rollout request: episodes, faults of skipped episodes, and durations."""
 
     episodes: list[Episode]
     faults: list[EnvironmentFault] = field(default_factory=list)
-    """Faults of the episodes that were skipped."""
-    seconds: dict[str, float] = field(default_factory=dict)
-    """Seconds spent in each phase, summed over processes."""
+    seconds: dict[str, float] = field(default_factory=dict)  # per phase, summed over processes
     wall_s: float = 0.0
-    """Wall-clock time in seconds."""
-    state: Mapping[str, Any] | None = None
-    """`RolloutCollector.state_dict` after the rollout. None: the next request does not continue its episodes."""
+    state: Mapping[str, Any] | None = None  # of the collector, to continue episodes
 
 
-RequestMaker: TypeAlias = Callable[[int, int], RolloutRequest]
-"""Function that returns the request for an update number and a version of the weights."""
+RequestMaker: TypeAlias = Callable[[int, int], RolloutRequest]  # arguments: update, version of the weights
 
 
 def request_maker(config: TrainConfig, num_envs: int) -> RequestMaker:
-    """Return a function that makes the requests of a training run with `num_envs` environment copies."""
+    """Return a function that makes the rollout requests of a training run with `num_envs` environment copies."""
     schedule = None if config.difficulty_schedule is None else curriculum(config.difficulty_schedule)
 
     def request(update: int, version: int) -> RolloutRequest:
@@ -81,6 +67,6 @@ def request_maker(config: TrainConfig, num_envs: int) -> RequestMaker:
 
 
 def task_seeds(seed: int, update: int, count: int) -> list[int]:
-    """Sample the task seeds of an update. They depend only on `seed` and `update`, so a resumed run repeats them."""
+    """Sample the task seeds of an update. A resumed run gets the same seeds."""
     drawn = np.random.SeedSequence([seed, update]).generate_state(count, np.uint64)
     return [int(value % MAX_SEED) for value in drawn]

@@ -1,8 +1,4 @@
-"""Concurrent execution of tasks of independent models, with one thread per model.
-
-Results are the same as in sequential execution with the same number of torch threads. Concurrency is faster if the
-models are on different devices, or if the CPU has enough cores.
-"""
+"""Concurrent execution of tasks of independent models, in threads; results equal those of sequential execution."""
 
 from __future__ import annotations
 
@@ -26,19 +22,15 @@ Result = TypeVar("Result")
 class ModelTask(Generic[Result]):
     """Function that computes with one model."""
 
-    workplace: Workplace | None
-    """The model and its device. None: the task runs in the calling thread."""
+    workplace: Workplace | None  # model and device; None: the task runs in the calling thread
     work: Callable[[], Result]
 
 
 class SideBySide:
-    """Executor that runs tasks of one model in sequence, and tasks of different models concurrently.
+    """Executor that runs tasks of one model in sequence, and tasks of different models concurrently in threads.
 
-    Args:
-        is_on: True: use threads. False: use no threads. None: use threads if the models are on different devices, or
-            if the CPU has a core for every torch thread of every model.
-        divides_threads: True: models on one CPU divide the torch threads of the calling thread among themselves.
-            False: each model computes with all of these threads.
+    With is_on=None, threads are used if the models are on different devices, or if the CPU has a core for every torch
+    thread of every model. `divides_threads` divides the calling thread's torch threads among models on one CPU.
     """
 
     def __init__(self, is_on: bool | None = None, *, divides_threads: bool = True) -> None:
@@ -50,15 +42,14 @@ class SideBySide:
 
     @classmethod
     def of(cls, config: TrainConfig) -> SideBySide:
-        """Executor for training settings. With `deterministic`, each model computes with all threads."""
+        """Make the executor for training settings. With `deterministic`, each model computes with all threads."""
         return cls(config.side_by_side, divides_threads=not config.deterministic)
 
     def results(self, tasks: Sequence[ModelTask[Result]]) -> list[Result]:
         """Run the tasks and return their results in order.
 
-        Raises:
-            Exception: the first error in the order of the tasks. Tasks of other models still run to their end.
-            KeyboardInterrupt: if the calling thread receives it. It is also raised in the other threads.
+        Raises the first error in the order of the tasks; tasks of other models still run to their end. A
+        `KeyboardInterrupt` in the calling thread is also raised in the other threads.
         """
         by_workplace: dict[Workplace | None, list[int]] = {None: []}
         for number, task in enumerate(tasks):
@@ -114,7 +105,7 @@ class SideBySide:
         return [done[number] for number in range(len(tasks))]
 
     def uses_threads(self, workplaces: Sequence[Workplace]) -> bool:
-        """Return True if these models, which must differ, compute concurrently."""
+        """Return True if tasks of these different models run concurrently."""
         if len(workplaces) < 2 or self.is_on is not None:
             return len(workplaces) > 1 and bool(self.is_on)
         devices = {workplace.device for workplace in workplaces}
@@ -123,7 +114,6 @@ class SideBySide:
         return devices == {torch.device("cpu")} and self._num_threads(workplaces) * len(workplaces) <= num_cores()
 
     def _num_threads(self, workplaces: Sequence[Workplace]) -> int:
-        """Torch threads per model."""
         num_threads = torch.get_num_threads()
         is_divided = self._divides_threads and all(workplace.device.type == "cpu" for workplace in workplaces)
         return max(1, num_threads // len(workplaces)) if is_divided else num_threads

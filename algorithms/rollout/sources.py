@@ -1,11 +1,7 @@
 """Rollout sources: they play episodes with the current weights, or a worker plays episodes in advance.
 
 With `max_staleness`, update u learns from episodes of version max(0, u - max_staleness) of the weights. A fast worker
-does not use newer versions, so results do not depend on speed. At most max_staleness + 1 requests are pending at the
-same time.
-
-`LocalSource` plays on-policy on all ranks. `AsyncSource` submits requests to a `RolloutWorker`, which plays in this
-process (`LocalWorker`) or on Ray actors (`RayWorker`).
+does not use newer versions, so results do not depend on speed. At most max_staleness + 1 requests are pending.
 """
 
 from __future__ import annotations
@@ -26,41 +22,34 @@ from ..distribution.group import current
 from .collector import RolloutCollector, merged
 from .requests import RequestMaker, Rollout, RolloutRequest, Weights, request_maker
 
-CHECK_S = 0.2
-"""Seconds between checks for stop signals while an update waits for its episodes."""
+CHECK_S = 0.2  # seconds between checks for stop signals while an update waits for its episodes
 
 
 class WorkerClosedError(Exception):
-    """Raised if a rollout worker is closed during a rollout."""
+    """Error that ends a rollout if its worker is closed."""
 
 
 class RolloutWorker(ABC):
-    """Worker that plays rollout requests with copies of the policies. `close` may be called from any thread."""
+    """Base class of workers that play rollout requests with copies of the policies."""
 
     @abstractmethod
     def play(self, request: RolloutRequest, weights: Weights) -> Rollout:
         """Play the episodes of a request with these weights, which must have the request's version.
 
-        Raises:
-            EnvironmentFault: if an environment raises or breaks its contract.
-            WorkerClosedError: if `close` was called.
+        Raises `WorkerClosedError` after `close`, and `EnvironmentFault` if an environment fails or violates its API.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Stop before the next turn, and release processes and memory."""
+        """Stop before the next turn, and release processes and memory. May be called from any thread."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the unfinished episodes from `Rollout.state`.
-
-        Raises:
-            ValueError: if this worker plays whole episodes only.
-        """
+        """Restore unfinished episodes from `Rollout.state`. Raises `ValueError` if not supported by the worker."""
         raise ValueError(f"{type(self).__name__} cannot resume unfinished episodes; set turns_per_update=None")
 
 
 class LocalWorker(RolloutWorker):
-    """Rollout worker in this process. The collector must have its own copies of the policies."""
+    """Rollout worker in this process. The collector must have separate copies of the policies that learn."""
 
     def __init__(self, collector: RolloutCollector):
         self.collector = collector
@@ -96,7 +85,7 @@ class LocalWorker(RolloutWorker):
 
 
 def load_weights(collector: RolloutCollector, weights: Weights) -> None:
-    """Load weights into a collector's policies, and clear their caches."""
+    """Load weights into the policies of a rollout collector, and clear their caches."""
     for agent, state in weights.items():
         policy = collector.policies[agent]
         assert isinstance(policy, TrainablePolicy)
@@ -105,14 +94,13 @@ def load_weights(collector: RolloutCollector, weights: Weights) -> None:
 
 
 class RolloutSource(ABC):
-    """Source that returns a rollout for each update. All ranks must call the methods."""
+    """Base class of sources that return a rollout for each update. All ranks must call the methods."""
 
     @abstractmethod
     def next(self, update: int) -> Rollout:
-        """Return the rollout of the next update. `update`: number of updates so far, and version of the weights.
+        """Return the rollout of an update. `update` is the number of updates so far, and the version of the weights.
 
-        Raises:
-            EnvironmentFault: if an environment raises or breaks its contract.
+        Raises `EnvironmentFault` if an environment raises an error or violates its API.
         """
 
     def state_dict(self, version: int) -> dict[str, Any]:
@@ -157,7 +145,6 @@ class AsyncSource(RolloutSource):
 
     Args:
         worker: rollout worker; None on ranks other than 0.
-        request: function that makes the request of an update.
         weights: function that returns a copy of the current weights.
         config: settings; `max_staleness` and `num_updates` limit how far ahead requests are submitted.
         collector: the trainer's collector, which counts episodes and checks for stop signals.
@@ -182,18 +169,17 @@ class AsyncSource(RolloutSource):
         self._state: Mapping[str, Any] | None = None  # unfinished episodes after the last returned rollout
 
     def next(self, update: int) -> Rollout:
-        """Submit all requests that `max_staleness` allows, and wait for this update's rollout.
+        """Submit all rollout requests that `max_staleness` allows, and wait for this update's rollout.
 
-        Raises:
-            Exception: if the worker or the check for stop signals raises an error; the update can be repeated.
+        If the worker or the check for stop signals raises an error, the update can be repeated.
         """
         self.collector.version = update
-        request, rollout = current().by_writer(lambda: self._take(update))
+        request, rollout = current().by_writer(lambda: self._submit_and_wait(update))
         self.collector.skipped = rollout.faults
         self.collector.next_index = request.first + len(request.plans)
         return rollout
 
-    def _take(self, update: int) -> tuple[RolloutRequest, Rollout]:
+    def _submit_and_wait(self, update: int) -> tuple[RolloutRequest, Rollout]:
         last = max(update, min(update + self.config.max_staleness, self.config.num_updates - 1))
         due = [number for number in range(update, last + 1) if number not in self._submitted]
         weights = self._weights() if due else {}
@@ -209,7 +195,7 @@ class AsyncSource(RolloutSource):
         return submitted.request, rollout
 
     def state_dict(self, version: int) -> dict[str, Any]:
-        """Wait for the pending rollouts that use older weights than `version`, and return these rollouts.
+        """Wait for pending rollouts that use older weights than `version`, and return these rollouts.
 
         Rollouts of `version` are not stored: a resumed run repeats them from the same seeds.
         """
@@ -226,7 +212,6 @@ class AsyncSource(RolloutSource):
         return {"ahead": {"kept": kept, "state": state}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the source from the trainer's `state_dict`, before the first call of `next`."""
         if self.worker is None or "ahead" not in state:
             return
         ahead = state["ahead"]
@@ -260,16 +245,10 @@ class AsyncSource(RolloutSource):
 def make_source(
     config: TrainConfig, collector: RolloutCollector, worker: RolloutWorker | None, weights: Callable[[], Weights]
 ) -> RolloutSource:
-    """Make the rollout source for these training settings.
+    """Make the rollout source for training settings.
 
-    Args:
-        config: training settings.
-        collector: collector with the policies that learn.
-        worker: rollout worker of rank 0. None: the collector plays.
-        weights: function that returns a copy of the current weights.
-
-    Raises:
-        ValueError: if `max_staleness` or `collectors` is set and rank 0 has no worker.
+    `worker` is the rollout worker of rank 0. None: the collector plays. Raises `ValueError` if `max_staleness` or
+    `collectors` is set and rank 0 has no worker.
     """
     request = request_maker(config, collector.vector.num_envs)
     if worker is None and config.max_staleness == 0 and config.collectors is None:

@@ -15,8 +15,7 @@ from .episode import Episode
 def episode_metrics(episodes: Sequence[Episode], credited_reward: Literal["team", "own"] = "team") -> dict[str, float]:
     """Compute means over episodes: returns (completed episodes only), reward terms, metrics, lengths, entropy.
 
-    Args:
-        credited_reward: reward that the agents learn from; see `equal_returns`.
+    `credited_reward` is the reward that the agents learn from; see `equal_returns`.
     """
     ended = [episode.team_return + episode.earlier_return for episode in episodes if episode.is_complete]
     metrics: dict[str, float] = {"num_episodes": float(len(ended))}
@@ -46,17 +45,11 @@ def episode_metrics(episodes: Sequence[Episode], credited_reward: Literal["team"
 
 
 def equal_returns(episodes: Sequence[Episode], credited_reward: Literal["team", "own"]) -> dict[str, float]:
-    """Compute the fractions of groups with equal returns. Advantages relative to such a group are 0.
+    """Compute the fraction of groups with equal returns, in which all advantages relative to the group are 0.
 
-    The rollouts of one task form a group. If each task is played once, all completed episodes form one group.
-
-    Args:
-        credited_reward: "team": `equal_returns` counts groups whose episodes have equal team returns. "own": the
-            returns of each single agent must also be equal.
-
-    Returns:
-        `equal_returns`, and `constant_sum`: fraction of groups with equal team returns, but unequal returns of agents.
-        Empty if no group has two completed episodes.
+    The rollouts of one task form a group. If each task is played once, all completed episodes form one group. With
+    credited_reward="own", the returns of each agent must be equal, too. The metric `constant_sum` is the fraction of
+    groups with equal team returns, but unequal returns of agents. Empty if no group has two completed episodes.
     """
     groups: dict[int, list[Episode]] = defaultdict(list)
     for episode in episodes:
@@ -90,12 +83,12 @@ def _has_equal_own_returns(group: Sequence[Episode]) -> bool:
 
 
 def _are_equal(numbers: Sequence[float], size: float) -> bool:
-    """True if numbers computed from returns of this size are equal up to rounding."""
+    """Return True if numbers that are computed from returns of this size are equal up to rounding."""
     return max(numbers) - min(numbers) <= 1e-9 * size
 
 
 def episode_terms(episode: Episode) -> dict[str, float]:
-    """Return the reward terms of an episode, summed over turns, and its metrics, averaged over turns."""
+    """Return an episode's reward terms, summed over turns, and its metrics, averaged over turns."""
     gathered: dict[str, list[float]] = defaultdict(list)
     for info in episode.infos:
         for name, value in info.items():

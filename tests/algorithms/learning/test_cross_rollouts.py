@@ -10,7 +10,7 @@ from probes import AGENTS, TextProbe
 
 from collm.agents.core import Completion, Policy
 from collm.algorithms import MAGRPO, ReinforceConfig
-from collm.algorithms.learning.cross_rollouts import crossed
+from collm.algorithms.learning.cross_rollouts import average_cross_rewards
 from collm.algorithms.rollout.collector import RolloutCollector, grouped_plans
 from collm.envs.core import Outcome, TextParallelEnv
 from collm.envs.vectors.vector import SyncVector
@@ -69,9 +69,9 @@ def test_three_agents_are_averaged_over_all_joint_actions_of_their_own_group_by_
 
     vector = SyncVector(Three, num_envs)
     episodes = RolloutCollector(vector, dict.fromkeys(names, Random())).collect(grouped_plans([7, 8], 3))
-    shaped, num_steps = crossed(episodes, vector, lambda reward: reward**2)
+    shaped, num_steps = average_cross_rewards(episodes, vector, lambda reward: reward**2)
     assert num_steps == 2 * (3**3 - 3)
-    paid, _ = crossed(episodes, vector, None, pays_team=True)
+    paid, _ = average_cross_rewards(episodes, vector, None, pays_team=True)
     for group in (0, 1):
         members = [each for each in episodes if each.group == group]
         offset = int(members[0].tracks["left_0"][0].observation.split()[-1])
@@ -90,7 +90,7 @@ def test_three_agents_are_averaged_over_all_joint_actions_of_their_own_group_by_
 def test_the_team_s_mean_counts_agents_that_never_moved():
     episodes, vector = played(2)
     larger = [replace(each, num_agents=4) for each in episodes]
-    of_two, of_four = (crossed(each, vector, None, pays_team=True)[0] for each in (episodes, larger))
+    of_two, of_four = (average_cross_rewards(each, vector, None, pays_team=True)[0] for each in (episodes, larger))
     # left says 1 or 2, right too: 10 l + r and l r, together 12, 14 for 1 and 23, 26 for 2, here for left
     assert [each.tracks["left_0"][0].reward for each in of_two] == [(12 + 14) / 4, (23 + 26) / 4]
     assert [each.tracks["left_0"][0].reward for each in of_four] == [(12 + 14) / 8, (23 + 26) / 8]
@@ -100,7 +100,7 @@ def test_games_of_several_turns_and_of_chance_are_refused():
     vector = SyncVector(lambda: TextProbe("delayed"), 4)
     episodes = RolloutCollector(vector, dict.fromkeys(AGENTS, Counting())).collect(grouped_plans([0], 2))
     with pytest.raises(ValueError, match="has 3 turns"):
-        crossed(episodes, vector, None)
+        average_cross_rewards(episodes, vector, None)
 
     class Chance(Digits):
         def deal(self, task):
@@ -109,7 +109,7 @@ def test_games_of_several_turns_and_of_chance_are_refused():
     vector = SyncVector(Chance, 4)
     collector = RolloutCollector(vector, dict.fromkeys(("left_0", "right_0"), Counting()))
     with pytest.raises(ValueError, match="seed 0 gave 'right_0' another"):
-        crossed(collector.collect(grouped_plans([0], 2)), vector, None)
+        average_cross_rewards(collector.collect(grouped_plans([0], 2)), vector, None)
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
@@ -119,7 +119,7 @@ def test_every_rollout_must_have_started_as_its_branches_do(number):
     tracks["right_0"] = (replace(tracks["right_0"][0], observation="another start"),)
     episodes[number] = replace(episodes[number], tracks=tracks)
     with pytest.raises(ValueError, match="seed 0 gave 'right_0' another"):
-        crossed(episodes, vector, None)
+        average_cross_rewards(episodes, vector, None)
 
 
 def test_cross_needs_a_group():
