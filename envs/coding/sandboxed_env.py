@@ -66,7 +66,8 @@ class SandboxedCodingEnv(TextParallelEnv):
     the episode, for any `max_turns` and `stop_at`. It does not rise if agents fail first or solve the task again.
 
     Args:
-        variant: "ours", or "published": the terms of CoMLRL, where each reward is the score minus the maximum score.
+        variant: "ours", or "published": the prompts of CoMLRL in other words, and its terms, where each reward is the
+            score minus the maximum score.
         data: "builtin", a file, a directory, a hub name, a Dataset, a list or iterable of dicts, or one of these per
             split; see `collm.envs.data.load_tasks`.
         split: "train", "test", or another split of the data.
@@ -103,6 +104,7 @@ class SandboxedCodingEnv(TextParallelEnv):
     sample: ClassVar[Path]
     text_fields: ClassVar[tuple[str, ...]]
     max_score: ClassVar[float]
+    published_prompts: ClassVar[Prompts]
     places: ClassVar[Mapping[str, bool]]
     """Placeholders of prompt templates. Each template must contain one of the placeholders with the value True."""
     depends_on: Hashable = None
@@ -159,6 +161,8 @@ class SandboxedCodingEnv(TextParallelEnv):
         wall_s = max(_LEAST_WALL_S, _WALL_PER_CPU * test_seconds)
         self.limits = Limits(cpu_s=test_seconds, wall_s=wall_s, max_deaths=max_timeouts)
         self._expert = expert
+        if variant == "published" and prompts is None:
+            prompts = self.published_prompts
         self._templates = templates(prompts, self.programmers, self.places)
         self._keeps_prompt = original_prompt
         self._keeps_replies = previous_response

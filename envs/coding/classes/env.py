@@ -41,6 +41,7 @@ class ClassEval(SandboxedCodingEnv):
     sample = Path(__file__).parent / "samples" / "classes_{split}.jsonl"
     text_fields = ("skeleton", "test", "class_name")
     max_score = rules.MAX_SCORE
+    published_prompts = prompts.PUBLISHED
     places: ClassVar[Mapping[str, bool]] = {
         "skeleton": True,
         "class_name": False,
@@ -85,7 +86,7 @@ class ClassEval(SandboxedCodingEnv):
         return {
             "skeleton": self.task.skeleton,
             "class_name": self.task.name,
-            "own_methods": ", ".join(own),
+            "own_methods": ", ".join(own) or "(none)",
             "other_methods": ", ".join(others),
         }
 

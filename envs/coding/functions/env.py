@@ -52,6 +52,7 @@ class FunctionPair(SandboxedCodingEnv):
     """
 
     own_style: ClassVar[prompts.Style] = "stub"
+    published_prompts = prompts.PUBLISHED
     max_score = rules.MAX_SCORE
     places: ClassVar[Mapping[str, bool]] = {
         "task": True,

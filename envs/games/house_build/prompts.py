@@ -36,6 +36,30 @@ You have {turns} turns. {world}
 Reply with commands only, one a line, at most {limit}:
 /fill <x1> <y1> <z1> <x2> <y2> <z2> <block>
 /kill{leaving}"""
+_PUBLISHED = """\
+You are agent {number} of a team of {team} that builds in Minecraft. You place a part of the blocks of the building.
+
+Task: build the structure that is given in slices along the y axis.
+
+Slices, from the lowest y to the highest. A slice lists rectangles of blocks: x1 z1 x2 z2 block
+{layers}
+
+The world, bounds included: {box}
+
+Rules:
+- Write Minecraft commands only, one per line; /fill is the only allowed command
+- Form: /fill x1 y1 z1 x2 y2 z2 block
+- Use absolute integers as coordinates, no ~
+- Use only the blocks below
+- Keep all coordinates within the bounds
+
+Blocks that you may use, and no others, with the number of cells that each agent may fill: {stock}. Air has no limit."""
+PUBLISHED = {
+    "system": "You build in Minecraft. Write Minecraft commands and no other text, Markdown or code block. "
+    "Any other text is invalid.",
+    "prompt": _PUBLISHED,
+}
+"""Prompts with the content of the published prompts, in other words."""
 _BOX = "x = {0[0]}..{1[0]}, y = {0[1]}..{1[1]} upwards, z = {0[2]}..{1[2]}"
 _SPIDERS = (
     "{num} spiders attack, with damage {attacks}, {total} in all, against your {hit_points} hit points; "

@@ -17,7 +17,7 @@ from ...templates import Prompts, templates
 from . import lexicon, rules
 from .grounding import coverage
 from .lexicon import OWN
-from .prompts import arxiv_expansion_prompts, tldr_prompts
+from .prompts import PUBLISHED_ARXIV_EXPANSION, PUBLISHED_TLDR, arxiv_expansion_prompts, tldr_prompts
 from .reference import reference_team, source_sentences
 from .rules import Form
 
@@ -36,7 +36,8 @@ class Writers(TextParallelEnv):
         columns: column name of the data, with the field ("post" or "abstract") as the key: {"post": "source"}.
         test_fraction: fraction of the rows in the test split, for data without splits.
         num_agents: writers, 2 to 4.
-        variant: "ours", or "published": CoMLRL's terms, which do not depend on the source, for two writers.
+        variant: "ours", or "published": CoMLRL's prompts in other words, and its terms, which do not depend on the
+            source, for two writers.
         prompts: prompt of each writer with the placeholder "{source}", and a "system" prompt: a dict with agents as
             keys, or a folder of files such as writer_0.txt. None: the built-in prompts.
         render_mode: see `TextParallelEnv`.
@@ -44,6 +45,7 @@ class Writers(TextParallelEnv):
 
     form: ClassVar[rules.Form]
     source_field: ClassVar[str]
+    published_prompts: ClassVar[Mapping[str, str]]
     sample: ClassVar[str]
 
     def __init__(
@@ -75,6 +77,8 @@ class Writers(TextParallelEnv):
             test_fraction=test_fraction,
         )
         self._is_published = variant == "published"
+        if self._is_published and prompts is None:
+            prompts = self.published_prompts
         self._templates = templates(prompts, self.possible_agents, {"source": True})
         self._source = ""
 
@@ -146,6 +150,7 @@ class TLDR(Writers):
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "tldr_v2"}
     form = rules.TLDR
     source_field = "post"
+    published_prompts = PUBLISHED_TLDR
     sample = "posts_{split}.jsonl"
     own_prompts = staticmethod(tldr_prompts)
 
@@ -160,6 +165,7 @@ class ArxivExpansion(Writers):
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "arxiv_expansion_v2"}
     form = rules.ARXIV_EXPANSION
     source_field = "abstract"
+    published_prompts = PUBLISHED_ARXIV_EXPANSION
     sample = "abstracts_{split}.jsonl"
     own_prompts = staticmethod(arxiv_expansion_prompts)
 

@@ -54,6 +54,56 @@ sentences well, and keep to the subject and the terms of the abstract. Write onl
 Method and implications:""",
 }
 
+PUBLISHED_TLDR = {
+    "writer_0": """\
+Summarize this post in few words.
+
+Post:
+{source}
+
+Rules:
+- Give a short summary with a clear focus: one sentence, or a few
+- Keep to the facts, and inform the reader
+""",
+    "writer_1": """\
+Summarize this post in detail.
+
+Post:
+{source}
+
+Rules:
+- Use a larger number of different words
+- Use some transition words, so that the text flows better
+""",
+}
+"""Prompts with the content of CoMLRL's prompts for TLDR, in other words."""
+
+PUBLISHED_ARXIV_EXPANSION = {
+    "writer_0": """\
+Write text for the introduction of a paper, as an expansion of this abstract.
+
+Abstract:
+{source}
+
+Rules:
+- Another agent writes about the method and its implications
+- Your part is only the background and the motivation
+- Do not repeat what belongs to the method and its implications
+""",
+    "writer_1": """\
+Write text for the introduction of a paper, as an expansion of this abstract.
+
+Abstract:
+{source}
+
+Rules:
+- Another agent writes about the background and the motivation
+- Your part is only the method and its implications
+- Do not repeat what belongs to the background and the motivation
+""",
+}
+"""Prompts with the content of CoMLRL's prompts for arXiv expansion, in other words."""
+
 _TLDR_FIRST = """\
 {team} writers sum up the same post for people who have no time to read it. You are the first: you write the short \
 version. The others, whose texts you do not see, each write a longer one about a part of its own.
