@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+from ...published import Originals
 from ..extraction import Code
 from ..grading import Grade
 from ..sandboxed_env import NUMBERS, Feedback, fenced, quoted
@@ -44,6 +45,13 @@ Skeleton:
 """
 }
 """Prompts with the content of CoMLRL's prompts for ClassEval, in other words."""
+
+ORIGINALS = Originals(
+    "utils/prompting.py",
+    {"prompt": "build_agent_prompt"},
+    {"skeleton": "{skeleton}", "class_name": "{class_name}", "assigned_text": "{own_list}"},
+)
+"""Prompts of github.com/OpenMLRL/LLM_Collab_Code_Completion."""
 
 
 def prompt(task: ClassTask, agent: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from ...published import Originals
 from ..grading import Grade
 from ..sandboxed_env import NUMBERS, Feedback, fenced, quoted
 from .problems import Problem
@@ -86,6 +87,13 @@ Form of the reply:
 """,
 }
 """Prompts with the content of CoMLRL's prompts for code generation, in other words."""
+
+ORIGINALS = Originals(
+    "train_magrpo.py",
+    {"helper_0": "aux_function_formatter", "main_0": "main_function_formatter"},
+    {"prompt": "{prompt}", "entry_point": "{entry_point}", "params_str": "{parameters}"},
+)
+"""Prompts of github.com/OpenMLRL/LLM_Collab_Code_Generation."""
 
 
 def agents(num_agents: int) -> tuple[str, ...]:

@@ -75,6 +75,11 @@ class HouseBuild(BuildingEnv[House]):
 
     own_prompt = texts.PROMPT
     needed_place = "layers"
+    other_places: ClassVar[Mapping[str, bool]] = {
+        "slices": True,
+        **dict.fromkeys(("block_list", "lower", "upper", "stock_list"), False),
+    }
+    originals = texts.ORIGINALS
 
     @with_published(PUBLISHED)
     def __init__(

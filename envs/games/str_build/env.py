@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
@@ -88,6 +89,8 @@ class StrBuild(BuildingEnv[Word]):
 
     own_prompt = texts.PROMPT
     needed_place = "target"
+    other_places: ClassVar[Mapping[str, bool]] = {"rows": True, "block_list": True}
+    originals = texts.ORIGINALS
 
     @with_published(PUBLISHED)
     def __init__(
@@ -112,6 +115,8 @@ class StrBuild(BuildingEnv[Word]):
             listed=partial(words, num_builders=num_agents),
             new=partial(new_word, num_builders=num_agents),
         )
+        if not shows_target:
+            self.originals = replace(self.originals, left_out=texts.ABOUT_TARGET)
         super().__init__(source, num_agents, **kwargs)
         refuse_other("reward", reward, get_args(Reward))
         refuse_other("feedback", feedback, get_args(texts.Feedback))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+from ...published import Originals
 from ..blocks import Fill
 from ..building import BuilderTurn, WorldRule, leaving_words, share_advised, team_words
 from ..commands import Orders, command, counted, run_order
@@ -41,6 +42,24 @@ PUBLISHED = {
     "prompt": _PUBLISHED.format(second="Your commands come after those of agent 1 and overwrite their results.\n"),
 }
 """Prompts with the content of the published prompts, in other words."""
+ORIGINALS = Originals(
+    "str_build/utils/prompting.py",
+    {
+        "system": "DEFAULT_SYSTEM_PROMPT",
+        "builder_0": "DEFAULT_USER_TEMPLATE_AGENT1",
+        "builder_1": "DEFAULT_USER_TEMPLATE_AGENT2",
+    },
+    {
+        "target_ascii": "{rows}",
+        "world_bbox_from": "[0,0,0]",
+        "world_bbox_to": "[{x},{y},0]",
+        "block_agent1_lines": "{block_list}",
+        "block_agent2_lines": "{block_list}",
+    },
+)
+"""Prompts of github.com/OpenMLRL/LLM_Collab_Minecraft."""
+ABOUT_TARGET = ("#'", "'.'", "Target grid", "{rows}")
+"""Texts in the lines that the published code leaves out if it hides the target."""
 _TARGET = "The word, from its top row down, # for a cell of a letter:\n{rows}\n"
 _HIDDEN = "You will be told after the first turn where the letters are.\n"
 _WORLD_RULES = {
@@ -70,6 +89,8 @@ def fields(
         "y": y,
         "target": _target(task) if shows_target else _HIDDEN * tells_hidden,
         "own": _names(builder),
+        "block_list": "\n".join(f"- {block}" for block in (*_names(builder).split(", "), "air")),
+        "rows": "\n".join(task.rows),
         "division": f", in {task.quota} cells of the letters or more" if is_divided else "",
         "other": _partners(builder, task.num_builders),
         "turns": turns,

@@ -13,11 +13,19 @@ from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Message, Outcome, TextParallelEnv
 from ...data import Data, load_tasks
+from ...published import Originals
 from ...templates import Prompts, templates
 from . import lexicon, rules
 from .grounding import coverage
 from .lexicon import OWN
-from .prompts import PUBLISHED_ARXIV_EXPANSION, PUBLISHED_TLDR, arxiv_expansion_prompts, tldr_prompts
+from .prompts import (
+    ORIGINAL_ARXIV_EXPANSION,
+    ORIGINAL_TLDR,
+    PUBLISHED_ARXIV_EXPANSION,
+    PUBLISHED_TLDR,
+    arxiv_expansion_prompts,
+    tldr_prompts,
+)
 from .reference import reference_team, source_sentences
 from .rules import Form
 
@@ -39,13 +47,15 @@ class Writers(TextParallelEnv):
         variant: "ours", or "published": CoMLRL's prompts in other words, and its terms, which do not depend on the
             source, for two writers.
         prompts: prompt of each writer with the placeholder "{source}", and a "system" prompt: a dict with agents as
-            keys, or a folder of files such as writer_0.txt. None: the built-in prompts.
+            keys, a folder of files such as writer_0.txt, or a copy of the repository LLM_Collab_Writing. None: the
+            built-in prompts.
         render_mode: see `TextParallelEnv`.
     """
 
     form: ClassVar[rules.Form]
     source_field: ClassVar[str]
     published_prompts: ClassVar[Mapping[str, str]]
+    originals: ClassVar[Originals]
     sample: ClassVar[str]
 
     def __init__(
@@ -79,7 +89,7 @@ class Writers(TextParallelEnv):
         self._is_published = variant == "published"
         if self._is_published and prompts is None:
             prompts = self.published_prompts
-        self._templates = templates(prompts, self.possible_agents, {"source": True})
+        self._templates = templates(prompts, self.possible_agents, {"source": True}, self.originals)
         self._source = ""
 
     @staticmethod
@@ -151,6 +161,7 @@ class TLDR(Writers):
     form = rules.TLDR
     source_field = "post"
     published_prompts = PUBLISHED_TLDR
+    originals = ORIGINAL_TLDR
     sample = "posts_{split}.jsonl"
     own_prompts = staticmethod(tldr_prompts)
 
@@ -166,6 +177,7 @@ class ArxivExpansion(Writers):
     form = rules.ARXIV_EXPANSION
     source_field = "abstract"
     published_prompts = PUBLISHED_ARXIV_EXPANSION
+    originals = ORIGINAL_ARXIV_EXPANSION
     sample = "abstracts_{split}.jsonl"
     own_prompts = staticmethod(arxiv_expansion_prompts)
 

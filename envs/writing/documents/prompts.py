@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...published import Originals
+
 TLDR_PROMPTS = {
     "writer_0": """\
 Two writers sum up the same post for people who have no time to read it. You are the first: you write the short \
@@ -103,6 +105,18 @@ Rules:
 """,
 }
 """Prompts with the content of CoMLRL's prompts for arXiv expansion, in other words."""
+
+ORIGINAL_TLDR = Originals(
+    "train_magrpo.py",
+    {"writer_0": "summary_agent_formatter", "writer_1": "elaboration_agent_formatter"},
+    {"prompt": "{source}"},
+)
+ORIGINAL_ARXIV_EXPANSION = Originals(
+    "train_magrpo.py",
+    {"writer_0": "background_agent_formatter", "writer_1": "complementary_agent_formatter"},
+    {"abstract": "{source}"},
+)
+"""Prompts of github.com/OpenMLRL/LLM_Collab_Writing."""
 
 _TLDR_FIRST = """\
 {team} writers sum up the same post for people who have no time to read it. You are the first: you write the short \
