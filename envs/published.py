@@ -52,13 +52,11 @@ def original_prompts(repository: Path, originals: Originals) -> dict[str, str]:
 def _function_text(tree: ast.Module, name: str, places: Mapping[str, str]) -> str | None:
     """Return the longest f-string of a function, with placeholders."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == name]
-    texts = [
-        "".join(_part(part, places) for part in node.values)
-        for function in functions[:1]
-        for node in ast.walk(function)
-        if isinstance(node, ast.JoinedStr)
-    ]
-    return textwrap.dedent(max(texts, key=len)) if texts else None
+    texts = [node for function in functions[:1] for node in ast.walk(function) if isinstance(node, ast.JoinedStr)]
+    if not texts:
+        return None
+    longest = max(texts, key=lambda text: len(ast.unparse(text)))
+    return textwrap.dedent("".join(_part(part, places) for part in longest.values))
 
 
 def _part(part: ast.expr, places: Mapping[str, str]) -> str:

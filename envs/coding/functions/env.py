@@ -55,6 +55,7 @@ class FunctionPair(SandboxedCodingEnv):
     own_style: ClassVar[prompts.Style] = "stub"
     published_prompts = prompts.PUBLISHED
     originals = prompts.ORIGINALS
+    protocol_instructions = prompts.PROTOCOLS
     max_score = rules.MAX_SCORE
     places: ClassVar[Mapping[str, bool]] = {
         "task": True,

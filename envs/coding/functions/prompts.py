@@ -88,6 +88,15 @@ Form of the reply:
 }
 """Prompts with the content of CoMLRL's prompts for code generation, in other words."""
 
+PROTOCOLS = {
+    "discussion": {
+        "helper_0": "Improve your helper function: look at how the main function uses it or could use it. The helper "
+        "should provide exactly what the main function needs. Write only the code of the improved helper function.",
+        "main_0": "Improve your function, in view of the helper function. Do not define the helper function again. "
+        "Make good use of it and of its return value. Write only the code of the improved function.",
+    }
+}
+"""Instructions with the content of CoMLRL's discussion, in other words."""
 ORIGINALS = Originals(
     "train_magrpo.py",
     {"helper_0": "aux_function_formatter", "main_0": "main_function_formatter"},

@@ -19,10 +19,12 @@ from . import lexicon, rules
 from .grounding import coverage
 from .lexicon import OWN
 from .prompts import (
+    ARXIV_EXPANSION_PROTOCOLS,
     ORIGINAL_ARXIV_EXPANSION,
     ORIGINAL_TLDR,
     PUBLISHED_ARXIV_EXPANSION,
     PUBLISHED_TLDR,
+    TLDR_PROTOCOLS,
     arxiv_expansion_prompts,
     tldr_prompts,
 )
@@ -162,6 +164,7 @@ class TLDR(Writers):
     source_field = "post"
     published_prompts = PUBLISHED_TLDR
     originals = ORIGINAL_TLDR
+    protocol_instructions = TLDR_PROTOCOLS
     sample = "posts_{split}.jsonl"
     own_prompts = staticmethod(tldr_prompts)
 
@@ -178,6 +181,7 @@ class ArxivExpansion(Writers):
     source_field = "abstract"
     published_prompts = PUBLISHED_ARXIV_EXPANSION
     originals = ORIGINAL_ARXIV_EXPANSION
+    protocol_instructions = ARXIV_EXPANSION_PROTOCOLS
     sample = "abstracts_{split}.jsonl"
     own_prompts = staticmethod(arxiv_expansion_prompts)
 

@@ -106,6 +106,27 @@ Rules:
 }
 """Prompts with the content of CoMLRL's prompts for arXiv expansion, in other words."""
 
+TLDR_PROTOCOLS = {
+    "pipeline": {
+        "writer_1": "Start from the short summary above and expand it. Make your text two to three times as long."
+    },
+    "discussion": {
+        "writer_0": "Refine your short summary, now that you know the long one. Write only the refined short summary. "
+        "It should be a good base for the long summary, short, and with a clear focus.",
+        "writer_1": "Refine your long summary, now that you know the short one. Start from the short summary and "
+        "expand it: use more different words than it has, use transition words, and write two to three times as much.",
+    },
+}
+ARXIV_EXPANSION_PROTOCOLS = {
+    "pipeline": {"writer_1": "Build on this text about the background. Do not repeat what it says."},
+    "discussion": {
+        "writer_0": "Refine your text about background and motivation, now that you know the text about the method. "
+        "Write only the refined text. It should be a good base for the other text, and about equally long.",
+        "writer_1": "Refine your text about the method and its implications, now that you know the text about the "
+        "background. Build on that text, be consistent with it, and write about as much.",
+    },
+}
+"""Instructions with the content of CoMLRL's pipeline and discussion, in other words."""
 ORIGINAL_TLDR = Originals(
     "train_magrpo.py",
     {"writer_0": "summary_agent_formatter", "writer_1": "elaboration_agent_formatter"},
