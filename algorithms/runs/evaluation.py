@@ -57,6 +57,12 @@ class EvaluationResult:
     seconds_per_reply: float = math.nan
     """Wall time of decoding per reply. Replies are decoded in batches, so this is less than the time of one reply."""
 
+    @property
+    def costs(self) -> dict[str, float]:
+        """Seconds and tokens per reply. nan: not measured, or agents write no tokens."""
+        tokens = self.metrics.get("completion_tokens", math.nan)
+        return {"seconds_per_reply": self.seconds_per_reply, "tokens_per_reply": tokens}
+
     def __repr__(self) -> str:
         return f"EvaluationResult({len(self.episodes)} episodes, return {self.team_return})"
 
@@ -125,7 +131,7 @@ def evaluation_metrics(name: str, result: EvaluationResult) -> dict[str, float]:
     metrics = {"return": interval.value, "return_low": interval.low, "return_high": interval.high}
     if result.num_cut:
         metrics["cut_episodes"] = float(result.num_cut)
-    metrics |= {k: v for k, v in result.metrics.items() if k.startswith(("reward/", "metric/", "completion_tokens"))}
+    metrics |= {k: v for k, v in result.metrics.items() if k.startswith(("reward/", "metric/"))}
     for difficulty, found in result.by_difficulty.items():
         metrics |= {f"difficulty/{difficulty}/{key}": value for key, value in found.numbers().items()}
     return {f"evaluation/{name}/{key}": value for key, value in metrics.items()}
@@ -163,8 +169,8 @@ class Evaluated:
     """Metrics of evaluation.jsonl: `evaluation/sampled/return`, …"""
     episodes: Mapping[str, Sequence[Episode]]
     """Episodes, with the decoding modes "sampled" and "greedy" as keys."""
-    seconds_per_reply: Mapping[str, float]
-    """Wall time of decoding per reply, with decoding modes as keys."""
+    costs: Mapping[str, float]
+    """Seconds and tokens per sampled reply."""
     make_env: Callable[[], Any]
     """Function that makes the environment, for the animation."""
     picture: Path

@@ -272,7 +272,7 @@ class _TrainingLoop:
         """Evaluate on held-out tasks, and log the result."""
         metrics: dict[str, float] = {}
         episodes: dict[str, Sequence[Episode]] = {}
-        seconds: dict[str, float] = {}
+        costs: dict[str, float] = {}
         for name, greedy in (("sampled", False), ("greedy", True)):
             self.held_out.before_turn = partial(self._evaluating, name)
             with (
@@ -286,14 +286,15 @@ class _TrainingLoop:
             if result.num_cut and self.on_notice is not None:  # the notice is given once per run
                 self.on_notice(f"evaluation after update {self.trainer.progress.update}, {name}: {result.cut_line()}")
                 self.on_notice = None
-            episodes[name], seconds[name] = result.episodes, result.seconds_per_reply
+            episodes[name] = result.episodes
+            costs = costs or result.costs
             metrics |= evaluation_metrics(name, result)
         trainer = self.trainer
         row = {"update": trainer.progress.update, "environment_steps": trainer.progress.num_turns, **metrics}
         self._write("evaluation.jsonl", lambda: [row])
         self.evaluated = trainer.progress.update
         picture = self.directory / PICTURES / f"update-{trainer.progress.update}.gif"
-        evaluated = Evaluated(metrics, episodes, seconds, partial(self.experiment.make_env, "test"), picture)
+        evaluated = Evaluated(metrics, episodes, costs, partial(self.experiment.make_env, "test"), picture)
         for callback in self.callbacks:
             callback.log_evaluation(trainer.progress.update, evaluated)
 

@@ -30,14 +30,14 @@ def evaluate_prompted(experiment: Experiment, directory: Path, stop: StopSignals
     """Evaluate models without training, and write a run folder with one row per log.
 
     Returns:
-        Seconds per reply while decoding sampled replies.
+        Seconds and tokens per sampled reply.
     """
     prepare_directory(directory)
     write_file(directory / CONFIG_FILE, json.dumps(experiment.to_json(), indent=2) + "\n")
     config = experiment.config
     run = untrained(experiment.model, experiment.env, directory, seed=config.seed, **experiment.env_kwargs)
     row: dict[str, Any] = {"update": 0, "environment_steps": 0}
-    seconds: dict[str, float] = {}
+    costs: dict[str, float] = {}
     for how in ("sampled", "greedy"):
         result = run.evaluate(
             config.eval_num_samples,
@@ -46,7 +46,7 @@ def evaluate_prompted(experiment: Experiment, directory: Path, stop: StopSignals
             on_progress=lambda _: stop.check(),
         )
         row |= evaluation_metrics(how, result)
-        seconds[how] = result.seconds_per_reply
+        costs = costs or result.costs
     write_file(directory / "metrics.jsonl", "")
     write_file(directory / "evaluation.jsonl", json.dumps(row) + "\n")
-    return seconds
+    return costs

@@ -110,6 +110,7 @@ class EnvironmentEntry(Checked):
     threshold: Finite | None = None  # return; None: no sample efficiency is computed
     algorithms: Sequence[str] = ()  # names of the algorithms that run it; none: all
     score: str = "return"  # evaluation metric in the table of published results, such as "metric/score"
+    small_kwargs: Mapping[str, Any] = field(default_factory=dict)  # arguments that differ with `--scale`
     max_score: Finite | None = None  # highest value of this metric; None: no table of published results
     place: int = 0  # index in the file; reports keep this order
 
@@ -314,7 +315,6 @@ def scaled(suite: Suite, scale: float) -> Suite:
     def smaller(budget: Budget | None) -> Budget | None:
         return budget and replace(budget, amount=max(1, round(budget.amount * scale**2)))
 
-    own = {"data": "builtin"}
     return replace(
         suite,
         seeds=suite.seeds[: part(len(suite.seeds), 1)],
@@ -325,9 +325,9 @@ def scaled(suite: Suite, scale: float) -> Suite:
             replace(
                 entry,
                 budget=smaller(entry.budget),
-                kwargs={name: value for name, value in {**entry.kwargs, **own}.items() if name != "columns"}
-                if "data" in entry.kwargs
-                else entry.kwargs,
+                kwargs={name: value for name, value in entry.kwargs.items() if name not in ("data", "columns")}
+                | ({"data": "builtin"} if "data" in entry.kwargs else {})
+                | dict(entry.small_kwargs),
                 model={**entry.model, "max_new_tokens": part(entry.model.get("max_new_tokens", MAX_NEW_TOKENS), 16)},
             )
             for entry in suite.environments

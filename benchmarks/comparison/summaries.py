@@ -96,6 +96,8 @@ class RunSummary:
     """Entries for the table of published results: "score" (evaluation metric), "max_score" and "found". Empty: none."""
     seconds_per_reply: float | None = None
     """Wall time of decoding per sampled reply in the last evaluation. None: not measured."""
+    tokens_per_reply: float | None = None
+    """Mean number of tokens of these replies."""
 
     def curve(self, name: str) -> Floats:
         """Column of metrics.jsonl as an array. Updates without a value are nan."""
@@ -237,7 +239,8 @@ def summarize(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> RunSumm
         evaluations=_numbers(evaluations) if evaluations.is_file() else [],
         diagnostics=diagnostics(episodes, has_critic=has_critic(config)),
         published=label.get("published", {}),
-        seconds_per_reply=end.get("seconds_per_reply", {}).get("sampled"),
+        seconds_per_reply=end.get("seconds_per_reply"),
+        tokens_per_reply=end.get("tokens_per_reply"),
     )
 
 

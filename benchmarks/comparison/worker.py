@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import threading
@@ -104,14 +105,14 @@ def _run(job: Job, directory: Path, send: Send, stop: Deadline) -> None:
     write_file(directory / LABEL_FILE, json.dumps(job.label, indent=2, ensure_ascii=False) + "\n")
     start, sender = time.perf_counter(), _Sender(send)
     if job.is_prompted:
-        num_updates, seconds = 0, evaluate_prompted(job.experiment, directory, stop)
+        num_updates, costs = 0, evaluate_prompted(job.experiment, directory, stop)
     else:
         trainer = run_experiment(job.experiment, directory, resume=can_resume, loggers=[sender], stop=stop)
-        num_updates, seconds = trainer.progress.update, dict(sender.seconds_per_reply)
+        num_updates, costs = trainer.progress.update, dict(sender.costs)
     end = {
         "updates": num_updates,
         "seconds_since_last_start": time.perf_counter() - start,
-        "seconds_per_reply": seconds,
+        **{name: value for name, value in costs.items() if math.isfinite(value)},
     }
     write_file(directory / FINISHED_FILE, json.dumps(end, indent=2) + "\n")
 
@@ -121,11 +122,11 @@ class _Sender(Callback):
     """Logger that calls `send` after each update."""
 
     send: Send
-    seconds_per_reply: Mapping[str, float] = field(default_factory=dict)
-    """Seconds per reply in the last evaluation, with decoding modes as keys."""
+    costs: Mapping[str, float] = field(default_factory=dict)
+    """Seconds and tokens per sampled reply in the last evaluation."""
 
     def log_evaluation(self, update: int, evaluated: Evaluated) -> None:
-        self.seconds_per_reply = evaluated.seconds_per_reply
+        self.costs = evaluated.costs
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self.send(step, dict(metrics))

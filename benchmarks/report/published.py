@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..comparison.summaries import RunSummary
@@ -38,8 +40,7 @@ def _cells(runs: list[RunSummary]) -> list[str]:
         estimate = interval(mean, scores[:, None])
         ends = "" if len(scores) == 1 else f" [{estimate.low:.1f}, {estimate.high:.1f}]"
         score = Estimate(f"{estimate.value:.1f}{ends}", estimate)
-    tokens = [_last(run, "completion_tokens") for run in runs]
-    seconds = [np.nan if run.seconds_per_reply is None else run.seconds_per_reply for run in runs]
+    tokens, seconds = [run.tokens_per_reply for run in runs], [run.seconds_per_reply for run in runs]
     return [score, known[0], _mean(tokens, ".0f"), known[1], _mean(seconds, ".2f"), known[2]]
 
 
@@ -49,6 +50,6 @@ def _last(run: RunSummary, metric: str) -> float:
     return float(row.get(f"evaluation/sampled/{metric}", np.nan))
 
 
-def _mean(values: list[float], form: str) -> str:
-    value = float(np.mean(values))
-    return f"{value:{form}}" if np.isfinite(value) else NONE
+def _mean(values: Sequence[float | None], form: str) -> str:
+    measured = [value for value in values if value is not None]
+    return f"{np.mean(measured):{form}}" if measured else NONE
