@@ -49,6 +49,8 @@ class _Team:
 
     def act(self, requests: Sequence[Request], greedy: bool) -> list[Completion]:
         """Return the completions for all agents' requests of some joint turns."""
+        # A prompt with other agents' replies is not a beginning of the next prompt, so each turn is encoded again.
+        requests = [replace(request, previous=None) for request in requests]
         turns: dict[tuple[int, ...], dict[str, int]] = defaultdict(dict)
         for number, request in enumerate(requests):
             seed, episode, _, turn = request.stream
@@ -97,7 +99,7 @@ class _Team:
         *before, last = messages_of(request.observation)
         told = last._replace(content="\n\n".join([last.content.rstrip(), *parts]))
         stream = (*request.stream, 1) if self.protocol == "discussion" else request.stream
-        return replace(request, observation=Transcript([*before, told]), stream=stream, previous=None)
+        return replace(request, observation=Transcript([*before, told]), stream=stream)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,7 @@
 """Pipeline and discussion: who reads what, which reply is played, and what is counted."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -98,6 +100,16 @@ def test_tldr_tells_its_second_writer_what_to_do_with_the_replies(protocol, word
     assert words in last and "Reply of writer_0:\nwriter_01" in last
     assert episode.tracks["writer_1"][0].completion.action.startswith(f"writer_1{len(alone['writer_1'].read)} to")
     assert "Reply of" not in episode.tracks["writer_1"][0].observation  # the environment's history is unchanged
+
+
+@pytest.mark.parametrize("protocol", ["pipeline", "discussion"])
+def test_later_turns_do_not_continue_the_prompts_of_earlier_turns(protocol):
+    alone = {name: Speaker(name) for name in "ab"}
+    team = with_protocol(alone, protocol)
+    first = asked(team, requests("ab"))
+    later = [replace(each, previous=done) for each, done in zip(requests("ab"), first, strict=True)]
+    asked(team, later)
+    assert all(each.previous is None for name in "ab" for each in alone[name].read)
 
 
 def test_parallel_changes_nothing():
