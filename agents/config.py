@@ -15,6 +15,9 @@ MAX_NEW_TOKENS = 256
 """Default of `ModelConfig.max_new_tokens` if the environment declares no limit."""
 ALL_LINEAR = "all-linear"
 
+Protocol = Literal["parallel", "pipeline", "discussion"]
+"""Order of the replies in a turn; see `collm.agents.protocols`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(Checked):
@@ -55,6 +58,9 @@ class ModelConfig(Checked):
     recomputes_activations: Advanced[Annotated[bool | None, Also("gradient_checkpointing")]] = None
     """Gradient checkpointing: keep only the inputs of the layers and compute the layers again in the backward pass. It
     saves memory, but takes a third more time. None: only if the memory plan needs it."""
+    protocol: Advanced[Protocol] = "parallel"
+    """Order of the replies in a turn, for evaluation without training: all agents at the same time (parallel), in order
+    with knowledge of the earlier replies (pipeline), or twice with knowledge of all first replies (discussion)."""
     sampler: Advanced[Literal["arena", "graphs"]] = "arena"
     """Decoder for sampling in this process: eager PyTorch operations ("arena"), or CUDA graphs on a GPU ("graphs")."""
     server: Advanced[str | None] = None

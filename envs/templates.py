@@ -9,6 +9,7 @@ from pathlib import Path
 from string import Formatter
 
 from .core import Message
+from .published import Originals, original_prompts
 
 Prompts = Mapping[str, str] | str | Path
 SYSTEM, ALL, OWN = "system", "prompt", "default"
@@ -37,15 +38,22 @@ class Templates:
         return [*([Message(SYSTEM, self.system)] if self.system else []), Message("user", filled)]
 
 
-def templates(prompts: Prompts | None, agents: Sequence[str], fields: Mapping[str, bool]) -> Templates:
+def templates(
+    prompts: Prompts | None,
+    agents: Sequence[str],
+    fields: Mapping[str, bool],
+    originals: Originals | None = None,
+) -> Templates:
     """Read and check prompt templates.
 
     Args:
         prompts: a mapping name -> template, or a folder of files `<name>.txt`. A name is an agent, "prompt" (for all
-            other agents) or "system" (for the system prompt). None: no templates.
+            other agents) or "system" (for the system prompt). Or a copy of the repository with the published prompts
+            (`originals`). None: no templates.
         agents: names of the agents.
         fields: placeholder (such as "source" for "{source}") -> True if it describes the task. Each template must
             contain at least one of these, or "{default}", which stands for the environment's own prompt.
+        originals: location of the published prompts. None: they are not public.
 
     Raises:
         FileNotFoundError: if the folder does not exist.
@@ -53,7 +61,12 @@ def templates(prompts: Prompts | None, agents: Sequence[str], fields: Mapping[st
     """
     if prompts is None:
         return Templates({})
-    texts = dict(prompts) if isinstance(prompts, Mapping) else _texts_in(Path(prompts).expanduser())
+    if isinstance(prompts, Mapping):
+        texts = dict(prompts)
+    else:
+        folder = Path(prompts).expanduser()
+        is_original = originals is not None and (folder / originals.file).is_file()
+        texts = original_prompts(folder, originals) if originals and is_original else _texts_in(folder)
     names = [*agents, ALL, SYSTEM]
     unknown = sorted(set(texts) - set(names))
     if unknown or not texts:

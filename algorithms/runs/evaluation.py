@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -53,6 +54,14 @@ class EvaluationResult:
     """Means over the episodes, with the same names as the metrics of training."""
     by_difficulty: Mapping[int, DifficultyResult]
     """Statistics per difficulty, in ascending order. Empty if the environment reports no difficulties."""
+    seconds_per_reply: float = math.nan
+    """Wall time of decoding per reply. Replies are decoded in batches, so this is less than the time of one reply."""
+
+    @property
+    def costs(self) -> dict[str, float]:
+        """Seconds and tokens per reply. nan: not measured, or agents write no tokens."""
+        tokens = self.metrics.get("completion_tokens", math.nan)
+        return {"seconds_per_reply": self.seconds_per_reply, "tokens_per_reply": tokens}
 
     def __repr__(self) -> str:
         return f"EvaluationResult({len(self.episodes)} episodes, return {self.team_return})"
@@ -103,11 +112,29 @@ def evaluate_on(
     collector.keeps_vectors = False
     collector.max_turns = watched_turns(collector.vector.turn_limit, max_turns)
     plans = [Plan(seed, group=i) for i, seed in enumerate(seeds)]
+    earlier = collector.seconds["decoding"]
     episodes = collector.collect(plans, greedy=greedy)
+    num_replies = sum(len(track) for episode in episodes for track in episode.tracks.values())
     returns = [episode.team_return for episode in episodes]
     return EvaluationResult(
-        episodes, bootstrap_interval(returns), episode_metrics(episodes), results_by_difficulty(episodes)
+        episodes,
+        bootstrap_interval(returns),
+        episode_metrics(episodes),
+        results_by_difficulty(episodes),
+        (collector.seconds["decoding"] - earlier) / max(1, num_replies),
     )
+
+
+def evaluation_metrics(name: str, result: EvaluationResult) -> dict[str, float]:
+    """Return the metrics of evaluation.jsonl for a decoding mode ("sampled" or "greedy")."""
+    interval = result.team_return
+    metrics = {"return": interval.value, "return_low": interval.low, "return_high": interval.high}
+    if result.num_cut:
+        metrics["cut_episodes"] = float(result.num_cut)
+    metrics |= {k: v for k, v in result.metrics.items() if k.startswith(("reward/", "metric/"))}
+    for difficulty, found in result.by_difficulty.items():
+        metrics |= {f"difficulty/{difficulty}/{key}": value for key, value in found.numbers().items()}
+    return {f"evaluation/{name}/{key}": value for key, value in metrics.items()}
 
 
 def results_by_difficulty(episodes: Sequence[Episode]) -> dict[int, DifficultyResult]:
@@ -142,6 +169,8 @@ class Evaluated:
     """Metrics of evaluation.jsonl: `evaluation/sampled/return`, …"""
     episodes: Mapping[str, Sequence[Episode]]
     """Episodes, with the decoding modes "sampled" and "greedy" as keys."""
+    costs: Mapping[str, float]
+    """Seconds and tokens per sampled reply."""
     make_env: Callable[[], Any]
     """Function that makes the environment, for the animation."""
     picture: Path

@@ -39,7 +39,7 @@ from .checkpoint import (
     save_models,
     tidy,
 )
-from .evaluation import Evaluated, evaluate
+from .evaluation import Evaluated, evaluate, evaluation_metrics
 from .files import JsonLines, cut_lines, explained, only_one, read_config, read_lines, tentative, write_config
 from .folder import PICTURES, changes, check_is_free, clear, prepare_directory
 from .loggers import Callback, LogConfig, Logger, make_loggers
@@ -272,6 +272,7 @@ class _TrainingLoop:
         """Evaluate on held-out tasks, and log the result."""
         metrics: dict[str, float] = {}
         episodes: dict[str, Sequence[Episode]] = {}
+        costs: dict[str, float] = {}
         for name, greedy in (("sampled", False), ("greedy", True)):
             self.held_out.before_turn = partial(self._evaluating, name)
             with (
@@ -282,30 +283,18 @@ class _TrainingLoop:
                     self.held_out, self.config.eval_num_samples, greedy=greedy, max_turns=self.config.eval_max_turns
                 )
             report_skipped(self.held_out, self.directory, self.env, "test")
-            if result.num_cut:
-                metrics[f"evaluation/{name}/cut_episodes"] = float(result.num_cut)
-                if self.on_notice is not None:  # the notice is given once per run
-                    self.on_notice(
-                        f"evaluation after update {self.trainer.progress.update}, {name}: {result.cut_line()}"
-                    )
-                    self.on_notice = None
-            interval, episodes[name] = result.team_return, result.episodes
-            metrics |= {
-                f"evaluation/{name}/return": interval.value,
-                f"evaluation/{name}/return_low": interval.low,
-                f"evaluation/{name}/return_high": interval.high,
-            }
-            terms = {k: v for k, v in result.metrics.items() if k.startswith(("reward/", "metric/"))}
-            metrics |= {f"evaluation/{name}/{term}": value for term, value in terms.items()}
-            for difficulty, found in result.by_difficulty.items():
-                numbers = found.numbers().items()
-                metrics |= {f"evaluation/{name}/difficulty/{difficulty}/{key}": value for key, value in numbers}
+            if result.num_cut and self.on_notice is not None:  # the notice is given once per run
+                self.on_notice(f"evaluation after update {self.trainer.progress.update}, {name}: {result.cut_line()}")
+                self.on_notice = None
+            episodes[name] = result.episodes
+            costs = costs or result.costs
+            metrics |= evaluation_metrics(name, result)
         trainer = self.trainer
         row = {"update": trainer.progress.update, "environment_steps": trainer.progress.num_turns, **metrics}
         self._write("evaluation.jsonl", lambda: [row])
         self.evaluated = trainer.progress.update
         picture = self.directory / PICTURES / f"update-{trainer.progress.update}.gif"
-        evaluated = Evaluated(metrics, episodes, partial(self.experiment.make_env, "test"), picture)
+        evaluated = Evaluated(metrics, episodes, costs, partial(self.experiment.make_env, "test"), picture)
         for callback in self.callbacks:
             callback.log_evaluation(trainer.progress.update, evaluated)
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from rich.live import Live
@@ -15,8 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from tyro.conf import Positional
 
 from ..._errors import nearest
-from ..._ranges import Checked, Count, NotNegative, Positive, Seed
+from ..._ranges import Also, Checked, Count, InRange, NotNegative, Positive, Seed
 from ..._terminal import shown, terminal
+from ...agents.config import TINY
 from ..arguments import keyword_arguments, parsed
 from ..errors import UserError, check_folder, refusals
 
@@ -26,13 +27,17 @@ if TYPE_CHECKING:
     from ..comparison.tasks import RayTasks
 
 
+OF_TINY = {"is_chat": False, "template_kwargs": {}, "compute_dtype": "float32"}
+"""Settings of a suite's models that the embedded model needs."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkArguments(Checked):
     """Compare algorithms with the same environments, seeds, initial weights and budgets."""
 
     suite: Positional[Path | None] = None
     """TOML file of the comparison, or the name of one that ships (smoke, claim, replication, tuning, ablations,
-    teams, published, lbf, rware, minigrid, tictactoe). None: --algorithms on --envs. For classic-control, see
+    teams, paper, published, lbf, rware, minigrid, tictactoe). None: --algorithms on --envs. For classic-control, see
     `collm benchmark classic-control --help`."""
     algorithms: tuple[str, ...] = ()
     """Algorithms to compare: names as in `collm train`, or names of entries of the suite. Default: all entries."""
@@ -49,6 +54,14 @@ class BenchmarkArguments(Checked):
     They override the suite."""
     model_config: tuple[str, ...] = ()
     """Settings of the language models as key=value. They override the suite."""
+    model: Annotated[str | None, Also("model_name_or_path")] = None
+    """Model of all runs, as in `collm train --model`. With tiny, the suite's chat template and data type do not apply.
+    None: the models of the suite."""
+    scale: Annotated[float, InRange(above=0, most=1)] = 1.0
+    """Fraction of the suite's tasks, epochs, seeds, evaluation episodes and tokens per reply, to try a suite. Below 1,
+    tasks come from the data in the package, and each run has at least two updates."""
+    dry_run: bool = False
+    """Print the memory and the time that each run needs, without starting one."""
     max_new_tokens: Count | None = None
     """Maximum tokens per completion. None: the value of the suite, or the model's limit."""
     out: Path | None = None
@@ -86,6 +99,12 @@ def run(args: Sequence[str]) -> None:
         out = arguments.out or Path("runs") / suite.folder
         check_folder(out, "--out")
         found = jobs(suite)
+        if arguments.dry_run:
+            from ..comparison.estimate import estimates
+            from .report import print_table
+
+            print_table(estimates(found), console)
+            return
         check_jobs(found)
     num_workers = arguments.workers or os.cpu_count() or 1
     launcher = None
@@ -117,7 +136,7 @@ def _tasks(arguments: BenchmarkArguments) -> RayTasks:
 
 def chosen_suite(arguments: BenchmarkArguments) -> Suite:
     """Read the suite from its file and apply the options, or build a suite from the options alone."""
-    from ..comparison.suite import Budget, parse_suite, read_suite
+    from ..comparison.suite import Budget, parse_suite, read_suite, scaled
 
     table: dict[str, Any] = {}
     if arguments.environment_steps is not None:
@@ -127,10 +146,14 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
             raise ValueError("--environment-steps and --generated-tokens are different budgets; give one of them")
         table["budget"] = {"generated_tokens": arguments.generated_tokens}
     model = keyword_arguments(arguments.model_config, "--model-config")
+    if arguments.model is not None:
+        model = {**(OF_TINY if arguments.model == TINY else {}), "model": arguments.model, **model}
     if arguments.max_new_tokens is not None:
         model["max_new_tokens"] = arguments.max_new_tokens
     config, own = divided(keyword_arguments(arguments.config, "--config"))
     if arguments.suite is None:
+        if arguments.scale < 1:
+            raise ValueError(f"--scale {arguments.scale:g} needs a suite; give one, or set a smaller budget")
         if not arguments.algorithms or not arguments.envs:
             raise ValueError("no comparison is given; give a suite, or both --algorithms and --envs")
         refuse_strangers(own, arguments.algorithms)
@@ -146,6 +169,8 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
             }
         )
     suite = read_suite(arguments.suite)
+    if arguments.scale < 1:
+        suite = scaled(suite, arguments.scale)
     budget = Budget.read(table["budget"]) if table else None
     environments = [
         replace(
@@ -265,7 +290,8 @@ class ComparisonDisplay:
         self.progress.update(self.total, completed=self.num_ended)
         note = self.progress.tasks[self.progress.task_ids.index(self.tasks[job.directory])].fields["note"]
         self.progress.remove_task(self.tasks.pop(job.directory))
-        result = f"last {note}" if failure is None else f"failed: {failure.strip().splitlines()[-1]}"
+        done = f"last {note}" if note else "evaluated"
+        result = done if failure is None else f"failed: {failure.strip().splitlines()[-1]}"
         self.console.print(
             f"{self.num_ended:>4}/{self.num_runs}  {_title(job)}  {shown(result)}",
             highlight=False,

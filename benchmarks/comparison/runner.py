@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 from ..._errors import UserError
 from ..._ownership import refuse_foreign_folder
+from .prompted import check_prompted
 from .suite import Job
 from .worker import FAILURE_FILE, is_finished, work_in_process
 
@@ -125,6 +126,9 @@ def check_jobs(jobs: Sequence[Job]) -> None:
     """
     for job in {(job.algorithm, job.environment): job for job in jobs}.values():
         try:
+            if job.is_prompted:
+                check_prompted(job.experiment)
+                continue
             job.experiment.check()
             _check_warmup(job)
         except (ValueError, OSError, ImportError) as error:

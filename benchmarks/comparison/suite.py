@@ -19,6 +19,13 @@ name = "IAC, trace 1"
 algorithm = "iac"
 config = {trace = 1.0}
 config_in = {"build, 4 turns" = {trace = 0.5}}
+kwargs = {single_model = true}              # arguments of all environments; they override the environment's
+model = {max_new_tokens = 16}               # settings of the models; they override the environment's
+
+[[algorithms]]
+name = "pipeline"
+algorithm = "prompted"                      # the models are evaluated and not trained
+model = {protocol = "pipeline"}
 
 [[contrasts]]                               # hypotheses, fixed before the runs; see `Contrast`
 name = "trace"
@@ -41,7 +48,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from ..._errors import UserError, nearest
 from ..._ranges import Checked, Finite, Seed
 from ..._removed import replacement
-from ...agents.config import ModelConfig
+from ...agents.config import MAX_NEW_TOKENS, ModelConfig
 from ...agents.numeric.config import NetworkConfig
 from ...algorithms.registry import UnknownAlgorithmError, algorithm_spec
 
@@ -53,6 +60,10 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+PROMPTED = "prompted"
+"""Algorithm of entries whose models are not trained."""
+UNUSED = "mareinforce"
+"""Algorithm in the settings of such entries. It has no critic, and is not used."""
 SUITES = Path(__file__).parents[1] / "suites"
 
 BudgetUnit = Literal["environment_steps", "generated_tokens"]
@@ -98,6 +109,9 @@ class EnvironmentEntry(Checked):
     budget: Budget | None = None  # None: the budget of the suite
     threshold: Finite | None = None  # return; None: no sample efficiency is computed
     algorithms: Sequence[str] = ()  # names of the algorithms that run it; none: all
+    score: str = "return"  # evaluation metric in the table of published results, such as "metric/score"
+    small_kwargs: Mapping[str, Any] = field(default_factory=dict)  # arguments that differ with `--scale`
+    max_score: Finite | None = None  # highest value of this metric; None: no table of published results
     place: int = 0  # index in the file; reports keep this order
 
 
@@ -109,6 +123,11 @@ class AlgorithmEntry(Checked):
     name: str
     config: Mapping[str, Any] = field(default_factory=dict)
     config_in: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # keys: names of environments
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
+    model_in: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # keys: names of environments
+    budget_in: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # keys: names of environments
+    published: Mapping[str, Sequence[float]] = field(default_factory=dict)  # environment: [% of max., tokens, seconds]
     place: int = 0  # index in the file
 
 
@@ -144,6 +163,7 @@ class Suite(Checked):
     network: Mapping[str, Any] = field(default_factory=dict)
     starts: Sequence[str] = ()  # initial models of the seeds; empty: the model of the settings
     contrasts: Sequence[Contrast] = ()
+    min_updates: int = 1  # number of updates that a run has at least, if its budget is smaller
 
     @property
     def folder(self) -> str:
@@ -162,6 +182,8 @@ class Job:
     budget: Budget
     threshold: float | None
     place: tuple[int, int]  # indices of the environment and of the algorithm in the suite
+    is_prompted: bool = False  # the models are evaluated and not trained
+    published: Mapping[str, Any] = field(default_factory=dict)  # see `report.published`
 
     @property
     def directory(self) -> Path:
@@ -178,6 +200,7 @@ class Job:
             "threshold": self.threshold,
             "budget": {self.budget.unit: self.budget.amount},
             "place": list(self.place),
+            "published": dict(self.published),
         }
 
 
@@ -215,7 +238,7 @@ def parse_suite(table: Mapping[str, Any], *, default_name: str = "benchmark") ->
     Raises:
         ValueError: if the suite is invalid.
     """
-    _refuse_unknown("the suite", table, {each.name for each in fields(Suite)})
+    _refuse_unknown("the suite", table, {each.name for each in fields(Suite)} - {"min_updates"})
     environments: list[EnvironmentEntry] = []
     for entry in _tables(table, "environments"):
         entry = {"id": entry.get("id", ""), "name": entry.get("id", ""), **entry}
@@ -279,6 +302,53 @@ def jobs(suite: Suite) -> list[Job]:
     ]
 
 
+def scaled(suite: Suite, scale: float) -> Suite:
+    """Reduce a suite, to try it: this fraction of the tasks, epochs, seeds, evaluation episodes and reply lengths.
+
+    Budgets are multiplied by the square of `scale`, because a run has one episode per task and epoch. A run has at
+    least two updates, two evaluation episodes, and 16 tokens per reply. Tasks come from the data in the package.
+    """
+
+    def part(amount: int, least: int) -> int:
+        return max(least, round(amount * scale))
+
+    def smaller(budget: Budget | None) -> Budget | None:
+        return budget and replace(budget, amount=max(1, round(budget.amount * scale**2)))
+
+    return replace(
+        suite,
+        seeds=suite.seeds[: part(len(suite.seeds), 1)],
+        budget=smaller(suite.budget),
+        min_updates=2,
+        config={**suite.config, "eval_num_samples": part(suite.config.get("eval_num_samples", 64), 2)},
+        environments=[
+            replace(
+                entry,
+                budget=smaller(entry.budget),
+                kwargs={name: value for name, value in entry.kwargs.items() if name not in ("data", "columns")}
+                | ({"data": "builtin"} if "data" in entry.kwargs else {})
+                | dict(entry.small_kwargs),
+                model={**entry.model, "max_new_tokens": part(entry.model.get("max_new_tokens", MAX_NEW_TOKENS), 16)},
+            )
+            for entry in suite.environments
+        ],
+        algorithms=[
+            replace(
+                entry,
+                model_in={
+                    name: {**model, "max_new_tokens": part(model.get("max_new_tokens", MAX_NEW_TOKENS), 16)}
+                    for name, model in entry.model_in.items()
+                },
+                budget_in={
+                    name: {unit: max(1, round(amount * scale**2)) for unit, amount in budget.items()}
+                    for name, budget in entry.budget_in.items()
+                },
+            )
+            for entry in suite.algorithms
+        ],
+    )
+
+
 def slug(name: str) -> str:
     """Convert a name to a file name without path separators that is valid in all file systems."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-.")
@@ -287,9 +357,10 @@ def slug(name: str) -> str:
 def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry, seed: int) -> Job:
     from ...algorithms.runs.assembly.experiment import Experiment  # late import: reading a suite needs no torch
 
-    budget = environment.budget or suite.budget
+    own_budget = algorithm.budget_in.get(environment.name)
+    budget = Budget.read(own_budget) if own_budget else environment.budget or suite.budget
     assert budget is not None
-    config_class = algorithm_spec(algorithm.algorithm).config
+    config_class = _config_class(algorithm.algorithm)
     settings = {
         **suite.config,
         **environment.config,
@@ -307,20 +378,47 @@ def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry,
         raise UserError(f"the config of {algorithm.name} in {environment.name}: {error}") from error
     limit = "max_environment_steps" if budget.unit == "environment_steps" else "max_sampled_tokens"
     # Each episode has at least one step and one token, so the run reaches its budget before this number of updates.
-    settings |= {"seed": seed, "num_updates": -(-budget.amount // size), limit: budget.amount}
+    settings |= {"seed": seed, "num_updates": max(suite.min_updates, -(-budget.amount // size)), limit: budget.amount}
+    if suite.min_updates > 1 and budget.amount < size * suite.min_updates:
+        settings |= {"num_updates": suite.min_updates, limit: None}
     start = {"model": suite.starts[seed % len(suite.starts)]} if suite.starts else {}
     network: dict[str, Any] = {**suite.network, **environment.network}
     network = {name: tuple(value) if isinstance(value, list) else value for name, value in network.items()}
     experiment = Experiment(
-        algorithm=algorithm.algorithm,
+        algorithm=UNUSED if algorithm.algorithm == PROMPTED else algorithm.algorithm,
         config=config_class(**settings),
         env=environment.id,
-        env_kwargs=dict(environment.kwargs),
-        model=ModelConfig(**{**suite.model, **environment.model, **start}),
+        env_kwargs={**environment.kwargs, **algorithm.kwargs},
+        model=ModelConfig(
+            **{
+                **suite.model,
+                **environment.model,
+                **algorithm.model,
+                **algorithm.model_in.get(environment.name, {}),
+                **start,
+            }
+        ),
         network=NetworkConfig(**network),
     )
-    place = environment.place, algorithm.place
-    return Job(algorithm.name, environment.name, seed, experiment, budget, environment.threshold, place)
+    published: dict[str, Any] = {}
+    if environment.max_score is not None:
+        found = list(algorithm.published.get(environment.name, ()))
+        published = {"score": environment.score, "max_score": environment.max_score, "found": found}
+    return Job(
+        algorithm.name,
+        environment.name,
+        seed,
+        experiment,
+        budget,
+        environment.threshold,
+        (environment.place, algorithm.place),
+        algorithm.algorithm == PROMPTED,
+        published,
+    )
+
+
+def _config_class(algorithm: str) -> type[Any]:
+    return algorithm_spec(UNUSED if algorithm == PROMPTED else algorithm).config
 
 
 def _check(suite: Suite) -> None:
@@ -337,12 +435,16 @@ def _check(suite: Suite) -> None:
             raise ValueError(f"{what} must have different names, but {sorted(twice)} occur twice")
     for algorithm in suite.algorithms:
         try:
-            algorithm_spec(algorithm.algorithm)
+            _config_class(algorithm.algorithm)
         except UnknownAlgorithmError as error:
             raise ValueError(str(error)) from error
         for where, config in {"config": algorithm.config, **algorithm.config_in}.items():
             _refuse_shared(f"{where} of {algorithm.name}", config, SHARED)
-        _refuse_unknown(f"config_in of {algorithm.name}", algorithm.config_in, {e.name for e in suite.environments})
+        for model in (algorithm.model, *algorithm.model_in.values()):
+            _refuse_unknown(f"model of {algorithm.name}", model, {each.name for each in fields(ModelConfig)})
+        for part in ("config_in", "model_in", "budget_in", "published"):
+            known = {each.name for each in suite.environments}
+            _refuse_unknown(f"{part} of {algorithm.name}", getattr(algorithm, part), known)
     entries = {each.name for each in suite.algorithms}, {each.name for each in suite.environments}
     for contrast in suite.contrasts:
         for place, known in enumerate(entries, 1):
@@ -373,9 +475,7 @@ def _refuse_partial(
     """Raise an error if the suite sets, for all algorithms, a setting that this algorithm does not have."""
     for setting in common.keys() - known:
         owners = [
-            each.name
-            for each in algorithms
-            if setting in {own.name for own in fields(algorithm_spec(each.algorithm).config)}
+            each.name for each in algorithms if setting in {own.name for own in fields(_config_class(each.algorithm))}
         ]
         if owners:
             given = " ".join(f"{owner}.{setting}={common[setting]}" for owner in owners)

@@ -7,7 +7,7 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,12 @@ class RunSummary:
     """Rows of evaluation.jsonl."""
     diagnostics: Sequence[TurnDiagnostics]
     """Statistics per turn. Empty if agents act by vectors, or if episodes lack `raw_advantage` and `return_to_go`."""
+    published: Mapping[str, Any] = field(default_factory=dict)
+    """Entries for the table of published results: "score" (evaluation metric), "max_score" and "found". Empty: none."""
+    seconds_per_reply: float | None = None
+    """Wall time of decoding per sampled reply in the last evaluation. None: not measured."""
+    tokens_per_reply: float | None = None
+    """Mean number of tokens of these replies."""
 
     def curve(self, name: str) -> Floats:
         """Column of metrics.jsonl as an array. Updates without a value are nan."""
@@ -219,6 +225,7 @@ def summarize(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> RunSumm
     label = run_label(directory, config)
     rows = _numbers(directory / "metrics.jsonl")
     evaluations = directory / "evaluation.jsonl"
+    end = read_json(directory / FINISHED_FILE) if (directory / FINISHED_FILE).is_file() else {}
     return RunSummary(
         algorithm=label["algorithm"],
         environment=label["environment"],
@@ -231,6 +238,9 @@ def summarize(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> RunSumm
         curves={name: [row.get(name) for row in rows] for name in CURVES if any(name in row for row in rows)},
         evaluations=_numbers(evaluations) if evaluations.is_file() else [],
         diagnostics=diagnostics(episodes, has_critic=has_critic(config)),
+        published=label.get("published", {}),
+        seconds_per_reply=end.get("seconds_per_reply"),
+        tokens_per_reply=end.get("tokens_per_reply"),
     )
 
 

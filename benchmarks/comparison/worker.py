@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import connection, parent_process
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,12 @@ from ..._errors import UserError
 from ..._ownership import write_text
 from ...algorithms.runs.assembly.experiment import Experiment
 from ...algorithms.runs.checkpoint import has_checkpoint
+from ...algorithms.runs.evaluation import Evaluated
 from ...algorithms.runs.files import CONFIG_FILE, only_one, read_config, write_file
 from ...algorithms.runs.loggers import Callback
 from ...algorithms.runs.run import run_experiment
 from ...algorithms.runs.stopping import StopAsked, Stopped, StopSignals
+from .prompted import evaluate_prompted
 from .suite import Job
 
 LABEL_FILE = "benchmark.json"
@@ -86,7 +89,7 @@ def work(job: Job, directory: Path, send: Send, stops_at: float | None = None) -
         with only_one(directory, waits=True):  # the worker of a killed comparison may still be running
             if not is_finished(directory):
                 _run(job, directory, send, Deadline(stops_at))
-    except Stopped:
+    except (Stopped, StopAsked):
         pass  # the next call resumes from the checkpoint
     except Exception:
         # An error in one run must not stop the other runs. The traceback is stored in the folder of the run.
@@ -100,9 +103,17 @@ def _run(job: Job, directory: Path, send: Send, stop: Deadline) -> None:
     can_resume = _has_checkpoint(job.experiment, directory)
     (directory / FAILURE_FILE).unlink(missing_ok=True)
     write_file(directory / LABEL_FILE, json.dumps(job.label, indent=2, ensure_ascii=False) + "\n")
-    start = time.perf_counter()
-    trainer = run_experiment(job.experiment, directory, resume=can_resume, loggers=[_Sender(send)], stop=stop)
-    end = {"updates": trainer.progress.update, "seconds_since_last_start": time.perf_counter() - start}
+    start, sender = time.perf_counter(), _Sender(send)
+    if job.is_prompted:
+        num_updates, costs = 0, evaluate_prompted(job.experiment, directory, stop)
+    else:
+        trainer = run_experiment(job.experiment, directory, resume=can_resume, loggers=[sender], stop=stop)
+        num_updates, costs = trainer.progress.update, dict(sender.costs)
+    end = {
+        "updates": num_updates,
+        "seconds_since_last_start": time.perf_counter() - start,
+        **{name: value for name, value in costs.items() if math.isfinite(value)},
+    }
     write_file(directory / FINISHED_FILE, json.dumps(end, indent=2) + "\n")
 
 
@@ -111,6 +122,11 @@ class _Sender(Callback):
     """Logger that calls `send` after each update."""
 
     send: Send
+    costs: Mapping[str, float] = field(default_factory=dict)
+    """Seconds and tokens per sampled reply in the last evaluation."""
+
+    def log_evaluation(self, update: int, evaluated: Evaluated) -> None:
+        self.costs = evaluated.costs
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self.send(step, dict(metrics))

@@ -35,6 +35,7 @@ from .contrasts import contrast_table, findings
 from .episodes import pack, slim_episodes
 from .headline import headline
 from .page import Contents, page
+from .published import published_table
 from .tables import TableOfText, costs, final_scores, search, settings, tables
 
 
@@ -82,6 +83,9 @@ def write_report(
         first, drawn, results = headline(comparison), figures.sections(comparison), tables(comparison)
         if contrasts:
             results = [contrast_table(findings(contrasts, comparison)), *results]
+        beside = published_table(comparison)
+        if beside.rows:
+            results = [beside, *results]
         if is_search:
             results = [search(comparison), *results]
         charts = [*first.charts, *(chart for section in drawn for chart in section.charts)]
@@ -108,7 +112,7 @@ def write_report(
         )
         text = "\n".join(table.markdown() for table in [*results, costs(comparison), different])
         steps = marl_eval_json(summaries)
-        main_table = results[0] if contrasts or is_search else final_scores(comparison, "sampled")
+        main_table = results[0] if contrasts or is_search or beside.rows else final_scores(comparison, "sampled")
     write_text(out, "report.html", html)
     lines = [f"## {name}", "", f"**{first.sentence}**\n", *(f"{line}\n" for line in lead), text]
     write_text(out, "tables.md", "\n".join(lines))
@@ -170,7 +174,7 @@ def lead_lines(comparison: Comparison, directory: Path, num_episodes: int) -> li
     unfinished = len(comparison.summaries) - len(comparison.finished)
     if unfinished:
         lines.append(f"Not finished: {unfinished}. These runs are excluded from all figures and tables.")
-    unmoved = [each for each in comparison.finished if not each.has_moved]
+    unmoved = [each for each in comparison.finished if each.curves and not each.has_moved]  # without curves: prompted
     if unmoved:
         names = "; ".join(f"{each.algorithm} in {each.environment}, seed {each.seed}" for each in unmoved)
         lines.append(f"The policy never changed: {len(unmoved)} runs, no update of which changed a weight: {names}.")

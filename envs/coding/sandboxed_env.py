@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from ..core import Message, Outcome, TextParallelEnv, Transcript
 from ..data import Data, load_tasks
+from ..published import Originals
 from ..sandbox import Limits, shared_sandbox
 from ..sandbox.settings import AskedIsolation
 from ..templates import Prompts, templates
@@ -66,7 +67,8 @@ class SandboxedCodingEnv(TextParallelEnv):
     the episode, for any `max_turns` and `stop_at`. It does not rise if agents fail first or solve the task again.
 
     Args:
-        variant: "ours", or "published": the terms of CoMLRL, where each reward is the score minus the maximum score.
+        variant: "ours", or "published": the prompts of CoMLRL in other words, and its terms, where each reward is the
+            score minus the maximum score.
         data: "builtin", a file, a directory, a hub name, a Dataset, a list or iterable of dicts, or one of these per
             split; see `collm.envs.data.load_tasks`.
         split: "train", "test", or another split of the data.
@@ -74,7 +76,8 @@ class SandboxedCodingEnv(TextParallelEnv):
         test_fraction: fraction of the rows in the test split, for data without splits.
         max_turns: turns of an episode, at least 1. Agents write their whole code again in each turn.
         prompts: first prompt of each programmer, with placeholders such as "{task}", and a "system" prompt: a dict with
-            agents as keys, or a folder of files such as main_0.txt. None: the built-in prompts.
+            agents as keys, a folder of files such as main_0.txt, or a copy of the repository
+            LLM_Collab_Code_Generation or LLM_Collab_Code_Completion. None: the built-in prompts.
         feedback: feedback between turns: "plain" (none), "passed" (whether all tests passed), "level_passed" (stages of
             the reward that were reached), "level_feedback" (also why others were not reached) or "expert".
         expert: function from a transcript with one question to a reply, which is the feedback of all agents. For
@@ -103,6 +106,8 @@ class SandboxedCodingEnv(TextParallelEnv):
     sample: ClassVar[Path]
     text_fields: ClassVar[tuple[str, ...]]
     max_score: ClassVar[float]
+    published_prompts: ClassVar[Prompts]
+    originals: ClassVar[Originals]
     places: ClassVar[Mapping[str, bool]]
     """Placeholders of prompt templates. Each template must contain one of the placeholders with the value True."""
     depends_on: Hashable = None
@@ -159,7 +164,9 @@ class SandboxedCodingEnv(TextParallelEnv):
         wall_s = max(_LEAST_WALL_S, _WALL_PER_CPU * test_seconds)
         self.limits = Limits(cpu_s=test_seconds, wall_s=wall_s, max_deaths=max_timeouts)
         self._expert = expert
-        self._templates = templates(prompts, self.programmers, self.places)
+        if variant == "published" and prompts is None:
+            prompts = self.published_prompts
+        self._templates = templates(prompts, self.programmers, self.places, self.originals)
         self._keeps_prompt = original_prompt
         self._keeps_replies = previous_response
         self._shows_partner = partner_code

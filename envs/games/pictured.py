@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args
 
 from ..core import Message, Outcome, TextParallelEnv, Transcript
+from ..published import Originals
 from ..templates import Prompts, places_of, templates
 from .pictures import Colour, PanelRow, Picture, ansi, drawn
 from .sources import Difficulty, Source, T
@@ -117,6 +118,10 @@ class TaskEnv(PicturedEnv, Generic[T]):
     """First prompt, a format string with the placeholders of `start`."""
     needed_place: ClassVar[str]
     """Placeholder of the task, which every prompt template must contain."""
+    other_places: ClassVar[Mapping[str, bool]] = {}
+    """Placeholders that only templates use. True: the placeholder can replace `needed_place`."""
+    originals: Originals | None = None
+    """Location of the published prompts. None: there are none."""
 
     def __init__(
         self,
@@ -130,7 +135,8 @@ class TaskEnv(PicturedEnv, Generic[T]):
     ):
         super().__init__(agents, max_turns, **kwargs)
         refuse_other("memory", memory, get_args(Memory))
-        self._templates = templates(prompts, self.possible_agents, places_of(self.own_prompt, self.needed_place))
+        places = {**places_of(self.own_prompt, self.needed_place), **self.other_places}
+        self._templates = templates(prompts, self.possible_agents, places, self.originals)
         self._source = source
         self._memory: Memory = memory
         if memory != "all":

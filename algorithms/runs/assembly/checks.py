@@ -31,6 +31,11 @@ def check_settings(algorithm: Algorithm[Any], model: ModelConfig) -> None:
         ValueError: if a setting makes learning impossible, or settings exclude each other.
     """
     config = algorithm.config
+    if model.protocol != "parallel":
+        raise ValueError(
+            f"protocol={model.protocol!r} is for teams that do not learn; use protocol='parallel' to train, or "
+            "`collm evaluate --model` to evaluate a protocol"
+        )
     if config.reward_scale == 0:
         raise ValueError("reward_scale=0 makes every reward 0, so that nothing is learned; give another factor")
     if config.warmup_updates > config.num_updates:

@@ -19,7 +19,9 @@ from ....agents.loading import check_device, load_policies, named_policy
 from ....agents.loading import load_team as load_language_team
 from ....agents.numeric.config import NetworkConfig
 from ....agents.numeric.policy import SETTINGS_FILE, NumericPolicy
+from ....agents.protocols import with_protocol
 from ....agents.registry import Seat
+from ....envs.core import TextParallelEnv
 from ....envs.vectors.vector import VectorEnv
 from ...algorithm import Algorithm
 from ...distribution.group import current
@@ -83,7 +85,9 @@ def playing_team(env: Any, model: ModelConfig, seed: int = 0) -> dict[str, Polic
     made = _named_policies(env, model, agents)
     if others := [agent for agent in agents if agent not in made]:
         made |= load_policies(part_of(model, agents, others), others, seed=seed)
-    return {agent: made[agent] for agent in agents}
+    world = env.unwrapped
+    told = world.protocol_instructions.get(model.protocol) if isinstance(world, TextParallelEnv) else None
+    return with_protocol({agent: made[agent] for agent in agents}, model.protocol, told)
 
 
 def saved_team(directory: Path, env: Any, model: ModelConfig) -> dict[str, Policy]:

@@ -34,17 +34,20 @@ class ClassEval(SandboxedCodingEnv):
             every method has one author.
         test_seconds: CPU-time limit of all tests of a class in seconds, at least 0.1.
         **kwargs: see `SandboxedCodingEnv` and `TextParallelEnv`. The placeholders in `prompts` are {skeleton},
-            {class_name}, {own_methods} and {other_methods}.
+            {class_name}, {own_methods}, {own_list} (one per line) and {other_methods}.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "class_eval_v1"}
     sample = Path(__file__).parent / "samples" / "classes_{split}.jsonl"
     text_fields = ("skeleton", "test", "class_name")
     max_score = rules.MAX_SCORE
+    published_prompts = prompts.PUBLISHED
+    originals = prompts.ORIGINALS
     places: ClassVar[Mapping[str, bool]] = {
         "skeleton": True,
         "class_name": False,
         "own_methods": False,
+        "own_list": False,
         "other_methods": False,
     }
 
@@ -85,7 +88,8 @@ class ClassEval(SandboxedCodingEnv):
         return {
             "skeleton": self.task.skeleton,
             "class_name": self.task.name,
-            "own_methods": ", ".join(own),
+            "own_methods": ", ".join(own) or "(none)",
+            "own_list": "\n".join(f"- {name}" for name in own) or "(none)",
             "other_methods": ", ".join(others),
         }
 

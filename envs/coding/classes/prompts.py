@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+from ...published import Originals
 from ..extraction import Code
 from ..grading import Grade
 from ..sandboxed_env import NUMBERS, Feedback, fenced, quoted
@@ -26,6 +27,31 @@ _SHARE_OF_TEAM = (
 _NO_SHARE_OF_TEAM = "All methods are the other programmers': {others}. Answer with `pass`."
 _FORM = "Answer with Python code only: your methods, each from its `def` line on, and the imports that they need."
 _AGAIN = "Write your methods once more, better if you can ({own}): the whole methods, as Python code only."
+
+PUBLISHED = {
+    "prompt": """\
+You and others complete the Python class `{class_name}`. Its full skeleton is below. Implement these methods and no \
+others: {own_methods}
+
+Rules:
+- Write only the definitions of your methods, as Python functions
+- Write neither the head of the class nor imports
+- Write no Markdown code block and no explanation
+- Name each function exactly like one of your methods
+- If you have no methods, write nothing
+
+Skeleton:
+{skeleton}
+"""
+}
+"""Prompts with the content of CoMLRL's prompts for ClassEval, in other words."""
+
+ORIGINALS = Originals(
+    "utils/prompting.py",
+    {"prompt": "build_agent_prompt"},
+    {"skeleton": "{skeleton}", "class_name": "{class_name}", "assigned_text": "{own_list}"},
+)
+"""Prompts of github.com/OpenMLRL/LLM_Collab_Code_Completion."""
 
 
 def prompt(task: ClassTask, agent: str) -> str:

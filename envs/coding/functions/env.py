@@ -45,13 +45,17 @@ class FunctionPair(SandboxedCodingEnv):
             programmers and variant="ours".
         stop_at: see `SandboxedCodingEnv`. The default is the score of a team that solves the task together.
         **kwargs: see `SandboxedCodingEnv` and `TextParallelEnv`. The placeholders in `prompts` are {task} (in
-            `style`), {prompt} (the data's text), {description}, {entry_point}, {head} and {public_tests}.
+            `style`), {prompt} (the data's text), {description}, {entry_point}, {head} (`def` line),
+            {parameters} and {public_tests}.
 
     Raises:
         ValueError: if a setting is out of range, or the data lacks a column.
     """
 
     own_style: ClassVar[prompts.Style] = "stub"
+    published_prompts = prompts.PUBLISHED
+    originals = prompts.ORIGINALS
+    protocol_instructions = prompts.PROTOCOLS
     max_score = rules.MAX_SCORE
     places: ClassVar[Mapping[str, bool]] = {
         "task": True,
@@ -59,6 +63,7 @@ class FunctionPair(SandboxedCodingEnv):
         "description": True,
         "entry_point": False,
         "head": False,
+        "parameters": False,
         "public_tests": False,
     }
     text_fields = ("prompt",)
@@ -132,6 +137,7 @@ class FunctionPair(SandboxedCodingEnv):
             "description": problem.description,
             "entry_point": problem.entry_point,
             "head": problem.head,
+            "parameters": problem.head.partition("(")[2].removesuffix(")"),
             "public_tests": "\n".join(text for _, text in self._public_tests()),
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from ...published import Originals
 from ..grading import Grade
 from ..sandboxed_env import NUMBERS, Feedback, fenced, quoted
 from .problems import Problem
@@ -41,6 +42,67 @@ _STEPS = ("the first", "the second", "the third")
 _ALSO = "The tests also use {names}, which the programmer of `{name}` defines."
 _FORM = "Answer with Python code only: your function, and the imports that it needs."
 _AGAIN = "Write `{name}` once more, better if you can: the whole function, as Python code only."
+
+_CODE_ONLY = """\
+- Write code only: no explanation, no example, no test, and no Markdown code block
+- Write no text before or after the function
+"""
+PUBLISHED = {
+    "helper_0": f"""\
+Write a helper function for this programming problem.
+
+Problem:
+{{prompt}}
+
+Rules:
+{_CODE_ONLY}\
+- Name the function `aux`; it assists the main function
+- Return data that is useful for the solution of the problem
+
+Form of the reply:
+
+def aux(...):
+    # your code
+    return result
+""",
+    "main_0": f"""\
+Write the function that solves this programming problem.
+
+Problem:
+{{prompt}}
+
+You can use a helper function: aux(...)
+
+Rules:
+{_CODE_ONLY}\
+- Do not define aux again
+- Write the function `{{entry_point}}` and no other
+- If it helps, call aux in your function and assign its value to a variable
+
+Form of the reply:
+
+{{head}}:
+    # your code
+    return result
+""",
+}
+"""Prompts with the content of CoMLRL's prompts for code generation, in other words."""
+
+PROTOCOLS = {
+    "discussion": {
+        "helper_0": "Improve your helper function: look at how the main function uses it or could use it. The helper "
+        "should provide exactly what the main function needs. Write only the code of the improved helper function.",
+        "main_0": "Improve your function, in view of the helper function. Do not define the helper function again. "
+        "Make good use of it and of its return value. Write only the code of the improved function.",
+    }
+}
+"""Instructions with the content of CoMLRL's discussion, in other words."""
+ORIGINALS = Originals(
+    "train_magrpo.py",
+    {"helper_0": "aux_function_formatter", "main_0": "main_function_formatter"},
+    {"prompt": "{prompt}", "entry_point": "{entry_point}", "params_str": "{parameters}"},
+)
+"""Prompts of github.com/OpenMLRL/LLM_Collab_Code_Generation."""
 
 
 def agents(num_agents: int) -> tuple[str, ...]:

@@ -29,7 +29,14 @@ from .rules import HIGHEST_DIFFICULTY, MAX_COMMANDS, House, HouseScore, house, m
 Reward = Literal["reference", "paper", "iou"]
 
 _SAMPLE = Path(__file__).parent / "sample.json"
-PUBLISHED = {"needs_both": False, "spider_attacks": (2, 1, 3), "stop_at": 0.9, "shift": -1.0, "memory": "last"}
+PUBLISHED = {
+    "needs_both": False,
+    "spider_attacks": (2, 1, 3),
+    "stop_at": 0.9,
+    "shift": -1.0,
+    "memory": "last",
+    "prompts": texts.PUBLISHED,
+}
 """Published defaults that differ from ours. Published runs sample the spiders once per run; this is one sample."""
 
 
@@ -68,6 +75,11 @@ class HouseBuild(BuildingEnv[House]):
 
     own_prompt = texts.PROMPT
     needed_place = "layers"
+    other_places: ClassVar[Mapping[str, bool]] = {
+        "slices": True,
+        **dict.fromkeys(("block_list", "lower", "upper", "stock_list"), False),
+    }
+    originals = texts.ORIGINALS
 
     @with_published(PUBLISHED)
     def __init__(

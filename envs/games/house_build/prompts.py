@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
+from ...published import Originals
 from ..blocks import AIR, Fill, cells
 from ..building import BuilderTurn, WorldRule, leaving_words, share_advised, team_words
 from ..commands import Orders, command, counted, run_order
@@ -36,6 +37,47 @@ You have {turns} turns. {world}
 Reply with commands only, one a line, at most {limit}:
 /fill <x1> <y1> <z1> <x2> <y2> <z2> <block>
 /kill{leaving}"""
+_PUBLISHED = """\
+You are agent {number} of a team of {team} that builds in Minecraft. You place a part of the blocks of the building.
+
+Task: build the structure that is given in slices along the y axis.
+
+Slices, from the lowest y to the highest. A slice lists rectangles of blocks: x1 z1 x2 z2 block
+{layers}
+
+The world, bounds included: {box}
+
+Rules:
+- Write Minecraft commands only, one per line; /fill is the only allowed command
+- Form: /fill x1 y1 z1 x2 y2 z2 block
+- Use absolute integers as coordinates, no ~
+- Use only the blocks below
+- Keep all coordinates within the bounds
+
+Blocks that you may use, and no others, with the number of cells that each agent may fill: {stock}. Air has no limit."""
+PUBLISHED = {
+    "system": "You build in Minecraft. Write Minecraft commands and no other text, Markdown or code block. "
+    "Any other text is invalid.",
+    "prompt": _PUBLISHED,
+}
+"""Prompts with the content of the published prompts, in other words."""
+ORIGINALS = Originals(
+    "house_build/utils/prompting.py",
+    {
+        "system": "DEFAULT_SYSTEM_PROMPT",
+        "builder_0": "DEFAULT_USER_TEMPLATE_AGENT1",
+        "builder_1": "DEFAULT_USER_TEMPLATE_AGENT2",
+    },
+    {
+        "block_agent1_lines": "{block_list}",
+        "block_agent2_lines": "{block_list}",
+        "layers_text": "{slices}",
+        "world_bbox_from": "{lower}",
+        "world_bbox_to": "{upper}",
+    },
+    added="\n\nCells that each agent may fill with a block (air has no limit):\n{stock_list}",
+)
+"""Prompts of github.com/OpenMLRL/LLM_Collab_Minecraft."""
 _BOX = "x = {0[0]}..{1[0]}, y = {0[1]}..{1[1]} upwards, z = {0[2]}..{1[2]}"
 _SPIDERS = (
     "{num} spiders attack, with damage {attacks}, {total} in all, against your {hit_points} hit points; "
@@ -62,6 +104,11 @@ def fields(
             for y in range(house.box.y, house.box.y + house.box.height)
         ),
         stock=_stock(house, house.stock),
+        block_list="\n".join(f"- {house.blocks[block]}" for block in (*house.stock, AIR)),
+        slices="\n".join(f"y={y}: {{{_tuples(house, y)}}}" for y in range(house.box.y, house.box.upper[1] + 1)),
+        lower=str(list(house.box.lower)),
+        upper=str(list(house.box.upper)),
+        stock_list="\n".join(f"- {house.blocks[block]}: {count}" for block, count in house.stock.items()),
         spiders=_SPIDERS.format(
             num=len(attacks), attacks=" + ".join(map(str, attacks)), total=sum(attacks), hit_points=HIT_POINTS
         )
@@ -174,6 +221,11 @@ def _stock(house: House, stock: Mapping[int, int]) -> str:
 
 def _rectangles(fills: Sequence[Fill], house: House) -> str:
     return "; ".join(f"{f.x1} {f.z1} {f.x2} {f.z2} {house.blocks[f.block]}" for f in fills) or "nothing"
+
+
+def _tuples(house: House, y: int) -> str:
+    layer = [f for f in house.rectangles if f.y1 == y and f.block != AIR]
+    return ", ".join(f"({f.x1}, {f.z1}, {f.x2}, {f.z2} {house.blocks[f.block]})" for f in layer)
 
 
 def _by_height(fills: Sequence[Fill], house: House) -> str:

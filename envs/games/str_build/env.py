@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
@@ -50,6 +51,7 @@ PUBLISHED = {
     "stop_at": 1.9,
     "shift": -2.0,
     "memory": "last",
+    "prompts": texts.PUBLISHED,
 }
 """Defaults of the published configurations, if they differ from the defaults of this package."""
 
@@ -64,7 +66,8 @@ class StrBuild(BuildingEnv[Word]):
         data: "generated" (random words of `difficulty` letters), "builtin" (ten words in the package), or a file or
             hub name with the columns "string" and "difficulty".
         variant: "ours", or "published" for the defaults of the published configurations: `reward` "reference",
-            `needs_both` False, a hidden target, `stop_at` 1.9, `shift` -2, `memory` "last".
+            `needs_both` False, a hidden target, `stop_at` 1.9, `shift` -2, `memory` "last", and the published prompts
+            in other words.
         num_agents: builders, 2 to 6, each with two kinds of blocks.
         difficulty: letters of a generated word, 1 to 8, or a range such as "2-4".
         reward: "iou" (0 to 1 per turn, 0 for an empty world) or "reference" (the published score, at most 2 per turn).
@@ -86,6 +89,8 @@ class StrBuild(BuildingEnv[Word]):
 
     own_prompt = texts.PROMPT
     needed_place = "target"
+    other_places: ClassVar[Mapping[str, bool]] = {"rows": True, "block_list": True}
+    originals = texts.ORIGINALS
 
     @with_published(PUBLISHED)
     def __init__(
@@ -110,6 +115,8 @@ class StrBuild(BuildingEnv[Word]):
             listed=partial(words, num_builders=num_agents),
             new=partial(new_word, num_builders=num_agents),
         )
+        if not shows_target:
+            self.originals = replace(self.originals, left_out=texts.ABOUT_TARGET)
         super().__init__(source, num_agents, **kwargs)
         refuse_other("reward", reward, get_args(Reward))
         refuse_other("feedback", feedback, get_args(texts.Feedback))
@@ -127,6 +134,7 @@ class StrBuild(BuildingEnv[Word]):
                 world=self._world_rule,
                 shows_target=self._shows_target,
                 is_divided=self._is_divided,
+                tells_hidden=self._variant == "ours",
                 can_leave=self._can_leave,
             )
             for builder, agent in enumerate(self.possible_agents)

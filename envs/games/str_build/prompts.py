@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+from ...published import Originals
 from ..blocks import Fill
 from ..building import BuilderTurn, WorldRule, leaving_words, share_advised, team_words
 from ..commands import Orders, command, counted, run_order
@@ -20,6 +21,45 @@ Rules of the score: a block in every cell of the letters, none elsewhere; blocks
 different kinds; each of you must use both of your kinds{division}. So each of you builds a part of the letters.
 You have {turns} turns. {world}
 Reply with commands only, one a line, at most {limit}: /setblock <x> <y> <z> <block>{leaving}"""
+_PUBLISHED = """\
+You are agent {{number}} of a team of {{team}} that builds in Minecraft. You place a part of the blocks of the building.
+{second}{{target}}The world, bounds included: from [0, 0, 0] to [{{x}}, {{y}}, 0].
+
+Coordinates are absolute. x increases from left to right, y from the bottom to the top, and z is constant.
+
+Blocks that you may use, and no others: {{own}}, air
+
+Rules:
+- Write Minecraft commands only, one per line; /setblock is the only allowed command
+- Use absolute integers as coordinates, no ~
+- Blocks that touch along a side must have different textures
+- Keep all coordinates within the bounds
+Form: /setblock <x> <y> <z> <block>"""
+PUBLISHED = {
+    "system": "You build in Minecraft. Write Minecraft commands and no other text, Markdown or code block. "
+    "Any other text is invalid.",
+    "builder_0": _PUBLISHED.format(second=""),
+    "prompt": _PUBLISHED.format(second="Your commands come after those of agent 1 and overwrite their results.\n"),
+}
+"""Prompts with the content of the published prompts, in other words."""
+ORIGINALS = Originals(
+    "str_build/utils/prompting.py",
+    {
+        "system": "DEFAULT_SYSTEM_PROMPT",
+        "builder_0": "DEFAULT_USER_TEMPLATE_AGENT1",
+        "builder_1": "DEFAULT_USER_TEMPLATE_AGENT2",
+    },
+    {
+        "target_ascii": "{rows}",
+        "world_bbox_from": "[0,0,0]",
+        "world_bbox_to": "[{x},{y},0]",
+        "block_agent1_lines": "{block_list}",
+        "block_agent2_lines": "{block_list}",
+    },
+)
+"""Prompts of github.com/OpenMLRL/LLM_Collab_Minecraft."""
+ABOUT_TARGET = ("#'", "'.'", "Target grid", "{rows}")
+"""Texts in the lines that the published code leaves out if it hides the target."""
 _TARGET = "The word, from its top row down, # for a cell of a letter:\n{rows}\n"
 _HIDDEN = "You will be told after the first turn where the letters are.\n"
 _WORLD_RULES = {
@@ -36,6 +76,7 @@ def fields(
     world: WorldRule,
     shows_target: bool,
     is_divided: bool,
+    tells_hidden: bool = True,
     can_leave: bool = False,
 ) -> dict[str, str | int]:
     """Return the values of the prompt's placeholders."""
@@ -46,8 +87,10 @@ def fields(
         "order": run_order(builder, task.num_builders),
         "x": x,
         "y": y,
-        "target": _target(task) if shows_target else _HIDDEN,
+        "target": _target(task) if shows_target else _HIDDEN * tells_hidden,
         "own": _names(builder),
+        "block_list": "\n".join(f"- {block}" for block in (*_names(builder).split(", "), "air")),
+        "rows": "\n".join(task.rows),
         "division": f", in {task.quota} cells of the letters or more" if is_divided else "",
         "other": _partners(builder, task.num_builders),
         "turns": turns,

@@ -13,11 +13,21 @@ from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Message, Outcome, TextParallelEnv
 from ...data import Data, load_tasks
+from ...published import Originals
 from ...templates import Prompts, templates
 from . import lexicon, rules
 from .grounding import coverage
 from .lexicon import OWN
-from .prompts import arxiv_expansion_prompts, tldr_prompts
+from .prompts import (
+    ARXIV_EXPANSION_PROTOCOLS,
+    ORIGINAL_ARXIV_EXPANSION,
+    ORIGINAL_TLDR,
+    PUBLISHED_ARXIV_EXPANSION,
+    PUBLISHED_TLDR,
+    TLDR_PROTOCOLS,
+    arxiv_expansion_prompts,
+    tldr_prompts,
+)
 from .reference import reference_team, source_sentences
 from .rules import Form
 
@@ -36,14 +46,18 @@ class Writers(TextParallelEnv):
         columns: column name of the data, with the field ("post" or "abstract") as the key: {"post": "source"}.
         test_fraction: fraction of the rows in the test split, for data without splits.
         num_agents: writers, 2 to 4.
-        variant: "ours", or "published": CoMLRL's terms, which do not depend on the source, for two writers.
+        variant: "ours", or "published": CoMLRL's prompts in other words, and its terms, which do not depend on the
+            source, for two writers.
         prompts: prompt of each writer with the placeholder "{source}", and a "system" prompt: a dict with agents as
-            keys, or a folder of files such as writer_0.txt. None: the built-in prompts.
+            keys, a folder of files such as writer_0.txt, or a copy of the repository LLM_Collab_Writing. None: the
+            built-in prompts.
         render_mode: see `TextParallelEnv`.
     """
 
     form: ClassVar[rules.Form]
     source_field: ClassVar[str]
+    published_prompts: ClassVar[Mapping[str, str]]
+    originals: ClassVar[Originals]
     sample: ClassVar[str]
 
     def __init__(
@@ -75,7 +89,9 @@ class Writers(TextParallelEnv):
             test_fraction=test_fraction,
         )
         self._is_published = variant == "published"
-        self._templates = templates(prompts, self.possible_agents, {"source": True})
+        if self._is_published and prompts is None:
+            prompts = self.published_prompts
+        self._templates = templates(prompts, self.possible_agents, {"source": True}, self.originals)
         self._source = ""
 
     @staticmethod
@@ -146,6 +162,9 @@ class TLDR(Writers):
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "tldr_v2"}
     form = rules.TLDR
     source_field = "post"
+    published_prompts = PUBLISHED_TLDR
+    originals = ORIGINAL_TLDR
+    protocol_instructions = TLDR_PROTOCOLS
     sample = "posts_{split}.jsonl"
     own_prompts = staticmethod(tldr_prompts)
 
@@ -160,6 +179,9 @@ class ArxivExpansion(Writers):
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "arxiv_expansion_v2"}
     form = rules.ARXIV_EXPANSION
     source_field = "abstract"
+    published_prompts = PUBLISHED_ARXIV_EXPANSION
+    originals = ORIGINAL_ARXIV_EXPANSION
+    protocol_instructions = ARXIV_EXPANSION_PROTOCOLS
     sample = "abstracts_{split}.jsonl"
     own_prompts = staticmethod(arxiv_expansion_prompts)
 

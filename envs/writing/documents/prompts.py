@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...published import Originals
+
 TLDR_PROMPTS = {
     "writer_0": """\
 Two writers sum up the same post for people who have no time to read it. You are the first: you write the short \
@@ -53,6 +55,89 @@ sentences well, and keep to the subject and the terms of the abstract. Write onl
 
 Method and implications:""",
 }
+
+PUBLISHED_TLDR = {
+    "writer_0": """\
+Summarize this post in few words.
+
+Post:
+{source}
+
+Rules:
+- Give a short summary with a clear focus: one sentence, or a few
+- Keep to the facts, and inform the reader
+""",
+    "writer_1": """\
+Summarize this post in detail.
+
+Post:
+{source}
+
+Rules:
+- Use a larger number of different words
+- Use some transition words, so that the text flows better
+""",
+}
+"""Prompts with the content of CoMLRL's prompts for TLDR, in other words."""
+
+PUBLISHED_ARXIV_EXPANSION = {
+    "writer_0": """\
+Write text for the introduction of a paper, as an expansion of this abstract.
+
+Abstract:
+{source}
+
+Rules:
+- Another agent writes about the method and its implications
+- Your part is only the background and the motivation
+- Do not repeat what belongs to the method and its implications
+""",
+    "writer_1": """\
+Write text for the introduction of a paper, as an expansion of this abstract.
+
+Abstract:
+{source}
+
+Rules:
+- Another agent writes about the background and the motivation
+- Your part is only the method and its implications
+- Do not repeat what belongs to the background and the motivation
+""",
+}
+"""Prompts with the content of CoMLRL's prompts for arXiv expansion, in other words."""
+
+TLDR_PROTOCOLS = {
+    "pipeline": {
+        "writer_1": "Start from the short summary above and expand it. Make your text two to three times as long."
+    },
+    "discussion": {
+        "writer_0": "Refine your short summary, now that you know the long one. Write only the refined short summary. "
+        "It should be a good base for the long summary, short, and with a clear focus.",
+        "writer_1": "Refine your long summary, now that you know the short one. Start from the short summary and "
+        "expand it: use more different words than it has, use transition words, and write two to three times as much.",
+    },
+}
+ARXIV_EXPANSION_PROTOCOLS = {
+    "pipeline": {"writer_1": "Build on this text about the background. Do not repeat what it says."},
+    "discussion": {
+        "writer_0": "Refine your text about background and motivation, now that you know the text about the method. "
+        "Write only the refined text. It should be a good base for the other text, and about equally long.",
+        "writer_1": "Refine your text about the method and its implications, now that you know the text about the "
+        "background. Build on that text, be consistent with it, and write about as much.",
+    },
+}
+"""Instructions with the content of CoMLRL's pipeline and discussion, in other words."""
+ORIGINAL_TLDR = Originals(
+    "train_magrpo.py",
+    {"writer_0": "summary_agent_formatter", "writer_1": "elaboration_agent_formatter"},
+    {"prompt": "{source}"},
+)
+ORIGINAL_ARXIV_EXPANSION = Originals(
+    "train_magrpo.py",
+    {"writer_0": "background_agent_formatter", "writer_1": "complementary_agent_formatter"},
+    {"abstract": "{source}"},
+)
+"""Prompts of github.com/OpenMLRL/LLM_Collab_Writing."""
 
 _TLDR_FIRST = """\
 {team} writers sum up the same post for people who have no time to read it. You are the first: you write the short \

@@ -1,0 +1,129 @@
+"""Execution protocols for teams that are not trained: pipeline and discussion.
+
+In a pipeline, agents reply in order, and each agent reads the replies of the agents before it. In a discussion, all
+agents reply, read all replies, and reply again; the environment gets the second replies.
+
+Source: the prompted baselines of CoLLM-CC and CoLLM-DC (arXiv:2601.21972, table 1).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..envs.core import Transcript, answer_in, messages_of
+from .config import Protocol
+from .core import Completion, Policy, Processes, Request
+
+INSTRUCTIONS: Mapping[Protocol, str] = {
+    "pipeline": "Build on these replies. Do not repeat them.",
+    "discussion": "Write your whole reply again, and make it fit with the other replies.",
+}
+"""Instructions to agents for which the environment has none."""
+
+
+def with_protocol(
+    policies: Mapping[str, Policy], protocol: Protocol, instructions: Mapping[str, str] | None = None
+) -> dict[str, Policy]:
+    """Return policies that follow a protocol. They cannot be trained.
+
+    Args:
+        policies: policy of each agent, in the order in which agents reply in a pipeline.
+        protocol: order of the replies in a turn. "parallel" returns the policies unchanged.
+        instructions: text for each agent after the other agents' replies. None, or a missing agent: `INSTRUCTIONS`.
+    """
+    if protocol == "parallel":
+        return dict(policies)
+    team = _Team(dict(policies), protocol, instructions or {})
+    return {agent: _Member(team, agent) for agent in policies}
+
+
+@dataclass(frozen=True, eq=False)
+class _Team:
+    policies: Mapping[str, Policy]
+    protocol: Protocol
+    instructions: Mapping[str, str]
+
+    def act(self, requests: Sequence[Request], greedy: bool) -> list[Completion]:
+        """Return the completions for all agents' requests of some joint turns."""
+        # A prompt with other agents' replies is not a beginning of the next prompt, so each turn is encoded again.
+        requests = [replace(request, previous=None) for request in requests]
+        turns: dict[tuple[int, ...], dict[str, int]] = defaultdict(dict)
+        for number, request in enumerate(requests):
+            seed, episode, _, turn = request.stream
+            turns[seed, episode, turn][request.agent] = number
+        if self.protocol == "discussion":
+            first = self._ask(requests, greedy)
+            asked = [
+                self._told(requests[own], {agent: first[i] for agent, i in members.items()})
+                for members in turns.values()
+                for own in members.values()
+            ]
+            order = [own for members in turns.values() for own in members.values()]
+            second = dict(zip(order, self._ask(asked, greedy), strict=True))
+            return [_joined(first[i], second[i]) for i in range(len(requests))]
+        done: dict[int, Completion] = {}
+        for agent in self.policies:
+            waiting = [members for members in turns.values() if agent in members]
+            asked = [
+                self._told(requests[members[agent]], {other: done[i] for other, i in members.items() if i in done})
+                for members in waiting
+            ]
+            for members, completion in zip(waiting, self._ask(asked, greedy), strict=True):
+                done[members[agent]] = completion
+        return [done[i] for i in range(len(requests))]
+
+    def _ask(self, requests: Sequence[Request], greedy: bool) -> list[Completion]:
+        """Call each model once; returns the completions in the order of the requests."""
+        batches: dict[object, list[int]] = defaultdict(list)
+        for number, request in enumerate(requests):
+            batches[self.policies[request.agent].batch_key()].append(number)
+        found: dict[int, Completion] = {}
+        for numbers in batches.values():
+            asked = [(self.policies[requests[i].agent], requests[i]) for i in numbers]
+            found |= zip(numbers, asked[0][0].act_together(asked, greedy=greedy), strict=True)
+        return [found[i] for i in range(len(requests))]
+
+    def _told(self, request: Request, replies: Mapping[str, Completion]) -> Request:
+        """Add replies and the instruction to the last message of a request. In a discussion, add a random stream."""
+        if not replies:
+            return request
+        parts = []
+        for agent, completion in replies.items():
+            whose = "Your first reply" if agent == request.agent else f"Reply of {agent}"
+            parts.append(f"{whose}:\n{answer_in(completion.action).strip()}")
+        parts.append(self.instructions.get(request.agent, INSTRUCTIONS[self.protocol]))
+        *before, last = messages_of(request.observation)
+        told = last._replace(content="\n\n".join([last.content.rstrip(), *parts]))
+        stream = (*request.stream, 1) if self.protocol == "discussion" else request.stream
+        return replace(request, observation=Transcript([*before, told]), stream=stream)
+
+
+@dataclass(frozen=True, eq=False)
+class _Member(Policy):
+    """Policy of one agent of a team with a protocol."""
+
+    team: _Team
+    agent: str
+
+    def batch_key(self) -> object:
+        return id(self.team)
+
+    def make_ready(self, processes: Processes) -> None:
+        self.team.policies[self.agent].make_ready(processes)
+
+    def act(self, requests: Sequence[Request], *, greedy: bool = False) -> list[Completion]:
+        return self.team.act(requests, greedy)
+
+
+def _joined(first: Completion, second: Completion) -> Completion:
+    """Return the second completion, with the probabilities of both, so that metrics count the tokens of both."""
+    return replace(
+        second,
+        logprobs=np.concatenate([first.logprobs, second.logprobs]),
+        entropies=np.concatenate([first.entropies, second.entropies]),
+        tokens=None,
+    )

@@ -1,0 +1,104 @@
+"""Estimates of the memory and the time of a comparison's runs, without starting one."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from ..._errors import UserError
+from ...agents.loading import model_folder
+from ...algorithms.memory.fitting import tightest
+from ..report.tables import NONE, TableOfText
+from .suite import Job
+
+GIB = 2**30
+GPU_BYTES_PER_S = 3.35e12
+"""Memory bandwidth of an H100 SXM, from its data sheet. A decoding step reads all weights once."""
+GPU_FLOPS = 0.3 * 989e12
+"""30 % of an H100's dense bfloat16 operations per second, which is usual for training."""
+BYTES_PER_WEIGHT = 2
+BYTES_PER_LEARNING_WEIGHT = 16
+"""Bytes of a weight in float32, its gradient, and AdamW's two moments."""
+OPS_PER_TOKEN = 2 + 6
+"""Operations per weight and token: a forward pass (prompt), and a forward and a backward pass (learning)."""
+
+
+def estimates(jobs: Sequence[Job]) -> TableOfText:
+    """Table of the memory plan and the estimated hours of each method in each environment, for one H100."""
+    cells = {(job.environment, job.algorithm): job for job in reversed(jobs)}  # the first seed of each
+    rows = [
+        [
+            job.environment,
+            job.algorithm,
+            job.experiment.model.model.rpartition("/")[2],
+            *_sizes(job),
+            _memory(job),
+            _hours(job),
+        ]
+        for job in reversed(cells.values())
+    ]
+    hours = [float(row[-1]) for row in rows if row[-1] != NONE]
+    num_seeds = len({job.seed for job in jobs})
+    return TableOfText(
+        "Estimates per run, for one H100",
+        "Memory: the memory plan, with weights, optimizer, activations and KV cache. Hours: upper estimate from the "
+        "model's size, with replies of the greatest length, decoding limited by memory bandwidth and learning by 30 % "
+        f"of the peak operations. All runs: {num_seeds * math.fsum(hours):.0f} hours with {num_seeds} seeds. "
+        f"{NONE}: the model is neither here nor has its size in its name.",
+        ["task", "method", "model", "updates", "tokens per reply", "memory", "hours"],
+        rows,
+    )
+
+
+def _sizes(job: Job) -> list[str]:
+    updates = 0 if job.is_prompted else job.experiment.config.num_updates
+    return [f"{updates:,}", str(job.experiment.team_model.max_new_tokens)]
+
+
+def _memory(job: Job) -> str:
+    """Peak memory on the busiest device, or the memory of the weights if the model is not on this machine."""
+    experiment = job.experiment
+    try:
+        if model_folder(experiment.model.model) is None:
+            return _least_memory(job)  # without a request to the hub
+        works = tightest(experiment.make_algorithm(), experiment.team_model, experiment.task())
+    except (OSError, UserError, ValueError):
+        return _least_memory(job)
+    return f"{max(work.peak.total for work in works.values()) / GIB:.1f} GiB"
+
+
+def _least_memory(job: Job) -> str:
+    weights, num_agents = _num_weights(job), _num_agents(job)
+    if weights is None:
+        return NONE
+    num_critics = {"collm-cc": 1, "collm-dc": num_agents}.get(job.experiment.algorithm, 0)
+    bytes_needed = weights * (num_agents * BYTES_PER_WEIGHT if job.is_prompted else BYTES_PER_LEARNING_WEIGHT)
+    if not job.is_prompted:
+        bytes_needed *= num_agents + num_critics
+    return f"over {bytes_needed / GIB:.0f} GiB"
+
+
+def _num_weights(job: Job) -> float | None:
+    """Number of weights from the model's name, such as 1.7B. None: the name has no size."""
+    billions = re.findall(r"(\d+(?:\.\d+)?)[bB]\b", job.experiment.model.model)
+    return 1e9 * float(billions[-1]) if billions else None
+
+
+def _num_agents(job: Job) -> int:
+    return 1 if job.experiment.env_kwargs.get("single_model") else 2
+
+
+def _hours(job: Job) -> str:
+    experiment, weights, num_agents = job.experiment, _num_weights(job), _num_agents(job)
+    if weights is None:
+        return NONE
+    config, length = experiment.config, experiment.team_model.max_new_tokens or 0
+    num_rounds = 2 if experiment.model.protocol == "discussion" else 1
+    num_turns = 0 if job.is_prompted else job.budget.amount
+    batch = config.rollout_buffer_size
+    evaluated = 4 if not job.is_prompted else 2  # sampled and greedy, before and after training
+    steps = num_turns / batch + evaluated * math.ceil(config.eval_num_samples / 64)
+    decoding = steps * num_agents * num_rounds * length * weights * BYTES_PER_WEIGHT / GPU_BYTES_PER_S
+    learning = num_turns * num_agents * 2 * length * OPS_PER_TOKEN * weights / GPU_FLOPS
+    return f"{(decoding + learning) / 3600:.2f}"

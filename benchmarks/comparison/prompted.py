@@ -1,0 +1,52 @@
+"""Run of a comparison in which the models are not trained: one evaluation of prompted models."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from ...algorithms.runs.api import untrained
+from ...algorithms.runs.assembly.checks import check_team
+from ...algorithms.runs.assembly.experiment import Experiment
+from ...algorithms.runs.evaluation import evaluation_metrics
+from ...algorithms.runs.files import CONFIG_FILE, write_file
+from ...algorithms.runs.folder import prepare_directory
+from ...algorithms.runs.stopping import StopSignals
+
+
+def check_prompted(experiment: Experiment) -> None:
+    """Check the settings of prompted models before they are loaded.
+
+    Raises:
+        ValueError, OSError: if the models cannot play in the environment.
+    """
+    with closing(experiment.make_env("test")) as env:
+        check_team(env, experiment.team_model, experiment.config.seed, learns=False)
+
+
+def evaluate_prompted(experiment: Experiment, directory: Path, stop: StopSignals) -> dict[str, float]:
+    """Evaluate models without training, and write a run folder with one row per log.
+
+    Returns:
+        Seconds and tokens per sampled reply.
+    """
+    prepare_directory(directory)
+    write_file(directory / CONFIG_FILE, json.dumps(experiment.to_json(), indent=2) + "\n")
+    config = experiment.config
+    run = untrained(experiment.model, experiment.env, directory, seed=config.seed, **experiment.env_kwargs)
+    row: dict[str, Any] = {"update": 0, "environment_steps": 0}
+    costs: dict[str, float] = {}
+    for how in ("sampled", "greedy"):
+        result = run.evaluate(
+            config.eval_num_samples,
+            greedy=how == "greedy",
+            eval_max_turns=config.eval_max_turns,
+            on_progress=lambda _: stop.check(),
+        )
+        row |= evaluation_metrics(how, result)
+        costs = costs or result.costs
+    write_file(directory / "metrics.jsonl", "")
+    write_file(directory / "evaluation.jsonl", json.dumps(row) + "\n")
+    return costs
