@@ -36,7 +36,7 @@ MEANT = {
 }
 """Values of placeholders; FOLDER is a run on some pages and a model on others."""
 SMALLER = {
-    "collm benchmark replication": "--envs both --algorithms MAAC --environment-steps 128 --config eval_num_samples=2",
+    "collm benchmark replication": "--envs both --algorithms MAAC --environment-steps 384 --config eval_num_samples=2",
     "collm benchmark smoke": "--seeds 0 --workers 1",
     "collm benchmark suite": "--seeds 0 --environment-steps 200 --workers 1 --config MAAC.critic_warmup=1",
     "collm check collm/MiniBuild-v0 --red-team": "--updates 1",  # after 100 it fails, as the page says

@@ -19,9 +19,10 @@ from torch.nn import functional
 from collm.agents.decoding.cpu.fused_ops import rms_norm, swiglu
 
 PATH = Path(__file__).with_name("record.json")
-TOLERANCES = (1e-3, 2e-2, 2e-2)
+TOLERANCES = (1e-3, 2e-2)
 """Relative, by update, for metrics in another arithmetic. With the instructions of AVX2 in place of AVX512 and without
-the project's kernels they differed by 1e-5, 3e-5 and 1e-5, and in float16 by 1e-4, 2e-3 and 5e-3."""
+the project's kernels they differed by 1e-5 and 3e-5, and in float16 by 1e-4 and 2e-3. The third update is compared only
+in the recorded arithmetic: elsewhere the weights after two updates may sample another token, so that episodes differ."""
 
 
 def load() -> dict[str, Any]:
@@ -77,10 +78,11 @@ def differences(found: dict[str, Any], recorded: dict[str, Any], *, is_exact: bo
         if mine is None or theirs is None:
             lines.append(f"{name}: {theirs} became {mine}")
             continue
+        tolerances = (0,) * len(theirs) if is_exact else TOLERANCES
         lines += [
             f"{name} of update {row + 1}: {theirs[row]!r} became {mine[row]!r}"
-            for row, tolerance in enumerate(TOLERANCES)
-            if not _is_near(mine[row], theirs[row], 0 if is_exact else tolerance)
+            for row, tolerance in enumerate(tolerances)
+            if not _is_near(mine[row], theirs[row], tolerance)
         ]
     return lines
 

@@ -1,0 +1,141 @@
+"""The paper's suite: its cells, its scaled form, prompted runs, and the table beside the published numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collm._errors import UserError
+from collm.algorithms.config import TrainConfig
+from collm.algorithms.runs.loggers import read_lines
+from collm.benchmarks.comparison.estimate import estimates
+from collm.benchmarks.comparison.runner import check_jobs
+from collm.benchmarks.comparison.suite import jobs, parse_suite, read_suite, scaled
+from collm.benchmarks.comparison.summaries import summarize
+from collm.benchmarks.comparison.worker import work
+from collm.benchmarks.report.comparison import Comparison
+from collm.benchmarks.report.published import published_table
+from collm.benchmarks.report.report import lead_lines
+
+PAPER = read_suite(Path("paper"))
+PROMPTED = {
+    "seeds": [0],
+    "budget": {"environment_steps": 8},
+    "config": {"rollout_buffer_size": 4, "eval_num_samples": 3},
+    "model": {"max_new_tokens": 8, "device": "cpu"},
+    "environments": [{"id": "collm/MiniWriting-v2", "name": "write", "score": "return", "max_score": 2.0}],
+    "algorithms": [
+        {"name": name, "algorithm": "prompted", "model": {"protocol": name}, "published": {"write": [50.0, 12]}}
+        for name in ("parallel", "pipeline", "discussion")
+    ],
+}
+
+
+def test_every_task_has_every_method():
+    found = {(job.environment, job.algorithm) for job in jobs(PAPER)}
+    assert len(found) == 8 * 12 and len(jobs(PAPER)) == 3 * len(found)
+    cut = next(job for job in jobs(PAPER) if (job.environment, job.algorithm) == ("StrBuild", "single model, GRPO"))
+    assert cut.experiment.env_kwargs == {"variant": "published", "data": "builtin", "single_model": True}
+    assert cut.experiment.model.max_new_tokens == 1024 and cut.experiment.config.num_generations == 2
+    assert cut.published == {"score": "metric/iou", "max_score": 1.0, "found": [46.1, 411, 10.3]}
+
+
+def test_a_budget_of_an_algorithm_replaces_the_one_of_the_task():
+    amounts = {job.algorithm: job.budget.amount for job in jobs(PAPER) if job.environment == "TLDR"}
+    assert amounts["MAGRPO"] == 8_000 and amounts["CoLLM-CC"] == 20_000
+
+
+def test_a_scaled_suite_has_two_updates_of_the_data_in_the_package():
+    small = jobs(scaled(PAPER, 0.01))
+    assert {job.seed for job in small} == {0} and len(small) == 96
+    assert {job.experiment.config.num_updates for job in small} == {2}
+    assert {job.experiment.config.eval_num_samples for job in small} == {2}
+    assert {job.experiment.env_kwargs["data"] for job in small if "data" in job.experiment.env_kwargs} <= {
+        "builtin",
+        "generated",
+    }
+    assert all("columns" not in job.experiment.env_kwargs for job in small)
+    assert {job.experiment.model.max_new_tokens for job in small} == {16}
+    half = next(job for job in jobs(scaled(PAPER, 0.5)) if job.algorithm == "MAGRPO" and job.environment == "TLDR")
+    assert half.budget.amount == 2_000 and half.experiment.config.max_environment_steps == 2_000
+
+
+@pytest.fixture(scope="module")
+def prompted(tmp_path_factory):
+    out = tmp_path_factory.mktemp("prompted")
+    found = jobs(parse_suite(PROMPTED))
+    check_jobs(found)
+    for job in found:
+        assert work(job, out / job.directory, lambda *update: None) is None
+    return out, found
+
+
+def test_a_prompted_run_is_one_evaluation(prompted):
+    out, found = prompted
+    for job in found:
+        (row,) = read_lines(out / job.directory / "evaluation.jsonl")
+        assert row["update"] == 0 and 0 <= row["evaluation/sampled/return"] <= 1
+        assert read_lines(out / job.directory / "metrics.jsonl") == []
+
+
+def test_the_table_has_scores_costs_and_published_numbers(prompted):
+    out, found = prompted
+    runs = [summarize(out / job.directory, []) for job in found]
+    table = published_table(Comparison(runs))
+    assert [row[:2] for row in table.rows] == [["write", job.algorithm] for job in found]
+    for run, row in zip(runs, table.rows, strict=True):
+        assert float(row[2]) == pytest.approx(100 * run.score() / 2.0, abs=0.05)
+        assert row[3] == "50" and row[5] == "12" and row[7] == "-"
+        assert float(row[4]) == pytest.approx(run.tokens_per_reply, abs=0.5) and float(row[6]) >= 0
+    tokens = {run.algorithm: run.tokens_per_reply for run in runs}
+    assert tokens["discussion"] > tokens["parallel"]  # both replies count
+    assert not any("never changed" in line for line in lead_lines(Comparison(runs), out, 0))
+
+
+def test_a_table_without_published_scores_has_no_rows(prompted):
+    out, found = prompted
+    runs = [replace(summarize(out / job.directory, []), published={}) for job in found]
+    assert published_table(Comparison(runs)).rows == []
+
+
+def test_a_protocol_cannot_be_trained():
+    table = {**PROMPTED, "algorithms": [{"algorithm": "mareinforce", "model": {"protocol": "pipeline"}}]}
+    with pytest.raises(UserError, match="protocol='pipeline'"):
+        check_jobs(jobs(parse_suite(table)))
+
+
+@pytest.mark.parametrize(
+    ("entry", "named"),
+    [
+        ({"model": {"nonsense": 1}}, "nonsense"),
+        ({"model_in": {"nowhere": {}}}, "nowhere"),
+        ({"budget_in": {"nowhere": {"environment_steps": 1}}}, "nowhere"),
+        ({"published": {"nowhere": [1]}}, "nowhere"),
+    ],
+)
+def test_wrong_entries_are_refused(entry, named):
+    with pytest.raises(UserError, match=named):
+        parse_suite({**PROMPTED, "algorithms": [{"algorithm": "prompted", "name": "p", **entry}]})
+
+
+def test_estimates_need_neither_the_model_nor_the_data():
+    """2 agents, 1.7e9 weights: MAGRPO has 2,000 updates of 4 episodes, and 8 batches of 64 evaluation episodes."""
+    chosen = [job for job in jobs(PAPER) if job.environment == "TLDR" and job.seed == 0]
+    rows = {row[1]: row for row in estimates(chosen).rows}
+    steps = 8_000 / 4 + 4 * 2
+    decoding = steps * 2 * 256 * 1.7e9 * 2 / 3.35e12
+    learning = 8_000 * 2 * 2 * 256 * 8 * 1.7e9 / (0.3 * 989e12)
+    assert rows["MAGRPO"][2:] == ["Qwen3-1.7B", "2,000", "256", "over 51 GiB", f"{(decoding + learning) / 3600:.2f}"]
+    assert rows["parallel"][3] == "0" and rows["CoLLM-DC"][5] == "over 101 GiB"
+
+
+def test_the_memory_of_a_local_model_is_planned():
+    table = {**PROMPTED, "algorithms": [{"algorithm": "magrpo", "config": {"num_generations": 4}}]}
+    ((*_, memory, hours),) = estimates(jobs(parse_suite(table))).rows
+    assert memory.endswith(" GiB") and not memory.startswith("over") and hours == "-"
+
+
+def test_the_algorithm_of_prompted_entries_has_a_plain_config():
+    assert issubclass(type(jobs(parse_suite(PROMPTED))[0].experiment.config), TrainConfig)
