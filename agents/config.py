@@ -16,7 +16,7 @@ MAX_NEW_TOKENS = 256
 ALL_LINEAR = "all-linear"
 
 Protocol = Literal["parallel", "pipeline", "discussion"]
-"""Order of the replies in a turn; see `collm.agents.protocols`."""
+"""Order of the replies in a turn; see `collm.algorithms.rollout.protocols`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -100,7 +100,7 @@ def run(args: Sequence[str]) -> None:
         check_folder(out, "--out")
         found = jobs(suite)
         if arguments.dry_run:
-            from ..comparison.estimate import estimates
+            from ..report.estimate import estimates
             from .report import print_table
 
             print_table(estimates(found), console)

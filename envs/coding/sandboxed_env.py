@@ -11,10 +11,9 @@ from typing import Any, ClassVar, Literal, get_args
 
 from ..core import Message, Outcome, TextParallelEnv, Transcript
 from ..data import Data, load_tasks
-from ..published import Originals
 from ..sandbox import Limits, shared_sandbox
 from ..sandbox.settings import AskedIsolation
-from ..templates import Prompts, templates
+from ..templates import Originals, Prompts, templates
 from .rows import OnBadRow, Packages, Sources, checked
 
 Expert = Callable[[Transcript], str]

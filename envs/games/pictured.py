@@ -10,8 +10,7 @@ from functools import wraps
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args
 
 from ..core import Message, Outcome, TextParallelEnv, Transcript
-from ..published import Originals
-from ..templates import Prompts, places_of, templates
+from ..templates import Originals, Prompts, places_of, templates
 from .pictures import Colour, PanelRow, Picture, ansi, drawn
 from .sources import Difficulty, Source, T
 

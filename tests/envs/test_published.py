@@ -3,7 +3,7 @@
 import pytest
 
 from collm.envs import make
-from collm.envs.published import Originals, original_prompts
+from collm.envs.templates import Originals, original_prompts
 
 BUILTIN = {"data": "builtin", "split": "all"}
 TASKS = [

@@ -19,12 +19,12 @@ from ....agents.loading import check_device, load_policies, named_policy
 from ....agents.loading import load_team as load_language_team
 from ....agents.numeric.config import NetworkConfig
 from ....agents.numeric.policy import SETTINGS_FILE, NumericPolicy
-from ....agents.protocols import with_protocol
 from ....agents.registry import Seat
 from ....envs.core import TextParallelEnv
 from ....envs.vectors.vector import VectorEnv
 from ...algorithm import Algorithm
 from ...distribution.group import current
+from ...rollout.protocols import with_protocol
 
 
 def writes_text(env: Any) -> bool:

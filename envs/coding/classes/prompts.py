@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from ...published import Originals
+from ...templates import Originals
 from ..extraction import Code
 from ..grading import Grade
 from ..sandboxed_env import NUMBERS, Feedback, fenced, quoted

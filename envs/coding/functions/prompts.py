@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from ...published import Originals
+from ...templates import Originals
 from ..grading import Grade
 from ..sandboxed_env import NUMBERS, Feedback, fenced, quoted
 from .problems import Problem

@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Message, Outcome, TextParallelEnv
 from ...data import Data, load_tasks
-from ...published import Originals
-from ...templates import Prompts, templates
+from ...templates import Originals, Prompts, templates
 from . import lexicon, rules
 from .grounding import coverage
 from .lexicon import OWN

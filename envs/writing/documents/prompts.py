@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...published import Originals
+from ...templates import Originals
 
 TLDR_PROMPTS = {
     "writer_0": """\

@@ -10,12 +10,12 @@ import pytest
 from collm._errors import UserError
 from collm.algorithms.config import TrainConfig
 from collm.algorithms.runs.loggers import read_lines
-from collm.benchmarks.comparison.estimate import estimates
 from collm.benchmarks.comparison.runner import check_jobs
 from collm.benchmarks.comparison.suite import jobs, parse_suite, read_suite, scaled
 from collm.benchmarks.comparison.summaries import summarize
 from collm.benchmarks.comparison.worker import work
 from collm.benchmarks.report.comparison import Comparison
+from collm.benchmarks.report.estimate import estimates
 from collm.benchmarks.report.published import published_table
 from collm.benchmarks.report.report import lead_lines
 
@@ -101,9 +101,9 @@ def test_a_table_without_published_scores_has_no_rows(prompted):
 
 
 def test_a_protocol_cannot_be_trained():
-    table = {**PROMPTED, "algorithms": [{"algorithm": "mareinforce", "model": {"protocol": "pipeline"}}]}
+    entry = {"algorithm": "marloo", "config": {"num_generations": 4}, "model": {"protocol": "pipeline"}}
     with pytest.raises(UserError, match="protocol='pipeline'"):
-        check_jobs(jobs(parse_suite(table)))
+        check_jobs(jobs(parse_suite({**PROMPTED, "algorithms": [entry]})))
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..envs.core import Transcript, answer_in, messages_of
-from .config import Protocol
-from .core import Completion, Policy, Processes, Request
+from ...agents.config import Protocol
+from ...agents.core import Completion, Policy, Processes, Request
+from ...envs.core import Transcript, answer_in, messages_of
 
 INSTRUCTIONS: Mapping[Protocol, str] = {
     "pipeline": "Build on these replies. Do not repeat them.",

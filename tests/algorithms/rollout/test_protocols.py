@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from collm.agents.core import Completion, Policy, Request
-from collm.agents.protocols import INSTRUCTIONS, with_protocol
 from collm.algorithms.rollout.collector import Plan, RolloutCollector
+from collm.algorithms.rollout.protocols import INSTRUCTIONS, with_protocol
 from collm.envs import make
 from collm.envs.core import Message, Transcript
 from collm.envs.vectors.vector import SyncVector

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from ..._errors import UserError
 from ...agents.loading import model_folder
 from ...algorithms.memory.fitting import tightest
-from ..report.tables import NONE, TableOfText
-from .suite import Job
+from ..comparison.suite import Job
+from .tables import NONE, TableOfText
 
 GIB = 2**30
 GPU_BYTES_PER_S = 3.35e12
