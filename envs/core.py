@@ -140,7 +140,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
     """Name of a metric in `Outcome.metrics`, from 0 to 1, that measures success independently of the reward, such as
     the fraction of passed tests. `collm check ID --red-team` compares the return with it. None: no such metric."""
     protocol_instructions: ClassVar[Mapping[str, Mapping[str, str]]] = {}
-    """Instructions to agents in a pipeline or discussion (`algorithms.rollout.protocols`): protocol -> agent -> text."""
+    """Instructions in a pipeline or discussion (`algorithms.rollout.protocols`): protocol -> agent -> text."""
     spec: Any = None  # the EnvSpec from which `make` built this environment
     task: Any = None
     """Task of the running episode, for reward functions: a data row, a goal or a map. Set by `deal`."""
