@@ -233,16 +233,16 @@ def trained(case) -> Found:
 
 
 def _note_gradients(optimizer, number, gradients):
-    step = optimizer.step
+    clip = optimizer.share.clip
 
     def noted(*args):
 
         grads = [weight.grad for weight in optimizer.parameters]
         if number not in gradients:
             gradients[number] = [None if grad is None else full(grad).numpy().copy() for grad in grads]
-        return step(*args)
+        return clip(*args)
 
-    optimizer.step = noted
+    optimizer.share.clip = noted
 
 
 def all_trained(group, cases) -> list[Found]:

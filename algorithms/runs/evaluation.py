@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -169,12 +169,12 @@ class Evaluated:
     """Metrics of evaluation.jsonl: `evaluation/sampled/return`, …"""
     episodes: Mapping[str, Sequence[Episode]]
     """Episodes, with the decoding modes "sampled" and "greedy" as keys."""
-    costs: Mapping[str, float]
-    """Seconds and tokens per sampled reply."""
     make_env: Callable[[], Any]
     """Function that makes the environment, for the animation."""
     picture: Path
     """File to which the animation is written."""
+    costs: Mapping[str, float] = field(default_factory=dict)
+    """Seconds and tokens per sampled reply."""
 
     @property
     def returns(self) -> dict[str, list[float]]:

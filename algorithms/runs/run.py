@@ -294,7 +294,7 @@ class _TrainingLoop:
         self._write("evaluation.jsonl", lambda: [row])
         self.evaluated = trainer.progress.update
         picture = self.directory / PICTURES / f"update-{trainer.progress.update}.gif"
-        evaluated = Evaluated(metrics, episodes, costs, partial(self.experiment.make_env, "test"), picture)
+        evaluated = Evaluated(metrics, episodes, partial(self.experiment.make_env, "test"), picture, costs)
         for callback in self.callbacks:
             callback.log_evaluation(trainer.progress.update, evaluated)
 
