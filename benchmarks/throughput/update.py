@@ -58,7 +58,6 @@ def _clocked_update(trainer: Trainer, device: str) -> Callable[[], dict[str, flo
         stopwatch.watch("critic", critic, "_update")
     for learner in trainer.unique_learners:
         stopwatch.watch("forward", learner.policy, "evaluate")
-        stopwatch.watch("optimizer", learner.optimizer, "clip")
         stopwatch.watch("optimizer", learner.optimizer, "step")
 
     def update() -> dict[str, float]:
