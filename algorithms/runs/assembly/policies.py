@@ -85,9 +85,12 @@ def playing_team(env: Any, model: ModelConfig, seed: int = 0) -> dict[str, Polic
     made = _named_policies(env, model, agents)
     if others := [agent for agent in agents if agent not in made]:
         made |= load_policies(part_of(model, agents, others), others, seed=seed)
+    team = {agent: made[agent] for agent in agents}
+    if model.protocol == "parallel":
+        return team
     world = env.unwrapped
     told = world.protocol_instructions.get(model.protocol) if isinstance(world, TextParallelEnv) else None
-    return with_protocol({agent: made[agent] for agent in agents}, model.protocol, told)
+    return with_protocol(team, model.protocol, told)
 
 
 def saved_team(directory: Path, env: Any, model: ModelConfig) -> dict[str, Policy]:
