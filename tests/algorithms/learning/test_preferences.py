@@ -190,7 +190,7 @@ def test_a_team_learns_from_the_model_s_score_what_it_was_never_paid_for():
     pairs = preferences(sampled)
     model = RewardModel.small(word_tokenizer(), hidden_dim=32, num_layers=2)
     found = fit(model, pairs, generator=torch.Generator().manual_seed(0), num_epochs=12, learning_rate=2e-3)
-    assert found["accuracy"] > 0.95  # a model that scores half a hit like a whole one teaches half a hit
+    assert found["accuracy"] > 0.98  # a model that scores half a hit like a whole one teaches half a hit
     team = collector()
     config = IPPOConfig(
         num_updates=60,
