@@ -81,10 +81,10 @@ def templates(
         return Templates({})
     if isinstance(prompts, Mapping):
         texts = dict(prompts)
+    elif originals is not None and (Path(prompts).expanduser() / originals.file).is_file():
+        texts = original_prompts(Path(prompts).expanduser(), originals)
     else:
-        folder = Path(prompts).expanduser()
-        is_original = originals is not None and (folder / originals.file).is_file()
-        texts = original_prompts(folder, originals) if originals and is_original else _texts_in(folder)
+        texts = _texts_in(Path(prompts).expanduser())
     names = [*agents, ALL, SYSTEM]
     unknown = sorted(set(texts) - set(names))
     if unknown or not texts:

@@ -53,18 +53,14 @@ class _Team:
         requests = [replace(request, previous=None) for request in requests]
         turns: dict[tuple[int, ...], dict[str, int]] = defaultdict(dict)
         for number, request in enumerate(requests):
-            seed, episode, _, turn = request.stream
-            turns[seed, episode, turn][request.agent] = number
+            turns[_joint_turn(request)][request.agent] = number
         if self.protocol == "discussion":
             first = self._ask(requests, greedy)
             asked = [
-                self._told(requests[own], {agent: first[i] for agent, i in members.items()})
-                for members in turns.values()
-                for own in members.values()
+                self._told(request, {agent: first[i] for agent, i in turns[_joint_turn(request)].items()})
+                for request in requests
             ]
-            order = [own for members in turns.values() for own in members.values()]
-            second = dict(zip(order, self._ask(asked, greedy), strict=True))
-            return [_joined(first[i], second[i]) for i in range(len(requests))]
+            return [_joined(*both) for both in zip(first, self._ask(asked, greedy), strict=True)]
         done: dict[int, Completion] = {}
         for agent in self.policies:
             waiting = [members for members in turns.values() if agent in members]
@@ -117,6 +113,12 @@ class _Member(Policy):
 
     def act(self, requests: Sequence[Request], *, greedy: bool = False) -> list[Completion]:
         return self.team.act(requests, greedy)
+
+
+def _joint_turn(request: Request) -> tuple[int, ...]:
+    """Key of the joint turn of a request: seed, episode and turn, without the agent."""
+    seed, episode, _, turn = request.stream
+    return seed, episode, turn
 
 
 def _joined(first: Completion, second: Completion) -> Completion:

@@ -57,7 +57,7 @@ class SideBySide:
         here = by_workplace.pop(None)
         workplaces = [workplace for workplace in by_workplace if workplace is not None]
         if not self.uses_threads(workplaces):
-            results = []
+            results = []  # filled by a loop: before Python 3.12, a comprehension adds a frame to every traceback
             for task in tasks:
                 results.append(task.work())
             return results

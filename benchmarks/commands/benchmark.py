@@ -59,7 +59,7 @@ class BenchmarkArguments(Checked):
     None: the models of the suite."""
     scale: Annotated[float, InRange(above=0, most=1)] = 1.0
     """Fraction of the suite's tasks, epochs, seeds, evaluation episodes and tokens per reply, to try a suite. Below 1,
-    tasks come from the data in the package, and each run has at least two updates."""
+    tasks come from the data in the package, and the smallest budgets are replaced by two updates."""
     dry_run: bool = False
     """Print the memory and the time that each run needs, without starting one."""
     max_new_tokens: Count | None = None

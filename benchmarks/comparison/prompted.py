@@ -11,7 +11,7 @@ from ...algorithms.runs.api import untrained
 from ...algorithms.runs.assembly.checks import check_team
 from ...algorithms.runs.assembly.experiment import Experiment
 from ...algorithms.runs.evaluation import evaluation_metrics
-from ...algorithms.runs.files import CONFIG_FILE, write_file
+from ...algorithms.runs.files import write_config, write_file
 from ...algorithms.runs.folder import prepare_directory
 from ...algorithms.runs.stopping import StopSignals
 
@@ -33,7 +33,7 @@ def evaluate_prompted(experiment: Experiment, directory: Path, stop: StopSignals
         Seconds and tokens per sampled reply.
     """
     prepare_directory(directory)
-    write_file(directory / CONFIG_FILE, json.dumps(experiment.to_json(), indent=2) + "\n")
+    write_config(directory, experiment.to_json())
     config = experiment.config
     run = untrained(experiment.model, experiment.env, directory, seed=config.seed, **experiment.env_kwargs)
     row: dict[str, Any] = {"update": 0, "environment_steps": 0}

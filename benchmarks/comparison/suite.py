@@ -126,7 +126,7 @@ class AlgorithmEntry(Checked):
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
     model_in: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # keys: names of environments
-    budget_in: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # keys: names of environments
+    budget_in: Mapping[str, Budget] = field(default_factory=dict)  # keys: names of environments
     published: Mapping[str, Sequence[float]] = field(default_factory=dict)  # environment: [% of max., tokens, seconds]
     place: int = 0  # index in the file
 
@@ -163,7 +163,7 @@ class Suite(Checked):
     network: Mapping[str, Any] = field(default_factory=dict)
     starts: Sequence[str] = ()  # initial models of the seeds; empty: the model of the settings
     contrasts: Sequence[Contrast] = ()
-    min_updates: int = 1  # number of updates that a run has at least, if its budget is smaller
+    min_updates: int = 0  # a budget of fewer episodes than this number of updates has is replaced by this number
 
     @property
     def folder(self) -> str:
@@ -254,6 +254,7 @@ def parse_suite(table: Mapping[str, Any], *, default_name: str = "benchmark") ->
             **entry,
         }
         _refuse_unknown("an algorithm", entry, {each.name for each in fields(AlgorithmEntry)} - {"place"})
+        entry["budget_in"] = {name: Budget.read(budget) for name, budget in entry.get("budget_in", {}).items()}
         algorithms.append(AlgorithmEntry(**entry, place=len(algorithms)))
     suite = Suite(
         name=table.get("name", default_name),
@@ -305,44 +306,42 @@ def jobs(suite: Suite) -> list[Job]:
 def scaled(suite: Suite, scale: float) -> Suite:
     """Reduce a suite, to try it: this fraction of the tasks, epochs, seeds, evaluation episodes and reply lengths.
 
-    Budgets are multiplied by the square of `scale`, because a run has one episode per task and epoch. A run has at
-    least two updates, two evaluation episodes, and 16 tokens per reply. Tasks come from the data in the package.
+    Budgets are multiplied by the square of `scale`, because a run has one episode per task and epoch. The smallest
+    budgets are replaced by two updates. A run has at least two evaluation episodes, and 16 tokens per reply. Tasks come
+    from the data in the package.
     """
 
     def part(amount: int, least: int) -> int:
         return max(least, round(amount * scale))
 
-    def smaller(budget: Budget | None) -> Budget | None:
-        return budget and replace(budget, amount=max(1, round(budget.amount * scale**2)))
+    def smaller(budget: Budget) -> Budget:
+        return replace(budget, amount=max(1, round(budget.amount * scale**2)))
+
+    def shorter(model: Mapping[str, Any]) -> dict[str, Any]:
+        return {**model, "max_new_tokens": part(model.get("max_new_tokens", MAX_NEW_TOKENS), 16)}
 
     return replace(
         suite,
         seeds=suite.seeds[: part(len(suite.seeds), 1)],
-        budget=smaller(suite.budget),
+        budget=suite.budget and smaller(suite.budget),
         min_updates=2,
         config={**suite.config, "eval_num_samples": part(suite.config.get("eval_num_samples", 64), 2)},
         environments=[
             replace(
                 entry,
-                budget=smaller(entry.budget),
+                budget=entry.budget and smaller(entry.budget),
                 kwargs={name: value for name, value in entry.kwargs.items() if name not in ("data", "columns")}
                 | ({"data": "builtin"} if "data" in entry.kwargs else {})
                 | dict(entry.small_kwargs),
-                model={**entry.model, "max_new_tokens": part(entry.model.get("max_new_tokens", MAX_NEW_TOKENS), 16)},
+                model=shorter(entry.model),
             )
             for entry in suite.environments
         ],
         algorithms=[
             replace(
                 entry,
-                model_in={
-                    name: {**model, "max_new_tokens": part(model.get("max_new_tokens", MAX_NEW_TOKENS), 16)}
-                    for name, model in entry.model_in.items()
-                },
-                budget_in={
-                    name: {unit: max(1, round(amount * scale**2)) for unit, amount in budget.items()}
-                    for name, budget in entry.budget_in.items()
-                },
+                model_in={name: shorter(model) for name, model in entry.model_in.items()},
+                budget_in={name: smaller(budget) for name, budget in entry.budget_in.items()},
             )
             for entry in suite.algorithms
         ],
@@ -357,8 +356,7 @@ def slug(name: str) -> str:
 def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry, seed: int) -> Job:
     from ...algorithms.runs.assembly.experiment import Experiment  # late import: reading a suite needs no torch
 
-    own_budget = algorithm.budget_in.get(environment.name)
-    budget = Budget.read(own_budget) if own_budget else environment.budget or suite.budget
+    budget = algorithm.budget_in.get(environment.name) or environment.budget or suite.budget
     assert budget is not None
     config_class = _config_class(algorithm.algorithm)
     settings = {
@@ -378,8 +376,8 @@ def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry,
         raise UserError(f"the config of {algorithm.name} in {environment.name}: {error}") from error
     limit = "max_environment_steps" if budget.unit == "environment_steps" else "max_sampled_tokens"
     # Each episode has at least one step and one token, so the run reaches its budget before this number of updates.
-    settings |= {"seed": seed, "num_updates": max(suite.min_updates, -(-budget.amount // size)), limit: budget.amount}
-    if suite.min_updates > 1 and budget.amount < size * suite.min_updates:
+    settings |= {"seed": seed, "num_updates": -(-budget.amount // size), limit: budget.amount}
+    if budget.amount < size * suite.min_updates:
         settings |= {"num_updates": suite.min_updates, limit: None}
     start = {"model": suite.starts[seed % len(suite.starts)]} if suite.starts else {}
     network: dict[str, Any] = {**suite.network, **environment.network}

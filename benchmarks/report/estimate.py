@@ -72,11 +72,18 @@ def _least_memory(job: Job) -> str:
     weights, num_agents = _num_weights(job), _num_agents(job)
     if weights is None:
         return NONE
-    num_critics = {"collm-cc": 1, "collm-dc": num_agents}.get(job.experiment.algorithm, 0)
-    bytes_needed = weights * (num_agents * BYTES_PER_WEIGHT if job.is_prompted else BYTES_PER_LEARNING_WEIGHT)
-    if not job.is_prompted:
-        bytes_needed *= num_agents + num_critics
-    return f"over {bytes_needed / GIB:.0f} GiB"
+    if job.is_prompted:
+        return f"over {weights * num_agents * BYTES_PER_WEIGHT / GIB:.0f} GiB"
+    experiment = job.experiment
+    num_critics = {"joint": 1, "own": num_agents}.get(experiment.make_algorithm().critic_reads, 0)
+    has_frozen_critic = getattr(experiment.config, "critic_lora_rank", None) is not None
+    policies = {
+        "own": num_agents * BYTES_PER_LEARNING_WEIGHT,
+        "shared": BYTES_PER_LEARNING_WEIGHT,
+        "adapters": BYTES_PER_WEIGHT,
+    }[experiment.model.weights]
+    critics = num_critics * (BYTES_PER_WEIGHT if has_frozen_critic else BYTES_PER_LEARNING_WEIGHT)
+    return f"over {weights * (policies + critics) / GIB:.0f} GiB"
 
 
 def _num_weights(job: Job) -> float | None:

@@ -7,7 +7,15 @@ from typing import Literal
 
 from ...templates import Originals
 from ..blocks import AIR, Fill, cells
-from ..building import BuilderTurn, WorldRule, leaving_words, share_advised, team_words
+from ..building import (
+    ORIGINAL_CONSTANTS,
+    PUBLISHED_SYSTEM,
+    BuilderTurn,
+    WorldRule,
+    leaving_words,
+    share_advised,
+    team_words,
+)
 from ..commands import Orders, command, counted, run_order
 from .rules import (
     HIT_POINTS,
@@ -56,18 +64,13 @@ Rules:
 
 Blocks that you may use, and no others, with the number of cells that each agent may fill: {stock}. Air has no limit."""
 PUBLISHED = {
-    "system": "You build in Minecraft. Write Minecraft commands and no other text, Markdown or code block. "
-    "Any other text is invalid.",
+    "system": PUBLISHED_SYSTEM,
     "prompt": _PUBLISHED,
 }
 """Prompts with the content of the published prompts, in other words."""
 ORIGINALS = Originals(
     "house_build/utils/prompting.py",
-    {
-        "system": "DEFAULT_SYSTEM_PROMPT",
-        "builder_0": "DEFAULT_USER_TEMPLATE_AGENT1",
-        "builder_1": "DEFAULT_USER_TEMPLATE_AGENT2",
-    },
+    ORIGINAL_CONSTANTS,
     {
         "block_agent1_lines": "{block_list}",
         "block_agent2_lines": "{block_list}",

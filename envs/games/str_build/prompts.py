@@ -7,7 +7,15 @@ from typing import Literal
 
 from ...templates import Originals
 from ..blocks import Fill
-from ..building import BuilderTurn, WorldRule, leaving_words, share_advised, team_words
+from ..building import (
+    ORIGINAL_CONSTANTS,
+    PUBLISHED_SYSTEM,
+    BuilderTurn,
+    WorldRule,
+    leaving_words,
+    share_advised,
+    team_words,
+)
 from ..commands import Orders, command, counted, run_order
 from .rules import BLOCKS, MAX_COMMANDS, PALETTES, Word, WordScore, missing
 
@@ -36,19 +44,14 @@ Rules:
 - Keep all coordinates within the bounds
 Form: /setblock <x> <y> <z> <block>"""
 PUBLISHED = {
-    "system": "You build in Minecraft. Write Minecraft commands and no other text, Markdown or code block. "
-    "Any other text is invalid.",
+    "system": PUBLISHED_SYSTEM,
     "builder_0": _PUBLISHED.format(second=""),
     "prompt": _PUBLISHED.format(second="Your commands come after those of agent 1 and overwrite their results.\n"),
 }
 """Prompts with the content of the published prompts, in other words."""
 ORIGINALS = Originals(
     "str_build/utils/prompting.py",
-    {
-        "system": "DEFAULT_SYSTEM_PROMPT",
-        "builder_0": "DEFAULT_USER_TEMPLATE_AGENT1",
-        "builder_1": "DEFAULT_USER_TEMPLATE_AGENT2",
-    },
+    ORIGINAL_CONSTANTS,
     {
         "target_ascii": "{rows}",
         "world_bbox_from": "[0,0,0]",
@@ -89,7 +92,7 @@ def fields(
         "y": y,
         "target": _target(task) if shows_target else _HIDDEN * tells_hidden,
         "own": _names(builder),
-        "block_list": "\n".join(f"- {block}" for block in (*_names(builder).split(", "), "air")),
+        "block_list": "\n".join(f"- {block}" for block in (*(BLOCKS[kind] for kind in PALETTES[builder]), "air")),
         "rows": "\n".join(task.rows),
         "division": f", in {task.quota} cells of the letters or more" if is_divided else "",
         "other": _partners(builder, task.num_builders),

@@ -80,29 +80,21 @@ Rules:
 }
 """Prompts with the content of CoMLRL's prompts for TLDR, in other words."""
 
+_PUBLISHED_ARXIV = """\
+Write text for the introduction of a paper, as an expansion of this abstract.
+
+Abstract:
+{{source}}
+
+Rules:
+- Another agent writes about {other}
+- Your part is only {own}
+- Do not repeat what belongs to {other}
+"""
+_BACKGROUND, _METHOD = "the background and the motivation", "the method and its implications"
 PUBLISHED_ARXIV_EXPANSION = {
-    "writer_0": """\
-Write text for the introduction of a paper, as an expansion of this abstract.
-
-Abstract:
-{source}
-
-Rules:
-- Another agent writes about the method and its implications
-- Your part is only the background and the motivation
-- Do not repeat what belongs to the method and its implications
-""",
-    "writer_1": """\
-Write text for the introduction of a paper, as an expansion of this abstract.
-
-Abstract:
-{source}
-
-Rules:
-- Another agent writes about the background and the motivation
-- Your part is only the method and its implications
-- Do not repeat what belongs to the background and the motivation
-""",
+    "writer_0": _PUBLISHED_ARXIV.format(own=_BACKGROUND, other=_METHOD),
+    "writer_1": _PUBLISHED_ARXIV.format(own=_METHOD, other=_BACKGROUND),
 }
 """Prompts with the content of CoMLRL's prompts for arXiv expansion, in other words."""
 

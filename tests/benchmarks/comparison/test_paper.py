@@ -131,6 +131,15 @@ def test_estimates_need_neither_the_model_nor_the_data():
     assert rows["parallel"][3] == "0" and rows["CoLLM-DC"][5] == "over 101 GiB"
 
 
+@pytest.mark.parametrize(("weights", "method", "memory"), [("adapters", "MAGRPO", 3), ("shared", "CoLLM-CC", 51)])
+def test_the_least_memory_counts_a_shared_model_once(weights, method, memory):
+    """1.7e9 weights: 2 bytes of a frozen base model, 16 of one that learns, such as a centralized critic."""
+    changed = replace(PAPER, model={**PAPER.model, "weights": weights})
+    chosen = [job for job in jobs(changed) if (job.environment, job.algorithm) == ("TLDR", method)]
+    ((*_, found, _),) = estimates(chosen).rows
+    assert found == f"over {memory} GiB"
+
+
 def test_the_memory_of_a_local_model_is_planned():
     table = {**PROMPTED, "algorithms": [{"algorithm": "magrpo", "config": {"num_generations": 4}}]}
     ((*_, memory, hours),) = estimates(jobs(parse_suite(table))).rows
