@@ -54,7 +54,6 @@ class Leaderboard:
         return f"{self.env}, split {self.split}, {self.num_episodes} episodes: mean return [95 %]"
 
     def markdown(self) -> str:
-        """Format the table as Markdown, with its title."""
         names = list(self.entries[0].returns)
         rows = [
             (str(place), f"`{entry.team}`", *(str(entry.returns[name]) for name in names))
@@ -63,7 +62,7 @@ class Leaderboard:
         return f"# {self.title}\n\n{markdown_table(['', 'team', *names], rows)}\n"
 
     def html(self) -> str:
-        """Format the table as an HTML page without scripts. All intervals are drawn on one scale."""
+        """Format the table as an HTML page without scripts. All intervals are drawn on the same scale."""
         names = list(self.entries[0].returns)
         found = [each for entry in self.entries for each in entry.returns.values()]
         low, high = min(0.0, *(each.low for each in found)), max(each.high for each in found)
@@ -89,7 +88,6 @@ class Leaderboard:
         )
 
     def write(self, folder: Path) -> None:
-        """Write the files in `LEADERBOARD_FILES` to a folder."""
         contents = {
             JSON_FILE: json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n",
             MARKDOWN_FILE: self.markdown(),

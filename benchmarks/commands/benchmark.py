@@ -173,12 +173,7 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
         suite = scaled(suite, arguments.scale)
     budget = Budget.read(table["budget"]) if table else None
     environments = [
-        replace(
-            entry,
-            budget=budget or entry.budget,
-            model={**entry.model, **model},
-            config={**entry.config, **config},
-        )
+        replace(entry, budget=budget or entry.budget, model={**entry.model, **model}, config={**entry.config, **config})
         for entry in _only(arguments.envs, suite.environments, "environment")
     ]
     algorithms = _only(arguments.algorithms, suite.algorithms, "algorithm")

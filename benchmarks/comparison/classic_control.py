@@ -91,11 +91,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         env="gymnasium/Acrobot-v1",
         network=NetworkConfig(normalizes_observations=True),
     ),
-    "pendulum": Experiment(
-        algorithm="ippo",
-        config=IPPOConfig(**_PENDULUM),
-        env="gymnasium/Pendulum-v1",
-    ),
+    "pendulum": Experiment(algorithm="ippo", config=IPPOConfig(**_PENDULUM), env="gymnasium/Pendulum-v1"),
     "pendulum-squashed": Experiment(
         algorithm="ippo",
         config=IPPOConfig(**_PENDULUM),

@@ -33,11 +33,7 @@ from .statistics import (
     thinned,
 )
 
-COSTS = {
-    "environment_steps": "environment steps",
-    "sampled_tokens": "generated tokens",
-    "seconds/total": "seconds",
-}
+COSTS = {"environment_steps": "environment steps", "sampled_tokens": "generated tokens", "seconds/total": "seconds"}
 MAX_POINTS = 200
 """Maximum number of points of a drawn curve. In longer curves, each point is the mean of several updates."""
 SMOOTHING = 5

@@ -24,10 +24,10 @@ class Headline:
 
 
 def headline(comparison: Comparison) -> Headline:
-    """State which method has the highest return, and which methods are not significantly different.
+    """State the method with the highest return, and the methods that are not significantly different.
 
-    The comparison is over all environments if their returns can be averaged, else per environment. Without evaluations,
-    returns in the last half of training are compared.
+    Returns are held-out returns, or returns of the last half of training if no run was evaluated. If all returns are
+    between 0 and 1, there is one statement for all environments, otherwise one per environment.
     """
     how = "sampled" if any(run.evaluations for run in comparison.finished) else "training"
     names = comparison.environments
@@ -100,7 +100,7 @@ class _Ranking:
         )
 
     def _gap(self, first: str, second: str) -> Interval | None:
-        """Mean paired difference over the seeds that both methods have. None: fewer than two such seeds."""
+        """Mean paired difference. None: the methods share fewer than two seeds."""
         one, other = paired(self._scores[first], self._scores[second])
         return difference(mean, one, other, bounds=self._bounds) if len(one) > 1 else None
 

@@ -13,7 +13,7 @@ from .tables import NONE, Estimate, TableOfText
 
 
 def published_table(comparison: Comparison) -> TableOfText:
-    """Table of score, tokens and time of each method in each environment. Without published scores, it has no rows."""
+    """Table of score, tokens and seconds per method and environment. It has no rows without published scores."""
     rows = [
         [environment, method, *_cells(found)]
         for environment in comparison.environments

@@ -77,12 +77,7 @@ def table(rows: Sequence[RolloutRow], env: str, device: str = "cpu") -> str:
 
 
 def phases(
-    env: str = ENV,
-    *,
-    num_envs: int = 32,
-    repeats: int = 3,
-    max_new_tokens: int = MAX_NEW_TOKENS,
-    device: str = "cpu",
+    env: str = ENV, *, num_envs: int = 32, repeats: int = 3, max_new_tokens: int = MAX_NEW_TOKENS, device: str = "cpu"
 ) -> dict[str, float]:
     """Measure seconds of each phase per joint turn of one copy, averaged over the rounds."""
     policies = _policies(env, max_new_tokens, device)

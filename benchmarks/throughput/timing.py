@@ -138,10 +138,7 @@ def look() -> None:
 
 
 def timed_rounds(
-    workloads: Mapping[str, Callable[[], Result]],
-    num_rounds: int,
-    *,
-    clock: Clock | None = None,
+    workloads: Mapping[str, Callable[[], Result]], num_rounds: int, *, clock: Clock | None = None
 ) -> dict[str, list[tuple[Result, float]]]:
     """Run the workloads in rounds, and return results and seconds of each workload and round.
 

@@ -69,7 +69,7 @@ def run(args: Sequence[str]) -> None:
 
 
 def replay(vector: SyncVector, recorded: RecordedEpisode, console: Console) -> int:
-    """Replay the episode, print it, and return the number of differences from the record."""
+    """Replay and print the episode. Return the number of differences from the record."""
     from ....algorithms.runs.records import as_actions
 
     spaces = {agent: vector.action_space(agent) for agent in vector.possible_agents}
