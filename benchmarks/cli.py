@@ -107,7 +107,7 @@ def _interrupted() -> int:
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Print each warning as one line, without the source line that raised it."""
+    """Print each warning as one line, without its source line."""
 
     def line(message: Warning | str, *place: object, **line_of_source: object) -> str:
         return f"warning: {shown(message)}\n"

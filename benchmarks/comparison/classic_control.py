@@ -1,8 +1,4 @@
-"""Classic control: training on CartPole, Acrobot, Pendulum and simple_spread, which have published scores.
-
-A run writes one JSON file with its settings, its learning curve, and the mean returns of 100 episodes on held-out
-seeds: sampled, greedy, and before training.
-"""
+"""Training on CartPole, Acrobot, Pendulum and simple_spread, which have published scores."""
 
 from __future__ import annotations
 
@@ -103,7 +99,6 @@ EXPERIMENTS: dict[str, Experiment] = {
     "spread-ippo-long": _spread("ippo", IPPOConfig(**_SPREAD_LONG, credited_reward="own"), hidden_dims=(128, 128)),
     "spread-mappo-long": _spread("mappo", MAPPOConfig(**_SPREAD_LONG), hidden_dims=(128, 128)),
 }
-"""Experiments as a dict with names as keys."""
 
 
 def spread_return_as_published(team_return: float, num_agents: int = 3, num_turns: int = 25) -> float:
@@ -111,13 +106,8 @@ def spread_return_as_published(team_return: float, num_agents: int = 3, num_turn
 
         2 * num_agents * return - num_agents * num_turns
 
-    EPyMARL and the authors use openai/multiagent-particle-envs. There each agent's reward is the sum over agents,
-    distances and collisions are not halved, and each agent collides with itself in every turn.
-
-    Args:
-        team_return: mean over the agents.
-        num_agents: number of agents.
-        num_turns: turns per episode.
+    Both use openai/multiagent-particle-envs, where each agent's reward is the sum over agents, distances and collisions
+    are not halved, and each agent collides with itself in every turn. `team_return` is the mean over the agents.
     """
     return 2 * num_agents * team_return - num_agents * num_turns
 
@@ -125,7 +115,7 @@ def spread_return_as_published(team_return: float, num_agents: int = 3, num_turn
 def published_spread(out: Path, num_agents: int = 3, num_turns: int = 25) -> dict[int, float]:
     """Learning curve of EPyMARL's MAPPO in simple_spread from `epymarl.json`, converted to the units of mpe2.
 
-    Inverts `spread_return_as_published`, and divides by the number of agents, because EPyMARL sums their equal rewards.
+    Inverts `spread_return_as_published`. Divides by the number of agents, because EPyMARL sums their equal rewards.
     """
     points = json.loads((out / "epymarl.json").read_text())["curve"]
     return {
@@ -135,7 +125,7 @@ def published_spread(out: Path, num_agents: int = 3, num_turns: int = 25) -> dic
 
 
 def run_seed(name: str, seed: int, out: Path) -> dict[str, Any]:
-    """Train and evaluate one seed, and write the result to the folder as JSON."""
+    """Train and evaluate one seed. Write settings, learning curve and mean returns on held-out seeds as JSON."""
     experiment = EXPERIMENTS[name]
     experiment = replace(experiment, config=replace(experiment.config, seed=seed))
     trainer = experiment.make_trainer()
@@ -172,12 +162,11 @@ def run_seed(name: str, seed: int, out: Path) -> dict[str, Any]:
 
 
 def read_results(out: Path) -> list[dict[str, Any]]:
-    """Read all results in a folder, ordered by name and seed."""
     return [json.loads(file.read_text()) for file in sorted(out.glob("*-[0-9]*.json"))]
 
 
 def table(out: Path) -> str:
-    """Markdown table of all results, one row per task. CPU seconds are those of the fastest and the slowest seed."""
+    """Markdown table of all results, one row per task. CPU seconds: fastest and slowest seed."""
     cells = []
     results = read_results(out)
     for name, steps in sorted({(result["name"], result["environment_steps"]) for result in results}):
@@ -192,7 +181,7 @@ def table(out: Path) -> str:
 
 
 def plot(out: Path) -> None:
-    """Plot the learning curves of all results, and the torques that the Pendulum policies apply."""
+    """Plot the learning curves of all results, and the torques of the Pendulum policies."""
     results = read_results(out)
     tasks = sorted({_task(result) for result in results})
     figure = Figure(figsize=(4 * len(tasks), 3.2), layout="constrained")

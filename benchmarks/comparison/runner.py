@@ -1,4 +1,4 @@
-"""Runner of a comparison: starts or resumes the runs concurrently, and collects failures."""
+"""Runner of a comparison: starts or resumes its runs, several at a time, and collects failures."""
 
 from __future__ import annotations
 
@@ -23,23 +23,19 @@ Message: TypeAlias = "tuple[int, Mapping[str, float]] | str | None"
 
 
 class Launcher(ABC):
-    """Interface that starts runs, several of them concurrently."""
+    """Starts runs that are concurrent, for example in processes or on a cluster."""
 
     @abstractmethod
     def start(self, job: Job, directory: Path, stops_at: float | None = None) -> None:
-        """Start or resume a run.
-
-        Args:
-            stops_at: time at which an unfinished run ends with a checkpoint, in seconds since the epoch. None: never.
-        """
+        """Start or resume a run. At `stops_at`, in seconds since the epoch, the run ends with a checkpoint."""
 
     @abstractmethod
     def messages(self) -> list[tuple[Job, Message]]:
-        """Return the messages since the last call. Without a message, wait for the first one."""
+        """Messages of the runs since the last call. If there are none, wait for the first message."""
 
     @abstractmethod
     def close(self) -> None:
-        """Stop the active runs; they can be resumed."""
+        """Stop the active runs. They can be resumed."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +46,10 @@ class _Running:
 
 
 class Processes(Launcher):
-    """Runs each job in a local process, so that a crash ends only one run.
-
-    The processes are forked from a server that has imported the libraries, which saves some seconds per run.
-    """
+    """Runs each job in a local process, so that a crash ends only one run."""
 
     def __init__(self) -> None:
+        # Processes are forked from a server that has imported the libraries, which saves some seconds per run.
         self._context: Any = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([work_in_process.__module__])
         self._running: list[_Running] = []
@@ -110,8 +104,6 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """Finished, skipped, failed and unfinished runs of a comparison."""
-
     skipped: Sequence[Job]
     finished: Sequence[Job]
     failures: Mapping[Path, str]  # folder of the run -> last line of the error
@@ -119,11 +111,7 @@ class ComparisonResult:
 
 
 def check_jobs(jobs: Sequence[Job]) -> None:
-    """Check all runs before the first one starts.
-
-    Raises:
-        UserError: if a run is invalid. The message contains its environment and algorithm.
-    """
+    """Check all runs before the first run starts. The message of an error contains environment and algorithm."""
     for job in {(job.algorithm, job.environment): job for job in jobs}.values():
         try:
             if job.is_prompted:
@@ -167,7 +155,7 @@ def compare(
         num_workers: number of concurrent runs.
         watcher: receives the progress.
         launcher: starts the runs. None: `Processes`.
-        minutes: time after which no run starts, and active runs end with a checkpoint. None: no limit.
+        minutes: time limit. At the limit, active runs end with a checkpoint and no other run starts. None: no limit.
 
     Raises:
         ValueError: if `num_workers` is less than 1, or if the folder of a run contains files that collm did not write.

@@ -60,10 +60,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-PROMPTED = "prompted"
-"""Algorithm of entries whose models are not trained."""
-UNUSED = "mareinforce"
-"""Algorithm in the settings of such entries. It has no critic, and is not used."""
+PROMPTED = "prompted"  # algorithm of entries whose models are not trained
+UNUSED = "mareinforce"  # algorithm in the settings of such entries; it is not used, and has no critic
 SUITES = Path(__file__).parents[1] / "suites"
 
 BudgetUnit = Literal["environment_steps", "generated_tokens"]
@@ -81,11 +79,7 @@ class Budget:
 
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> Budget:
-        """Convert a TOML table {unit: amount} to a budget.
-
-        Raises:
-            UserError: if the table has other keys, or if the amount is not an integer of at least 1.
-        """
+        """Convert a TOML table {unit: amount} to a budget. Raise UserError if the table is invalid."""
         if not isinstance(table, Mapping):
             raise UserError(f"a budget is a table such as {{environment_steps = 640}}, got {table!r}")
         if len(table) != 1 or next(iter(table)) not in get_args(BudgetUnit):
@@ -140,7 +134,7 @@ class Contrast:
 
     name: str
     terms: Sequence[tuple[float, str, str]]
-    """Weight, name of the algorithm entry, and name of the environment entry of each term."""
+    """Weight, algorithm entry and environment entry of each term."""
     score: ContrastScore
     """Score of a run. "return": mean return of the held-out episodes at the end. "success": fraction of successful
     held-out episodes. "training success": fraction of successful training episodes. "episodes": binary logarithm of the
@@ -167,7 +161,6 @@ class Suite(Checked):
 
     @property
     def folder(self) -> str:
-        """Name of the folder in which the runs are stored."""
         return slug(self.name)
 
 
@@ -192,7 +185,7 @@ class Job:
 
     @property
     def label(self) -> dict[str, Any]:
-        """Label that is stored in the run's folder and describes its position in the comparison."""
+        """Position of the run in the comparison, as stored in the run's folder."""
         return {
             "algorithm": self.algorithm,
             "environment": self.environment,
@@ -205,11 +198,7 @@ class Job:
 
 
 def read_suite(path: Path) -> Suite:
-    """Read a suite from a TOML file, or one of collm's own suites by its name.
-
-    Raises:
-        ValueError, FileNotFoundError: if the file does not exist or is invalid.
-    """
+    """Read a TOML file, or one of collm's own suites by its name. Raise ValueError if the suite is invalid."""
     shipped = SUITES / f"{path}.toml"
     path = shipped if shipped.is_file() and not path.exists() else path
     if not path.is_file():
@@ -225,7 +214,7 @@ def read_suite(path: Path) -> Suite:
 
 
 def _found(model: str, folder: Path) -> str:
-    """Path of a model in a folder, relative to the working directory. Without such a model, return the name."""
+    """Path of a model folder next to the file. Without such a folder, return the name."""
     beside = (folder / model).absolute()
     if Path(model).exists() or not beside.is_dir():
         return model
@@ -233,11 +222,7 @@ def _found(model: str, folder: Path) -> str:
 
 
 def parse_suite(table: Mapping[str, Any], *, default_name: str = "benchmark") -> Suite:
-    """Convert a parsed file to a suite.
-
-    Raises:
-        ValueError: if the suite is invalid.
-    """
+    """Convert a parsed TOML file to a suite. Raise ValueError if the suite is invalid."""
     _refuse_unknown("the suite", table, {each.name for each in fields(Suite)} - {"min_updates"})
     environments: list[EnvironmentEntry] = []
     for entry in _tables(table, "environments"):
@@ -293,7 +278,7 @@ def _contrast(entry: Mapping[str, Any]) -> Contrast:
 
 
 def jobs(suite: Suite) -> list[Job]:
-    """List all runs, ordered by seed. An interrupted comparison then has complete seeds."""
+    """List all runs, ordered by seed, so that an interrupted comparison has complete seeds."""
     return [
         _job(suite, environment, algorithm, seed)
         for seed in suite.seeds
@@ -304,7 +289,7 @@ def jobs(suite: Suite) -> list[Job]:
 
 
 def scaled(suite: Suite, scale: float) -> Suite:
-    """Reduce a suite, to try it: this fraction of the tasks, epochs, seeds, evaluation episodes and reply lengths.
+    """Reduce a suite to try it: this fraction of its tasks, epochs, seeds, evaluation episodes and tokens per reply.
 
     Budgets are multiplied by the square of `scale`, because a run has one episode per task and epoch. The smallest
     budgets are replaced by two updates. A run has at least two evaluation episodes, and 16 tokens per reply. Tasks come
@@ -349,7 +334,7 @@ def scaled(suite: Suite, scale: float) -> Suite:
 
 
 def slug(name: str) -> str:
-    """Convert a name to a file name without path separators that is valid in all file systems."""
+    """Convert a name to a file name that is valid in all file systems."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-.")
 
 

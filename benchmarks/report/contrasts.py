@@ -18,9 +18,7 @@ from .statistics import NEVER, UNBOUNDED, cost_to_reach, student_quantile, withi
 from .tables import NONE, Estimate, TableOfText
 
 SUCCESS = "metric/success"
-WINDOW_EPISODES = 48
-"""Window of episodes whose mean success must reach `LEVEL`. It is rounded down to whole updates, at least one."""
-LEVEL = 0.8
+WINDOW_EPISODES, LEVEL = 48, 0.8  # the mean success of this number of episodes must reach the level
 OVER_STARTS = (
     " Over starts: the same with one value per start checkpoint, the mean of its seeds. This interval is about a new "
     "start checkpoint; the interval over seeds is about new seeds of these starts."
@@ -69,13 +67,13 @@ def run_score(run: RunSummary, score: ContrastScore) -> float:
     if score == "training success":
         return float(successes.mean())
     episodes = run.curve("environment_steps") / turns
-    width = max(1, round(WINDOW_EPISODES / episodes[0]))
+    width = max(1, round(WINDOW_EPISODES / episodes[0]))  # in updates
     found = cost_to_reach(episodes, successes, LEVEL - 1e-9, width=width)
     return math.inf if found == NEVER else math.log2(found)
 
 
 def findings(contrasts: Sequence[Contrast], comparison: Comparison) -> list[Finding]:
-    """Test all contrasts with a finished seed. p values are corrected separately for primary and other contrasts."""
+    """Test all contrasts with a finished seed. Correct p values separately for primary and other contrasts."""
     found = [each for each in (_finding(contrast, comparison) for contrast in contrasts) if each is not None]
     for is_primary in (True, False):
         family = [place for place, each in enumerate(found) if each.contrast.is_primary == is_primary]
@@ -92,10 +90,7 @@ def findings(contrasts: Sequence[Contrast], comparison: Comparison) -> list[Find
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p values by Holm's step-down method, which bounds the probability of any false rejection.
-
-    Source: Holm (1979), A simple sequentially rejective multiple test procedure.
-    """
+    """Correct p values by Holm's step-down method (1979), which bounds the probability of any false rejection."""
     corrected = [math.nan] * len(p_values)
     known = [place for place, p in enumerate(p_values) if not math.isnan(p)]
     largest = 0.0
@@ -124,15 +119,15 @@ def start_means(values: Mapping[int, float], models: Mapping[int, Collection[str
 
     Student's test of these means treats the start as a random effect, because seeds of one start are not independent.
     It is exact for a balanced one-way random-effects model, and remains valid if the starts differ in variance or in
-    their number of seeds. A mixed model would have to estimate the variance between starts. From three starts that
-    estimate is often 0, which gives the interval of independent seeds.
+    their number of seeds. A mixed model would estimate the variance between starts, which is often 0 for three starts.
+    Its interval would then be that of independent seeds.
 
     Source: Ibragimov and Müller (2010), t-statistic based correlation and heterogeneity robust inference.
 
     Args:
-        values: weighted sums of scores as a dict with seeds as keys.
-        models: start folders or model names of the runs, as a dict with seeds as keys. All runs of a seed have the same
-            start. Different folders of one seed are therefore one start that was moved between runs.
+        values: weighted sums of scores. Keys: seeds.
+        models: folders or names of the runs' start models. Keys: seeds. All runs of a seed have the same start.
+            Several folders of a seed are therefore one start that was moved between runs.
     """
     starts: list[tuple[set[str], list[float]]] = []
     for seed, value in values.items():
@@ -144,7 +139,6 @@ def start_means(values: Mapping[int, float], models: Mapping[int, Collection[str
 
 
 def contrast_table(results: Sequence[Finding]) -> TableOfText:
-    """Table of the results, primary contrasts first. Several start checkpoints add columns over starts."""
     rows = []
     has_starts = any(each.over_starts.num_values > 1 for each in results)
     for each in sorted(results, key=lambda one: not one.contrast.is_primary):
@@ -202,7 +196,7 @@ def _finding(contrast: Contrast, comparison: Comparison) -> Finding | None:
 
 
 def _score_bounds(score: ContrastScore, environment: str, comparison: Comparison) -> Range:
-    """Compute the lowest and highest possible score of a run."""
+    """Lowest and highest possible score of a run."""
     if score == "return":
         return comparison.bounds(environment)
     return UNBOUNDED if score == "episodes" else (0.0, 1.0)

@@ -10,7 +10,7 @@ import numpy as np
 from ...algorithms.rollout.intervals import Floats, Interval
 from ...envs.registration.registry import Range
 from .comparison import Comparison, paired
-from .figures import Bar, Chart, start_level
+from .figures import Bar, Chart
 from .statistics import difference, interquartile_mean, interval, mean
 
 
@@ -34,7 +34,7 @@ def headline(comparison: Comparison) -> Headline:
     if len(names) > 1 and comparison.has_one_scale:
         matrices = {name: comparison.seeds_and_scores(name, names, how) for name in comparison.algorithms}
         found = [_Ranking(f"{len(names)} environments", matrices, how, comparison.bounds(*names))]
-        level = _mean([start_level(comparison, name) for name in names])
+        level = _mean([comparison.start(name) for name in names])
     else:
         found = [
             _Ranking(
@@ -45,7 +45,7 @@ def headline(comparison: Comparison) -> Headline:
             )
             for name in names
         ]
-        level = start_level(comparison, names[0]) if len(names) == 1 else None
+        level = comparison.start(names[0]) if len(names) == 1 else None
     found = [each for each in found if each.order]
     what = "held-out returns at the end of training" if how == "sampled" else "returns in the last half of training"
     note = (
@@ -54,7 +54,7 @@ def headline(comparison: Comparison) -> Headline:
         "seeds' own means. Methods are compared seed by seed, with no correction for the number of methods."
     )
     sentence = " ".join(each.sentence(is_named=len(names) > 1 and len(found) > 1) for each in found)
-    charts = [each.chart(level if len(found) == 1 else start_level(comparison, each.where)) for each in found]
+    charts = [each.chart(level if len(found) == 1 else comparison.start(each.where)) for each in found]
     missing = "No method has finished runs in every environment." if comparison.finished else "No run has finished yet."
     return Headline(sentence or missing, note, charts)
 

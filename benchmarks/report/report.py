@@ -61,13 +61,11 @@ def write_report(
     is_search: bool = False,
     notes: Sequence[str] = (),
 ) -> Report:
-    """Write a report.
+    """Write a report of the summaries and the episodes that `read_comparison` returned.
 
     Args:
-        summaries: summaries of the runs, from `read_comparison`.
-        episodes: episodes of the page, from `read_comparison`.
         directory: folder of the runs or of an earlier report.
-        out: output folder, for example `directory`.
+        out: output folder.
         title: title of the page. None: the name of the folder.
         contrasts: contrasts (planned comparisons) of a suite to estimate and test.
         is_search: add a table with the best entry of each algorithm.
@@ -131,7 +129,7 @@ def read_comparison(
     """Read summaries of all runs in a folder, and the same number of episodes per run.
 
     Raises:
-        FileNotFoundError: if the folder contains neither runs nor the summaries of an earlier report.
+        FileNotFoundError: if the folder contains neither runs nor an earlier report.
         UserError: if a file of a run is incomplete or invalid.
     """
     directories = run_directories(directory)
@@ -152,11 +150,7 @@ def read_comparison(
 
 
 def newest_comparison() -> Path:
-    """Find the most recently changed comparison or run under runs/.
-
-    Raises:
-        FileNotFoundError: if runs/ has no runs.
-    """
+    """Most recently changed comparison or run in runs/. Raise FileNotFoundError without runs."""
     found = [path for path in Path("runs").glob("*") if path.is_dir() and run_directories(path)]
     if not found:
         raise FileNotFoundError("runs/ has no runs; give the --out of `collm benchmark` or `collm train`")
@@ -164,7 +158,7 @@ def newest_comparison() -> Path:
 
 
 def lead_lines(comparison: Comparison, directory: Path, num_episodes: int) -> list[str]:
-    """Lines below the headline: the number of runs, and the runs that are unfinished, failed, or did not learn."""
+    """Lines below the headline: number of runs, and runs that are unfinished, have failed, or did not learn."""
     seeds = sorted({each.seed for each in comparison.summaries})
     lines = [
         f"{len(comparison.finished)} finished runs: methods {len(comparison.algorithms)}, "

@@ -12,7 +12,7 @@ import numpy as np
 from ...algorithms.rollout.intervals import Interval
 from ..comparison.summaries import RunSummary
 from ..markdown import markdown_table
-from .comparison import Comparison
+from .comparison import Comparison, paired
 from .statistics import difference, improvement, interquartile_mean, interval, mean, median, median_cost
 
 NONE = "-"
@@ -20,7 +20,7 @@ SHARE = "evaluation/sampled/metric/share/"
 
 
 class Estimate(str):
-    """Table cell with an estimate: its text and its interval."""
+    """Table cell: the text of an estimate, and its interval."""
 
     interval: Interval
 
@@ -53,9 +53,9 @@ class TableOfText:
     """Value at which two compared methods are equally good. None: the table does not compare two methods."""
 
     def marks(self) -> dict[tuple[int, int], str]:
-        """Marks of cells, as a dict with (row, column) as keys.
+        """Marks of cells: "best", "near" (overlaps the best interval), "above" and "below" (excludes `even`).
 
-        Marks are "best" and "near" (overlaps the best interval), or "above" and "below" (excludes `even`).
+        Keys: (row, column).
         """
         found = {}
         for column in range(1, len(self.header)):
@@ -74,7 +74,6 @@ class TableOfText:
 
 
 def _against_best(cells: Mapping[int, Estimate], best: str) -> dict[int, str]:
-    """Mark the best value of a column, and values whose interval overlaps the interval of the best."""
     sign = 1 if best == "highest" else -1
     top = max(sign * cell.interval.value for cell in cells.values())
     if not np.isfinite(top) or len({cell.interval.value for cell in cells.values()}) == 1:
@@ -95,13 +94,12 @@ def _against_best(cells: Mapping[int, Estimate], best: str) -> dict[int, str]:
 
 
 def _rows(comparison: Comparison, cell: Callable[[str, str], str], against: str = "") -> list[list[str]]:
-    """Build one row per algorithm, with a cell per environment. With `against`, the reference has no row."""
+    """One row per algorithm, with a cell per environment. With `against`, the reference has no row."""
     names = [each for each in comparison.algorithms if not against or each != comparison.reference()]
     return [[f"{against}{name}", *(cell(name, each) for each in comparison.environments)] for name in names]
 
 
 def tables(comparison: Comparison) -> list[TableOfText]:
-    """Build all tables of a comparison. Tables without rows are omitted."""
     found = [
         final_scores(comparison, "sampled"),
         final_scores(comparison, "greedy"),
@@ -141,7 +139,6 @@ def final_scores(comparison: Comparison, how: str) -> TableOfText:
 
 
 def aggregates(comparison: Comparison) -> TableOfText:
-    """Table of mean, median and interquartile mean over all environments, in units of their returns."""
     rows = []
     if len(comparison.environments) > 1 and comparison.has_one_scale:
         for algorithm in comparison.algorithms:
@@ -163,11 +160,12 @@ def aggregates(comparison: Comparison) -> TableOfText:
 
 
 def differences(comparison: Comparison, how: str) -> TableOfText:
-    """Table of differences: return of the reference minus the return of each other method, paired by seed."""
+    """Table of the return of the reference minus the return of each other method, paired by seed."""
     reference = comparison.reference()
 
     def cell(algorithm: str, environment: str) -> str:
-        first, second = comparison.paired_scores(reference, algorithm, environment, how)
+        names = (reference, algorithm)
+        first, second = paired(*(comparison.seeds_and_scores(name, [environment], how) for name in names))
         bounds = comparison.bounds(environment)
         return _starred(_with_runs(difference(mean, first, second, bounds=bounds), len(first)) if len(first) else NONE)
 
@@ -183,7 +181,6 @@ def differences(comparison: Comparison, how: str) -> TableOfText:
 
 
 def improvements(comparison: Comparison) -> TableOfText:
-    """Table of probabilities that a run of the reference has a higher return than a run of another method."""
     reference = comparison.reference()
 
     def cell(algorithm: str, environment: str) -> str:
@@ -201,7 +198,6 @@ def improvements(comparison: Comparison) -> TableOfText:
 
 
 def collapses(comparison: Comparison) -> TableOfText:
-    """Table of the number of collapsed runs."""
     rows = []
     for algorithm in comparison.algorithms:
         runs = [comparison.runs(algorithm, environment) for environment in comparison.environments]
@@ -268,7 +264,6 @@ def wasted(comparison: Comparison) -> TableOfText:
 
 
 def sample_efficiency(comparison: Comparison, cost: str) -> TableOfText:
-    """Table of costs of reaching each environment's return threshold."""
     thresholds = comparison.thresholds
     if cost == "sampled_tokens":
         thresholds = {name: value for name, value in thresholds.items() if comparison.writes_text(name)}
@@ -293,7 +288,7 @@ def sample_efficiency(comparison: Comparison, cost: str) -> TableOfText:
 
 
 def settings(comparison: Comparison) -> tuple[TableOfText, TableOfText]:
-    """Tables of the settings that differ between methods, and of the settings that all methods share."""
+    """Table of the settings that differ between methods, and table of the settings that all methods share."""
     columns: dict[str, dict[str, str]] = {}
     for summary in comparison.summaries:
         is_named = len(comparison.environments) > 1
@@ -311,8 +306,6 @@ def settings(comparison: Comparison) -> tuple[TableOfText, TableOfText]:
 
 
 def costs(comparison: Comparison) -> TableOfText:
-    """Table of seconds, tokens and updates per run."""
-
     def cell(algorithm: str, environment: str) -> str:
         curves = [
             [run.curve(name) for name in ("update", "seconds/total", "sampled_tokens")]
@@ -348,12 +341,10 @@ def _starred(cell: str) -> str:
     return Estimate(f"{cell} *", cell.interval) if isinstance(cell, Estimate) and cell.excludes(0) else cell
 
 
-NATURAL_ENDS: Mapping[str, tuple[float, ...]] = {"trace": (0.0, 1.0), "discount": (0.0, 1.0)}
-"""Find the smallest and largest valid value of a setting."""
+NATURAL_ENDS: Mapping[str, tuple[float, ...]] = {"trace": (0.0, 1.0), "discount": (0.0, 1.0)}  # of valid values
 
 
 def search(comparison: Comparison) -> TableOfText:
-    """Table of the best entry of each algorithm in each environment."""
     rows = []
     for environment in comparison.environments:
         entries: dict[str, list[str]] = {}
@@ -388,16 +379,16 @@ def search(comparison: Comparison) -> TableOfText:
 
 
 def varied_settings(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Find settings that differ between the configs, with the tried values."""
+    """Settings that differ between the configs, with their values."""
     names = dict.fromkeys(name for config in configs for name in config)
     values = {name: list(dict.fromkeys(str(config.get(name)) for config in configs)) for name in names}
     return {name: [config.get(name) for config in configs] for name in names if len(values[name]) > 1}
 
 
 def at_an_end(chosen: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) -> list[str]:
-    """List numeric settings whose best value is the least or greatest tried value, although others are valid beyond it.
+    """Numeric settings whose best value is the least or greatest tried value, although others beyond it are valid.
 
-    None (no layer) is treated as smaller than all numbers.
+    None (no layer) is less than all numbers.
     """
     found = []
     for name, values in varied.items():

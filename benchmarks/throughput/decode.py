@@ -1,7 +1,7 @@
 """Decoding speed of collm's decoder and of transformers' `generate`, in one process on one thread.
 
-The compared workloads alternate for several rounds. Rates are tokens per CPU second of the process, or per second on a
-GPU. Other processes change all rates of a table together, so compare ratios rather than rates.
+Rates are tokens per CPU second of the process, or per second on a GPU. Workloads alternate for several rounds. Compare
+ratios, because other processes change all rates of a table.
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ class DecodeRow:
 
 
 def random_llama(vocab_size: int, *, seed: int, end_id: int | None, pad_id: int) -> LlamaForCausalLM:
-    """Create a Llama model of `MODEL_SIZE` with random weights."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=vocab_size,
@@ -76,12 +75,6 @@ def tiny_model(device: str = "cpu") -> PreTrainedModel:
 
 
 def measure(repeats: int = 5, device: str = "cpu") -> list[DecodeRow]:
-    """Measure all comparisons.
-
-    Args:
-        repeats: rounds after one warm-up round.
-        device: device of the model, "cpu" or a GPU.
-    """
     model = tiny_model(device)
     prompts = ragged_prompts(128)
     found = []
@@ -113,7 +106,7 @@ def measure(repeats: int = 5, device: str = "cpu") -> list[DecodeRow]:
 
 
 def ragged_prompts(count: int, seed: int = 0) -> list[Ids]:
-    """Generate prompts of 64 to 128 random tokens."""
+    """Sample prompts of 64 to 128 random tokens."""
     rng = np.random.default_rng(seed)
     return [rng.integers(1, VOCABULARY, int(rng.integers(64, 129))) for _ in range(count)]
 
@@ -131,7 +124,7 @@ def _decoding(
     *,
     max_slots: int = 128,
 ) -> Workload:
-    """Workload: one call of collm's decoder with `NEW_TOKENS` or the given number of new tokens per prompt."""
+    """Workload: one call of collm's decoder. `lengths`: new tokens per prompt; None: `NEW_TOKENS`."""
     decoder = Decoder(model, [], max_slots=max_slots)
     limits = np.full(len(prompts), NEW_TOKENS) if lengths is None else lengths
 
@@ -145,7 +138,7 @@ def _decoding(
 def _generating(
     model: PreTrainedModel, prompts: Sequence[Ids], sampling: Sampling, batch_size: int, lengths: Ids | None = None
 ) -> Workload:
-    """Workload: `generate` of transformers on left-padded batches. A batch runs until its longest completion ends."""
+    """Workload: transformers' `generate` on left-padded batches. A batch runs until its longest completion ends."""
     limits = np.full(len(prompts), NEW_TOKENS) if lengths is None else lengths
 
     def run() -> int:
@@ -174,7 +167,7 @@ def _generating(
 
 
 def _multi_turn(model: PreTrainedModel, count: int, *, keeps_cache: bool) -> Workload:
-    """Workload: episodes of several turns, with or without reusing the KV cache of earlier turns."""
+    """Workload: episodes of several turns, with or without the KV cache of earlier turns."""
     decoder = Decoder(model, [], max_slots=count)
     openings = [ids[:64] for ids in ragged_prompts(count)]
     observations = np.random.default_rng(2).integers(1, VOCABULARY, (NUM_TURNS, count, PROMPT_TOKENS))
@@ -197,7 +190,7 @@ def _multi_turn(model: PreTrainedModel, count: int, *, keeps_cache: bool) -> Wor
 
 
 def table(measured: Sequence[DecodeRow], device: str = "cpu") -> str:
-    """Format the comparisons as a Markdown table: medians, and in brackets minimum to maximum over the rounds."""
+    """Format the comparisons as a Markdown table: median (minimum-maximum) over the rounds."""
     cells = [
         (
             row.name,

@@ -1,7 +1,7 @@
-"""Rollout speed of collm's collector, compared with one environment that calls transformers' `generate` per reply.
+"""Rollout speed of collm's collector, and of one environment that calls transformers' `generate` for each reply.
 
-Both use the same environment, model and sampling, and alternate in every round. Rates are environment steps (joint
-turns) per CPU second of this process, or per second on a GPU.
+Both have the same environment, model and sampling, and alternate in every round. Rates are joint turns per CPU second
+of this process, or per second on a GPU.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RolloutRow:
 
 
 def measure(env: str = ENV, *, repeats: int = 3, device: str = "cpu") -> list[RolloutRow]:
-    """Measure `generate`, the reference, then the collector with 1 to 128 copies of the environment."""
+    """Measure `generate`, which is the reference, and the collector with 1 to 128 copies of the environment."""
     policies = _policies(env, MAX_NEW_TOKENS, device)
     workloads = {"generate, 1 copy": _generating(env, policies)}
     for num_envs in BATCHES:
@@ -62,7 +62,6 @@ def measure(env: str = ENV, *, repeats: int = 3, device: str = "cpu") -> list[Ro
 
 
 def table(rows: Sequence[RolloutRow], env: str, device: str = "cpu") -> str:
-    """Format the rates, and their ratios to the first row, as a Markdown table."""
     cells = [
         (
             row.name,
@@ -79,7 +78,7 @@ def table(rows: Sequence[RolloutRow], env: str, device: str = "cpu") -> str:
 def phases(
     env: str = ENV, *, num_envs: int = 32, repeats: int = 3, max_new_tokens: int = MAX_NEW_TOKENS, device: str = "cpu"
 ) -> dict[str, float]:
-    """Measure seconds of each phase per joint turn of one copy, averaged over the rounds."""
+    """Measure the seconds of each phase per joint turn of one copy, averaged over the rounds."""
     policies = _policies(env, max_new_tokens, device)
     vector = SyncVector(env, num_envs)
     play = _collecting(vector, policies)
@@ -106,7 +105,6 @@ def phases(
 
 
 def phase_table(seconds: Mapping[str, float], env: str, num_envs: int = 32, device: str = "cpu") -> str:
-    """Format the seconds of the phases as a Markdown table."""
     total = sum(seconds.values())
     cells = [(phase, f"{1000 * spent:.2f}", f"{spent / total:.0%}") for phase, spent in seconds.items()]
     table = markdown_table(("phase", "ms", "share"), cells)
@@ -120,7 +118,6 @@ def _policies(env: str, max_new_tokens: int, device: str) -> Mapping[str, Langua
 
 
 def _collecting(vector: SyncVector, policies: Mapping[str, LanguagePolicy]) -> Workload:
-    """Workload: the collector plays new episodes."""
     # The stopwatch supports only one thread.
     collector = RolloutCollector(vector, policies, side_by_side=SideBySide(False))
     first_seeds = count(step=1000)
@@ -135,7 +132,6 @@ def _collecting(vector: SyncVector, policies: Mapping[str, LanguagePolicy]) -> W
 
 
 def _generating(env_id: str, policies: Mapping[str, LanguagePolicy]) -> Workload:
-    """Workload: play 16 episodes sequentially, with one call of `generate` per reply."""
     env: Any = make(env_id)
     seeds = count()
 
