@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from ..comparison.tasks import RayTasks
 
 
-OF_TINY = {"is_chat": False, "template_kwargs": {}, "compute_dtype": "float32"}
-"""Settings of a suite's models that the embedded model needs."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkArguments(Checked):
     """Compare algorithms with the same environments, seeds, initial weights and budgets."""
@@ -109,7 +105,7 @@ def run(args: Sequence[str]) -> None:
     num_workers = arguments.workers or os.cpu_count() or 1
     launcher = None
     if arguments.on is not None:
-        launcher = _tasks(arguments)
+        launcher = _tasks(arguments.on, arguments)
         num_workers = arguments.workers or launcher.num_at_a_time
     with ComparisonDisplay(len(found), console) as display:
         result = compare(
@@ -118,14 +114,13 @@ def run(args: Sequence[str]) -> None:
     conclude(result, out, console)
 
 
-def _tasks(arguments: BenchmarkArguments) -> RayTasks:
+def _tasks(address: str, arguments: BenchmarkArguments) -> RayTasks:
     from ..._cluster import Cluster
     from ..comparison.tasks import RayTasks
 
-    assert arguments.on is not None
     with refusals():
         cluster = Cluster(
-            address=arguments.on,
+            address=address,
             num_actors=arguments.workers or 1,
             num_cpus=arguments.num_cpus,
             num_gpus=arguments.num_gpus,
@@ -135,22 +130,25 @@ def _tasks(arguments: BenchmarkArguments) -> RayTasks:
 
 
 def chosen_suite(arguments: BenchmarkArguments) -> Suite:
-    """Read the suite from its file and apply the options, or build a suite from the options alone."""
+    """Read a suite and apply the options to it, or build a suite from the options alone."""
     from ..comparison.suite import Budget, parse_suite, read_suite, scaled
 
-    table: dict[str, Any] = {}
-    if arguments.environment_steps is not None:
-        table["budget"] = {"environment_steps": arguments.environment_steps}
-    if arguments.generated_tokens is not None:
-        if table:
-            raise ValueError("--environment-steps and --generated-tokens are different budgets; give one of them")
-        table["budget"] = {"generated_tokens": arguments.generated_tokens}
+    budgets = {"environment_steps": arguments.environment_steps, "generated_tokens": arguments.generated_tokens}
+    given = {unit: amount for unit, amount in budgets.items() if amount is not None}
+    if len(given) > 1:
+        raise ValueError("--environment-steps and --generated-tokens are different budgets; give one of them")
     model = keyword_arguments(arguments.model_config, "--model-config")
     if arguments.model is not None:
-        model = {**(OF_TINY if arguments.model == TINY else {}), "model": arguments.model, **model}
+        # The embedded model has no chat template, and does not compute in bfloat16.
+        of_tiny = {"is_chat": False, "template_kwargs": {}, "compute_dtype": "float32"}
+        model = {**(of_tiny if arguments.model == TINY else {}), "model": arguments.model, **model}
     if arguments.max_new_tokens is not None:
         model["max_new_tokens"] = arguments.max_new_tokens
-    config, own = divided(keyword_arguments(arguments.config, "--config"))
+    config: dict[str, Any] = {}
+    own: dict[str, dict[str, Any]] = {}  # settings as NAME.key=value, which are for one algorithm
+    for name, value in keyword_arguments(arguments.config, "--config").items():
+        owner, dot, setting = name.rpartition(".")
+        (own.setdefault(owner, {}) if dot else config)[setting] = value
     if arguments.suite is None:
         if arguments.scale < 1:
             raise ValueError(f"--scale {arguments.scale:g} needs a suite; give one, or set a smaller budget")
@@ -159,8 +157,7 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
         refuse_strangers(own, arguments.algorithms)
         return parse_suite(
             {
-                "budget": {"environment_steps": 3_200},
-                **table,
+                "budget": given or {"environment_steps": 3_200},
                 "seeds": arguments.seeds or tuple(range(5)),
                 "environments": [{"id": id} for id in arguments.envs],
                 "algorithms": [{"name": name, "config": own.get(name, {})} for name in arguments.algorithms],
@@ -171,7 +168,7 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
     suite = read_suite(arguments.suite)
     if arguments.scale < 1:
         suite = scaled(suite, arguments.scale)
-    budget = Budget.read(table["budget"]) if table else None
+    budget = Budget.read(given) if given else None
     environments = [
         replace(entry, budget=budget or entry.budget, model={**entry.model, **model}, config={**entry.config, **config})
         for entry in _only(arguments.envs, suite.environments, "environment")
@@ -195,16 +192,6 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
     )
 
 
-def divided(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Separate settings for all algorithms from settings as NAME.key=value, which are for one algorithm."""
-    common: dict[str, Any] = {}
-    own: dict[str, dict[str, Any]] = {}
-    for name, value in config.items():
-        owner, dot, setting = name.rpartition(".")
-        (own.setdefault(owner, {}) if dot else common)[setting] = value
-    return common, own
-
-
 def refuse_strangers(own: Mapping[str, Any], names: Sequence[str]) -> None:
     """Raise an error for settings of algorithms that are not in the comparison."""
     for name in own:
@@ -221,7 +208,6 @@ def _only(names: Sequence[str], entries: Sequence[Any], what: str) -> list[Any]:
 
 
 def conclude(result: ComparisonResult, out: Path, console: Console) -> None:
-    """Print how many runs finished."""
     done = len(result.finished) + len(result.skipped)
     console.print(f"{done} runs finished, {len(result.skipped)} of them earlier; folder: {shown(out)}", markup=False)
     if result.failures:
@@ -239,7 +225,7 @@ def conclude(result: ComparisonResult, out: Path, console: Console) -> None:
 
 
 class ComparisonDisplay:
-    """Progress bars for the whole comparison and for each active run. Without a terminal: plain lines."""
+    """Progress bars of the comparison and of each active run. Without a terminal: plain lines."""
 
     def __init__(self, num_runs: int, console: Console):
         self.console = console

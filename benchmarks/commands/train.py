@@ -30,19 +30,10 @@ else:
     import tomli as tomllib
 
 Settings = TypeVar("Settings", bound=TrainConfig)
-LEADING = (
-    "env",
-    "config",
-    "out",
-    "model",
-    "weights",
-    "num_updates",
-    "rollout_buffer_size",
-    "agent_learning_rate",
-    "max_new_tokens",
-    "seed",
+LEADING = (  # the settings that `--help` shows first
+    *("env", "config", "out", "model", "weights", "num_updates"),
+    *("rollout_buffer_size", "agent_learning_rate", "max_new_tokens", "seed"),
 )
-"""Names of the ten settings that `--help` shows first."""
 EXAMPLES = (
     "collm train {name} --env collm/MiniWriting-v2",
     "collm train {name} --env collm/MiniBuild-v0 --env-kwargs max_turns=4 --num-updates 200 --out runs/build",
@@ -121,7 +112,7 @@ def run(args: Sequence[str]) -> None:
 
 
 def refuse_unknown(env: str, kwargs: Mapping[str, Any]) -> None:
-    """Check the id and the arguments of an environment before the slow import of torch."""
+    """Check an environment's id and arguments before the slow import of torch."""
     from ...envs.registration.registry import spec  # late import: help needs no environment
 
     with warnings.catch_warnings():
@@ -149,7 +140,6 @@ def training(args: list[str], command: str) -> tuple[str, TrainArguments[Any], G
 
 
 def experiment_of(algorithm: str, arguments: TrainArguments[Any], given: Given) -> Experiment:
-    """Create the experiment from parsed arguments."""
     from ...algorithms.runs.assembly.experiment import Experiment, with_partners  # late import: help needs no torch
 
     experiment = Experiment(
@@ -164,7 +154,7 @@ def experiment_of(algorithm: str, arguments: TrainArguments[Any], given: Given) 
 
 
 def named(args: list[str]) -> tuple[str, list[str], Given]:
-    """Find the algorithm, the remaining arguments, and the settings of --config. The file can contain the algorithm."""
+    """Return the algorithm, the other arguments, and the file of --config, which can contain the algorithm."""
     given = given_settings(args)
     if not args[0].startswith("-") or given.path is None:
         return args[0], args[1:], given
@@ -192,7 +182,7 @@ def check_trusted(given: Given, words: Sequence[str]) -> None:
 
 
 def values_of(given: Given, settings: type[TrainConfig]) -> dict[str, Any]:
-    """Values of the file of --config, as a dict with setting names as keys."""
+    """Check the settings of the file of --config. Return them as a dict with names as keys."""
     if given.path is None:
         return {}
     classes: tuple[type[Any], ...] = (settings, ModelConfig, NetworkConfig, LogConfig)
@@ -215,7 +205,7 @@ def values_of(given: Given, settings: type[TrainConfig]) -> dict[str, Any]:
 
 
 def environment_arguments(arguments: TrainArguments[Any], given: Given) -> dict[str, Any]:
-    """Arguments of the environment, collected from the file, the command line, --prompts and --reward-funcs."""
+    """Arguments of the environment: from --config, --env-kwargs, --prompts and --reward-funcs."""
     found = {**given.env_kwargs, **keyword_arguments(arguments.env_kwargs)}
     if arguments.prompts is not None:
         found["prompts"] = str(arguments.prompts)
@@ -248,7 +238,7 @@ def exit_if_stopped() -> Iterator[None]:
 
 
 def listing() -> str:
-    """Help text of `collm train`: one line per algorithm."""
+    """Text of `collm train --help`."""
     specs = algorithm_specs()
     width = max(len(spec.name) for spec in specs) + 2
     lines = [f"  {spec.name:<{width}}{spec.summary}".rstrip() for spec in specs]
@@ -268,14 +258,13 @@ def listing() -> str:
     )
 
 
-PARTS = ("config", "model", "network")
-"""Names of the tables in a run's config.json. Settings can be inside of a table or at the top level."""
+PARTS = ("config", "model", "network")  # tables in a run's config.json; settings can also be at the top level
 CONFIG = "--config"
 
 
 @dataclass(frozen=True)
 class Given:
-    """Content of the file of --config. Without a file, all fields are empty."""
+    """Content of the file of --config. Without this option, all fields are empty."""
 
     path: Path | None = None
     algorithm: str | None = None
@@ -311,7 +300,7 @@ def given_settings(args: list[str]) -> Given:
 
 
 def _named(args: list[str]) -> Path | None:
-    """Last value of --config. A missing value is reported by the parser."""
+    """Last value of --config. The parser reports a missing value."""
     found = None
     for word, following in zip(args, [*args[1:], None], strict=True):
         if word == CONFIG and following is not None:

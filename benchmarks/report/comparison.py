@@ -45,7 +45,7 @@ class Comparison:
         return all(0 <= each.score(how) <= 1 for each in self.finished for how in ("sampled", "greedy"))
 
     def bounds(self, *environments: str) -> Range:
-        """Declared lowest and highest return. Infinite if an environment declares none, or if a run has a reward model."""
+        """Declared lowest and highest return. Infinite if an environment declares none or a run has a reward model."""
         known = {spec.id: spec for spec in specs()}
         found = []
         for run in {each.environment: each for each in self.finished if each.environment in environments}.values():
