@@ -33,14 +33,11 @@ def parsed(
     --help shows the settings that are not advanced, --help-all shows all settings.
 
     Args:
-        kind: dataclass of the command's arguments.
         command: name of the command, and of the algorithm if `kind` depends on it.
-        args: arguments of the command.
         nested: classes of fields with a generic annotation.
         leading: settings that --help shows first.
         left_out: settings of nested dataclasses that are not options and keep their defaults.
         given: values that replace defaults, for example from a file.
-        examples: example commands that --help shows.
     """
     import tyro  # late import, because it is slow
 

@@ -28,16 +28,11 @@ NUM_RESAMPLES = 5_000
 class CrossPlay:
     """Mean returns of all pairs of runs, and with scripted partners. All intervals are over runs."""
 
-    names: Sequence[str]
-    """Names of the runs."""
-    starts: Sequence[str]
-    """Initial models of the runs."""
-    partners: Sequence[str]
-    """Names of scripted partners."""
-    returns: Floats
-    """Mean returns, [R, R]: agent 0 from the row's run, and all other agents from the column's run."""
-    scripted: Floats
-    """Mean returns, [R, len(partners)]: agent 0 from the row's run, and all other agents scripted."""
+    names: Sequence[str]  # of the runs
+    starts: Sequence[str]  # initial models of the runs
+    partners: Sequence[str]  # names of scripted partners
+    returns: Floats  # mean returns, [R, R]: agent 0 from the row's run, and all other agents from the column's run
+    scripted: Floats  # mean returns, [R, len(partners)]: agent 0 from the row's run, all other agents scripted
 
     def self_play(self) -> Interval:
         """Mean return of teams whose agents come from the same run."""
@@ -89,8 +84,6 @@ def cross_play(
 
     Args:
         runs: runs with the same environment and arguments.
-        num_episodes: number of tasks, which are the same for all pairs.
-        greedy: take the most likely token instead of sampling.
         partners: names of scripted players.
         on_pair: callback after each pair: name of agent 0's run, name of its partners, mean return.
         on_progress: callback before each decision: name of the pair, collector.
@@ -140,16 +133,11 @@ def page(found: CrossPlay) -> str:
     means += [["self-play minus cross-play", str(found.gap())]]
     means += [[f"with {name} partners", str(found.with_partner(number))] for number, name in enumerate(found.partners)]
     return (
-        "\n\n".join(
-            [
-                "# Cross-play",
-                "Mean held-out return with agent 0 of the row's run and the other agents of the column's run.",
-                markdown_table(header, rows),
-                "Means over runs, with 95 % bootstrap intervals over the runs.",
-                markdown_table(["", "return"], means),
-            ]
-        )
-        + "\n"
+        "# Cross-play\n\n"
+        "Mean held-out return with agent 0 of the row's run and the other agents of the column's run.\n\n"
+        f"{markdown_table(header, rows)}\n\n"
+        "Means over runs, with 95 % bootstrap intervals over the runs.\n\n"
+        f"{markdown_table(['', 'return'], means)}\n"
     )
 
 

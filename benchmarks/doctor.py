@@ -77,13 +77,7 @@ def _devices() -> list[dict[str, Any]]:
 def examined(
     experiment: Experiment, memory: str | None = None, gpu: str | None = None, num_ranks: int = 1
 ) -> dict[str, Any]:
-    """Compute the memory plan of a training, without loading weights.
-
-    Args:
-        memory: memory of the device, such as "80GB". None: the memory of this machine's device.
-        gpu: GPU type, such as "h100". None: this machine's device.
-        num_ranks: number of processes, each with its own device.
-    """
+    """Compute the memory plan of a training without loading weights. Options: memory ("80GB"), GPU type ("h100")."""
     import torch
 
     from ..algorithms.memory import devices, fitting

@@ -20,16 +20,11 @@ LEADERBOARD_FILES = JSON_FILE, MARKDOWN_FILE, HTML_FILE = "leaderboard.json", "l
 class Entry:
     """Results of one team in a leaderboard."""
 
-    team: str
-    """Run directory, or names of the models."""
-    returns: Mapping[str, Interval]
-    """Mean returns, as a dict with decoding modes ("sampled", "greedy") as keys."""
-    terms: Mapping[str, Mapping[str, Interval]]
-    """Means of reward terms and metrics. Keys: decoding mode, then name."""
-    episodes: str
-    """File that contains all episodes of the team."""
-    usage: Sequence[str] = ()
-    """Texts about requests, tokens and costs of chat servers, one per model."""
+    team: str  # run directory, or names of the models
+    returns: Mapping[str, Interval]  # mean returns; keys: decoding modes ("sampled", "greedy")
+    terms: Mapping[str, Mapping[str, Interval]]  # means of reward terms and metrics; keys: decoding mode, then name
+    episodes: str  # file that contains all episodes of the team
+    usage: Sequence[str] = ()  # texts about requests, tokens and costs of chat servers, one per model
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,7 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
         raise ValueError("--environment-steps and --generated-tokens are different budgets; give one of them")
     model = keyword_arguments(arguments.model_config, "--model-config")
     if arguments.model is not None:
-        # The embedded model has no chat template, and does not compute in bfloat16.
+        # A suite's chat template and data type are not for the embedded model.
         of_tiny = {"is_chat": False, "template_kwargs": {}, "compute_dtype": "float32"}
         model = {**(of_tiny if arguments.model == TINY else {}), "model": arguments.model, **model}
     if arguments.max_new_tokens is not None:
@@ -175,20 +175,17 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
     ]
     algorithms = _only(arguments.algorithms, suite.algorithms, "algorithm")
     refuse_strangers(own, [entry.name for entry in algorithms])
+    settings = {
+        entry.name: {
+            place.name: {**entry.config_in.get(place.name, {}), **own.get(entry.name, {})} for place in environments
+        }
+        for entry in algorithms
+    }
     return replace(
         suite,
         seeds=arguments.seeds or suite.seeds,
         environments=environments,
-        algorithms=[
-            replace(
-                entry,
-                config_in={
-                    place.name: {**entry.config_in.get(place.name, {}), **own.get(entry.name, {})}
-                    for place in environments
-                },
-            )
-            for entry in algorithms
-        ],
+        algorithms=[replace(entry, config_in=settings[entry.name]) for entry in algorithms],
     )
 
 

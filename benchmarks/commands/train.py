@@ -241,20 +241,12 @@ def listing() -> str:
     """Text of `collm train --help`."""
     specs = algorithm_specs()
     width = max(len(spec.name) for spec in specs) + 2
-    lines = [f"  {spec.name:<{width}}{spec.summary}".rstrip() for spec in specs]
-    return "\n".join(
-        [
-            "usage: collm train ALGORITHM --env ID …",
-            "       collm train --config FILE …",
-            "",
-            "algorithms:",
-            *lines,
-            "",
-            "examples:",
-            *(f"  {example.format(name='maac')}" for example in EXAMPLES),
-            "",
-            "`collm train ALGORITHM --help` shows the usual options, --help-all shows all of them.",
-        ]
+    algorithms = "\n".join(f"  {spec.name:<{width}}{spec.summary}".rstrip() for spec in specs)
+    examples = "\n".join(f"  {example.format(name='maac')}" for example in EXAMPLES)
+    return (
+        "usage: collm train ALGORITHM --env ID …\n       collm train --config FILE …\n\n"
+        f"algorithms:\n{algorithms}\n\nexamples:\n{examples}\n\n"
+        "`collm train ALGORITHM --help` shows the usual options, --help-all shows all of them."
     )
 
 
@@ -269,8 +261,7 @@ class Given:
     path: Path | None = None
     algorithm: str | None = None
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """All other settings, as a dict with setting names as keys."""
+    settings: Mapping[str, Any] = field(default_factory=dict)  # all other settings; keys: their names
 
 
 def given_settings(args: list[str]) -> Given:

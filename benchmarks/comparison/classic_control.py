@@ -183,17 +183,18 @@ def table(out: Path) -> str:
 def plot(out: Path) -> None:
     """Plot the learning curves of all results, and the torques of the Pendulum policies."""
     results = read_results(out)
-    tasks = sorted({_task(result) for result in results})
+    tasks = sorted({result["name"].split("-")[0] for result in results})
     figure = Figure(figsize=(4 * len(tasks), 3.2), layout="constrained")
     for axes, task in zip(np.atleast_1d(figure.subplots(1, len(tasks))), tasks, strict=True):
-        names = sorted({result["name"] for result in results if _task(result) == task})
+        of_task = [result for result in results if result["name"].split("-")[0] == task]
+        names = sorted({result["name"] for result in of_task})
         for number, name in enumerate(names):
-            for result in (each for each in results if each["name"] == name):
+            for result in (each for each in of_task if each["name"] == name):
                 points = [(p["environment_steps"], p["return"]) for p in result["curve"] if p["return"] is not None]
                 label = name if result["seed"] == 0 else None
                 axes.plot(*zip(*points, strict=True), color=f"C{number}", alpha=0.7, linewidth=1, label=label)
         if task == "spread" and (out / "epymarl.json").is_file():
-            longest = max(result["environment_steps"] for result in results if _task(result) == task)
+            longest = max(result["environment_steps"] for result in of_task)
             points = [point for point in published_spread(out).items() if point[0] <= 1.1 * longest]
             axes.plot(*zip(*points, strict=True), "k--", linewidth=1, label="EPyMARL MAPPO")
         axes.set(title=task, xlabel="environment steps", ylabel="mean return")
@@ -223,11 +224,6 @@ def plot_pendulum(policies: Mapping[str, NumericPolicy], file: Path) -> None:
         axes.set(title=name, xlabel="angle from upright, rad", ylabel="angular speed, rad/s")
         figure.colorbar(image, ax=axes, label="torque")
     figure.savefig(file, dpi=120)
-
-
-def _task(result: Mapping[str, Any]) -> str:
-    name: str = result["name"]
-    return name.split("-")[0]
 
 
 def _interval(interval: Interval) -> dict[str, float]:

@@ -41,14 +41,10 @@ class Level:
     """Mean return and mean truth metric of a set of episodes."""
 
     name: str
-    mean_return: float
-    """Undiscounted return of an episode, averaged over the agents and the episodes."""
-    return_share: float
-    """Mean return, scaled: the empty team is 0 and the reference is 1."""
-    mean_truth: float
-    """Maximum of the truth metric over the turns of an episode, averaged over the episodes."""
-    truth_share: float
-    """Mean truth metric, scaled in the same way."""
+    mean_return: float  # undiscounted return of an episode, averaged over agents and episodes
+    return_share: float  # mean return, scaled: the empty team is 0 and the reference is 1
+    mean_truth: float  # maximum of the truth metric over the turns of an episode, averaged over episodes
+    truth_share: float  # mean truth metric, scaled in the same way
 
     @property
     def gap(self) -> float:

@@ -65,7 +65,15 @@ class Processes(Launcher):
         ready = connection.wait([each.channel for each in self._running])
         heard: list[tuple[Job, Message]] = []
         for each in [each for each in self._running if each.channel in ready]:
-            message = _received(each)
+            message: Message
+            try:
+                message = each.channel.recv()
+            except EOFError:
+                each.process.join()
+                message = (
+                    f"the process ended with exit code {each.process.exitcode} without an error in {FAILURE_FILE}: it "
+                    "was killed, or ran out of memory"
+                )
             heard.append((each.job, message))
             if not isinstance(message, tuple):
                 each.process.join()
@@ -78,20 +86,8 @@ class Processes(Launcher):
             each.process.join()
 
 
-def _received(running: _Running) -> Message:
-    try:
-        message: Message = running.channel.recv()
-    except EOFError:
-        running.process.join()
-        return (
-            f"the process ended with exit code {running.process.exitcode} without an error in {FAILURE_FILE}: it was "
-            "killed, or ran out of memory"
-        )
-    return message
-
-
 class Watcher(Protocol):
-    """Callbacks for the progress of a comparison."""
+    """Callbacks of a comparison: before its first run, and when a run starts, finishes an update, or ends."""
 
     def skipped(self, jobs: Sequence[Job]) -> None: ...
 

@@ -341,15 +341,11 @@ def slug(name: str) -> str:
 def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry, seed: int) -> Job:
     from ...algorithms.runs.assembly.experiment import Experiment  # late import: reading a suite needs no torch
 
-    budget = algorithm.budget_in.get(environment.name) or environment.budget or suite.budget
+    name, is_prompted = environment.name, algorithm.algorithm == PROMPTED
+    budget = algorithm.budget_in.get(name) or environment.budget or suite.budget
     assert budget is not None
     config_class = _config_class(algorithm.algorithm)
-    settings = {
-        **suite.config,
-        **environment.config,
-        **algorithm.config,
-        **algorithm.config_in.get(environment.name, {}),
-    }
+    settings = {**suite.config, **environment.config, **algorithm.config, **algorithm.config_in.get(name, {})}
     known = {each.name for each in fields(config_class)}
     _refuse_partial({**suite.config, **environment.config}, algorithm.name, known, suite.algorithms)
     _refuse_unknown(f"the config of {algorithm.name}", settings, known)
@@ -358,46 +354,31 @@ def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry,
     try:
         size = config_class(**settings).rollout_buffer_size
     except UserError as error:
-        raise UserError(f"the config of {algorithm.name} in {environment.name}: {error}") from error
+        raise UserError(f"the config of {algorithm.name} in {name}: {error}") from error
     limit = "max_environment_steps" if budget.unit == "environment_steps" else "max_sampled_tokens"
     # Each episode has at least one step and one token, so the run reaches its budget before this number of updates.
     settings |= {"seed": seed, "num_updates": -(-budget.amount // size), limit: budget.amount}
     if budget.amount < size * suite.min_updates:
         settings |= {"num_updates": suite.min_updates, limit: None}
-    start = {"model": suite.starts[seed % len(suite.starts)]} if suite.starts else {}
+    model = {**suite.model, **environment.model, **algorithm.model, **algorithm.model_in.get(name, {})}
+    if suite.starts:
+        model["model"] = suite.starts[seed % len(suite.starts)]
     network: dict[str, Any] = {**suite.network, **environment.network}
     network = {name: tuple(value) if isinstance(value, list) else value for name, value in network.items()}
     experiment = Experiment(
-        algorithm=UNUSED if algorithm.algorithm == PROMPTED else algorithm.algorithm,
+        algorithm=UNUSED if is_prompted else algorithm.algorithm,
         config=config_class(**settings),
         env=environment.id,
         env_kwargs={**environment.kwargs, **algorithm.kwargs},
-        model=ModelConfig(
-            **{
-                **suite.model,
-                **environment.model,
-                **algorithm.model,
-                **algorithm.model_in.get(environment.name, {}),
-                **start,
-            }
-        ),
+        model=ModelConfig(**model),
         network=NetworkConfig(**network),
     )
     published: dict[str, Any] = {}
     if environment.max_score is not None:
-        found = list(algorithm.published.get(environment.name, ()))
+        found = list(algorithm.published.get(name, ()))
         published = {"score": environment.score, "max_score": environment.max_score, "found": found}
-    return Job(
-        algorithm.name,
-        environment.name,
-        seed,
-        experiment,
-        budget,
-        environment.threshold,
-        (environment.place, algorithm.place),
-        algorithm.algorithm == PROMPTED,
-        published,
-    )
+    threshold, place = environment.threshold, (environment.place, algorithm.place)
+    return Job(algorithm.name, name, seed, experiment, budget, threshold, place, is_prompted, published)
 
 
 def _config_class(algorithm: str) -> type[Any]:

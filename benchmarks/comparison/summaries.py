@@ -26,14 +26,11 @@ from .worker import FAILURE_FILE, FINISHED_FILE, LABEL_FILE
 class TurnDiagnostics:
     """Statistics of one turn index over all agents and episodes in the last third of training."""
 
-    turn: int
-    """Index of the agent's turn in the episode, or in the segment if an update gets a part of an episode."""
-    return_variance: float
-    """Variance of the return-to-go, which is the gradient noise of a method without a baseline."""
-    advantage_square: float
-    """Mean square of the advantages before normalization, in the same units."""
+    turn: int  # index in the episode, or in the segment if an update gets a part of an episode
+    return_variance: float  # of the return-to-go; it is the gradient noise of a method without a baseline
+    advantage_square: float  # mean square of the advantages before normalization, in the same units
     explained_variance: float | None
-    """1 - Var(return - value) / Var(return); None without a critic, or if all returns are equal."""
+    """1 - Var(return - value) / Var(return). None without a critic, or if all returns are equal."""
 
 
 def diagnostics(episodes: Sequence[Mapping[str, Any]], *, has_critic: bool) -> list[TurnDiagnostics]:
@@ -51,16 +48,14 @@ def diagnostics(episodes: Sequence[Mapping[str, Any]], *, has_critic: bool) -> l
             for number, turn in enumerate(record.get("turns", ())):
                 if "raw_advantage" in turn:
                     credited[number].append((turn["return_to_go"], turn["value"], turn["raw_advantage"]))
-    return [_of_turn(number, rows, has_critic) for number, rows in sorted(credited.items())]
-
-
-def _of_turn(turn: int, rows: Sequence[tuple[float, float, float]], has_critic: bool) -> TurnDiagnostics:
-    returns, values, advantages = np.array(rows, dtype=np.float64).T  # null (not finite) becomes nan
-    variance = float(returns.var())
-    explained = None
-    if has_critic and variance > 1e-12:
-        explained = 1 - float((returns - values).var()) / variance
-    return TurnDiagnostics(turn, variance, float(np.square(advantages).mean()), explained)
+    found = []
+    for number, rows in sorted(credited.items()):
+        returns, values, advantages = np.array(rows, dtype=np.float64).T  # null (not finite) becomes nan
+        variance = float(returns.var())
+        is_known = has_critic and variance > 1e-12
+        explained = 1 - float((returns - values).var()) / variance if is_known else None
+        found.append(TurnDiagnostics(number, variance, float(np.square(advantages).mean()), explained))
+    return found
 
 
 SUMMARIES_FILE = "summaries.jsonl"
@@ -79,24 +74,19 @@ class RunSummary:
     algorithm: str
     environment: str
     seed: int
-    place: tuple[int, int]
-    """Indices of the environment and of the algorithm in the suite; 0, 0 for a run of `collm train`."""
+    place: tuple[int, int]  # indices of environment and algorithm in the suite; 0, 0 for a run of `collm train`
     is_finished: bool
     threshold: float | None
     budget: Mapping[str, int]
     experiment: Mapping[str, Any]
-    curves: Mapping[str, Sequence[float | None]]
-    """Columns of metrics.jsonl as a dict. Each column has one entry per update."""
-    evaluations: Sequence[Mapping[str, float]]
-    """Rows of evaluation.jsonl."""
+    curves: Mapping[str, Sequence[float | None]]  # columns of metrics.jsonl, with one entry per update
+    evaluations: Sequence[Mapping[str, float]]  # rows of evaluation.jsonl
     diagnostics: Sequence[TurnDiagnostics]
     """Statistics per turn. Empty if agents act by vectors, or if episodes lack `raw_advantage` and `return_to_go`."""
     published: Mapping[str, Any] = field(default_factory=dict)
     """Entries for the table of published results: "score" (evaluation metric), "max_score" and "found". Empty: none."""
-    seconds_per_reply: float | None = None
-    """Wall time of decoding per sampled reply in the last evaluation. None: not measured."""
-    tokens_per_reply: float | None = None
-    """Mean number of tokens of these replies."""
+    seconds_per_reply: float | None = None  # wall time of decoding per sampled reply in the last evaluation
+    tokens_per_reply: float | None = None  # mean number of tokens of these replies
 
     def curve(self, name: str) -> Floats:
         """Column of metrics.jsonl as an array. Updates without a value are nan."""

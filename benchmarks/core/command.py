@@ -44,10 +44,9 @@ NUM_RESAMPLES = 5_000
 TITLE = "Core suite: score on held-out seeds, 0 as random play and 1 as the reference player, mean [95 %]"
 SPLIT = "test"
 
+# Callback after each environment, with the incomplete submission and a line about the environment.
 OnProgress = Callable[[Submission, str], None]
-"""Callback after each environment, with the incomplete submission and a line about the environment."""
-Returns = Mapping[str, Sequence[float]]
-"""Team returns, as a dict with decoding modes ("sampled", "greedy") as keys."""
+Returns = Mapping[str, Sequence[float]]  # team returns; keys: decoding modes ("sampled", "greedy")
 
 
 @dataclass(frozen=True)
@@ -87,16 +86,8 @@ def evaluate_suite(
 ) -> None:
     """Evaluate teams on the suite. Write one submission per team after each environment, and the table `table.md`.
 
-    Args:
-        folder: output folder.
-        directories: run directories, which are evaluated as one team.
-        models: names of models or of scripted players; each name is a team.
-        submissions: submission files of other teams to show in the table.
-        ids: environments to play. Empty: all environments of the suite.
-        ways: decoding modes: "sampled", "greedy", or both.
-        model: further settings of the models.
-        trust: as in `load_experiment`.
-        is_json: print the submissions as JSON instead of the table.
+    The arguments are the options of `collm evaluate --suite core`. All `directories` are one team, each model is a team.
+    No `ids`: all environments.
 
     Raises:
         UserError: if a team, an environment or a file is invalid.

@@ -33,14 +33,12 @@ class Submission:
     """Returns of one team on the core suite."""
 
     team: str
-    models: Sequence[str]
-    """Names of the team's models, or folders of its runs."""
+    models: Sequence[str]  # names of the team's models, or folders of its runs
     returns: Mapping[str, Mapping[str, Sequence[float]]]
     """Team returns in the order of the held-out seeds. Keys: environment id, then decoding mode."""
     unplayed: Mapping[str, str] = field(default_factory=dict)
-    """Reasons why the team could not play environments. Keys: environment id."""
-    collm: str = field(default_factory=lambda: version("collm"))
-    """Version of collm that played the episodes."""
+    """Reasons why the team could not play an environment. Keys: environment id."""
+    collm: str = field(default_factory=lambda: version("collm"))  # version that played the episodes
 
     @property
     def ways(self) -> list[str]:

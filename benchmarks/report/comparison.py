@@ -35,7 +35,6 @@ class Comparison:
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """Return thresholds of the environments that have one."""
         found = {each.environment: each.threshold for each in self.finished if each.threshold is not None}
         return {name: found[name] for name in self.environments if name in found}
 

@@ -30,13 +30,10 @@ STARTS_HEADER = "over starts", "p over starts, corrected", "starts"
 class MeanTest:
     """Student's test that a mean is 0. With fewer than two values, the interval and the p value are nan."""
 
-    estimate: Interval
-    """Mean with its 95 % interval. For the score "episodes", these are binary logarithms."""
-    p: float
-    """Two-sided p value."""
+    estimate: Interval  # mean with its 95 % interval; binary logarithms for the score "episodes"
+    p: float  # two-sided p value
     num_values: int
-    corrected_p: float = math.nan
-    """p value after Holm's correction within the family of contrasts (primary or other)."""
+    corrected_p: float = math.nan  # after Holm's correction within the family of contrasts (primary or other)
 
 
 @dataclass(frozen=True)
@@ -44,12 +41,9 @@ class Finding:
     """Estimates and tests of one contrast."""
 
     contrast: Contrast
-    over_seeds: MeanTest
-    """Test of the weighted sums of all seeds that finished every run of the contrast."""
-    over_starts: MeanTest
-    """Test with one value per start checkpoint, the mean over its seeds."""
-    num_never: int
-    """Number of runs that did not reach `LEVEL`. For the score "episodes", the last update is taken instead."""
+    over_seeds: MeanTest  # test of the weighted sums of all seeds that finished every run of the contrast
+    over_starts: MeanTest  # test with one value per start checkpoint, the mean over its seeds
+    num_never: int  # runs that did not reach `LEVEL`; for the score "episodes", the last update is taken instead
 
 
 def run_score(run: RunSummary, score: ContrastScore) -> float:
@@ -78,14 +72,11 @@ def findings(contrasts: Sequence[Contrast], comparison: Comparison) -> list[Find
     for is_primary in (True, False):
         family = [place for place, each in enumerate(found) if each.contrast.is_primary == is_primary]
         corrected = holm([found[place].over_seeds.p for place in family])
-        over_starts = holm([found[place].over_starts.p for place in family])
-        for place, p, other in zip(family, corrected, over_starts, strict=True):
-            each = found[place]
-            found[place] = replace(
-                each,
-                over_seeds=replace(each.over_seeds, corrected_p=p),
-                over_starts=replace(each.over_starts, corrected_p=other),
-            )
+        corrected_starts = holm([found[place].over_starts.p for place in family])
+        for place, p, other in zip(family, corrected, corrected_starts, strict=True):
+            over_seeds = replace(found[place].over_seeds, corrected_p=p)
+            over_starts = replace(found[place].over_starts, corrected_p=other)
+            found[place] = replace(found[place], over_seeds=over_seeds, over_starts=over_starts)
     return found
 
 

@@ -24,12 +24,9 @@ CHUNK_SIZE = 40
 class Library:
     """Episodes in the format that the report page reads."""
 
-    runs: Sequence[Mapping[str, Any]]
-    """List of (algorithm, environment, seed). An episode's `run` is an index of this list."""
-    index: Mapping[str, Sequence[float]]
-    """Columns `run`, `update` and `return`, each with one entry per episode."""
-    chunks: Sequence[str]
-    """JSON lists of `CHUNK_SIZE` episodes, compressed by gzip and encoded as base64."""
+    runs: Sequence[Mapping[str, Any]]  # algorithm, environment and seed of each run
+    index: Mapping[str, Sequence[float]]  # columns `run` (index of `runs`), `update` and `return`; entries: episodes
+    chunks: Sequence[str]  # JSON lists of `CHUNK_SIZE` episodes, compressed by gzip and encoded as base64
 
 
 def slim_episodes(directory: Path, rows: Sequence[Mapping[str, Any]], max_episodes: int) -> Iterator[dict[str, Any]]:

@@ -23,18 +23,12 @@ OPS_PER_TOKEN = 2 + 6  # per weight: a forward pass of the prompt, then a forwar
 def estimates(jobs: Sequence[Job]) -> TableOfText:
     """Table of the memory plan and the estimated hours per method and environment, for one H100."""
     cells = {(job.environment, job.algorithm): job for job in reversed(jobs)}  # the first seed of each
-    rows = [
-        [
-            job.environment,
-            job.algorithm,
-            job.experiment.model.model.rpartition("/")[2],
-            f"{0 if job.is_prompted else job.experiment.config.num_updates:,}",
-            str(job.experiment.team_model.max_new_tokens),
-            _memory(job),
-            _hours(job),
-        ]
-        for job in reversed(cells.values())
-    ]
+    rows = []
+    for job in reversed(cells.values()):
+        model = job.experiment.model.model.rpartition("/")[2]
+        num_updates = 0 if job.is_prompted else job.experiment.config.num_updates
+        length = job.experiment.team_model.max_new_tokens
+        rows.append([job.environment, job.algorithm, model, f"{num_updates:,}", str(length), _memory(job), _hours(job)])
     hours = [float(row[-1]) for row in rows if row[-1] != NONE]
     num_seeds = len({job.seed for job in jobs})
     return TableOfText(

@@ -64,18 +64,14 @@ class Bar(NamedTuple):
 class Chart:
     """Figure with either `bars` or a function that draws it."""
 
-    name: str
-    """Name of the PNG file, as returned by `slug`."""
+    name: str  # `slug(name)` is the name of the PNG file
     title: str
     x: str
     y: str = ""
     bars: Sequence[Bar] = ()
-    level: float | None = None
-    """Return before training, drawn as a vertical line through the bars."""
-    budget: float | None = None
-    """End of the axis of a cost. A cost of `NEVER` is drawn in a grey strip beyond this end."""
-    is_difference: bool = False
-    """True if the bars show differences, which are coloured by their sign."""
+    level: float | None = None  # return before training, drawn as a vertical line through the bars
+    budget: float | None = None  # end of the axis of a cost; a cost of `NEVER` is drawn in a grey strip beyond it
+    is_difference: bool = False  # True: the bars show differences, which are coloured by their sign
     draw: Draw | None = None
 
     @property

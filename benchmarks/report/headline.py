@@ -36,15 +36,10 @@ def headline(comparison: Comparison) -> Headline:
         found = [_Ranking(f"{len(names)} environments", matrices, how, comparison.bounds(*names))]
         level = _mean([comparison.start(name) for name in names])
     else:
-        found = [
-            _Ranking(
-                name,
-                {each: comparison.seeds_and_scores(each, [name], how) for each in comparison.algorithms},
-                how,
-                comparison.bounds(name),
-            )
-            for name in names
-        ]
+        found = []
+        for name in names:
+            scores = {each: comparison.seeds_and_scores(each, [name], how) for each in comparison.algorithms}
+            found.append(_Ranking(name, scores, how, comparison.bounds(name)))
         level = comparison.start(names[0]) if len(names) == 1 else None
     found = [each for each in found if each.order]
     what = "held-out returns at the end of training" if how == "sampled" else "returns in the last half of training"

@@ -31,14 +31,12 @@ class Contents:
     """Contents of a page."""
 
     title: str
-    lead: Sequence[str]
-    """Short lines below the headline."""
+    lead: Sequence[str]  # short lines below the headline
     headline: Headline
     figures: Sequence[Section]
     results: Sequence[TableOfText]
     settings: Sequence[TableOfText]
-    methods: Sequence[str]
-    """Names of all methods. The order determines their colours."""
+    methods: Sequence[str]  # all methods; the order determines their colours
     library: Library
 
 

@@ -46,8 +46,7 @@ class Report:
     page: Path
     num_bytes: int
     num_episodes: int
-    table: TableOfText
-    """Table of the main results: the contrasts, the search, or the final scores."""
+    table: TableOfText  # main results: the contrasts, the search, or the final scores
 
 
 def write_report(
@@ -65,7 +64,6 @@ def write_report(
 
     Args:
         directory: folder of the runs or of an earlier report.
-        out: output folder.
         title: title of the page. None: the name of the folder.
         contrasts: contrasts (planned comparisons) of a suite to estimate and test.
         is_search: add a table with the best entry of each algorithm.

@@ -10,7 +10,6 @@ from typing import Any, Literal
 import numpy as np
 
 from ...algorithms.rollout.intervals import Interval
-from ..comparison.summaries import RunSummary
 from ..markdown import markdown_table
 from .comparison import Comparison, paired
 from .statistics import difference, improvement, interquartile_mean, interval, mean, median, median_cost
@@ -41,16 +40,14 @@ class Estimate(str):
 
 @dataclass(frozen=True)
 class TableOfText:
-    """Table with a title and a note that explains the numbers."""
+    """Table of texts, with a title and a note that explains the numbers."""
 
     title: str
     note: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
-    best: Literal["highest", "lowest"] | None = None
-    """Marks the highest or lowest estimate of a column as the best. None: no marks."""
-    even: float | None = None
-    """Value at which two compared methods are equally good. None: the table does not compare two methods."""
+    best: Literal["highest", "lowest"] | None = None  # marks the best estimate of each column
+    even: float | None = None  # value at which the two compared methods are equally good
 
     def marks(self) -> dict[tuple[int, int], str]:
         """Marks of cells: "best", "near" (overlaps the best interval), "above" and "below" (excludes `even`).
@@ -167,7 +164,10 @@ def differences(comparison: Comparison, how: str) -> TableOfText:
         names = (reference, algorithm)
         first, second = paired(*(comparison.seeds_and_scores(name, [environment], how) for name in names))
         bounds = comparison.bounds(environment)
-        return _starred(_with_runs(difference(mean, first, second, bounds=bounds), len(first)) if len(first) else NONE)
+        if not len(first):
+            return NONE
+        found = _with_runs(difference(mean, first, second, bounds=bounds), len(first))
+        return Estimate(f"{found} *", found.interval) if found.excludes(0) else found
 
     return TableOfText(
         "Paired differences" if how != "training" else "Paired differences over the last half of training",
@@ -337,10 +337,6 @@ def _with_runs(estimate: Interval, num_runs: int) -> Estimate:
     return Estimate(f"{estimate.value:.3f} (one run)" if num_runs < 2 else str(estimate), estimate)
 
 
-def _starred(cell: str) -> str:
-    return Estimate(f"{cell} *", cell.interval) if isinstance(cell, Estimate) and cell.excludes(0) else cell
-
-
 NATURAL_ENDS: Mapping[str, tuple[float, ...]] = {"trace": (0.0, 1.0), "discount": (0.0, 1.0)}  # of valid values
 
 
@@ -353,11 +349,13 @@ def search(comparison: Comparison) -> TableOfText:
             if runs:
                 entries.setdefault(runs[0].experiment["algorithm"], []).append(algorithm)
         for name, tried in entries.items():
-            configs = {each: _config(comparison.runs(each, environment)) for each in tried}
+            configs = {each: dict(comparison.runs(each, environment)[0].experiment["config"]) for each in tried}
             scores = {each: comparison.scores(each, environment, "training") for each in tried}
             best = max(tried, key=lambda each: float(scores[each].mean()))
             found = interval(mean, scores[best][:, None], bounds=comparison.bounds(environment))
-            varied = varied_settings(list(configs.values()))
+            names = dict.fromkeys(name for config in configs.values() for name in config if name != "seed")
+            columns = {name: [config.get(name) for config in configs.values()] for name in names}
+            varied = {name: values for name, values in columns.items() if len(set(map(str, values))) > 1}
             rows.append(
                 [
                     f"{name}, {environment}",
@@ -378,13 +376,6 @@ def search(comparison: Comparison) -> TableOfText:
     )
 
 
-def varied_settings(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Settings that differ between the configs, with their values."""
-    names = dict.fromkeys(name for config in configs for name in config)
-    values = {name: list(dict.fromkeys(str(config.get(name)) for config in configs)) for name in names}
-    return {name: [config.get(name) for config in configs] for name in names if len(values[name]) > 1}
-
-
 def at_an_end(chosen: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) -> list[str]:
     """Numeric settings whose best value is the least or greatest tried value, although others beyond it are valid.
 
@@ -399,8 +390,3 @@ def at_an_end(chosen: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) ->
         if own in (known[0], known[-1]) and own not in NATURAL_ENDS.get(name, ()):
             found.append(f"{name} {'least' if own == known[0] else 'greatest'}")
     return found
-
-
-def _config(runs: Sequence[RunSummary]) -> Mapping[str, Any]:
-    config: Mapping[str, Any] = {**runs[0].experiment["config"]}
-    return {name: value for name, value in config.items() if name != "seed"}

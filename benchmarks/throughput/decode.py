@@ -26,8 +26,7 @@ MODEL_SIZE = {
     "num_attention_heads": 6,
     "num_key_value_heads": 2,
     "max_position_embeddings": 2048,
-}
-"""Size of the model: about 2 million weights, so that most time is arithmetic and not Python."""
+}  # about 2 million weights, so that most time is arithmetic and not Python
 VOCABULARY = 4096
 NEW_TOKENS = 64
 FILTERS = Sampling(temperature=0.8, top_k=50, top_p=0.95)
@@ -44,8 +43,7 @@ class DecodeRow:
     rates: Mapping[str, Sequence[float]]
     ours: str
     reference: str
-    floor: float
-    """Lower limit of the ratio in the slow test."""
+    floor: float  # lower limit of the ratio in the slow test
 
     @property
     def ratio(self) -> Spread:

@@ -39,14 +39,10 @@ class Utilization:
     """FLOP/s of one workload, compared with a matrix product."""
 
     name: str
-    tokens_per_s: Spread
-    """Sampled or scored tokens per second."""
-    operations: float
-    """FLOPs per token."""
-    limit: float
-    """FLOP/s of the matrix product."""
-    floor: float
-    """Lower limit of the expected utilization."""
+    tokens_per_s: Spread  # sampled or scored tokens per second
+    operations: float  # FLOPs per token
+    limit: float  # FLOP/s of the matrix product
+    floor: float  # lower limit of the expected utilization
 
     @property
     def ratio(self) -> Spread:

@@ -30,8 +30,6 @@ from .timing import Spread, Stopwatch, clock_of, timed_rounds, unit_of
 ENV = "collm/MiniWriting-v2"
 BATCHES = (1, 8, 32, 128)
 MAX_NEW_TOKENS = 48
-
-
 Workload = Callable[[], tuple[int, int]]  # returns joint turns and tokens
 
 
@@ -51,25 +49,19 @@ def measure(env: str = ENV, *, repeats: int = 3, device: str = "cpu") -> list[Ro
     for num_envs in BATCHES:
         name = "collector, 1 copy" if num_envs == 1 else f"collector, {num_envs} copies"
         workloads[name] = _collecting(SyncVector(env, num_envs), policies)
-    return [
-        RolloutRow(
-            name,
-            Spread.of([steps / seconds for (steps, _), seconds in rounds]),
-            Spread.of([tokens / seconds for (_, tokens), seconds in rounds]),
-        )
-        for name, rounds in timed_rounds(workloads, repeats, clock=clock_of(device)).items()
-    ]
+    rows = []
+    for name, rounds in timed_rounds(workloads, repeats, clock=clock_of(device)).items():
+        steps_per_s = Spread.of([steps / seconds for (steps, _), seconds in rounds])
+        tokens_per_s = Spread.of([tokens / seconds for (_, tokens), seconds in rounds])
+        rows.append(RolloutRow(name, steps_per_s, tokens_per_s))
+    return rows
 
 
 def table(rows: Sequence[RolloutRow], env: str, device: str = "cpu") -> str:
+    ratios = [f"{row.steps_per_s.median / rows[0].steps_per_s.median:.1f}x" for row in rows]
     cells = [
-        (
-            row.name,
-            row.steps_per_s.shown(".1f"),
-            row.tokens_per_s.shown(),
-            f"{row.steps_per_s.median / rows[0].steps_per_s.median:.1f}x",
-        )
-        for row in rows
+        (row.name, row.steps_per_s.shown(".1f"), row.tokens_per_s.shown(), ratio)
+        for row, ratio in zip(rows, ratios, strict=True)
     ]
     header = ("", "environment steps", "tokens", "ratio")
     return f"{env}, rates per {unit_of(device)}:\n\n{markdown_table(header, cells)}"
