@@ -77,7 +77,7 @@ def _devices() -> list[dict[str, Any]]:
 def examined(
     experiment: Experiment, memory: str | None = None, gpu: str | None = None, num_ranks: int = 1
 ) -> dict[str, Any]:
-    """Compute the memory plan of a training without loading weights. Options: memory ("80GB"), GPU type ("h100")."""
+    """Compute the memory plan of a training, without loading weights. Examples: memory="80GB", gpu="h100"."""
     import torch
 
     from ..algorithms.memory import devices, fitting

@@ -86,8 +86,8 @@ def evaluate_suite(
 ) -> None:
     """Evaluate teams on the suite. Write one submission per team after each environment, and the table `table.md`.
 
-    The arguments are the options of `collm evaluate --suite core`. All `directories` are one team, each model is a team.
-    No `ids`: all environments.
+    The arguments are the options of `collm evaluate --suite core`. The runs in `directories` are one team, and each of
+    `models` is a team. Empty `ids`: all environments.
 
     Raises:
         UserError: if a team, an environment or a file is invalid.
