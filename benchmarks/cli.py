@@ -130,7 +130,6 @@ def _interruptions() -> Iterator[list[int]]:
 
 
 def usage() -> str:
-    """Build the text of `collm --help`."""
     lines = [f"  {name:<12}{summary}" for name, (_, summary) in COMMANDS.items()]
     return "\n".join(["usage: collm COMMAND …", "", *lines, "", "`collm COMMAND --help` explains a command's options."])
 

@@ -18,8 +18,6 @@ LEADERBOARD_FILES = JSON_FILE, MARKDOWN_FILE, HTML_FILE = "leaderboard.json", "l
 
 @dataclass(frozen=True)
 class Entry:
-    """Results of one team in a leaderboard."""
-
     team: str  # run directory, or names of the models
     returns: Mapping[str, Interval]  # mean returns; keys: decoding modes ("sampled", "greedy")
     terms: Mapping[str, Mapping[str, Interval]]  # means of reward terms and metrics; keys: decoding mode, then name

@@ -93,7 +93,7 @@ def run(args: Sequence[str]) -> None:
 
 
 def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
-    """Evaluate each team, print a table, and write all episodes. Several teams also give a leaderboard."""
+    """Evaluate each team, print a table, and write all episodes. With several teams, write a leaderboard too."""
     from ...agents.language.chat import told_usage  # late imports: help needs no torch
     from ...algorithms.runs.files import JsonLines
     from ...algorithms.runs.loggers.display import ProgressLines
@@ -204,7 +204,6 @@ def folder_of(arguments: EvaluateArguments) -> Path:
 
 
 def log_name(arguments: EvaluateArguments, number: int, name: str) -> str:
-    """File for a team's episodes."""
     if len(arguments.directories) + len(arguments.models) == 1:
         return f"evaluation-{arguments.split}.jsonl"
     plain = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[-60:]

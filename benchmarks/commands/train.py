@@ -154,7 +154,7 @@ def experiment_of(algorithm: str, arguments: TrainArguments[Any], given: Given) 
 
 
 def named(args: list[str]) -> tuple[str, list[str], Given]:
-    """Return the algorithm, the other arguments, and the file of --config, which can contain the algorithm."""
+    """Return the algorithm, the remaining arguments, and the content of --config, which can name the algorithm."""
     given = given_settings(args)
     if not args[0].startswith("-") or given.path is None:
         return args[0], args[1:], given
@@ -238,7 +238,6 @@ def exit_if_stopped() -> Iterator[None]:
 
 
 def listing() -> str:
-    """Text of `collm train --help`."""
     specs = algorithm_specs()
     width = max(len(spec.name) for spec in specs) + 2
     algorithms = "\n".join(f"  {spec.name:<{width}}{spec.summary}".rstrip() for spec in specs)
@@ -265,7 +264,6 @@ class Given:
 
 
 def given_settings(args: list[str]) -> Given:
-    """Read the file of --config."""
     path = _named(args)
     if path is None:
         return Given()

@@ -69,6 +69,10 @@ _SPREAD: dict[str, Any] = _USUAL | {
 _SPREAD_LONG = _SPREAD | {"num_updates": 600, "entropy_coef": 0.003}
 
 
+def _single(env: str, config: IPPOConfig, **network: Any) -> Experiment:
+    return Experiment(algorithm="ippo", config=config, env=f"gymnasium/{env}", network=NetworkConfig(**network))
+
+
 def _spread(algorithm: str, config: IPPOConfig | MAPPOConfig, **network: Any) -> Experiment:
     return Experiment(
         algorithm=algorithm,
@@ -80,20 +84,10 @@ def _spread(algorithm: str, config: IPPOConfig | MAPPOConfig, **network: Any) ->
 
 
 EXPERIMENTS: dict[str, Experiment] = {
-    "cartpole": Experiment(algorithm="ippo", config=IPPOConfig(**_USUAL, num_updates=60), env="gymnasium/CartPole-v1"),
-    "acrobot": Experiment(
-        algorithm="ippo",
-        config=IPPOConfig(**_USUAL, num_updates=100),
-        env="gymnasium/Acrobot-v1",
-        network=NetworkConfig(normalizes_observations=True),
-    ),
-    "pendulum": Experiment(algorithm="ippo", config=IPPOConfig(**_PENDULUM), env="gymnasium/Pendulum-v1"),
-    "pendulum-squashed": Experiment(
-        algorithm="ippo",
-        config=IPPOConfig(**_PENDULUM),
-        env="gymnasium/Pendulum-v1",
-        network=NetworkConfig(gaussian="squashed"),
-    ),
+    "cartpole": _single("CartPole-v1", IPPOConfig(**_USUAL, num_updates=60)),
+    "acrobot": _single("Acrobot-v1", IPPOConfig(**_USUAL, num_updates=100), normalizes_observations=True),
+    "pendulum": _single("Pendulum-v1", IPPOConfig(**_PENDULUM)),
+    "pendulum-squashed": _single("Pendulum-v1", IPPOConfig(**_PENDULUM), gaussian="squashed"),
     "spread-ippo": _spread("ippo", IPPOConfig(**_SPREAD, credited_reward="own")),
     "spread-mappo": _spread("mappo", MAPPOConfig(**_SPREAD)),
     "spread-ippo-long": _spread("ippo", IPPOConfig(**_SPREAD_LONG, credited_reward="own"), hidden_dims=(128, 128)),

@@ -23,7 +23,7 @@ Message: TypeAlias = "tuple[int, Mapping[str, float]] | str | None"
 
 
 class Launcher(ABC):
-    """Starts runs that are concurrent, for example in processes or on a cluster."""
+    """Interface that starts runs and receives their messages. Several runs are active at the same time."""
 
     @abstractmethod
     def start(self, job: Job, directory: Path, stops_at: float | None = None) -> None:

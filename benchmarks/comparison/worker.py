@@ -41,7 +41,7 @@ def is_finished(directory: Path) -> bool:
 
 
 class Deadline(StopSignals):
-    """Signals of a run, and a time at which the run stops, in seconds since the epoch. None: no such time."""
+    """Stops a run at a signal or at a time, in seconds since the epoch. None: only at a signal."""
 
     def __init__(self, at: float | None):
         super().__init__()

@@ -57,7 +57,7 @@ class Anchor:
     reference: float
 
     def score(self, value: float) -> float:
-        """score = (return - floor) / (reference - floor)."""
+        """Scale a return: (return - floor) / (reference - floor)."""
         return (value - self.floor) / (self.reference - self.floor)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -120,7 +119,7 @@ def marl_eval_json(summaries: Sequence[RunSummary]) -> Nested:
     The environment is the namespace of the id. The absolute metric is that of the last evaluation, because a run
     returns the team after its last update.
     """
-    found: Nested = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
+    found: Nested = {}
     for summary in summaries:
         if not summary.is_finished or not summary.evaluations:
             continue
@@ -133,10 +132,7 @@ def marl_eval_json(summaries: Sequence[RunSummary]) -> Nested:
             for number, row in enumerate(summary.evaluations)
         }
         run["absolute_metrics"] = metrics[-1]
-        namespace = summary.experiment["env"].partition("/")[0]
-        found[namespace][summary.environment][summary.algorithm][f"seed_{summary.seed}"] = run
-    plain: Nested = {
-        env: {task: {name: dict(runs) for name, runs in methods.items()} for task, methods in tasks.items()}
-        for env, tasks in found.items()
-    }
-    return plain
+        tasks = found.setdefault(summary.experiment["env"].partition("/")[0], {})
+        runs = tasks.setdefault(summary.environment, {}).setdefault(summary.algorithm, {})
+        runs[f"seed_{summary.seed}"] = run
+    return found

@@ -38,8 +38,6 @@ class MeanTest:
 
 @dataclass(frozen=True)
 class Finding:
-    """Estimates and tests of one contrast."""
-
     contrast: Contrast
     over_seeds: MeanTest  # test of the weighted sums of all seeds that finished every run of the contrast
     over_starts: MeanTest  # test with one value per start checkpoint, the mean over its seeds
@@ -187,7 +185,6 @@ def _finding(contrast: Contrast, comparison: Comparison) -> Finding | None:
 
 
 def _score_bounds(score: ContrastScore, environment: str, comparison: Comparison) -> Range:
-    """Lowest and highest possible score of a run."""
     if score == "return":
         return comparison.bounds(environment)
     return UNBOUNDED if score == "episodes" else (0.0, 1.0)

@@ -111,7 +111,7 @@ def _short(value: float | None) -> float | None:
 
 
 class Scenes:
-    """Renders recorded episodes of collm's own games by replaying them. `env_kwargs`: arguments in training."""
+    """Replays recorded episodes of collm's own games, to render them. `env_kwargs`: arguments in training."""
 
     def __init__(self, env: str, env_kwargs: Mapping[str, Any], directory: Path):
         # A run folder may come from an untrusted person, so only collm's own games are imported.

@@ -87,8 +87,6 @@ class Chart:
 
 @dataclass(frozen=True)
 class Section:
-    """Group of figures under one heading."""
-
     title: str
     note: str
     charts: Sequence[Chart]
@@ -222,7 +220,6 @@ def _described(bar: Bar) -> str:
 
 
 def _curves(comparison: Comparison, environment: str) -> Iterator[Chart]:
-    """One chart per unit of cost."""
     for cost, label in COSTS.items():
         if cost == "sampled_tokens" and not comparison.writes_text(environment):
             continue

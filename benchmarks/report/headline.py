@@ -16,8 +16,6 @@ from .statistics import difference, interquartile_mean, interval, mean
 
 @dataclass(frozen=True)
 class Headline:
-    """Sentences, figure and note at the top of a page."""
-
     sentence: str
     note: str
     charts: Sequence[Chart]
@@ -55,8 +53,6 @@ def headline(comparison: Comparison) -> Headline:
 
 
 class _Ranking:
-    """Methods, sorted by their interquartile mean."""
-
     def __init__(self, where: str, scores: dict[str, tuple[list[int], Floats]], how: str, bounds: Range):
         self.where = where
         self._scores = {name: found for name, found in scores.items() if found[0]}

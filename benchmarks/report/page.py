@@ -28,8 +28,6 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-s
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """Contents of a page."""
-
     title: str
     lead: Sequence[str]  # short lines below the headline
     headline: Headline
@@ -43,6 +41,7 @@ class Contents:
 def page(contents: Contents) -> str:
     """Render the page as HTML: the headline, the comparison, and all other sections folded."""
     scripts = ["\n" + _asset(name) for name in SCRIPTS]
+    hashes = [hashlib.sha256(script.encode()).digest() for script in scripts]
     colours = "".join(
         f"--method-{place}: light-dark({colour}, color-mix(in oklab, {colour} 62%, white)); "
         for place, colour in enumerate(COLOURS)
@@ -57,7 +56,7 @@ def page(contents: Contents) -> str:
         "HEADFIGURES": _figures(contents.headline.charts, contents.methods),
         "HEADNOTE": html.escape(contents.headline.note),
         "LEAD": "".join(f"<p>{html.escape(line)}</p>" for line in contents.lead),
-        "POLICY": POLICY + " ".join(f"'sha256-{_hash(script)}'" for script in scripts),
+        "POLICY": POLICY + " ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in hashes),
         "COMPARISON": "" if compared is None else _comparison(compared, contents),
         "NAVIGATION": "".join(f'<a href="#{_anchor(name)}">{html.escape(name)}</a>' for name, _ in folded),
         "SECTIONS": "".join(
@@ -77,7 +76,6 @@ def page(contents: Contents) -> str:
 
 
 def _folded(contents: Contents, compared: Section | None) -> Iterator[tuple[str, str]]:
-    """Headings and contents of the folded sections."""
     for section in contents.figures:
         if section is not compared:
             yield section.title, _note(section.note) + _figures(section.charts, contents.methods)
@@ -134,7 +132,3 @@ def _anchor(name: str) -> str:
 
 def _asset(name: str) -> str:
     return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
-
-
-def _hash(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

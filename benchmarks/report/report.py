@@ -41,8 +41,6 @@ from .tables import TableOfText, costs, final_scores, search, settings, tables
 
 @dataclass(frozen=True)
 class Report:
-    """Files and sizes of a written report."""
-
     page: Path
     num_bytes: int
     num_episodes: int

@@ -133,8 +133,7 @@ def improvement(
 
 def performance_profile(scores: Floats, thresholds: Floats) -> Floats:
     """Fraction of the scores above each threshold. [..., R, K], [M] → [..., M]."""
-    above = scores[..., None] > thresholds
-    share: Floats = above.mean(axis=(-3, -2))
+    share: Floats = (scores[..., None] > thresholds).mean(axis=(-3, -2))
     return share
 
 

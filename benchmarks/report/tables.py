@@ -50,10 +50,7 @@ class TableOfText:
     even: float | None = None  # value at which the two compared methods are equally good
 
     def marks(self) -> dict[tuple[int, int], str]:
-        """Marks of cells: "best", "near" (overlaps the best interval), "above" and "below" (excludes `even`).
-
-        Keys: (row, column).
-        """
+        """Marks of cells (row, column): "best", "near" (overlaps the best interval), "above" or "below" (excludes `even`)."""
         found = {}
         for column in range(1, len(self.header)):
             cells = {row: cells[column] for row, cells in enumerate(self.rows)}
@@ -214,8 +211,6 @@ def collapses(comparison: Comparison) -> TableOfText:
 
 
 def shares(comparison: Comparison) -> TableOfText:
-    """Table of each agent's contribution to the final held-out return, as a fraction."""
-
     def cell(algorithm: str, environment: str) -> str:
         found: dict[str, list[float]] = {}
         for run in comparison.runs(algorithm, environment):
@@ -239,8 +234,6 @@ def _unless_empty(rows: list[list[str]]) -> list[list[str]]:
 
 
 def wasted(comparison: Comparison) -> TableOfText:
-    """Table of builders' moves on parts that were already taken, before and after training."""
-
     def cell(algorithm: str, environment: str) -> str:
         runs = [run for run in comparison.runs(algorithm, environment) if run.evaluations]
         found = []

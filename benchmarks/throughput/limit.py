@@ -36,9 +36,7 @@ MAX_TOKENS = 2048
 
 @dataclass(frozen=True, slots=True)
 class Utilization:
-    """FLOP/s of one workload, compared with a matrix product."""
-
-    name: str
+    name: str  # of the workload
     tokens_per_s: Spread  # sampled or scored tokens per second
     operations: float  # FLOPs per token
     limit: float  # FLOP/s of the matrix product

@@ -35,8 +35,6 @@ Workload = Callable[[], tuple[int, int]]  # returns joint turns and tokens
 
 @dataclass(frozen=True, slots=True)
 class RolloutRow:
-    """Joint turns and sampled tokens per second of one kind of rollout."""
-
     name: str
     steps_per_s: Spread
     tokens_per_s: Spread

@@ -107,7 +107,7 @@ def watching(watch: LoadWatch) -> Iterator[LoadWatch]:
 
 
 def clock_of(device: str) -> Clock | None:
-    """Clock of seconds on a GPU, which waits for the GPU first. None for a CPU: `timed_rounds` takes CPU seconds."""
+    """Clock of a GPU in seconds, which waits for the GPU first. None for a CPU: `timed_rounds` uses CPU seconds."""
     if device == "cpu":
         return None
 

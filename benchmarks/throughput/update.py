@@ -40,7 +40,6 @@ def measure(env: str, repeats: int, max_new_tokens: int = 48, device: str = "cpu
 
 
 def _clocked_update(name: str, env: str, max_new_tokens: int, device: str) -> Callable[[], dict[str, float]]:
-    """Create a function that runs one update of an algorithm and returns the seconds of each phase."""
     config_class = algorithm_spec(name).config
     # The stopwatch supports only one thread.
     config = config_class(rollout_buffer_size=EPISODES, side_by_side=False, **SETTINGS[name])

@@ -159,7 +159,7 @@ def play(
     is_drawn: bool,
     max_turns: int | None,
 ) -> list[Any]:
-    """Play and print an episode after its reset. Return its frames. A person sees only the own agent until the end."""
+    """Play and print an episode after its reset. Return its frames. Until the end, a person sees only the own agent."""
     open_seats = list(env.agents) if person is None else [person.agent]
     for agent in open_seats:
         console.print(panel(f"{agent} reads", Text(shown(observations[agent]))))
@@ -235,7 +235,7 @@ def rendering(arguments: PlayArguments) -> dict[str, str]:
 
 
 def decider(env: Any, arguments: PlayArguments) -> tuple[Decide, Mapping[str, Any]]:
-    """Return the function that chooses the actions of `--policy`, and its policies (none for scripted players)."""
+    """Return a function that chooses the actions of `--policy`, and the policies (empty for scripted players)."""
     if arguments.policy in PLAYERS:
         decide = scripted_player(env, arguments.policy, arguments.seed)
         if decide is None:
@@ -252,7 +252,7 @@ def decider(env: Any, arguments: PlayArguments) -> tuple[Decide, Mapping[str, An
         model = arguments.model
         if arguments.policy != MODEL:
             model = replace(model, model=arguments.policy)
-        team = playing_team(env, model, arguments.seed)
+        team: Mapping[str, Any] = playing_team(env, model, arguments.seed)
         return _by_policies(env, team, arguments), team
     directory = Path(arguments.policy)
     if not directory.is_dir():
