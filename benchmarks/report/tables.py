@@ -50,7 +50,7 @@ class TableOfText:
     even: float | None = None  # value at which the two compared methods are equally good
 
     def marks(self) -> dict[tuple[int, int], str]:
-        """Marks of cells (row, column): "best", "near" (overlaps the best interval), "above" or "below" (excludes `even`)."""
+        """Marks of cells (row, column): "best", "near" (overlaps the best interval), "above" or "below" `even`."""
         found = {}
         for column in range(1, len(self.header)):
             cells = {row: cells[column] for row, cells in enumerate(self.rows)}
