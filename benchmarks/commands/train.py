@@ -85,8 +85,11 @@ def run(args: Sequence[str]) -> None:
         print(listing())
         return
     name, arguments, given = training(list(args), "train")
-    with refusals():
-        refuse_unknown(arguments.env, environment_arguments(arguments, given))
+    with refusals(), warnings.catch_warnings():
+        from ...envs.registration.registry import spec  # late import: help needs no environment
+
+        warnings.simplefilter("ignore")  # the run warns about an id without a version
+        spec(arguments.env).check(**environment_arguments(arguments, given))  # before the slow import of torch
 
     from ...algorithms.distribution.launch import joined  # late import: help needs no torch
     from ...algorithms.runs.api import check_start, default_directory, train_experiment
@@ -109,15 +112,6 @@ def run(args: Sequence[str]) -> None:
                 is_prepared=True,
                 log=arguments.logging,
             )
-
-
-def refuse_unknown(env: str, kwargs: Mapping[str, Any]) -> None:
-    """Check an environment's id and arguments before the slow import of torch."""
-    from ...envs.registration.registry import spec  # late import: help needs no environment
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the run warns about an id without a version
-        spec(env).check(**kwargs)
 
 
 def training(args: list[str], command: str) -> tuple[str, TrainArguments[Any], Given]:

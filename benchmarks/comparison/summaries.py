@@ -192,9 +192,8 @@ def _numbers(path: Path) -> list[dict[str, Any]]:
 
 def lost_episodes(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> str | None:
     """Describe updates whose episodes were not recorded. None: all updates have episodes."""
-    updates = sorted({row["update"] for row in read_lines(directory / "metrics.jsonl")})
-    kept = {row["update"] for row in episodes}
-    lost = [update for update in updates if update not in kept]
+    updates = {row["update"] for row in read_lines(directory / "metrics.jsonl")}
+    lost = sorted(updates - {row["update"] for row in episodes})
     if not lost:
         return None
     return (

@@ -164,7 +164,10 @@ def _finding(contrast: Contrast, comparison: Comparison) -> Finding | None:
     num_never = 0
     for weight, algorithm, environment in contrast.terms:
         scores: dict[int, float] = {}
-        ends = [weight * end for end in _score_bounds(contrast.score, environment, comparison)]
+        bounds: Range = UNBOUNDED if contrast.score == "episodes" else (0.0, 1.0)
+        if contrast.score == "return":
+            bounds = comparison.bounds(environment)
+        ends = [weight * end for end in bounds]
         low, high = low + min(ends), high + max(ends)
         for run in comparison.runs(algorithm, environment):
             score = run_score(run, contrast.score)
@@ -182,12 +185,6 @@ def _finding(contrast: Contrast, comparison: Comparison) -> Finding | None:
     tests = student_test(np.array(list(sums.values()))), student_test(start_means(sums, models))
     over_seeds, over_starts = (replace(test, estimate=within((low, high), test.estimate)) for test in tests)
     return Finding(contrast, over_seeds, over_starts, num_never)
-
-
-def _score_bounds(score: ContrastScore, environment: str, comparison: Comparison) -> Range:
-    if score == "return":
-        return comparison.bounds(environment)
-    return UNBOUNDED if score == "episodes" else (0.0, 1.0)
 
 
 def _shown(result: Finding, test: MeanTest) -> str:

@@ -349,16 +349,10 @@ def search(comparison: Comparison) -> TableOfText:
             names = dict.fromkeys(name for config in configs.values() for name in config if name != "seed")
             columns = {name: [config.get(name) for config in configs.values()] for name in names}
             varied = {name: values for name, values in columns.items() if len(set(map(str, values))) > 1}
-            rows.append(
-                [
-                    f"{name}, {environment}",
-                    str(len(tried)),
-                    best,
-                    Estimate(str(found), found) if len(scores[best]) > 1 else f"{found.value:.3f} (one run)",
-                    ", ".join(f"{setting} {configs[best][setting]}" for setting in varied) or NONE,
-                    ", ".join(at_an_end(configs[best], varied)) or "none",
-                ]
-            )
+            score = Estimate(str(found), found) if len(scores[best]) > 1 else f"{found.value:.3f} (one run)"
+            chosen = ", ".join(f"{setting} {configs[best][setting]}" for setting in varied) or NONE
+            ends = ", ".join(at_an_end(configs[best], varied)) or "none"
+            rows.append([f"{name}, {environment}", str(len(tried)), best, score, chosen, ends])
     return TableOfText(
         "Search: the best entry of each algorithm",
         "By the mean return over the last half of training [95 % interval over seeds, cut at the lowest and highest "
