@@ -91,7 +91,7 @@ def parsed_submission(found: Any) -> Submission:
         raise UserError(f"a submission must have the keys {', '.join(sorted(KEYS))}; got {', '.join(sorted(found))}")
     models, environments = found["models"], found["environments"]
     if not all(isinstance(found[name], str) and found[name] for name in ("team", "collm")):
-        raise UserError("team and collm must be strings")
+        raise UserError("team and collm must be strings that are not empty")
     if not isinstance(models, list) or not all(isinstance(name, str) for name in models):
         raise UserError("models must be a list of names")
     if not isinstance(environments, dict) or not environments:

@@ -20,8 +20,8 @@ from .tables import NONE, Estimate, TableOfText
 SUCCESS = "metric/success"
 WINDOW_EPISODES, LEVEL = 48, 0.8  # the mean success of this number of episodes must reach the level
 OVER_STARTS = (
-    " Over starts: the same with one value per start checkpoint, the mean of its seeds. This interval is about a new "
-    "start checkpoint; the interval over seeds is about new seeds of these starts."
+    " Over starts: the same test with one value per start checkpoint, which is the mean of its seeds. Its interval is "
+    "for other start checkpoints. The interval over seeds is for other seeds of the same starts."
 )
 STARTS_HEADER = "over starts", "p over starts, corrected", "starts"
 
@@ -147,10 +147,10 @@ def contrast_table(results: Sequence[Finding]) -> TableOfText:
             rows[-1] += [estimate, NONE if math.isnan(p) else f"{p:.2g}", f"{each.over_starts.num_values}"]
     return TableOfText(
         "Contrasts stated beforehand",
-        "Weighted sums of scores of the same seed, mean over seeds [95 % Student interval]. Episodes: ratio of the "
-        f"episodes until {LEVEL:.0%} of {WINDOW_EPISODES} consecutive episodes succeed (geometric mean); a run that "
-        "did not reach that counts as if it had with its last update. p: two-sided, and after Holm's correction among "
-        "the primary contrasts, or among the others. Intervals are cut at the range of possible scores."
+        "Weighted sum of scores of the same seed, mean over seeds [95 % Student interval, cut at the range of possible "
+        f'scores]. Score "episodes": ratio of the numbers of training episodes until {LEVEL:.0%} of {WINDOW_EPISODES} '
+        "consecutive episodes succeed (geometric mean). A run that did not reach this counts with all its episodes. p: "
+        "two-sided. p, corrected: Holm's correction within the primary contrasts, or within the other contrasts."
         + (OVER_STARTS if has_starts else ""),
         ["", "", "score", "estimate", "p", "p, corrected", "seeds", *(STARTS_HEADER if has_starts else ())],
         rows,

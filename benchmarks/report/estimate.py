@@ -34,9 +34,9 @@ def estimates(jobs: Sequence[Job]) -> TableOfText:
     return TableOfText(
         "Estimates per run, for one H100",
         "Memory: the memory plan, with weights, optimizer, activations and KV cache. Hours: upper estimate from the "
-        "model's size, with replies of the greatest length, decoding limited by memory bandwidth and learning by 30 % "
-        f"of the peak operations. All runs: {num_seeds * math.fsum(hours):.0f} hours with {num_seeds} seeds. "
-        f"{NONE}: the model is neither here nor has its size in its name.",
+        "model's size. Replies have the maximum length, decoding is limited by memory bandwidth, and learning reaches "
+        f"30 % of the peak operations. All runs: {num_seeds * math.fsum(hours):.0f} hours with {num_seeds} seeds. "
+        f"{NONE}: the model is not on this machine, and its name has no size.",
         ["task", "method", "model", "updates", "tokens per reply", "memory", "hours"],
         rows,
     )

@@ -42,9 +42,9 @@ def headline(comparison: Comparison) -> Headline:
     found = [each for each in found if each.order]
     what = "held-out returns at the end of training" if how == "sampled" else "returns in the last half of training"
     note = (
-        f"Interquartile mean of the {what}, all seeds and tasks together, and its 95 % interval by stratified "
-        "bootstrap, widened for few seeds and cut at the range of returns that the environments declare; dots: the "
-        "seeds' own means. Methods are compared seed by seed, with no correction for the number of methods."
+        f"Interquartile mean of the {what} over all seeds and tasks, and its 95 % interval (stratified bootstrap, "
+        "widened for few seeds, cut at the range of returns that the environments declare). Dots: means of single "
+        "seeds. Methods are compared on the same seeds, without a correction for the number of methods."
     )
     sentence = " ".join(each.sentence(is_named=len(names) > 1 and len(found) > 1) for each in found)
     charts = [each.chart(level if len(found) == 1 else comparison.start(each.where)) for each in found]

@@ -23,8 +23,8 @@ def published_table(comparison: Comparison) -> TableOfText:
     return TableOfText(
         "Beside the published results",
         "Score: mean held-out score of the last evaluation, sampled, in % of the maximum [95 % interval over seeds]. "
-        "Tokens and seconds: means per reply; replies are decoded in batches, so a reply takes fewer seconds than "
-        "alone. Published: numbers of the paper, whose tokens and seconds count the replies of all agents.",
+        "Tokens and seconds: means per reply. A reply in a batch takes fewer seconds than a single reply. Published: "
+        "numbers of the paper, whose tokens and seconds are of the replies of all agents.",
         ["task", "method", "score %", "published", "tokens", "published", "seconds", "published"],
         rows,
     )

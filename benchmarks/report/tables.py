@@ -146,7 +146,7 @@ def aggregates(comparison: Comparison) -> TableOfText:
                 rows.append([algorithm, *cells, str(len(matrix))])
     return TableOfText(
         "Over all environments",
-        "All returns lie between 0 and 1 and are not normalized. Stratified bootstrap, [95 %].",
+        "Returns are between 0 and 1 and are not normalized. In brackets: 95 % interval of the stratified bootstrap.",
         ["", "mean", "median", "interquartile mean", "seeds"],
         rows,
         best="highest",
@@ -168,9 +168,9 @@ def differences(comparison: Comparison, how: str) -> TableOfText:
 
     return TableOfText(
         "Paired differences" if how != "training" else "Paired differences over the last half of training",
-        f"Mean of {reference}'s {'final return' if how != 'training' else 'return'} minus the other method's with the "
-        f"same seed [95 %]; above 0, {reference} is better. Intervals that exclude 0 are marked *; no correction is "
-        "made for the number of intervals.",
+        f"{'Final return' if how != 'training' else 'Return'} of {reference} minus that of the other method with the "
+        f"same seed, mean over seeds [95 %]. Above 0, {reference} is better. *: the interval excludes 0. The intervals "
+        "are not corrected for their number.",
         ["", *comparison.environments],
         _rows(comparison, cell, f"{reference} - "),
         even=0,
@@ -187,7 +187,8 @@ def improvements(comparison: Comparison) -> TableOfText:
 
     return TableOfText(
         "Probability of improvement",
-        f"Probability that a run of {reference} ends higher than a run of the other method; ties count half [95 %].",
+        f"Probability that a run of {reference} has a higher final return than a run of the other method [95 %]. Equal "
+        "returns count half.",
         ["", *comparison.environments],
         _rows(comparison, cell, f"{reference} > "),
         even=0.5,
@@ -204,7 +205,7 @@ def collapses(comparison: Comparison) -> TableOfText:
     is_shown = comparison.has_one_scale and any(each.has_collapsed for each in comparison.finished)
     return TableOfText(
         "Collapsed runs",
-        "Runs whose held-out return at the end is below half of the best mean return of a fifth of their training.",
+        "Runs whose final held-out return is below half of their best mean return over a fifth of the training.",
         ["", *comparison.environments, "share"],
         rows if is_shown else [],
     )
@@ -221,9 +222,10 @@ def shares(comparison: Comparison) -> TableOfText:
 
     return TableOfText(
         "Who did the work",
-        "Fraction of each agent in the held-out return at the end, sampled play, mean over runs: the loss of return "
-        "when this agent's replies are emptied, divided by the sum of all agents' losses. 1 and 0: one agent does all; "
-        "a half each: neither earns without the other. Episodes without a loss are left out.",
+        "Fraction of each agent in the final held-out return, sampled play, mean over runs. An agent's loss is the "
+        "loss of return if its replies are replaced by empty ones. Its fraction is this loss divided by the sum of all "
+        "losses. 1 and 0: one agent does all the work. 0.5 and 0.5: no agent gets a return without the other. Episodes "
+        "without a loss are excluded.",
         ["", *comparison.environments],
         _unless_empty(_rows(comparison, cell)),
     )
@@ -248,9 +250,9 @@ def wasted(comparison: Comparison) -> TableOfText:
 
     return TableOfText(
         "Wasted moves",
-        "Moves per turn of the whole team on parts that were taken, in sampled play on held-out tasks, before → after "
-        "training, mean over runs. Own repeats: the builder named the part itself in an earlier turn, which memory "
-        "avoids. Collisions: only others named it, which a division of the work avoids.",
+        "Moves per turn of the whole team on parts that were already taken, before → after training. Sampled play on "
+        "held-out tasks, mean over runs. Own repeats: the same builder named the part in an earlier turn; memory "
+        "avoids them. Collisions: only other builders named the part; dividing the work avoids them.",
         ["", *comparison.environments],
         _unless_empty(_rows(comparison, cell)),
     )
@@ -355,9 +357,9 @@ def search(comparison: Comparison) -> TableOfText:
             rows.append([f"{name}, {environment}", str(len(tried)), best, score, chosen, ends])
     return TableOfText(
         "Search: the best entry of each algorithm",
-        "By the mean return over the last half of training [95 % interval over seeds, cut at the lowest and highest "
-        "return that the environment declares]. Open ends: settings whose best value is the least or greatest that was "
-        "tried, and could be extended; the search is complete when there is none.",
+        "The best entry has the highest mean return over the last half of training [95 % interval over seeds, cut at "
+        "the lowest and highest return that the environment declares]. Open ends: settings whose best value is the "
+        "least or greatest tried value. The search is complete if there are none.",
         ["", "entries", "best", "return", "settings", "open ends"],
         rows,
     )
