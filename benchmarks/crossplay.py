@@ -95,7 +95,7 @@ def cross_play(
         raise UserError("cross-play needs at least two runs with different seeds; add a run")
     games = {str((run.experiment.env, sorted(run.experiment.env_kwargs.items()))) for run in runs}
     if len(games) > 1:
-        raise UserError(f"the runs must have the same environment and arguments; got {'; '.join(sorted(games))}")
+        raise UserError(f"the runs have different environments or arguments; got {'; '.join(sorted(games))}")
     agents = list(runs[0].policies)
     if len(agents) < 2:
         raise UserError(f"cross-play needs at least two agents, and {runs[0].experiment.env} has {len(agents)}")
