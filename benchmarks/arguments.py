@@ -165,9 +165,7 @@ def _option(setting: Setting, given: Mapping[str, Any]) -> Any:
 
     also = tuple(f"--{name.replace('_', '-')}" for name in setting.also)
     hint = Annotated[setting.hint, tyro.conf.arg(help=setting.text, aliases=also or None)]  # type: ignore[name-defined]
-    if setting.name in given:
-        value = given[setting.name]
-        return setting.name, hint, field(default_factory=lambda: value)
-    if setting.is_required:
+    if setting.is_required and setting.name not in given:
         return setting.name, hint
-    return setting.name, hint, field(default_factory=lambda: setting.default)
+    value = given.get(setting.name, setting.default)
+    return setting.name, hint, field(default_factory=lambda: value)

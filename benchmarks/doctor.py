@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..algorithms.runs.assembly.experiment import Experiment
 
 PACKAGES = ("collm", "torch", "transformers", "peft", "tokenizers", "datasets", "numpy")
-EXTRAS = {
+EXTRAS = {  # extras of collm, each with a module that it installs
     "wandb": "wandb",
     "tensorboard": "tensorboard",
     "torchrl": "torchrl",
@@ -25,7 +25,6 @@ EXTRAS = {
     "sb3": "stable_baselines3",
     "rllib": "ray",
 }
-"""Optional extras of collm, each with a module that it installs."""
 
 
 def machine() -> dict[str, Any]:

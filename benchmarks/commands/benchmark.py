@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -107,7 +108,8 @@ def run(args: Sequence[str]) -> None:
     if arguments.on is not None:
         launcher = _tasks(arguments.on, arguments)
         num_workers = arguments.workers or launcher.num_at_a_time
-    with ComparisonDisplay(len(found), console) as display:
+    display = ComparisonDisplay(len(found), console)
+    with display.live:
         result = compare(
             found, out, num_workers=num_workers, watcher=display, launcher=launcher, minutes=arguments.minutes
         )
@@ -238,16 +240,8 @@ class ComparisonDisplay:
         )
         self.total = self.progress.add_task("runs", total=num_runs, note="")
         self.tasks: dict[Path, TaskID] = {}
-        self.live = Live(self.progress, console=console, refresh_per_second=4) if console.is_terminal else None
-
-    def __enter__(self) -> ComparisonDisplay:
-        if self.live is not None:
-            self.live.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self.live is not None:
-            self.live.stop()
+        live = Live(self.progress, console=console, refresh_per_second=4)
+        self.live = live if console.is_terminal else nullcontext()
 
     def skipped(self, jobs: Sequence[Job]) -> None:
         self.num_ended += len(jobs)

@@ -18,8 +18,8 @@ from .prompted import check_prompted
 from .suite import Job
 from .worker import FAILURE_FILE, is_finished, work_in_process
 
+# Message of a run: number of updates and latest metrics. The last message of a run is the error, or None.
 Message: TypeAlias = "tuple[int, Mapping[str, float]] | str | None"
-"""Message of a run: number of updates and latest metrics. The last message of a run is the error, or None."""
 
 
 class Launcher(ABC):

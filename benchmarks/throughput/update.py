@@ -22,8 +22,8 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "iac": {"use_separate_critic": False},
 }
 
+# Rollout, critic values, critic updates, and forward pass, backward pass and optimizer step of policies.
 PHASES = ("collect", "value", "critic", "forward", "backward", "optimizer")
-"""Phases: rollout, critic values, critic updates, and forward pass, backward pass and optimizer step of policies."""
 
 
 def measure(env: str, repeats: int, max_new_tokens: int = 48, device: str = "cpu") -> dict[str, dict[str, float]]:
