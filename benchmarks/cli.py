@@ -35,7 +35,7 @@ COMMANDS = {
     "report": ("collm.benchmarks.commands.report", "write an HTML page about runs: figures, tables, episodes"),
     "throughput": ("collm.benchmarks.commands.throughput", "measure the speed of rollouts, decoding and updates"),
 }
-_NEEDS = dict.fromkeys(("envs", "check", "play"), ("rich", "tyro"))  # packages of commands without torch
+_NEEDS = dict.fromkeys(("envs", "check", "play"), ("rich", "tyro"))  # packages for commands without torch
 _BY_RANKS = {"train", "resume"}  # commands that support torchrun
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from .._errors import UserError as UserError
 from .._extras import explained
 
-MAX_LETTERS = 2_000  # of an error message, because a message can contain a long value from a file
+MAX_LETTERS = 2_000  # limit of an error message, which can contain a long value from a file
 _OF_THE_DISK = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
     *(errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),

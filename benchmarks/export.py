@@ -17,7 +17,7 @@ CARD = "README.md"
 # Names of models on the hub. The hub rejects paths as `base_model`, and its model "tiny" is not the embedded model.
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 ADAPTER = "adapter_config.json"
-OWN_FILES = ("collm_policy.json", "value_head.safetensors", CARD)  # not exported: unused there, or peft's empty card
+OWN_FILES = ("collm_policy.json", "value_head.safetensors", CARD)  # transformers ignores them; peft's card is empty
 CODE_FILES = ("*.py", "*.pyc")
 
 
@@ -137,7 +137,7 @@ def card(directory: Path, agent: str, name: str, *, is_adapter: bool) -> str:
 
 
 def _is_local(name: str, directory: Path) -> bool:
-    """True if the path exists in the working directory or in a folder above the run."""
+    """True if the name is an absolute path, or exists in the working directory or in a folder above the run."""
     return Path(name).is_absolute() or any((place / name).exists() for place in (Path(), *directory.resolve().parents))
 
 

@@ -18,7 +18,7 @@ from .statistics import NEVER, UNBOUNDED, cost_to_reach, student_quantile, withi
 from .tables import NONE, Estimate, TableOfText
 
 SUCCESS = "metric/success"
-WINDOW_EPISODES, LEVEL = 48, 0.8  # the mean success of this number of episodes must reach the level
+WINDOW_EPISODES, LEVEL = 48, 0.8  # goal: a mean success of 0.8 in 48 consecutive episodes
 OVER_STARTS = (
     " Over starts: the same test with one value per start checkpoint, which is the mean of its seeds. Its interval is "
     "for other start checkpoints. The interval over seeds is for other seeds of the same starts."
@@ -41,7 +41,7 @@ class Finding:
     contrast: Contrast
     over_seeds: MeanTest  # test of the weighted sums of all seeds that finished every run of the contrast
     over_starts: MeanTest  # test with one value per start checkpoint, the mean over its seeds
-    num_never: int  # runs that did not reach `LEVEL`; for the score "episodes", the last update is taken instead
+    num_never: int  # runs that did not reach `LEVEL`; their last update is taken instead
 
 
 def run_score(run: RunSummary, score: ContrastScore) -> float:

@@ -34,7 +34,7 @@ from .statistics import (
 )
 
 COSTS = {"environment_steps": "environment steps", "sampled_tokens": "generated tokens", "seconds/total": "seconds"}
-MAX_POINTS = 200  # of a drawn curve; in longer curves, each point is the mean of several updates
+MAX_POINTS = 200  # limit of a drawn curve; in longer curves, a point is the mean of several updates
 SMOOTHING = 5
 FOLDER = "figures"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#332288", "#777777")

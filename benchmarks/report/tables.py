@@ -46,8 +46,8 @@ class TableOfText:
     note: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
-    best: Literal["highest", "lowest"] | None = None  # marks the best estimate of each column
-    even: float | None = None  # value at which the two compared methods are equally good
+    best: Literal["highest", "lowest"] | None = None  # estimate that is marked as the best of a column
+    even: float | None = None  # value at which two compared methods are equally good
 
     def marks(self) -> dict[tuple[int, int], str]:
         """Marks of cells (row, column): "best", "near" (overlaps the best interval), "above" or "below" `even`."""
@@ -332,7 +332,7 @@ def _with_runs(estimate: Interval, num_runs: int) -> Estimate:
     return Estimate(f"{estimate.value:.3f} (one run)" if num_runs < 2 else str(estimate), estimate)
 
 
-NATURAL_ENDS: Mapping[str, tuple[float, ...]] = {"trace": (0.0, 1.0), "discount": (0.0, 1.0)}  # of valid values
+NATURAL_ENDS: Mapping[str, tuple[float, ...]] = {"trace": (0.0, 1.0), "discount": (0.0, 1.0)}  # valid range
 
 
 def search(comparison: Comparison) -> TableOfText:

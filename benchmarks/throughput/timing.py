@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 Workload = Callable[[], int]  # returns its number of samples, such as tokens
 Clock = Callable[[], float]  # seconds
 
-MAX_IDLE_CORES = 0.2  # that other processes use on an idle machine
+MAX_IDLE_CORES = 0.2  # on an idle machine, other processes use at most this number of cores
 SAMPLE_S = 0.2
 
 

@@ -31,7 +31,7 @@ from ....envs.wrappers.recording import FILE
 from ...arguments import keyword_arguments, parsed
 from ...errors import UserError, check_folder, refusals
 
-END = "."  # the line after a person's reply
+END = "."  # line that ends a person's reply
 
 
 class Person:
