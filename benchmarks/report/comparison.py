@@ -98,7 +98,7 @@ class Comparison:
         return common, scores.reshape(len(common), len(columns))
 
     def reference(self) -> str:
-        """Method that all others are compared with: MAAC if it was run, else the first method."""
+        """Method that is compared with each other method: MAAC if it was run, else the first method."""
         by_kind = {each.experiment["algorithm"]: each.algorithm for each in reversed(self.finished)}
         return by_kind.get("maac", self.algorithms[0] if self.finished else "none")
 

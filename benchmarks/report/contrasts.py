@@ -109,7 +109,7 @@ def start_means(values: Mapping[int, float], models: Mapping[int, Collection[str
     Student's test of these means treats the start as a random effect, because seeds of one start are not independent.
     It is exact for a balanced one-way random-effects model, and remains valid if the starts differ in variance or in
     their number of seeds. A mixed model would estimate the variance between starts, which is often 0 for three starts.
-    Its interval would then be that of independent seeds.
+    Its interval would then treat the seeds as independent.
 
     Source: Ibragimov and Müller (2010), t-statistic based correlation and heterogeneity robust inference.
 

@@ -1,4 +1,4 @@
-"""Table of the results of a suite beside published results."""
+"""Table of a suite's results and of published results."""
 
 from __future__ import annotations
 
