@@ -16,7 +16,8 @@ class ForagingVersion2(ForagingEnv):
     """Level-Based Foraging of version 3, with food levels as in version 2 (lbforaging 1.0.16 to 1.1.1).
 
     Without forced cooperation, food has levels 1 to s - 1 in version 2 and 1 to s in version 3, where s is the sum of
-    the players' levels. Food of level s needs both players. In version 2, random play therefore has twice the return. The players' levels are 1 and 2 in both versions.
+    the players' levels. Food of level s needs both players. In version 2, random play therefore has twice the return.
+    The players' levels are 1 and 2 in both versions.
     """
 
     def spawn_food(self, max_num_food: int, min_levels: NDArray[Any], max_levels: NDArray[Any]) -> None:

@@ -83,11 +83,11 @@ def difference(
     is_widened: bool = True,
     bounds: Range = UNBOUNDED,
 ) -> Interval:
-    """Paired difference of two methods, first minus second, with its bootstrap interval over pairs.
+    """Paired difference of two methods, first minus second, with its bootstrap interval over pairs. See `interval`.
 
     Args:
-        estimator, confidence, is_widened: as in `interval`.
-        first, second: [R, K], with the same seeds in the same order. Other shapes raise ValueError.
+        first: [R, K].
+        second: [R, K], with the same seeds in the same order. Other shapes raise ValueError.
         bounds: lowest and highest possible score of either method.
     """
     if first.shape != second.shape:
