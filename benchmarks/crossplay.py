@@ -54,7 +54,6 @@ class CrossPlay:
         return self._over_runs(lambda chosen: self.returns[chosen, chosen].mean() - _mean_apart(self.returns, chosen))
 
     def with_partner(self, number: int) -> Interval:
-        """Mean return with a scripted partner."""
         return self._over_runs(lambda chosen: self.scripted[chosen, number].mean())
 
     def _over_runs(self, estimate: Callable[[np.ndarray], float]) -> Interval:

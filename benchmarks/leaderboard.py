@@ -27,8 +27,6 @@ class Entry:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """Results of several teams on the same tasks."""
-
     env: str
     env_kwargs: Mapping[str, Any]
     split: str

@@ -192,7 +192,6 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
 
 
 def refuse_strangers(own: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Raise an error for settings of algorithms that are not in the comparison."""
     for name in own:
         if name not in names:
             raise UserError(f"--config: the comparison has no algorithm {name!r}; {nearest(name, names)}")

@@ -77,7 +77,6 @@ def run(args: Sequence[str]) -> None:
 
 
 def exploit_table(standings: Sequence[Standing]) -> Table:
-    """Table of the players, sorted by return. Players above their limit are red."""
     table = Table("player", box=None, pad_edge=False, header_style="bold")
     for name in ("mean return", "scaled return", "limit"):
         table.add_column(name, justify="right")

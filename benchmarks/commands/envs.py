@@ -92,7 +92,6 @@ def described(spec: EnvSpec, num_episodes: int | None) -> dict[str, Any]:
 
 
 def range_text(declared: Sequence[float | None] | None) -> str:
-    """Format a declared range, such as "0..1". Without a range: "-"."""
     if declared is None:
         return "-"
     low, high = (f"{sign}inf" if bound is None else f"{bound:g}" for sign, bound in zip("- ", declared, strict=True))

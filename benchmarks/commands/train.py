@@ -115,7 +115,6 @@ def run(args: Sequence[str]) -> None:
 
 
 def training(args: list[str], command: str) -> tuple[str, TrainArguments[Any], Given]:
-    """Parse the algorithm, its arguments, and the file of --config."""
     with refusals():
         name, rest, given = named(args)
         settings = algorithm_spec(name).config
@@ -199,7 +198,6 @@ def values_of(given: Given, settings: type[TrainConfig]) -> dict[str, Any]:
 
 
 def environment_arguments(arguments: TrainArguments[Any], given: Given) -> dict[str, Any]:
-    """Arguments of the environment: from --config, --env-kwargs, --prompts and --reward-funcs."""
     found = {**given.env_kwargs, **keyword_arguments(arguments.env_kwargs)}
     if arguments.prompts is not None:
         found["prompts"] = str(arguments.prompts)
@@ -209,7 +207,6 @@ def environment_arguments(arguments: TrainArguments[Any], given: Given) -> dict[
 
 
 def pairs(words: Sequence[str]) -> Mapping[str, str]:
-    """Parse --partner into a dict with agents as keys."""
     for word in words:
         agent, separator, who = word.partition("=")
         if not (agent and separator and who):

@@ -185,7 +185,6 @@ class Job:
 
     @property
     def label(self) -> dict[str, Any]:
-        """Position of the run in the comparison, as stored in the run's folder."""
         return {
             "algorithm": self.algorithm,
             "environment": self.environment,

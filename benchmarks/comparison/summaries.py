@@ -152,7 +152,6 @@ class RunSummary:
 
 
 def run_directories(directory: Path) -> list[Path]:
-    """Find the run folders in a folder. The folder itself can be a run."""
     return sorted(path.parent for path in directory.rglob(CONFIG_FILE) if (path.parent / "metrics.jsonl").is_file())
 
 

@@ -54,7 +54,6 @@ class Deadline(StopSignals):
 
 
 def work_in_process(job: Job, directory: Path, channel: connection.Connection, stops_at: float | None) -> None:
-    """Call `work` in a child process. Send each update as a tuple, then the error or None."""
     channel.send(work(job, directory, lambda *update: channel.send(update), stops_at))
     channel.close()
 

@@ -30,8 +30,6 @@ KEYS = {"schema", "version", "collm", "team", "models", "environments"}
 
 @dataclass(frozen=True)
 class Submission:
-    """Returns of one team on the core suite."""
-
     team: str
     models: Sequence[str]  # names of the team's models, or folders of its runs
     returns: Mapping[str, Mapping[str, Sequence[float]]]

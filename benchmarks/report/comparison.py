@@ -63,7 +63,6 @@ class Comparison:
         return [cost_to_reach(*each.learning_curve(cost), threshold) for each in runs]
 
     def runs(self, algorithm: str, environment: str) -> list[RunSummary]:
-        """Finished runs of a method in an environment, sorted by seed."""
         found = [each for each in self.finished if (each.algorithm, each.environment) == (algorithm, environment)]
         return sorted(found, key=lambda each: each.seed)
 

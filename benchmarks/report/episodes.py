@@ -22,8 +22,6 @@ CHUNK_SIZE = 40
 
 @dataclass(frozen=True)
 class Library:
-    """Episodes in the format that the report page reads."""
-
     runs: Sequence[Mapping[str, Any]]  # algorithm, environment and seed of each run
     index: Mapping[str, Sequence[float]]  # columns `run` (index of `runs`), `update` and `return`; entries: episodes
     chunks: Sequence[str]  # JSON lists of `CHUNK_SIZE` episodes, compressed by gzip and encoded as base64

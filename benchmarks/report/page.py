@@ -39,7 +39,6 @@ class Contents:
 
 
 def page(contents: Contents) -> str:
-    """Render the page as HTML: the headline, the comparison, and all other sections folded."""
     scripts = ["\n" + _asset(name) for name in SCRIPTS]
     hashes = [hashlib.sha256(script.encode()).digest() for script in scripts]
     colours = "".join(

@@ -112,8 +112,6 @@ def tables(comparison: Comparison) -> list[TableOfText]:
 
 
 def final_scores(comparison: Comparison, how: str) -> TableOfText:
-    """Table of held-out returns at the end of training, or of training returns in the last half."""
-
     def cell(algorithm: str, environment: str) -> str:
         scores, bounds = comparison.scores(algorithm, environment, how), comparison.bounds(environment)
         return _with_runs(interval(mean, scores[:, None], bounds=bounds), len(scores)) if len(scores) else NONE

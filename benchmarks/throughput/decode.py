@@ -66,7 +66,6 @@ def random_llama(vocab_size: int, *, seed: int, end_id: int | None, pad_id: int)
 
 
 def tiny_model(device: str = "cpu") -> PreTrainedModel:
-    """Create a Llama model with 2.4 million random weights."""
     model = random_llama(VOCABULARY, seed=0, end_id=None, pad_id=0)
     torch.nn.Module.to(model, device)
     return model
@@ -104,7 +103,6 @@ def measure(repeats: int = 5, device: str = "cpu") -> list[DecodeRow]:
 
 
 def ragged_prompts(count: int, seed: int = 0) -> list[Ids]:
-    """Sample prompts of 64 to 128 random tokens."""
     rng = np.random.default_rng(seed)
     return [rng.integers(1, VOCABULARY, int(rng.integers(64, 129))) for _ in range(count)]
 

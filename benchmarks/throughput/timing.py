@@ -26,8 +26,6 @@ SAMPLE_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Minimum, median and maximum of a measurement over its rounds."""
-
     minimum: float
     median: float
     maximum: float

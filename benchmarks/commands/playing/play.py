@@ -35,8 +35,6 @@ END = "."  # line that ends a person's reply
 
 
 class Person:
-    """Human player of one agent, who types the replies."""
-
     def __init__(self, env: Any, agent: str, lines: TextIO, console: Console):
         if agent not in env.possible_agents:
             raise ValueError(f"--human must be one of {', '.join(env.possible_agents)}, got {agent!r}")
@@ -217,7 +215,6 @@ def panel(title: str, text: Text) -> Panel:
 
 
 def rendering(arguments: PlayArguments) -> dict[str, str]:
-    """Keyword arguments of `make` that `--gif` needs."""
     if arguments.gif is None:
         return {}
     if "rgb_array" not in getattr(spec(arguments.env).constructor(), "metadata", {}).get("render_modes", ()):
