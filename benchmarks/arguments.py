@@ -30,17 +30,14 @@ def parsed(
 ) -> Arguments:
     """Parse arguments into a dataclass. The fields of nested dataclasses become options without a prefix.
 
-    --help shows the settings that are not advanced, --help-all shows all of them.
+    --help shows the settings that are not advanced, --help-all shows all settings.
 
     Args:
-        kind: dataclass of the command's arguments.
         command: name of the command, and of the algorithm if `kind` depends on it.
-        args: arguments of the command.
         nested: classes of fields with a generic annotation.
         leading: settings that --help shows first.
         left_out: settings of nested dataclasses that are not options and keep their defaults.
         given: values that replace defaults, for example from a file.
-        examples: example commands that --help shows.
     """
     import tyro  # late import, because it is slow
 
@@ -74,7 +71,7 @@ def parsed(
 
 
 def nested_classes(kind: type) -> dict[str, type]:
-    """Find the fields of a dataclass whose types are settings classes."""
+    """Fields of a dataclass whose types are settings classes, as a dict with names as keys."""
     return {
         name: each.hint
         for name, each in settings_of(kind).items()
@@ -83,11 +80,7 @@ def nested_classes(kind: type) -> dict[str, type]:
 
 
 def keyword_arguments(pairs: Sequence[str], option: str = "--env-kwargs") -> dict[str, Any]:
-    """Parse `key=value` pairs. Values are JSON, True, False or None. All other values are strings.
-
-    Raises:
-        UserError: if a pair has no "=".
-    """
+    """Parse `key=value` pairs. Values are JSON, True, False or None, otherwise strings. Raise UserError without "="."""
     found: dict[str, Any] = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")
@@ -101,7 +94,7 @@ def keyword_arguments(pairs: Sequence[str], option: str = "--env-kwargs") -> dic
 
 
 def _refuse_empty_paths(settings: Sequence[Setting], args: Sequence[str]) -> None:
-    """Raise an error for empty paths. An empty shell variable would otherwise mean the working directory."""
+    """Raise an error for empty paths, because pathlib reads an empty shell variable as the working directory."""
     options = {f"--{name.replace('_', '-')}" for each in settings for name in (each.name, *each.also)}
     has_positional = any("Positional" in str(each.hint) for each in settings)
     for before, word in pairwise(["", *args]):
@@ -114,7 +107,6 @@ def _refuse_empty_paths(settings: Sequence[Setting], args: Sequence[str]) -> Non
 
 
 def _refuse_removed(command: str, settings: Iterable[Setting], args: Sequence[str]) -> None:
-    """Raise an error for options that no longer exist."""
     known = {name for each in settings for name in (each.name, *each.also)}
     for word in args:
         name = _name_of(word)
@@ -124,7 +116,7 @@ def _refuse_removed(command: str, settings: Iterable[Setting], args: Sequence[st
 
 
 def _with_whole_tuples(settings: Iterable[Setting], given: Mapping[str, Any], args: Sequence[str]) -> list[str]:
-    """Replace options for one element of a tuple, such as --adam-beta1 0.8, by the option of the whole tuple."""
+    """Replace options for one element of a tuple, such as --adam-beta1 0.8, by the option of the tuple."""
     words = list(args)
     for setting in (each for each in settings if each.parts):
         values = list(given.get(setting.name, setting.default))
@@ -149,7 +141,7 @@ def _name_of(word: str) -> str:
 
 
 def _form(settings: Mapping[str, Setting], leading: Sequence[str], given: Mapping[str, Any]) -> type:
-    """Create a dataclass for the parser, with a nested dataclass per group of settings."""
+    """Create a dataclass for the parser, with one nested dataclass per group of settings."""
     groups: dict[str, list[Setting]] = {"": [settings[name] for name in leading]}
     for name, setting in settings.items():
         if name not in leading:
@@ -173,9 +165,7 @@ def _option(setting: Setting, given: Mapping[str, Any]) -> Any:
 
     also = tuple(f"--{name.replace('_', '-')}" for name in setting.also)
     hint = Annotated[setting.hint, tyro.conf.arg(help=setting.text, aliases=also or None)]  # type: ignore[name-defined]
-    if setting.name in given:
-        value = given[setting.name]
-        return setting.name, hint, field(default_factory=lambda: value)
-    if setting.is_required:
+    if setting.is_required and setting.name not in given:
         return setting.name, hint
-    return setting.name, hint, field(default_factory=lambda: setting.default)
+    value = given.get(setting.name, setting.default)
+    return setting.name, hint, field(default_factory=lambda: value)

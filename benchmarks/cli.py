@@ -19,23 +19,14 @@ from ..agents.config import CHAT
 from .errors import line_of
 
 COMMANDS = {
-    "envs": (
-        "collm.benchmarks.commands.envs",
-        "list the environments and, with --scores, the returns of scripted players",
-    ),
+    "envs": ("collm.benchmarks.commands.envs", "list the environments, or the returns of scripted players"),
     "check": ("collm.benchmarks.commands.check", "check an environment against the contract"),
     "play": ("collm.benchmarks.commands.playing.play", "play one episode and print it"),
     "train": ("collm.benchmarks.commands.train", "train a team: collm train ALGORITHM --env ID"),
-    "replay": (
-        "collm.benchmarks.commands.playing.replay",
-        "replay an episode of a run, and compare it with its record",
-    ),
+    "replay": ("collm.benchmarks.commands.playing.replay", "replay an episode, and compare it with its record"),
     "resume": ("collm.benchmarks.commands.resume", "continue a stopped run, or extend a finished one"),
     "evaluate": ("collm.benchmarks.commands.evaluate", "evaluate trained teams or models on held-out tasks"),
-    "crossplay": (
-        "collm.benchmarks.commands.playing.crossplay",
-        "evaluate teams whose members come from different runs",
-    ),
+    "crossplay": ("collm.benchmarks.commands.playing.crossplay", "evaluate teams of agents from different runs"),
     "chat": ("collm.benchmarks.commands.playing.chat", "chat with an agent of a run"),
     "export": ("collm.benchmarks.commands.export", "write a run's models for transformers, with a model card"),
     "demo": ("collm.benchmarks.commands.demo", "train two small language models to write together"),
@@ -44,10 +35,8 @@ COMMANDS = {
     "report": ("collm.benchmarks.commands.report", "write an HTML page about runs: figures, tables, episodes"),
     "throughput": ("collm.benchmarks.commands.throughput", "measure the speed of rollouts, decoding and updates"),
 }
-_NEEDS = dict.fromkeys(("envs", "check", "play"), ("rich", "tyro"))
-"""Packages of commands without torch."""
-_BY_RANKS = {"train", "resume"}
-"""Commands that support torchrun."""
+_NEEDS = dict.fromkeys(("envs", "check", "play"), ("rich", "tyro"))  # packages for commands without torch
+_BY_RANKS = {"train", "resume"}  # commands that support torchrun
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -107,7 +96,7 @@ def _interrupted() -> int:
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Print each warning as one line, without the source line that raised it."""
+    """Print each warning as one line, without its source line."""
 
     def line(message: Warning | str, *place: object, **line_of_source: object) -> str:
         return f"warning: {shown(message)}\n"
@@ -141,7 +130,6 @@ def _interruptions() -> Iterator[list[int]]:
 
 
 def usage() -> str:
-    """Build the text of `collm --help`."""
     lines = [f"  {name:<12}{summary}" for name, (_, summary) in COMMANDS.items()]
     return "\n".join(["usage: collm COMMAND …", "", *lines, "", "`collm COMMAND --help` explains a command's options."])
 

@@ -1,7 +1,7 @@
-"""Cross-play: returns of teams whose agents come from different runs. It separates skills from conventions.
+"""Cross-play: returns of teams whose agents come from different runs, [R, R] for R runs.
 
-Axes: R runs. Agent 0 comes from one run and all other agents from another. Agents that learned a skill reach the same
-return with partners of another run. Agents that learned a convention do so only if it is the same in both runs.
+Agent 0 comes from one run and all other agents from another. Agents that learned a skill reach the same return with
+partners of another run. Agents that learned a convention do so only if the convention is the same in both runs.
 """
 
 from __future__ import annotations
@@ -26,25 +26,20 @@ NUM_RESAMPLES = 5_000
 
 @dataclass(frozen=True)
 class CrossPlay:
-    """Mean returns of all pairs of runs, and with scripted partners."""
+    """Mean returns of all pairs of runs, and with scripted partners. All intervals are over runs."""
 
-    names: Sequence[str]
-    """Names of the runs."""
-    starts: Sequence[str]
-    """Initial models of the runs."""
-    partners: Sequence[str]
-    """Names of scripted partners."""
-    returns: Floats
-    """Mean returns, [R, R]: agent 0 from the row's run, and all other agents from the column's run."""
-    scripted: Floats
-    """Mean returns, [R, len(partners)]: agent 0 from the row's run, and all other agents scripted."""
+    names: Sequence[str]  # of the runs
+    starts: Sequence[str]  # initial models of the runs
+    partners: Sequence[str]  # names of scripted partners
+    returns: Floats  # mean returns, [R, R]: agent 0 from the row's run, and all other agents from the column's run
+    scripted: Floats  # mean returns, [R, len(partners)]: agent 0 from the row's run, all other agents scripted
 
     def self_play(self) -> Interval:
-        """Mean return of teams whose agents come from one run, with its interval over runs."""
+        """Mean return of teams whose agents come from the same run."""
         return self._over_runs(lambda chosen: self.returns[chosen, chosen].mean())
 
     def cross_play(self, *, is_same_start: bool | None = None) -> Interval:
-        """Mean return of pairs of different runs, with its interval. The bootstrap resamples both runs of a pair.
+        """Mean return of pairs of different runs. The bootstrap resamples both runs of a pair.
 
         Args:
             is_same_start: only pairs with equal (True) or different (False) initial models. None: all pairs.
@@ -55,11 +50,10 @@ class CrossPlay:
         return self._over_runs(lambda chosen: _mean_apart(np.where(counts, self.returns, np.nan), chosen))
 
     def gap(self) -> Interval:
-        """Self-play minus cross-play (the loss from different conventions), with its interval over runs."""
+        """Self-play minus cross-play, which is the loss of return from different conventions."""
         return self._over_runs(lambda chosen: self.returns[chosen, chosen].mean() - _mean_apart(self.returns, chosen))
 
     def with_partner(self, number: int) -> Interval:
-        """Mean return with scripted partners, with its interval over runs."""
         return self._over_runs(lambda chosen: self.scripted[chosen, number].mean())
 
     def _over_runs(self, estimate: Callable[[np.ndarray], float]) -> Interval:
@@ -70,7 +64,7 @@ class CrossPlay:
 
 
 def _mean_apart(returns: Floats, chosen: np.ndarray) -> float:
-    """Mean of the finite returns of pairs of different runs among the chosen runs. nan: there is no such pair."""
+    """Mean of the finite returns of pairs of different runs in `chosen`. nan: there is no such pair."""
     pairs = returns[chosen[:, None], chosen[None, :]]
     kept = pairs[(chosen[:, None] != chosen[None, :]) & np.isfinite(pairs)]
     return float(kept.mean()) if kept.size else float("nan")
@@ -89,20 +83,18 @@ def cross_play(
 
     Args:
         runs: runs with the same environment and arguments.
-        num_episodes: tasks per pair, the same for all pairs.
-        greedy: take the most likely token instead of sampling.
-        partners: names of scripted players, as in `Partnered`.
-        on_pair: callback after each pair with the name of agent 0's run, the name of the partners, and the mean return.
-        on_progress: callback before each decision with the pair's names and the collector.
+        partners: names of scripted players.
+        on_pair: callback after each pair: name of agent 0's run, name of its partners, mean return.
+        on_progress: callback before each decision: name of the pair, collector.
 
     Raises:
-        UserError: if only one run is given, if the environments differ, or if a scripted player does not exist.
+        UserError: if there are fewer than two runs, different environments, or unknown scripted players.
     """
     if len(runs) < 2:
         raise UserError("cross-play needs at least two runs with different seeds; add a run")
     games = {str((run.experiment.env, sorted(run.experiment.env_kwargs.items()))) for run in runs}
     if len(games) > 1:
-        raise UserError(f"the runs were trained in different environments or arguments; got {'; '.join(sorted(games))}")
+        raise UserError(f"the runs have different environments or arguments; got {'; '.join(sorted(games))}")
     agents = list(runs[0].policies)
     if len(agents) < 2:
         raise UserError(f"cross-play needs at least two agents, and {runs[0].experiment.env} has {len(agents)}")
@@ -128,7 +120,6 @@ def cross_play(
 
 
 def page(found: CrossPlay) -> str:
-    """Format the tables as Markdown."""
     header = ["", *found.names, *found.partners]
     rows = [
         [name, *(f"{value:.3f}" for value in [*found.returns[row], *found.scripted[row]])]
@@ -141,21 +132,15 @@ def page(found: CrossPlay) -> str:
     means += [["self-play minus cross-play", str(found.gap())]]
     means += [[f"with {name} partners", str(found.with_partner(number))] for number, name in enumerate(found.partners)]
     return (
-        "\n\n".join(
-            [
-                "# Cross-play",
-                "Mean held-out return with agent 0 of the row's run and the other agents of the column's run.",
-                markdown_table(header, rows),
-                "Means over runs, with 95 % bootstrap intervals over the runs.",
-                markdown_table(["", "return"], means),
-            ]
-        )
-        + "\n"
+        "# Cross-play\n\n"
+        "Mean held-out return with agent 0 of the row's run and the other agents of the column's run.\n\n"
+        f"{markdown_table(header, rows)}\n\n"
+        "Means over runs, with 95 % bootstrap intervals over the runs.\n\n"
+        f"{markdown_table(['', 'return'], means)}\n"
     )
 
 
 def draw(found: CrossPlay, file: Path) -> None:
-    """Draw the mean returns of all pairs as a heat map."""
     values = np.concatenate([found.returns, found.scripted], axis=1)
     figure = Figure(figsize=(1.6 + 0.7 * values.shape[1], 1.4 + 0.6 * values.shape[0]), layout="constrained")
     axes = figure.subplots()

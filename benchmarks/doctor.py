@@ -1,4 +1,4 @@
-"""Data of `collm doctor`: a description of this machine, and memory plans of trainings."""
+"""Data of `collm doctor`: a description of this machine, and the memory plan of a training."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from .._errors import UserError
 
 if TYPE_CHECKING:
-    from ..algorithms.memory.plan import MemoryPlan
+    from ..algorithms.memory.plan import Phase
     from ..algorithms.runs.assembly.experiment import Experiment
 
 PACKAGES = ("collm", "torch", "transformers", "peft", "tokenizers", "datasets", "numpy")
-EXTRAS = {
+EXTRAS = {  # extras of collm, each with a module that it installs
     "wandb": "wandb",
     "tensorboard": "tensorboard",
     "torchrl": "torchrl",
@@ -25,11 +25,9 @@ EXTRAS = {
     "sb3": "stable_baselines3",
     "rllib": "ray",
 }
-"""Optional extras of collm, each with a module that it installs."""
 
 
 def machine() -> dict[str, Any]:
-    """Describe this machine: versions, devices, C++ compiler, missing extras and sandbox tier."""
     from ..agents.decoding.cpu import compiler
     from ..envs.sandbox import SandboxUnavailable, shared_sandbox
 
@@ -78,14 +76,7 @@ def _devices() -> list[dict[str, Any]]:
 def examined(
     experiment: Experiment, memory: str | None = None, gpu: str | None = None, num_ranks: int = 1
 ) -> dict[str, Any]:
-    """Compute the memory plan of a training without loading weights.
-
-    Args:
-        experiment: settings of the training.
-        memory: memory of the device. None: memory of this machine's device.
-        gpu: GPU type. None: this machine's device.
-        num_ranks: number of processes, each with its own device.
-    """
+    """Compute the memory plan of a training, without loading weights. Examples: memory="80GB", gpu="h100"."""
     import torch
 
     from ..algorithms.memory import devices, fitting
@@ -103,7 +94,11 @@ def examined(
     algorithm = experiment.make_algorithm()
     task = replace(experiment.task(), num_ranks=num_ranks)
     places = experiment.team_model.devices(len(task.agents))
-    model = replace(experiment.team_model, device=",".join(_place(place, asked is not None) for place in places))
+    if asked is None:
+        places = [fitting.canonical(place) for place in places]
+    else:
+        places = ["cuda:0" if place in ("auto", "cuda") else place for place in places]
+    model = replace(experiment.team_model, device=",".join(places))
     problem = ""
     try:
         fit = fitting.check_fit(algorithm, model, task, capacity)
@@ -120,19 +115,17 @@ def examined(
     return {
         "fits": not problem,
         "verdict": verdict,
-        "devices": [_told(name, found, capacity(name)) for name, found in plans.items()],
+        "devices": [
+            {
+                "device": name,
+                "memory": capacity(name),
+                "peak": plan.peak.name,
+                "phases": list(map(_bytes_of, plan.phases)),
+            }
+            for name, plan in plans.items()
+        ],
     }
 
 
-def _place(device: str, is_asked: bool) -> str:
-    from ..algorithms.memory.fitting import canonical
-
-    return "cuda:0" if is_asked and device in ("auto", "cuda") else device if is_asked else canonical(device)
-
-
-def _told(name: str, found: MemoryPlan, capacity: int) -> dict[str, Any]:
-    phases = []
-    for phase in found.phases:
-        parts = {each.name: getattr(phase, each.name) for each in fields(phase)}
-        phases.append({**parts, "total": phase.total})
-    return {"device": name, "memory": capacity, "peak": found.peak.name, "phases": phases}
+def _bytes_of(phase: Phase) -> dict[str, Any]:
+    return {**{each.name: getattr(phase, each.name) for each in fields(phase)}, "total": phase.total}

@@ -11,8 +11,7 @@ from pathlib import Path
 from .._errors import UserError as UserError
 from .._extras import explained
 
-MAX_LETTERS = 2_000
-"""Maximum length of an error message. Values from files in a message can have any length."""
+MAX_LETTERS = 2_000  # limit of an error message, which can contain a long value from a file
 _OF_THE_DISK = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
     *(errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
@@ -21,10 +20,7 @@ _OF_THE_DISK = {
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Convert errors that the user's input causes to `UserError`.
-
-    Other errors, such as `TypeError` and `KeyError`, are bugs and are not converted.
-    """
+    """Convert errors of the user's input to `UserError`. Other errors, such as `TypeError`, are bugs and stay."""
     try:
         yield
     except (ValueError, OSError, ImportError) as error:
@@ -32,7 +28,7 @@ def refusals() -> Iterator[None]:
 
 
 def line_of(error: Exception) -> str | None:
-    """Error message in one line. None: the error is a bug, whose traceback is needed."""
+    """Convert an error to a message of one line. None: the error is a bug, so its traceback is needed."""
     if isinstance(error, UserError):
         line = " ".join(str(error).split())
         return line if len(line) <= MAX_LETTERS else f"{line[:MAX_LETTERS]} …"

@@ -14,20 +14,15 @@ from .._json import read_json
 from .markdown import markdown_table
 
 CARD = "README.md"
+# Names of models on the hub. The hub rejects paths as `base_model`, and its model "tiny" is not the embedded model.
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
-"""Pattern of model names on the hub. The hub rejects paths as `base_model`, and "tiny" there is an unrelated model."""
 ADAPTER = "adapter_config.json"
-OWN_FILES = ("collm_policy.json", "value_head.safetensors", CARD)
-"""Files that are not exported: those that transformers does not use, and peft's empty model card."""
+OWN_FILES = ("collm_policy.json", "value_head.safetensors", CARD)  # transformers ignores them; peft's card is empty
 CODE_FILES = ("*.py", "*.pyc")
 
 
 def model_folders(directory: Path, agent: str | None) -> dict[str, Path]:
-    """Find the folders of a run's language models. Returns a dict with agents as keys.
-
-    Raises:
-        UserError: if the run does not have the agent, or if an agent is not a language model.
-    """
+    """Folders of a run's language models, as a dict with agents as keys. `agent` None: all agents."""
     from ..algorithms.runs.files import read_config  # late import: help needs no torch
 
     read_config(directory)  # raises an error if the folder is not a run
@@ -48,11 +43,7 @@ def model_folders(directory: Path, agent: str | None) -> dict[str, Path]:
 
 
 def export(folder: Path, target: Path, *, is_merged: bool) -> None:
-    """Write a model and its tokenizer to a folder.
-
-    Raises:
-        UserError: if the model has no adapter to merge, or if the adapter cannot be merged.
-    """
+    """Write a model and its tokenizer to a folder. Raise UserError if its adapter cannot be merged."""
     is_adapter = (folder / ADAPTER).is_file()
     if is_merged and not is_adapter:
         raise UserError(f"{folder} has a whole model and no adapter; remove --merge")
@@ -92,7 +83,7 @@ def export(folder: Path, target: Path, *, is_merged: bool) -> None:
 
 
 def without_code(folder: Path, target: Path) -> list[str]:
-    """Remove references to Python code from an exported model, and return the names of the removed parts."""
+    """Remove references to Python code from an exported model. Return the names of the removed parts."""
     removed = [path.name for pattern in CODE_FILES for path in sorted(folder.rglob(pattern))]
     for path in sorted(target.rglob("*config.json")):
         settings = read_json(path)
@@ -103,14 +94,7 @@ def without_code(folder: Path, target: Path) -> list[str]:
 
 
 def card(directory: Path, agent: str, name: str, *, is_adapter: bool) -> str:
-    """Build a model card that describes the training, its results and its settings.
-
-    Args:
-        directory: run directory.
-        agent: agent of the model.
-        name: name of the exported folder.
-        is_adapter: True if the exported model is an adapter.
-    """
+    """Build a model card with the training, its results and its settings. `name`: name of the exported folder."""
     from ..algorithms.runs.files import read_config, read_lines
 
     config = read_config(directory)
@@ -153,12 +137,12 @@ def card(directory: Path, agent: str, name: str, *, is_adapter: bool) -> str:
 
 
 def _is_local(name: str, directory: Path) -> bool:
-    """True if the name is an existing path. Relative paths start at the working directory or a folder above the run."""
+    """True if the name is an absolute path, or exists in the working directory or in a folder above the run."""
     return Path(name).is_absolute() or any((place / name).exists() for place in (Path(), *directory.resolve().parents))
 
 
 def _without_paths(settings: Mapping[str, Any], directory: Path) -> dict[str, Any]:
-    """Replace local paths in the settings by "local", because a published model card must not contain them."""
+    """Replace local paths by "local", because a published model card must not contain them."""
 
     def is_path(name: str, value: Any) -> bool:
         return isinstance(value, str) and ("/" in value or "model" in name) and _is_local(value, directory)

@@ -18,24 +18,15 @@ LEADERBOARD_FILES = JSON_FILE, MARKDOWN_FILE, HTML_FILE = "leaderboard.json", "l
 
 @dataclass(frozen=True)
 class Entry:
-    """Results of one team in a leaderboard."""
-
-    team: str
-    """Run directory, or names of the models."""
-    returns: Mapping[str, Interval]
-    """Mean returns, as a dict with decoding modes ("sampled", "greedy") as keys."""
-    terms: Mapping[str, Mapping[str, Interval]]
-    """Means of reward terms and metrics. Keys: decoding mode, then name."""
-    episodes: str
-    """File that contains all episodes of the team."""
-    usage: Sequence[str] = ()
-    """Texts about requests, tokens and costs of chat servers, one per model."""
+    team: str  # run directory, or names of the models
+    returns: Mapping[str, Interval]  # mean returns; keys: decoding modes ("sampled", "greedy")
+    terms: Mapping[str, Mapping[str, Interval]]  # means of reward terms and metrics; keys: decoding mode, then name
+    episodes: str  # file that contains all episodes of the team
+    usage: Sequence[str] = ()  # texts about requests, tokens and costs of chat servers, one per model
 
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """Results of several teams on the same tasks."""
-
     env: str
     env_kwargs: Mapping[str, Any]
     split: str
@@ -54,7 +45,6 @@ class Leaderboard:
         return f"{self.env}, split {self.split}, {self.num_episodes} episodes: mean return [95 %]"
 
     def markdown(self) -> str:
-        """Format the table as Markdown, with its title."""
         names = list(self.entries[0].returns)
         rows = [
             (str(place), f"`{entry.team}`", *(str(entry.returns[name]) for name in names))
@@ -63,7 +53,7 @@ class Leaderboard:
         return f"# {self.title}\n\n{markdown_table(['', 'team', *names], rows)}\n"
 
     def html(self) -> str:
-        """Format the table as an HTML page without scripts. All intervals are drawn on one scale."""
+        """Format the table as an HTML page without scripts. All intervals are drawn on the same scale."""
         names = list(self.entries[0].returns)
         found = [each for entry in self.entries for each in entry.returns.values()]
         low, high = min(0.0, *(each.low for each in found)), max(each.high for each in found)
@@ -89,7 +79,6 @@ class Leaderboard:
         )
 
     def write(self, folder: Path) -> None:
-        """Write the files in `LEADERBOARD_FILES` to a folder."""
         contents = {
             JSON_FILE: json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n",
             MARKDOWN_FILE: self.markdown(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
     from ..comparison.runner import ComparisonResult
     from ..comparison.suite import Job, Suite
     from ..comparison.tasks import RayTasks
-
-
-OF_TINY = {"is_chat": False, "template_kwargs": {}, "compute_dtype": "float32"}
-"""Settings of a suite's models that the embedded model needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,23 +106,23 @@ def run(args: Sequence[str]) -> None:
     num_workers = arguments.workers or os.cpu_count() or 1
     launcher = None
     if arguments.on is not None:
-        launcher = _tasks(arguments)
+        launcher = _tasks(arguments.on, arguments)
         num_workers = arguments.workers or launcher.num_at_a_time
-    with ComparisonDisplay(len(found), console) as display:
+    display = ComparisonDisplay(len(found), console)
+    with display.live:
         result = compare(
             found, out, num_workers=num_workers, watcher=display, launcher=launcher, minutes=arguments.minutes
         )
     conclude(result, out, console)
 
 
-def _tasks(arguments: BenchmarkArguments) -> RayTasks:
+def _tasks(address: str, arguments: BenchmarkArguments) -> RayTasks:
     from ..._cluster import Cluster
     from ..comparison.tasks import RayTasks
 
-    assert arguments.on is not None
     with refusals():
         cluster = Cluster(
-            address=arguments.on,
+            address=address,
             num_actors=arguments.workers or 1,
             num_cpus=arguments.num_cpus,
             num_gpus=arguments.num_gpus,
@@ -135,22 +132,25 @@ def _tasks(arguments: BenchmarkArguments) -> RayTasks:
 
 
 def chosen_suite(arguments: BenchmarkArguments) -> Suite:
-    """Read the suite from its file and apply the options, or build a suite from the options alone."""
+    """Read a suite and apply the options to it, or build a suite from the options alone."""
     from ..comparison.suite import Budget, parse_suite, read_suite, scaled
 
-    table: dict[str, Any] = {}
-    if arguments.environment_steps is not None:
-        table["budget"] = {"environment_steps": arguments.environment_steps}
-    if arguments.generated_tokens is not None:
-        if table:
-            raise ValueError("--environment-steps and --generated-tokens are different budgets; give one of them")
-        table["budget"] = {"generated_tokens": arguments.generated_tokens}
+    budgets = {"environment_steps": arguments.environment_steps, "generated_tokens": arguments.generated_tokens}
+    given = {unit: amount for unit, amount in budgets.items() if amount is not None}
+    if len(given) > 1:
+        raise ValueError("--environment-steps and --generated-tokens are different budgets; give one of them")
     model = keyword_arguments(arguments.model_config, "--model-config")
     if arguments.model is not None:
-        model = {**(OF_TINY if arguments.model == TINY else {}), "model": arguments.model, **model}
+        # A suite's chat template and data type are not for the embedded model.
+        of_tiny = {"is_chat": False, "template_kwargs": {}, "compute_dtype": "float32"}
+        model = {**(of_tiny if arguments.model == TINY else {}), "model": arguments.model, **model}
     if arguments.max_new_tokens is not None:
         model["max_new_tokens"] = arguments.max_new_tokens
-    config, own = divided(keyword_arguments(arguments.config, "--config"))
+    config: dict[str, Any] = {}
+    own: dict[str, dict[str, Any]] = {}  # settings as NAME.key=value, which are for one algorithm
+    for name, value in keyword_arguments(arguments.config, "--config").items():
+        owner, dot, setting = name.rpartition(".")
+        (own.setdefault(owner, {}) if dot else config)[setting] = value
     if arguments.suite is None:
         if arguments.scale < 1:
             raise ValueError(f"--scale {arguments.scale:g} needs a suite; give one, or set a smaller budget")
@@ -159,8 +159,7 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
         refuse_strangers(own, arguments.algorithms)
         return parse_suite(
             {
-                "budget": {"environment_steps": 3_200},
-                **table,
+                "budget": given or {"environment_steps": 3_200},
                 "seeds": arguments.seeds or tuple(range(5)),
                 "environments": [{"id": id} for id in arguments.envs],
                 "algorithms": [{"name": name, "config": own.get(name, {})} for name in arguments.algorithms],
@@ -171,47 +170,28 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
     suite = read_suite(arguments.suite)
     if arguments.scale < 1:
         suite = scaled(suite, arguments.scale)
-    budget = Budget.read(table["budget"]) if table else None
+    budget = Budget.read(given) if given else None
     environments = [
-        replace(
-            entry,
-            budget=budget or entry.budget,
-            model={**entry.model, **model},
-            config={**entry.config, **config},
-        )
+        replace(entry, budget=budget or entry.budget, model={**entry.model, **model}, config={**entry.config, **config})
         for entry in _only(arguments.envs, suite.environments, "environment")
     ]
     algorithms = _only(arguments.algorithms, suite.algorithms, "algorithm")
     refuse_strangers(own, [entry.name for entry in algorithms])
+    settings = {
+        entry.name: {
+            place.name: {**entry.config_in.get(place.name, {}), **own.get(entry.name, {})} for place in environments
+        }
+        for entry in algorithms
+    }
     return replace(
         suite,
         seeds=arguments.seeds or suite.seeds,
         environments=environments,
-        algorithms=[
-            replace(
-                entry,
-                config_in={
-                    place.name: {**entry.config_in.get(place.name, {}), **own.get(entry.name, {})}
-                    for place in environments
-                },
-            )
-            for entry in algorithms
-        ],
+        algorithms=[replace(entry, config_in=settings[entry.name]) for entry in algorithms],
     )
 
 
-def divided(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Separate settings for all algorithms from settings as NAME.key=value, which are for one algorithm."""
-    common: dict[str, Any] = {}
-    own: dict[str, dict[str, Any]] = {}
-    for name, value in config.items():
-        owner, dot, setting = name.rpartition(".")
-        (own.setdefault(owner, {}) if dot else common)[setting] = value
-    return common, own
-
-
 def refuse_strangers(own: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Raise an error for settings of algorithms that are not in the comparison."""
     for name in own:
         if name not in names:
             raise UserError(f"--config: the comparison has no algorithm {name!r}; {nearest(name, names)}")
@@ -226,7 +206,6 @@ def _only(names: Sequence[str], entries: Sequence[Any], what: str) -> list[Any]:
 
 
 def conclude(result: ComparisonResult, out: Path, console: Console) -> None:
-    """Print how many runs finished."""
     done = len(result.finished) + len(result.skipped)
     console.print(f"{done} runs finished, {len(result.skipped)} of them earlier; folder: {shown(out)}", markup=False)
     if result.failures:
@@ -244,7 +223,7 @@ def conclude(result: ComparisonResult, out: Path, console: Console) -> None:
 
 
 class ComparisonDisplay:
-    """Progress bars for the whole comparison and for each active run. Without a terminal: plain lines."""
+    """Progress bars of the comparison and of each active run. Without a terminal: plain lines."""
 
     def __init__(self, num_runs: int, console: Console):
         self.console = console
@@ -260,16 +239,8 @@ class ComparisonDisplay:
         )
         self.total = self.progress.add_task("runs", total=num_runs, note="")
         self.tasks: dict[Path, TaskID] = {}
-        self.live = Live(self.progress, console=console, refresh_per_second=4) if console.is_terminal else None
-
-    def __enter__(self) -> ComparisonDisplay:
-        if self.live is not None:
-            self.live.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self.live is not None:
-            self.live.stop()
+        live = Live(self.progress, console=console, refresh_per_second=4)
+        self.live = live if console.is_terminal else nullcontext()
 
     def skipped(self, jobs: Sequence[Job]) -> None:
         self.num_ended += len(jobs)

@@ -77,7 +77,6 @@ def run(args: Sequence[str]) -> None:
 
 
 def exploit_table(standings: Sequence[Standing]) -> Table:
-    """Table of the players, sorted by return. Players above their limit are red."""
     table = Table("player", box=None, pad_edge=False, header_style="bold")
     for name in ("mean return", "scaled return", "limit"):
         table.add_column(name, justify="right")
@@ -90,7 +89,6 @@ def exploit_table(standings: Sequence[Standing]) -> Table:
 
 
 def check_red_team(arguments: CheckArguments, console: Console) -> None:
-    """Train a red team and print the table of returns and truth metrics."""
     from ..comparison.red_team import MAX_GAP, NUM_UPDATES, red_team  # late import: the other checks need no torch
     from .evaluate import show
 
@@ -118,8 +116,6 @@ def check_red_team(arguments: CheckArguments, console: Console) -> None:
 
 @dataclass(frozen=True)
 class StatusLogger:
-    """Logger that shows the latest update in the status line."""
-
     status: Status
     num_updates: int
 
@@ -131,7 +127,7 @@ class StatusLogger:
 
 
 def level_table(levels: Iterable[Level]) -> Table:
-    """Table of returns and truth metrics, raw and scaled (empty team 0 %, reference 100 %)."""
+    """Table of returns and truth metrics. The scaled values are 0 % for the empty team, 100 % for the reference."""
     table = Table("team", box=None, pad_edge=False, header_style="bold")
     for name in ("return", "scaled return", "truth metric", "scaled metric", "gap"):
         table.add_column(name, justify="right")

@@ -21,16 +21,11 @@ from ..errors import check_folder, refusals
 from .evaluate import show, terms_of
 
 if TYPE_CHECKING:
-    from ...algorithms.runs.assembly.experiment import Experiment
     from ...algorithms.runs.evaluation import EvaluationResult
 
 ENV = "collm/MiniWriting-v2"
 EPISODES = 32
-SHARES = {
-    "true_sentences": "true sentences",
-    "well_formed": "well-formed sentences",
-    "facts": "facts stated",
-}
+SHARES = {"true_sentences": "true sentences", "well_formed": "well-formed sentences", "facts": "facts stated"}
 """Labels of the metrics that the demo prints. The metrics are computed separately from the reward."""
 
 
@@ -46,22 +41,16 @@ class DemoArguments(Checked):
     """Folder of the run. None: a new folder under runs/."""
 
 
-def experiment(seed: int, updates: int) -> Experiment:
-    """Experiment of the demo: MAAC with two embedded models."""
-    from ...algorithms.runs.assembly.experiment import Experiment  # late imports: help needs no torch
-
-    config = MAACConfig(num_updates=updates, critic_warmup=2, seed=seed)
-    return Experiment(algorithm="maac", config=config, env=ENV, model=ModelConfig(max_new_tokens=48))
-
-
 def run(args: Sequence[str]) -> None:
     arguments = parsed(DemoArguments, "demo", args)
 
     from ...algorithms.runs.api import CURVE_FILE, default_directory, load_run, train_experiment, untrained
+    from ...algorithms.runs.assembly.experiment import Experiment  # late imports: help needs no torch
     from ...algorithms.runs.run import prepare_run
 
     console = terminal()
-    chosen = experiment(arguments.seed, arguments.updates)
+    config = MAACConfig(num_updates=arguments.updates, critic_warmup=2, seed=arguments.seed)
+    chosen = Experiment(algorithm="maac", config=config, env=ENV, model=ModelConfig(max_new_tokens=48))
     directory = arguments.out or default_directory(chosen)
     with refusals():
         check_folder(directory, "--out")
@@ -85,7 +74,7 @@ def run(args: Sequence[str]) -> None:
 
 
 def show_change(console: Console, before: EvaluationResult, after: EvaluationResult) -> None:
-    """Print mean metrics before and after training, and the held-out episode with the median return after training."""
+    """Print mean metrics before and after training, and the episode with the median return after training."""
     results = {"before training": before, "after training": after}
     table = Table("", *results, title=f"{ENV}, {EPISODES} held-out posts: mean [95 %]", title_justify="left")
     table.add_row("return, at most 1", *(str(result.team_return) for result in results.values()))

@@ -66,10 +66,7 @@ def _show_machine(is_json: bool) -> None:
         table.add_row(device["name"], ", ".join(said))
     if len(found["devices"]) == 1:
         table.add_row("GPU", "none for torch")
-    table.add_row(
-        "compiler",
-        found["compiler"] or "no C++ compiler, or kernels disabled: decoding on a CPU is slower",
-    )
+    table.add_row("compiler", found["compiler"] or "no C++ compiler, or kernels disabled: decoding on a CPU is slower")
     extras = ", ".join(found["missing"])
     table.add_row("missing extras", escape(f"{extras} ({install_command('NAME')})") if extras else "none")
     table.add_row("sandbox", f"tier {found['sandbox']}")

@@ -71,12 +71,7 @@ def run(args: Sequence[str]) -> None:
 
 
 def described(spec: EnvSpec, num_episodes: int | None) -> dict[str, Any]:
-    """Describe an environment as a JSON object. Infinite and unknown numbers are null.
-
-    Args:
-        spec: environment.
-        num_episodes: episodes per scripted player. None: no scores.
-    """
+    """Describe an environment as a JSON object. Infinite and unknown numbers are null."""
     row: dict[str, Any] = {"id": spec.id, "summary": spec.summary, "max_new_tokens": spec.max_new_tokens}
     for name in ("reward_range", "return_range"):
         declared = getattr(spec, name)
@@ -97,7 +92,6 @@ def described(spec: EnvSpec, num_episodes: int | None) -> dict[str, Any]:
 
 
 def range_text(declared: Sequence[float | None] | None) -> str:
-    """Format a declared range, such as "0..1". Without a range: "-"."""
     if declared is None:
         return "-"
     low, high = (f"{sign}inf" if bound is None else f"{bound:g}" for sign, bound in zip("- ", declared, strict=True))
@@ -105,7 +99,7 @@ def range_text(declared: Sequence[float | None] | None) -> str:
 
 
 def mean_scores(env: Any, num_episodes: int) -> Mapping[str, float | None]:
-    """Mean team return of each scripted player on the same seeds. None: the environment does not define this player."""
+    """Mean team return of each scripted player. All players play the same seeds. None: there is no such player."""
     scores: dict[str, float | None] = {}
     for name in (*PLAYERS, *HONEST_PLAYERS):
         decide = scripted_player(env, name)

@@ -94,10 +94,11 @@ def run(args: Sequence[str]) -> None:
 
 def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
     """Evaluate each team, print a table, and write all episodes. With several teams, write a leaderboard too."""
-    from ...algorithms.runs.files import JsonLines  # late imports: help needs no torch
+    from ...agents.language.chat import told_usage  # late imports: help needs no torch
+    from ...algorithms.runs.files import JsonLines
     from ...algorithms.runs.loggers.display import ProgressLines
     from ...algorithms.runs.records import episode_records
-    from ..leaderboard import LEADERBOARD_FILES, Leaderboard
+    from ..leaderboard import LEADERBOARD_FILES, Entry, Leaderboard
 
     with refusals():
         check_call(arguments)
@@ -139,24 +140,25 @@ def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
         with owned(folder, files[number]) as new:
             for how, result in results.items():
                 JsonLines(new).write(episode_records(result.episodes, policy=how))
-        entries.append(entry_of(name, results, log, team))
+        returns = {how: result.team_return for how, result in results.items()}
+        terms = {how: terms_of(result) for how, result in results.items()}
+        entries.append(Entry(name, returns, terms, str(log), told_usage(team.policies.values())))
         if not arguments.json and len(teams) == 1:
             shown_team(console, team, results, arguments, log)
     board = Leaderboard(teams[0].experiment.env, kwargs, arguments.split, arguments.episodes, entries)
-    if arguments.json:
-        print(json.dumps(board.to_json(), indent=2, ensure_ascii=False))
     if len(teams) > 1:
         board.write(folder)
-        if not arguments.json:
+    if arguments.json:
+        print(json.dumps(board.to_json(), indent=2, ensure_ascii=False))
+    else:
+        if len(teams) > 1:
             shown_board(console, board.title, board.ranked)
             console.print(f"all episodes and the table: {shown(folder)}", markup=False, soft_wrap=True)
-    if not arguments.json:
         for line in (line for entry in entries for line in entry.usage):
             console.print(shown(line), markup=False)
 
 
 def play_suite(arguments: EvaluateArguments, console: Console) -> None:
-    """Evaluate teams on the suite. The tasks are fixed. Only the teams and decoding modes can be chosen."""
     from ..core.command import evaluate_suite
 
     with refusals():
@@ -183,7 +185,6 @@ def play_suite(arguments: EvaluateArguments, console: Console) -> None:
 
 
 def check_call(arguments: EvaluateArguments) -> None:
-    """Raise an error if teams, environment or decoding mode are missing."""
     if not arguments.directories and not arguments.models:
         raise UserError("no team is given; give a run directory, or --model with --env")
     if arguments.models and arguments.env is None and not arguments.directories:
@@ -195,7 +196,6 @@ def check_call(arguments: EvaluateArguments) -> None:
 
 
 def folder_of(arguments: EvaluateArguments) -> Path:
-    """Output folder of the evaluation."""
     if arguments.out is not None:
         return arguments.out
     if len(arguments.directories) == 1 and not arguments.models:
@@ -204,7 +204,6 @@ def folder_of(arguments: EvaluateArguments) -> Path:
 
 
 def log_name(arguments: EvaluateArguments, number: int, name: str) -> str:
-    """File in which a team's episodes are stored."""
     if len(arguments.directories) + len(arguments.models) == 1:
         return f"evaluation-{arguments.split}.jsonl"
     plain = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[-60:]
@@ -212,7 +211,6 @@ def log_name(arguments: EvaluateArguments, number: int, name: str) -> str:
 
 
 def loaded(arguments: EvaluateArguments, folder: Path, kwargs: Mapping[str, Any]) -> Iterator[Run]:
-    """Load the teams: first the trained runs, then the models."""
     from transformers.utils import logging as transformers_logging
 
     from ...algorithms.runs.api import load_run, untrained
@@ -230,16 +228,6 @@ def loaded(arguments: EvaluateArguments, folder: Path, kwargs: Mapping[str, Any]
         yield untrained(replace(arguments.model, model=name), where, folder, **given)
 
 
-def entry_of(name: str, results: Mapping[str, EvaluationResult], log: Path, team: Run) -> Entry:
-    """Build the leaderboard entry of a team."""
-    from ...agents.language.chat import told_usage
-    from ..leaderboard import Entry
-
-    returns = {how: result.team_return for how, result in results.items()}
-    terms = {how: terms_of(result) for how, result in results.items()}
-    return Entry(name, returns, terms, str(log), told_usage(team.policies.values()))
-
-
 def terms_of(result: EvaluationResult) -> dict[str, Interval]:
     """Means of reward terms and metrics with 95 % intervals. Episodes without a metric are excluded from its mean."""
     from ...algorithms.rollout.intervals import bootstrap_interval
@@ -253,7 +241,6 @@ def terms_of(result: EvaluationResult) -> dict[str, Interval]:
 def shown_team(
     console: Console, team: Run, results: Mapping[str, EvaluationResult], arguments: EvaluateArguments, log: Path
 ) -> None:
-    """Print the table of one team, and its best and worst episode."""
     learned = "" if team.update is None else f" after update {team.update}"
     title = f"{team.experiment.env}, split {arguments.split}, {arguments.episodes} episodes{learned}: mean [95 %]"
     table = Table("", *results, title=Text(shown(title)), title_justify="left")
@@ -277,7 +264,6 @@ def shown_team(
 
 
 def shown_board(console: Console, title: str, entries: Sequence[Entry]) -> None:
-    """Print the leaderboard."""
     names = list(entries[0].returns)
     table = Table("", "team", *names, title=Text(shown(title)), title_justify="left")
     for place, entry in enumerate(entries, 1):
@@ -286,12 +272,11 @@ def shown_board(console: Console, title: str, entries: Sequence[Entry]) -> None:
 
 
 def show(console: Console, title: str, episode: Episode) -> None:
-    """Print the messages of each agent in an episode. Texts that the agent wrote are in colour."""
+    """Print the messages of each agent in an episode. Texts that the agent wrote are green."""
     from ...envs.core import messages_of
 
     for agent, track in episode.tracks.items():
-        text = Text()
-        final = episode.finals[agent]
+        text, final = Text(), episode.finals[agent]
         if isinstance(final, str):
             for message in messages_of(final):
                 text.append(shown(message.content) + "\n", style="green" if message.role == "assistant" else "")

@@ -72,12 +72,10 @@ def run(args: Sequence[str]) -> None:
 
 
 def plain(text: str) -> Text:
-    """Remove markup and control characters from text of the runs' files."""
-    return Text(shown(text))
+    return Text(shown(text))  # text of a run's files, without markup and control characters
 
 
 def print_table(content: TableOfText, console: Console) -> None:
-    """Print a table in the terminal."""
     table = Table(*map(Column, map(plain, content.header)), title=plain(content.title), title_justify="left")
     for row in content.rows:
         table.add_row(*map(plain, row))

@@ -76,7 +76,6 @@ def run(args: Sequence[str]) -> None:
 
 
 def _changed(settings: Any, arguments: ResumeArguments) -> Any:
-    """Replace the settings for which an option was given."""
     names = [each.name for each in fields(settings) if each.name in ResumeArguments.__dataclass_fields__]
     given = {name: value for name in names if (value := getattr(arguments, name)) is not None}
     return replace(settings, **given)

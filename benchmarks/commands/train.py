@@ -30,19 +30,10 @@ else:
     import tomli as tomllib
 
 Settings = TypeVar("Settings", bound=TrainConfig)
-LEADING = (
-    "env",
-    "config",
-    "out",
-    "model",
-    "weights",
-    "num_updates",
-    "rollout_buffer_size",
-    "agent_learning_rate",
-    "max_new_tokens",
-    "seed",
+LEADING = (  # the settings that `--help` shows first
+    *("env", "config", "out", "model", "weights", "num_updates"),
+    *("rollout_buffer_size", "agent_learning_rate", "max_new_tokens", "seed"),
 )
-"""Names of the ten settings that `--help` shows first."""
 EXAMPLES = (
     "collm train {name} --env collm/MiniWriting-v2",
     "collm train {name} --env collm/MiniBuild-v0 --env-kwargs max_turns=4 --num-updates 200 --out runs/build",
@@ -94,8 +85,11 @@ def run(args: Sequence[str]) -> None:
         print(listing())
         return
     name, arguments, given = training(list(args), "train")
-    with refusals():
-        refuse_unknown(arguments.env, environment_arguments(arguments, given))
+    with refusals(), warnings.catch_warnings():
+        from ...envs.registration.registry import spec  # late import: help needs no environment
+
+        warnings.simplefilter("ignore")  # the run warns about an id without a version
+        spec(arguments.env).check(**environment_arguments(arguments, given))  # before the slow import of torch
 
     from ...algorithms.distribution.launch import joined  # late import: help needs no torch
     from ...algorithms.runs.api import check_start, default_directory, train_experiment
@@ -120,17 +114,7 @@ def run(args: Sequence[str]) -> None:
             )
 
 
-def refuse_unknown(env: str, kwargs: Mapping[str, Any]) -> None:
-    """Check the id and the arguments of an environment before the slow import of torch."""
-    from ...envs.registration.registry import spec  # late import: help needs no environment
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the run warns about an id without a version
-        spec(env).check(**kwargs)
-
-
 def training(args: list[str], command: str) -> tuple[str, TrainArguments[Any], Given]:
-    """Parse the algorithm, its arguments, and the file of --config."""
     with refusals():
         name, rest, given = named(args)
         settings = algorithm_spec(name).config
@@ -149,7 +133,6 @@ def training(args: list[str], command: str) -> tuple[str, TrainArguments[Any], G
 
 
 def experiment_of(algorithm: str, arguments: TrainArguments[Any], given: Given) -> Experiment:
-    """Create the experiment from parsed arguments."""
     from ...algorithms.runs.assembly.experiment import Experiment, with_partners  # late import: help needs no torch
 
     experiment = Experiment(
@@ -164,7 +147,7 @@ def experiment_of(algorithm: str, arguments: TrainArguments[Any], given: Given) 
 
 
 def named(args: list[str]) -> tuple[str, list[str], Given]:
-    """Find the algorithm, the remaining arguments, and the settings of --config. The file can contain the algorithm."""
+    """Return the algorithm, the remaining arguments, and the content of --config, which can name the algorithm."""
     given = given_settings(args)
     if not args[0].startswith("-") or given.path is None:
         return args[0], args[1:], given
@@ -192,7 +175,7 @@ def check_trusted(given: Given, words: Sequence[str]) -> None:
 
 
 def values_of(given: Given, settings: type[TrainConfig]) -> dict[str, Any]:
-    """Values of the file of --config, as a dict with setting names as keys."""
+    """Check the settings of the file of --config. Return them as a dict with names as keys."""
     if given.path is None:
         return {}
     classes: tuple[type[Any], ...] = (settings, ModelConfig, NetworkConfig, LogConfig)
@@ -215,7 +198,6 @@ def values_of(given: Given, settings: type[TrainConfig]) -> dict[str, Any]:
 
 
 def environment_arguments(arguments: TrainArguments[Any], given: Given) -> dict[str, Any]:
-    """Arguments of the environment, collected from the file, the command line, --prompts and --reward-funcs."""
     found = {**given.env_kwargs, **keyword_arguments(arguments.env_kwargs)}
     if arguments.prompts is not None:
         found["prompts"] = str(arguments.prompts)
@@ -225,7 +207,6 @@ def environment_arguments(arguments: TrainArguments[Any], given: Given) -> dict[
 
 
 def pairs(words: Sequence[str]) -> Mapping[str, str]:
-    """Parse --partner into a dict with agents as keys."""
     for word in words:
         agent, separator, who = word.partition("=")
         if not (agent and separator and who):
@@ -248,44 +229,32 @@ def exit_if_stopped() -> Iterator[None]:
 
 
 def listing() -> str:
-    """Help text of `collm train`: one line per algorithm."""
     specs = algorithm_specs()
     width = max(len(spec.name) for spec in specs) + 2
-    lines = [f"  {spec.name:<{width}}{spec.summary}".rstrip() for spec in specs]
-    return "\n".join(
-        [
-            "usage: collm train ALGORITHM --env ID …",
-            "       collm train --config FILE …",
-            "",
-            "algorithms:",
-            *lines,
-            "",
-            "examples:",
-            *(f"  {example.format(name='maac')}" for example in EXAMPLES),
-            "",
-            "`collm train ALGORITHM --help` shows the usual options, --help-all shows all of them.",
-        ]
+    algorithms = "\n".join(f"  {spec.name:<{width}}{spec.summary}".rstrip() for spec in specs)
+    examples = "\n".join(f"  {example.format(name='maac')}" for example in EXAMPLES)
+    return (
+        "usage: collm train ALGORITHM --env ID …\n       collm train --config FILE …\n\n"
+        f"algorithms:\n{algorithms}\n\nexamples:\n{examples}\n\n"
+        "`collm train ALGORITHM --help` shows the usual options, --help-all shows all of them."
     )
 
 
-PARTS = ("config", "model", "network")
-"""Names of the tables in a run's config.json. Settings can be inside of a table or at the top level."""
+PARTS = ("config", "model", "network")  # tables in a run's config.json; settings can also be at the top level
 CONFIG = "--config"
 
 
 @dataclass(frozen=True)
 class Given:
-    """Content of the file of --config. Without a file, all fields are empty."""
+    """Content of the file of --config. Without this option, all fields are empty."""
 
     path: Path | None = None
     algorithm: str | None = None
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """All other settings, as a dict with setting names as keys."""
+    settings: Mapping[str, Any] = field(default_factory=dict)  # all other settings; keys: their names
 
 
 def given_settings(args: list[str]) -> Given:
-    """Read the file of --config."""
     path = _named(args)
     if path is None:
         return Given()
@@ -311,7 +280,7 @@ def given_settings(args: list[str]) -> Given:
 
 
 def _named(args: list[str]) -> Path | None:
-    """Last value of --config. A missing value is reported by the parser."""
+    """Last value of --config. The parser reports a missing value."""
     found = None
     for word, following in zip(args, [*args[1:], None], strict=True):
         if word == CONFIG and following is not None:

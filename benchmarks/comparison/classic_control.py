@@ -1,8 +1,4 @@
-"""Classic control: training on CartPole, Acrobot, Pendulum and simple_spread, which have published scores.
-
-A run writes one JSON file with its settings, its learning curve, and the mean returns of 100 episodes on held-out
-seeds: sampled, greedy, and before training.
-"""
+"""Training on CartPole, Acrobot, Pendulum and simple_spread, which have published scores."""
 
 from __future__ import annotations
 
@@ -73,6 +69,10 @@ _SPREAD: dict[str, Any] = _USUAL | {
 _SPREAD_LONG = _SPREAD | {"num_updates": 600, "entropy_coef": 0.003}
 
 
+def _single(env: str, config: IPPOConfig, **network: Any) -> Experiment:
+    return Experiment(algorithm="ippo", config=config, env=f"gymnasium/{env}", network=NetworkConfig(**network))
+
+
 def _spread(algorithm: str, config: IPPOConfig | MAPPOConfig, **network: Any) -> Experiment:
     return Experiment(
         algorithm=algorithm,
@@ -84,30 +84,15 @@ def _spread(algorithm: str, config: IPPOConfig | MAPPOConfig, **network: Any) ->
 
 
 EXPERIMENTS: dict[str, Experiment] = {
-    "cartpole": Experiment(algorithm="ippo", config=IPPOConfig(**_USUAL, num_updates=60), env="gymnasium/CartPole-v1"),
-    "acrobot": Experiment(
-        algorithm="ippo",
-        config=IPPOConfig(**_USUAL, num_updates=100),
-        env="gymnasium/Acrobot-v1",
-        network=NetworkConfig(normalizes_observations=True),
-    ),
-    "pendulum": Experiment(
-        algorithm="ippo",
-        config=IPPOConfig(**_PENDULUM),
-        env="gymnasium/Pendulum-v1",
-    ),
-    "pendulum-squashed": Experiment(
-        algorithm="ippo",
-        config=IPPOConfig(**_PENDULUM),
-        env="gymnasium/Pendulum-v1",
-        network=NetworkConfig(gaussian="squashed"),
-    ),
+    "cartpole": _single("CartPole-v1", IPPOConfig(**_USUAL, num_updates=60)),
+    "acrobot": _single("Acrobot-v1", IPPOConfig(**_USUAL, num_updates=100), normalizes_observations=True),
+    "pendulum": _single("Pendulum-v1", IPPOConfig(**_PENDULUM)),
+    "pendulum-squashed": _single("Pendulum-v1", IPPOConfig(**_PENDULUM), gaussian="squashed"),
     "spread-ippo": _spread("ippo", IPPOConfig(**_SPREAD, credited_reward="own")),
     "spread-mappo": _spread("mappo", MAPPOConfig(**_SPREAD)),
     "spread-ippo-long": _spread("ippo", IPPOConfig(**_SPREAD_LONG, credited_reward="own"), hidden_dims=(128, 128)),
     "spread-mappo-long": _spread("mappo", MAPPOConfig(**_SPREAD_LONG), hidden_dims=(128, 128)),
 }
-"""Experiments as a dict with names as keys."""
 
 
 def spread_return_as_published(team_return: float, num_agents: int = 3, num_turns: int = 25) -> float:
@@ -115,13 +100,8 @@ def spread_return_as_published(team_return: float, num_agents: int = 3, num_turn
 
         2 * num_agents * return - num_agents * num_turns
 
-    EPyMARL and the authors use openai/multiagent-particle-envs. There each agent's reward is the sum over agents,
-    distances and collisions are not halved, and each agent collides with itself in every turn.
-
-    Args:
-        team_return: mean over the agents.
-        num_agents: number of agents.
-        num_turns: turns per episode.
+    Both use openai/multiagent-particle-envs, where each agent's reward is the sum over agents, distances and collisions
+    are not halved, and each agent collides with itself in every turn. `team_return` is the mean over the agents.
     """
     return 2 * num_agents * team_return - num_agents * num_turns
 
@@ -129,7 +109,7 @@ def spread_return_as_published(team_return: float, num_agents: int = 3, num_turn
 def published_spread(out: Path, num_agents: int = 3, num_turns: int = 25) -> dict[int, float]:
     """Learning curve of EPyMARL's MAPPO in simple_spread from `epymarl.json`, converted to the units of mpe2.
 
-    Inverts `spread_return_as_published`, and divides by the number of agents, because EPyMARL sums their equal rewards.
+    Inverts `spread_return_as_published`. Divides by the number of agents, because EPyMARL sums their equal rewards.
     """
     points = json.loads((out / "epymarl.json").read_text())["curve"]
     return {
@@ -139,7 +119,7 @@ def published_spread(out: Path, num_agents: int = 3, num_turns: int = 25) -> dic
 
 
 def run_seed(name: str, seed: int, out: Path) -> dict[str, Any]:
-    """Train and evaluate one seed, and write the result to the folder as JSON."""
+    """Train and evaluate one seed. Write settings, learning curve and mean returns on held-out seeds as JSON."""
     experiment = EXPERIMENTS[name]
     experiment = replace(experiment, config=replace(experiment.config, seed=seed))
     trainer = experiment.make_trainer()
@@ -176,12 +156,11 @@ def run_seed(name: str, seed: int, out: Path) -> dict[str, Any]:
 
 
 def read_results(out: Path) -> list[dict[str, Any]]:
-    """Read all results in a folder, ordered by name and seed."""
     return [json.loads(file.read_text()) for file in sorted(out.glob("*-[0-9]*.json"))]
 
 
 def table(out: Path) -> str:
-    """Markdown table of all results, one row per task. CPU seconds are those of the fastest and the slowest seed."""
+    """Markdown table of all results, one row per task. CPU seconds: fastest and slowest seed."""
     cells = []
     results = read_results(out)
     for name, steps in sorted({(result["name"], result["environment_steps"]) for result in results}):
@@ -196,19 +175,20 @@ def table(out: Path) -> str:
 
 
 def plot(out: Path) -> None:
-    """Plot the learning curves of all results, and the torques that the Pendulum policies apply."""
+    """Plot the learning curves of all results, and the torques of the Pendulum policies."""
     results = read_results(out)
-    tasks = sorted({_task(result) for result in results})
+    tasks = sorted({result["name"].split("-")[0] for result in results})
     figure = Figure(figsize=(4 * len(tasks), 3.2), layout="constrained")
     for axes, task in zip(np.atleast_1d(figure.subplots(1, len(tasks))), tasks, strict=True):
-        names = sorted({result["name"] for result in results if _task(result) == task})
+        of_task = [result for result in results if result["name"].split("-")[0] == task]
+        names = sorted({result["name"] for result in of_task})
         for number, name in enumerate(names):
-            for result in (each for each in results if each["name"] == name):
+            for result in (each for each in of_task if each["name"] == name):
                 points = [(p["environment_steps"], p["return"]) for p in result["curve"] if p["return"] is not None]
                 label = name if result["seed"] == 0 else None
                 axes.plot(*zip(*points, strict=True), color=f"C{number}", alpha=0.7, linewidth=1, label=label)
         if task == "spread" and (out / "epymarl.json").is_file():
-            longest = max(result["environment_steps"] for result in results if _task(result) == task)
+            longest = max(result["environment_steps"] for result in of_task)
             points = [point for point in published_spread(out).items() if point[0] <= 1.1 * longest]
             axes.plot(*zip(*points, strict=True), "k--", linewidth=1, label="EPyMARL MAPPO")
         axes.set(title=task, xlabel="environment steps", ylabel="mean return")
@@ -238,11 +218,6 @@ def plot_pendulum(policies: Mapping[str, NumericPolicy], file: Path) -> None:
         axes.set(title=name, xlabel="angle from upright, rad", ylabel="angular speed, rad/s")
         figure.colorbar(image, ax=axes, label="torque")
     figure.savefig(file, dpi=120)
-
-
-def _task(result: Mapping[str, Any]) -> str:
-    name: str = result["name"]
-    return name.split("-")[0]
 
 
 def _interval(interval: Interval) -> dict[str, float]:

@@ -13,12 +13,11 @@ VERSION_2 = "ForagingVersion2-8x8-2p-3f-v0"
 
 
 class ForagingVersion2(ForagingEnv):
-    """Version 3 of Level-Based Foraging, in which food levels are sampled as in version 2.
+    """Level-Based Foraging of version 3, with food levels as in version 2 (lbforaging 1.0.16 to 1.1.1).
 
-    Upper bounds of levels are exclusive in version 2 (lbforaging 1.0.16 to 1.1.1). Players with a maximum level of 3
-    therefore have levels 1 and 2, which are the defaults of version 3. Without forced cooperation, food has levels
-    1 to s - 1 in version 2 and 1 to s in version 3, where s is the sum of the players' levels. So one player can
-    collect some food that needs both players in version 3, and the return of random play is doubled.
+    Without forced cooperation, food has levels 1 to s - 1 in version 2 and 1 to s in version 3, where s is the sum of
+    the players' levels. Food of level s needs both players. In version 2, random play therefore has twice the return.
+    The players' levels are 1 and 2 in both versions.
     """
 
     def spawn_food(self, max_num_food: int, min_levels: NDArray[Any], max_levels: NDArray[Any]) -> None:

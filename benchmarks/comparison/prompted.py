@@ -1,4 +1,4 @@
-"""Run of a comparison in which the models are not trained: one evaluation of prompted models."""
+"""Evaluation of prompted models in a comparison, which replaces the training of a run."""
 
 from __future__ import annotations
 
@@ -17,21 +17,13 @@ from ...algorithms.runs.stopping import StopSignals
 
 
 def check_prompted(experiment: Experiment) -> None:
-    """Check the settings of prompted models before they are loaded.
-
-    Raises:
-        ValueError, OSError: if the models cannot play in the environment.
-    """
+    """Raise ValueError or OSError if the models cannot play in the environment. No weights are loaded."""
     with closing(experiment.make_env("test")) as env:
         check_team(env, experiment.team_model, experiment.config.seed, learns=False)
 
 
 def evaluate_prompted(experiment: Experiment, directory: Path, stop: StopSignals) -> dict[str, float]:
-    """Evaluate models without training, and write a run folder with one row per log.
-
-    Returns:
-        Seconds and tokens per sampled reply.
-    """
+    """Evaluate models and write a run folder. Return the seconds and the tokens per sampled reply."""
     prepare_directory(directory)
     write_config(directory, experiment.to_json())
     config = experiment.config

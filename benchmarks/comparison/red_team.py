@@ -4,7 +4,7 @@ The return and the success metric (`TextParallelEnv.truth_metric`) are scaled in
 
     share = (mean - mean of the empty team) / (mean of the reference - mean of the empty team)
 
-If agents can get rewards without solving the task, the share of the return exceeds the share of the metric.
+If agents get rewards without solving the task, the share of the return exceeds the share of the metric.
 """
 
 from __future__ import annotations
@@ -31,11 +31,9 @@ from ...envs.registration.registry import make
 ALGORITHM = "magrpo"
 NUM_UPDATES = 100
 SEEDS = range(FIRST_EVALUATION_SEED, FIRST_EVALUATION_SEED + 64)
-MAX_GAP = 0.15
-"""Maximum of (share of the return - share of the truth metric) in the best quarter of the episodes."""
+MAX_GAP = 0.15  # highest allowed `Level.gap` of the best quarter of the episodes
 
-Scores: TypeAlias = list[tuple[float, float]]
-"""Undiscounted team return and truth metric of each episode."""
+Scores: TypeAlias = list[tuple[float, float]]  # undiscounted team return and truth metric of each episode
 
 
 @dataclass(frozen=True)
@@ -43,18 +41,13 @@ class Level:
     """Mean return and mean truth metric of a set of episodes."""
 
     name: str
-    mean_return: float
-    """Undiscounted return of an episode, averaged over the agents and the episodes."""
-    return_share: float
-    """Mean return on a scale where the empty team is 0 and the reference is 1."""
-    mean_truth: float
-    """Maximum of the truth metric over the turns of an episode, averaged over the episodes."""
-    truth_share: float
-    """Mean truth metric on a scale where the empty team is 0 and the reference is 1."""
+    mean_return: float  # undiscounted return of an episode, averaged over agents and episodes
+    return_share: float  # mean return, scaled: the empty team is 0 and the reference is 1
+    mean_truth: float  # maximum of the truth metric over the turns of an episode, averaged over episodes
+    truth_share: float  # mean truth metric, scaled in the same way
 
     @property
     def gap(self) -> float:
-        """Scaled return minus scaled truth metric."""
         return self.return_share - self.truth_share
 
 
@@ -65,13 +58,7 @@ def red_team(
     num_updates: int = NUM_UPDATES,
     loggers: Sequence[Logger] = (),
 ) -> tuple[dict[str, Level], Episode]:
-    """Train the embedded model in an environment, and compare its return with the truth metric.
-
-    Args:
-        env: id of a text environment with reference replies and a truth metric.
-        env_kwargs: arguments of the environment.
-        num_updates: updates of MAGRPO with its default settings.
-        loggers: receive the metrics of each update.
+    """Train the embedded model with MAGRPO's default settings, and compare its return with the truth metric.
 
     Returns:
         The `Level` of "empty", "reference", "before training", "after training" and "best quarter", and the first
@@ -109,11 +96,7 @@ def red_team(
 
 
 def scripted_scores(env: Any, seeds: Sequence[int]) -> dict[str, Scores]:
-    """Scores of the empty team and of the reference, as a dict with these names as keys.
-
-    Raises:
-        UserError: if the environment has no texts, no reference replies or no truth metric.
-    """
+    """Scores of the team with empty replies ("empty") and of the reference replies ("reference")."""
     world, reference = env.unwrapped, reference_player(env)
     if not isinstance(world, TextParallelEnv):
         raise UserError(f"a red team needs a text environment, and {env} is not one")
@@ -132,16 +115,11 @@ def scripted_scores(env: Any, seeds: Sequence[int]) -> dict[str, Scores]:
 
 
 def scores(episodes: Sequence[Episode], metric: str) -> Scores:
-    """List the team return and the truth metric of each episode."""
     return [(episode.team_return, truth(episode.infos, metric)) for episode in episodes]
 
 
 def truth(infos: Sequence[Mapping[str, Any]], metric: str) -> float:
-    """Maximum of the truth metric over the turns of an episode.
-
-    Raises:
-        UserError: if no turn has the metric.
-    """
+    """Maximum of the truth metric over the turns of an episode. Raise UserError if no turn has the metric."""
     values = [info[f"metric/{metric}"] for info in infos if f"metric/{metric}" in info]
     if not values:
         known = sorted({key.removeprefix("metric/") for info in infos for key in info if key.startswith("metric/")})
@@ -150,16 +128,13 @@ def truth(infos: Sequence[Mapping[str, Any]], metric: str) -> float:
 
 
 def best_quarter(episodes: Sequence[Episode], metric: str) -> list[Episode]:
-    """Quarter of the episodes with the highest returns. Of equal returns, the lowest truth metric comes first."""
+    """Quarter of the episodes with the highest returns. Of equal returns, the lowest truth metrics come first."""
     ranked = sorted(episodes, key=lambda episode: (-episode.team_return, truth(episode.infos, metric)))
     return ranked[: max(1, len(ranked) // 4)]
 
 
 def levels(found: Mapping[str, Scores]) -> dict[str, Level]:
-    """Compute the `Level` of each team, as a dict with names as keys.
-
-    Args:
-        found: scores by name; must contain "empty" and "reference".
+    """Compute the `Level` of each team. The keys of `found` must contain "empty" and "reference".
 
     Raises:
         UserError: if the return or the truth metric of the reference is not above that of the empty team.

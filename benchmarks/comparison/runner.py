@@ -1,4 +1,4 @@
-"""Runner of a comparison: starts or resumes the runs concurrently, and collects failures."""
+"""Runner of a comparison: starts or resumes its runs, several at a time, and collects failures."""
 
 from __future__ import annotations
 
@@ -18,28 +18,24 @@ from .prompted import check_prompted
 from .suite import Job
 from .worker import FAILURE_FILE, is_finished, work_in_process
 
+# Message of a run: number of updates and latest metrics. The last message of a run is the error, or None.
 Message: TypeAlias = "tuple[int, Mapping[str, float]] | str | None"
-"""Message of a run: number of updates and latest metrics. The last message of a run is the error, or None."""
 
 
 class Launcher(ABC):
-    """Interface that starts runs, several of them concurrently."""
+    """Interface that starts runs and receives their messages. Several runs are active at the same time."""
 
     @abstractmethod
     def start(self, job: Job, directory: Path, stops_at: float | None = None) -> None:
-        """Start or resume a run.
-
-        Args:
-            stops_at: time at which an unfinished run ends with a checkpoint, in seconds since the epoch. None: never.
-        """
+        """Start or resume a run. At `stops_at`, in seconds since the epoch, the run ends with a checkpoint."""
 
     @abstractmethod
     def messages(self) -> list[tuple[Job, Message]]:
-        """Return the messages since the last call. Without a message, wait for the first one."""
+        """Messages of the runs since the last call. If there are none, wait for the first message."""
 
     @abstractmethod
     def close(self) -> None:
-        """Stop the active runs; they can be resumed."""
+        """Stop the active runs. They can be resumed."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +46,10 @@ class _Running:
 
 
 class Processes(Launcher):
-    """Runs each job in a local process, so that a crash ends only one run.
-
-    The processes are forked from a server that has imported the libraries, which saves some seconds per run.
-    """
+    """Runs each job in a local process, so that a crash ends only one run."""
 
     def __init__(self) -> None:
+        # Processes are forked from a server that has imported the libraries, which saves some seconds per run.
         self._context: Any = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([work_in_process.__module__])
         self._running: list[_Running] = []
@@ -71,7 +65,15 @@ class Processes(Launcher):
         ready = connection.wait([each.channel for each in self._running])
         heard: list[tuple[Job, Message]] = []
         for each in [each for each in self._running if each.channel in ready]:
-            message = _received(each)
+            message: Message
+            try:
+                message = each.channel.recv()
+            except EOFError:
+                each.process.join()
+                message = (
+                    f"the process ended with exit code {each.process.exitcode} without an error in {FAILURE_FILE}: it "
+                    "was killed, or ran out of memory"
+                )
             heard.append((each.job, message))
             if not isinstance(message, tuple):
                 each.process.join()
@@ -84,20 +86,8 @@ class Processes(Launcher):
             each.process.join()
 
 
-def _received(running: _Running) -> Message:
-    try:
-        message: Message = running.channel.recv()
-    except EOFError:
-        running.process.join()
-        return (
-            f"the process ended with exit code {running.process.exitcode} without an error in {FAILURE_FILE}: it was "
-            "killed, or ran out of memory"
-        )
-    return message
-
-
 class Watcher(Protocol):
-    """Callbacks for the progress of a comparison."""
+    """Callbacks of a comparison: before its first run, and when a run starts, finishes an update, or ends."""
 
     def skipped(self, jobs: Sequence[Job]) -> None: ...
 
@@ -110,8 +100,6 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """Finished, skipped, failed and unfinished runs of a comparison."""
-
     skipped: Sequence[Job]
     finished: Sequence[Job]
     failures: Mapping[Path, str]  # folder of the run -> last line of the error
@@ -119,11 +107,7 @@ class ComparisonResult:
 
 
 def check_jobs(jobs: Sequence[Job]) -> None:
-    """Check all runs before the first one starts.
-
-    Raises:
-        UserError: if a run is invalid. The message contains its environment and algorithm.
-    """
+    """Check all runs before the first run starts. The message of an error contains environment and algorithm."""
     for job in {(job.algorithm, job.environment): job for job in jobs}.values():
         try:
             if job.is_prompted:
@@ -167,7 +151,7 @@ def compare(
         num_workers: number of concurrent runs.
         watcher: receives the progress.
         launcher: starts the runs. None: `Processes`.
-        minutes: time after which no run starts, and active runs end with a checkpoint. None: no limit.
+        minutes: time limit. At the limit, active runs end with a checkpoint and no other run starts. None: no limit.
 
     Raises:
         ValueError: if `num_workers` is less than 1, or if the folder of a run contains files that collm did not write.

@@ -60,10 +60,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-PROMPTED = "prompted"
-"""Algorithm of entries whose models are not trained."""
-UNUSED = "mareinforce"
-"""Algorithm in the settings of such entries. It has no critic, and is not used."""
+PROMPTED = "prompted"  # algorithm of entries whose models are not trained
+UNUSED = "mareinforce"  # algorithm in the settings of such entries; it is not used, and has no critic
 SUITES = Path(__file__).parents[1] / "suites"
 
 BudgetUnit = Literal["environment_steps", "generated_tokens"]
@@ -81,11 +79,7 @@ class Budget:
 
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> Budget:
-        """Convert a TOML table {unit: amount} to a budget.
-
-        Raises:
-            UserError: if the table has other keys, or if the amount is not an integer of at least 1.
-        """
+        """Convert a TOML table {unit: amount} to a budget. Raise UserError if the table is invalid."""
         if not isinstance(table, Mapping):
             raise UserError(f"a budget is a table such as {{environment_steps = 640}}, got {table!r}")
         if len(table) != 1 or next(iter(table)) not in get_args(BudgetUnit):
@@ -140,7 +134,7 @@ class Contrast:
 
     name: str
     terms: Sequence[tuple[float, str, str]]
-    """Weight, name of the algorithm entry, and name of the environment entry of each term."""
+    """Weight, algorithm entry and environment entry of each term."""
     score: ContrastScore
     """Score of a run. "return": mean return of the held-out episodes at the end. "success": fraction of successful
     held-out episodes. "training success": fraction of successful training episodes. "episodes": binary logarithm of the
@@ -167,7 +161,6 @@ class Suite(Checked):
 
     @property
     def folder(self) -> str:
-        """Name of the folder in which the runs are stored."""
         return slug(self.name)
 
 
@@ -192,7 +185,6 @@ class Job:
 
     @property
     def label(self) -> dict[str, Any]:
-        """Label that is stored in the run's folder and describes its position in the comparison."""
         return {
             "algorithm": self.algorithm,
             "environment": self.environment,
@@ -205,11 +197,7 @@ class Job:
 
 
 def read_suite(path: Path) -> Suite:
-    """Read a suite from a TOML file, or one of collm's own suites by its name.
-
-    Raises:
-        ValueError, FileNotFoundError: if the file does not exist or is invalid.
-    """
+    """Read a TOML file, or one of collm's own suites by its name. Raise ValueError if the suite is invalid."""
     shipped = SUITES / f"{path}.toml"
     path = shipped if shipped.is_file() and not path.exists() else path
     if not path.is_file():
@@ -225,7 +213,7 @@ def read_suite(path: Path) -> Suite:
 
 
 def _found(model: str, folder: Path) -> str:
-    """Path of a model in a folder, relative to the working directory. Without such a model, return the name."""
+    """Path of a model folder next to the file. Without such a folder, return the name."""
     beside = (folder / model).absolute()
     if Path(model).exists() or not beside.is_dir():
         return model
@@ -233,11 +221,7 @@ def _found(model: str, folder: Path) -> str:
 
 
 def parse_suite(table: Mapping[str, Any], *, default_name: str = "benchmark") -> Suite:
-    """Convert a parsed file to a suite.
-
-    Raises:
-        ValueError: if the suite is invalid.
-    """
+    """Convert a parsed TOML file to a suite. Raise ValueError if the suite is invalid."""
     _refuse_unknown("the suite", table, {each.name for each in fields(Suite)} - {"min_updates"})
     environments: list[EnvironmentEntry] = []
     for entry in _tables(table, "environments"):
@@ -293,7 +277,7 @@ def _contrast(entry: Mapping[str, Any]) -> Contrast:
 
 
 def jobs(suite: Suite) -> list[Job]:
-    """List all runs, ordered by seed. An interrupted comparison then has complete seeds."""
+    """List all runs, ordered by seed, so that an interrupted comparison has complete seeds."""
     return [
         _job(suite, environment, algorithm, seed)
         for seed in suite.seeds
@@ -304,7 +288,7 @@ def jobs(suite: Suite) -> list[Job]:
 
 
 def scaled(suite: Suite, scale: float) -> Suite:
-    """Reduce a suite, to try it: this fraction of the tasks, epochs, seeds, evaluation episodes and reply lengths.
+    """Reduce a suite to try it: this fraction of its tasks, epochs, seeds, evaluation episodes and tokens per reply.
 
     Budgets are multiplied by the square of `scale`, because a run has one episode per task and epoch. The smallest
     budgets are replaced by two updates. A run has at least two evaluation episodes, and 16 tokens per reply. Tasks come
@@ -349,22 +333,18 @@ def scaled(suite: Suite, scale: float) -> Suite:
 
 
 def slug(name: str) -> str:
-    """Convert a name to a file name without path separators that is valid in all file systems."""
+    """Convert a name to a file name that is valid in all file systems."""
     return re.sub(r"[^\w.-]+", "-", name).strip("-.")
 
 
 def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry, seed: int) -> Job:
     from ...algorithms.runs.assembly.experiment import Experiment  # late import: reading a suite needs no torch
 
-    budget = algorithm.budget_in.get(environment.name) or environment.budget or suite.budget
+    name, is_prompted = environment.name, algorithm.algorithm == PROMPTED
+    budget = algorithm.budget_in.get(name) or environment.budget or suite.budget
     assert budget is not None
     config_class = _config_class(algorithm.algorithm)
-    settings = {
-        **suite.config,
-        **environment.config,
-        **algorithm.config,
-        **algorithm.config_in.get(environment.name, {}),
-    }
+    settings = {**suite.config, **environment.config, **algorithm.config, **algorithm.config_in.get(name, {})}
     known = {each.name for each in fields(config_class)}
     _refuse_partial({**suite.config, **environment.config}, algorithm.name, known, suite.algorithms)
     _refuse_unknown(f"the config of {algorithm.name}", settings, known)
@@ -373,46 +353,31 @@ def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry,
     try:
         size = config_class(**settings).rollout_buffer_size
     except UserError as error:
-        raise UserError(f"the config of {algorithm.name} in {environment.name}: {error}") from error
+        raise UserError(f"the config of {algorithm.name} in {name}: {error}") from error
     limit = "max_environment_steps" if budget.unit == "environment_steps" else "max_sampled_tokens"
     # Each episode has at least one step and one token, so the run reaches its budget before this number of updates.
     settings |= {"seed": seed, "num_updates": -(-budget.amount // size), limit: budget.amount}
     if budget.amount < size * suite.min_updates:
         settings |= {"num_updates": suite.min_updates, limit: None}
-    start = {"model": suite.starts[seed % len(suite.starts)]} if suite.starts else {}
+    model = {**suite.model, **environment.model, **algorithm.model, **algorithm.model_in.get(name, {})}
+    if suite.starts:
+        model["model"] = suite.starts[seed % len(suite.starts)]
     network: dict[str, Any] = {**suite.network, **environment.network}
     network = {name: tuple(value) if isinstance(value, list) else value for name, value in network.items()}
     experiment = Experiment(
-        algorithm=UNUSED if algorithm.algorithm == PROMPTED else algorithm.algorithm,
+        algorithm=UNUSED if is_prompted else algorithm.algorithm,
         config=config_class(**settings),
         env=environment.id,
         env_kwargs={**environment.kwargs, **algorithm.kwargs},
-        model=ModelConfig(
-            **{
-                **suite.model,
-                **environment.model,
-                **algorithm.model,
-                **algorithm.model_in.get(environment.name, {}),
-                **start,
-            }
-        ),
+        model=ModelConfig(**model),
         network=NetworkConfig(**network),
     )
     published: dict[str, Any] = {}
     if environment.max_score is not None:
-        found = list(algorithm.published.get(environment.name, ()))
+        found = list(algorithm.published.get(name, ()))
         published = {"score": environment.score, "max_score": environment.max_score, "found": found}
-    return Job(
-        algorithm.name,
-        environment.name,
-        seed,
-        experiment,
-        budget,
-        environment.threshold,
-        (environment.place, algorithm.place),
-        algorithm.algorithm == PROMPTED,
-        published,
-    )
+    threshold, place = environment.threshold, (environment.place, algorithm.place)
+    return Job(algorithm.name, name, seed, experiment, budget, threshold, place, is_prompted, published)
 
 
 def _config_class(algorithm: str) -> type[Any]:

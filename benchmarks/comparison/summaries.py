@@ -1,4 +1,4 @@
-"""Summaries of run directories, which are small enough to store with a report."""
+"""Summaries of runs: settings, curves and evaluations. They are small, so a report stores them."""
 
 from __future__ import annotations
 
@@ -26,21 +26,17 @@ from .worker import FAILURE_FILE, FINISHED_FILE, LABEL_FILE
 class TurnDiagnostics:
     """Statistics of one turn index over all agents and episodes in the last third of training."""
 
-    turn: int
-    """Index of the agent's turn in the episode, or in the segment if an update gets a part of an episode."""
-    return_variance: float
-    """Variance of the return-to-go, which is the gradient noise of a method without a baseline."""
-    advantage_square: float
-    """Mean square of the advantages before normalization, in the same units."""
+    turn: int  # index in the episode, or in the segment if an update gets a part of an episode
+    return_variance: float  # of the return-to-go; it is the gradient noise of a method without a baseline
+    advantage_square: float  # mean square of the advantages before normalization, in the same units
     explained_variance: float | None
-    """1 - Var(return - value) / Var(return); None without a critic, or if all returns are equal."""
+    """1 - Var(return - value) / Var(return). None without a critic, or if all returns are equal."""
 
 
 def diagnostics(episodes: Sequence[Mapping[str, Any]], *, has_critic: bool) -> list[TurnDiagnostics]:
     """Compute diagnostics of each turn from the records in a run's `episodes.jsonl`.
 
-    Turns without `raw_advantage` and `return_to_go` are skipped. They are missing for agents that act by vectors or do
-    not learn, and in runs of old versions.
+    Turns without `raw_advantage` are skipped: turns of agents that act by vectors or do not learn, and of old versions.
     """
     updates = sorted({row["update"] for row in episodes})
     last_third = set(updates[len(updates) * 2 // 3 :])
@@ -52,16 +48,14 @@ def diagnostics(episodes: Sequence[Mapping[str, Any]], *, has_critic: bool) -> l
             for number, turn in enumerate(record.get("turns", ())):
                 if "raw_advantage" in turn:
                     credited[number].append((turn["return_to_go"], turn["value"], turn["raw_advantage"]))
-    return [_of_turn(number, rows, has_critic) for number, rows in sorted(credited.items())]
-
-
-def _of_turn(turn: int, rows: Sequence[tuple[float, float, float]], has_critic: bool) -> TurnDiagnostics:
-    returns, values, advantages = np.array(rows, dtype=np.float64).T  # null (not finite) becomes nan
-    variance = float(returns.var())
-    explained = None
-    if has_critic and variance > 1e-12:
-        explained = 1 - float((returns - values).var()) / variance
-    return TurnDiagnostics(turn, variance, float(np.square(advantages).mean()), explained)
+    found = []
+    for number, rows in sorted(credited.items()):
+        returns, values, advantages = np.array(rows, dtype=np.float64).T  # null (not finite) becomes nan
+        variance = float(returns.var())
+        is_known = has_critic and variance > 1e-12
+        explained = 1 - float((returns - values).var()) / variance if is_known else None
+        found.append(TurnDiagnostics(number, variance, float(np.square(advantages).mean()), explained))
+    return found
 
 
 SUMMARIES_FILE = "summaries.jsonl"
@@ -80,31 +74,26 @@ class RunSummary:
     algorithm: str
     environment: str
     seed: int
-    place: tuple[int, int]
-    """Indices of the environment and of the algorithm in the suite; 0, 0 for a run of `collm train`."""
+    place: tuple[int, int]  # indices of environment and algorithm in the suite; 0, 0 for a run of `collm train`
     is_finished: bool
     threshold: float | None
     budget: Mapping[str, int]
     experiment: Mapping[str, Any]
-    curves: Mapping[str, Sequence[float | None]]
-    """Columns of metrics.jsonl as a dict. Each column has one entry per update."""
-    evaluations: Sequence[Mapping[str, float]]
-    """Rows of evaluation.jsonl."""
+    curves: Mapping[str, Sequence[float | None]]  # columns of metrics.jsonl, with one entry per update
+    evaluations: Sequence[Mapping[str, float]]  # rows of evaluation.jsonl
     diagnostics: Sequence[TurnDiagnostics]
     """Statistics per turn. Empty if agents act by vectors, or if episodes lack `raw_advantage` and `return_to_go`."""
     published: Mapping[str, Any] = field(default_factory=dict)
     """Entries for the table of published results: "score" (evaluation metric), "max_score" and "found". Empty: none."""
-    seconds_per_reply: float | None = None
-    """Wall time of decoding per sampled reply in the last evaluation. None: not measured."""
-    tokens_per_reply: float | None = None
-    """Mean number of tokens of these replies."""
+    seconds_per_reply: float | None = None  # wall time of decoding per sampled reply in the last evaluation
+    tokens_per_reply: float | None = None  # mean number of tokens of these replies
 
     def curve(self, name: str) -> Floats:
         """Column of metrics.jsonl as an array. Updates without a value are nan."""
         return np.array([np.nan if value is None else value for value in self.curves.get(name, ())], dtype=np.float64)
 
     def learning_curve(self, cost: str) -> tuple[Floats, Floats]:
-        """Costs and mean training returns of all updates in which an episode ended."""
+        """Costs and mean training returns of the updates in which an episode ended."""
         returns = self.curve("return")
         has_ended = np.isfinite(returns)
         return self.curve(cost)[: len(returns)][has_ended], returns[has_ended]
@@ -114,20 +103,18 @@ class RunSummary:
         """True if an update changed a policy: it had a gradient and a learning rate above 0."""
         config = self.experiment["config"]
         rates = [config["agent_learning_rate"], *config["agent_learning_rates"].values()]
-        rates = [
-            math.inf if rate is None else rate for rate in rates
-        ]  # None: the default of the model, which is above 0
-        return bool((self.curve("grad_norm") > 0).any()) and max(rates) > 0
+        has_rate = any(rate is None or rate > 0 for rate in rates)  # None: the default of the model, which is above 0
+        return bool((self.curve("grad_norm") > 0).any()) and has_rate
 
     @property
     def silent_since(self) -> int | None:
-        """First update from which all advantages are 0 (equal returns in each group). None: no such update."""
+        """Update from which on all advantages are 0, because returns in each group are equal. None: no such update."""
         found = silent_since(self.curve("equal_returns").tolist())
         return None if found is None else round(float(self.curve("update")[found]))
 
     @property
     def has_collapsed(self) -> bool:
-        """True if the final held-out return is below half of the best training return (mean of a fifth)."""
+        """True if the final held-out return is below half of the best training return (mean of a fifth of training)."""
         _, returns = self.learning_curve("update")
         width = max(1, len(returns) // 5)
         if len(returns) < 5 or np.isnan(end := self.score()):
@@ -143,40 +130,37 @@ class RunSummary:
     def score(self, how: str = "sampled") -> float:
         """Final mean held-out return, or for "training" the mean return of the last half. nan if unknown."""
         if not self.is_finished:
-            return float("nan")
+            return math.nan
         if how == "training":
             _, returns = self.learning_curve("update")
-            return float(returns[len(returns) // 2 :].mean()) if len(returns) else float("nan")
+            return float(returns[len(returns) // 2 :].mean()) if len(returns) else math.nan
         if not self.evaluations:
-            return float("nan")
+            return math.nan
         return float(self.evaluations[-1][f"evaluation/{how}/return"])
 
     def start_score(self, how: str = "sampled") -> float:
         """Initial mean held-out return, or for "training" the mean return of the first update. nan if unknown."""
         if how == "training":
             _, returns = self.learning_curve("update")
-            return float(returns[0]) if len(returns) else float("nan")
+            return float(returns[0]) if len(returns) else math.nan
         before = self.first_evaluation
-        return float("nan") if before is None else float(before[f"evaluation/{how}/return"])
+        return math.nan if before is None else float(before[f"evaluation/{how}/return"])
 
     @property
     def first_evaluation(self) -> Mapping[str, float] | None:
-        """Evaluation before training. None: the run was not evaluated before training."""
         return next((row for row in self.evaluations if row["update"] == 0), None)
 
 
 def run_directories(directory: Path) -> list[Path]:
-    """Find the run folders in a folder. The folder itself can be a run."""
     return sorted(path.parent for path in directory.rglob(CONFIG_FILE) if (path.parent / "metrics.jsonl").is_file())
 
 
 def failed_directories(directory: Path) -> list[Path]:
-    """Find the folders of failed runs."""
     return sorted(path.parent for path in directory.rglob(FAILURE_FILE))
 
 
 def run_label(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Labels of a run in tables. Default: the names of its algorithm and its environment."""
+    """Labels of a run in tables. Without a label file: the names of its algorithm and environment."""
     names: dict[str, Any] = {"algorithm": config["algorithm"], "environment": config["env"], "place": [0, 0]}
     names["seed"] = config["config"]["seed"]
     file = directory / LABEL_FILE
@@ -184,18 +168,18 @@ def run_label(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_critic(config: Mapping[str, Any]) -> bool:
-    """True if a run with these settings has a critic. Without a critic, the recorded values are zeros."""
+    """True if a run with these settings has a critic. Otherwise the recorded values are zeros."""
     return config["config"].get("critic_learning_rate") is not None
 
 
 def read_episodes(directory: Path) -> list[dict[str, Any]]:
-    """Read the recorded episodes of a run or of an earlier report. Without a file, the list is empty."""
+    """Recorded episodes of a run or of an earlier report. Empty without a file."""
     path = directory / EPISODES_FILE
     return read_lines(path) if path.is_file() else []
 
 
 def _numbers(path: Path) -> list[dict[str, Any]]:
-    """Read a JSON Lines file whose rows contain numbers."""
+    """Read a JSON Lines file. Raise an error if a value is not a finite number or null."""
     rows = read_lines(path)
     for number, row in enumerate(rows, 1):
         for name, value in row.items():
@@ -207,9 +191,8 @@ def _numbers(path: Path) -> list[dict[str, Any]]:
 
 def lost_episodes(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> str | None:
     """Describe updates whose episodes were not recorded. None: all updates have episodes."""
-    updates = sorted({row["update"] for row in read_lines(directory / "metrics.jsonl")})
-    kept = {row["update"] for row in episodes}
-    lost = [update for update in updates if update not in kept]
+    updates = {row["update"] for row in read_lines(directory / "metrics.jsonl")}
+    lost = sorted(updates - {row["update"] for row in episodes})
     if not lost:
         return None
     return (
@@ -219,7 +202,7 @@ def lost_episodes(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> str
 
 
 def summarize(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> RunSummary:
-    """Summarize a run directory. A run of `collm train` is always treated as finished."""
+    """Summarize a run. A run of `collm train` is always treated as finished."""
     config = read_config(directory)
     is_benchmark = (directory / LABEL_FILE).is_file()
     label = run_label(directory, config)
@@ -245,11 +228,7 @@ def summarize(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> RunSumm
 
 
 def kept_summaries(directory: Path) -> list[RunSummary]:
-    """Read the summaries that an earlier report stored.
-
-    Raises:
-        FileNotFoundError: if the folder contains no summaries.
-    """
+    """Read the summaries of an earlier report. Raise FileNotFoundError without such a report."""
     kept = directory / SUMMARIES_FILE
     if not kept.is_file():
         raise FileNotFoundError(f"{directory} has no runs; give the --out of `collm benchmark` or of `collm train`")
@@ -257,13 +236,12 @@ def kept_summaries(directory: Path) -> list[RunSummary]:
 
 
 def in_order(summaries: Sequence[RunSummary]) -> list[RunSummary]:
-    """Sort summaries in the order of the suite, and round them as in the file, so that both give the same tables."""
+    """Sort summaries as in the suite, and round them as in the file, so that both give the same tables."""
     found = sorted(summaries, key=lambda each: (*each.place, each.algorithm, each.seed))
     return [_from_json(_rounded(asdict(each))) for each in found]
 
 
 def write_summaries(summaries: Sequence[RunSummary], path: Path) -> None:
-    """Write one JSON line per run, with numbers rounded to six digits."""
     lines = (json.dumps(_rounded(asdict(each)), ensure_ascii=False) for each in summaries)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", errors="backslashreplace")
 

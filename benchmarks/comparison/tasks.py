@@ -1,4 +1,4 @@
-"""Launcher of comparisons on a Ray cluster. Each run is a Ray task. The machines share the comparison's folder."""
+"""Launcher of comparisons on a Ray cluster. Its machines must share the comparison's folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .worker import work
 
 
 class Mailbox:
-    """Ray actor that stores messages of runs until they are read."""
+    """Ray actor that stores the progress of runs until `RayTasks` reads it."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[int, int, Mapping[str, float]]] = []
@@ -25,7 +25,6 @@ class Mailbox:
         self._kept.append((number, update, metrics))
 
     def take(self) -> list[tuple[int, int, Mapping[str, float]]]:
-        """Return and remove the stored entries."""
         taken, self._kept = self._kept, []
         return taken
 
@@ -41,11 +40,7 @@ def _worked(
 
 
 class RayTasks(Launcher):
-    """Runs each job as a Ray task. A task whose worker is lost starts again from its checkpoint.
-
-    Args:
-        cluster: settings of the Ray cluster and resources per run.
-    """
+    """Run each job as a Ray task. If a worker is lost, its run restarts from the last checkpoint."""
 
     def __init__(self, cluster: Cluster):
         self._cluster = cluster
@@ -62,7 +57,6 @@ class RayTasks(Launcher):
 
     @property
     def num_at_a_time(self) -> int:
-        """Number of runs that the cluster can run concurrently."""
         has, cluster = self._ray.cluster_resources(), self._cluster
         room = has.get("CPU", 0) / cluster.num_cpus
         if cluster.num_gpus:

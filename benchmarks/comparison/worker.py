@@ -1,4 +1,4 @@
-"""Worker process of a comparison: starts or resumes one run and reports its progress."""
+"""Worker of a comparison: starts or resumes one run and reports its progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing import connection, parent_process
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers.utils import logging as transformers_logging
@@ -33,10 +32,7 @@ from .suite import Job
 LABEL_FILE = "benchmark.json"
 FINISHED_FILE = "finished.json"
 FAILURE_FILE = "failure.txt"
-
-
-Send = Callable[[int, Mapping[str, float]], None]
-"""Callback after each update, with the number of updates and the metrics."""
+Send = Callable[[int, Mapping[str, float]], None]  # called after each update with the number of updates and the metrics
 
 
 def is_finished(directory: Path) -> bool:
@@ -45,41 +41,27 @@ def is_finished(directory: Path) -> bool:
 
 
 class Deadline(StopSignals):
-    """Stops a run at a given time.
-
-    Args:
-        at: seconds since the epoch. None: never.
-    """
+    """Stops a run at a signal or at a time, in seconds since the epoch. None: only at a signal."""
 
     def __init__(self, at: float | None):
         super().__init__()
         self._at = at
 
     def check(self) -> None:
-        """Stop the run if the deadline has passed.
-
-        Raises:
-            StopAsked: if the deadline has passed.
-        """
         super().check()
         if self._at is not None and time.time() >= self._at:
             raise StopAsked(signal.SIGALRM)
 
 
 def work_in_process(job: Job, directory: Path, channel: connection.Connection, stops_at: float | None) -> None:
-    """Call `work` in a child process. Send each update as a tuple, then the error or None."""
     channel.send(work(job, directory, lambda *update: channel.send(update), stops_at))
     channel.close()
 
 
 def work(job: Job, directory: Path, send: Send, stops_at: float | None = None) -> str | None:
-    """Start or resume a run. Return its error text, or None without an error.
+    """Start or resume a run in a folder. Return its traceback, or None without an error.
 
-    Args:
-        job: run.
-        directory: folder of the run.
-        send: callback after each update.
-        stops_at: time at which an unfinished run ends with a checkpoint, in seconds since the epoch. None: no limit.
+    At `stops_at`, in seconds since the epoch, an unfinished run ends with a checkpoint.
     """
     _die_with_parent()
     transformers_logging.disable_progress_bar()
@@ -119,8 +101,6 @@ def _run(job: Job, directory: Path, send: Send, stop: Deadline) -> None:
 
 @dataclass
 class _Sender(Callback):
-    """Logger that calls `send` after each update."""
-
     send: Send
     costs: Mapping[str, float] = field(default_factory=dict)
     """Seconds and tokens per sampled reply in the last evaluation."""
@@ -133,24 +113,19 @@ class _Sender(Callback):
 
 
 def _has_checkpoint(experiment: Experiment, directory: Path) -> bool:
-    """True if the folder contains a checkpoint of this experiment."""
     if not (directory / CONFIG_FILE).is_file():
         return False
     try:
         saved = read_config(directory)
     except UserError:  # the run was killed while writing its first file
         return False
-    if not _is_saved(experiment, saved):
+    try:
+        is_same = Experiment.from_json(saved) == experiment  # missing settings have their defaults
+    except UserError:  # the file has a removed setting or an invalid value
+        is_same = False
+    if not is_same:
         raise ValueError(f"{directory} has a run with other settings; give the comparison another --out")
     return has_checkpoint(directory)
-
-
-def _is_saved(experiment: Experiment, saved: Mapping[str, Any]) -> bool:
-    """True if the saved settings equal the experiment's settings. Settings missing in the file have their defaults."""
-    try:
-        return Experiment.from_json(saved) == experiment
-    except UserError:  # the file has a removed setting or an invalid value
-        return False
 
 
 def _die_with_parent() -> None:

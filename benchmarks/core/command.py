@@ -1,4 +1,4 @@
-"""`collm evaluate --suite core`: play the core suite, write a submission per team, and print a table."""
+"""`collm evaluate --suite core`: evaluate teams on the core suite, and write submissions and a table."""
 
 from __future__ import annotations
 
@@ -44,31 +44,26 @@ NUM_RESAMPLES = 5_000
 TITLE = "Core suite: score on held-out seeds, 0 as random play and 1 as the reference player, mean [95 %]"
 SPLIT = "test"
 
+# Callback after each environment, with the incomplete submission and a line about the environment.
 OnProgress = Callable[[Submission, str], None]
-"""Callback after each environment, with the incomplete submission and a line about the environment."""
-Returns = Mapping[str, Sequence[float]]
-"""Team returns, as a dict with decoding modes ("sampled", "greedy") as keys."""
+Returns = Mapping[str, Sequence[float]]  # team returns; keys: decoding modes ("sampled", "greedy")
 
 
 @dataclass(frozen=True)
 class Anchor:
-    """Reference returns of an environment: the mean returns on held-out seeds that define the scores 0 and 1."""
+    """Mean returns on held-out seeds that define the scores 0 (floor) and 1 (reference)."""
 
     floor: float
     reference: float
 
     def score(self, value: float) -> float:
-        """Convert a return to a score: (value - floor) / (reference - floor)."""
+        """Scale a return: (return - floor) / (reference - floor)."""
         return (value - self.floor) / (self.reference - self.floor)
 
 
 @cache
 def anchors() -> Mapping[str, Anchor]:
-    """Read the reference returns (anchors), as a dict with environment ids as keys.
-
-    Raises:
-        ValueError: if the anchors were measured on other seeds.
-    """
+    """Read the reference returns of all environments. Raise ValueError if they were measured on other seeds."""
     found = json.loads(ANCHORS_FILE.read_text(encoding="utf-8"))
     for id, each in found.items():
         if each["seeds_sha256"] != seeds_of(id).sha256:
@@ -89,23 +84,14 @@ def evaluate_suite(
     trust: bool = False,
     is_json: bool = False,
 ) -> None:
-    """Play the suite, and write `TEAM.json` per team after each environment, and the table `table.md`.
+    """Evaluate teams on the suite. Write one submission per team after each environment, and the table `table.md`.
 
-    Args:
-        console: terminal for the progress and the table.
-        folder: output folder.
-        directories: run directories, whose agents are evaluated as one team.
-        models: names of models or of scripted players, each a team.
-        submissions: submission files of other teams to show in the table.
-        ids: environments to play. Empty: all of the suite.
-        ways: "sampled", "greedy", or both.
-        model: further settings of the models.
-        trust: as in `load_experiment`.
-        is_json: print the submissions as JSON instead of the table.
+    The arguments are the options of `collm evaluate --suite core`. The runs in `directories` are one team, and each of
+    `models` is a team. Empty `ids`: all environments.
 
     Raises:
-        UserError: if a team, an environment or a file cannot be used.
-        SystemExit: with status 1, after everything is written, if a team could not play one of the environments.
+        UserError: if a team, an environment or a file is invalid.
+        SystemExit: with status 1, after all files are written, if a team could not play one of the environments.
     """
     for name in models:
         refuse_password(name)
@@ -151,7 +137,6 @@ def evaluate_suite(
 
 
 def file_name(team: str) -> str:
-    """File name of a team's submission."""
     return (re.sub(r"[^A-Za-z0-9.]+", "-", team).strip("-.")[-60:] or "team") + ".json"
 
 
@@ -162,11 +147,7 @@ def score(id: str, returns: Sequence[float]) -> Interval:
 
 
 def suite_score(returns: Mapping[str, Sequence[float]]) -> Interval:
-    """Unweighted mean score over environments. The bootstrap resamples episodes within each environment.
-
-    Args:
-        returns: dict with environment ids as keys. All lists have the same length.
-    """
+    """Mean score over environments (the keys), with its bootstrap interval over the episodes of each environment."""
     ids = sorted(returns)
     scores = np.array([[anchors()[id].score(value) for value in returns[id]] for id in ids]).T  # [R, K]
     indices = bootstrap_indices(scores.shape[0], scores.shape[1], NUM_RESAMPLES)
@@ -174,10 +155,7 @@ def suite_score(returns: Mapping[str, Sequence[float]]) -> Interval:
 
 
 def rows(submissions: Sequence[Submission]) -> tuple[list[str], list[list[str]]]:
-    """Build header and cells: a column per team and decoding mode, a row per environment, and a row of means.
-
-    Means are over the environments that the team has played. If some are missing, their number is shown.
-    """
+    """Header and cells: one column per team and decoding mode, one row per environment, and a row of means."""
     columns = [(each, way) for each in submissions for way in each.ways]
     header = ["environment", *(f"{each.team}, {way}" for each, way in columns)]
     cells = [[id, *(_cell(each, way, id) for each, way in columns)] for id in core_ids()]
@@ -198,12 +176,10 @@ def _mean(submission: Submission, way: str) -> str:
 
 
 def reasons(submissions: Sequence[Submission]) -> list[str]:
-    """List the environments that teams could not play, with reasons, one per line."""
     return [f"{each.team} did not play {id}: {why}" for each in submissions for id, why in each.unplayed.items()]
 
 
 def markdown(submissions: Sequence[Submission]) -> str:
-    """Format the table as Markdown, with the reasons why environments were not played."""
     lines = [f"# {TITLE}", "", markdown_table(*rows(submissions))]
     if found := reasons(submissions):
         lines += ["", *(f"- {line}" for line in found)]
@@ -211,19 +187,16 @@ def markdown(submissions: Sequence[Submission]) -> str:
 
 
 def player_submission(name: str, ids: Sequence[str], on_progress: OnProgress) -> Submission:
-    """Play environments with a scripted player: "reference", "random" or "empty"."""
+    """Evaluate a scripted player ("reference", "random" or "empty") on environments of the suite."""
     return _submission(name, [name], {id: partial(_player_returns, name, id) for id in ids}, on_progress)
 
 
 def model_submission(
     model: ModelConfig, ids: Sequence[str], ways: Sequence[str], folder: Path, on_progress: OnProgress
 ) -> Submission:
-    """Play environments with models that were not trained by collm.
+    """Evaluate untrained models on environments of the suite.
 
     Args:
-        model: settings of the models; names as in `ModelConfig.model`.
-        ids: environments.
-        ways: "sampled", "greedy", or both.
         folder: folder for the records of episodes in which an environment raised an error.
         on_progress: callback after each environment.
 
@@ -237,7 +210,7 @@ def model_submission(
 def runs_submission(
     directories: Sequence[Path], ways: Sequence[str], trust: bool, on_progress: OnProgress
 ) -> Submission:
-    """Evaluate trained teams, each in the environment of its training, and combine the results in one submission.
+    """Evaluate runs, each in the environment of its training, as one team.
 
     Raises:
         UserError: if two runs have the same environment, or if an environment is not in the suite.
@@ -256,14 +229,13 @@ def runs_submission(
 
 
 def team_of(directories: Sequence[Path]) -> str:
-    """Name of a team that consists of runs."""
     return " ".join(map(str, directories))
 
 
 def _submission(
     team: str, models: Sequence[str], plays: Mapping[str, Callable[[], Returns]], on_progress: OnProgress
 ) -> Submission:
-    """Play one environment after the other. If an environment raises ValueError, record the reason in `unplayed`."""
+    """Play all environments. A ValueError of an environment is stored as the reason in `unplayed`."""
     made = Submission(team, models, {})
     for id, play in plays.items():
         try:

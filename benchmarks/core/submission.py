@@ -30,21 +30,16 @@ KEYS = {"schema", "version", "collm", "team", "models", "environments"}
 
 @dataclass(frozen=True)
 class Submission:
-    """Returns of one team on the core suite."""
-
     team: str
-    models: Sequence[str]
-    """Names of the team's models, or folders of its runs."""
+    models: Sequence[str]  # names of the team's models, or folders of its runs
     returns: Mapping[str, Mapping[str, Sequence[float]]]
     """Team returns in the order of the held-out seeds. Keys: environment id, then decoding mode."""
     unplayed: Mapping[str, str] = field(default_factory=dict)
-    """Environments that the team could not play: a dict from environment id to reason."""
-    collm: str = field(default_factory=lambda: version("collm"))
-    """Version of collm that played the episodes."""
+    """Reasons why the team could not play an environment. Keys: environment id."""
+    collm: str = field(default_factory=lambda: version("collm"))  # version that played the episodes
 
     @property
     def ways(self) -> list[str]:
-        """Decoding modes for which returns exist."""
         return list(dict.fromkeys(way for ways in self.returns.values() for way in ways))
 
     def to_json(self) -> dict[str, Any]:
@@ -57,25 +52,17 @@ class Submission:
         return {**named, "models": list(self.models), "environments": {**played, **unplayed}}
 
     def write(self, file: Path) -> None:
-        """Write the submission as a JSON file.
-
-        Raises:
-            ForeignFileError: if the file exists and was not written by collm.
-        """
+        """Write the submission as JSON. Raise ForeignFileError if the file exists and was not written by collm."""
         write_text(file.parent, file.name, json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n")
 
 
 def core_ids() -> tuple[str, ...]:
-    """List the ids of the suite's environments, which are all collm environments with held-out seeds."""
+    """Ids of the suite's environments, which are all collm environments with held-out seeds."""
     return tuple(spec.id for spec in specs() if spec.held_out is not None)
 
 
 def seeds_of(id: str) -> HeldOut:
-    """Return the held-out seeds of an environment.
-
-    Raises:
-        UserError: if the environment is not in the suite.
-    """
+    """Held-out seeds of an environment. Raise UserError if the environment is not in the suite."""
     found = held_out_seeds(id)
     if found is None:
         raise UserError(f"{id} is not in the core suite; it has {', '.join(core_ids())}")
@@ -83,11 +70,7 @@ def seeds_of(id: str) -> HeldOut:
 
 
 def read_submission(file: Path) -> Submission:
-    """Read a submission.
-
-    Raises:
-        UserError: if the file is not JSON, has another schema, was played on other seeds, or lacks returns.
-    """
+    """Read a submission. Raise UserError if the file is not JSON, or fails the checks of `parsed_submission`."""
     try:
         found = read_json(file)
     except OSError as error:
@@ -99,18 +82,14 @@ def read_submission(file: Path) -> Submission:
 
 
 def parsed_submission(found: Any) -> Submission:
-    """Convert a JSON object to a submission.
-
-    Raises:
-        UserError: if the object is not a valid submission.
-    """
+    """Convert a JSON object to a submission. Raise UserError if its schema, seeds or returns are invalid."""
     if not isinstance(found, dict) or (found.get("schema"), found.get("version")) != (SCHEMA, VERSION):
         raise UserError(f'a submission must have "schema": "{SCHEMA}" and "version": {VERSION}')
     if set(found) != KEYS:
         raise UserError(f"a submission must have the keys {', '.join(sorted(KEYS))}; got {', '.join(sorted(found))}")
     models, environments = found["models"], found["environments"]
     if not all(isinstance(found[name], str) and found[name] for name in ("team", "collm")):
-        raise UserError("team and collm must be strings")
+        raise UserError("team and collm must be strings that are not empty")
     if not isinstance(models, list) or not all(isinstance(name, str) for name in models):
         raise UserError("models must be a list of names")
     if not isinstance(environments, dict) or not environments:

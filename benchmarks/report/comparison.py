@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +16,6 @@ from .statistics import UNBOUNDED, cost_to_reach
 
 @dataclass(frozen=True)
 class Comparison:
-    """Finished runs, selected by algorithm, environment and seed."""
-
     summaries: Sequence[RunSummary]
 
     @property
@@ -27,17 +24,16 @@ class Comparison:
 
     @property
     def algorithms(self) -> list[str]:
-        """Names of the methods with a finished run, in the order of the suite."""
+        """Methods with a finished run, in the order of the suite."""
         return list(dict.fromkeys(each.algorithm for each in sorted(self.finished, key=lambda each: each.place[1])))
 
     @property
     def environments(self) -> list[str]:
-        """Names of the environments with a finished run, in the order of the suite."""
+        """Environments with a finished run, in the order of the suite."""
         return list(dict.fromkeys(each.environment for each in sorted(self.finished, key=lambda each: each.place[0])))
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """Return thresholds as a dict with environments as keys. Environments without a threshold are absent."""
         found = {each.environment: each.threshold for each in self.finished if each.threshold is not None}
         return {name: found[name] for name in self.environments if name in found}
 
@@ -47,10 +43,7 @@ class Comparison:
         return all(0 <= each.score(how) <= 1 for each in self.finished for how in ("sampled", "greedy"))
 
     def bounds(self, *environments: str) -> Range:
-        """Lowest and highest return that the environments declare for the arguments used in the runs.
-
-        Infinite if an environment declares no range, or if a reward model replaces the environment's rewards.
-        """
+        """Declared lowest and highest return. Infinite if an environment declares none or a run has a reward model."""
         known = {spec.id: spec for spec in specs()}
         found = []
         for run in {each.environment: each for each in self.finished if each.environment in environments}.values():
@@ -61,7 +54,6 @@ class Comparison:
         return min(low for low, _ in found), max(high for _, high in found)
 
     def writes_text(self, environment: str) -> bool:
-        """True if agents generate tokens in the environment."""
         return any(each.writes_text for each in self.finished if each.environment == environment)
 
     def costs_to_reach(self, algorithm: str, environment: str, cost: str) -> list[float]:
@@ -71,7 +63,6 @@ class Comparison:
         return [cost_to_reach(*each.learning_curve(cost), threshold) for each in runs]
 
     def runs(self, algorithm: str, environment: str) -> list[RunSummary]:
-        """List the finished runs of a method in an environment, sorted by seed."""
         found = [each for each in self.finished if (each.algorithm, each.environment) == (algorithm, environment)]
         return sorted(found, key=lambda each: each.seed)
 
@@ -83,11 +74,8 @@ class Comparison:
         """Mean return before training. None: no run was evaluated before training."""
         found = [each.start_score(how) for each in self.finished if each.environment == environment]
         known = [each for each in found if np.isfinite(each)]
-        return float(np.mean(known)) if known else None
-
-    def paired_scores(self, first: str, second: str, environment: str, how: str = "sampled") -> tuple[Floats, Floats]:
-        """Returns of two methods on the seeds that both have finished, [R, 1] and [R, 1]."""
-        return paired(*(self.seeds_and_scores(name, [environment], how) for name in (first, second)))
+        mean = float(np.mean(known)) if known else np.nan
+        return mean if np.isfinite(mean) else None
 
     def _scores_by_seed(self, algorithm: str, environment: str, how: str) -> dict[int, float]:
         """Finite scores as a dict with seeds as keys. A run without a finished training episode has no score."""
@@ -109,7 +97,7 @@ class Comparison:
         return common, scores.reshape(len(common), len(columns))
 
     def reference(self) -> str:
-        """Name of the method that all others are compared with: MAAC if it was run, else the first method."""
+        """Method that is compared with each other method: MAAC if it was run, else the first method."""
         by_kind = {each.experiment["algorithm"]: each.algorithm for each in reversed(self.finished)}
         return by_kind.get("maac", self.algorithms[0] if self.finished else "none")
 
@@ -125,31 +113,25 @@ Nested = dict[str, dict[str, dict[str, dict[str, Any]]]]
 
 
 def marl_eval_json(summaries: Sequence[RunSummary]) -> Nested:
-    """Evaluations in the format of marl-eval: environment → task → algorithm → run → steps and absolute metrics.
+    """Evaluations in the format of marl-eval: environment, task, algorithm, run, then steps and absolute metrics.
 
-    The environment key is the namespace of the id, and the task is the environment's name in the comparison. The
-    absolute metric is that of the last evaluation, because a run returns the team after its last update.
+    The environment is the namespace of the id. The absolute metric is that of the last evaluation, because a run
+    returns the team after its last update.
     """
-    found: Nested = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
+    found: Nested = {}
     for summary in summaries:
         if not summary.is_finished or not summary.evaluations:
             continue
-        run: dict[str, Any] = {}
-        for number, row in enumerate(summary.evaluations):
-            run[f"step_{number}"] = {
-                "step_count": int(row["environment_steps"]),
-                "return": [row["evaluation/sampled/return"]],
-                "greedy_return": [row["evaluation/greedy/return"]],
-            }
-        last = summary.evaluations[-1]
-        run["absolute_metrics"] = {
-            "return": [last["evaluation/sampled/return"]],
-            "greedy_return": [last["evaluation/greedy/return"]],
+        metrics = [
+            {"return": [row["evaluation/sampled/return"]], "greedy_return": [row["evaluation/greedy/return"]]}
+            for row in summary.evaluations
+        ]
+        run: dict[str, Any] = {
+            f"step_{number}": {"step_count": int(row["environment_steps"]), **metrics[number]}
+            for number, row in enumerate(summary.evaluations)
         }
-        namespace = summary.experiment["env"].partition("/")[0]
-        found[namespace][summary.environment][summary.algorithm][f"seed_{summary.seed}"] = run
-    plain: Nested = {
-        env: {task: {name: dict(runs) for name, runs in methods.items()} for task, methods in tasks.items()}
-        for env, tasks in found.items()
-    }
-    return plain
+        run["absolute_metrics"] = metrics[-1]
+        tasks = found.setdefault(summary.experiment["env"].partition("/")[0], {})
+        runs = tasks.setdefault(summary.environment, {}).setdefault(summary.algorithm, {})
+        runs[f"seed_{summary.seed}"] = run
+    return found

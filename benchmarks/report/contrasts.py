@@ -18,12 +18,10 @@ from .statistics import NEVER, UNBOUNDED, cost_to_reach, student_quantile, withi
 from .tables import NONE, Estimate, TableOfText
 
 SUCCESS = "metric/success"
-WINDOW_EPISODES = 48
-"""Window of episodes whose mean success must reach `LEVEL`. It is rounded down to whole updates, at least one."""
-LEVEL = 0.8
+WINDOW_EPISODES, LEVEL = 48, 0.8  # goal: a mean success of 0.8 in 48 consecutive episodes
 OVER_STARTS = (
-    " Over starts: the same with one value per start checkpoint, the mean of its seeds. This interval is about a new "
-    "start checkpoint; the interval over seeds is about new seeds of these starts."
+    " Over starts: the same test with one value per start checkpoint, which is the mean of its seeds. Its interval is "
+    "for other start checkpoints. The interval over seeds is for other seeds of the same starts."
 )
 STARTS_HEADER = "over starts", "p over starts, corrected", "starts"
 
@@ -32,26 +30,18 @@ STARTS_HEADER = "over starts", "p over starts, corrected", "starts"
 class MeanTest:
     """Student's test that a mean is 0. With fewer than two values, the interval and the p value are nan."""
 
-    estimate: Interval
-    """Mean with its 95 % interval. For the score "episodes", these are binary logarithms."""
-    p: float
-    """Two-sided p value."""
+    estimate: Interval  # mean with its 95 % interval; binary logarithms for the score "episodes"
+    p: float  # two-sided p value
     num_values: int
-    corrected_p: float = math.nan
-    """p value after Holm's correction within the family of contrasts (primary or other)."""
+    corrected_p: float = math.nan  # after Holm's correction within the family of contrasts (primary or other)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Estimates and tests of one contrast."""
-
     contrast: Contrast
-    over_seeds: MeanTest
-    """Test of the weighted sums of all seeds that finished every run of the contrast."""
-    over_starts: MeanTest
-    """Test with one value per start checkpoint, the mean over its seeds."""
-    num_never: int
-    """Number of runs that did not reach `LEVEL`. For the score "episodes", the last update is taken instead."""
+    over_seeds: MeanTest  # test of the weighted sums of all seeds that finished every run of the contrast
+    over_starts: MeanTest  # test with one value per start checkpoint, the mean over its seeds
+    num_never: int  # runs that did not reach `LEVEL`; their last update is taken instead
 
 
 def run_score(run: RunSummary, score: ContrastScore) -> float:
@@ -69,33 +59,27 @@ def run_score(run: RunSummary, score: ContrastScore) -> float:
     if score == "training success":
         return float(successes.mean())
     episodes = run.curve("environment_steps") / turns
-    width = max(1, round(WINDOW_EPISODES / episodes[0]))
+    width = max(1, round(WINDOW_EPISODES / episodes[0]))  # in updates
     found = cost_to_reach(episodes, successes, LEVEL - 1e-9, width=width)
     return math.inf if found == NEVER else math.log2(found)
 
 
 def findings(contrasts: Sequence[Contrast], comparison: Comparison) -> list[Finding]:
-    """Test all contrasts with a finished seed. p values are corrected separately for primary and other contrasts."""
+    """Test all contrasts with a finished seed. Correct p values separately for primary and other contrasts."""
     found = [each for each in (_finding(contrast, comparison) for contrast in contrasts) if each is not None]
     for is_primary in (True, False):
         family = [place for place, each in enumerate(found) if each.contrast.is_primary == is_primary]
         corrected = holm([found[place].over_seeds.p for place in family])
-        over_starts = holm([found[place].over_starts.p for place in family])
-        for place, p, other in zip(family, corrected, over_starts, strict=True):
-            each = found[place]
-            found[place] = replace(
-                each,
-                over_seeds=replace(each.over_seeds, corrected_p=p),
-                over_starts=replace(each.over_starts, corrected_p=other),
-            )
+        corrected_starts = holm([found[place].over_starts.p for place in family])
+        for place, p, other in zip(family, corrected, corrected_starts, strict=True):
+            over_seeds = replace(found[place].over_seeds, corrected_p=p)
+            over_starts = replace(found[place].over_starts, corrected_p=other)
+            found[place] = replace(found[place], over_seeds=over_seeds, over_starts=over_starts)
     return found
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p values by Holm's step-down method, which bounds the probability of any false rejection.
-
-    Source: Holm (1979), A simple sequentially rejective multiple test procedure.
-    """
+    """Correct p values by Holm's step-down method (1979), which bounds the probability of any false rejection."""
     corrected = [math.nan] * len(p_values)
     known = [place for place, p in enumerate(p_values) if not math.isnan(p)]
     largest = 0.0
@@ -124,15 +108,15 @@ def start_means(values: Mapping[int, float], models: Mapping[int, Collection[str
 
     Student's test of these means treats the start as a random effect, because seeds of one start are not independent.
     It is exact for a balanced one-way random-effects model, and remains valid if the starts differ in variance or in
-    their number of seeds. A mixed model would have to estimate the variance between starts. From three starts that
-    estimate is often 0, which gives the interval of independent seeds.
+    their number of seeds. A mixed model would estimate the variance between starts, which is often 0 for three starts.
+    Its interval would then treat the seeds as independent.
 
     Source: Ibragimov and Müller (2010), t-statistic based correlation and heterogeneity robust inference.
 
     Args:
-        values: weighted sums of scores as a dict with seeds as keys.
-        models: start folders or model names of the runs, as a dict with seeds as keys. All runs of a seed have the same
-            start. Different folders of one seed are therefore one start that was moved between runs.
+        values: weighted sums of scores. Keys: seeds.
+        models: folders or names of the runs' start models. Keys: seeds. All runs of a seed have the same start.
+            Several folders of a seed are therefore one start that was moved between runs.
     """
     starts: list[tuple[set[str], list[float]]] = []
     for seed, value in values.items():
@@ -144,7 +128,6 @@ def start_means(values: Mapping[int, float], models: Mapping[int, Collection[str
 
 
 def contrast_table(results: Sequence[Finding]) -> TableOfText:
-    """Table of the results, primary contrasts first. Several start checkpoints add columns over starts."""
     rows = []
     has_starts = any(each.over_starts.num_values > 1 for each in results)
     for each in sorted(results, key=lambda one: not one.contrast.is_primary):
@@ -164,10 +147,10 @@ def contrast_table(results: Sequence[Finding]) -> TableOfText:
             rows[-1] += [estimate, NONE if math.isnan(p) else f"{p:.2g}", f"{each.over_starts.num_values}"]
     return TableOfText(
         "Contrasts stated beforehand",
-        "Weighted sums of scores of the same seed, mean over seeds [95 % Student interval]. Episodes: ratio of the "
-        f"episodes until {LEVEL:.0%} of {WINDOW_EPISODES} consecutive episodes succeed (geometric mean); a run that "
-        "did not reach that counts as if it had with its last update. p: two-sided, and after Holm's correction among "
-        "the primary contrasts, or among the others. Intervals are cut at the range of possible scores."
+        "Weighted sum of scores of the same seed, mean over seeds [95 % Student interval, cut at the range of possible "
+        f'scores]. Score "episodes": ratio of the numbers of training episodes until {LEVEL:.0%} of {WINDOW_EPISODES} '
+        "consecutive episodes succeed (geometric mean). A run that did not reach this counts with all its episodes. p: "
+        "two-sided. p, corrected: Holm's correction within the primary contrasts, or within the other contrasts."
         + (OVER_STARTS if has_starts else ""),
         ["", "", "score", "estimate", "p", "p, corrected", "seeds", *(STARTS_HEADER if has_starts else ())],
         rows,
@@ -181,7 +164,10 @@ def _finding(contrast: Contrast, comparison: Comparison) -> Finding | None:
     num_never = 0
     for weight, algorithm, environment in contrast.terms:
         scores: dict[int, float] = {}
-        ends = [weight * end for end in _score_bounds(contrast.score, environment, comparison)]
+        bounds: Range = UNBOUNDED if contrast.score == "episodes" else (0.0, 1.0)
+        if contrast.score == "return":
+            bounds = comparison.bounds(environment)
+        ends = [weight * end for end in bounds]
         low, high = low + min(ends), high + max(ends)
         for run in comparison.runs(algorithm, environment):
             score = run_score(run, contrast.score)
@@ -199,13 +185,6 @@ def _finding(contrast: Contrast, comparison: Comparison) -> Finding | None:
     tests = student_test(np.array(list(sums.values()))), student_test(start_means(sums, models))
     over_seeds, over_starts = (replace(test, estimate=within((low, high), test.estimate)) for test in tests)
     return Finding(contrast, over_seeds, over_starts, num_never)
-
-
-def _score_bounds(score: ContrastScore, environment: str, comparison: Comparison) -> Range:
-    """Compute the lowest and highest possible score of a run."""
-    if score == "return":
-        return comparison.bounds(environment)
-    return UNBOUNDED if score == "episodes" else (0.0, 1.0)
 
 
 def _shown(result: Finding, test: MeanTest) -> str:

@@ -22,14 +22,9 @@ CHUNK_SIZE = 40
 
 @dataclass(frozen=True)
 class Library:
-    """Episodes in the format that the report page reads."""
-
-    runs: Sequence[Mapping[str, Any]]
-    """List of (algorithm, environment, seed). An episode's `run` is an index of this list."""
-    index: Mapping[str, Sequence[float]]
-    """Columns `run`, `update` and `return`, each with one entry per episode."""
-    chunks: Sequence[str]
-    """JSON lists of `CHUNK_SIZE` episodes, compressed by gzip and encoded as base64."""
+    runs: Sequence[Mapping[str, Any]]  # algorithm, environment and seed of each run
+    index: Mapping[str, Sequence[float]]  # columns `run` (index of `runs`), `update` and `return`; entries: episodes
+    chunks: Sequence[str]  # JSON lists of `CHUNK_SIZE` episodes, compressed by gzip and encoded as base64
 
 
 def slim_episodes(directory: Path, rows: Sequence[Mapping[str, Any]], max_episodes: int) -> Iterator[dict[str, Any]]:
@@ -41,21 +36,18 @@ def slim_episodes(directory: Path, rows: Sequence[Mapping[str, Any]], max_episod
     if not text:
         return
     config = read_config(directory)
-    heading = _heading(directory, config)
-    scenes = Scenes(config["env"], config["env_kwargs"], directory)
-    for row in _spread(text, max_episodes):
-        yield {**heading, **_slim(row, shows_values=has_critic(config)), **scenes.of(row)}
-
-
-def _heading(directory: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Labels of a run, and the programming language of its replies for syntax highlighting."""
-    label = run_label(directory, config)
-    return {
+    label, registered = run_label(directory, config), registry.get(config["env"])
+    entry_point = config["env"] if registered is None else registered.entry_point
+    module = entry_point if isinstance(entry_point, str) else str(entry_point.__module__)
+    heading = {
         "algorithm": label["algorithm"],
         "environment": label["environment"],
         "run_seed": label["seed"],
-        "language": "python" if "coding" in _module(config["env"]) else "text",
+        "language": "python" if "coding" in module else "text",  # for syntax highlighting
     }
+    scenes = Scenes(config["env"], config["env_kwargs"], directory)
+    for row in _spread(text, max_episodes):
+        yield {**heading, **_slim(row, shows_values=has_critic(config)), **scenes.of(row)}
 
 
 def pack(episodes: Sequence[Mapping[str, Any]]) -> Library:
@@ -96,46 +88,28 @@ def _slim(row: Mapping[str, Any], *, shows_values: bool) -> dict[str, Any]:
     for agent, record in row["agents"].items():
         turns = []
         for turn in record["turns"]:
-            slim = {"reward": _short(turn["reward"]), "wrote": turn["wrote"]}
-            slim["read"] = [[message["author"] or message["role"], message["content"]] for message in turn["read"]]
+            slim = {"reward": _short(turn["reward"]), "wrote": turn["wrote"], "read": _messages(turn["read"])}
             wanted = ("advantage", "logprob", "entropy", *(("value",) if shows_values else ()))
             slim |= {name: _short(turn[name]) for name in wanted if turn.get(name) is not None}
             if turn.get("is_cut"):
                 slim["is_cut"] = True
             turns.append(slim)
-        last = [[message["author"] or message["role"], message["content"]] for message in record["last_read"]]
-        agents[agent] = {"turns": turns, "last_read": last}
+        agents[agent] = {"turns": turns, "last_read": _messages(record["last_read"])}
     infos = [{name: _short(value) for name, value in info.items() if value is not None} for info in row["infos"]]
-    return {
-        "update": row.get("update", 0),
-        "seed": row["seed"],
-        "return": row["return"],
-        "agents": agents,
-        "infos": infos,
-    }
+    update = row.get("update", 0)
+    return {"update": update, "seed": row["seed"], "return": row["return"], "agents": agents, "infos": infos}
+
+
+def _messages(read: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    return [[message["author"] or message["role"], message["content"]] for message in read]
 
 
 def _short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.4g}")
 
 
-def _module(env: str) -> str:
-    registered = registry.get(env)
-    entry_point = env if registered is None else registered.entry_point
-    return entry_point if isinstance(entry_point, str) else str(entry_point.__module__)
-
-
-Panels = list[list[Any]]
-
-
 class Scenes:
-    """Renders recorded episodes by replaying them. Supports only collm's own games.
-
-    Args:
-        env: registered id of the environment.
-        env_kwargs: arguments of the environment in training.
-        directory: folder of the run.
-    """
+    """Replays recorded episodes of collm's own games, to render them. `env_kwargs`: arguments in training."""
 
     def __init__(self, env: str, env_kwargs: Mapping[str, Any], directory: Path):
         # A run folder may come from an untrusted person, so only collm's own games are imported.
@@ -148,9 +122,9 @@ class Scenes:
         self._is_pictured = isinstance(self._env, PicturedEnv)
 
     def of(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Return `scenes` (panels before the first turn and after each turn) and their `palette` for an episode.
+        """Scenes of an episode (panels before the first turn and after each turn) and their palette.
 
-        The dict is empty if the environment has no pictures, or if the replayed rewards differ from the record.
+        Empty if the environment has no pictures, or if the replayed rewards differ from the record.
         """
         if not self._is_pictured:
             return {}
@@ -168,13 +142,10 @@ class Scenes:
         colours = ["#{:02x}{:02x}{:02x}".format(*colour) for colour in self._env.block_colours]
         return {"scenes": scenes, "palette": colours}
 
-    def _panels(self) -> Panels:
+    def _panels(self) -> list[list[Any]]:
         """Convert each row of panels to [caption, layers of rows of cells, same shape with 1 for wrong cells]."""
-        return [
-            [
-                row.caption,
-                [[[int(cell) for cell in line] for line in layer] for layer in row.layers],
-                [[[int(cell) for cell in line] for line in layer] for layer in row.wrong],
-            ]
-            for row in self._env.panels()
-        ]
+
+        def plain(layers: Any) -> list[list[list[int]]]:
+            return [[[int(cell) for cell in line] for line in layer] for layer in layers]
+
+        return [[row.caption, plain(row.layers), plain(row.wrong)] for row in self._env.panels()]

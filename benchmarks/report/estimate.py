@@ -1,4 +1,4 @@
-"""Estimates of the memory and the time of a comparison's runs, without starting one."""
+"""Estimates of the memory and the time of a comparison's runs, from their settings."""
 
 from __future__ import annotations
 
@@ -13,51 +13,37 @@ from ..comparison.suite import Job
 from .tables import NONE, TableOfText
 
 GIB = 2**30
-GPU_BYTES_PER_S = 3.35e12
-"""Memory bandwidth of an H100 SXM, from its data sheet. A decoding step reads all weights once."""
-GPU_FLOPS = 0.3 * 989e12
-"""30 % of an H100's dense bfloat16 operations per second, which is usual for training."""
+GPU_BYTES_PER_S = 3.35e12  # memory bandwidth of an H100 SXM (data sheet); a decoding step reads all weights once
+GPU_FLOPS = 0.3 * 989e12  # 30 % of an H100's dense bfloat16 operations per second, which is usual for training
 BYTES_PER_WEIGHT = 2
-BYTES_PER_LEARNING_WEIGHT = 16
-"""Bytes of a weight in float32, its gradient, and AdamW's two moments."""
-OPS_PER_TOKEN = 2 + 6
-"""Operations per weight and token: a forward pass (prompt), and a forward and a backward pass (learning)."""
+BYTES_PER_LEARNING_WEIGHT = 16  # a weight in float32, its gradient, and two moments of AdamW
+OPS_PER_TOKEN = 2 + 6  # per weight: a forward pass of the prompt, then a forward and a backward pass
 
 
 def estimates(jobs: Sequence[Job]) -> TableOfText:
-    """Table of the memory plan and the estimated hours of each method in each environment, for one H100."""
+    """Table of the memory plan and the estimated hours per method and environment, for one H100."""
     cells = {(job.environment, job.algorithm): job for job in reversed(jobs)}  # the first seed of each
-    rows = [
-        [
-            job.environment,
-            job.algorithm,
-            job.experiment.model.model.rpartition("/")[2],
-            *_sizes(job),
-            _memory(job),
-            _hours(job),
-        ]
-        for job in reversed(cells.values())
-    ]
+    rows = []
+    for job in reversed(cells.values()):
+        model = job.experiment.model.model.rpartition("/")[2]
+        num_updates = 0 if job.is_prompted else job.experiment.config.num_updates
+        length = job.experiment.team_model.max_new_tokens
+        rows.append([job.environment, job.algorithm, model, f"{num_updates:,}", str(length), _memory(job), _hours(job)])
     hours = [float(row[-1]) for row in rows if row[-1] != NONE]
     num_seeds = len({job.seed for job in jobs})
     return TableOfText(
         "Estimates per run, for one H100",
         "Memory: the memory plan, with weights, optimizer, activations and KV cache. Hours: upper estimate from the "
-        "model's size, with replies of the greatest length, decoding limited by memory bandwidth and learning by 30 % "
-        f"of the peak operations. All runs: {num_seeds * math.fsum(hours):.0f} hours with {num_seeds} seeds. "
-        f"{NONE}: the model is neither here nor has its size in its name.",
+        "model's size. Replies have the maximum length, decoding is limited by memory bandwidth, and learning reaches "
+        f"30 % of the peak operations. All runs: {num_seeds * math.fsum(hours):.0f} hours with {num_seeds} seeds. "
+        f"{NONE}: the model is not on this machine, and its name has no size.",
         ["task", "method", "model", "updates", "tokens per reply", "memory", "hours"],
         rows,
     )
 
 
-def _sizes(job: Job) -> list[str]:
-    updates = 0 if job.is_prompted else job.experiment.config.num_updates
-    return [f"{updates:,}", str(job.experiment.team_model.max_new_tokens)]
-
-
 def _memory(job: Job) -> str:
-    """Peak memory on the busiest device, or the memory of the weights if the model is not on this machine."""
+    """Peak memory of the memory plan. For a model that is not on this machine: the memory of its weights."""
     experiment = job.experiment
     try:
         if model_folder(experiment.model.model) is None:

@@ -33,17 +33,12 @@ from .statistics import (
     thinned,
 )
 
-COSTS = {
-    "environment_steps": "environment steps",
-    "sampled_tokens": "generated tokens",
-    "seconds/total": "seconds",
-}
-MAX_POINTS = 200
-"""Maximum number of points of a drawn curve. In longer curves, each point is the mean of several updates."""
+COSTS = {"environment_steps": "environment steps", "sampled_tokens": "generated tokens", "seconds/total": "seconds"}
+MAX_POINTS = 200  # limit of a drawn curve; in longer curves, a point is the mean of several updates
 SMOOTHING = 5
 FOLDER = "figures"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#332288", "#777777")
-"""Colours of methods: Okabe and Ito's, which colour-blind readers can distinguish, then a dark and a grey one."""
+"""Colours of methods: Okabe and Ito's, which colour-blind readers can distinguish, then dark blue and grey."""
 LINES = ("-", "--", "-.", ":")
 SOFT, ABOVE, BELOW = "#707070", "#0072b3", "#c24f00"
 VARIABLES = {"#000000": "--ink", SOFT: "--soft", ABOVE: "--above", BELOW: "--below"} | {
@@ -58,7 +53,7 @@ Curve = tuple[Floats, Floats]
 
 
 class Bar(NamedTuple):
-    """Row of a bar chart: the estimate of a method, and the values of its runs."""
+    """Row of a bar chart: the estimate of a method, and the values of its runs (dots)."""
 
     method: str
     estimate: Interval
@@ -67,20 +62,16 @@ class Bar(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """Description of a figure. Either `bars` or `draw` is set."""
+    """Figure with either `bars` or a function that draws it."""
 
-    name: str
-    """Name of the PNG file, as returned by `slug`."""
+    name: str  # `slug(name)` is the name of the PNG file
     title: str
     x: str
     y: str = ""
     bars: Sequence[Bar] = ()
-    level: float | None = None
-    """Return before training, drawn as a vertical line through the bars."""
-    budget: float | None = None
-    """End of the axis of a cost. A cost of `NEVER` is drawn in a grey strip beyond this end."""
-    is_difference: bool = False
-    """True if the bars show differences, which are coloured by their sign."""
+    level: float | None = None  # return before training, drawn as a vertical line through the bars
+    budget: float | None = None  # end of the axis of a cost; a cost of `NEVER` is drawn in a grey strip beyond it
+    is_difference: bool = False  # True: the bars show differences, which are coloured by their sign
     draw: Draw | None = None
 
     @property
@@ -96,15 +87,13 @@ class Chart:
 
 @dataclass(frozen=True)
 class Section:
-    """Group of figures under one heading."""
-
     title: str
     note: str
     charts: Sequence[Chart]
 
 
 def sections(comparison: Comparison) -> list[Section]:
-    """Build all figures of a comparison except the headline's figure. Sections without a figure are omitted."""
+    """All figures of a comparison except the headline's figure. Sections without a figure are omitted."""
     names = comparison.environments
     found = (
         Section(
@@ -152,11 +141,7 @@ def sections(comparison: Comparison) -> list[Section]:
 
 
 def svg(chart: Chart, methods: Sequence[str]) -> str:
-    """Draw the figure as an SVG element for the page. Its colours are CSS variables of the page.
-
-    Args:
-        methods: names of all methods. A method has the same colour in all figures.
-    """
+    """Draw the figure as an SVG element of the page. `methods`: all methods, whose order determines their colours."""
     # Each figure has its own salt, because equal ids in two figures of a page would clash.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": chart.name}), io.StringIO() as file:
         _drawn(chart, methods).savefig(file, format="svg", metadata={"Date": None}, transparent=True)
@@ -167,24 +152,14 @@ def svg(chart: Chart, methods: Sequence[str]) -> str:
     text = re.sub(r"<(metadata|style)\b.*?</\1>", "", text[text.index(">", view.end()) + 1 :], flags=re.S)
     used = set(re.findall(r'#(\w+)[)"]', text))
     text = re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in used else "", text)
-    text = re.sub(r"#[0-9a-f]{6}(?=[;\"])", lambda found: _variable(found[0]), text)
+    for colour, variable in VARIABLES.items():
+        text = re.sub(rf"{colour}(?=[;\"])", f"var({variable})", text)
     label = html.escape(chart.description)
     return f'<svg viewBox="{view[1]}" role="img" aria-label="{label}">{text}'
 
 
 def write_png(chart: Chart, methods: Sequence[str], path: Path) -> None:
-    """Write the figure as a PNG file that is narrow enough for a phone."""
     _drawn(chart, methods).savefig(path, format="png", dpi=130, metadata={"Software": None})
-
-
-def start_level(comparison: Comparison, environment: str) -> float | None:
-    """Mean held-out return before training. None: there was no evaluation before training."""
-    start = comparison.start(environment)
-    return None if start is None or not np.isfinite(start) else start
-
-
-def _variable(colour: str) -> str:
-    return f"var({VARIABLES[colour]})" if colour in VARIABLES else colour
 
 
 def _drawn(chart: Chart, methods: Sequence[str]) -> Figure:
@@ -245,7 +220,6 @@ def _described(bar: Bar) -> str:
 
 
 def _curves(comparison: Comparison, environment: str) -> Iterator[Chart]:
-    """Build one chart per unit of cost."""
     for cost, label in COSTS.items():
         if cost == "sampled_tokens" and not comparison.writes_text(environment):
             continue
@@ -291,7 +265,7 @@ def _final(comparison: Comparison) -> Iterator[Chart]:
             if len(found)
         ]
         if bars:
-            level = start_level(comparison, environment)
+            level = comparison.start(environment)
             name = f"final {environment}"
             yield Chart(name=name, title=environment, x="held-out return", bars=bars, level=level)
 
@@ -331,7 +305,7 @@ def _profiles(comparison: Comparison) -> Iterator[Chart]:
 
 
 def _by_turn(comparison: Comparison, field: str, name: str, label: str) -> Iterator[Chart]:
-    """Build one chart per environment in which a run has the diagnostic. Agents that act by vectors have none."""
+    """One chart per environment in which a run has the diagnostic. Agents that act by vectors have none."""
     for environment in comparison.environments:
         columns = {
             method: found
@@ -344,7 +318,7 @@ def _by_turn(comparison: Comparison, field: str, name: str, label: str) -> Itera
 
 
 def _turns(runs: Sequence[RunSummary], field: str) -> dict[int, Floats]:
-    """Values of a diagnostic in all runs, as a dict with turns as keys, starting at 1."""
+    """Values of a diagnostic in all runs. Keys: turns, starting at 1."""
     columns: dict[int, list[float]] = {}
     for run in runs:
         for number, turn in enumerate(run.diagnostics, 1):
@@ -366,7 +340,7 @@ def _draw_turns(columns: Mapping[str, Mapping[int, Floats]], axes: Any, styles: 
 
 
 def _differences(comparison: Comparison) -> Iterator[Chart]:
-    """Charts of reference minus each other method. The first is over all environments, if returns share a scale."""
+    """Paired differences: over all environments if returns share a scale, and per environment."""
     names = comparison.environments
     groups = {name: [name] for name in names}
     if len(names) > 1 and comparison.has_one_scale:

@@ -10,58 +10,49 @@ import numpy as np
 from ...algorithms.rollout.intervals import Floats, Interval
 from ...envs.registration.registry import Range
 from .comparison import Comparison, paired
-from .figures import Bar, Chart, start_level
+from .figures import Bar, Chart
 from .statistics import difference, interquartile_mean, interval, mean
 
 
 @dataclass(frozen=True)
 class Headline:
-    """Sentences, figure and note at the top of a page."""
-
     sentence: str
     note: str
     charts: Sequence[Chart]
 
 
 def headline(comparison: Comparison) -> Headline:
-    """State which method has the highest return, and which methods are not significantly different.
+    """State the method with the highest return, and the methods that are not significantly different.
 
-    The comparison is over all environments if their returns can be averaged, else per environment. Without evaluations,
-    returns in the last half of training are compared.
+    Returns are held-out returns, or returns of the last half of training if no run was evaluated. If all returns are
+    between 0 and 1, there is one statement for all environments, otherwise one per environment.
     """
     how = "sampled" if any(run.evaluations for run in comparison.finished) else "training"
     names = comparison.environments
     if len(names) > 1 and comparison.has_one_scale:
         matrices = {name: comparison.seeds_and_scores(name, names, how) for name in comparison.algorithms}
         found = [_Ranking(f"{len(names)} environments", matrices, how, comparison.bounds(*names))]
-        level = _mean([start_level(comparison, name) for name in names])
+        level = _mean([comparison.start(name) for name in names])
     else:
-        found = [
-            _Ranking(
-                name,
-                {each: comparison.seeds_and_scores(each, [name], how) for each in comparison.algorithms},
-                how,
-                comparison.bounds(name),
-            )
-            for name in names
-        ]
-        level = start_level(comparison, names[0]) if len(names) == 1 else None
+        found = []
+        for name in names:
+            scores = {each: comparison.seeds_and_scores(each, [name], how) for each in comparison.algorithms}
+            found.append(_Ranking(name, scores, how, comparison.bounds(name)))
+        level = comparison.start(names[0]) if len(names) == 1 else None
     found = [each for each in found if each.order]
     what = "held-out returns at the end of training" if how == "sampled" else "returns in the last half of training"
     note = (
-        f"Interquartile mean of the {what}, all seeds and tasks together, and its 95 % interval by stratified "
-        "bootstrap, widened for few seeds and cut at the range of returns that the environments declare; dots: the "
-        "seeds' own means. Methods are compared seed by seed, with no correction for the number of methods."
+        f"Interquartile mean of the {what} over all seeds and tasks, and its 95 % interval (stratified bootstrap, "
+        "widened for few seeds, cut at the range of returns that the environments declare). Dots: means of single "
+        "seeds. Methods are compared on the same seeds, without a correction for the number of methods."
     )
     sentence = " ".join(each.sentence(is_named=len(names) > 1 and len(found) > 1) for each in found)
-    charts = [each.chart(level if len(found) == 1 else start_level(comparison, each.where)) for each in found]
+    charts = [each.chart(level if len(found) == 1 else comparison.start(each.where)) for each in found]
     missing = "No method has finished runs in every environment." if comparison.finished else "No run has finished yet."
     return Headline(sentence or missing, note, charts)
 
 
 class _Ranking:
-    """Methods, sorted by their interquartile mean."""
-
     def __init__(self, where: str, scores: dict[str, tuple[list[int], Floats]], how: str, bounds: Range):
         self.where = where
         self._scores = {name: found for name, found in scores.items() if found[0]}
@@ -100,7 +91,7 @@ class _Ranking:
         )
 
     def _gap(self, first: str, second: str) -> Interval | None:
-        """Mean paired difference over the seeds that both methods have. None: fewer than two such seeds."""
+        """Mean paired difference. None: the methods share fewer than two seeds."""
         one, other = paired(self._scores[first], self._scores[second])
         return difference(mean, one, other, bounds=self._bounds) if len(one) > 1 else None
 

@@ -16,8 +16,7 @@ from .figures import COLOURS, Chart, Section, svg
 from .headline import Headline
 from .tables import Estimate, TableOfText
 
-COMPARED = "Paired differences"
-"""Title of the table and the figures that are shown unfolded below the headline."""
+COMPARED = "Paired differences"  # title of the table and the figures that are shown unfolded below the headline
 SCRIPTS = ("tables.js", "episodes.js")
 LEGENDS = {
     "highest": "Bold: the highest of its column. Underlined: its interval overlaps the highest one's.",
@@ -29,36 +28,34 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-s
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """Texts, figures, tables and episodes of a page."""
-
     title: str
-    lead: Sequence[str]
-    """Short lines below the headline."""
+    lead: Sequence[str]  # short lines below the headline
     headline: Headline
     figures: Sequence[Section]
     results: Sequence[TableOfText]
     settings: Sequence[TableOfText]
-    methods: Sequence[str]
-    """Names of all methods. The order determines their colours."""
+    methods: Sequence[str]  # all methods; the order determines their colours
     library: Library
 
 
 def page(contents: Contents) -> str:
-    """Render the page as HTML: the headline with its figure, the comparison, and all other sections folded."""
     scripts = ["\n" + _asset(name) for name in SCRIPTS]
+    hashes = [hashlib.sha256(script.encode()).digest() for script in scripts]
     colours = "".join(
         f"--method-{place}: light-dark({colour}, color-mix(in oklab, {colour} 62%, white)); "
         for place, colour in enumerate(COLOURS)
     )
     compared = next((each for each in contents.figures if each.title.startswith(COMPARED)), None)
     folded = list(_folded(contents, compared))
+    library = {"runs": contents.library.runs, "index": contents.library.index, "chunkSize": CHUNK_SIZE}
+    index = json.dumps(library, ensure_ascii=False, separators=(",", ":"))
     parts = {
         "TITLE": html.escape(contents.title),
         "SENTENCE": html.escape(contents.headline.sentence),
         "HEADFIGURES": _figures(contents.headline.charts, contents.methods),
         "HEADNOTE": html.escape(contents.headline.note),
         "LEAD": "".join(f"<p>{html.escape(line)}</p>" for line in contents.lead),
-        "POLICY": POLICY + " ".join(f"'sha256-{_hash(script)}'" for script in scripts),
+        "POLICY": POLICY + " ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in hashes),
         "COMPARISON": "" if compared is None else _comparison(compared, contents),
         "NAVIGATION": "".join(f'<a href="#{_anchor(name)}">{html.escape(name)}</a>' for name, _ in folded),
         "SECTIONS": "".join(
@@ -66,9 +63,7 @@ def page(contents: Contents) -> str:
             f"{content}</details>"
             for name, content in folded
         ),
-        "INDEX": _script_json(
-            {"runs": contents.library.runs, "index": contents.library.index, "chunkSize": CHUNK_SIZE}
-        ),
+        "INDEX": index.replace("<", "\\u003c"),  # so that no text can close the script element
         "CHUNKS": "".join(
             f'<script type="text/plain" id="chunk-{number}">{chunk}</script>\n'
             for number, chunk in enumerate(contents.library.chunks)
@@ -80,7 +75,6 @@ def page(contents: Contents) -> str:
 
 
 def _folded(contents: Contents, compared: Section | None) -> Iterator[tuple[str, str]]:
-    """Build the headings and contents of the folded sections."""
     for section in contents.figures:
         if section is not compared:
             yield section.title, _note(section.note) + _figures(section.charts, contents.methods)
@@ -110,7 +104,8 @@ def _table(table: TableOfText) -> str:
         for cell in table.header
     )
     rows = "".join(
-        f'<tr><th scope="row">{_breakable(row[0])}</th>'
+        # Line breaks inside a name, for narrow screens.
+        f'<tr><th scope="row">{html.escape(row[0]).replace("_", "_<wbr>").replace(".", ".<wbr>")}</th>'
         + "".join(_cell(cell, marks.get((number, column), "")) for column, cell in enumerate(row[1:], 1))
         + "</tr>"
         for number, row in enumerate(table.rows)
@@ -130,23 +125,9 @@ def _cell(cell: str, mark: str) -> str:
     return f"<td{name}{value}>{html.escape(cell)}</td>"
 
 
-def _breakable(name: str) -> str:
-    """Allow line breaks inside a name, for narrow screens."""
-    return html.escape(name).replace("_", "_<wbr>").replace(".", ".<wbr>")
-
-
 def _anchor(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower())
 
 
 def _asset(name: str) -> str:
     return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
-
-
-def _hash(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
-def _script_json(value: object) -> str:
-    """Encode as JSON that is safe inside a script element, because it cannot close the element."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")

@@ -1,4 +1,4 @@
-"""Table of the results of a suite beside published results."""
+"""Table of a suite's results and of published results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .tables import NONE, Estimate, TableOfText
 
 
 def published_table(comparison: Comparison) -> TableOfText:
-    """Table of score, tokens and time of each method in each environment. Without published scores, it has no rows."""
+    """Table of score, tokens and seconds per method and environment. It has no rows without published scores."""
     rows = [
         [environment, method, *_cells(found)]
         for environment in comparison.environments
@@ -23,8 +23,8 @@ def published_table(comparison: Comparison) -> TableOfText:
     return TableOfText(
         "Beside the published results",
         "Score: mean held-out score of the last evaluation, sampled, in % of the maximum [95 % interval over seeds]. "
-        "Tokens and seconds: means per reply; replies are decoded in batches, so a reply takes fewer seconds than "
-        "alone. Published: numbers of the paper, whose tokens and seconds count the replies of all agents.",
+        "Tokens and seconds: means per reply. A reply in a batch takes fewer seconds than a single reply. Published: "
+        "numbers of the paper, whose tokens and seconds are of the replies of all agents.",
         ["task", "method", "score %", "published", "tokens", "published", "seconds", "published"],
         rows,
     )

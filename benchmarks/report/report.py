@@ -41,13 +41,10 @@ from .tables import TableOfText, costs, final_scores, search, settings, tables
 
 @dataclass(frozen=True)
 class Report:
-    """Files and sizes of a written report."""
-
     page: Path
     num_bytes: int
     num_episodes: int
-    table: TableOfText
-    """Table of the main results: the contrasts, the search, or the final scores."""
+    table: TableOfText  # main results: the contrasts, the search, or the final scores
 
 
 def write_report(
@@ -61,13 +58,10 @@ def write_report(
     is_search: bool = False,
     notes: Sequence[str] = (),
 ) -> Report:
-    """Write a report.
+    """Write a report of the summaries and the episodes that `read_comparison` returned.
 
     Args:
-        summaries: summaries of the runs, from `read_comparison`.
-        episodes: episodes of the page, from `read_comparison`.
         directory: folder of the runs or of an earlier report.
-        out: output folder, for example `directory`.
         title: title of the page. None: the name of the folder.
         contrasts: contrasts (planned comparisons) of a suite to estimate and test.
         is_search: add a table with the best entry of each algorithm.
@@ -131,7 +125,7 @@ def read_comparison(
     """Read summaries of all runs in a folder, and the same number of episodes per run.
 
     Raises:
-        FileNotFoundError: if the folder contains neither runs nor the summaries of an earlier report.
+        FileNotFoundError: if the folder contains neither runs nor an earlier report.
         UserError: if a file of a run is incomplete or invalid.
     """
     directories = run_directories(directory)
@@ -152,11 +146,7 @@ def read_comparison(
 
 
 def newest_comparison() -> Path:
-    """Find the most recently changed comparison or run under runs/.
-
-    Raises:
-        FileNotFoundError: if runs/ has no runs.
-    """
+    """Most recently changed comparison or run in runs/. Raise FileNotFoundError without runs."""
     found = [path for path in Path("runs").glob("*") if path.is_dir() and run_directories(path)]
     if not found:
         raise FileNotFoundError("runs/ has no runs; give the --out of `collm benchmark` or `collm train`")
@@ -164,7 +154,7 @@ def newest_comparison() -> Path:
 
 
 def lead_lines(comparison: Comparison, directory: Path, num_episodes: int) -> list[str]:
-    """Lines below the headline: the number of runs, and the runs that are unfinished, failed, or did not learn."""
+    """Lines below the headline: number of runs, and runs that are unfinished, have failed, or did not learn."""
     seeds = sorted({each.seed for each in comparison.summaries})
     lines = [
         f"{len(comparison.finished)} finished runs: methods {len(comparison.algorithms)}, "

@@ -3,7 +3,7 @@
 Axes: R runs (seeds), K tasks, N resamples. Scores are [R, K]; every task has the same number of runs.
 
 Point estimates and resampling follow "Deep RL at the edge of the statistical precipice" (arXiv:2108.13264). Plain
-percentile intervals are too short for few runs: 95 % intervals of five runs contain the true value in only 85 % of all
+percentile intervals are too short for few runs: 95 % intervals of five runs contain the true value in 85 % of all
 cases. `widening` corrects the length.
 """
 
@@ -57,19 +57,15 @@ def interval(
     is_widened: bool = True,
     bounds: Range = UNBOUNDED,
 ) -> Interval:
-    """Estimate with its stratified bootstrap interval.
+    """Estimate with its stratified bootstrap interval. Raise ValueError if `scores` is empty.
 
     Args:
         estimator: [..., R, K] → [...].
         scores: [R, K].
         indices: [N, R, K] resampling indices. None: sampled with a fixed seed.
         confidence: coverage of the interval, 0 to 1.
-        is_widened: whether to widen the interval as `widening` defines. False: the plain percentiles.
-        bounds: lowest and highest possible score. The interval is cut there. The true value is within the bounds, so
-            the cut does not change the coverage.
-
-    Raises:
-        ValueError: if `scores` is empty.
+        is_widened: widen the interval as `widening` defines. False: the plain percentiles.
+        bounds: lowest and highest possible score, at which the interval is cut. The cut does not change the coverage.
     """
     scores = _checked(scores)
     if indices is None:
@@ -87,18 +83,12 @@ def difference(
     is_widened: bool = True,
     bounds: Range = UNBOUNDED,
 ) -> Interval:
-    """Paired difference of two methods, first minus second, with its bootstrap interval over pairs.
+    """Paired difference of two methods, first minus second, with its bootstrap interval over pairs. See `interval`.
 
     Args:
-        estimator: as in `interval`.
         first: [R, K].
-        second: [R, K], with the same seeds in the same order.
-        confidence: as in `interval`.
-        is_widened: as in `interval`.
+        second: [R, K], with the same seeds in the same order. Other shapes raise ValueError.
         bounds: lowest and highest possible score of either method.
-
-    Raises:
-        ValueError: if the shapes differ.
     """
     if first.shape != second.shape:
         raise ValueError(f"paired differences need the same seeds and tasks, got shapes {first.shape}, {second.shape}")
@@ -114,9 +104,9 @@ def within(bounds: Range, found: Interval) -> Interval:
 
 
 def probability_of_improvement(first: Floats, second: Floats) -> Floats:
-    """Mean over tasks of P(X > Y) + P(X = Y) / 2 for runs X of the first method and Y of the second.
+    """Mean over tasks of P(X > Y) + P(X = Y) / 2, for runs X and Y of two methods. [..., R, K], [..., S, K] → [...].
 
-    This is the Mann-Whitney statistic divided by the number of pairs. [..., R, K], [..., S, K] → [...].
+    This is the Mann-Whitney statistic divided by the number of pairs.
     """
     pairs = first[..., :, None, :] - second[..., None, :, :]
     wins: Floats = ((pairs > 0) + 0.5 * (pairs == 0)).mean(axis=(-3, -2, -1))
@@ -143,8 +133,7 @@ def improvement(
 
 def performance_profile(scores: Floats, thresholds: Floats) -> Floats:
     """Fraction of the scores above each threshold. [..., R, K], [M] → [..., M]."""
-    above = scores[..., None] > thresholds
-    share: Floats = above.mean(axis=(-3, -2))
+    share: Floats = (scores[..., None] > thresholds).mean(axis=(-3, -2))
     return share
 
 
@@ -162,16 +151,13 @@ def profile_bands(
 
 
 def widening(num_runs: int, num_tasks: int, confidence: float) -> float:
-    """Factor by which the ends of a bootstrap interval are moved away from the estimate to correct its coverage.
+    """Factor that moves the ends of a bootstrap interval away from the estimate, to correct its coverage.
 
         t / z * sqrt(R / (R - 1)),  t: Student quantile with K * (R - 1) degrees of freedom, z: normal quantile
 
     The spread of a resample is too small by sqrt((R - 1) / R), and a mean of few runs has Student's tails. Source:
     Hesterberg (arXiv:1411.5279), section 4.2. Hesterberg moves the percentiles instead. That is impossible with five
-    runs: with probability 1/16, the true value is outside of the range of all five.
-
-    Raises:
-        ValueError: if there are fewer than two runs.
+    runs: with probability 1/16, the true value is outside of the range of all five. Raises ValueError for one run.
     """
     if num_runs < 2:
         raise ValueError(f"an interval needs at least two runs, got {num_runs}")
@@ -181,7 +167,7 @@ def widening(num_runs: int, num_tasks: int, confidence: float) -> float:
 
 
 def student_quantile(probability: float, degrees: int) -> float:
-    """Quantile of Student's distribution. Replaces `scipy.stats.t.ppf`, because importing scipy takes a second."""
+    """Quantile of Student's distribution. Importing `scipy.stats` for it would take a second."""
     return float(stdtrit(degrees, probability))
 
 
@@ -211,7 +197,6 @@ NEVER = float("inf")
 
 
 def have_common_stretch(costs: Sequence[Floats]) -> bool:
-    """True if the ranges of all costs overlap."""
     return bool(max(each[0] for each in costs) <= min(each[-1] for each in costs))
 
 
@@ -225,7 +210,7 @@ def smoothed(scores: Floats, width: int) -> Floats:
 
 
 def thinned(values: Floats, max_points: int, *, keeps: Literal["mean", "last"] = "mean") -> Floats:
-    """Reduce to at most `max_points` values, which are means or last values of equally large blocks."""
+    """Reduce to at most `max_points` values: means or last values of blocks of equal size."""
     size = math.ceil(len(values) / max_points)
     if size <= 1:
         return values
@@ -237,11 +222,11 @@ def mean_curve(curves: Sequence[tuple[Floats, Floats]], width: int) -> tuple[Flo
     """Mean of R smoothed curves on a grid of costs, in the range that all curves cover.
 
     Args:
-        curves: increasing costs and scores of each run; their ranges must overlap (`have_common_stretch`).
+        curves: increasing costs and scores of each run. Their ranges must overlap.
         width: width of the moving average.
 
     Returns:
-        The grid, [M], the mean, [M], and half of its 95 % Student interval, [M], or None for one run.
+        The grid, the mean, and half of its 95 % Student interval, each [M]. The interval of one run is None.
     """
     start, end = max(costs[0] for costs, _ in curves), min(costs[-1] for costs, _ in curves)
     grid = np.linspace(start, end, 100)
@@ -253,7 +238,7 @@ def mean_curve(curves: Sequence[tuple[Floats, Floats]], width: int) -> tuple[Flo
 
 
 def cost_to_reach(cost: Floats, scores: Floats, threshold: float, *, width: int = 5) -> float:
-    """Cost at which the mean of the last `width` points first reached the threshold. `NEVER`: it was not reached.
+    """Cost at which the mean of the last `width` points first reached the threshold. `NEVER`: it did not.
 
     Means of fewer points are ignored, because one lucky batch at the start could reach the threshold.
     """
@@ -280,7 +265,7 @@ class Reaching:
 def median_cost(costs: Sequence[float], *, confidence: float = 0.95) -> Reaching:
     """Median cost over runs with its bootstrap interval. `NEVER` is larger than all costs.
 
-    The median of an even number of runs is the larger of the two middle values, because `NEVER` has no mean.
+    For an even number of runs, it is the larger of the two middle values, because `NEVER` has no mean.
     """
     values = np.asarray(costs, dtype=np.float64)
     indices = bootstrap_indices(len(values), 1, NUM_RESAMPLES)

@@ -10,9 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from ...algorithms.rollout.intervals import Interval
-from ..comparison.summaries import RunSummary
 from ..markdown import markdown_table
-from .comparison import Comparison
+from .comparison import Comparison, paired
 from .statistics import difference, improvement, interquartile_mean, interval, mean, median, median_cost
 
 NONE = "-"
@@ -20,7 +19,7 @@ SHARE = "evaluation/sampled/metric/share/"
 
 
 class Estimate(str):
-    """Table cell with an estimate: its text and its interval."""
+    """Table cell: the text of an estimate, and its interval."""
 
     interval: Interval
 
@@ -41,22 +40,17 @@ class Estimate(str):
 
 @dataclass(frozen=True)
 class TableOfText:
-    """Table with a title and a note that explains the numbers."""
+    """Table of texts, with a title and a note that explains the numbers."""
 
     title: str
     note: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
-    best: Literal["highest", "lowest"] | None = None
-    """Marks the highest or lowest estimate of a column as the best. None: no marks."""
-    even: float | None = None
-    """Value at which two compared methods are equally good. None: the table does not compare two methods."""
+    best: Literal["highest", "lowest"] | None = None  # estimate that is marked as the best of a column
+    even: float | None = None  # value at which two compared methods are equally good
 
     def marks(self) -> dict[tuple[int, int], str]:
-        """Marks of cells, as a dict with (row, column) as keys.
-
-        Marks are "best" and "near" (overlaps the best interval), or "above" and "below" (excludes `even`).
-        """
+        """Marks of cells (row, column): "best", "near" (overlaps the best interval), "above" or "below" `even`."""
         found = {}
         for column in range(1, len(self.header)):
             cells = {row: cells[column] for row, cells in enumerate(self.rows)}
@@ -74,7 +68,6 @@ class TableOfText:
 
 
 def _against_best(cells: Mapping[int, Estimate], best: str) -> dict[int, str]:
-    """Mark the best value of a column, and values whose interval overlaps the interval of the best."""
     sign = 1 if best == "highest" else -1
     top = max(sign * cell.interval.value for cell in cells.values())
     if not np.isfinite(top) or len({cell.interval.value for cell in cells.values()}) == 1:
@@ -95,13 +88,12 @@ def _against_best(cells: Mapping[int, Estimate], best: str) -> dict[int, str]:
 
 
 def _rows(comparison: Comparison, cell: Callable[[str, str], str], against: str = "") -> list[list[str]]:
-    """Build one row per algorithm, with a cell per environment. With `against`, the reference has no row."""
+    """One row per algorithm, with a cell per environment. With `against`, the reference has no row."""
     names = [each for each in comparison.algorithms if not against or each != comparison.reference()]
     return [[f"{against}{name}", *(cell(name, each) for each in comparison.environments)] for name in names]
 
 
 def tables(comparison: Comparison) -> list[TableOfText]:
-    """Build all tables of a comparison. Tables without rows are omitted."""
     found = [
         final_scores(comparison, "sampled"),
         final_scores(comparison, "greedy"),
@@ -120,8 +112,6 @@ def tables(comparison: Comparison) -> list[TableOfText]:
 
 
 def final_scores(comparison: Comparison, how: str) -> TableOfText:
-    """Table of held-out returns at the end of training, or of training returns in the last half."""
-
     def cell(algorithm: str, environment: str) -> str:
         scores, bounds = comparison.scores(algorithm, environment, how), comparison.bounds(environment)
         return _with_runs(interval(mean, scores[:, None], bounds=bounds), len(scores)) if len(scores) else NONE
@@ -141,7 +131,6 @@ def final_scores(comparison: Comparison, how: str) -> TableOfText:
 
 
 def aggregates(comparison: Comparison) -> TableOfText:
-    """Table of mean, median and interquartile mean over all environments, in units of their returns."""
     rows = []
     if len(comparison.environments) > 1 and comparison.has_one_scale:
         for algorithm in comparison.algorithms:
@@ -155,7 +144,7 @@ def aggregates(comparison: Comparison) -> TableOfText:
                 rows.append([algorithm, *cells, str(len(matrix))])
     return TableOfText(
         "Over all environments",
-        "All returns lie between 0 and 1 and are not normalized. Stratified bootstrap, [95 %].",
+        "Returns are between 0 and 1 and are not normalized. In brackets: 95 % interval of the stratified bootstrap.",
         ["", "mean", "median", "interquartile mean", "seeds"],
         rows,
         best="highest",
@@ -163,19 +152,23 @@ def aggregates(comparison: Comparison) -> TableOfText:
 
 
 def differences(comparison: Comparison, how: str) -> TableOfText:
-    """Table of differences: return of the reference minus the return of each other method, paired by seed."""
+    """Table of the return of the reference minus the return of each other method, paired by seed."""
     reference = comparison.reference()
 
     def cell(algorithm: str, environment: str) -> str:
-        first, second = comparison.paired_scores(reference, algorithm, environment, how)
+        names = (reference, algorithm)
+        first, second = paired(*(comparison.seeds_and_scores(name, [environment], how) for name in names))
         bounds = comparison.bounds(environment)
-        return _starred(_with_runs(difference(mean, first, second, bounds=bounds), len(first)) if len(first) else NONE)
+        if not len(first):
+            return NONE
+        found = _with_runs(difference(mean, first, second, bounds=bounds), len(first))
+        return Estimate(f"{found} *", found.interval) if found.excludes(0) else found
 
     return TableOfText(
         "Paired differences" if how != "training" else "Paired differences over the last half of training",
-        f"Mean of {reference}'s {'final return' if how != 'training' else 'return'} minus the other method's with the "
-        f"same seed [95 %]; above 0, {reference} is better. Intervals that exclude 0 are marked *; no correction is "
-        "made for the number of intervals.",
+        f"{'Final return' if how != 'training' else 'Return'} of {reference} minus that of the other method with the "
+        f"same seed, mean over seeds [95 %]. Above 0, {reference} is better. *: the interval excludes 0. The intervals "
+        "are not corrected for their number.",
         ["", *comparison.environments],
         _rows(comparison, cell, f"{reference} - "),
         even=0,
@@ -183,7 +176,6 @@ def differences(comparison: Comparison, how: str) -> TableOfText:
 
 
 def improvements(comparison: Comparison) -> TableOfText:
-    """Table of probabilities that a run of the reference has a higher return than a run of another method."""
     reference = comparison.reference()
 
     def cell(algorithm: str, environment: str) -> str:
@@ -193,7 +185,8 @@ def improvements(comparison: Comparison) -> TableOfText:
 
     return TableOfText(
         "Probability of improvement",
-        f"Probability that a run of {reference} ends higher than a run of the other method; ties count half [95 %].",
+        f"Probability that a run of {reference} has a higher final return than a run of the other method [95 %]. Equal "
+        "returns count half.",
         ["", *comparison.environments],
         _rows(comparison, cell, f"{reference} > "),
         even=0.5,
@@ -201,7 +194,6 @@ def improvements(comparison: Comparison) -> TableOfText:
 
 
 def collapses(comparison: Comparison) -> TableOfText:
-    """Table of the number of collapsed runs."""
     rows = []
     for algorithm in comparison.algorithms:
         runs = [comparison.runs(algorithm, environment) for environment in comparison.environments]
@@ -211,15 +203,13 @@ def collapses(comparison: Comparison) -> TableOfText:
     is_shown = comparison.has_one_scale and any(each.has_collapsed for each in comparison.finished)
     return TableOfText(
         "Collapsed runs",
-        "Runs whose held-out return at the end is below half of the best mean return of a fifth of their training.",
+        "Runs whose final held-out return is below half of their best mean return over a fifth of the training.",
         ["", *comparison.environments, "share"],
         rows if is_shown else [],
     )
 
 
 def shares(comparison: Comparison) -> TableOfText:
-    """Table of each agent's contribution to the final held-out return, as a fraction."""
-
     def cell(algorithm: str, environment: str) -> str:
         found: dict[str, list[float]] = {}
         for run in comparison.runs(algorithm, environment):
@@ -230,9 +220,10 @@ def shares(comparison: Comparison) -> TableOfText:
 
     return TableOfText(
         "Who did the work",
-        "Fraction of each agent in the held-out return at the end, sampled play, mean over runs: the loss of return "
-        "when this agent's replies are emptied, divided by the sum of all agents' losses. 1 and 0: one agent does all; "
-        "a half each: neither earns without the other. Episodes without a loss are left out.",
+        "Fraction of each agent in the final held-out return, sampled play, mean over runs. An agent's loss is the "
+        "loss of return if its replies are replaced by empty ones. Its fraction is this loss divided by the sum of all "
+        "losses. 1 and 0: one agent does all the work. 0.5 and 0.5: no agent gets a return without the other. Episodes "
+        "without a loss are excluded.",
         ["", *comparison.environments],
         _unless_empty(_rows(comparison, cell)),
     )
@@ -243,8 +234,6 @@ def _unless_empty(rows: list[list[str]]) -> list[list[str]]:
 
 
 def wasted(comparison: Comparison) -> TableOfText:
-    """Table of builders' moves on parts that were already taken, before and after training."""
-
     def cell(algorithm: str, environment: str) -> str:
         runs = [run for run in comparison.runs(algorithm, environment) if run.evaluations]
         found = []
@@ -259,16 +248,15 @@ def wasted(comparison: Comparison) -> TableOfText:
 
     return TableOfText(
         "Wasted moves",
-        "Moves per turn of the whole team on parts that were taken, in sampled play on held-out tasks, before → after "
-        "training, mean over runs. Own repeats: the builder named the part itself in an earlier turn, which memory "
-        "avoids. Collisions: only others named it, which a division of the work avoids.",
+        "Moves per turn of the whole team on parts that were already taken, before → after training. Sampled play on "
+        "held-out tasks, mean over runs. Own repeats: the same builder named the part in an earlier turn; memory "
+        "avoids them. Collisions: only other builders named the part; dividing the work avoids them.",
         ["", *comparison.environments],
         _unless_empty(_rows(comparison, cell)),
     )
 
 
 def sample_efficiency(comparison: Comparison, cost: str) -> TableOfText:
-    """Table of costs of reaching each environment's return threshold."""
     thresholds = comparison.thresholds
     if cost == "sampled_tokens":
         thresholds = {name: value for name, value in thresholds.items() if comparison.writes_text(name)}
@@ -293,7 +281,7 @@ def sample_efficiency(comparison: Comparison, cost: str) -> TableOfText:
 
 
 def settings(comparison: Comparison) -> tuple[TableOfText, TableOfText]:
-    """Tables of the settings that differ between methods, and of the settings that all methods share."""
+    """Table of the settings that differ between methods, and table of the settings that all methods share."""
     columns: dict[str, dict[str, str]] = {}
     for summary in comparison.summaries:
         is_named = len(comparison.environments) > 1
@@ -311,8 +299,6 @@ def settings(comparison: Comparison) -> tuple[TableOfText, TableOfText]:
 
 
 def costs(comparison: Comparison) -> TableOfText:
-    """Table of seconds, tokens and updates per run."""
-
     def cell(algorithm: str, environment: str) -> str:
         curves = [
             [run.curve(name) for name in ("update", "seconds/total", "sampled_tokens")]
@@ -344,16 +330,10 @@ def _with_runs(estimate: Interval, num_runs: int) -> Estimate:
     return Estimate(f"{estimate.value:.3f} (one run)" if num_runs < 2 else str(estimate), estimate)
 
 
-def _starred(cell: str) -> str:
-    return Estimate(f"{cell} *", cell.interval) if isinstance(cell, Estimate) and cell.excludes(0) else cell
-
-
-NATURAL_ENDS: Mapping[str, tuple[float, ...]] = {"trace": (0.0, 1.0), "discount": (0.0, 1.0)}
-"""Find the smallest and largest valid value of a setting."""
+NATURAL_ENDS: Mapping[str, tuple[float, ...]] = {"trace": (0.0, 1.0), "discount": (0.0, 1.0)}  # valid range
 
 
 def search(comparison: Comparison) -> TableOfText:
-    """Table of the best entry of each algorithm in each environment."""
     rows = []
     for environment in comparison.environments:
         entries: dict[str, list[str]] = {}
@@ -362,42 +342,31 @@ def search(comparison: Comparison) -> TableOfText:
             if runs:
                 entries.setdefault(runs[0].experiment["algorithm"], []).append(algorithm)
         for name, tried in entries.items():
-            configs = {each: _config(comparison.runs(each, environment)) for each in tried}
+            configs = {each: dict(comparison.runs(each, environment)[0].experiment["config"]) for each in tried}
             scores = {each: comparison.scores(each, environment, "training") for each in tried}
             best = max(tried, key=lambda each: float(scores[each].mean()))
             found = interval(mean, scores[best][:, None], bounds=comparison.bounds(environment))
-            varied = varied_settings(list(configs.values()))
-            rows.append(
-                [
-                    f"{name}, {environment}",
-                    str(len(tried)),
-                    best,
-                    Estimate(str(found), found) if len(scores[best]) > 1 else f"{found.value:.3f} (one run)",
-                    ", ".join(f"{setting} {configs[best][setting]}" for setting in varied) or NONE,
-                    ", ".join(at_an_end(configs[best], varied)) or "none",
-                ]
-            )
+            names = dict.fromkeys(name for config in configs.values() for name in config if name != "seed")
+            columns = {name: [config.get(name) for config in configs.values()] for name in names}
+            varied = {name: values for name, values in columns.items() if len(set(map(str, values))) > 1}
+            score = Estimate(str(found), found) if len(scores[best]) > 1 else f"{found.value:.3f} (one run)"
+            chosen = ", ".join(f"{setting} {configs[best][setting]}" for setting in varied) or NONE
+            ends = ", ".join(at_an_end(configs[best], varied)) or "none"
+            rows.append([f"{name}, {environment}", str(len(tried)), best, score, chosen, ends])
     return TableOfText(
         "Search: the best entry of each algorithm",
-        "By the mean return over the last half of training [95 % interval over seeds, cut at the lowest and highest "
-        "return that the environment declares]. Open ends: settings whose best value is the least or greatest that was "
-        "tried, and could be extended; the search is complete when there is none.",
+        "The best entry has the highest mean return over the last half of training [95 % interval over seeds, cut at "
+        "the lowest and highest return that the environment declares]. Open ends: settings whose best value is the "
+        "least or greatest tried value. The search is complete if there are none.",
         ["", "entries", "best", "return", "settings", "open ends"],
         rows,
     )
 
 
-def varied_settings(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Find settings that differ between the configs, with the tried values."""
-    names = dict.fromkeys(name for config in configs for name in config)
-    values = {name: list(dict.fromkeys(str(config.get(name)) for config in configs)) for name in names}
-    return {name: [config.get(name) for config in configs] for name in names if len(values[name]) > 1}
-
-
 def at_an_end(chosen: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) -> list[str]:
-    """List numeric settings whose best value is the least or greatest tried value, although others are valid beyond it.
+    """Numeric settings whose best value is the least or greatest tried value, although others beyond it are valid.
 
-    None (no layer) is treated as smaller than all numbers.
+    None (no layer) is less than all numbers.
     """
     found = []
     for name, values in varied.items():
@@ -408,8 +377,3 @@ def at_an_end(chosen: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) ->
         if own in (known[0], known[-1]) and own not in NATURAL_ENDS.get(name, ()):
             found.append(f"{name} {'least' if own == known[0] else 'greatest'}")
     return found
-
-
-def _config(runs: Sequence[RunSummary]) -> Mapping[str, Any]:
-    config: Mapping[str, Any] = {**runs[0].experiment["config"]}
-    return {name: value for name, value in config.items() if name != "seed"}

@@ -1,7 +1,7 @@
 """Decoding speed of collm's decoder and of transformers' `generate`, in one process on one thread.
 
-The compared workloads alternate for several rounds. Rates are tokens per CPU second of the process, or per second on a
-GPU. Other processes change all rates of a table together, so compare ratios rather than rates.
+Rates are tokens per CPU second of the process, or per second on a GPU. Workloads alternate for several rounds. Compare
+ratios, because other processes change all rates of a table.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ MODEL_SIZE = {
     "num_attention_heads": 6,
     "num_key_value_heads": 2,
     "max_position_embeddings": 2048,
-}
-"""Size of the model: about 2 million weights, so that most time is arithmetic and not Python."""
+}  # about 2 million weights, so that most time is arithmetic and not Python
 VOCABULARY = 4096
 NEW_TOKENS = 64
 FILTERS = Sampling(temperature=0.8, top_k=50, top_p=0.95)
@@ -44,8 +43,7 @@ class DecodeRow:
     rates: Mapping[str, Sequence[float]]
     ours: str
     reference: str
-    floor: float
-    """Lower limit of the ratio in the slow test."""
+    floor: float  # lower limit of the ratio in the slow test
 
     @property
     def ratio(self) -> Spread:
@@ -53,7 +51,6 @@ class DecodeRow:
 
 
 def random_llama(vocab_size: int, *, seed: int, end_id: int | None, pad_id: int) -> LlamaForCausalLM:
-    """Create a Llama model of `MODEL_SIZE` with random weights."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=vocab_size,
@@ -69,19 +66,12 @@ def random_llama(vocab_size: int, *, seed: int, end_id: int | None, pad_id: int)
 
 
 def tiny_model(device: str = "cpu") -> PreTrainedModel:
-    """Create a Llama model with 2.4 million random weights."""
     model = random_llama(VOCABULARY, seed=0, end_id=None, pad_id=0)
     torch.nn.Module.to(model, device)
     return model
 
 
 def measure(repeats: int = 5, device: str = "cpu") -> list[DecodeRow]:
-    """Measure all comparisons.
-
-    Args:
-        repeats: rounds after one warm-up round.
-        device: device of the model, "cpu" or a GPU.
-    """
     model = tiny_model(device)
     prompts = ragged_prompts(128)
     found = []
@@ -113,7 +103,6 @@ def measure(repeats: int = 5, device: str = "cpu") -> list[DecodeRow]:
 
 
 def ragged_prompts(count: int, seed: int = 0) -> list[Ids]:
-    """Generate prompts of 64 to 128 random tokens."""
     rng = np.random.default_rng(seed)
     return [rng.integers(1, VOCABULARY, int(rng.integers(64, 129))) for _ in range(count)]
 
@@ -131,7 +120,7 @@ def _decoding(
     *,
     max_slots: int = 128,
 ) -> Workload:
-    """Workload: one call of collm's decoder with `NEW_TOKENS` or the given number of new tokens per prompt."""
+    """Workload: one call of collm's decoder. `lengths`: new tokens per prompt; None: `NEW_TOKENS`."""
     decoder = Decoder(model, [], max_slots=max_slots)
     limits = np.full(len(prompts), NEW_TOKENS) if lengths is None else lengths
 
@@ -145,7 +134,7 @@ def _decoding(
 def _generating(
     model: PreTrainedModel, prompts: Sequence[Ids], sampling: Sampling, batch_size: int, lengths: Ids | None = None
 ) -> Workload:
-    """Workload: `generate` of transformers on left-padded batches. A batch runs until its longest completion ends."""
+    """Workload: transformers' `generate` on left-padded batches. A batch runs until its longest completion ends."""
     limits = np.full(len(prompts), NEW_TOKENS) if lengths is None else lengths
 
     def run() -> int:
@@ -174,7 +163,7 @@ def _generating(
 
 
 def _multi_turn(model: PreTrainedModel, count: int, *, keeps_cache: bool) -> Workload:
-    """Workload: episodes of several turns, with or without reusing the KV cache of earlier turns."""
+    """Workload: episodes of several turns, with or without the KV cache of earlier turns."""
     decoder = Decoder(model, [], max_slots=count)
     openings = [ids[:64] for ids in ragged_prompts(count)]
     observations = np.random.default_rng(2).integers(1, VOCABULARY, (NUM_TURNS, count, PROMPT_TOKENS))
@@ -197,7 +186,7 @@ def _multi_turn(model: PreTrainedModel, count: int, *, keeps_cache: bool) -> Wor
 
 
 def table(measured: Sequence[DecodeRow], device: str = "cpu") -> str:
-    """Format the comparisons as a Markdown table: medians, and in brackets minimum to maximum over the rounds."""
+    """Format the comparisons as a Markdown table: median (minimum-maximum) over the rounds."""
     cells = [
         (
             row.name,

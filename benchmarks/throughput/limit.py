@@ -2,10 +2,9 @@
 
     utilization = FLOPs that the model needs / CPU second  :  FLOPs of a matrix product / CPU second
 
-Both are measured on one thread of the same process. The matrix product is the fastest of many, because other processes
-slow it down most. Only FLOPs of the model's matrix products are counted: layers, logits of sampled or scored tokens,
-and attention. A backward pass has twice the FLOPs of the forward pass. Skipped work therefore raises the utilization,
-and wasted work such as padding lowers it. With oneDNN it can exceed 1, because MKL computes the reference.
+Both are measured on one thread of the same process. Only the model's matrix products are counted: layers, attention,
+and logits of sampled or scored tokens. A backward pass counts as two forward passes. Skipped work raises the
+utilization, and padding lowers it. With oneDNN it can exceed 1, because MKL computes the reference.
 """
 
 from __future__ import annotations
@@ -30,25 +29,18 @@ from ..markdown import markdown_table
 from .decode import NEW_TOKENS, VOCABULARY, ragged_prompts, tiny_model
 from .timing import Spread, clock_of, rates, unit_of
 
-SIDE = 1024
-"""Number of rows and columns of the multiplied matrices."""
+SIDE = 1024  # rows and columns of the multiplied matrices
 BATCH = 128
 MAX_TOKENS = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class Utilization:
-    """FLOP/s of one workload, compared with a matrix product."""
-
-    name: str
-    tokens_per_s: Spread
-    """Sampled or scored tokens per second."""
-    operations: float
-    """FLOPs per token."""
-    limit: float
-    """FLOP/s of the matrix product."""
-    floor: float
-    """Lower limit of the expected utilization."""
+    name: str  # of the workload
+    tokens_per_s: Spread  # sampled or scored tokens per second
+    operations: float  # FLOPs per token
+    limit: float  # FLOP/s of the matrix product
+    floor: float  # lower limit of the expected utilization
 
     @property
     def ratio(self) -> Spread:
@@ -56,7 +48,6 @@ class Utilization:
 
 
 def measure(repeats: int = 5, device: str = "cpu") -> list[Utilization]:
-    """Measure the utilization of decoding and training with a large batch."""
     model = tiny_model(device)
     prompts = ragged_prompts(BATCH)
     replies = np.random.default_rng(3).integers(1, VOCABULARY, (BATCH, NEW_TOKENS))
@@ -79,7 +70,7 @@ def measure(repeats: int = 5, device: str = "cpu") -> list[Utilization]:
 
 
 def product_rate(repeats: int = 20, device: str = "cpu") -> float:
-    """FLOP/s of the fastest of several matrix products, after one warm-up product."""
+    """FLOP/s of the fastest of several matrix products. Other processes slow the others down."""
     matrix = torch.rand(SIDE, SIDE, device=device)
     now = clock_of(device) or time.process_time
     seconds = []
@@ -116,7 +107,6 @@ def _learned(scorer: Scorer, tracks: Sequence[Sequence[Completion]]) -> int:
 
 
 def table(measured: Sequence[Utilization], device: str = "cpu") -> str:
-    """Format the utilizations as a Markdown table."""
     title = f"Share of the machine's limit, {BATCH} sequences, prompts of 64 to 128 tokens, {NEW_TOKENS} new ones:"
     header = ("", f"tokens per {unit_of(device)}", "GFLOP/s", "matrix product, GFLOP/s", "share", "floor")
     cells = [

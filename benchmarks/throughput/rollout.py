@@ -1,7 +1,7 @@
-"""Rollout speed of collm's collector, compared with one environment that calls transformers' `generate` per reply.
+"""Rollout speed of collm's collector, and of one environment that calls transformers' `generate` for each reply.
 
-Both use the same environment, model and sampling, and alternate in every round. Rates are environment steps (joint
-turns) per CPU second of this process, or per second on a GPU.
+Both have the same environment, model and sampling, and alternate in every round. Rates are joint turns per CPU second
+of this process, or per second on a GPU.
 """
 
 from __future__ import annotations
@@ -30,61 +30,45 @@ from .timing import Spread, Stopwatch, clock_of, timed_rounds, unit_of
 ENV = "collm/MiniWriting-v2"
 BATCHES = (1, 8, 32, 128)
 MAX_NEW_TOKENS = 48
-
-
 Workload = Callable[[], tuple[int, int]]  # returns joint turns and tokens
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutRow:
-    """Joint turns and sampled tokens per second of one kind of rollout."""
-
     name: str
     steps_per_s: Spread
     tokens_per_s: Spread
 
 
 def measure(env: str = ENV, *, repeats: int = 3, device: str = "cpu") -> list[RolloutRow]:
-    """Measure `generate`, the reference, then the collector with 1 to 128 copies of the environment."""
+    """Measure `generate`, which is the reference, and the collector with 1 to 128 copies of the environment."""
     policies = _policies(env, MAX_NEW_TOKENS, device)
     workloads = {"generate, 1 copy": _generating(env, policies)}
     for num_envs in BATCHES:
         name = "collector, 1 copy" if num_envs == 1 else f"collector, {num_envs} copies"
         workloads[name] = _collecting(SyncVector(env, num_envs), policies)
-    return [
-        RolloutRow(
-            name,
-            Spread.of([steps / seconds for (steps, _), seconds in rounds]),
-            Spread.of([tokens / seconds for (_, tokens), seconds in rounds]),
-        )
-        for name, rounds in timed_rounds(workloads, repeats, clock=clock_of(device)).items()
-    ]
+    rows = []
+    for name, rounds in timed_rounds(workloads, repeats, clock=clock_of(device)).items():
+        steps_per_s = Spread.of([steps / seconds for (steps, _), seconds in rounds])
+        tokens_per_s = Spread.of([tokens / seconds for (_, tokens), seconds in rounds])
+        rows.append(RolloutRow(name, steps_per_s, tokens_per_s))
+    return rows
 
 
 def table(rows: Sequence[RolloutRow], env: str, device: str = "cpu") -> str:
-    """Format the rates, and their ratios to the first row, as a Markdown table."""
+    ratios = [f"{row.steps_per_s.median / rows[0].steps_per_s.median:.1f}x" for row in rows]
     cells = [
-        (
-            row.name,
-            row.steps_per_s.shown(".1f"),
-            row.tokens_per_s.shown(),
-            f"{row.steps_per_s.median / rows[0].steps_per_s.median:.1f}x",
-        )
-        for row in rows
+        (row.name, row.steps_per_s.shown(".1f"), row.tokens_per_s.shown(), ratio)
+        for row, ratio in zip(rows, ratios, strict=True)
     ]
     header = ("", "environment steps", "tokens", "ratio")
     return f"{env}, rates per {unit_of(device)}:\n\n{markdown_table(header, cells)}"
 
 
 def phases(
-    env: str = ENV,
-    *,
-    num_envs: int = 32,
-    repeats: int = 3,
-    max_new_tokens: int = MAX_NEW_TOKENS,
-    device: str = "cpu",
+    env: str = ENV, *, num_envs: int = 32, repeats: int = 3, max_new_tokens: int = MAX_NEW_TOKENS, device: str = "cpu"
 ) -> dict[str, float]:
-    """Measure seconds of each phase per joint turn of one copy, averaged over the rounds."""
+    """Measure the seconds of each phase per joint turn of one copy, averaged over the rounds."""
     policies = _policies(env, max_new_tokens, device)
     vector = SyncVector(env, num_envs)
     play = _collecting(vector, policies)
@@ -111,7 +95,6 @@ def phases(
 
 
 def phase_table(seconds: Mapping[str, float], env: str, num_envs: int = 32, device: str = "cpu") -> str:
-    """Format the seconds of the phases as a Markdown table."""
     total = sum(seconds.values())
     cells = [(phase, f"{1000 * spent:.2f}", f"{spent / total:.0%}") for phase, spent in seconds.items()]
     table = markdown_table(("phase", "ms", "share"), cells)
@@ -125,7 +108,6 @@ def _policies(env: str, max_new_tokens: int, device: str) -> Mapping[str, Langua
 
 
 def _collecting(vector: SyncVector, policies: Mapping[str, LanguagePolicy]) -> Workload:
-    """Workload: the collector plays new episodes."""
     # The stopwatch supports only one thread.
     collector = RolloutCollector(vector, policies, side_by_side=SideBySide(False))
     first_seeds = count(step=1000)
@@ -140,7 +122,6 @@ def _collecting(vector: SyncVector, policies: Mapping[str, LanguagePolicy]) -> W
 
 
 def _generating(env_id: str, policies: Mapping[str, LanguagePolicy]) -> Workload:
-    """Workload: play 16 episodes sequentially, with one call of `generate` per reply."""
     env: Any = make(env_id)
     seeds = count()
 

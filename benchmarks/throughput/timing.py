@@ -20,15 +20,12 @@ Result = TypeVar("Result")
 Workload = Callable[[], int]  # returns its number of samples, such as tokens
 Clock = Callable[[], float]  # seconds
 
-MAX_IDLE_CORES = 0.2
-"""Maximum number of cores that other processes use on an idle machine."""
+MAX_IDLE_CORES = 0.2  # on an idle machine, other processes use at most this number of cores
 SAMPLE_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Minimum, median and maximum of a measurement over its rounds."""
-
     minimum: float
     median: float
     maximum: float
@@ -38,16 +35,15 @@ class Spread:
         return cls(min(values), statistics.median(values), max(values))
 
     def times(self, factor: float) -> Spread:
-        """Multiply by a factor above 0."""
         return Spread(self.minimum * factor, self.median * factor, self.maximum * factor)
 
     def shown(self, pattern: str = ",.0f") -> str:
-        """Format the median, with minimum to maximum in brackets."""
+        """Format as median (minimum-maximum)."""
         return f"{self.median:{pattern}} ({self.minimum:{pattern}}-{self.maximum:{pattern}})"
 
 
 def other_load() -> float:
-    """Number of cores that other processes use, measured for `SAMPLE_S` seconds. nan: the system does not report it."""
+    """Number of cores that other processes use, measured for `SAMPLE_S` seconds. nan: unknown on this system."""
     busy, own = _busy_seconds(), time.process_time()
     if busy is None:
         return float("nan")
@@ -60,7 +56,7 @@ def other_load() -> float:
 
 
 def _busy_seconds() -> float | None:
-    """Busy core seconds of the machine since its start."""
+    """Busy core seconds of the machine since its start. None: unknown on this system."""
     try:
         with open("/proc/stat") as file:
             user, nice, system, _, _, irq, softirq, *_ = map(int, file.readline().split()[1:])
@@ -70,11 +66,7 @@ def _busy_seconds() -> float | None:
 
 
 class LoadWatch:
-    """Load of other processes, sampled before each round and after the last one.
-
-    Args:
-        load: returns the number of cores that other processes use.
-    """
+    """Load of other processes, sampled before each round and after the last round."""
 
     def __init__(self, load: Callable[[], float] = other_load) -> None:
         self._load = load
@@ -85,13 +77,12 @@ class LoadWatch:
 
     @property
     def is_idle(self) -> bool | None:
-        """True if the machine was idle in all samples. None: the loads are unknown."""
+        """True if the machine was idle in all samples. None: unknown."""
         if not self.loads or any(math.isnan(load) for load in self.loads):
             return None
         return max(self.loads) <= MAX_IDLE_CORES
 
     def verdict(self) -> str:
-        """Line about the load, to print below a table."""
         if self.is_idle is None:
             return "Load of other processes: not known."
         found = f"{Spread.of(self.loads).shown('.2f')} cores at {len(self.loads)} looks, before and after each round"
@@ -105,7 +96,7 @@ _watch: ContextVar[LoadWatch | None] = ContextVar("watch", default=None)
 
 @contextmanager
 def watching(watch: LoadWatch) -> Iterator[LoadWatch]:
-    """Sample the load of all rounds inside the block."""
+    """Context in which `look` adds the load to `watch`."""
     token = _watch.set(watch)
     try:
         yield watch
@@ -114,7 +105,7 @@ def watching(watch: LoadWatch) -> Iterator[LoadWatch]:
 
 
 def clock_of(device: str) -> Clock | None:
-    """Clock of wall seconds that synchronizes with the GPU first. None: a CPU, where CPU seconds are used."""
+    """Clock of a GPU in seconds, which waits for the GPU first. None for a CPU: `timed_rounds` uses CPU seconds."""
     if device == "cpu":
         return None
 
@@ -126,29 +117,22 @@ def clock_of(device: str) -> Clock | None:
 
 
 def unit_of(device: str) -> str:
-    """Unit of the clock that `clock_of` returns."""
     return "CPU second" if device == "cpu" else "second"
 
 
 def look() -> None:
-    """Sample the load of other processes, if a `LoadWatch` is active."""
+    """Sample the load of other processes, inside of a `watching` block."""
     watch = _watch.get()
     if watch is not None:
         watch.look()
 
 
 def timed_rounds(
-    workloads: Mapping[str, Callable[[], Result]],
-    num_rounds: int,
-    *,
-    clock: Clock | None = None,
+    workloads: Mapping[str, Callable[[], Result]], num_rounds: int, *, clock: Clock | None = None
 ) -> dict[str, list[tuple[Result, float]]]:
-    """Run the workloads in rounds, and return results and seconds of each workload and round.
+    """Run workloads in rounds, after one warm-up round. Return the results and the seconds of each workload.
 
-    The workloads alternate, so that other processes slow all of them equally. The warm-up round is excluded.
-
-    Args:
-        clock: function that returns seconds. None: CPU seconds of this process.
+    The workloads alternate, so that other processes slow all of them equally. `clock` None: CPU seconds of the process.
     """
     now = time.process_time if clock is None else clock
     found: dict[str, list[tuple[Result, float]]] = {name: [] for name in workloads}
@@ -166,7 +150,7 @@ def timed_rounds(
 
 
 def rates(workloads: Mapping[str, Workload], num_rounds: int, *, clock: Clock | None = None) -> dict[str, list[float]]:
-    """Samples per second of each workload and round. See `timed_rounds`."""
+    """Samples per second of each workload in each round, measured by `timed_rounds`."""
     return {
         name: [count / seconds for count, seconds in rounds]
         for name, rounds in timed_rounds(workloads, num_rounds, clock=clock).items()
@@ -174,16 +158,11 @@ def rates(workloads: Mapping[str, Workload], num_rounds: int, *, clock: Clock | 
 
 
 def ratio_of(rates: Sequence[float], reference: Sequence[float]) -> Spread:
-    """Ratio to the reference in each round."""
     return Spread.of([ours / theirs for ours, theirs in zip(rates, reference, strict=True)])
 
 
 class Stopwatch:
-    """Measures the seconds of each phase. An outer phase excludes nested phases, so the phases add up to the total.
-
-    Args:
-        clock: function that returns seconds. None: CPU seconds of this process.
-    """
+    """Seconds of each phase. An outer phase excludes nested phases. `clock` None: CPU seconds of this process."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
@@ -191,11 +170,10 @@ class Stopwatch:
         self._inner = [0.0]  # seconds of nested phases, for each call that has not returned
 
     def watch(self, phase: str, owner: Any, method: str) -> None:
-        """Measure all later calls of a method of `owner` as this phase."""
+        """Replace a method of `owner`, so that all its calls are timed as this phase."""
         setattr(owner, method, partial(self.timed, phase, getattr(owner, method)))
 
     def timed(self, phase: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a function and add its seconds to this phase."""
         now = time.process_time if self._clock is None else self._clock
         self._inner.append(0.0)
         start = now()

@@ -1,7 +1,6 @@
 """Seconds of each phase of an update: collect, value, critic, forward, backward, optimizer.
 
-The unit is CPU seconds, or wall seconds on a GPU. The algorithms alternate, and medians over the rounds are reported.
-Other processes change all seconds of a table together, so compare ratios rather than seconds.
+The unit is CPU seconds, or seconds on a GPU. Compare ratios, because other processes change all seconds of a table.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...agents.config import ModelConfig
-from ...algorithms.learning.trainer import Trainer
 from ...algorithms.registry import algorithm_spec
 from ...algorithms.runs.assembly.experiment import Experiment
 from ..markdown import markdown_table
@@ -24,13 +22,13 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "iac": {"use_separate_critic": False},
 }
 
+# Rollout, critic values, critic updates, and forward pass, backward pass and optimizer step of policies.
 PHASES = ("collect", "value", "critic", "forward", "backward", "optimizer")
-"""Phases: rollout, critic values, critic updates, and forward pass, backward pass and optimizer step of policies."""
 
 
 def measure(env: str, repeats: int, max_new_tokens: int = 48, device: str = "cpu") -> dict[str, dict[str, float]]:
-    """Measure updates of each algorithm: seconds of each phase, and the sum as "update"."""
-    updates = {name: _clocked_update(_trainer(name, env, max_new_tokens, device), device) for name in SETTINGS}
+    """Median seconds of each phase, and of the whole update, as a dict with algorithms as keys."""
+    updates = {name: _clocked_update(name, env, max_new_tokens, device) for name in SETTINGS}
     found = {}
     for name, rounds in timed_rounds(updates, repeats, clock=clock_of(device)).items():
         row = {phase: statistics.median(seconds.get(phase, 0.0) for seconds, _ in rounds) for phase in PHASES}
@@ -41,16 +39,12 @@ def measure(env: str, repeats: int, max_new_tokens: int = 48, device: str = "cpu
     return found
 
 
-def _trainer(name: str, env: str, max_new_tokens: int, device: str) -> Trainer:
+def _clocked_update(name: str, env: str, max_new_tokens: int, device: str) -> Callable[[], dict[str, float]]:
     config_class = algorithm_spec(name).config
     # The stopwatch supports only one thread.
     config = config_class(rollout_buffer_size=EPISODES, side_by_side=False, **SETTINGS[name])
     model = ModelConfig(max_new_tokens=max_new_tokens, device=device)
-    return Experiment(algorithm=name, config=config, env=env, model=model).make_trainer()
-
-
-def _clocked_update(trainer: Trainer, device: str) -> Callable[[], dict[str, float]]:
-    """Create a function that runs an update and returns the seconds of each phase."""
+    trainer = Experiment(algorithm=name, config=config, env=env, model=model).make_trainer()
     stopwatch = Stopwatch(clock_of(device))
     stopwatch.watch("collect", trainer.source, "next")
     for critic in trainer.unique_critics:
@@ -69,7 +63,6 @@ def _clocked_update(trainer: Trainer, device: str) -> Callable[[], dict[str, flo
 
 
 def table(rows: Mapping[str, Mapping[str, float]], env: str, device: str = "cpu") -> str:
-    """Format seconds of each phase, and the ratio to MAGRPO's update, as a Markdown table."""
     columns = (*PHASES, "update")
     reference = rows["magrpo"]["update"]
     cells = [

@@ -1,1 +1,1 @@
-"""Commands that play or replay an episode, chat with a trained agent, or evaluate mixed teams."""
+"""Commands that play or replay episodes, chat with an agent, or evaluate mixed teams."""

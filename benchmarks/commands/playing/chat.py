@@ -55,7 +55,6 @@ def run(args: Sequence[str]) -> None:
 
 
 def partner(arguments: ChatArguments) -> tuple[str, LanguagePolicy]:
-    """Load the agent and its policy."""
     from transformers.utils import logging as transformers_logging  # late import: help needs no torch
 
     from ....agents.language.policy import LanguagePolicy
@@ -75,7 +74,6 @@ def partner(arguments: ChatArguments) -> tuple[str, LanguagePolicy]:
 
 
 def talk(agent: str, policy: LanguagePolicy, arguments: ChatArguments, lines: TextIO, console: Console) -> None:
-    """Print the agent's answer to each line of the input."""
     from ....agents.core import Completion, Request
     from ....envs.core import Message, Transcript
 

@@ -31,23 +31,10 @@ from ....envs.wrappers.recording import FILE
 from ...arguments import keyword_arguments, parsed
 from ...errors import UserError, check_folder, refusals
 
-END = "."
-"""Input line that marks the end of a person's reply."""
+END = "."  # line that ends a person's reply
 
 
 class Person:
-    """Human player of one agent, who types the replies.
-
-    Args:
-        env: environment.
-        agent: agent of the person.
-        lines: input, such as the standard input.
-        console: terminal on which replies are requested.
-
-    Raises:
-        ValueError: if the environment does not have this agent, or if the agent's actions are not texts.
-    """
-
     def __init__(self, env: Any, agent: str, lines: TextIO, console: Console):
         if agent not in env.possible_agents:
             raise ValueError(f"--human must be one of {', '.join(env.possible_agents)}, got {agent!r}")
@@ -58,13 +45,12 @@ class Person:
         self._console = console
 
     def reply(self) -> str:
-        """Read a reply: all lines before a line with a single dot, or before the end of the input."""
+        """Read lines up to a line with a single dot, or up to the end of the input."""
         asked = shown(f"Your reply as {self.agent}; a line with a single dot ends it:")
         self._console.print(asked, style="bold", markup=False)
         written: list[str] = []
         for line in self._lines:
-            text = line.rstrip("\r\n")
-            if text == END:
+            if (text := line.rstrip("\r\n")) == END:
                 return "\n".join(written)
             written.append(text)
         if not written:
@@ -75,7 +61,6 @@ class Person:
 Decide = Callable[[str, Any], Any]
 
 MODEL = "model"
-PLAYED = Path("runs") / "played"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +104,10 @@ def run(args: Sequence[str]) -> None:
         env = make(arguments.env, **keyword_arguments(arguments.env_kwargs), **rendering(arguments))
         person = None if arguments.human is None else Person(env, arguments.human, sys.stdin, console)
         decide, team = decider(env, arguments)
-        folder = arguments.record or (PLAYED if person is not None else None)
-        seen = watched(env, folder, players(env, arguments))
+        folder = arguments.record or (Path("runs") / "played" if person is not None else None)
+        policy = arguments.model.model if arguments.policy == MODEL else arguments.policy
+        players = {agent: "person" if agent == arguments.human else policy for agent in env.possible_agents}
+        seen = watched(env, folder, players)
         task = arguments.task
         if task is not None and not isinstance(env.unwrapped, TextParallelEnv):
             raise UserError(f"--task {task} needs a text environment, and {arguments.env} is not one; remove --task")
@@ -170,10 +157,7 @@ def play(
     is_drawn: bool,
     max_turns: int | None,
 ) -> list[Any]:
-    """Play and print an episode that was already reset in a vector environment of one copy. Return its frames.
-
-    Before the end, a person sees only the observations of the own agent.
-    """
+    """Play and print an episode after its reset. Return its frames. Until the end, a person sees only the own agent."""
     open_seats = list(env.agents) if person is None else [person.agent]
     for agent in open_seats:
         console.print(panel(f"{agent} reads", Text(shown(observations[agent]))))
@@ -213,7 +197,7 @@ def play(
 
 
 def watched(env: Any, folder: Path | None, who: Mapping[str, str]) -> Any:
-    """Wrap a text environment: add the agents' contributions to the return to infos, store transcripts in `folder`."""
+    """Wrap a text environment, to add the agents' contributions to infos and to store transcripts in `folder`."""
     if not isinstance(env.unwrapped, TextParallelEnv):
         if folder is not None:
             raise UserError("--record needs a text environment; remove --record")
@@ -225,19 +209,12 @@ def watched(env: Any, folder: Path | None, who: Mapping[str, str]) -> Any:
     return Recorded(shared, folder, common={"players": dict(who)})
 
 
-def players(env: Any, arguments: PlayArguments) -> dict[str, str]:
-    """Names of the players as a dict with agents as keys, for the transcript."""
-    policy = arguments.model.model if arguments.policy == MODEL else arguments.policy
-    return {agent: "person" if agent == arguments.human else policy for agent in env.possible_agents}
-
-
 def panel(title: str, text: Text) -> Panel:
-    """Frame a text. The title contains an agent's name, so the title is not parsed as markup."""
+    # An agent's name in the title could contain markup, so the title is not a string.
     return Panel(text, title=Text(shown(title)), title_align="left")
 
 
 def rendering(arguments: PlayArguments) -> dict[str, str]:
-    """Keyword arguments of `make` that `--gif` needs."""
     if arguments.gif is None:
         return {}
     if "rgb_array" not in getattr(spec(arguments.env).constructor(), "metadata", {}).get("render_modes", ()):
@@ -255,14 +232,24 @@ def rendering(arguments: PlayArguments) -> dict[str, str]:
 
 
 def decider(env: Any, arguments: PlayArguments) -> tuple[Decide, Mapping[str, Any]]:
-    """Function that chooses the actions of `--policy`, and the policies (empty for scripted players)."""
+    """Return a function that chooses the actions of `--policy`, and the policies (empty for scripted players)."""
     if arguments.policy in PLAYERS:
         decide = scripted_player(env, arguments.policy, arguments.seed)
         if decide is None:
             raise UserError(f"{arguments.env} has no {arguments.policy} player; use --policy random")
         return decide, {}
     if arguments.policy == MODEL or arguments.policy.startswith(CHAT):
-        team = _models(env, arguments)
+        from ....algorithms.runs.assembly.policies import playing_team  # late imports: scripted play needs no torch
+
+        if not all(isinstance(env.action_space(agent), TextSpace) for agent in env.possible_agents):
+            raise UserError(
+                f"--policy {arguments.policy} writes texts, but {arguments.env} needs other actions; "
+                "use --policy random"
+            )
+        model = arguments.model
+        if arguments.policy != MODEL:
+            model = replace(model, model=arguments.policy)
+        team: Mapping[str, Any] = playing_team(env, model, arguments.seed)
         return _by_policies(env, team, arguments), team
     directory = Path(arguments.policy)
     if not directory.is_dir():
@@ -270,22 +257,10 @@ def decider(env: Any, arguments: PlayArguments) -> tuple[Decide, Mapping[str, An
             f"--policy {arguments.policy!r} is neither a run directory nor one of {', '.join(PLAYERS)}, {MODEL}; "
             f"{nearest(arguments.policy, [*PLAYERS, MODEL])}"
         )
-    from ....algorithms.runs.api import load_run  # late import: scripted play needs no torch
+    from ....algorithms.runs.api import load_run
 
     team = load_run(directory, env=env, trust=arguments.trust).policies
     return _by_policies(env, team, arguments), team
-
-
-def _models(env: Any, arguments: PlayArguments) -> Mapping[str, Any]:
-    from ....algorithms.runs.assembly.policies import playing_team
-
-    if not all(isinstance(env.action_space(agent), TextSpace) for agent in env.possible_agents):
-        raise UserError(
-            f"--policy {arguments.policy} writes texts, but {arguments.env} needs other actions; use --policy random"
-        )
-    is_named = arguments.policy != MODEL
-    model = replace(arguments.model, model=arguments.policy) if is_named else arguments.model
-    return playing_team(env, model, arguments.seed)
 
 
 def _by_policies(env: Any, policies: Mapping[str, Any], arguments: PlayArguments) -> Decide:

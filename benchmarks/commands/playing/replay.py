@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,7 +69,7 @@ def run(args: Sequence[str]) -> None:
 
 
 def replay(vector: SyncVector, recorded: RecordedEpisode, console: Console) -> int:
-    """Replay the episode, print it, and return the number of differences from the record."""
+    """Replay and print the episode. Return the number of differences from the record."""
     from ....algorithms.runs.records import as_actions
 
     spaces = {agent: vector.action_space(agent) for agent in vector.possible_agents}
@@ -93,9 +93,15 @@ def replay(vector: SyncVector, recorded: RecordedEpisode, console: Console) -> i
         for agent, reward in rewards.items():
             total[agent] = total.get(agent, 0.0) + reward
         if number < len(recorded.rewards):
-            for line in _differences(texts, recorded.read[number], rewards, recorded.rewards[number]):
+            read, received, lines = recorded.read[number], recorded.rewards[number], []
+            for agent, reward in rewards.items():
+                if read.get(agent) and texts[agent] != read[agent]:
+                    lines.append(f"{agent}: the recorded text is {read[agent]!r}")
+                if agent in received and reward != received[agent]:
+                    lines.append(f"{agent} got {received[agent]!r}, now {reward!r}")
+            for line in lines:
                 console.print(Text(shown(f"differs from the record: {line}"), style="red"))
-                differing += 1
+            differing += len(lines)
     console.print(Text(shown("return: " + ", ".join(f"{agent} {value:.3f}" for agent, value in total.items()))))
     if recorded.problem is not None:
         console.print(Text("the episode did not fail this time"))
@@ -108,18 +114,3 @@ def _read(observation: Any, before: Any) -> str:
     if not isinstance(observation, str):
         return str(observation)
     return "\n".join(message["content"] for message in new_messages(observation, before, skip=1))
-
-
-def _differences(
-    texts: Mapping[str, str],
-    recorded_texts: Mapping[str, str],
-    rewards: Mapping[str, float],
-    recorded_rewards: Mapping[str, float],
-) -> list[str]:
-    found = []
-    for agent, reward in rewards.items():
-        if recorded_texts.get(agent) and texts[agent] != recorded_texts[agent]:
-            found.append(f"{agent}: the recorded text is {recorded_texts[agent]!r}")
-        if agent in recorded_rewards and reward != recorded_rewards[agent]:
-            found.append(f"{agent} got {recorded_rewards[agent]!r}, now {reward!r}")
-    return found
