@@ -1,4 +1,4 @@
-"""Discrete actions, which are indices into a list of phrases."""
+"""View with discrete actions, each of which is the index of a reply in a list."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..spaces import MASK
 from .view import View, require_text
 
 Legality: TypeAlias = Callable[[ParallelEnv[str, Any, Any], str, str], bool]
-"""Function (environment, agent, phrase) -> True if the phrase is legal in the current state."""
+"""Function (environment, agent, phrase) -> True if the agent may reply with the phrase now."""
 
 
 class PhraseActions(View):
@@ -26,8 +26,8 @@ class PhraseActions(View):
         phrases: possible replies: one list for all agents, or a mapping agent -> list.
         agents: agents with this view. None: all.
         is_legal: function (environment, agent, phrase) -> True if the phrase is legal now. Infos then contain
-            "action_mask" in the format of `Discrete.sample`: int8, 1 for legal phrases. `MaskedObservations` moves the
-            mask into the observations. None: all phrases are legal, and infos contain no mask.
+            "action_mask": int8, 1 for legal phrases. `MaskedObservations` moves the mask into the observations. None:
+            all phrases are legal, and infos contain no mask.
 
     Raises:
         ValueError: if an agent has no phrases.
@@ -55,7 +55,7 @@ class PhraseActions(View):
         return self.phrases[agent][int(np.asarray(action).item())]
 
     def mask(self, agent: str) -> NDArray[np.int8]:
-        """Return an agent's mask of legal phrases: int8, shape [number of phrases].
+        """Return an agent's action mask: int8, shape [number of phrases], 1 for legal phrases.
 
         Raises:
             ValueError: if no phrase is legal.
@@ -75,11 +75,11 @@ class PhraseActions(View):
 
 
 def reference_phrases(env: ParallelEnv[str, Any, Any], num_episodes: int = 16) -> dict[str, tuple[str, ...]]:
-    """Collect each agent's distinct reference replies in some episodes, in order of first use.
+    """Return each agent's different reference replies in some episodes, in order of first use.
 
     Args:
-        env: a text environment with `reference_reply`; a copy of it is played.
-        num_episodes: number of episodes. Their seeds are 0, 1, 2, ...
+        env: a text environment with `reference_reply`. A copy of it is played.
+        num_episodes: number of episodes. The seeds are 0, 1, 2, ...
 
     Raises:
         NotImplementedError: if the environment has no reference replies.

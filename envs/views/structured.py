@@ -1,4 +1,4 @@
-"""Observations and infos in the structures of other libraries: chat messages, dicts, flat arrays, masks."""
+"""Views that convert observations and infos to the formats of other libraries: chat messages, dicts, arrays, masks."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _MAX_ROLE_LENGTH = 16
 
 
 class ChatObservations(View):
-    """Converts observations to tuples of chat messages.
+    """Converts observations to tuples of chat messages. A text that is not a transcript becomes one user message.
 
-    Observation space: `Sequence(Dict(role=OpenText, content=OpenText))`. Action space: unchanged. A text that
-    is not a transcript becomes one user message. Arguments: see `View`.
+    Observation space: `Sequence(Dict(role=OpenText, content=OpenText))`. Action space: unchanged. Arguments: see
+    `View`.
     """
 
     def seen_space(self, space: Space[Any]) -> Space[Any]:
@@ -35,11 +35,11 @@ class ChatObservations(View):
 
 
 class DictObservations(View):
-    """Wraps observations in a dict with one entry. Observation space: `Dict({key: space})`. Action space: unchanged.
+    """Converts observations to dicts with one entry. Observation space: `Dict({key: space})`. Action space: unchanged.
 
     Args:
         env: any parallel environment.
-        key: key of the entry. Do not use "observation", because PettingZoo's API test fails if this entry is a text.
+        key: key of the entry. Not "observation" for texts, because PettingZoo's API test would fail.
         agents: agents with this view. None: all.
     """
 
@@ -60,7 +60,7 @@ class FlatObservations(View):
     Observation space: a `Box` with one axis. Action space: unchanged. Arguments: see `View`.
 
     Raises:
-        TypeError: if observations vary in size, or are texts.
+        TypeError: if observations have no fixed size, or are texts.
     """
 
     def seen_space(self, space: Space[Any]) -> Space[Any]:
@@ -75,24 +75,24 @@ class FlatObservations(View):
 
 
 class NumericInfos(View):
-    """Removes info entries except numbers and numeric arrays, for libraries that stack infos. Spaces: unchanged.
+    """Removes all entries of infos except numbers and numeric arrays, because some libraries stack infos to arrays.
 
     Arguments: see `View`.
     """
 
     def told(self, info: dict[str, Any]) -> dict[str, Any]:
-        def is_numeric(value: Any) -> bool:
-            is_array = isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
-            return isinstance(value, (Number, np.bool_)) or is_array
-
-        return {key: value for key, value in info.items() if is_numeric(value)}
+        return {
+            key: value
+            for key, value in info.items()
+            if isinstance(value, (Number, np.bool_)) or (isinstance(value, np.ndarray) and value.dtype.kind in "biuf")
+        }
 
 
 class MaskedObservations(View):
-    """Moves the action mask from the info into the observation: `{"observation": …, "action_mask": …}`.
+    """Moves the action mask from the info to the observation: `{"observation": …, "action_mask": …}`.
 
-    If the info has no mask, all actions are legal. RLlib, Tianshou, TorchRL and MaskablePPO read this format, which is
-    used in PettingZoo's classic games. Arguments: see `View`.
+    If the info has no mask, the mask allows all actions. PettingZoo's classic games, RLlib, Tianshou, TorchRL and
+    MaskablePPO use this format. Arguments: see `View`.
 
     Raises:
         TypeError: if an action space is neither `Discrete` nor `MultiDiscrete`.

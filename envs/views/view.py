@@ -1,4 +1,4 @@
-"""Base class of views: wrappers that convert observations, actions or infos, but do not change the game."""
+"""Base class of views: wrappers that convert observations, actions or infos."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..core import ResetResult
 
 
 class View(BaseParallelWrapper):
-    """Base class of views for some or all agents of an environment.
+    """Base class of wrappers that convert observations, actions or infos of some or all agents.
 
     Subclasses override some of `seen_space`, `seen`, `acting_space`, `acted` and `told`.
 
     Args:
-        env: any parallel environment, which may be a view.
+        env: any parallel environment.
         agents: agents with this view. None: all.
 
     Raises:
