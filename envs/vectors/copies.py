@@ -1,7 +1,4 @@
-"""Environment copies of a worker process, and the replies of the worker to messages.
-
-Each reply contains a digest of the result, so that a replay with another result is detected.
-"""
+"""Worker process of `ProcessVector`: it resets and steps some environment copies as messages request."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Copies:
-    """Environment copies of one worker process, each with an index. Replies contain the state if `sends_state`."""
+    """Environment copies of one worker process. Its replies contain the state if `sends_state` is True."""
 
     def __init__(self, build: Builder, indices: Sequence[int], sends_state: bool):
         self._sends_state = sends_state
@@ -37,7 +34,6 @@ class Copies:
         self._watches = {number: FaultWatch(env) for number, env in self._envs.items()}
 
     def description(self) -> Any:
-        """Return the environment's name, agents, observation, action and state spaces, specification and turn limit."""
         env = self._first
         names = list(env.possible_agents)
         spaces = [{name: of(name) for name in names} for of in (env.observation_space, env.action_space)]
@@ -74,7 +70,7 @@ class Copies:
 
 
 def work(pipe: Connection, payload: bytes, indices: list[int], sends_state: bool) -> None:
-    """Main function of a worker process: build the copies, then reply until the pipe is closed."""
+    """Run a worker process: build the copies, then answer messages until the pipe is closed."""
     for each in STOP_SIGNALS:
         signal.signal(each, lambda *_: None)  # not SIG_IGN, which child processes of an environment would inherit
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
@@ -93,7 +89,7 @@ def work(pipe: Connection, payload: bytes, indices: list[int], sends_state: bool
 
 
 def built(make: Callable[[], Copies]) -> tuple[Copies | None, bytes]:
-    """Build a worker's copies. Returns the copies and the first reply. After an error: None and the error as reply."""
+    """Build a worker's copies. Returns the copies (None if an error was raised) and the first reply of the worker."""
     try:
         copies = make()
         return copies, pickle.dumps((None, None, None, copies.description()))
@@ -110,7 +106,10 @@ def _end_with_main_process() -> None:
 
 
 def digest_of(result: StepResult) -> bytes:
-    """Return a digest of observations, rewards, terminations and truncations. Infos, which may differ, are excluded."""
+    """Return a hash of observations, rewards, terminations and truncations. A replay must reproduce the hash.
+
+    Infos are not included, because they may differ.
+    """
     digest = blake2b(digest_size=DIGEST_BYTES)
     for part in result[:4]:
         _feed(digest, part)
