@@ -1,4 +1,4 @@
-"""Gymnasium and PettingZoo environments as parallel environments."""
+"""Conversion of environments of Gymnasium and PettingZoo to parallel environments."""
 
 from .gym_as_parallel import GymAsParallel
 from .team import as_team

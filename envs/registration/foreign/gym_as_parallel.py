@@ -1,20 +1,18 @@
-"""Gymnasium environments as parallel environments with a single agent."""
+"""Conversion of Gymnasium environments to parallel environments with a single agent."""
 
 from __future__ import annotations
 
 import re
 from abc import ABC
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 from pettingzoo import ParallelEnv
 
-Infos: TypeAlias = dict[str, dict[str, Any]]
-ResetResult: TypeAlias = tuple[dict[str, Any], Infos]
-StepResult: TypeAlias = tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], Infos]
+from ...vectors.faults import ResetResult, StepResult
 
 
 class GymnasiumTeam(ParallelEnv[str, Any, Any], ABC):
@@ -23,14 +21,16 @@ class GymnasiumTeam(ParallelEnv[str, Any, Any], ABC):
     def _take(
         self, env: gymnasium.Env[Any, Any], seen: Mapping[str, Space[Any]], acted: Mapping[str, Space[Any]]
     ) -> None:
-        """Set the environment and each agent's spaces. Not in `__init__`, which would restrict subclasses' `kwargs`."""
+        # Not in `__init__`, because the registry would then allow only the arguments of this method as `kwargs`.
         self.env = env
         self.possible_agents = list(acted)
         self.agents: list[str] = []
         self.observation_spaces = dict(seen)
         self.action_spaces = dict(acted)
         self.render_mode = env.render_mode
-        self.metadata = metadata_of(env)
+        name = env.spec.id if env.spec is not None else f"{type(env.unwrapped).__name__}-v0"
+        named = {"name": re.sub(r"\W", "_", name.lower()), "is_parallelizable": True}
+        self.metadata = {"render_modes": [], **env.metadata, **named}  # PettingZoo requires these entries
 
     @property
     def np_random(self) -> np.random.Generator:
@@ -50,7 +50,7 @@ class GymnasiumTeam(ParallelEnv[str, Any, Any], ABC):
 
 
 def made(env: str | gymnasium.Env[Any, Any], kwargs: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    """Build the environment if `env` is an id, else return `env` unchanged. Only an id may have `kwargs`."""
+    """Build an environment from an id and `kwargs`. If `env` is an environment, return it; `kwargs` must be empty."""
     if isinstance(env, str):
         return gymnasium.make(env, disable_env_checker=True, **kwargs)
     if kwargs:
@@ -58,15 +58,8 @@ def made(env: str | gymnasium.Env[Any, Any], kwargs: Mapping[str, Any]) -> gymna
     return env
 
 
-def metadata_of(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
-    """Return the environment's metadata, with the entries that PettingZoo requires."""
-    name = env.spec.id if env.spec is not None else f"{type(env.unwrapped).__name__}-v0"
-    named = {"name": re.sub(r"\W", "_", name.lower()), "is_parallelizable": True}
-    return {"render_modes": [], **env.metadata, **named}
-
-
 def in_space(space: Space[Any], action: Any) -> Any:
-    """Convert an action to the type of its space. Actions outside a `Box` are clipped."""
+    """Convert an action to the type of its space. An action outside a `Box` is clipped."""
     if isinstance(space, Discrete):
         return space.dtype.type(np.asarray(action).item())
     if isinstance(space, Box):
@@ -82,7 +75,7 @@ AGENT = "agent_0"
 class GymAsParallel(GymnasiumTeam):
     """Gymnasium environment as a parallel environment with the single agent `agent_0`.
 
-    Only actions change: outside a `Box` they are clipped, because Gaussian policies are unbounded.
+    Actions outside a `Box` are clipped, because Gaussian policies are unbounded.
 
     Args:
         env: environment, or its id ("CartPole-v1").

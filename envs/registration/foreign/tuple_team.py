@@ -1,4 +1,4 @@
-"""Conversion of multi-agent Gymnasium environments, which have Tuple spaces, to parallel environments."""
+"""Conversion of multi-agent Gymnasium environments to parallel environments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Tuple
 
-from .gym_as_parallel import GymnasiumTeam, Infos, ResetResult, StepResult, in_space, made
+from ...vectors.faults import Infos, ResetResult, StepResult
+from .gym_as_parallel import GymnasiumTeam, in_space, made
 
 
 class TupleTeam(GymnasiumTeam):
@@ -17,10 +18,7 @@ class TupleTeam(GymnasiumTeam):
 
     Spaces, observations, rewards and actions have one entry per agent. Agents are `agent_0`, `agent_1`, …, and all are
     live until the episode ends. If `terminated` has one entry per agent, the episode ends when all entries are true, as
-    in EPyMARL.
-
-    If `env` is an id, each reset with a seed builds a new environment. Otherwise the seed would not determine the first
-    state: in lbforaging 2.0.0, it also depends on the final positions of the previous episode.
+    in EPyMARL. If `env` is an id, each reset with a seed builds a new environment.
 
     Args:
         env: environment, or its id ("Foraging-8x8-2p-2f-v3").
@@ -44,6 +42,7 @@ class TupleTeam(GymnasiumTeam):
         self._take(env, dict(zip(agents, seen, strict=True)), dict(zip(agents, acted, strict=True)))
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
+        # In lbforaging 2.0.0, the first state also depends on the previous episode, even if `reset` gets a seed.
         if seed is not None and self._has_begun and self._id is not None:
             self.env.close()
             self.env = made(*self._id)
@@ -73,13 +72,13 @@ class TupleTeam(GymnasiumTeam):
         return dict(zip(self.possible_agents, values, strict=True))
 
     def _infos(self, infos: Any) -> Infos:
-        """Return each agent's entry of a list of infos, or copies of a single info."""
+        """Convert a list of infos, or a single info for all agents, to a dict: agent -> info."""
         if isinstance(infos, Mapping):
             return {agent: dict(infos) for agent in self.possible_agents}
         return {agent: dict(info) for agent, info in self._by_agent("infos", infos).items()}
 
 
 def is_tuple_team(env: gymnasium.Env[Any, Any]) -> bool:
-    """Return True if the observation space and the action space are Tuples of the same length."""
+    """Return True if the observation space and the action space are `Tuple`s of the same length."""
     seen, acted = env.observation_space, env.action_space
     return isinstance(seen, Tuple) and isinstance(acted, Tuple) and len(seen.spaces) == len(acted.spaces)
