@@ -115,16 +115,13 @@ def _mutable(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield from _mutable(item, f"{path}[{key!r}]")
 
 
-IS_CHECKED = "COLLM_IS_CHECKED"
-"""Environment variable that `hash_seed` sets in the processes that it starts."""
+IS_CHECKED = "COLLM_IS_CHECKED"  # environment variable in the processes that `hash_seed` starts
 
 
 def hash_seed(subject: Subject) -> None:
-    """Check that processes with another `PYTHONHASHSEED`, which changes the order of sets, play the same episode.
-
-    The rule does not apply in the processes that it starts. Otherwise, a module that calls `check_env` when it is
-    imported would start an endless chain of processes.
-    """
+    """Check that processes with another `PYTHONHASHSEED`, which changes the order of sets, play the same episode."""
+    # The rule must not apply in the processes that it starts: a module that calls `check_env` when it is imported would
+    # start an endless chain of processes.
     if subject.spec is None or not subject.is_portable or IS_CHECKED in os.environ:
         raise DoesNotApply
     seed = subject.seeds[0]
@@ -147,7 +144,7 @@ def hash_seed(subject: Subject) -> None:
 
 
 def replay_from_stdin() -> None:
-    """Play the episode that standard input specifies, and write its record to standard output."""
+    """Read an episode from standard input, replay it, and write the record to standard output."""
     text, seed, actions = pickle.load(sys.stdin.buffer)
     with contextlib.redirect_stdout(sys.stderr):  # the environment's own output must not mix with the record
         record = recorded(replay(EnvSpec.from_json(text).make(), seed, actions))

@@ -128,7 +128,7 @@ def reference(subject: Subject) -> None:
 
 
 def _growing(subject: Subject) -> Iterator[tuple[str, str, str, Call]]:
-    """Yield (agent, previous observation, next observation, call) for all turns in which no messages were dropped."""
+    """Yield (agent, previous observation, next observation, call) for each turn in which no messages were dropped."""
     if not subject.build().metadata.get("append_only", True):
         raise DoesNotApply
     for seed in subject.seeds:
