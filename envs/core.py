@@ -266,18 +266,17 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
             seed: seed of the random generator. None: the generator is not seeded again.
             options: {"task": ...} selects the task. Other keys are ignored.
         """
-        if seed is not None:
-            self._seed(int(seed))
-        elif not self._transcripts:
-            self._seed(None)
+        if seed is not None or not self._transcripts:
+            self._np_seed = None if seed is None else int(seed)
+            self.rng = random.Random(self._np_seed)
+            self.__dict__.pop("np_random", None)
         self.agents = list(self.possible_agents)
         self.turn = 0
         self._joint = Transcript()
         prompts = self.deal((options or {}).get("task"))
         if not isinstance(prompts, Mapping):
             raise TypeError(f"deal() must return a dict agent -> prompt, got {type(prompts).__name__}: {prompts!r}")
-        missing = set(self.agents) ^ set(prompts)
-        if missing:
+        if missing := set(self.agents) ^ set(prompts):
             raise ValueError(f"deal() must return one prompt for each of {self.agents}; wrong or missing: {missing}")
         self._transcripts = {agent: Transcript() for agent in self.agents}
         for agent in self.agents:
@@ -320,8 +319,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
             numbers["metric/cut_replies"] = float(cut)
         infos: dict[str, dict[str, Any]] = {agent: dict(numbers) for agent in movers}
         for agent in movers:
-            dropped = len(self._transcripts[agent].messages) - len(observations[agent].messages)
-            if dropped:
+            if dropped := len(self._transcripts[agent].messages) - len(observations[agent].messages):
                 infos[agent]["metric/dropped_messages"] = float(dropped)
         return observations, rewards, terminations, dict.fromkeys(movers, False), infos
 
@@ -342,10 +340,6 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
     def __str__(self) -> str:
         return str(self.metadata["name"])
-
-    def _seed(self, seed: int | None) -> None:
-        self.rng, self._np_seed = random.Random(seed), seed
-        self.__dict__.pop("np_random", None)
 
     def _checked(self, agent: str, actions: Mapping[str, str]) -> str:
         if agent not in actions:

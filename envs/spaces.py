@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 # Samples include characters that break naive code: a space, a line feed, multi-byte characters.
 _SAMPLE_CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789 .\né数"
-_MAX_SAMPLE_LENGTH = 24
 
 
 def is_unicode_text(text: str) -> bool:
@@ -54,7 +53,7 @@ class OpenText(Text):
         """Sample a text of at most 24 characters. `mask` and `probability` must be None."""
         if mask is not None or probability is not None:
             raise ValueError("OpenText.sample supports neither mask nor probability; leave them out")
-        upper = max(self.min_length, min(self.max_length, _MAX_SAMPLE_LENGTH))
+        upper = max(self.min_length, min(self.max_length, 24))
         length = int(self.np_random.integers(self.min_length, upper + 1))
         return "".join(_SAMPLE_CHARACTERS[i] for i in self.np_random.integers(len(_SAMPLE_CHARACTERS), size=length))
 

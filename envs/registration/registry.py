@@ -30,10 +30,8 @@ Range: TypeAlias = tuple[float, float]
 
 GROUP = "collm.envs"  # entry-point group of plugins
 _FIXED_LENGTH = "its episodes have a fixed length; truncate them by collm.envs.views.TurnLimit(env, max_turns)"
-_GYM_TEAM = "collm.envs.registration.foreign.team:gym_team"
 _MAKERS = "parallel_env", "env"  # constructors in PettingZoo's modules
 _WRAPPER_KWARGS = "reward_funcs", "reward_weights", "single_model", "partners"
-_REWARD_INDEPENDENT = {"render_mode", "split"}  # arguments without influence on rewards
 _ID = re.compile(r"(?P<name>[\w-]+/[\w.-]+?)(-v(?P<version>\d+))?")
 
 
@@ -118,7 +116,7 @@ class EnvSpec:
     def given(self, **kwargs: Any) -> EnvSpec:
         """Return a copy with more arguments. Its ranges are None if the arguments may change them."""
         used = {**deepcopy(dict(self.kwargs)), **kwargs}
-        if set(kwargs) <= _REWARD_INDEPENDENT.union(self.range_preserving_kwargs):
+        if set(kwargs) <= {"render_mode", "split", *self.range_preserving_kwargs}:  # no effect on the ranges
             return replace(self, kwargs=used)
         return replace(self, kwargs=used, reward_range=None, return_range=None)
 
@@ -135,7 +133,10 @@ class EnvSpec:
         except UserError:
             raise
         except (TypeError, LookupError, AttributeError) as error:
-            _explain_fixed_argument(self.id, used, error)
+            found = re.search(r"multiple values for (?:keyword )?argument '(\w+)'", str(error))
+            if found is not None and found[1] in used:
+                hint = _FIXED_LENGTH if found[1] == "max_turns" else "remove this argument"
+                raise EnvironmentArgumentsError(f"{self.id} already sets {found[1]!r}; {hint}") from error
             if kwargs or self.id.startswith("unregistered/"):  # otherwise the environment has a bug
                 raise EnvironmentArgumentsError(
                     f"{self.id} cannot be made with the arguments {used or 'none'}: {type(error).__name__}: {error}"
@@ -357,20 +358,12 @@ def _refuse_unknown_arguments(id: str, constructor: Callable[..., Any], given: M
             )
 
 
-def _explain_fixed_argument(id: str, given: Mapping[str, Any], error: Exception) -> None:
-    """Raise a clearer error if `error` means that the environment's class already sets an argument."""
-    found = re.search(r"multiple values for (?:keyword )?argument '(\w+)'", str(error))
-    if found is not None and found[1] in given:
-        hint = _FIXED_LENGTH if found[1] == "max_turns" else "remove this argument"
-        raise EnvironmentArgumentsError(f"{id} already sets {found[1]!r}; {hint}") from error
-
-
 def _foreign(id: str) -> EnvSpec | None:
     if re.fullmatch(r"[\w.]+:[\w.]+", id):
         return EnvSpec(f"unregistered/{id.rpartition(':')[2]}-v0", id)
     if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", id):
         return _module_spec(id)
-    name = id.removeprefix("gymnasium/")
+    registered = name = id.removeprefix("gymnasium/")
     if name != id and re.fullmatch(r"[\w.]+:[\w./-]+", name):
         module, _, registered = name.partition(":")
         try:
@@ -381,10 +374,10 @@ def _foreign(id: str) -> EnvSpec | None:
             near = difflib.get_close_matches(registered, gymnasium.registry, 1, 0.5)
             hint = f"did you mean {near[0]!r}?" if near else "gymnasium.pprint_registry() lists all"
             raise UnknownEnvironmentError(f"{id!r}: module {module!r} registers no {registered!r}; {hint}")
-        return EnvSpec(f"gymnasium/{registered.rpartition('/')[2]}", _GYM_TEAM, {"env": name})
-    if "/" not in name and name in gymnasium.registry:
-        return EnvSpec(f"gymnasium/{name}", _GYM_TEAM, {"env": name})
-    return None
+    elif "/" in name or name not in gymnasium.registry:
+        return None
+    entry_point = "collm.envs.registration.foreign.team:gym_team"
+    return EnvSpec(f"gymnasium/{registered.rpartition('/')[2]}", entry_point, {"env": name})
 
 
 def _module_spec(name: str) -> EnvSpec:

@@ -20,7 +20,6 @@ from .faults import EnvironmentFault, FaultWatch, StepResult, name_of
 from .vector import Builder, as_step
 
 What: TypeAlias = Literal["reset", "step", "replay"]
-DIGEST_BYTES = 8
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -110,7 +109,7 @@ def digest_of(result: StepResult) -> bytes:
 
     Infos are not included, because they may differ.
     """
-    digest = blake2b(digest_size=DIGEST_BYTES)
+    digest = blake2b(digest_size=8)
     for part in result[:4]:
         _feed(digest, part)
     return digest.digest()

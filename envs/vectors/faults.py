@@ -16,10 +16,9 @@ from pettingzoo import ParallelEnv
 from ..._errors import UserError
 from ..spaces import MASK, OBSERVATION, flat_mask, has_mask, mask_problem, options_of
 
-Observations: TypeAlias = dict[str, Any]
 Infos: TypeAlias = dict[str, dict[str, Any]]
-ResetResult: TypeAlias = tuple[Observations, Infos]
-StepResult: TypeAlias = tuple[Observations, dict[str, float], dict[str, bool], dict[str, bool], Infos]
+ResetResult: TypeAlias = tuple[dict[str, Any], Infos]
+StepResult: TypeAlias = tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], Infos]
 Check: TypeAlias = Callable[[Any], "str | None"]
 """Function: value -> description of the error, or None if the value is valid."""
 
@@ -126,7 +125,12 @@ class FaultWatch:
                     f"step returned no entry for {agent!r} in {', '.join(lacking)}; all agents that acted need one",
                     agent,
                 ) from None
-            earned[agent] = reward if type(reward) is float and math.isfinite(reward) else _finite_reward(agent, reward)
+            number = reward if type(reward) is float else _number(reward)
+            if number is None or not math.isfinite(number):
+                raise EnvironmentFault(
+                    f"the reward of {agent!r} is {_shown(reward)}, but must be a finite number", agent
+                )
+            earned[agent] = number
             for name, flag in zip(STEP_PARTS[2:4], flags, strict=True):
                 if type(flag) is not bool and not isinstance(flag, (bool, np.bool_, int, np.integer)):
                     raise EnvironmentFault(f"{name} of {agent!r} is {_shown(flag)}, but must be a bool", agent)
@@ -160,7 +164,7 @@ class FaultWatch:
         if problem := check(observation):
             raise EnvironmentFault(f"the observation of {agent!r} {problem}", agent)
 
-    def _check_nobody_joins(self, observations: Observations, actions: Mapping[str, Any]) -> None:
+    def _check_nobody_joins(self, observations: dict[str, Any], actions: Mapping[str, Any]) -> None:
         for agent in observations:
             if agent not in self._checks:
                 raise EnvironmentFault(f"{agent!r} is not in possible_agents={self.possible_agents}", agent)
@@ -171,7 +175,7 @@ class FaultWatch:
             raise EnvironmentFault(f"{again[0]!r} has left the episode and joins it again", again[0])
         self._gone |= self._ended - live
 
-    def _check_masks(self, observations: Observations, infos: Infos) -> None:
+    def _check_masks(self, observations: dict[str, Any], infos: Infos) -> None:
         for agent, options in self._options.items():
             if agent in self._ended or agent not in observations:
                 continue
@@ -204,7 +208,7 @@ class FaultWatch:
 def check_of(space: Any) -> Check:
     """Return a function that checks values of a space: type, shape, and that numbers are finite."""
     if isinstance(space, spaces.Text):
-        return _text_problem
+        return lambda value: None if isinstance(value, str) else f"is {_shown(value)}, but must be text"
     if isinstance(space, spaces.Box):
         shape = space.shape
         return lambda value: _array_problem(value, shape)
@@ -222,9 +226,8 @@ def check_of(space: Any) -> Check:
 
 def name_of(env: ParallelEnv[str, Any, Any]) -> str:
     """Return the environment's id, else `metadata["name"]`, else the class name."""
-    spec = getattr(env, "spec", None)
-    named = getattr(env, "metadata", {}).get("name")
-    return str(getattr(spec, "id", None) or named or type(env).__name__)
+    id = getattr(getattr(env, "spec", None), "id", None)
+    return str(id or getattr(env, "metadata", {}).get("name") or type(env).__name__)
 
 
 def _called(name: str, call: Callable[[], Any]) -> Any:
@@ -241,22 +244,11 @@ def _check_mapping(name: str, part: Any) -> None:
         raise EnvironmentFault(f"{name} must be a dict, got {_shown(part)}")
 
 
-def _finite_reward(agent: str, reward: Any) -> float:
-    number = _number(reward)
-    if number is None or not math.isfinite(number):
-        raise EnvironmentFault(f"the reward of {agent!r} is {_shown(reward)}, but must be a finite number", agent)
-    return number
-
-
 def _number(value: Any) -> float | None:
     """Convert a real number to a float. Return None for other values, such as strings, complex numbers and lists."""
     if not isinstance(value, SupportsFloat) or np.ndim(value) or np.iscomplexobj(value):  # type: ignore[arg-type]
         return None
     return float(value)
-
-
-def _text_problem(value: Any) -> str | None:
-    return None if isinstance(value, str) else f"is {_shown(value)}, but must be text"
 
 
 def _array_problem(value: Any, shape: tuple[int, ...]) -> str | None:

@@ -16,8 +16,6 @@ from ..core import ResetResult, as_chat, messages_of
 from ..spaces import MASK, OBSERVATION, OpenText, flat_mask, is_flattenable, options_of
 from .view import View, require_text
 
-_MAX_ROLE_LENGTH = 16
-
 
 class ChatObservations(View):
     """Converts observations to tuples of chat messages. A text that is not a transcript becomes one user message.
@@ -28,7 +26,7 @@ class ChatObservations(View):
 
     def seen_space(self, space: Space[Any]) -> Space[Any]:
         length = require_text(space, "ChatObservations")
-        return Sequence(Dict({"role": OpenText(_MAX_ROLE_LENGTH), "content": OpenText(length)}))
+        return Sequence(Dict({"role": OpenText(16), "content": OpenText(length)}))
 
     def seen(self, agent: str, observation: str) -> tuple[dict[str, str], ...]:
         return tuple(as_chat(messages_of(observation)))

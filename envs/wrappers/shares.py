@@ -12,8 +12,6 @@ from pettingzoo.utils import BaseParallelWrapper
 
 from ..core import ResetResult, TextParallelEnv
 
-_ROUNDING = 1e-9  # rounding error of returns that sum the same numbers in another order
-
 
 class Shares(BaseParallelWrapper[str, Any, Any]):
     """Adds `metric/share/<agent>` to the infos of an episode's last turn: the agent's share of the team's return.
@@ -57,7 +55,7 @@ class Shares(BaseParallelWrapper[str, Any, Any]):
         if self._start is not None and not self.env.agents:
             losses = {agent: max(0.0, self._earned - self._earned_without(agent)) for agent in self._start.agents}
             total = sum(losses.values())
-            if total > _ROUNDING:
+            if total > 1e-9:  # not only the rounding error of sums in another order
                 shares = {f"metric/share/{agent}": loss / total for agent, loss in losses.items()}
                 infos = {agent: info | shares for agent, info in infos.items()}
             self._start = None  # frees the memory of the copy
