@@ -102,7 +102,7 @@ def has_mask(space: Space[Any]) -> bool:
 
 
 def options_of(space: Space[Any]) -> tuple[int, ...]:
-    """Return the sizes of a `Discrete` or `MultiDiscrete` action space: number of options per choice. Else ()."""
+    """Return the number of options per choice of a `Discrete` or `MultiDiscrete` space. Other spaces: ()."""
     if isinstance(space, Discrete):
         return (int(space.n),)
     return tuple(int(n) for n in space.nvec.ravel()) if isinstance(space, MultiDiscrete) else ()
@@ -122,7 +122,7 @@ def flat_mask(mask: Any) -> NDArray[np.bool_]:
 
 
 def mask_problem(mask: Any, options: tuple[int, ...]) -> str | None:
-    """Return the reason why an action mask is invalid, as the end of an error message. None: the mask is valid.
+    """Describe the fault of an action mask, as the end of an error message. None: the mask is valid.
 
     Args:
         mask: an array, or a tuple with one array per choice.

@@ -132,7 +132,7 @@ def original_prompts(repository: Path, originals: Originals) -> dict[str, str]:
 
 
 def _function_text(tree: ast.Module, name: str, places: Mapping[str, str]) -> str | None:
-    """Return the longest f-string in a function of the file, with placeholders; None if there is none."""
+    """Return the longest f-string in the function `name`, with placeholders. None: there is no f-string."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == name]
     texts = [node for function in functions[:1] for node in ast.walk(function) if isinstance(node, ast.JoinedStr)]
     if not texts:
@@ -149,7 +149,7 @@ def _function_text(tree: ast.Module, name: str, places: Mapping[str, str]) -> st
 
 
 def _constant_text(tree: ast.Module, name: str, places: Mapping[str, str]) -> str | None:
-    """Return the string that the file assigns to a name, with placeholders; None if there is none."""
+    """Return the string that is assigned to the variable `name`, with placeholders. None: there is no such variable."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
             text = str(ast.literal_eval(node.value))

@@ -114,7 +114,7 @@ class EnvSpec:
         return constructor
 
     def given(self, **kwargs: Any) -> EnvSpec:
-        """Return a copy with more arguments. Its ranges are None if the arguments may change them."""
+        """Return a copy with additional arguments. The ranges are None if these arguments may change them."""
         used = {**deepcopy(dict(self.kwargs)), **kwargs}
         if set(kwargs) <= {"render_mode", "split", *self.range_preserving_kwargs}:  # no effect on the ranges
             return replace(self, kwargs=used)
@@ -163,7 +163,7 @@ class EnvSpec:
         return env
 
     def check(self, **kwargs: Any) -> None:
-        """Raise EnvironmentArgumentsError if the environment does not accept an argument. Does not build it."""
+        """Check the names of arguments without building the environment. Raises EnvironmentArgumentsError."""
         constructor = self.constructor()
         _refuse_unknown_arguments(self.id, constructor, _split_kwargs(constructor, {**self.kwargs, **kwargs})[0])
 
@@ -275,7 +275,7 @@ def versioned(id: str) -> str:
 
 
 def imports_module(id: str) -> bool:
-    """Return True if `make(id)` imports a module whose name is part of the id."""
+    """Return True if the id contains the name of a module, which `make(id)` imports."""
     is_registered = id in registry or id in gymnasium.registry
     return not is_registered and (":" in id or re.fullmatch(r"[\w-]+(/[\w.-]+)*", id) is None)
 
@@ -322,7 +322,10 @@ def _warn_of_version(id: str, newest: EnvSpec) -> None:
 
 
 def accepted_arguments(constructor: Callable[..., Any]) -> frozenset[str] | None:
-    """Return the argument names of a function, or of a class and the bases that get its `**kwargs`. None: any name."""
+    """Return the names of arguments that a function or class accepts. None: it accepts any name.
+
+    If the constructor of a class has `**kwargs`, the arguments of its base class are accepted too.
+    """
     steps: list[Any] = [constructor]
     if inspect.isclass(constructor):
         steps = [vars(ancestor)["__init__"] for ancestor in constructor.__mro__ if "__init__" in vars(ancestor)]
@@ -340,7 +343,7 @@ def accepted_arguments(constructor: Callable[..., Any]) -> frozenset[str] | None
 
 
 def _split_kwargs(constructor: Callable[..., Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split arguments into those of the constructor and those of wrappers."""
+    """Split arguments into arguments of the constructor and arguments of wrappers."""
     used = dict(given)
     own = accepted_arguments(constructor) or ()
     return used, {name: used.pop(name) for name in _WRAPPER_KWARGS if name in used and name not in own}

@@ -88,7 +88,7 @@ def work(pipe: Connection, payload: bytes, indices: list[int], sends_state: bool
 
 
 def built(make: Callable[[], Copies]) -> tuple[Copies | None, bytes]:
-    """Build a worker's copies. Returns the copies (None if an error was raised) and the first reply of the worker."""
+    """Build the copies. Returns them (None after an error) and the worker's first reply: description or error."""
     try:
         copies = make()
         return copies, pickle.dumps((None, None, None, copies.description()))

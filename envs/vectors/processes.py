@@ -27,7 +27,7 @@ START_S = 600.0  # maximum time for imports and for building a worker's copies
 
 
 class LostWorkerError(Exception):
-    """A worker process ended. The message continues "the worker process …": "died with exit code 3"."""
+    """A worker process ended. The message is a part of a sentence: "died with exit code 3"."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,8 +157,8 @@ class _Reader:
         replies = messages[num_known : num_known + 1]
         if messages[:num_known] != self._known or [message.role for message in replies] != ["assistant"]:
             raise ValueError(
-                "the environment rewrote a history, but conversations need histories that only grow; change its "
-                "settings, or use the environment without a conversation"
+                "the environment rewrote a history: old messages have changed, but a conversation only adds messages; "
+                "change the environment's settings, or use the environment without a conversation"
             )
         self._known = messages
         return messages[num_known + 1 :]
