@@ -16,8 +16,11 @@ from pettingzoo import ParallelEnv
 from .._terminal import shown
 from .spaces import OpenText
 
-ResetResult: TypeAlias = tuple[dict[str, Any], dict[str, dict[str, Any]]]
-"""Result of `reset`: (agent -> observation, agent -> info dict)."""
+Infos: TypeAlias = dict[str, dict[str, Any]]
+ResetResult: TypeAlias = tuple[dict[str, Any], Infos]
+"""Result of `reset`: observations and infos. The keys are agents."""
+StepResult: TypeAlias = tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], Infos]
+"""Result of `step`: observations, rewards, terminations, truncations and infos. The keys are agents."""
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 _LATER_BRACKETS = re.compile("(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\\[")  # at line starts, not in the first line
 
@@ -259,7 +262,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Transcript], dict[str, dict[str, Any]]]:
+    ) -> tuple[dict[str, Transcript], Infos]:
         """Start an episode.
 
         Args:
@@ -286,7 +289,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
     def step(
         self, actions: Mapping[str, str]
-    ) -> tuple[dict[str, Transcript], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
+    ) -> tuple[dict[str, Transcript], dict[str, float], dict[str, bool], dict[str, bool], Infos]:
         """Play one turn with `actions`: live agent -> reply."""
         movers = list(self.agents)
         if not movers:
@@ -317,7 +320,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         numbers |= {f"metric/{name}": float(value) for name, value in outcome.metrics.items()}
         if cut:
             numbers["metric/cut_replies"] = float(cut)
-        infos: dict[str, dict[str, Any]] = {agent: dict(numbers) for agent in movers}
+        infos: Infos = {agent: dict(numbers) for agent in movers}
         for agent in movers:
             if dropped := len(self._transcripts[agent].messages) - len(observations[agent].messages):
                 infos[agent]["metric/dropped_messages"] = float(dropped)

@@ -15,8 +15,9 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from ..core import StepResult
 from ..registration.turn_limit import declared_turn_limit
-from .faults import EnvironmentFault, FaultWatch, StepResult, name_of
+from .faults import EnvironmentFault, FaultWatch, name_of
 from .vector import Builder, as_step
 
 What: TypeAlias = Literal["reset", "step", "replay"]

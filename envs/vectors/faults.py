@@ -14,11 +14,10 @@ from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
 from ..._errors import UserError
+from ..core import Infos, ResetResult
+from ..core import StepResult as StepResult
 from ..spaces import MASK, OBSERVATION, flat_mask, has_mask, mask_problem, options_of
 
-Infos: TypeAlias = dict[str, dict[str, Any]]
-ResetResult: TypeAlias = tuple[dict[str, Any], Infos]
-StepResult: TypeAlias = tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], Infos]
 Check: TypeAlias = Callable[[Any], "str | None"]
 """Function: value -> description of the error, or None if the value is valid."""
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn
 
+from ..core import ResetResult, StepResult
 from ..registration.registry import EnvSpec
 from .copies import STOP_SIGNALS, What, work
-from .faults import Course, EnvironmentFault, ResetResult, StepResult
+from .faults import Course, EnvironmentFault
 from .vector import Builder, VectorEnv, builder
 
 # Maximum size of the unread messages to a worker, less than the capacity of a pipe on every system. With more, the

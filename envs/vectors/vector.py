@@ -10,9 +10,10 @@ from typing import Any, TypeAlias, TypeVar
 from gymnasium.spaces import Space
 from pettingzoo import ParallelEnv
 
+from ..core import ResetResult, StepResult
 from ..registration.registry import EnvSpec, make, spec
 from ..registration.turn_limit import declared_turn_limit
-from .faults import Course, EnvironmentFault, FaultWatch, ResetResult, StepResult, name_of
+from .faults import Course, EnvironmentFault, FaultWatch, name_of
 
 Builder: TypeAlias = "Callable[[], ParallelEnv[str, Any, Any]]"
 Result = TypeVar("Result")

@@ -14,8 +14,7 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import aec_to_parallel_wrapper
 
 from ...spaces import is_flattenable
-from .gym_as_parallel import GymAsParallel
-from .tuple_team import TupleTeam, is_tuple_team
+from .gym_as_parallel import GymAsParallel, TupleTeam, is_tuple_team
 from .turn_based import TurnBased
 
 

@@ -8,8 +8,8 @@ from gymnasium.spaces import Space
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import turn_based_aec_to_parallel_wrapper
 
+from ...core import ResetResult, StepResult
 from ...spaces import MASK, has_mask, only_first, options_of
-from ...vectors.faults import ResetResult
 
 
 class TurnBased(ParallelEnv[str, Any, Any]):
@@ -50,7 +50,7 @@ class TurnBased(ParallelEnv[str, Any, Any]):
         self.agents = list(self.env.agents)
         return self._masked(observations, infos)
 
-    def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
+    def step(self, actions: dict[str, Any]) -> StepResult:
         if not self.agents:
             raise RuntimeError("no episode is running; call reset() first")
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
