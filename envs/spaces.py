@@ -33,12 +33,9 @@ class OpenText(Text):
     `Text`, because other libraries test for this type.
 
     Args:
-        max_length: maximum length of a text in characters.
-        min_length: minimum length of a text in characters.
+        max_length: maximum length of a text in characters, at least `min_length`.
+        min_length: minimum length of a text in characters, at least 0.
         seed: seed of `sample`.
-
-    Raises:
-        ValueError: if not 0 <= min_length <= max_length.
     """
 
     def __init__(self, max_length: int, *, min_length: int = 0, seed: int | np.random.Generator | None = None):

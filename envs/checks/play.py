@@ -213,7 +213,6 @@ class Subject:
 
     @cached_property
     def is_text(self) -> bool:
-        """True if all action spaces are `OpenText`."""
         env = self.build()
         return all(isinstance(env.action_space(agent), OpenText) for agent in env.possible_agents)
 
@@ -232,10 +231,8 @@ class Subject:
         return self._records[seed]
 
     def calls(self) -> Iterator[Call]:
-        """Yield all calls of the recorded episodes."""
         for seed in self.seeds:
             yield from self.record(seed).calls
 
     def steps(self) -> Iterator[Call]:
-        """Return all calls of `step` in the recorded episodes."""
         return (call for call in self.calls() if call.actions is not None)

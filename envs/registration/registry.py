@@ -343,7 +343,6 @@ def accepted_arguments(constructor: Callable[..., Any]) -> frozenset[str] | None
 
 
 def _split_kwargs(constructor: Callable[..., Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split arguments into arguments of the constructor and arguments of wrappers."""
     used = dict(given)
     own = accepted_arguments(constructor) or ()
     return used, {name: used.pop(name) for name in _WRAPPER_KWARGS if name in used and name not in own}

@@ -327,7 +327,6 @@ class ProcessVector(VectorEnv):
         raise fault
 
     def _start(self, number: int) -> None:
-        """Start a worker process. Its first reply describes the environment."""
         ours, theirs = self._context.Pipe()
         arguments = theirs, self._payload, self._indices(number), self._sends_state
         process = self._context.Process(target=work, args=arguments, daemon=True)

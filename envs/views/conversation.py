@@ -27,7 +27,6 @@ class Heard:
 
     @property
     def is_over(self) -> bool:
-        """True if the agent's episode is terminated or truncated."""
         return self.is_terminated or self.is_truncated
 
     @property

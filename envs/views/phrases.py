@@ -23,14 +23,11 @@ class PhraseActions(View):
 
     Args:
         env: a text environment.
-        phrases: possible replies: one list for all agents, or a mapping agent -> list.
+        phrases: possible replies, at least one: a list for all agents, or a mapping agent -> list.
         agents: agents with this view. None: all.
         is_legal: function (environment, agent, phrase) -> True if the phrase is legal now. Infos then contain
             "action_mask": int8, 1 for legal phrases. `MaskedObservations` moves the mask into the observations. None:
             all phrases are legal, and infos contain no mask.
-
-    Raises:
-        ValueError: if an agent has no phrases.
     """
 
     def __init__(
@@ -55,11 +52,7 @@ class PhraseActions(View):
         return self.phrases[agent][int(np.asarray(action).item())]
 
     def mask(self, agent: str) -> NDArray[np.int8]:
-        """Return an agent's action mask: int8, shape [number of phrases], 1 for legal phrases.
-
-        Raises:
-            ValueError: if no phrase is legal.
-        """
+        """Return an agent's action mask: int8, shape [number of phrases], 1 for legal phrases, at least one."""
         assert self.is_legal is not None
         mask = np.array([self.is_legal(self.env, agent, phrase) for phrase in self.phrases[agent]], dtype=np.int8)
         if not mask.any():

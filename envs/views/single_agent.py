@@ -38,9 +38,6 @@ class SingleAgent(gymnasium.Env[Any, Any]):
         agent: name of the agent. None: the first agent.
         partners: one policy for all other agents, or a mapping agent -> policy. Agents without a policy give reference
             replies if the environment has them, else random actions.
-
-    Raises:
-        ValueError: if the agent does not exist.
     """
 
     def __init__(
@@ -108,9 +105,6 @@ def make_single_agent(
         view: "text", "tokens", "chat", "dict", or a function (environment, agent) -> wrapped environment.
         env_kwargs: arguments of the environment that have the name of an argument here, such as `{"view": 3}`.
         kwargs: other arguments of the environment.
-
-    Raises:
-        ValueError: if the view is unknown.
     """
     viewer = VIEWS.get(view) if isinstance(view, str) else view
     if not callable(viewer):

@@ -25,9 +25,6 @@ class TextArena(TextParallelEnv):
         partners: policy of all other players (`player_0`, `player_1`, …). None: only for games with one player.
         max_turns: maximum number of moves of this player. After the last one, the episode ends with reward 0.
         **kwargs: arguments of `TextParallelEnv`.
-
-    Raises:
-        ValueError: if `seat` is out of range, or partners are missing.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "text_arena_v0"}

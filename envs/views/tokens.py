@@ -41,10 +41,7 @@ class WordCodec:
     """Tokenizer whose tokens are the words of a list. Small policies learn faster with words than with bytes.
 
     Args:
-        words: unique words without spaces. Other words of a text are dropped.
-
-    Raises:
-        ValueError: if the list is empty, has duplicates, or has words with spaces.
+        words: different words without spaces, at least one. Other words of a text are dropped.
     """
 
     def __init__(self, words: Sequence[str]):

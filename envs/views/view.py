@@ -20,9 +20,6 @@ class View(BaseParallelWrapper):
     Args:
         env: any parallel environment.
         agents: agents with this view. None: all.
-
-    Raises:
-        ValueError: if an agent does not exist.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any], agents: Iterable[str] | None = None):
@@ -87,11 +84,7 @@ class View(BaseParallelWrapper):
 
 
 def require_text(space: Space[Any], view: str) -> int:
-    """Return the maximum length of a text space.
-
-    Raises:
-        TypeError: if the space is not a `Text` space.
-    """
+    """Return the maximum length of a text space. Raises TypeError for other spaces."""
     if not isinstance(space, Text):
         raise TypeError(f"{view} needs texts, got {space}; apply it directly to a text environment")
     return int(space.max_length)

@@ -21,9 +21,6 @@ class LastTurns(BaseParallelWrapper[str, Any, Any]):
         env: an environment whose agents read texts.
         num_turns: number of turns that are kept, at least 1. A turn begins with the agent's own reply.
         summary: function that summarizes the dropped messages. The summary is added to the prompt. None: no summary.
-
-    Raises:
-        ValueError: if `num_turns` is below 1.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any], num_turns: int, summary: Summary | None = None):

@@ -28,11 +28,8 @@ class PotentialShaping(BaseParallelWrapper[str, Any, Any]):
 
     Args:
         env: any parallel environment.
-        potential: function of `env.unwrapped`.
+        potential: function: `env.unwrapped` -> finite number.
         discount: discount factor of the learner, 0 to 1. With another factor, the optimal policies may change.
-
-    Raises:
-        ValueError: if the discount is not in 0..1, or the potential is not finite.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any], potential: Potential, discount: float = 1.0):

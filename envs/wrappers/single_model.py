@@ -108,5 +108,4 @@ class SingleModel(TextParallelEnv):
 
 
 def _named(prefix: str, numbers: Mapping[str, Any]) -> dict[str, float]:
-    """Return the entries whose names begin with `prefix`, under their names without `prefix`."""
     return {name.removeprefix(prefix): value for name, value in numbers.items() if name.startswith(prefix)}

@@ -168,6 +168,5 @@ class TupleTeam(GymnasiumTeam):
 
 
 def is_tuple_team(env: gymnasium.Env[Any, Any]) -> bool:
-    """Return True if the observation space and the action space are `Tuple`s of the same length."""
     seen, acted = env.observation_space, env.action_space
     return isinstance(seen, Tuple) and isinstance(acted, Tuple) and len(seen.spaces) == len(acted.spaces)
