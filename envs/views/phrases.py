@@ -11,6 +11,7 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 
+from ..core import Infos, ResetResult
 from ..spaces import MASK
 from .view import View, require_text
 
@@ -59,12 +60,12 @@ class PhraseActions(View):
             raise ValueError(f"none of the {len(mask)} phrases of {agent!r} is legal now; add one that is always legal")
         return mask
 
-    def _all_told(self, infos: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        told = super()._all_told(infos)
+    def _converted(self, observations: dict[str, Any], infos: Infos) -> ResetResult:
+        observations, infos = super()._converted(observations, infos)
         if self.is_legal is None:
-            return told
+            return observations, infos
         live = [agent for agent in self.env.agents if agent in self.viewers]
-        return {**told, **{agent: {**told.get(agent, {}), MASK: self.mask(agent)} for agent in live}}
+        return observations, {**infos, **{agent: {**infos.get(agent, {}), MASK: self.mask(agent)} for agent in live}}
 
 
 def reference_phrases(env: ParallelEnv[str, Any, Any], num_episodes: int = 16) -> dict[str, tuple[str, ...]]:

@@ -12,7 +12,7 @@ from gymnasium.spaces.utils import flatten, flatten_space
 from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 
-from ..core import ResetResult, as_chat, messages_of
+from ..core import Infos, ResetResult, as_chat, messages_of
 from ..spaces import MASK, OBSERVATION, OpenText, flat_mask, is_flattenable, options_of
 from .view import View, require_text
 
@@ -105,23 +105,13 @@ class MaskedObservations(View):
             mask = Box(0, 1, (size,), np.int8)
             self.observation_spaces[agent] = Dict({OBSERVATION: env.observation_space(agent), MASK: mask})
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
-        observations, infos = self.env.reset(seed=seed, options=options)
-        return self._masked(observations, infos), _without(infos)
-
-    def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
-        observations, rewards, terminations, truncations, infos = self.env.step(actions)
-        return self._masked(observations, infos), rewards, terminations, truncations, _without(infos)
-
-    def _masked(self, observations: dict[str, Any], infos: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    def _converted(self, observations: dict[str, Any], infos: Infos) -> ResetResult:
         seen = dict(observations)
         for agent, size in self._sizes.items():
             if agent in seen:
                 told = infos.get(agent, {}).get(MASK)
                 mask = np.ones(size, np.int8) if told is None else flat_mask(told).astype(np.int8)
                 seen[agent] = {OBSERVATION: seen[agent], MASK: mask}
-        return seen
-
-
-def _without(infos: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {agent: {name: value for name, value in info.items() if name != MASK} for agent, info in infos.items()}
+        return seen, {
+            agent: {name: value for name, value in info.items() if name != MASK} for agent, info in infos.items()
+        }
