@@ -109,9 +109,6 @@ def scripted_player(env: ParallelEnv[str, Any, Any], name: str, seed: int = 0) -
         env: environment in which the player acts.
         name: a name in `PLAYERS`, `HONEST_PLAYERS` or `env.exploits()`.
         seed: seed of the player "random".
-
-    Raises:
-        ValueError: if the name is unknown.
     """
     if name == "reference":
         return reference_player(env)

@@ -108,8 +108,7 @@ def options_of(space: Space[Any]) -> tuple[int, ...]:
 def flat_mask(mask: Any) -> NDArray[np.bool_]:
     """Convert an action mask (an array, or a tuple with one array per choice) to a flat array of bools.
 
-    Raises:
-        ValueError: if a value is neither 0 nor 1.
+    Raises ValueError if a value is neither 0 nor 1.
     """
     parts = mask if isinstance(mask, (tuple, list)) else [mask]
     row = np.concatenate([np.asarray(part).ravel() for part in parts])

@@ -30,11 +30,10 @@ class Copies:
     def __init__(self, build: Builder, indices: Sequence[int], sends_state: bool):
         self._sends_state = sends_state
         self._envs = {number: build() for number in indices}
-        self._first = self._envs[indices[0]]
         self._watches = {number: FaultWatch(env) for number, env in self._envs.items()}
 
     def description(self) -> Any:
-        env = self._first
+        env = next(iter(self._envs.values()))
         names = list(env.possible_agents)
         spaces = [{name: of(name) for name in names} for of in (env.observation_space, env.action_space)]
         registered = getattr(env, "state_space", None), getattr(env, "spec", None)

@@ -74,9 +74,6 @@ def reference_phrases(env: ParallelEnv[str, Any, Any], num_episodes: int = 16) -
     Args:
         env: a text environment with `reference_reply`. A copy of it is played.
         num_episodes: number of episodes. The seeds are 0, 1, 2, ...
-
-    Raises:
-        NotImplementedError: if the environment has no reference replies.
     """
     played = deepcopy(env)
     phrases: dict[str, dict[str, None]] = {agent: {} for agent in env.possible_agents}

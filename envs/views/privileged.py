@@ -18,9 +18,6 @@ class PrivilegedState(View):
 
     Args:
         env: a text environment that defines `truth()`, or a view of one.
-
-    Raises:
-        ValueError: if the environment does not define `truth()`.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):
@@ -60,11 +57,7 @@ class PrivilegedState(View):
 
 
 def with_truth(env: ParallelEnv[str, Any, Any]) -> ParallelEnv[str, Any, Any]:
-    """Wrap a text environment in `PrivilegedState`. Return another environment unchanged if it has `state()`.
-
-    Raises:
-        ValueError: if a text environment has no `truth()`, or another environment has no `state()`.
-    """
+    """Wrap a text environment in `PrivilegedState`. Return another environment if it has `state()`."""
     if isinstance(env.unwrapped, TextParallelEnv):
         return PrivilegedState(env)
     if getattr(env, "state_space", None) is None:

@@ -90,10 +90,7 @@ class MaskedObservations(View):
     """Moves the action mask from the info to the observation: `{"observation": …, "action_mask": …}`.
 
     If the info has no mask, the mask allows all actions. PettingZoo's classic games, RLlib, Tianshou, TorchRL and
-    MaskablePPO use this format. Arguments: see `View`.
-
-    Raises:
-        TypeError: if an action space is neither `Discrete` nor `MultiDiscrete`.
+    MaskablePPO use this format. Action spaces must be `Discrete` or `MultiDiscrete`. Arguments: see `View`.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any], agents: Iterable[str] | None = None):

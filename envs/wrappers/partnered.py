@@ -21,8 +21,8 @@ class Partnered(BaseParallelWrapper[str, Any, Any]):
 
     Args:
         env: any parallel environment.
-        partners: agent -> "reference", "random", "empty", or the name of another player of the environment. At least
-            one agent must not be in it.
+        partners: agent -> "reference", "random", "empty", or the name of another player of the environment. Some agents
+            must remain.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any], partners: Mapping[str, str]):

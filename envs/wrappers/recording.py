@@ -34,7 +34,6 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
         has_gifs: also write `episode-<number>.gif`. The environment needs render_mode="rgb_array".
 
     Raises:
-        ValueError: if `has_gifs` is True and the render mode is not "rgb_array".
         ForeignFileError: if the folder contains a training run, or an `episodes.jsonl` with other content.
     """
 

@@ -30,9 +30,6 @@ class Shares(BaseParallelWrapper[str, Any, Any]):
 
     Args:
         env: an environment with text actions. Copies by `copy.deepcopy` must be independent (see `check_env`).
-
-    Raises:
-        TypeError: if actions are not texts, because other actions cannot be empty.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):

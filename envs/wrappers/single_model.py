@@ -24,9 +24,6 @@ class SingleModel(TextParallelEnv):
 
     Args:
         env: a text environment of at least two agents.
-
-    Raises:
-        ValueError: if `env` is not a text environment, or has only one agent.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):

@@ -105,16 +105,13 @@ class GymAsParallel(GymnasiumTeam):
 class TupleTeam(GymnasiumTeam):
     """Multi-agent Gymnasium environment in the format of EPyMARL, Level-Based Foraging and Robotic Warehouse.
 
-    Spaces, observations, rewards and actions have one entry per agent. Agents are `agent_0`, `agent_1`, …, and all are
-    live until the episode ends. If `terminated` has one entry per agent, the episode ends when all entries are true, as
-    in EPyMARL. If `env` is an id, each reset with a seed builds a new environment.
+    The spaces are Tuples. Spaces, observations, rewards and actions have one entry per agent. Agents are `agent_0`,
+    `agent_1`, …, and all are live until the episode ends. If `terminated` has one entry per agent, the episode ends
+    when all entries are true, as in EPyMARL. If `env` is an id, each reset with a seed builds a new environment.
 
     Args:
         env: environment, or its id ("Foraging-8x8-2p-2f-v3").
         kwargs: arguments of `gymnasium.make`, if `env` is an id.
-
-    Raises:
-        TypeError: if the spaces are not Tuples of the same length.
     """
 
     def __init__(self, env: str | gymnasium.Env[Any, Any], **kwargs: Any):

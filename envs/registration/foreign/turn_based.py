@@ -18,9 +18,6 @@ class TurnBased(ParallelEnv[str, Any, Any]):
     In each turn, only the action of the agent `agent_selection` has an effect. For discrete actions, the masks of the
     other agents allow only the first option, so their actions have probability 1, entropy 0 and gradient 0. The mask is
     in the observation if the observation space has masks, else in the info.
-
-    Args:
-        env: AEC environment in which one agent acts at a time.
     """
 
     def __init__(self, env: AECEnv[str, Any, Any]):
