@@ -234,7 +234,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         return {}
 
     def ceilings(self) -> Mapping[str, float]:
-        """Return the best possible mean return without a skill, as a dict: skill -> return. Empty if unknown."""
+        """Return the best mean returns of teams that lack a skill, as a dict: "no memory" -> return. {}: unknown."""
         return {}
 
     def absence(self, agent: str) -> str:
