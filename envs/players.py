@@ -16,13 +16,9 @@ from pettingzoo import ParallelEnv
 from .core import TextParallelEnv
 from .spaces import MASK, sampled
 
-Player: TypeAlias = Callable[[str, Any], Any]
-"""Function (agent, observation) -> action."""
-
-PLAYERS = ("reference", "random", "empty")
-"""Names that `scripted_player` accepts for every environment."""
-HONEST_PLAYERS = ("silent", "talking")
-"""Possible names in `TextParallelEnv.honest_players`."""
+Player: TypeAlias = Callable[[str, Any], Any]  # function (agent, observation) -> action
+PLAYERS = ("reference", "random", "empty")  # names that `scripted_player` accepts for every environment
+HONEST_PLAYERS = ("silent", "talking")  # possible names in `TextParallelEnv.honest_players`
 
 
 class RandomPlayer:

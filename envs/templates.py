@@ -21,16 +21,13 @@ _PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 class Originals:
     """Location of an environment's prompts in the repository of its paper."""
 
-    file: str
-    """Path of the Python file in the repository."""
+    file: str  # path of the Python file in the repository
     sources: Mapping[str, str]
     """Agent, "prompt" or "system" -> name of the function or constant in the file that contains the prompt."""
     places: Mapping[str, str]
     """Name of a variable in the file -> placeholder in the template, such as "{source}"."""
-    added: str = ""
-    """Text that is appended to each prompt of an agent."""
-    left_out: tuple[str, ...] = ()
-    """Lines of a prompt that contain one of these texts are left out."""
+    added: str = ""  # text that is appended to each prompt of an agent
+    left_out: tuple[str, ...] = ()  # lines of a prompt that contain one of these texts are left out
 
 
 @dataclass(frozen=True)
@@ -39,8 +36,7 @@ class Templates:
 
     texts: Mapping[str, str]
     """Agent -> template. The key "prompt" is for all other agents. No template: the environment's own prompt."""
-    system: str = ""
-    """System prompt of all agents. Empty: no system prompt."""
+    system: str = ""  # system prompt of all agents; empty: no system prompt
 
     def opening(self, agent: str, fields: Mapping[str, str | int], own: str) -> list[Message]:
         """Return the first messages of an agent: the system prompt, if any, and the filled template.

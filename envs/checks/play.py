@@ -19,8 +19,7 @@ from ..registration.registry import spec as spec_of
 from ..spaces import OpenText
 
 Env: TypeAlias = "ParallelEnv[str, Any, Any]"
-Chooser: TypeAlias = Callable[[str, Any, random.Random], Any]
-"""Function (agent, observation, generator) -> action."""
+Chooser: TypeAlias = Callable[[str, Any, random.Random], Any]  # function (agent, observation, generator) -> action
 
 
 class CheckFailure(AssertionError):
@@ -52,10 +51,8 @@ class DoesNotApply(Exception):
 class Call:
     """One call of `reset` or `step` and its results."""
 
-    name: str
-    """Name in messages, such as "reset()" or "step 3"."""
-    movers: list[str]
-    """Live agents before the call. For `reset`: after the call."""
+    name: str  # name in messages, such as "reset()" or "step 3"
+    movers: list[str]  # live agents before the call; for `reset`: after the call
     actions: Mapping[str, Any] | None  # None for `reset`
     returned: Any
     agents: list[str]  # live agents after the call
@@ -190,11 +187,9 @@ def _short(value: Any) -> str:
 class Subject:
     """The environment under test."""
 
-    build: Callable[[], Env]
-    """Function that builds a new instance."""
+    build: Callable[[], Env]  # function that builds a new instance
     spec: EnvSpec | None
-    choose: Chooser | None
-    """Function that selects the actions. None: random actions."""
+    choose: Chooser | None  # function that selects the actions; None: random actions
     seeds: tuple[int, ...]
     max_steps: int
     _records: dict[int, Record] = field(default_factory=dict)

@@ -19,8 +19,7 @@ class HeldOut:
     """Evaluation seeds of one version of an environment, which training never uses."""
 
     seeds: tuple[int, ...]
-    sha256: str
-    """SHA-256 hash of the environment's id and the seeds."""
+    sha256: str  # hash of the environment's id and the seeds
 
 
 def held_out_seeds(id: str) -> HeldOut | None:

@@ -10,8 +10,7 @@ from pettingzoo.utils import BaseParallelWrapper
 
 from ..core import TextParallelEnv
 
-DEFAULT_TURN_LIMIT = 1_000
-"""Maximum number of turns of an evaluation episode if neither the environment nor the caller sets a limit."""
+DEFAULT_TURN_LIMIT = 1_000  # maximum turns of an evaluation episode if neither environment nor caller has a limit
 
 
 class TurnLimit(BaseParallelWrapper):

@@ -18,9 +18,7 @@ from ..core import Infos, ResetResult
 from ..core import StepResult as StepResult
 from ..spaces import MASK, OBSERVATION, flat_mask, has_mask, mask_problem, options_of
 
-Check: TypeAlias = Callable[[Any], "str | None"]
-"""Function: value -> description of the error, or None if the value is valid."""
-
+Check: TypeAlias = Callable[[Any], "str | None"]  # function: value -> description of the error; None: no error
 STEP_PARTS = ("observations", "rewards", "terminations", "truncations", "infos")
 NUMBERS = ("reward/", "metric/")  # prefixes of numeric entries of infos
 MAX_SHOWN = 60  # characters of a wrong value in a message

@@ -38,8 +38,7 @@ class PendingMessage:
     index: int
     what: What
     num_bytes: int
-    num_calls: int
-    """Number of resets and steps that the message requests."""
+    num_calls: int  # resets and steps that the message requests
 
 
 class ProcessVector(VectorEnv):
@@ -65,8 +64,7 @@ class ProcessVector(VectorEnv):
         TypeError: if `env` cannot be pickled.
     """
 
-    max_failures = 2
-    """An episode is aborted after this number of lost workers."""
+    max_failures = 2  # lost workers after which an episode is aborted
 
     def __init__(
         self,
@@ -167,8 +165,8 @@ class ProcessVector(VectorEnv):
 
     def _await(self, indices: set[int]) -> None:
         while not self._arrived.keys() >= indices:
-            if self._lost.keys() & indices:
-                fault = self._lost.pop(min(self._lost.keys() & indices))
+            if lost := self._lost.keys() & indices:
+                fault = self._lost.pop(min(lost))
                 self.close()
                 raise fault
             self._receive(None)

@@ -17,13 +17,11 @@ from .single_agent import SingleAgent
 class Heard:
     """Result of one turn for one agent."""
 
-    messages: tuple[Message, ...]
-    """New messages after the agent's own reply."""
+    messages: tuple[Message, ...]  # new messages after the agent's own reply
     reward: float
     is_terminated: bool = False
     is_truncated: bool = False
-    numbers: Mapping[str, float] = field(default_factory=dict)
-    """Numbers in the agent's info: reward terms and metrics."""
+    numbers: Mapping[str, float] = field(default_factory=dict)  # reward terms and metrics in the agent's info
 
     @property
     def is_over(self) -> bool:
