@@ -41,7 +41,7 @@ _RANGE_PRESERVING: dict[str, tuple[str, ...]] = {
         *("num_agents", "max_turns", "reward", "feedback", "threshold", "is_shuffled", "is_explained", "prompts"),
     ),
 }
-"""Arguments that do not change the ranges of the rewards and returns."""
+"""Name of an environment -> arguments that do not change the ranges of rewards and returns."""
 _MAX_NEW_TOKENS = {"MiniWriting": 48, "MiniCode": 48, "MiniBuild": 8, "MiniShift": 8}
 """Maximum tokens per reply: at least twice the longest reference reply, in tokens of the model "tiny"."""
 

@@ -64,7 +64,7 @@ class EnvSpec:
     max_new_tokens: int | None = None
     """Default limit of tokens per reply of language models. None: 256."""
     range_preserving_kwargs: tuple[str, ...] = ()
-    """Arguments that do not change the two ranges. With other arguments, the ranges are not declared."""
+    """Arguments that do not change `reward_range` and `return_range`. With other arguments, both are None."""
 
     def __post_init__(self) -> None:
         for name in ("reward_range", "return_range"):

@@ -45,8 +45,8 @@ class ProcessVector(VectorEnv):
     """Environment copies in worker processes of this machine. The result of each copy arrives separately.
 
     A worker that dies or exceeds `timeout_s` is replaced, and its unfinished episodes are replayed from seeds and
-    actions. An episode is aborted if it fails twice, or if its replay returns other results; `lost` then returns the
-    error. If an environment raises an error, all workers are closed.
+    actions. An episode is aborted if its worker is lost twice, or if its replay returns other results; `lost` then
+    returns the error. If an environment raises an error, all workers are closed.
 
     Args:
         env: id, specification, or module-level function that builds an environment.

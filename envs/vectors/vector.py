@@ -30,7 +30,7 @@ class VectorEnv(ABC):
     num_envs: int
     possible_agents: list[str]
     state_space: Space[Any] | None
-    """None: the environment has no state."""
+    """Space of `state`. None: the environment has no state."""
     spec: EnvSpec | None
     name: str
     """Id of the environment, else `metadata["name"]`, else the class name."""
@@ -98,7 +98,7 @@ class VectorEnv(ABC):
 
 
 class SyncVector(VectorEnv):
-    """Copies in this process, which are stepped one after another. Fastest if steps take less time than messages.
+    """Environment copies in this process, stepped one after another. Suited to fast environments.
 
     Args:
         env: id, specification, or function that builds an environment.
