@@ -1,8 +1,4 @@
-"""Messages, transcripts, and the base class of all text environments.
-
-A subclass of `TextParallelEnv` defines two methods: `deal` starts an episode and `play` plays a turn. The base class
-keeps the histories, the spaces and the random generator, and implements PettingZoo's parallel API.
-"""
+"""Messages, transcripts, and `TextParallelEnv`, the base class of all text environments."""
 
 from __future__ import annotations
 
@@ -20,9 +16,11 @@ from pettingzoo import ParallelEnv
 from .._terminal import shown
 from .spaces import OpenText
 
-ResetResult: TypeAlias = tuple[dict[str, Any], dict[str, dict[str, Any]]]
-"""Result of `reset`: observation of each agent, and info dict of each agent."""
-ENVIRONMENT = "environment"
+Infos: TypeAlias = dict[str, dict[str, Any]]
+ResetResult: TypeAlias = tuple[dict[str, Any], Infos]
+"""Result of `reset`: observations and infos. The keys are agents."""
+StepResult: TypeAlias = tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], Infos]
+"""Result of `step`: observations, rewards, terminations, truncations and infos. The keys are agents."""
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 _LATER_BRACKETS = re.compile("(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\\[")  # at line starts, not in the first line
 
@@ -30,16 +28,16 @@ _LATER_BRACKETS = re.compile("(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\\[")  # a
 class Message(NamedTuple):
     """A chat message in an agent's history."""
 
-    role: str  # role in chat templates: "system", "user", or "assistant" for own replies of the agent that reads them
+    role: str  # "system", "user" or "assistant", as in chat templates; "assistant" for the agent's own replies
     content: str
-    author: str = ENVIRONMENT  # name of the agent that wrote the text, or "environment"
+    author: str = "environment"  # name of the agent that wrote the text, or "environment"
 
 
 class Transcript(str):
-    """A text history: a `str` that also stores its messages.
+    """Text history of an agent: a `str` with the attribute `messages`.
 
-    The string contains the content of each message and a line feed after it. For chat models, the chat template is
-    applied to `messages`. During an episode, messages are only appended, unless metadata["append_only"] is False.
+    The string is the content of all messages, each followed by a line feed. Chat models read `messages` instead.
+    During an episode, messages are only appended, unless the environment's metadata["append_only"] is False.
     """
 
     messages: tuple[Message, ...]
@@ -65,33 +63,30 @@ class Transcript(str):
 
 
 def messages_of(observation: str) -> tuple[Message, ...]:
-    """Return the messages of a transcript. Any other text is returned as one user message."""
+    """Return the messages of a transcript. Another text is returned as a single user message."""
     return observation.messages if isinstance(observation, Transcript) else (Message("user", str(observation)),)
 
 
 def as_chat(messages: Iterable[Message]) -> list[dict[str, str]]:
-    """Convert messages to the format of OpenAI's chat completions."""
+    """Convert messages to a list of dicts in the format of OpenAI's chat completions API."""
     return [{"role": message.role, "content": message.content} for message in messages]
 
 
 def answer_in(reply: str) -> str:
-    """Return the part of a reply after the last "</think>". Without this tag, return the whole reply.
+    """Return the part of a model's reply after its last "</think>", or the whole reply if it has no such tag.
 
-    If the reply begins with "<think>" and has no "</think>", the model was cut off while thinking: return "".
+    If the reply begins with "<think>" but has no "</think>", the model used up its tokens while thinking: return "".
     """
     _, closed, answer = reply.rpartition("</think>")
     return "" if not closed and answer.lstrip().startswith("<think>") else answer
 
 
 def written(agent: str, reply: str) -> Message:
-    """Convert a reply to a message of the joint history. A space before "[" prevents lines that imitate messages."""
+    """Format an agent's reply as a message of the joint history: "[agent writes] reply".
+
+    A space is added before each line that starts with "[". Otherwise, a reply could imitate the messages of others.
+    """
     return Message("user", f"[{agent} writes] {_LATER_BRACKETS.sub(' [', reply)}", agent)
-
-
-def _as_read(message: Message) -> str:
-    """Return a message's content for the joint history. Agents' replies are escaped as in `written`."""
-    reply = message.role == "assistant"
-    return _LATER_BRACKETS.sub(" [", f"\n{message.content}")[1:] if reply else message.content
 
 
 @dataclass(frozen=True)
@@ -99,31 +94,32 @@ class Outcome:
     """Result of one turn, returned by `TextParallelEnv.play`."""
 
     reward: float | Mapping[str, float]
-    """Team reward, given to every agent, or a mapping with one reward per live agent."""
+    """Team reward, which every agent gets, or a mapping: live agent -> reward."""
     feedback: Mapping[str, str] = field(default_factory=dict)
-    """Text for each agent, appended to its history after its own reply."""
+    """Mapping: agent -> text that is appended to the agent's history after its own reply."""
     terms: Mapping[str, float] = field(default_factory=dict)
-    """Named parts of the reward, logged as reward/<name>."""
+    """Parts of the reward by name, logged as reward/<name>."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Other metrics, logged as metric/<name>."""
+    """Other numbers by name, logged as metric/<name>."""
     is_over: bool = False
-    """True if the episode terminates before its last turn."""
+    """True: the episode terminates with this turn, for all agents."""
     finished: frozenset[str] = frozenset()
-    """Agents that terminate while the others continue."""
+    """Agents whose episode terminates with this turn while the other agents continue."""
     rewritten: Mapping[str, Sequence[Message]] = field(default_factory=dict)
-    """New histories (agent -> messages) that replace the old ones. Feedback is appended to the new history."""
+    """Mapping: agent -> messages that replace the agent's history. `feedback` is appended to these messages."""
 
 
 class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
     """Base class of environments in which agents write texts in parallel for a number of turns.
 
-    Observations are `Transcript`s, actions are strings. In each turn, every live agent replies and `play` computes the
-    result. Then each agent's reply and feedback are appended to its history. The last turn terminates the episode. An
-    agent observes only its own history. For a centralized critic, `state()` returns the joint history. Histories keep
-    the text before "</think>", but `play` gets the replies without this text.
+    Subclasses define two methods: `deal` starts an episode and `play` plays a turn. Actions are strings. Observations
+    are `Transcript`s: each agent observes its own history. In each turn, every live agent replies, `play` computes the
+    result, and each agent's reply and feedback are appended to its history. Turn `max_turns` terminates the episode.
+    `state()` returns the joint history of all agents, for centralized critics. `play` gets the replies without the text
+    before "</think>", which stays in the histories.
 
-    The constructor's arguments, the seed and the actions determine an episode. An environment can be copied with
-    `copy.deepcopy` or `pickle` during an episode; the copy is independent and continues the same episode.
+    Episodes are deterministic given the constructor's arguments, the seed and the actions. During an episode, an
+    environment can be copied with `copy.deepcopy` or `pickle`; the copy continues the same episode independently.
 
     Args:
         agents: agent names of the form role_number, such as "writer_0".
@@ -140,10 +136,10 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
     """Name of a metric in `Outcome.metrics`, from 0 to 1, that measures success independently of the reward, such as
     the fraction of passed tests. `collm check ID --red-team` compares the return with it. None: no such metric."""
     protocol_instructions: ClassVar[Mapping[str, Mapping[str, str]]] = {}
-    """Instructions in a pipeline or discussion (`algorithms.rollout.protocols`): protocol -> agent -> text."""
+    """Additional instructions if agents reply in a pipeline or a discussion: protocol name -> agent -> text."""
     spec: Any = None  # the EnvSpec from which `make` built this environment
     task: Any = None
-    """Task of the running episode, for reward functions: a data row, a goal or a map. Set by `deal`."""
+    """Task of the running episode: a data row, a goal or a map. Set by `deal` and read by reward functions."""
 
     def __init__(
         self,
@@ -178,36 +174,38 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
     @abstractmethod
     def deal(self, task: Any) -> Mapping[str, str | Sequence[Message]]:
-        """Start an episode and return the prompt of each agent. Take random numbers only from `self.rng`.
+        """Start an episode and return each agent's prompt: a text or messages. Use only `self.rng` for random numbers.
 
         Args:
-            task: the task given by `reset(options={"task": ...})`. None: sample a task.
+            task: task from `reset(options={"task": ...})`. None: sample a task.
         """
 
     @abstractmethod
     def play(self, replies: Mapping[str, str]) -> Outcome:
-        """Play one turn. Score every reply, whatever its content; a bad reply must not raise an error.
+        """Play one turn and return its result. Any reply must get a reward; a bad reply must not raise an error.
+
+        `self.turn` is the number of earlier turns in the episode.
 
         Args:
-            replies: replies of all live agents, without text before "</think>". `self.turn` counts the earlier turns.
+            replies: reply of each live agent, without the text before "</think>".
         """
 
     def scene(self) -> str:
-        """Return the environment's state as text, which `render` shows below the histories. Color codes are allowed.
+        """Return the environment's state as text, which `render` shows below the joint history.
 
-        Do not include text that agents wrote, because control characters are not escaped here.
+        ANSI color codes are allowed. Do not include text of agents, because its control characters are not escaped.
         """
         return ""
 
     def truth(self) -> str:
-        """Return the hidden state as text, for a privileged critic (`views.PrivilegedState`).
+        """Return hidden information of the environment as text, for a privileged critic (`views.PrivilegedState`).
 
-        Neither observations nor `state()` contain it. The method must not change the environment.
+        Observations and `state()` do not contain this text. The method must not change the environment.
         """
         return ""
 
     def reference_reply(self, agent: str) -> str:
-        """Return a good reply for this agent in the current state. The method must not change the environment.
+        """Return a good reply of an agent in the current turn. The method must not change the environment.
 
         Raises:
             NotImplementedError: if the environment has no reference replies.
@@ -215,32 +213,32 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         raise NotImplementedError(f"{self} has no reference replies; define reference_reply(agent)")
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Return players that get reward without doing the task, as a dict: name -> function (agent -> reply).
+        """Return players that may get reward without doing the task, as a dict: name -> function (agent -> reply).
 
-        `check_env(..., exploits=True)` runs these players and the general ones in `checks.exploits`. They may read the
-        environment's hidden state, but must not change the environment.
+        `check_env(..., exploits=True)` measures their return. The functions may read hidden information of the
+        environment, but must not change the environment.
         """
         return {}
 
     @property
     def allowed_exploits(self) -> Mapping[str, str]:
-        """Exploits that are intended, as a dict: name of the player -> reason."""
+        """Players whose high return is intended, as a dict: name of the player -> reason."""
         return {}
 
     def honest_players(self) -> Mapping[str, Callable[[str], str]]:
-        """Return players that do the task from observations alone, as a dict: name -> function (agent -> reply).
+        """Return players that use only their observations, as a dict: name -> function (agent -> reply).
 
-        "talking" sends information to its partners, "silent" does not. The difference between their returns is the
-        benefit of communication. The functions must not change the environment.
+        The player "talking" sends information to its partners, the player "silent" does not. Their difference in return
+        is the benefit of communication. The functions must not change the environment.
         """
         return {}
 
     def ceilings(self) -> Mapping[str, float]:
-        """Return a dict: missing skill -> exact mean return of optimal play without this skill. Empty if unknown."""
+        """Return the best mean returns of teams that lack a skill, as a dict: "no memory" -> return. {}: unknown."""
         return {}
 
     def absence(self, agent: str) -> str:
-        """Return the reply with which `wrappers.Shares` replaces an agent's replies to measure their contribution."""
+        """Return a reply without content. `wrappers.Shares` uses it to measure the agent's share of the return."""
         return ""
 
     # PettingZoo's parallel API.
@@ -253,7 +251,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
     @cached_property
     def np_random(self) -> np.random.Generator:
         """NumPy generator for wrappers, seeded by `reset`. The environment itself uses only `rng`."""
-        # Created on first use, because it takes a tenth of the time of a reset and most runs never need it.
+        # Created on first use, because it takes a tenth of the time of a reset and most runs do not use it.
         return np.random.default_rng(None if self._np_seed is None else self._np_seed % 2**64)
 
     def observation_space(self, agent: str) -> OpenText:
@@ -264,25 +262,24 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Transcript], dict[str, dict[str, Any]]]:
+    ) -> tuple[dict[str, Transcript], Infos]:
         """Start an episode.
 
         Args:
-            seed: seed of the random generator. None: the generator continues from its current state.
-            options: {"task": ...} selects the task; other keys are ignored.
+            seed: seed of the random generator. None: the generator is not seeded again.
+            options: {"task": ...} selects the task. Other keys are ignored.
         """
-        if seed is not None:
-            self._seed(int(seed))
-        elif not self._transcripts:
-            self._seed(None)
+        if seed is not None or not self._transcripts:
+            self._np_seed = None if seed is None else int(seed)
+            self.rng = random.Random(self._np_seed)
+            self.__dict__.pop("np_random", None)
         self.agents = list(self.possible_agents)
         self.turn = 0
         self._joint = Transcript()
         prompts = self.deal((options or {}).get("task"))
         if not isinstance(prompts, Mapping):
             raise TypeError(f"deal() must return a dict agent -> prompt, got {type(prompts).__name__}: {prompts!r}")
-        missing = set(self.agents) ^ set(prompts)
-        if missing:
+        if missing := set(self.agents) ^ set(prompts):
             raise ValueError(f"deal() must return one prompt for each of {self.agents}; wrong or missing: {missing}")
         self._transcripts = {agent: Transcript() for agent in self.agents}
         for agent in self.agents:
@@ -292,8 +289,8 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
     def step(
         self, actions: Mapping[str, str]
-    ) -> tuple[dict[str, Transcript], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
-        """Play one turn. `actions` must contain the reply of each live agent."""
+    ) -> tuple[dict[str, Transcript], dict[str, float], dict[str, bool], dict[str, bool], Infos]:
+        """Play one turn with `actions`: live agent -> reply."""
         movers = list(self.agents)
         if not movers:
             raise RuntimeError("no episode is running; call reset() first")
@@ -323,15 +320,14 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         numbers |= {f"metric/{name}": float(value) for name, value in outcome.metrics.items()}
         if cut:
             numbers["metric/cut_replies"] = float(cut)
-        infos: dict[str, dict[str, Any]] = {agent: dict(numbers) for agent in movers}
+        infos: Infos = {agent: dict(numbers) for agent in movers}
         for agent in movers:
-            dropped = len(self._transcripts[agent].messages) - len(observations[agent].messages)
-            if dropped:
+            if dropped := len(self._transcripts[agent].messages) - len(observations[agent].messages):
                 infos[agent]["metric/dropped_messages"] = float(dropped)
         return observations, rewards, terminations, dict.fromkeys(movers, False), infos
 
     def state(self) -> Transcript:
-        """Return the joint history: everything that agents read or wrote, in time order, with their names."""
+        """Return the joint history: all texts that agents read or wrote, in time order, with the agents' names."""
         return capped(self._joint, self.state_space.max_length)
 
     def render(self) -> Any:
@@ -347,10 +343,6 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
     def __str__(self) -> str:
         return str(self.metadata["name"])
-
-    def _seed(self, seed: int | None) -> None:
-        self.rng, self._np_seed = random.Random(seed), seed
-        self.__dict__.pop("np_random", None)
 
     def _checked(self, agent: str, actions: Mapping[str, str]) -> str:
         if agent not in actions:
@@ -372,11 +364,15 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         self._transcripts[agent] = self._transcripts[agent].extended(*added)
 
     def _record_reading(self, read: Mapping[str, Sequence[Message]]) -> None:
-        """Add new messages to the joint history. Agents that read the same text share one entry."""
+        """Append the messages that agents read to the joint history. Agents that read the same text share one entry."""
         readers: dict[str, list[str]] = {}
         for agent, messages in read.items():
             if messages:
-                readers.setdefault("\n".join(map(_as_read, messages)), []).append(agent)
+                texts = [
+                    _LATER_BRACKETS.sub(" [", f"\n{text}")[1:] if role == "assistant" else text
+                    for role, text, _ in messages
+                ]
+                readers.setdefault("\n".join(texts), []).append(agent)
         self._joint = self._joint.extended(
             *(Message("user", f"[{', '.join(agents)} reads] {text}") for text, agents in readers.items())
         )
@@ -386,11 +382,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
 
 def _checked_rewards(outcome: Outcome, movers: Sequence[str], agents: Sequence[str]) -> dict[str, float]:
-    """Return the reward of each agent that acted, after checking the outcome.
-
-    Raises:
-        ValueError, TypeError: if a field of the outcome is invalid. The message contains the field and its value.
-    """
+    """Return the reward of each agent that acted. Raises ValueError or TypeError if the outcome is invalid."""
     for name in ("feedback", "terms", "metrics", "rewritten"):
         value = getattr(outcome, name)
         if not isinstance(value, Mapping):
@@ -423,7 +415,7 @@ def _is_number(value: Any) -> bool:
 
 
 def capped(transcript: Transcript, max_length: int) -> Transcript:
-    """Shorten a transcript to at most `max_length` characters: keep its first message and its newest messages."""
+    """Shorten a transcript to at most `max_length` characters: keep the first message and the newest messages."""
     if len(transcript) <= max_length:
         return transcript
     first, *rest = transcript.messages

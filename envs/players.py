@@ -1,8 +1,7 @@
-"""Scripted players: reference replies, random actions, a fixed action, and players that the environment defines.
+"""Scripted players: reference replies, random actions, a fixed action, and players that the environment defines."""
 
-Players are partial functions, not closures. Partial functions can be pickled. If an environment and its player are
-copied together with `copy.deepcopy`, the copied player acts in the copied environment.
-"""
+# Players are partial functions, because closures cannot be pickled. With partial functions, `copy.deepcopy` of an
+# environment together with its player also returns a player that acts in the copied environment.
 
 from __future__ import annotations
 
@@ -17,21 +16,17 @@ from pettingzoo import ParallelEnv
 from .core import TextParallelEnv
 from .spaces import MASK, sampled
 
-Player: TypeAlias = Callable[[str, Any], Any]
-"""Function (agent, observation) -> action."""
-
-PLAYERS = ("reference", "random", "empty")
-"""Names that `scripted_player` accepts in every environment."""
-HONEST_PLAYERS = ("silent", "talking")
-"""Player names in `TextParallelEnv.honest_players`. Few environments define these players."""
+Player: TypeAlias = Callable[[str, Any], Any]  # function (agent, observation) -> action
+PLAYERS = ("reference", "random", "empty")  # names that `scripted_player` accepts for every environment
+HONEST_PLAYERS = ("silent", "talking")  # possible names in `TextParallelEnv.honest_players`
 
 
 class RandomPlayer:
-    """Samples actions from copies of the action spaces; only legal actions if the observation has an action mask.
+    """Player that samples actions. If the observation has an action mask, it samples only legal actions.
 
     Args:
-        spaces: action space of each agent.
-        seed: seed of the first agent's space. It increases by 1 from agent to agent.
+        spaces: action space of each agent. They are copied.
+        seed: seed of the first agent's space. The other spaces get seed + 1, seed + 2, ...
     """
 
     def __init__(self, spaces: Mapping[str, Space[Any]], seed: int = 0):
@@ -49,7 +44,7 @@ class RandomPlayer:
 
 
 def fixed_player(action: Any) -> Player:
-    """Player that always returns the same action."""
+    """Return a player that always takes the same action."""
     return partial(_fixed, action)
 
 
@@ -58,7 +53,7 @@ def _fixed(action: Any, agent: str, observation: Any) -> Any:
 
 
 def reference_player(env: ParallelEnv[str, Any, Any]) -> Player | None:
-    """Return a player that gives the reference replies of this instance; None if the environment defines none."""
+    """Return a player that gives the reference replies of `env`, or None if `env` defines no reference replies."""
     reply = getattr(env.unwrapped, "reference_reply", None)
     if reply is None or getattr(reply, "__func__", None) is TextParallelEnv.reference_reply:
         return None
@@ -70,7 +65,7 @@ def _replied(reply: Callable[[str], Any], agent: str, observation: Any) -> Any:
 
 
 def exploits_of(env: ParallelEnv[str, Any, Any]) -> Mapping[str, Player]:
-    """Return the players of `TextParallelEnv.exploits` for this instance, as a dict with names as keys."""
+    """Return the players that `TextParallelEnv.exploits` defines, as a dict: name -> player."""
     world = env.unwrapped
     if not isinstance(world, TextParallelEnv):
         return {}
@@ -78,7 +73,7 @@ def exploits_of(env: ParallelEnv[str, Any, Any]) -> Mapping[str, Player]:
 
 
 def honest_player(env: ParallelEnv[str, Any, Any], name: str) -> Player | None:
-    """Return a player of `TextParallelEnv.honest_players` for this instance; None if the environment lacks it."""
+    """Return a player that `TextParallelEnv.honest_players` defines, or None if it defines no player of this name."""
     world = env.unwrapped
     if not isinstance(world, TextParallelEnv) or name not in world.honest_players():
         return None
@@ -90,11 +85,7 @@ def _replied_by(world: TextParallelEnv, method: str, name: str, agent: str, obse
 
 
 def played(env: ParallelEnv[str, Any, Any], player: Player, seed: int) -> tuple[float, list[Mapping[str, Any]]]:
-    """Play one episode.
-
-    Returns:
-        (undiscounted return averaged over the agents, info of the first live agent in each turn).
-    """
+    """Play one episode. Returns (undiscounted return averaged over the agents, first live agent's info per turn)."""
     observations, _ = env.reset(seed=seed)
     earned: dict[str, float] = {}
     told: list[Mapping[str, Any]] = []
@@ -108,15 +99,12 @@ def played(env: ParallelEnv[str, Any, Any], player: Player, seed: int) -> tuple[
 
 
 def scripted_player(env: ParallelEnv[str, Any, Any], name: str, seed: int = 0) -> Player | None:
-    """Return a scripted player by name; None if the environment does not support this player.
+    """Return a scripted player, or None if the environment does not define this player.
 
     Args:
-        env: the environment in which it plays.
-        name: a name in `PLAYERS` or `HONEST_PLAYERS`, or an exploit of the environment.
-        seed: seed of the random actions.
-
-    Raises:
-        ValueError: if the name is unknown.
+        env: environment in which the player acts.
+        name: a name in `PLAYERS`, `HONEST_PLAYERS` or `env.exploits()`.
+        seed: seed of the player "random".
     """
     if name == "reference":
         return reference_player(env)

@@ -1,4 +1,4 @@
-"""Text spaces of bounded length, and action masks."""
+"""Text space of bounded length, and functions for action masks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 # Samples include characters that break naive code: a space, a line feed, multi-byte characters.
 _SAMPLE_CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789 .\né数"
-_MAX_SAMPLE_LENGTH = 24
 
 
 def is_unicode_text(text: str) -> bool:
-    """Return True if a string can be encoded as UTF-8. Tokenizers raise on lone surrogates, which cannot be encoded."""
+    """Return True if UTF-8 can encode the string. It cannot encode lone surrogates, for which tokenizers raise."""
     if text.isascii():
         return True
     try:
@@ -27,19 +26,16 @@ def is_unicode_text(text: str) -> bool:
 
 
 class OpenText(Text):
-    """Space of all texts of `min_length` to `max_length` characters. Only lone surrogates are excluded.
+    """Space of all texts with `min_length` to `max_length` characters, except texts with lone surrogates.
 
-    Gymnasium's `Text` enumerates its characters. With all of Unicode, such a space takes a second to build and
-    megabytes to pickle. Its default characters include neither space nor line feed. `OpenText` limits only the length.
-    It is a subclass of `Text`, because other libraries select code by this type.
+    Gymnasium's `Text` has a list of allowed characters, by default without space and line feed. With all characters of
+    Unicode, a `Text` takes a second to build and megabytes to pickle. `OpenText` has no such list. It is a subclass of
+    `Text`, because other libraries test for this type.
 
     Args:
-        max_length: maximum length of a text in characters.
-        min_length: minimum length of a text in characters.
+        max_length: maximum length of a text in characters, at least `min_length`.
+        min_length: minimum length of a text in characters, at least 0.
         seed: seed of `sample`.
-
-    Raises:
-        ValueError: if not 0 <= min_length <= max_length.
     """
 
     def __init__(self, max_length: int, *, min_length: int = 0, seed: int | np.random.Generator | None = None):
@@ -51,10 +47,10 @@ class OpenText(Text):
         return isinstance(x, str) and self.min_length <= len(x) <= self.max_length and is_unicode_text(x)
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """Sample a text of at most 24 characters; masks are not supported."""
+        """Sample a text of at most 24 characters. `mask` and `probability` must be None."""
         if mask is not None or probability is not None:
             raise ValueError("OpenText.sample supports neither mask nor probability; leave them out")
-        upper = max(self.min_length, min(self.max_length, _MAX_SAMPLE_LENGTH))
+        upper = max(self.min_length, min(self.max_length, 24))
         length = int(self.np_random.integers(self.min_length, upper + 1))
         return "".join(_SAMPLE_CHARACTERS[i] for i in self.np_random.integers(len(_SAMPLE_CHARACTERS), size=length))
 
@@ -79,7 +75,7 @@ for _function in (flatdim, flatten, flatten_space):
 
 @create_shared_memory.register(OpenText)
 def _create_shared_memory(space: OpenText, n: int = 1, ctx: Any = None) -> Any:
-    # gymnasium would read a Text from shared memory once and return this first text at every later step.
+    # Gymnasium would read a text from shared memory only once and return this first text at every later step.
     raise TypeError(
         f"{space} does not support shared memory; pass vector_kwargs={{'shared_memory': False}} to gymnasium.make_vec, "
         "or shared_memory=False to AsyncVectorEnv"
@@ -87,13 +83,10 @@ def _create_shared_memory(space: OpenText, n: int = 1, ctx: Any = None) -> Any:
 
 
 def is_flattenable(space: Space[Any]) -> bool:
-    """Return True if Gymnasium flattens the space into a `Box`.
-
-    Spaces without `is_np_flattenable`, such as the space of MiniGrid's missions, are not flattenable.
-    """
+    """Return True if Gymnasium can flatten the space into a `Box`."""
     try:
         return space.is_np_flattenable
-    except NotImplementedError:  # raised by the default implementation in Space
+    except NotImplementedError:  # the space does not define this property, such as MiniGrid's space of missions
         return False
 
 
@@ -101,22 +94,21 @@ MASK, OBSERVATION = "action_mask", "observation"
 
 
 def has_mask(space: Space[Any]) -> bool:
-    """Return True if a space is `Dict(action_mask=..., observation=...)`."""
+    """Return True if an observation space contains action masks: `Dict(action_mask=..., observation=...)`."""
     return isinstance(space, Dict) and set(space) == {MASK, OBSERVATION}
 
 
 def options_of(space: Space[Any]) -> tuple[int, ...]:
-    """Return the number of options of each choice in a `Discrete` or `MultiDiscrete` space; () for other spaces."""
+    """Return the number of options per choice of a `Discrete` or `MultiDiscrete` space. Other spaces: ()."""
     if isinstance(space, Discrete):
         return (int(space.n),)
     return tuple(int(n) for n in space.nvec.ravel()) if isinstance(space, MultiDiscrete) else ()
 
 
 def flat_mask(mask: Any) -> NDArray[np.bool_]:
-    """Flatten an action mask, which is an array or, for several choices, a tuple of arrays as in Gymnasium.
+    """Convert an action mask (an array, or a tuple with one array per choice) to a flat array of bools.
 
-    Raises:
-        ValueError: if a value is neither 0 nor 1.
+    Raises ValueError if a value is neither 0 nor 1.
     """
     parts = mask if isinstance(mask, (tuple, list)) else [mask]
     row = np.concatenate([np.asarray(part).ravel() for part in parts])
@@ -126,11 +118,11 @@ def flat_mask(mask: Any) -> NDArray[np.bool_]:
 
 
 def mask_problem(mask: Any, options: tuple[int, ...]) -> str | None:
-    """Return the end of an error message about an invalid action mask; None if the mask is valid.
+    """Describe the fault of an action mask, as the end of an error message. None: the mask is valid.
 
     Args:
-        mask: see `flat_mask`.
-        options: number of options of each choice.
+        mask: an array, or a tuple with one array per choice.
+        options: number of options per choice of the action space.
     """
     try:
         row = flat_mask(mask)
@@ -149,14 +141,14 @@ def mask_problem(mask: Any, options: tuple[int, ...]) -> str | None:
 
 
 def only_first(options: tuple[int, ...]) -> NDArray[np.int8]:
-    """Return a mask in which only the first option of each choice is legal, for agents whose action has no effect."""
+    """Return an action mask in which only the first option of each choice is legal."""
     mask = np.zeros(sum(options), dtype=np.int8)
     mask[np.cumsum((0, *options[:-1]))] = 1
     return mask
 
 
 def sampled(space: Space[Any], mask: Any) -> Any:
-    """Sample a legal action uniformly, with the space's own generator."""
+    """Sample an action that the mask allows, uniformly. Random numbers come from the space's generator."""
     options = options_of(space)
     row = flat_mask(mask).astype(np.int8)
     if isinstance(space, Discrete):

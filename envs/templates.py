@@ -1,4 +1,4 @@
-"""Prompt templates that replace an environment's own prompts, from a user or from a published repository."""
+"""Prompt templates that replace an environment's own prompts."""
 
 from __future__ import annotations
 
@@ -19,36 +19,31 @@ _PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 @dataclass(frozen=True)
 class Originals:
-    """Location of the published prompts of an environment."""
+    """Location of an environment's prompts in the repository of its paper."""
 
-    file: str
-    """Path of the Python file in the repository."""
+    file: str  # path of the Python file in the repository
     sources: Mapping[str, str]
-    """Name of a prompt (an agent, "prompt" or "system") -> name of the function that makes the prompt from an
-    f-string, or of the constant with the prompt."""
+    """Agent, "prompt" or "system" -> name of the function or constant in the file that contains the prompt."""
     places: Mapping[str, str]
-    """Name of a value in the published code -> placeholder of this package, such as "{source}"."""
-    added: str = ""
-    """Text that the published code adds to each prompt of an agent."""
-    left_out: tuple[str, ...] = ()
-    """Texts. Lines that contain one of them are left out."""
+    """Name of a variable in the file -> placeholder in the template, such as "{source}"."""
+    added: str = ""  # text that is appended to each prompt of an agent
+    left_out: tuple[str, ...] = ()  # lines of a prompt that contain one of these texts are left out
 
 
 @dataclass(frozen=True)
 class Templates:
-    """Templates for the first messages of an episode."""
+    """Templates of the prompts with which an episode starts."""
 
     texts: Mapping[str, str]
-    """Agent -> template. The key "prompt" is for all other agents. Without a template, the default prompt is used."""
-    system: str = ""
-    """System prompt of all agents. Empty: no system prompt."""
+    """Agent -> template. The key "prompt" is for all other agents. No template: the environment's own prompt."""
+    system: str = ""  # system prompt of all agents; empty: no system prompt
 
     def opening(self, agent: str, fields: Mapping[str, str | int], own: str) -> list[Message]:
-        """Return the first messages of an agent.
+        """Return the first messages of an agent: the system prompt, if any, and the filled template.
 
         Args:
-            fields: placeholder -> value. Braces in values are kept unchanged.
-            own: the environment's own prompt, which replaces "{default}".
+            fields: placeholder -> value. Braces in values are kept.
+            own: the environment's own prompt, which is the value of the placeholder "{default}".
         """
         text = self.texts.get(agent, self.texts.get(ALL))
         known = {**fields, OWN: own}
@@ -57,25 +52,22 @@ class Templates:
 
 
 def templates(
-    prompts: Prompts | None,
-    agents: Sequence[str],
-    fields: Mapping[str, bool],
-    originals: Originals | None = None,
+    prompts: Prompts | None, agents: Sequence[str], fields: Mapping[str, bool], originals: Originals | None = None
 ) -> Templates:
     """Read and check prompt templates.
 
     Args:
-        prompts: a mapping name -> template, or a folder of files `<name>.txt`. A name is an agent, "prompt" (for all
-            other agents) or "system" (for the system prompt). Or a copy of the repository with the published prompts
-            (`originals`). None: no templates.
+        prompts: a mapping name -> template, or a folder of files `<name>.txt`. Names: the agents, "prompt" (for all
+            other agents) and "system" (system prompt). Or the folder of the repository that `originals` describes.
+            None: no templates.
         agents: names of the agents.
-        fields: placeholder (such as "source" for "{source}") -> True if it describes the task. Each template must
-            contain at least one of these, or "{default}", which stands for the environment's own prompt.
-        originals: location of the published prompts. None: they are not public.
+        fields: placeholder (such as "source" for "{source}") -> True if its value describes the task. Each template
+            must contain one of these placeholders or "{default}" (the environment's own prompt).
+        originals: location of the paper's prompts. None: they are not public.
 
     Raises:
         FileNotFoundError: if the folder does not exist.
-        ValueError: if a name or a placeholder is unknown, or a template has no placeholder that describes the task.
+        ValueError: if a name or placeholder is unknown, or if a template has no placeholder that describes the task.
     """
     if prompts is None:
         return Templates({})
@@ -84,7 +76,10 @@ def templates(
     elif originals is not None and (Path(prompts).expanduser() / originals.file).is_file():
         texts = original_prompts(Path(prompts).expanduser(), originals)
     else:
-        texts = _texts_in(Path(prompts).expanduser())
+        folder = Path(prompts).expanduser()
+        if not folder.is_dir():
+            raise FileNotFoundError(f"prompts={str(folder)!r} is not a folder; give one with files like writer_0.txt")
+        texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.txt"))}
     names = [*agents, ALL, SYSTEM]
     unknown = sorted(set(texts) - set(names))
     if unknown or not texts:
@@ -106,21 +101,15 @@ def templates(
 
 
 def places_of(prompt: str, *needed: str) -> dict[str, bool]:
-    """Return the placeholders of a prompt, as a dict: placeholder -> True if it is in `needed`."""
+    """Return a dict: placeholder in `prompt` -> True if `needed` contains the placeholder."""
     return {name: name in needed for _, name, _, _ in Formatter().parse(prompt) if name}
 
 
-def _texts_in(folder: Path) -> dict[str, str]:
-    if not folder.is_dir():
-        raise FileNotFoundError(f"prompts={str(folder)!r} is not a folder; give one with files such as writer_0.txt")
-    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.txt"))}
-
-
 def original_prompts(repository: Path, originals: Originals) -> dict[str, str]:
-    """Read published prompts, as templates with the placeholders of this package. The file is parsed and not run.
+    """Read the prompts of a paper's repository as templates. The Python file is parsed, but not run.
 
     Raises:
-        ValueError: if the file does not parse, lacks a prompt, or uses an unknown value.
+        ValueError: if the file cannot be parsed, a prompt is missing, or a variable has no placeholder.
     """
     path = repository / originals.file
     try:
@@ -139,24 +128,24 @@ def original_prompts(repository: Path, originals: Originals) -> dict[str, str]:
 
 
 def _function_text(tree: ast.Module, name: str, places: Mapping[str, str]) -> str | None:
-    """Return the longest f-string of a function, with placeholders."""
+    """Return the longest f-string in the function `name`, with placeholders. None: there is no f-string."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == name]
     texts = [node for function in functions[:1] for node in ast.walk(function) if isinstance(node, ast.JoinedStr)]
     if not texts:
         return None
     longest = max(texts, key=lambda text: len(ast.unparse(text)))
-    return textwrap.dedent("".join(_part(part, places) for part in longest.values))
-
-
-def _part(part: ast.expr, places: Mapping[str, str]) -> str:
-    if isinstance(part, ast.Constant):
-        return str(part.value)
-    names = [node.id for node in ast.walk(part) if isinstance(node, ast.Name)]
-    return _place(names[0] if names else "", places)
+    parts = []
+    for part in longest.values:
+        if isinstance(part, ast.Constant):
+            parts.append(str(part.value))
+        else:
+            names = [node.id for node in ast.walk(part) if isinstance(node, ast.Name)]
+            parts.append(_place(names[0] if names else "", places))
+    return textwrap.dedent("".join(parts))
 
 
 def _constant_text(tree: ast.Module, name: str, places: Mapping[str, str]) -> str | None:
-    """Return a constant string with placeholders of `str.format`."""
+    """Return the string that is assigned to the variable `name`, with placeholders. None: there is no such variable."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
             text = str(ast.literal_eval(node.value))

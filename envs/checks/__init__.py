@@ -1,1 +1,1 @@
-"""The rules of `check_env`: one function per rule. The first line of its docstring states the rule."""
+"""Rules of `check_env`: one function per rule, whose docstring states the rule."""

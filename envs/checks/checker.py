@@ -1,4 +1,4 @@
-"""Function `check_env`, which tests whether an environment follows the rules of its interface."""
+"""Function `check_env`, which tests an environment with all rules."""
 
 from __future__ import annotations
 
@@ -21,13 +21,7 @@ from .play import CheckFailure, Chooser, DoesNotApply, Subject, Violation
 LOG = logging.getLogger(__name__)
 __all__ = ["RULES", "CheckFailure", "check_env"]
 
-_TEXT_RULES = (
-    text.hostile_replies,
-    text.missing_reply,
-    text.append_only,
-    text.own_reply,
-    text.reference,
-)
+_TEXT_RULES = (text.hostile_replies, text.missing_reply, text.append_only, text.own_reply, text.reference)
 RULES: Mapping[str, Callable[[Subject], None]] = {
     rule.__name__: rule
     for rule in (
@@ -59,7 +53,7 @@ RULES: Mapping[str, Callable[[Subject], None]] = {
         degenerate_teams,
     )
 }
-"""All rules, as a dict name -> function, in the order of testing. The docstring of each function states its rule."""
+"""All rules in the order of testing, as a dict: name -> function. The function's docstring states the rule."""
 
 
 def check_env(
@@ -76,19 +70,20 @@ def check_env(
 
     Args:
         env: an id, an `EnvSpec`, an environment, or a function that builds one.
-        choose: function (agent, observation, generator) -> action. None: random actions, which reach less of the game.
+        choose: function (agent, observation, random generator) -> action. None: random actions, which reach fewer
+            states.
         seeds: seeds of the episodes, at least one.
-        max_steps: maximum number of turns. A longer episode breaks the rule `ends`.
+        max_steps: maximum number of turns. Longer episodes break the rule `ends`.
         hash_seeds: also replay an episode in two processes with other values of PYTHONHASHSEED, which takes seconds.
             None: only if another process can build the environment from its id or specification.
-        exploits: also measure the returns of degenerate teams, which takes a few hundred episodes.
+        exploits: also measure the returns of players that do not do the task, which takes a few hundred episodes.
         skip: names of rules that are not tested.
 
     Returns:
         The names of the rules that were tested.
 
     Raises:
-        CheckFailure: if a rule is broken. The message contains the first broken rule, the fault and the fix.
+        CheckFailure: if the environment breaks a rule. The message contains the rule, the fault and the fix.
         ValueError: if there are no seeds, `skip` has an unknown name, or `hash_seeds` cannot be tested.
     """
     if not seeds:
@@ -131,7 +126,7 @@ def check_env(
 
 
 def _place(error: BaseException | None, env: Any) -> str:
-    """Return the place of a fault: the last traceback line in the environment's code, or a method in the message."""
+    """Return the place of a fault in the environment's code: from the traceback, or of the method in the message."""
     if error is None:
         return ""
     kinds = []

@@ -1,4 +1,4 @@
-"""Rules of `check_env` about the results of each call, for all parallel environments."""
+"""Rules of `check_env` about the results of `reset` and `step`, for all parallel environments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded episodes, which the rules of `check_env` inspect and compare."""
+"""Recorded episodes, which the rules of `check_env` test."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from ..registration.registry import spec as spec_of
 from ..spaces import OpenText
 
 Env: TypeAlias = "ParallelEnv[str, Any, Any]"
-Chooser: TypeAlias = Callable[[str, Any, random.Random], Any]
-"""Function (agent, observation, generator) -> action."""
+Chooser: TypeAlias = Callable[[str, Any, random.Random], Any]  # function (agent, observation, generator) -> action
 
 
 class CheckFailure(AssertionError):
-    """Raised if an environment breaks a rule.
+    """Raised by `check_env` if the environment breaks a rule.
 
     Args:
         rule: name of the rule.
-        message: one sentence: the fault and the fix.
+        message: the fault and the fix.
     """
 
     def __init__(self, rule: str, message: str):
@@ -41,33 +40,28 @@ class CheckFailure(AssertionError):
 
 
 class Violation(Exception):
-    """Raised by a rule if the environment breaks it. The message contains the fault and the fix."""
+    """Raised by the function of a rule if the environment breaks the rule. The message is the fault and the fix."""
 
 
 class DoesNotApply(Exception):
-    """Raised by a rule if it does not apply to the environment."""
+    """Raised by the function of a rule if the rule does not apply to the environment."""
 
 
 @dataclass
 class Call:
     """One call of `reset` or `step` and its results."""
 
-    name: str
-    """Name in messages, such as "reset()" or "step 3"."""
-    movers: list[str]
-    """Live agents before the call. For `reset`: after the call."""
-    actions: Mapping[str, Any] | None
-    """Actions of `step`; None for `reset`."""
+    name: str  # name in messages, such as "reset()" or "step 3"
+    movers: list[str]  # live agents before the call; for `reset`: after the call
+    actions: Mapping[str, Any] | None  # None for `reset`
     returned: Any
-    agents: list[str]
-    """Live agents after the call."""
-    state: Any
-    """`state()` after the call; None if the environment has no state."""
+    agents: list[str]  # live agents after the call
+    state: Any  # `state()` after the call; None if the environment has no state
 
 
 @dataclass
 class Record:
-    """The calls of an episode, in order."""
+    """Calls of `reset` and `step` in an episode, in order."""
 
     calls: list[Call] = field(default_factory=list)
 
@@ -97,11 +91,7 @@ def state_of(env: Env) -> Any:
 
 
 def play(env: Env, seed: int, choose: Chooser | None = None, max_steps: int = 1000) -> Iterator[Call]:
-    """Play an episode and yield each call.
-
-    Args:
-        choose: function that selects the actions. None: random actions (`random_chooser`).
-    """
+    """Play an episode and yield each call of `reset` and `step`. If `choose` is None, actions are random."""
     rng = random.Random(seed)
     choose = choose or random_chooser(env, seed)
     call = reset(env, seed)
@@ -115,19 +105,18 @@ def play(env: Env, seed: int, choose: Chooser | None = None, max_steps: int = 10
 
 
 def replay(env: Env, seed: int | None, actions: Sequence[Mapping[str, Any]], options: Any = None) -> Iterator[Call]:
-    """Play an episode with recorded actions."""
     yield reset(env, seed, options)
     yield from resume(env, actions)
 
 
 def resume(env: Env, actions: Sequence[Mapping[str, Any]], first: int = 0) -> Iterator[Call]:
-    """Continue an episode with the recorded actions from turn `first` on."""
+    """Continue an episode with recorded actions, from index `first` on."""
     for number in range(first, len(actions)):
         yield step(env, actions[number], number + 1)
 
 
 def recorded(calls: Iterator[Call]) -> Record:
-    """Record calls with copies of their results, because later calls might change the originals."""
+    """Make all calls and record copies of their results, because later calls may change the originals."""
     record = Record()
     for call in calls:
         call.returned, call.state = deepcopy((call.returned, call.state))
@@ -136,10 +125,8 @@ def recorded(calls: Iterator[Call]) -> Record:
 
 
 def random_chooser(env: Env, seed: int) -> Chooser:
-    """Return a function that selects random actions. Most replies to a text are excerpts from this text.
-
-    With random characters only, parsers in environments would reject every reply at its start.
-    """
+    """Return a function that selects random actions. Most replies to a text are excerpts from this text."""
+    # Parsers in environments would reject replies of random characters at their start.
     spaces = {agent: env.action_space(agent) for agent in env.possible_agents}
     player = RandomPlayer(spaces, 1000 * seed)
 
@@ -165,7 +152,7 @@ def _excerpt(text: str, rng: random.Random) -> str:
 
 
 def difference(one: Any, other: Any, path: str = "") -> str | None:
-    """Return the first difference between two values or records as text; None if they are equal."""
+    """Describe the first difference between two values or records. None: they are equal."""
     if isinstance(one, Record) and isinstance(other, Record):
         for mine, theirs in zip(one.calls, other.calls, strict=False):
             for name in ("returned", "agents", "state"):
@@ -200,11 +187,9 @@ def _short(value: Any) -> str:
 class Subject:
     """The environment under test."""
 
-    build: Callable[[], Env]
-    """Function that builds a new instance."""
+    build: Callable[[], Env]  # function that builds a new instance
     spec: EnvSpec | None
-    choose: Chooser | None
-    """Function that selects the actions. None: `random_chooser`."""
+    choose: Chooser | None  # function that selects the actions; None: random actions
     seeds: tuple[int, ...]
     max_steps: int
     _records: dict[int, Record] = field(default_factory=dict)
@@ -223,7 +208,6 @@ class Subject:
 
     @cached_property
     def is_text(self) -> bool:
-        """True if all action spaces are `OpenText`."""
         env = self.build()
         return all(isinstance(env.action_space(agent), OpenText) for agent in env.possible_agents)
 
@@ -236,16 +220,14 @@ class Subject:
             return False
 
     def record(self, seed: int) -> Record:
-        """Return the recorded episode of a seed. The episode is played once and then reused."""
+        """Return the recorded episode of a seed, which is played only once."""
         if seed not in self._records:
             self._records[seed] = recorded(play(self.build(), seed, self.choose, self.max_steps))
         return self._records[seed]
 
     def calls(self) -> Iterator[Call]:
-        """Yield all calls of all recorded episodes."""
         for seed in self.seeds:
             yield from self.record(seed).calls
 
     def steps(self) -> Iterator[Call]:
-        """Return all calls of `step` in the recorded episodes."""
         return (call for call in self.calls() if call.actions is not None)

@@ -21,7 +21,7 @@ _OWN_GENERATOR = "use only random numbers of a generator that the environment ow
 
 
 def same_seed(subject: Subject) -> None:
-    """Check that instances with the same seed and actions play the same episodes, also the next one without a seed."""
+    """Check that the same seed and actions give the same episode, and the same next episode without a seed."""
     for seed in subject.seeds:
         record = subject.record(seed)
         one, other = subject.build(), subject.build()
@@ -61,12 +61,12 @@ def options(subject: Subject) -> None:
 
 
 def deepcopy_branches(subject: Subject) -> None:
-    """Check that `copy.deepcopy` gives an equal, independent environment. Subclasses of EzPickle fail this check."""
+    """Check that `copy.deepcopy` during an episode gives an equal, independent environment. EzPickle fails this."""
     _compare_branches(subject, deepcopy, "use plain attributes, share none of them, and do not inherit EzPickle")
 
 
 def pickle_branches(subject: Subject) -> None:
-    """Check that `pickle` during an episode gives an equal environment. Subclasses of EzPickle fail this check."""
+    """Check that `pickle` during an episode gives an equal, independent environment. EzPickle fails this."""
     _compare_branches(
         subject,
         lambda env: pickle.loads(pickle.dumps(env)),
@@ -91,7 +91,7 @@ def _compare_branches(subject: Subject, branch: Callable[[Env], Env], fix: str) 
 
 
 def shared_objects(subject: Subject) -> None:
-    """Check that each call returns new objects, and different ones per agent, because callers may change them."""
+    """Check that each call returns new objects for each agent, because callers may change the results."""
     seed = subject.seeds[0]
     owner: dict[int, str] = {}
     kept = []
@@ -115,16 +115,13 @@ def _mutable(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield from _mutable(item, f"{path}[{key!r}]")
 
 
-IS_CHECKED = "COLLM_IS_CHECKED"
-"""Environment variable that `hash_seed` sets in the processes that it starts."""
+IS_CHECKED = "COLLM_IS_CHECKED"  # environment variable in the processes that `hash_seed` starts
 
 
 def hash_seed(subject: Subject) -> None:
-    """Check that processes with another `PYTHONHASHSEED`, which changes the order of sets, play the same episode.
-
-    The rule does not apply in the processes that it starts. Otherwise, a module that calls `check_env` when it is
-    imported would start an endless chain of processes.
-    """
+    """Check that processes with another `PYTHONHASHSEED`, which changes the order of sets, play the same episode."""
+    # The rule must not apply in the processes that it starts: a module that calls `check_env` when it is imported would
+    # start an endless chain of processes.
     if subject.spec is None or not subject.is_portable or IS_CHECKED in os.environ:
         raise DoesNotApply
     seed = subject.seeds[0]
@@ -147,7 +144,7 @@ def hash_seed(subject: Subject) -> None:
 
 
 def replay_from_stdin() -> None:
-    """Play the episode that standard input specifies, and write its record to standard output."""
+    """Read an episode from standard input, replay it, and write the record to standard output."""
     text, seed, actions = pickle.load(sys.stdin.buffer)
     with contextlib.redirect_stdout(sys.stderr):  # the environment's own output must not mix with the record
         record = recorded(replay(EnvSpec.from_json(text).make(), seed, actions))

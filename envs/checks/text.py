@@ -71,7 +71,7 @@ def hostile_replies(subject: Subject) -> None:
                 if not math.isfinite(rewards[agent]):
                     raise Violation(f"after a reply of {name} the reward is {rewards[agent]}; return a finite number")
             if call.state is not None and not env.state_space.contains(call.state):
-                raise Violation(f"after a reply of {name} state() is not in state_space; cut or clean it")
+                raise Violation(f"after a reply of {name} state() is not in state_space; shorten or clean the text")
 
 
 def missing_reply(subject: Subject) -> None:
@@ -82,7 +82,7 @@ def missing_reply(subject: Subject) -> None:
         env.step(dict.fromkeys(call.agents[1:], "a"))
     except Exception:
         return
-    raise Violation(f"step() accepts replies without {call.agents[0]!r}; raise an error that contains this agent")
+    raise Violation(f"step() accepts replies without {call.agents[0]!r}; raise an error with the name of this agent")
 
 
 def append_only(subject: Subject) -> None:
@@ -128,7 +128,7 @@ def reference(subject: Subject) -> None:
 
 
 def _growing(subject: Subject) -> Iterator[tuple[str, str, str, Call]]:
-    """Yield (agent, previous observation, next observation, call) for all turns in which no messages were dropped."""
+    """Yield (agent, previous observation, next observation, call) for each turn in which no messages were dropped."""
     if not subject.build().metadata.get("append_only", True):
         raise DoesNotApply
     for seed in subject.seeds:

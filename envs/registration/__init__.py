@@ -1,1 +1,1 @@
-"""Registry of environments, and conversion of Gymnasium and PettingZoo environments."""
+"""Registry of environments, and conversion of environments of Gymnasium and PettingZoo."""

@@ -1,8 +1,4 @@
-"""Held-out seeds: a fixed list of evaluation seeds for each version of an environment.
-
-Training samples seeds below 2^31. Evaluations during training use 2^31, 2^31 + 1, … Held-out seeds are at least
-3 * 2^30. They are derived from a hash of the environment's id and stored in a file.
-"""
+"""Held-out seeds: a fixed list of evaluation seeds for each version of an environment."""
 
 from __future__ import annotations
 
@@ -14,20 +10,20 @@ from pathlib import Path
 from typing import Any
 
 SEEDS_FILE = Path(__file__).with_name("held_out_seeds.json")
+# Training samples seeds below 2^31. Evaluations during training use the seeds 2^31, 2^31 + 1, …
 FIRST_HELD_OUT_SEED, END_OF_SEEDS = 3 * 2**30, 2**32
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Held-out seeds of one version of an environment."""
+    """Evaluation seeds of one version of an environment, which training never uses."""
 
     seeds: tuple[int, ...]
-    sha256: str
-    """SHA-256 of the id and the seeds, stored in results."""
+    sha256: str  # hash of the environment's id and the seeds
 
 
 def held_out_seeds(id: str) -> HeldOut | None:
-    """Return the held-out seeds of an environment id, or None for other ids. Raises ValueError for changed seeds."""
+    """Return the held-out seeds of an id, or None if it has none. Raises ValueError if the file was changed."""
     found = _lists().get(id)
     if found is None:
         return None

@@ -1,7 +1,4 @@
-"""Registry of environments: `make("collm/TLDR-v2", **kwargs)`.
-
-An id is `namespace/Name-vN`. The version increases whenever the behaviour of the environment changes.
-"""
+"""Registry of environments: `make("collm/TLDR-v2", **kwargs)`."""
 
 from __future__ import annotations
 
@@ -33,10 +30,8 @@ Range: TypeAlias = tuple[float, float]
 
 GROUP = "collm.envs"  # entry-point group of plugins
 _FIXED_LENGTH = "its episodes have a fixed length; truncate them by collm.envs.views.TurnLimit(env, max_turns)"
-_GYM_TEAM = "collm.envs.registration.foreign.team:gym_team"
 _MAKERS = "parallel_env", "env"  # constructors in PettingZoo's modules
 _WRAPPER_KWARGS = "reward_funcs", "reward_weights", "single_model", "partners"
-_REWARD_INDEPENDENT = {"render_mode", "split"}  # arguments without influence on rewards
 _ID = re.compile(r"(?P<name>[\w-]+/[\w.-]+?)(-v(?P<version>\d+))?")
 
 
@@ -53,13 +48,13 @@ class EnvSpec:
     """Specification of an environment: id, constructor and arguments."""
 
     id: str
-    """`namespace/Name-vN`."""
+    """`namespace/Name-vN`. The version N increases whenever the behaviour of the environment changes."""
     entry_point: str | Callable[..., Any]
-    """Class or function, or its import path "package.module:Class". The first `make` imports it."""
+    """Class or function that builds the environment, or its import path "package.module:Class"."""
     kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Default arguments of the entry point."""
     max_turns: int | None = None
-    """Number of turns after which episodes are truncated. None: the environment ends its episodes."""
+    """Number of turns after which episodes are truncated. None: episodes are not truncated."""
     summary: str = ""
     """Description in one line."""
     reward_range: Range | None = None
@@ -69,13 +64,16 @@ class EnvSpec:
     max_new_tokens: int | None = None
     """Default limit of tokens per reply of language models. None: 256."""
     range_preserving_kwargs: tuple[str, ...] = ()
-    """Arguments whose values do not change the two ranges. Other arguments make the ranges unknown."""
+    """Arguments that do not change `reward_range` and `return_range`. With other arguments, both are None."""
 
     def __post_init__(self) -> None:
         for name in ("reward_range", "return_range"):
             declared = getattr(self, name)
             if declared is not None:  # JSON has lists instead of tuples
-                object.__setattr__(self, name, _range(f"{self.id}: {name}", declared))
+                low, high = (float(bound) for bound in declared)
+                if not low <= high:
+                    raise ValueError(f"{self.id}: {name}={declared} must be (minimum, maximum)")
+                object.__setattr__(self, name, (low, high))
         object.__setattr__(self, "range_preserving_kwargs", tuple(self.range_preserving_kwargs))
         match = _ID.fullmatch(self.id)
         if match is None or match["version"] is None:
@@ -98,11 +96,11 @@ class EnvSpec:
 
     @property
     def held_out(self) -> HeldOut | None:
-        """Fixed evaluation seeds that training never uses. None: the environment has no such seeds."""
+        """Evaluation seeds that training never uses. None: the environment has no such seeds."""
         return held_out_seeds(self.id)
 
     def constructor(self) -> Callable[..., Any]:
-        """Return the class or function that builds the environment. Its module is imported if necessary."""
+        """Import and return the class or function that builds the environment."""
         if not isinstance(self.entry_point, str):
             return self.entry_point
         module, _, path = self.entry_point.partition(":")
@@ -116,9 +114,9 @@ class EnvSpec:
         return constructor
 
     def given(self, **kwargs: Any) -> EnvSpec:
-        """Return a copy with these arguments of the environment. Its ranges are None if an argument may change them."""
+        """Return a copy with additional arguments. The ranges are None if these arguments may change them."""
         used = {**deepcopy(dict(self.kwargs)), **kwargs}
-        if set(kwargs) <= _REWARD_INDEPENDENT.union(self.range_preserving_kwargs):
+        if set(kwargs) <= {"render_mode", "split", *self.range_preserving_kwargs}:  # no effect on the ranges
             return replace(self, kwargs=used)
         return replace(self, kwargs=used, reward_range=None, return_range=None)
 
@@ -135,7 +133,10 @@ class EnvSpec:
         except UserError:
             raise
         except (TypeError, LookupError, AttributeError) as error:
-            _explain_fixed_argument(self.id, used, error)
+            found = re.search(r"multiple values for (?:keyword )?argument '(\w+)'", str(error))
+            if found is not None and found[1] in used:
+                hint = _FIXED_LENGTH if found[1] == "max_turns" else "remove this argument"
+                raise EnvironmentArgumentsError(f"{self.id} already sets {found[1]!r}; {hint}") from error
             if kwargs or self.id.startswith("unregistered/"):  # otherwise the environment has a bug
                 raise EnvironmentArgumentsError(
                     f"{self.id} cannot be made with the arguments {used or 'none'}: {type(error).__name__}: {error}"
@@ -162,19 +163,15 @@ class EnvSpec:
         return env
 
     def check(self, **kwargs: Any) -> None:
-        """Check the names of arguments without building the environment.
-
-        Raises:
-            EnvironmentArgumentsError: if the environment does not accept an argument.
-        """
+        """Check the names of arguments without building the environment. Raises EnvironmentArgumentsError."""
         constructor = self.constructor()
         _refuse_unknown_arguments(self.id, constructor, _split_kwargs(constructor, {**self.kwargs, **kwargs})[0])
 
     def to_json(self) -> str:
-        """Return the specification as JSON, so that another process can build the same environment.
+        """Return the specification as JSON, from which another process can build the same environment.
 
         Raises:
-            ValueError: if the entry point cannot be imported by name, or `kwargs` are not JSON.
+            ValueError: if the entry point cannot be imported by name, or `kwargs` cannot be converted to JSON.
         """
         entry_point = self.entry_point
         if not isinstance(entry_point, str):
@@ -214,7 +211,7 @@ def register(
     """Add an environment to the registries of collm and PettingZoo, and its single-agent view to Gymnasium's.
 
     Args:
-        replace: whether to overwrite another environment with this id, for example in notebooks.
+        replace: whether to replace an environment with the same id, for example in notebooks.
 
     The other arguments are the fields of `EnvSpec`.
 
@@ -236,19 +233,17 @@ def register(
 def spec(id: str) -> EnvSpec:
     """Return the specification of an environment id. For an id without version, use the newest version and warn.
 
-    Ids of other libraries need no registration:
+    Some ids need no registration:
 
-    - "gymnasium/CartPole-v1" or "CartPole-v1": environment of Gymnasium, with one agent per space of its Tuple spaces.
-    - "gymnasium/minigrid:MiniGrid-Empty-5x5-v0": environment of Gymnasium, registered by importing `minigrid`.
+    - "gymnasium/CartPole-v1" or "CartPole-v1": environment of Gymnasium. If it has Tuple spaces, one agent per entry.
+    - "gymnasium/minigrid:MiniGrid-Empty-5x5-v0": environment of Gymnasium that importing `minigrid` registers.
     - "pettingzoo.classic.tictactoe_v3": module with a function `parallel_env` or `env`.
     - "package.module:function": class or function that builds an environment of PettingZoo or Gymnasium.
 
     Raises:
         UnknownEnvironmentError: if no environment has this id. The message contains the most similar id.
     """
-    if id in registry:
-        return registry[id]
-    broken = load_plugins(GROUP)
+    broken = () if id in registry else load_plugins(GROUP)
     if id in registry:
         return registry[id]
     if foreign := _foreign(id):
@@ -269,7 +264,7 @@ def spec(id: str) -> EnvSpec:
 
 
 def versioned(id: str) -> str:
-    """Add the newest version to a registered id without version, and warn. Other ids are returned unchanged."""
+    """Add the newest version to a registered id without version, and warn. Return other ids unchanged."""
     if id not in registry:
         load_plugins(GROUP)
     match = _ID.fullmatch(id)
@@ -280,7 +275,7 @@ def versioned(id: str) -> str:
 
 
 def imports_module(id: str) -> bool:
-    """Return True if the id contains a module name, so that `make(id)` imports this module."""
+    """Return True if the id contains the name of a module, which `make(id)` imports."""
     is_registered = id in registry or id in gymnasium.registry
     return not is_registered and (":" in id or re.fullmatch(r"[\w-]+(/[\w.-]+)*", id) is None)
 
@@ -290,9 +285,9 @@ def make(id: str | EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
 
     Args:
         id: id (see `spec`) or specification.
-        kwargs: arguments of the environment, which override registered ones. Text environments also accept
-            `reward_funcs` and `reward_weights` (see `collm.envs.wrappers.RewardFunctions`). All environments accept
-            `partners` (see `collm.envs.wrappers.Partnered`) and `single_model` (see `collm.envs.wrappers.SingleModel`).
+        kwargs: arguments of the environment, which replace registered ones. Additional arguments: `partners` (see
+            `collm.envs.wrappers.Partnered`), and for text environments `reward_funcs`, `reward_weights` (see
+            `collm.envs.wrappers.RewardFunctions`) and `single_model` (see `collm.envs.wrappers.SingleModel`).
 
     Raises:
         UnknownEnvironmentError: if the id is unknown.
@@ -302,7 +297,7 @@ def make(id: str | EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
 
 
 def specs() -> tuple[EnvSpec, ...]:
-    """Return the specifications of all registered environments, sorted by id. Warns if a plugin cannot be loaded."""
+    """Return the specifications of all registered environments, sorted by id. Warn if a plugin cannot be loaded."""
     for failure in load_plugins(GROUP):
         warnings.warn(failure, RuntimeWarning, stacklevel=caller_level())
     return tuple(registry[id] for id in sorted(registry))
@@ -327,7 +322,10 @@ def _warn_of_version(id: str, newest: EnvSpec) -> None:
 
 
 def accepted_arguments(constructor: Callable[..., Any]) -> frozenset[str] | None:
-    """Return the argument names of a constructor and of base classes that receive its `**kwargs`. None: any name."""
+    """Return the names of arguments that a function or class accepts. None: it accepts any name.
+
+    If the constructor of a class has `**kwargs`, the arguments of its base class are accepted too.
+    """
     steps: list[Any] = [constructor]
     if inspect.isclass(constructor):
         steps = [vars(ancestor)["__init__"] for ancestor in constructor.__mro__ if "__init__" in vars(ancestor)]
@@ -345,17 +343,9 @@ def accepted_arguments(constructor: Callable[..., Any]) -> frozenset[str] | None
 
 
 def _split_kwargs(constructor: Callable[..., Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Separate the arguments of the constructor from the arguments of wrappers."""
     used = dict(given)
     own = accepted_arguments(constructor) or ()
     return used, {name: used.pop(name) for name in _WRAPPER_KWARGS if name in used and name not in own}
-
-
-def _range(name: str, declared: Any) -> Range:
-    low, high = (float(bound) for bound in declared)
-    if not low <= high:
-        raise ValueError(f"{name}={declared} must be (minimum, maximum)")
-    return low, high
 
 
 def _refuse_unknown_arguments(id: str, constructor: Callable[..., Any], given: Mapping[str, Any]) -> None:
@@ -370,20 +360,12 @@ def _refuse_unknown_arguments(id: str, constructor: Callable[..., Any], given: M
             )
 
 
-def _explain_fixed_argument(id: str, given: Mapping[str, Any], error: Exception) -> None:
-    """Raise a clear error if the caller passes an argument that the environment's class already sets."""
-    found = re.search(r"multiple values for (?:keyword )?argument '(\w+)'", str(error))
-    if found is not None and found[1] in given:
-        hint = _FIXED_LENGTH if found[1] == "max_turns" else "remove this argument"
-        raise EnvironmentArgumentsError(f"{id} already sets {found[1]!r}; {hint}") from error
-
-
 def _foreign(id: str) -> EnvSpec | None:
     if re.fullmatch(r"[\w.]+:[\w.]+", id):
         return EnvSpec(f"unregistered/{id.rpartition(':')[2]}-v0", id)
     if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", id):
         return _module_spec(id)
-    name = id.removeprefix("gymnasium/")
+    registered = name = id.removeprefix("gymnasium/")
     if name != id and re.fullmatch(r"[\w.]+:[\w./-]+", name):
         module, _, registered = name.partition(":")
         try:
@@ -394,14 +376,14 @@ def _foreign(id: str) -> EnvSpec | None:
             near = difflib.get_close_matches(registered, gymnasium.registry, 1, 0.5)
             hint = f"did you mean {near[0]!r}?" if near else "gymnasium.pprint_registry() lists all"
             raise UnknownEnvironmentError(f"{id!r}: module {module!r} registers no {registered!r}; {hint}")
-        return EnvSpec(f"gymnasium/{registered.rpartition('/')[2]}", _GYM_TEAM, {"env": name})
-    if "/" not in name and name in gymnasium.registry:
-        return EnvSpec(f"gymnasium/{name}", _GYM_TEAM, {"env": name})
-    return None
+    elif "/" in name or name not in gymnasium.registry:
+        return None
+    entry_point = "collm.envs.registration.foreign.team:gym_team"
+    return EnvSpec(f"gymnasium/{registered.rpartition('/')[2]}", entry_point, {"env": name})
 
 
 def _module_spec(name: str) -> EnvSpec:
-    """Return the specification of a PettingZoo module. Its entry point is `parallel_env` if defined, else `env`."""
+    """Return the specification of a module with a function `parallel_env` or `env`, such as PettingZoo's modules."""
     try:
         module = importlib.import_module(name)
     except ImportError as error:
@@ -413,15 +395,14 @@ def _module_spec(name: str) -> EnvSpec:
 
 
 def _nearest(id: str) -> str:
-    by_name = {found.rpartition("/")[2].lower(): found for found in registry} | {
-        found.lower(): found for found in registry
-    }
+    by_name = {found.rpartition("/")[2].lower(): found for found in registry}
+    by_name |= {found.lower(): found for found in registry}
     near = difflib.get_close_matches(id.lower(), by_name, 1, 0.5)
     return f"did you mean {by_name[near[0]]!r}?" if near else "collm.envs.pprint_registry() lists them all"
 
 
 def _mirror(id: str) -> None:
-    """Register the id in Gymnasium and PettingZoo. They store only the id, so that `replace=True` also affects them."""
+    """Register the id in Gymnasium and PettingZoo. They store only the id, so `replace=True` works for them too."""
     if id not in gymnasium.registry:
         gymnasium.register(id, entry_point="collm.envs.views.single_agent:make_single_agent", kwargs={"env_id": id})
     # PettingZoo has a registry since version 1.27.

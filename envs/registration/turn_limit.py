@@ -1,4 +1,4 @@
-"""Limits on the number of joint turns per episode."""
+"""Wrapper and functions that limit the number of turns per episode."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from pettingzoo.utils import BaseParallelWrapper
 
 from ..core import TextParallelEnv
 
-DEFAULT_TURN_LIMIT = 1_000
-"""Maximum number of joint turns of an evaluation episode if neither the environment nor the caller sets a limit."""
+DEFAULT_TURN_LIMIT = 1_000  # maximum turns of an evaluation episode if neither environment nor caller has a limit
 
 
 class TurnLimit(BaseParallelWrapper):
-    """Wrapper that truncates episodes after `max_turns` joint turns."""
+    """Wrapper that truncates episodes after `max_turns` turns. All agents act together in a turn."""
 
     def __init__(self, env: ParallelEnv[str, Any, Any], max_turns: int):
         if max_turns < 1:
@@ -45,10 +44,9 @@ class TurnLimit(BaseParallelWrapper):
 
 
 def declared_turn_limit(env: Any) -> int | None:
-    """Return the smallest limit of joint turns that an environment or its wrappers declare. None: no limit.
+    """Return the smallest limit of turns of an environment and its wrappers. None: no known limit.
 
-    Reads `max_turns` of text environments, `TurnLimit`, Gymnasium's `TimeLimit` and `max_cycles` of PettingZoo's
-    environments.
+    Limits are `max_turns` of text environments, `TurnLimit`, Gymnasium's `TimeLimit`, and PettingZoo's `max_cycles`.
     """
     limits = []
     while env is not None:
@@ -65,10 +63,10 @@ def declared_turn_limit(env: Any) -> int | None:
 
 
 def watched_turns(declared: int | None, asked: int | None) -> int | None:
-    """Return the number of joint turns after which an evaluation episode is stopped. None: it is not stopped.
+    """Return the number of turns after which the caller must stop an evaluation episode. None: the episode ends itself.
 
     Args:
-        declared: result of `declared_turn_limit`.
-        asked: limit that the caller sets. None: the declared limit, else `DEFAULT_TURN_LIMIT`.
+        declared: limit of the environment (`declared_turn_limit`). None: no known limit.
+        asked: limit of the user. None: `DEFAULT_TURN_LIMIT` if `declared` is None, else no further limit.
     """
     return DEFAULT_TURN_LIMIT if declared is None and asked is None else asked

@@ -1,7 +1,4 @@
-"""Environment copies of a worker process, and the replies of the worker to messages.
-
-Each reply contains a digest of the result, so that a replay with another result is detected.
-"""
+"""Worker process of `ProcessVector`: it resets and steps some environment copies as messages request."""
 
 from __future__ import annotations
 
@@ -18,27 +15,25 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from ..core import StepResult
 from ..registration.turn_limit import declared_turn_limit
-from .faults import EnvironmentFault, FaultWatch, StepResult, name_of
+from .faults import EnvironmentFault, FaultWatch, name_of
 from .vector import Builder, as_step
 
 What: TypeAlias = Literal["reset", "step", "replay"]
-DIGEST_BYTES = 8
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Copies:
-    """Environment copies of one worker process, each with an index. Replies contain the state if `sends_state`."""
+    """Environment copies of one worker process. Its replies contain the state if `sends_state` is True."""
 
     def __init__(self, build: Builder, indices: Sequence[int], sends_state: bool):
         self._sends_state = sends_state
         self._envs = {number: build() for number in indices}
-        self._first = self._envs[indices[0]]
         self._watches = {number: FaultWatch(env) for number, env in self._envs.items()}
 
     def description(self) -> Any:
-        """Return the environment's name, agents, observation, action and state spaces, specification and turn limit."""
-        env = self._first
+        env = next(iter(self._envs.values()))
         names = list(env.possible_agents)
         spaces = [{name: of(name) for name in names} for of in (env.observation_space, env.action_space)]
         registered = getattr(env, "state_space", None), getattr(env, "spec", None)
@@ -74,7 +69,7 @@ class Copies:
 
 
 def work(pipe: Connection, payload: bytes, indices: list[int], sends_state: bool) -> None:
-    """Main function of a worker process: build the copies, then reply until the pipe is closed."""
+    """Run a worker process: build the copies, then answer messages until the pipe is closed."""
     for each in STOP_SIGNALS:
         signal.signal(each, lambda *_: None)  # not SIG_IGN, which child processes of an environment would inherit
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
@@ -93,7 +88,7 @@ def work(pipe: Connection, payload: bytes, indices: list[int], sends_state: bool
 
 
 def built(make: Callable[[], Copies]) -> tuple[Copies | None, bytes]:
-    """Build a worker's copies. Returns the copies and the first reply. After an error: None and the error as reply."""
+    """Build the copies. Returns them (None after an error) and the worker's first reply: description or error."""
     try:
         copies = make()
         return copies, pickle.dumps((None, None, None, copies.description()))
@@ -110,8 +105,11 @@ def _end_with_main_process() -> None:
 
 
 def digest_of(result: StepResult) -> bytes:
-    """Return a digest of observations, rewards, terminations and truncations. Infos, which may differ, are excluded."""
-    digest = blake2b(digest_size=DIGEST_BYTES)
+    """Return a hash of observations, rewards, terminations and truncations. A replay must reproduce the hash.
+
+    Infos are not included, because they may differ.
+    """
+    digest = blake2b(digest_size=8)
     for part in result[:4]:
         _feed(digest, part)
     return digest.digest()

@@ -1,4 +1,4 @@
-"""Checks of the values that an environment returns, and the exception for environments that fail."""
+"""Checks of the values that an environment returns, and the exception for faulty environments."""
 
 from __future__ import annotations
 
@@ -14,15 +14,11 @@ from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
 from ..._errors import UserError
+from ..core import Infos, ResetResult
+from ..core import StepResult as StepResult
 from ..spaces import MASK, OBSERVATION, flat_mask, has_mask, mask_problem, options_of
 
-Observations: TypeAlias = dict[str, Any]
-Infos: TypeAlias = dict[str, dict[str, Any]]
-ResetResult: TypeAlias = tuple[Observations, Infos]
-StepResult: TypeAlias = tuple[Observations, dict[str, float], dict[str, bool], dict[str, bool], Infos]
-Check: TypeAlias = Callable[[Any], "str | None"]
-"""Function that describes what is wrong with a value. It returns None for valid values."""
-
+Check: TypeAlias = Callable[[Any], "str | None"]  # function: value -> description of the error; None: no error
 STEP_PARTS = ("observations", "rewards", "terminations", "truncations", "infos")
 NUMBERS = ("reward/", "metric/")  # prefixes of numeric entries of infos
 MAX_SHOWN = 60  # characters of a wrong value in a message
@@ -30,7 +26,7 @@ MAX_SHOWN = 60  # characters of a wrong value in a message
 
 @dataclass(slots=True)
 class Course:
-    """Seed, options and joint actions of an episode. Together they allow a replay."""
+    """Seed, options and joint actions of an episode, with which the episode can be replayed."""
 
     seed: int | None = None
     options: dict[str, Any] | None = None
@@ -41,8 +37,8 @@ class EnvironmentFault(UserError):
     """An environment raised an error, hung, ended its process, or returned an invalid value. The message is one line.
 
     Attributes:
-        problem: description of the problem.
-        agent: agent whose value is invalid. None: the problem concerns all agents.
+        problem: description of the fault.
+        agent: agent whose value is invalid. None: not a single agent.
         env: id or name of the environment.
         course: seed, options and actions of the episode.
         turn: number of the joint turn, from 1. 0: the reset.
@@ -82,7 +78,7 @@ class EnvironmentFault(UserError):
 
 
 class FaultWatch:
-    """Resets and steps an environment, and checks the values that the environment returns."""
+    """Resets and steps an environment. Raises EnvironmentFault for errors and for invalid values."""
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):
         self._env = env
@@ -90,13 +86,11 @@ class FaultWatch:
         self._checks = {agent: check_of(env.observation_space(agent)) for agent in self.possible_agents}
         self._options = {agent: options_of(env.action_space(agent)) for agent in self.possible_agents}
         self._masked = {agent for agent in self.possible_agents if has_mask(env.observation_space(agent))}
-        state_space = getattr(env, "state_space", None)
-        self._state_check = check_of(state_space)
+        self._state_check = check_of(getattr(env, "state_space", None))
         self._ended: set[str] = set()  # terminated or truncated agents
         self._gone: set[str] = set()  # ended agents that are no longer in `env.agents`
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> ResetResult:
-        """Reset the environment. Raises EnvironmentFault for errors and invalid values."""
         self._ended, self._gone = set(), set()
         result = _called("reset", lambda: self._env.reset(seed=seed, options=options))
         if not isinstance(result, tuple) or len(result) != 2:
@@ -111,12 +105,6 @@ class FaultWatch:
         return observations, infos
 
     def step(self, actions: Mapping[str, Any]) -> StepResult:
-        """Step the environment.
-
-        Raises:
-            EnvironmentFault: if the environment raises an error, an acting agent has no result, a reward is not finite,
-                an observation is not in its space, or an agent joins the episode.
-        """
         result = _called("step", lambda: self._env.step(dict(actions)))
         if not isinstance(result, tuple) or len(result) != 5:
             raise EnvironmentFault(f"step must return ({', '.join(STEP_PARTS)}), got {_shown(result)}")
@@ -134,7 +122,12 @@ class FaultWatch:
                     f"step returned no entry for {agent!r} in {', '.join(lacking)}; all agents that acted need one",
                     agent,
                 ) from None
-            earned[agent] = reward if type(reward) is float and math.isfinite(reward) else _finite_reward(agent, reward)
+            number = reward if type(reward) is float else _number(reward)
+            if number is None or not math.isfinite(number):
+                raise EnvironmentFault(
+                    f"the reward of {agent!r} is {_shown(reward)}, but must be a finite number", agent
+                )
+            earned[agent] = number
             for name, flag in zip(STEP_PARTS[2:4], flags, strict=True):
                 if type(flag) is not bool and not isinstance(flag, (bool, np.bool_, int, np.integer)):
                     raise EnvironmentFault(f"{name} of {agent!r} is {_shown(flag)}, but must be a bool", agent)
@@ -147,10 +140,9 @@ class FaultWatch:
         return observations, earned, terminations, truncations, infos
 
     def state(self) -> Any:
-        """Return the state, or None if the environment has none. Raises EnvironmentFault for invalid values."""
-        if not callable(
-            getattr(self._env.unwrapped, "state", None)
-        ):  # in some PettingZoo games `state` is an attribute
+        """Return the state, or None if the environment has no state."""
+        # In some games of PettingZoo, `state` is not a method.
+        if not callable(getattr(self._env.unwrapped, "state", None)):
             return None
         try:
             state = _called("state", self._env.state)
@@ -158,8 +150,7 @@ class FaultWatch:
             if isinstance(fault.__cause__, NotImplementedError):
                 return None
             raise
-        problem = self._state_check(state)
-        if problem:
+        if problem := self._state_check(state):
             raise EnvironmentFault(f"the state {problem}")
         return state
 
@@ -167,24 +158,21 @@ class FaultWatch:
         check = self._checks.get(agent)
         if check is None:
             raise EnvironmentFault(f"{agent!r} is not in possible_agents={self.possible_agents}", agent)
-        problem = check(observation)
-        if problem:
+        if problem := check(observation):
             raise EnvironmentFault(f"the observation of {agent!r} {problem}", agent)
 
-    def _check_nobody_joins(self, observations: Observations, actions: Mapping[str, Any]) -> None:
+    def _check_nobody_joins(self, observations: dict[str, Any], actions: Mapping[str, Any]) -> None:
         for agent in observations:
             if agent not in self._checks:
                 raise EnvironmentFault(f"{agent!r} is not in possible_agents={self.possible_agents}", agent)
             if agent not in actions and agent not in self._ended:
                 raise EnvironmentFault(f"{agent!r} joins the running episode, but agents may only leave it", agent)
         live = set(self._env.agents)
-        again = sorted(self._gone & live)
-        if again:
+        if again := sorted(self._gone & live):
             raise EnvironmentFault(f"{again[0]!r} has left the episode and joins it again", again[0])
         self._gone |= self._ended - live
 
-    def _check_masks(self, observations: Observations, infos: Infos) -> None:
-        """Raise if a live agent's action masks are invalid or allow no action."""
+    def _check_masks(self, observations: dict[str, Any], infos: Infos) -> None:
         for agent, options in self._options.items():
             if agent in self._ended or agent not in observations:
                 continue
@@ -192,8 +180,7 @@ class FaultWatch:
             if agent in self._masked:
                 masks.append(observations[agent][MASK])
             for mask in masks:
-                problem = mask_problem(mask, options)
-                if problem:
+                if problem := mask_problem(mask, options):
                     raise EnvironmentFault(f"the action mask of {agent!r} {problem}", agent)
             if len(masks) == 2 and (problem := mask_problem(flat_mask(masks[0]) & flat_mask(masks[1]), options)):
                 raise EnvironmentFault(
@@ -216,9 +203,9 @@ class FaultWatch:
 
 
 def check_of(space: Any) -> Check:
-    """Return a function that checks values of a space: their type, their shape, and that numbers are finite."""
+    """Return a function that checks values of a space: type, shape, and that numbers are finite."""
     if isinstance(space, spaces.Text):
-        return _text_problem
+        return lambda value: None if isinstance(value, str) else f"is {_shown(value)}, but must be text"
     if isinstance(space, spaces.Box):
         shape = space.shape
         return lambda value: _array_problem(value, shape)
@@ -236,9 +223,8 @@ def check_of(space: Any) -> Check:
 
 def name_of(env: ParallelEnv[str, Any, Any]) -> str:
     """Return the environment's id, else `metadata["name"]`, else the class name."""
-    spec = getattr(env, "spec", None)
-    named = getattr(env, "metadata", {}).get("name")
-    return str(getattr(spec, "id", None) or named or type(env).__name__)
+    id = getattr(getattr(env, "spec", None), "id", None)
+    return str(id or getattr(env, "metadata", {}).get("name") or type(env).__name__)
 
 
 def _called(name: str, call: Callable[[], Any]) -> Any:
@@ -255,30 +241,19 @@ def _check_mapping(name: str, part: Any) -> None:
         raise EnvironmentFault(f"{name} must be a dict, got {_shown(part)}")
 
 
-def _finite_reward(agent: str, reward: Any) -> float:
-    number = _number(reward)
-    if number is None or not math.isfinite(number):
-        raise EnvironmentFault(f"the reward of {agent!r} is {_shown(reward)}, but must be a finite number", agent)
-    return number
-
-
 def _number(value: Any) -> float | None:
-    """Return a real number as a float, or None for other values such as strings, complex numbers and lists."""
+    """Convert a real number to a float. Return None for other values, such as strings, complex numbers and lists."""
     if not isinstance(value, SupportsFloat) or np.ndim(value) or np.iscomplexobj(value):  # type: ignore[arg-type]
         return None
     return float(value)
-
-
-def _text_problem(value: Any) -> str | None:
-    return None if isinstance(value, str) else f"is {_shown(value)}, but must be text"
 
 
 def _array_problem(value: Any, shape: tuple[int, ...]) -> str | None:
     try:
         array = value if isinstance(value, np.ndarray) else np.asarray(value)
     except ValueError:  # lists of different lengths
-        return f"is {_shown(value)}, but must be numbers of shape {shape}"
-    if array.dtype.kind not in "fiub":
+        array = None
+    if array is None or array.dtype.kind not in "fiub":
         return f"is {_shown(value)}, but must be numbers of shape {shape}"
     if array.shape != shape:
         return f"has the shape {array.shape}, but its space has {shape}"

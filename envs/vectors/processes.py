@@ -1,9 +1,4 @@
-"""Vectorized environment in worker processes, for environments with slow steps, such as running programs.
-
-Each copy has separate messages, so its result arrives before the worker's other copies have finished. A worker
-processes its messages in order. While a worker is busy, further messages are sent only if they fit into its pipe.
-Otherwise both processes could wait for each other to read, which is a deadlock.
-"""
+"""Vectorized environment in worker processes, for environments with slow steps, such as running programs."""
 
 from __future__ import annotations
 
@@ -20,44 +15,46 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn
 
+from ..core import ResetResult, StepResult
 from ..registration.registry import EnvSpec
 from .copies import STOP_SIGNALS, What, work
-from .faults import Course, EnvironmentFault, ResetResult, StepResult
+from .faults import Course, EnvironmentFault
 from .vector import Builder, VectorEnv, builder
 
-PIPE_BYTES = 16_384  # limit of the unread messages to a busy worker; below the pipe capacity of every system
-START_S = 600.0  # time limit for imports and for building a worker's copies
+# Maximum size of the unread messages to a worker, less than the capacity of a pipe on every system. With more, the
+# worker and the main process could wait for each other to read, which is a deadlock.
+PIPE_BYTES = 16_384
+START_S = 600.0  # maximum time for imports and for building a worker's copies
 
 
 class LostWorkerError(Exception):
-    """A worker process ended. The text is a predicate, such as "died with exit code 3"."""
+    """A worker process ended. The message is a part of a sentence: "died with exit code 3"."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingMessage:
-    """A message that its worker has not answered yet."""
+    """A message to a worker that has no reply yet."""
 
     index: int
     what: What
     num_bytes: int
-    num_calls: int
-    """Number of resets and steps that the message requests."""
+    num_calls: int  # resets and steps that the message requests
 
 
 class ProcessVector(VectorEnv):
-    """Environment copies in worker processes of this machine.
+    """Environment copies in worker processes of this machine. The result of each copy arrives separately.
 
     A worker that dies or exceeds `timeout_s` is replaced, and its unfinished episodes are replayed from seeds and
-    actions. An episode is aborted if it fails twice or if its replay differs; `lost` then returns the error. If an
-    environment raises an error, all workers are closed. `state` sends no message: each reply contains the state.
+    actions. An episode is aborted if its worker is lost twice, or if its replay returns other results; `lost` then
+    returns the error. If an environment raises an error, all workers are closed.
 
     Args:
         env: id, specification, or module-level function that builds an environment.
         num_envs: number of copies, at least 1.
         num_workers: number of processes, at most `num_envs`. None: the number of cores.
-        sends_state: whether replies contain the state. If not, `state` returns None.
-        timeout_s: time limit of one reset or step in seconds. None: no limit.
-        start_method: "spawn" or "forkserver", which both import the main script: guard its code by
+        sends_state: True: workers send the state after each reset and step. False: `state` returns None.
+        timeout_s: maximum time of one reset or step in seconds. None: no maximum.
+        start_method: "spawn" or "forkserver". Both import the main script, whose code must be under
             `if __name__ == "__main__":`. None: "forkserver" if available.
         kwargs: arguments of the environment.
 
@@ -67,8 +64,7 @@ class ProcessVector(VectorEnv):
         TypeError: if `env` cannot be pickled.
     """
 
-    max_failures = 2
-    """Number of failed workers after which an episode is aborted."""
+    max_failures = 2  # lost workers after which an episode is aborted
 
     def __init__(
         self,
@@ -169,8 +165,8 @@ class ProcessVector(VectorEnv):
 
     def _await(self, indices: set[int]) -> None:
         while not self._arrived.keys() >= indices:
-            if self._lost.keys() & indices:
-                fault = self._lost.pop(min(self._lost.keys() & indices))
+            if lost := self._lost.keys() & indices:
+                fault = self._lost.pop(min(lost))
                 self.close()
                 raise fault
             self._receive(None)
@@ -187,7 +183,7 @@ class ProcessVector(VectorEnv):
         self._latest[index] = self._posted(index, what, argument, 1)
 
     def _posted(self, index: int, what: What, argument: Any, num_calls: int) -> int:
-        """Send a message to the copy's worker, or queue it. Returns the number of the message."""
+        """Queue a message to the copy's worker, and send it if possible. Returns the number of the message."""
         self._num_sent = message = self._num_sent + 1
         number = index % self.num_workers
         payload = pickle.dumps((message, what, index, argument))
@@ -210,10 +206,7 @@ class ProcessVector(VectorEnv):
             self._deliver(number, payload)
 
     def _receive(self, timeout_s: float | None) -> None:
-        """Read replies, and replace workers that died or exceeded their time limit.
-
-        Waits until the first reply, for at most `timeout_s` seconds.
-        """
+        """Wait at most `timeout_s` seconds for replies. Replace workers that died or exceeded their time limit."""
         busy = [number for number in range(self.num_workers) if self._is_starting[number] or self._unanswered[number]]
         limits = [timeout_s, *(self._time_left(number) for number in busy)]
         least = min((limit for limit in limits if limit is not None), default=None)
@@ -254,7 +247,7 @@ class ProcessVector(VectorEnv):
                 self._arrived[index] = answer[:3]
 
     def _is_reproduced(self, task: PendingMessage, digests: list[bytes]) -> bool:
-        """Store a reply's digests. After a replay with other results, abort the episode and return False."""
+        """Store the digests of a reply. If a replay gave other digests, abort the episode and return False."""
         known = self._digests[task.index]
         if task.what == "step":
             known += digests
@@ -272,7 +265,6 @@ class ProcessVector(VectorEnv):
         return False
 
     def _limit_s(self, number: int) -> float | None:
-        """Return the time limit of the worker's current message in seconds. None: no limit."""
         if self._is_starting[number]:
             return START_S
         if self._timeout_s is None:
@@ -289,11 +281,11 @@ class ProcessVector(VectorEnv):
         self._start(number)
 
     def _replace(self, number: int, reason: str) -> None:
-        """Replace a worker and replay its unfinished episodes. The oldest message's episode gets one more failure."""
+        """Replace a worker and replay its unfinished episodes."""
         tasks = [*self._unanswered[number].items(), *((message, task) for message, task, _ in self._held[number])]
         if self._is_starting[number]:
             self._fail(None, (f"its worker process {reason} while it was built", None, ""))
-        self._num_failures[tasks[0][1].index] += 1
+        self._num_failures[tasks[0][1].index] += 1  # the worker was lost in the episode of its oldest message
         awaited = {task.index for message, task in tasks if message == self._latest[task.index]}
         self._kill(number)
         self._unanswered[number].clear()
@@ -333,7 +325,6 @@ class ProcessVector(VectorEnv):
         raise fault
 
     def _start(self, number: int) -> None:
-        """Start a worker process. Its first reply describes the environment."""
         ours, theirs = self._context.Pipe()
         arguments = theirs, self._payload, self._indices(number), self._sends_state
         process = self._context.Process(target=work, args=arguments, daemon=True)
@@ -350,12 +341,12 @@ class ProcessVector(VectorEnv):
             self._pipes[number].send_bytes(payload)
 
     def _answering(self, numbers: Sequence[int], timeout_s: float | None) -> list[int]:
-        """Wait until a worker has replied or died. Returns the numbers of all workers that replied or died."""
+        """Wait until one of the workers has replied or died. Returns the numbers of these workers."""
         waited = {self._pipes[number]: number for number in numbers}
         return [waited[pipe] for pipe in wait(list(waited), timeout_s)]  # type: ignore[index]
 
     def _answer_of(self, number: int) -> bytes | None:
-        """Return a worker's next reply, or None if it has not arrived. Raises LostWorkerError if the worker died."""
+        """Return a worker's next reply, or None if there is none yet. Raises LostWorkerError if the worker died."""
         if not self._pipes[number].poll():
             return None
         try:
@@ -383,9 +374,9 @@ def _shut_down(pipes: dict[int, Connection], processes: dict[int, Any]) -> None:
 
 @contextmanager
 def _shielded() -> Iterator[None]:
-    """Start processes with SIGINT and SIGTERM blocked. Child processes inherit the blocked signals of their parent.
+    """Block SIGINT and SIGTERM for processes that are started in this context.
 
-    A terminal, scheduler or container sends these signals to all processes of a run. The main process handles them.
+    Terminals, schedulers and containers send these signals to all processes, but only the main process handles them.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:

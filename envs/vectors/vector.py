@@ -1,8 +1,4 @@
-"""Vectorized environments without automatic resets: the caller resets each copy and steps any subset of the copies.
-
-`reset` and `step` wait for their results. `send_reset` and `send` return immediately, and `ready` returns the results
-that have arrived.
-"""
+"""Vectorized environments without automatic resets: base class, and copies in this process."""
 
 from __future__ import annotations
 
@@ -14,30 +10,32 @@ from typing import Any, TypeAlias, TypeVar
 from gymnasium.spaces import Space
 from pettingzoo import ParallelEnv
 
+from ..core import ResetResult, StepResult
 from ..registration.registry import EnvSpec, make, spec
 from ..registration.turn_limit import declared_turn_limit
-from .faults import Course, EnvironmentFault, FaultWatch, ResetResult, StepResult, name_of
+from .faults import Course, EnvironmentFault, FaultWatch, name_of
 
 Builder: TypeAlias = "Callable[[], ParallelEnv[str, Any, Any]]"
 Result = TypeVar("Result")
 
 
 class VectorEnv(ABC):
-    """Copies of one environment. Each copy has an index.
+    """Copies of one environment. The caller resets each copy by its index and steps any subset of the copies.
 
-    Every method checks the values that the environment returns. If a copy violates the environment API, the method
-    raises an `EnvironmentFault` that contains the agent, the seed and the turn.
+    `reset` and `step` wait for their results. `send_reset` and `send` return immediately, and `ready` returns the
+    results later. All methods check the values that the environment returns, and raise an `EnvironmentFault` with the
+    agent, the seed and the turn if a value is invalid.
     """
 
     num_envs: int
     possible_agents: list[str]
     state_space: Space[Any] | None
-    """None: the environment has no state."""
+    """Space of `state`. None: the environment has no state."""
     spec: EnvSpec | None
     name: str
-    """Id of the environment. If it is not registered: `metadata["name"]` or the class name."""
+    """Id of the environment, else `metadata["name"]`, else the class name."""
     turn_limit: int | None = None
-    """Maximum number of joint turns per episode. None: no limit is declared."""
+    """Maximum number of joint turns per episode. None: unknown."""
     courses: list[Course]
     """Seed, options and actions of each copy's current episode."""
     _observation_spaces: dict[str, Space[Any]]
@@ -53,31 +51,31 @@ class VectorEnv(ABC):
 
     @abstractmethod
     def send_reset(self, index: int, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
-        """Request a reset of one copy. Earlier requests to this copy are cancelled."""
+        """Request a reset of one copy, without waiting. Results of earlier requests to this copy are dropped."""
 
     @abstractmethod
     def send(self, actions: Mapping[int, Mapping[str, Any]]) -> None:
-        """Request a step of some copies with `actions[index][agent]`."""
+        """Request a step of some copies with `actions[index][agent]`, without waiting."""
 
     @abstractmethod
     def ready(self, timeout_s: float | None = None) -> dict[int, StepResult]:
-        """Return the results since the last call. Keys: copy indices. Rewards in results of resets are empty.
+        """Return the results that arrived since the last call, by copy index. Results of resets have no rewards.
 
         Args:
-            timeout_s: maximum time to wait for the first result in seconds. None: wait until a result arrives.
+            timeout_s: maximum time in seconds to wait for the first result. None: no maximum.
         """
 
     def lost(self) -> dict[int, EnvironmentFault]:
-        """Return the errors of episodes that were aborted since the last call. Keys: copy indices."""
+        """Return the errors of episodes that were aborted since the last call, by copy index."""
         return {}
 
     @abstractmethod
     def state(self, index: int) -> Any:
-        """Return the state of one copy, or None if the environment has no state."""
+        """Return the state of a copy, or None if the environment has no state."""
 
     @abstractmethod
     def agents(self, index: int) -> list[str]:
-        """Return the live agents of one copy."""
+        """Return the live agents of a copy."""
 
     def observation_space(self, agent: str) -> Space[Any]:
         return self._observation_spaces[agent]
@@ -87,7 +85,7 @@ class VectorEnv(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close all copies. Idempotent."""
+        """Close all copies. Further calls have no effect."""
 
     def __enter__(self) -> VectorEnv:
         return self
@@ -96,12 +94,11 @@ class VectorEnv(ABC):
         self.close()
 
     def _locate(self, fault: EnvironmentFault, index: int) -> None:
-        """Add the environment's name, the replay data (course) and the copy's index to an error."""
         fault.env, fault.course, fault.copy = self.name, self.courses[index], index
 
 
 class SyncVector(VectorEnv):
-    """Copies in this process, which are stepped in sequence. Fastest if a step takes less time than a message.
+    """Environment copies in this process, stepped one after another. Suited to fast environments.
 
     Args:
         env: id, specification, or function that builds an environment.
@@ -166,7 +163,7 @@ class SyncVector(VectorEnv):
 
 
 def builder(env: str | EnvSpec | Builder, num_envs: int, kwargs: Mapping[str, Any]) -> Builder:
-    """Return the function that builds one copy. Raises LookupError if the id is unknown."""
+    """Return a function that builds one copy. Raises LookupError if the id is unknown."""
     if num_envs < 1:
         raise ValueError(f"num_envs={num_envs} must be at least 1")
     if isinstance(env, str):
@@ -175,6 +172,6 @@ def builder(env: str | EnvSpec | Builder, num_envs: int, kwargs: Mapping[str, An
 
 
 def as_step(result: ResetResult) -> StepResult:
-    """Convert the result of a reset to the result of a step with empty rewards, terminations and truncations."""
+    """Convert the result of `reset` to a result of `step` whose rewards, terminations and truncations are empty."""
     observations, infos = result
     return observations, {}, {}, {}, infos

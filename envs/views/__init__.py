@@ -1,4 +1,4 @@
-"""Views: wrappers for libraries that need numbers, dicts, agents that act one at a time, or a single agent."""
+"""Views: wrappers that convert observations, actions or the interface of an environment for other libraries."""
 
 from ..registration.foreign import GymAsParallel, TupleTeam, TurnBased
 from ..registration.turn_limit import TurnLimit

@@ -1,4 +1,4 @@
-"""Conversion of environments to PettingZoo's AEC interface."""
+"""Functions that build environments for `pettingzoo.make`, and the conversion to PettingZoo's AEC interface."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def make_parallel(env_id: str, max_cycles: int | None = None, **kwargs: Any) -> 
 
     Args:
         env_id: a registered id.
-        max_cycles: maximum number of turns, given as `max_turns` if the environment has it, or else as a `TurnLimit`.
+        max_cycles: maximum number of turns: the argument `max_turns` if the environment has it, else a `TurnLimit`.
         kwargs: arguments of the environment.
     """
     found = spec(env_id)
@@ -33,7 +33,7 @@ def make_parallel(env_id: str, max_cycles: int | None = None, **kwargs: Any) -> 
 
 
 def takes_max_turns(constructor: Callable[..., Any]) -> bool:
-    """Return True if `max_turns` is an argument of the function, class or base class, except `TextParallelEnv`."""
+    """Return True if a function or class accepts `max_turns`. The argument of `TextParallelEnv` does not count."""
     steps: list[Any] = [constructor]
     if inspect.isclass(constructor):
         steps = [vars(each).get("__init__") for each in constructor.__mro__ if each not in (TextParallelEnv, object)]
@@ -43,10 +43,9 @@ def takes_max_turns(constructor: Callable[..., Any]) -> bool:
 def to_aec(env: ParallelEnv[str, Any, Any]) -> AECEnv[str, Any, Any]:
     """Convert an environment to an `AECEnv`, in which one agent acts at a time.
 
-    `env.step` is called when the last agent has acted.
-
-    Text observations become {"text": ...}: PettingZoo's AEC tools read the dtype of every observation except dicts.
+    The environment steps when all live agents have acted. Text observations are converted to {"text": ...}.
     """
+    # PettingZoo's AEC tools read the dtype of every observation except dicts.
     if any(isinstance(env.observation_space(agent), Text) for agent in env.possible_agents):
         env = DictObservations(env)
     return parallel_to_aec(env)

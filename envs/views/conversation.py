@@ -1,4 +1,4 @@
-"""Conversations of an agent or a team: each turn returns only the new messages, as chat libraries expect."""
+"""Environments as conversations: each turn returns only the new messages, as chat libraries expect."""
 
 from __future__ import annotations
 
@@ -17,17 +17,14 @@ from .single_agent import SingleAgent
 class Heard:
     """Result of one turn for one agent."""
 
-    messages: tuple[Message, ...]
-    """New messages, without the agent's own reply."""
+    messages: tuple[Message, ...]  # new messages after the agent's own reply
     reward: float
     is_terminated: bool = False
     is_truncated: bool = False
-    numbers: Mapping[str, float] = field(default_factory=dict)
-    """Reward terms and metrics of the turn, by name."""
+    numbers: Mapping[str, float] = field(default_factory=dict)  # reward terms and metrics in the agent's info
 
     @property
     def is_over(self) -> bool:
-        """True if the agent's episode is terminated or truncated."""
         return self.is_terminated or self.is_truncated
 
     @property
@@ -36,10 +33,10 @@ class Heard:
 
 
 class Conversation:
-    """Runs the episodes of one agent as conversations.
+    """Plays episodes of one agent. Each turn takes a reply and returns the new messages.
 
     Args:
-        env: single-agent environment, which also computes the partners' replies.
+        env: environment of one agent, whose partners are part of the environment.
 
     Attributes:
         earned: sum of the rewards in the episode so far.
@@ -63,7 +60,7 @@ class Conversation:
 
         Raises:
             RuntimeError: if no episode is running.
-            ValueError: if the environment changed old messages, because a conversation only adds messages.
+            ValueError: if old messages in the observation have changed.
         """
         observation, reward, is_terminated, is_truncated, info = self.env.step(text)
         heard = Heard(self._read.news(observation), reward, is_terminated, is_truncated, _numbers(info))
@@ -73,7 +70,7 @@ class Conversation:
 
 
 class Conversations:
-    """Runs the episodes of a team as one conversation per agent.
+    """Plays episodes of a team. Each turn takes a reply and returns the new messages per agent.
 
     Args:
         env: a parallel environment whose agents read and write texts.
@@ -81,7 +78,7 @@ class Conversations:
     Attributes:
         agents: live agents.
         earned: sum of each agent's rewards in the episode so far.
-        numbers: reward terms and metrics, averaged over the agents that report them and summed over the turns.
+        numbers: reward terms and metrics, averaged over the agents with this entry and summed over the turns.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):
@@ -104,7 +101,7 @@ class Conversations:
 
         Raises:
             RuntimeError: if no episode is running.
-            ValueError: if a reply is missing, or the environment rewrote a history.
+            ValueError: if a reply is missing, or old messages in an observation have changed.
         """
         if not self.agents:
             raise RuntimeError("no episode is running; call reset() first")
@@ -134,12 +131,12 @@ class Conversations:
 
 
 def text_of(messages: Sequence[Message]) -> str:
-    """Join the contents of messages, for libraries without roles."""
+    """Join the contents of messages to one text, for libraries without roles."""
     return "\n".join(message.content for message in messages)
 
 
 class _Reader:
-    """Finds the new messages in an agent's histories."""
+    """Returns the new messages of an agent's observations."""
 
     def __init__(self) -> None:
         self._known: tuple[Message, ...] = ()
@@ -149,7 +146,7 @@ class _Reader:
         return self._known
 
     def news(self, observation: str) -> tuple[Message, ...]:
-        """Return the messages after the agent's newest reply; all of them if the text is not a transcript."""
+        """Return the messages after the agent's last reply. If the observation is not a transcript, return it whole."""
         messages = messages_of(observation)
         if not isinstance(observation, Transcript):
             return messages
@@ -157,8 +154,8 @@ class _Reader:
         replies = messages[num_known : num_known + 1]
         if messages[:num_known] != self._known or [message.role for message in replies] != ["assistant"]:
             raise ValueError(
-                "the environment rewrote a history, but conversations need histories that only grow; change its "
-                "settings, or use the environment without a conversation"
+                "the environment rewrote a history: old messages have changed, but a conversation only adds messages; "
+                "change the environment's settings, or use the environment without a conversation"
             )
         self._known = messages
         return messages[num_known + 1 :]

@@ -1,4 +1,4 @@
-"""Discrete actions, which are indices into a list of phrases."""
+"""View with discrete actions, each of which is the index of a reply in a list."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 
+from ..core import Infos, ResetResult
 from ..spaces import MASK
 from .view import View, require_text
 
 Legality: TypeAlias = Callable[[ParallelEnv[str, Any, Any], str, str], bool]
-"""Function (environment, agent, phrase) -> True if the phrase is legal in the current state."""
+"""Function (environment, agent, phrase) -> True if the agent may reply with the phrase now."""
 
 
 class PhraseActions(View):
@@ -23,14 +24,11 @@ class PhraseActions(View):
 
     Args:
         env: a text environment.
-        phrases: possible replies: one list for all agents, or a mapping agent -> list.
+        phrases: possible replies, at least one: a list for all agents, or a mapping agent -> list.
         agents: agents with this view. None: all.
         is_legal: function (environment, agent, phrase) -> True if the phrase is legal now. Infos then contain
-            "action_mask" in the format of `Discrete.sample`: int8, 1 for legal phrases. `MaskedObservations` moves the
-            mask into the observations. None: all phrases are legal, and infos contain no mask.
-
-    Raises:
-        ValueError: if an agent has no phrases.
+            "action_mask": int8, 1 for legal phrases. `MaskedObservations` moves the mask into the observations. None:
+            all phrases are legal, and infos contain no mask.
     """
 
     def __init__(
@@ -55,34 +53,27 @@ class PhraseActions(View):
         return self.phrases[agent][int(np.asarray(action).item())]
 
     def mask(self, agent: str) -> NDArray[np.int8]:
-        """Return an agent's mask of legal phrases: int8, shape [number of phrases].
-
-        Raises:
-            ValueError: if no phrase is legal.
-        """
+        """Return an agent's action mask: int8, shape [number of phrases], 1 for legal phrases, at least one."""
         assert self.is_legal is not None
         mask = np.array([self.is_legal(self.env, agent, phrase) for phrase in self.phrases[agent]], dtype=np.int8)
         if not mask.any():
             raise ValueError(f"none of the {len(mask)} phrases of {agent!r} is legal now; add one that is always legal")
         return mask
 
-    def _all_told(self, infos: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        told = super()._all_told(infos)
+    def _converted(self, observations: dict[str, Any], infos: Infos) -> ResetResult:
+        observations, infos = super()._converted(observations, infos)
         if self.is_legal is None:
-            return told
+            return observations, infos
         live = [agent for agent in self.env.agents if agent in self.viewers]
-        return {**told, **{agent: {**told.get(agent, {}), MASK: self.mask(agent)} for agent in live}}
+        return observations, {**infos, **{agent: {**infos.get(agent, {}), MASK: self.mask(agent)} for agent in live}}
 
 
 def reference_phrases(env: ParallelEnv[str, Any, Any], num_episodes: int = 16) -> dict[str, tuple[str, ...]]:
-    """Collect each agent's distinct reference replies in some episodes, in order of first use.
+    """Return each agent's different reference replies in some episodes, in order of first use.
 
     Args:
-        env: a text environment with `reference_reply`; a copy of it is played.
-        num_episodes: number of episodes. Their seeds are 0, 1, 2, ...
-
-    Raises:
-        NotImplementedError: if the environment has no reference replies.
+        env: a text environment with `reference_reply`. A copy of it is played.
+        num_episodes: number of episodes. The seeds are 0, 1, 2, ...
     """
     played = deepcopy(env)
     phrases: dict[str, dict[str, None]] = {agent: {} for agent in env.possible_agents}

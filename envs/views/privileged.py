@@ -1,4 +1,4 @@
-"""Environment state with hidden information, for a privileged critic that is used only in training."""
+"""View whose `state()` contains hidden information, for a privileged critic. Policies do not read it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ from .view import View
 
 
 class PrivilegedState(View):
-    """Appends the hidden state, `truth()`, to `state()` after each turn. Observation and action spaces: unchanged.
+    """Adds the environment's hidden information, `truth()`, to `state()` after each turn. Spaces: unchanged.
 
-    The hidden states of earlier turns are kept, so that `state()` only grows at its end.
+    The hidden information of earlier turns stays in `state()`, so that texts are only appended.
 
     Args:
         env: a text environment that defines `truth()`, or a view of one.
-
-    Raises:
-        ValueError: if the environment does not define `truth()`.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):
@@ -48,7 +45,7 @@ class PrivilegedState(View):
         return returned
 
     def state(self) -> Transcript:
-        """Return the joint history and the hidden state after each turn, in time order."""
+        """Return the joint history with the hidden information after each turn, in time order."""
         return capped(self._state, self.state_space.max_length)
 
     def _extend(self) -> None:
@@ -60,11 +57,7 @@ class PrivilegedState(View):
 
 
 def with_truth(env: ParallelEnv[str, Any, Any]) -> ParallelEnv[str, Any, Any]:
-    """Wrap a text environment in `PrivilegedState`. Return any other environment unchanged if it has `state()`.
-
-    Raises:
-        ValueError: if a text environment has no `truth()`, or another environment has no `state()`.
-    """
+    """Wrap a text environment in `PrivilegedState`. Return another environment if it has `state()`."""
     if isinstance(env.unwrapped, TextParallelEnv):
         return PrivilegedState(env)
     if getattr(env, "state_space", None) is None:

@@ -1,4 +1,4 @@
-"""Gymnasium environment for one agent of a team, whose partners follow given policies."""
+"""Gymnasium environment for one agent of a team. The other agents follow given policies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .structured import ChatObservations, DictObservations
 from .tokens import TokenActions, TokenObservations
 
 Partner: TypeAlias = Callable[[str, Any, random.Random], Any]
-"""Function (agent, observation, generator) -> action. All its random numbers come from the generator."""
+"""Policy of another agent: function (agent, observation, generator of random numbers) -> action."""
 Viewer: TypeAlias = "Callable[[ParallelEnv[str, Any, Any], str], ParallelEnv[str, Any, Any]]"
 
 VIEWS: Mapping[str, Viewer] = {
@@ -24,23 +24,20 @@ VIEWS: Mapping[str, Viewer] = {
     "chat": lambda env, agent: ChatObservations(env, agents=[agent]),
     "dict": lambda env, agent: DictObservations(env, agents=[agent]),
 }
-"""Names of views in `gymnasium.make(id, view=...)`, with the functions that apply them."""
+"""Values of `view` in `gymnasium.make(id, view=...)`, with the function that applies each view."""
 
 
 class SingleAgent(gymnasium.Env[Any, Any]):
     """Gymnasium environment for one agent of a parallel environment, with this agent's spaces.
 
-    The episode ends when this agent ends. The seed and the agent's actions determine the episode.
+    The episode ends when this agent's episode ends.
 
     Args:
-        env: any parallel environment. If it is wrapped in views, restrict them to this agent, because partners act in
-            the spaces of their own agents.
+        env: any parallel environment. If it has views, restrict them to this agent by their argument `agents`;
+            otherwise partners also get converted observations.
         agent: name of the agent. None: the first agent.
         partners: one policy for all other agents, or a mapping agent -> policy. Agents without a policy give reference
-            replies if the environment has them, and random actions otherwise.
-
-    Raises:
-        ValueError: if the agent does not exist.
+            replies if the environment has them, else random actions.
     """
 
     def __init__(
@@ -104,14 +101,10 @@ def make_single_agent(
 
     Args:
         env_id: a registered id.
-        agent: see `SingleAgent`.
-        partners: see `SingleAgent`.
-        view: "text", "tokens", "chat", "dict", or a function (environment, agent) -> view.
-        env_kwargs: environment arguments whose names this function already uses, such as `{"view": 3}`.
+        agent, partners: see `SingleAgent`.
+        view: "text", "tokens", "chat", "dict", or a function (environment, agent) -> wrapped environment.
+        env_kwargs: arguments of the environment that have the name of an argument here, such as `{"view": 3}`.
         kwargs: other arguments of the environment.
-
-    Raises:
-        ValueError: if the view is unknown.
     """
     viewer = VIEWS.get(view) if isinstance(view, str) else view
     if not callable(viewer):

@@ -1,4 +1,4 @@
-"""Observations and infos in the structures of other libraries: chat messages, dicts, flat arrays, masks."""
+"""Views that convert observations and infos to the formats of other libraries: chat messages, dicts, arrays, masks."""
 
 from __future__ import annotations
 
@@ -12,34 +12,32 @@ from gymnasium.spaces.utils import flatten, flatten_space
 from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 
-from ..core import ResetResult, as_chat, messages_of
+from ..core import Infos, ResetResult, as_chat, messages_of
 from ..spaces import MASK, OBSERVATION, OpenText, flat_mask, is_flattenable, options_of
 from .view import View, require_text
 
-_MAX_ROLE_LENGTH = 16
-
 
 class ChatObservations(View):
-    """Converts observations to tuples of chat messages.
+    """Converts observations to tuples of chat messages. A text that is not a transcript becomes one user message.
 
-    Observation space: `Sequence(Dict(role=OpenText, content=OpenText))`. Action space: unchanged. A text that
-    is not a transcript becomes one user message. Arguments: see `View`.
+    Observation space: `Sequence(Dict(role=OpenText, content=OpenText))`. Action space: unchanged. Arguments: see
+    `View`.
     """
 
     def seen_space(self, space: Space[Any]) -> Space[Any]:
         length = require_text(space, "ChatObservations")
-        return Sequence(Dict({"role": OpenText(_MAX_ROLE_LENGTH), "content": OpenText(length)}))
+        return Sequence(Dict({"role": OpenText(16), "content": OpenText(length)}))
 
     def seen(self, agent: str, observation: str) -> tuple[dict[str, str], ...]:
         return tuple(as_chat(messages_of(observation)))
 
 
 class DictObservations(View):
-    """Wraps observations in a dict with one entry. Observation space: `Dict({key: space})`. Action space: unchanged.
+    """Converts observations to dicts with one entry. Observation space: `Dict({key: space})`. Action space: unchanged.
 
     Args:
         env: any parallel environment.
-        key: key of the entry. Do not use "observation", because PettingZoo's API test fails if this entry is a text.
+        key: key of the entry. Not "observation" for texts, because PettingZoo's API test would fail.
         agents: agents with this view. None: all.
     """
 
@@ -60,7 +58,7 @@ class FlatObservations(View):
     Observation space: a `Box` with one axis. Action space: unchanged. Arguments: see `View`.
 
     Raises:
-        TypeError: if observations vary in size, or are texts.
+        TypeError: if observations have no fixed size, or are texts.
     """
 
     def seen_space(self, space: Space[Any]) -> Space[Any]:
@@ -75,27 +73,24 @@ class FlatObservations(View):
 
 
 class NumericInfos(View):
-    """Removes info entries except numbers and numeric arrays, for libraries that stack infos. Spaces: unchanged.
+    """Removes all entries of infos except numbers and numeric arrays, because some libraries stack infos to arrays.
 
     Arguments: see `View`.
     """
 
     def told(self, info: dict[str, Any]) -> dict[str, Any]:
-        def is_numeric(value: Any) -> bool:
-            is_array = isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
-            return isinstance(value, (Number, np.bool_)) or is_array
-
-        return {key: value for key, value in info.items() if is_numeric(value)}
+        return {
+            key: value
+            for key, value in info.items()
+            if isinstance(value, (Number, np.bool_)) or (isinstance(value, np.ndarray) and value.dtype.kind in "biuf")
+        }
 
 
 class MaskedObservations(View):
-    """Moves the action mask from the info into the observation: `{"observation": …, "action_mask": …}`.
+    """Moves the action mask from the info to the observation: `{"observation": …, "action_mask": …}`.
 
-    If the info has no mask, all actions are legal. RLlib, Tianshou, TorchRL and MaskablePPO read this format, which is
-    used in PettingZoo's classic games. Arguments: see `View`.
-
-    Raises:
-        TypeError: if an action space is neither `Discrete` nor `MultiDiscrete`.
+    If the info has no mask, the mask allows all actions. PettingZoo's classic games, RLlib, Tianshou, TorchRL and
+    MaskablePPO use this format. Action spaces must be `Discrete` or `MultiDiscrete`. Arguments: see `View`.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any], agents: Iterable[str] | None = None):
@@ -107,23 +102,13 @@ class MaskedObservations(View):
             mask = Box(0, 1, (size,), np.int8)
             self.observation_spaces[agent] = Dict({OBSERVATION: env.observation_space(agent), MASK: mask})
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
-        observations, infos = self.env.reset(seed=seed, options=options)
-        return self._masked(observations, infos), _without(infos)
-
-    def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
-        observations, rewards, terminations, truncations, infos = self.env.step(actions)
-        return self._masked(observations, infos), rewards, terminations, truncations, _without(infos)
-
-    def _masked(self, observations: dict[str, Any], infos: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    def _converted(self, observations: dict[str, Any], infos: Infos) -> ResetResult:
         seen = dict(observations)
         for agent, size in self._sizes.items():
             if agent in seen:
                 told = infos.get(agent, {}).get(MASK)
                 mask = np.ones(size, np.int8) if told is None else flat_mask(told).astype(np.int8)
                 seen[agent] = {OBSERVATION: seen[agent], MASK: mask}
-        return seen
-
-
-def _without(infos: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {agent: {name: value for name, value in info.items() if name != MASK} for agent, info in infos.items()}
+        return seen, {
+            agent: {name: value for name, value in info.items() if name != MASK} for agent, info in infos.items()
+        }

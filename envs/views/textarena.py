@@ -1,7 +1,4 @@
-"""Games of TextArena as environments for one player.
-
-TextArena uses Python's global random generator. Its state is replaced while a game runs, and restored afterwards.
-"""
+"""Games of TextArena as environments for one player."""
 
 from __future__ import annotations
 
@@ -18,20 +15,16 @@ from .single_agent import Partner
 class TextArena(TextParallelEnv):
     """Environment for one player of a TextArena game. A turn is one move of this player and then the others' moves.
 
-    TextArena's reward is given at the end of the game. Messages begin with the name of the player who wrote them.
+    The reward is TextArena's reward at the end of the game. Messages begin with the name of the player who wrote them.
     Needs `pip install textarena`.
 
     Args:
-        game: a game id of TextArena. Prefer ids with the ending "-raw", because other ids add wrappers that join
-            histories.
+        game: a game id of TextArena. Prefer ids with the ending "-raw": other ids add wrappers that join all messages.
         num_players: number of players.
         seat: index of this player, from 0 to num_players - 1.
         partners: policy of all other players (`player_0`, `player_1`, …). None: only for games with one player.
-        max_turns: maximum number of moves of this player. After them the episode ends, with reward 0.
+        max_turns: maximum number of moves of this player. After the last one, the episode ends with reward 0.
         **kwargs: arguments of `TextParallelEnv`.
-
-    Raises:
-        ValueError: if `seat` is out of range, or partners are missing.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "text_arena_v0"}
@@ -78,7 +71,7 @@ class TextArena(TextParallelEnv):
         return Outcome(reward, {agent: "\n".join(news)} if news else {}, is_over=is_over)
 
     def _to_own_move(self, is_over: bool) -> tuple[bool, list[str]]:
-        """Play the other players' moves until this player's next move. Return (is the game over, new messages)."""
+        """Play the moves of other players until it is this player's turn. Return (is the game over, new messages)."""
         while not is_over:
             player, messages = self._game.get_observation()
             news = [text for message in messages if (text := _with_author(message, player)) is not None]
@@ -93,6 +86,7 @@ class TextArena(TextParallelEnv):
 
     @contextmanager
     def _own_generator(self) -> Iterator[None]:
+        # TextArena uses Python's global random generator. Its state is replaced during a game and restored afterwards.
         before = random.getstate()
         random.setstate(self._generator_state)
         try:
@@ -103,10 +97,8 @@ class TextArena(TextParallelEnv):
 
 
 def _with_author(message: tuple[Any, ...], reader: int) -> str | None:
-    """Return a message's text with its author; None if the reader wrote the message.
-
-    A message is a tuple (author's number, or -1 for the game; text; kind). Some games swap the number and the kind.
-    """
+    """Return a message's text with its author, or None if the reader wrote the message."""
+    # A message is a tuple (author's number, or -1 for the game; text; kind). Some games swap the number and the kind.
     first, text, *rest = message
     author = next((part for part in (first, *rest) if isinstance(part, int)), -1)
     if author == reader:

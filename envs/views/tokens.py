@@ -1,4 +1,4 @@
-"""Conversion of texts to arrays of token ids, for policies whose inputs and outputs are numbers."""
+"""Views that convert texts to arrays of token ids, for policies whose inputs and outputs are numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .view import View, require_text
 
 
 class Codec(Protocol):
-    """Tokenizer: converts texts to ids and back."""
+    """Interface of tokenizers, which convert texts to ids and ids to texts."""
 
     size: int
     """Number of token ids, which are 0 to size - 1."""
@@ -22,11 +22,11 @@ class Codec(Protocol):
     def encode(self, text: str) -> list[int]: ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Convert ids to text. Every sequence of ids must be accepted without an error."""
+        """Convert ids to text. Must not raise an error for any sequence of ids."""
 
 
 class ByteCodec:
-    """Tokenizer whose tokens are the 256 bytes of UTF-8. Invalid bytes are decoded to the replacement character."""
+    """Tokenizer whose ids are the bytes of UTF-8. Invalid bytes are decoded to the replacement character."""
 
     size = 256
 
@@ -41,10 +41,7 @@ class WordCodec:
     """Tokenizer whose tokens are the words of a list. Small policies learn faster with words than with bytes.
 
     Args:
-        words: unique words without spaces. All other words of a text are dropped.
-
-    Raises:
-        ValueError: if the list is empty, has duplicates, or has words with spaces.
+        words: different words without spaces, at least one. Other words of a text are dropped.
     """
 
     def __init__(self, words: Sequence[str]):
@@ -77,8 +74,8 @@ class TokenObservations(View):
     Args:
         env: a text environment.
         length: number of tokens.
-        kind: see above. Other libraries convert "multi_discrete" to one-hot vectors, which takes 5 times as long as
-            "box". If the order of words does not matter, small networks learn fastest from "bag".
+        kind: see above. "multi_discrete" is slow in libraries that convert it to one-hot vectors. "bag" is best for
+            small networks if the order of words does not matter.
         codec: tokenizer. None: bytes.
         agents: agents with this view. None: all.
     """
@@ -118,7 +115,7 @@ class TokenObservations(View):
 
 
 class TokenActions(View):
-    """Converts actions from token ids to text, up to the first stop id. The stop id is the codec's size.
+    """Converts actions from token ids to text. Ids after the first stop id, `codec.size`, are ignored.
 
     Action space: `MultiDiscrete([size + 1] * length)`. Observation space: unchanged.
 

@@ -1,4 +1,4 @@
-"""Base class of views: wrappers that convert observations, actions or infos, but do not change the game."""
+"""Base class of views: wrappers that convert observations, actions or infos."""
 
 from __future__ import annotations
 
@@ -9,20 +9,17 @@ from gymnasium.spaces import Space, Text
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
-from ..core import ResetResult
+from ..core import Infos, ResetResult
 
 
 class View(BaseParallelWrapper):
-    """Base class of views for some or all agents of an environment.
+    """Base class of wrappers that convert observations, actions or infos of some or all agents.
 
     Subclasses override some of `seen_space`, `seen`, `acting_space`, `acted` and `told`.
 
     Args:
-        env: any parallel environment, which may be a view.
+        env: any parallel environment.
         agents: agents with this view. None: all.
-
-    Raises:
-        ValueError: if an agent does not exist.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any], agents: Iterable[str] | None = None):
@@ -70,28 +67,23 @@ class View(BaseParallelWrapper):
         return self.action_spaces[agent]
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
-        observations, infos = self.env.reset(seed=seed, options=options)
-        return self._all_seen(observations), self._all_told(infos)
+        return self._converted(*self.env.reset(seed=seed, options=options))
 
     def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
         meant = {agent: self.acted(agent, act) if agent in self.viewers else act for agent, act in actions.items()}
         observations, rewards, terminations, truncations, infos = self.env.step(meant)
-        return self._all_seen(observations), rewards, terminations, truncations, self._all_told(infos)
+        observations, infos = self._converted(observations, infos)
+        return observations, rewards, terminations, truncations, infos
 
-    def _all_seen(self, observations: dict[str, Any]) -> dict[str, Any]:
+    def _converted(self, observations: dict[str, Any], infos: Infos) -> ResetResult:
+        """Convert the observations and infos of all agents with this view."""
         seen = {agent: self.seen(agent, observations[agent]) for agent in self.viewers if agent in observations}
-        return {**observations, **seen}
-
-    def _all_told(self, infos: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        return {**infos, **{agent: self.told(infos[agent]) for agent in self.viewers if agent in infos}}
+        told = {agent: self.told(infos[agent]) for agent in self.viewers if agent in infos}
+        return {**observations, **seen}, {**infos, **told}
 
 
 def require_text(space: Space[Any], view: str) -> int:
-    """Return the maximum length of a text space.
-
-    Raises:
-        TypeError: if the space is not a `Text` space.
-    """
+    """Return the maximum length of a text space. Raises TypeError for other spaces."""
     if not isinstance(space, Text):
         raise TypeError(f"{view} needs texts, got {space}; apply it directly to a text environment")
     return int(space.max_length)

@@ -1,4 +1,4 @@
-"""Environment wrappers for rewards, bounded memory, recording, shares of the return, and scripted partners."""
+"""Environment wrappers: rewards, shorter observations, recording, shares of the return, and scripted partners."""
 
 from .leavers import KeptLeavers
 from .memory import LastTurns

@@ -1,4 +1,4 @@
-"""Wrapper for libraries that require the same agents until the end of the episode."""
+"""Wrapper for libraries in which all agents must stay until the end of the episode."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..core import ResetResult
 
 
 class KeptLeavers(BaseParallelWrapper[str, Any, Any]):
-    """Keeps agents that leave the environment early in `agents` until the end of the episode.
+    """Keeps all agents in `agents` until the last agent's episode ends.
 
-    An agent that has left gets its last observation and reward 0 each turn, and its actions have no effect. The flags
-    "terminated" and "truncated" of all agents are reported when the last agent ends. Infos contain `has_left`, 0 or 1.
-    Spaces: unchanged. In the environment, agents may leave but not join.
+    An agent whose episode has ended gets its last observation again and reward 0, and its actions have no effect. Its
+    info contains `has_left` = 1. The terminations and truncations of all agents are returned in the last turn. Spaces:
+    unchanged. Agents of the environment must not join during an episode.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):
@@ -37,8 +37,8 @@ class KeptLeavers(BaseParallelWrapper[str, Any, Any]):
     def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
         staying = {agent: action for agent, action in actions.items() if agent not in self._ends}
         observations, rewards, terminations, truncations, infos = self.env.step(staying)
-        self._last |= {agent: observations[agent] for agent in staying}
         for agent in staying:
+            self._last[agent] = observations[agent]
             if terminations[agent] or truncations[agent]:
                 self._ends[agent] = (bool(terminations[agent]), bool(truncations[agent]))
         agents, infos = self._agents, self._with_has_left(infos)

@@ -11,21 +11,16 @@ from pettingzoo.utils import BaseParallelWrapper
 from ..core import Message, ResetResult, Transcript, messages_of
 
 Summary: TypeAlias = Callable[[Sequence[Message]], str]
-"""Function: dropped messages, oldest first -> text that replaces them."""
+"""Function: dropped messages, oldest first -> summary."""
 
 
 class LastTurns(BaseParallelWrapper[str, Any, Any]):
-    """Shortens observations to the prompt and the last turns. A turn begins with the agent's own reply.
-
-    `state()` still returns the whole joint history.
+    """Shortens each observation to the prompt and the last turns. `state()` still returns the whole joint history.
 
     Args:
         env: an environment whose agents read texts.
-        num_turns: number of turns that are kept, at least 1.
-        summary: function that summarizes the dropped messages. Its text is added to the prompt. None: no summary.
-
-    Raises:
-        ValueError: if `num_turns` is below 1.
+        num_turns: number of turns that are kept, at least 1. A turn begins with the agent's own reply.
+        summary: function that summarizes the dropped messages. The summary is added to the prompt. None: no summary.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any], num_turns: int, summary: Summary | None = None):
@@ -38,17 +33,14 @@ class LastTurns(BaseParallelWrapper[str, Any, Any]):
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
         observations, infos = self.env.reset(seed=seed, options=options)
-        return self._remembered(observations), infos
+        return {agent: self.remembered(text) for agent, text in observations.items()}, infos
 
     def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
         observations, *rest = self.env.step(actions)
-        return self._remembered(observations), *rest
-
-    def _remembered(self, observations: dict[str, Any]) -> dict[str, Any]:
-        return {agent: self.remembered(text) for agent, text in observations.items()}
+        return {agent: self.remembered(text) for agent, text in observations.items()}, *rest
 
     def remembered(self, history: str) -> Transcript:
-        """Shorten an agent's history."""
+        """Return the prompt and the last turns of an agent's history."""
         messages = messages_of(history)
         replies = [place for place, message in enumerate(messages) if message.role == "assistant"]
         if len(replies) <= self._num_turns:

@@ -15,17 +15,14 @@ from ..spaces import MASK
 
 
 class Partnered(BaseParallelWrapper[str, Any, Any]):
-    """Replaces some agents by scripted players; only the other agents remain in `possible_agents`.
+    """Lets scripted players act for some agents, the partners. `possible_agents` contains only the other agents.
 
-    The episode ends when all remaining agents have ended. `state()` includes the partners' replies. `make(id,
-    partners={"writer_1": "reference"})` adds this wrapper.
+    `state()` contains the replies of all agents. `make(id, partners={"writer_1": "reference"})` adds this wrapper.
 
     Args:
         env: any parallel environment.
-        partners: agent -> player: "reference", "random", "empty", or an exploit of the environment.
-
-    Raises:
-        ValueError: if an agent or a player does not exist, or no agent remains.
+        partners: agent -> "reference", "random", "empty", or the name of another player of the environment. Some agents
+            must remain.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any], partners: Mapping[str, str]):
@@ -73,7 +70,7 @@ class Partnered(BaseParallelWrapper[str, Any, Any]):
         if name == "random":
             mask = self._infos.get(agent, {}).get(MASK)
             return self._random(agent, self._observations.get(agent), mask)
-        # The player is created each turn, so that in a copy of this wrapper it acts in the copied environment.
+        # The player is created in each turn, because in a copy of this wrapper it must act in the copied environment.
         player = scripted_player(self.env, name)
         assert player is not None
         return player(agent, self._observations.get(agent))

@@ -1,4 +1,4 @@
-"""Recording of episodes as JSON lines and GIF animations."""
+"""Wrapper that records episodes as lines of JSON and as GIF animations."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ FILE = "episodes.jsonl"
 
 
 class Recorded(BaseParallelWrapper[str, Any, Any]):
-    """Appends each episode to `episodes.jsonl` at its end, at the next reset or at `close`. Optionally writes a GIF.
+    """Appends each episode to the file `episodes.jsonl`, and optionally writes a GIF.
 
-    A line is a JSON object with the fields of a training run's records: `seed`, `task` (from the reset options),
-    `return` (mean over the agents), `is_complete`, `infos` (one per turn) and `agents`. Each agent's entry has `turns`
-    (with `read`, `wrote` and `reward`), `last_read` (messages after its last turn) and `is_terminated`. If the
-    environment was built from an id, the line also has this id (`env`) and the arguments (`env_kwargs`).
-    Copies by `copy.deepcopy` or `pickle` record nothing, because they play other continuations of an episode.
+    An episode is written when it ends, at the next reset, or at `close`. Each line is a JSON object with fields of the
+    records of a training run: `seed`, `task` (from the options of `reset`), `return` (mean over the agents),
+    `is_complete`, `infos` (one per turn) and `agents`. The entry of an agent contains `turns` (each with `read`,
+    `wrote` and `reward`), `last_read` (messages after its last turn) and `is_terminated`. If the environment was built
+    from an id, the line also contains the id (`env`) and the arguments (`env_kwargs`). Copies by `copy.deepcopy` or
+    `pickle` record nothing, because callers use copies to try other actions.
 
     Args:
         env: an environment whose agents read and write texts.
-        folder: folder of the files; created if it does not exist.
-        common: additional entries for every line, such as the policies' names.
+        folder: folder of the files, created if it does not exist.
+        common: additional entries of every line, such as the names of the policies.
         has_gifs: also write `episode-<number>.gif`. The environment needs render_mode="rgb_array".
 
     Raises:
-        ValueError: if `has_gifs` is True and the render mode is not "rgb_array".
         ForeignFileError: if the folder contains a training run, or an `episodes.jsonl` with other content.
     """
 
@@ -107,7 +107,7 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
         return {**vars(self), "folder": None, "_record": None, "_has_gifs": False, "_frames": []}
 
     def _newly_read(self, agent: str) -> list[dict[str, str]]:
-        """Return the messages since the agent's last reply. If its history was rewritten, return the whole history."""
+        """Return the messages after the agent's last reply, or the whole history if old messages have changed."""
         messages, known = messages_of(self._observations[agent]), self._known[agent]
         self._known[agent] = messages
         if messages[: len(known)] == known:

@@ -1,4 +1,4 @@
-"""User-defined reward functions, which replace or extend the environment's own reward."""
+"""Wrapper that replaces an environment's reward by reward functions of the user."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pettingzoo.utils import BaseParallelWrapper
 from ..core import TextParallelEnv, Transcript
 
 OWN = "own"
-"""Name in `reward_funcs` that stands for the environment's own reward."""
+"""Name of the environment's own reward in `reward_funcs`."""
 
 
 @dataclass(frozen=True)
 class JudgedTurn:
-    """A turn and its results, as the argument of reward functions."""
+    """One turn of an episode: the argument of reward functions."""
 
     task: Any
-    """`TextParallelEnv.task` of the episode."""
+    """Task of the episode (`TextParallelEnv.task`)."""
     replies: Mapping[str, str]
     """Reply of each agent."""
     transcripts: Mapping[str, Transcript]
@@ -32,7 +32,7 @@ class JudgedTurn:
     world: TextParallelEnv
     """The environment. Reward functions must not change it."""
     reward: Mapping[str, float]
-    """The environment's own reward for each agent."""
+    """The environment's own reward of each agent."""
     numbers: Mapping[str, float]
     """The environment's own reward terms and metrics, as in `infos`."""
     turn: int
@@ -42,7 +42,7 @@ class JudgedTurn:
 
 
 RewardFunction: TypeAlias = Callable[[JudgedTurn], "float | Mapping[str, float]"]
-"""Function: `JudgedTurn` -> team reward, or a mapping with one reward per live agent."""
+"""Function: `JudgedTurn` -> team reward, or a mapping: live agent -> reward."""
 
 
 class RewardFunctions(BaseParallelWrapper[str, Any, Any]):
@@ -55,13 +55,13 @@ class RewardFunctions(BaseParallelWrapper[str, Any, Any]):
 
     Args:
         env: a text environment, or a wrapper of one.
-        reward_funcs: list of functions, or mapping name -> function. "own" stands for the environment's own reward. A
-            string "package.module:function" is imported; use such strings if a run has to be resumed.
-        reward_weights: one weight per function. None: 1 each.
+        reward_funcs: list of functions, or mapping name -> function. Instead of a function: "own" (the environment's
+            own reward), or an import path "package.module:function", which is needed to resume a run.
+        reward_weights: one weight per function. None: all weights are 1.
 
     Raises:
-        TypeError: if `env` is no text environment, or a function is not callable.
-        ValueError: if there are no functions, two have the same name, or there is not one weight per function.
+        TypeError: if `env` is not a text environment, or a function is not callable.
+        ValueError: if there are no functions, two functions have the same name, or the number of weights is wrong.
     """
 
     def __init__(
@@ -101,7 +101,11 @@ class RewardFunctions(BaseParallelWrapper[str, Any, Any]):
             for name, function in self.reward_functions.items()
         }
         rewards = dict.fromkeys(own, 0.0)
-        told = {agent: _with_own_terms_renamed(info) for agent, info in infos.items()}
+        told: dict[str, dict[str, Any]] = {agent: {} for agent in infos}
+        for agent, info in infos.items():
+            for name, value in info.items():
+                is_term = name.startswith("reward/")
+                told[agent][f"metric/own/{name.removeprefix('reward/')}" if is_term else name] = value
         for name, part in parts.items():
             for agent in own:
                 paid = self.reward_weights[name] * part[agent]
@@ -111,7 +115,7 @@ class RewardFunctions(BaseParallelWrapper[str, Any, Any]):
 
 
 def _named(given: Sequence[RewardFunction | str] | Mapping[str, RewardFunction | str]) -> dict[str, Any]:
-    """Return a dict name -> function. None stands for the environment's own reward."""
+    """Return a dict: name -> function, or None for the environment's own reward."""
     if isinstance(given, str) or not isinstance(given, (Sequence, Mapping)) or not given:
         raise ValueError(f"reward_funcs must be a nonempty list of functions or dict name -> function, got {given!r}")
     pairs = list(given.items()) if isinstance(given, Mapping) else [(_name(each), each) for each in given]
@@ -155,10 +159,3 @@ def _by_agent(name: str, value: Any, agents: Mapping[str, float]) -> Mapping[str
     if not all(map(math.isfinite, paid.values())):
         raise ValueError(f"reward function {name!r} must return finite numbers, got {value!r}")
     return paid
-
-
-def _with_own_terms_renamed(info: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        f"metric/own/{name.removeprefix('reward/')}" if name.startswith("reward/") else name: value
-        for name, value in info.items()
-    }

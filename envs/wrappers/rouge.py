@@ -1,4 +1,4 @@
-"""Reward function for similarity to reference summaries, computed by the package `rouge-score`."""
+"""Reward function: similarity of replies to reference summaries, computed by the package `rouge-score`."""
 
 from __future__ import annotations
 
@@ -10,20 +10,18 @@ from typing import Any
 from ..._extras import require
 from .reward_functions import JudgedTurn
 
-MEASURES = ("rouge2", "rougeL")
-
 
 @dataclass(frozen=True)
 class Rouge:
-    """Mean of ROUGE-2 F1 and ROUGE-L F1 with the most similar reference, averaged over the agents, from 0 to 1.
+    """Reward function: mean of ROUGE-2 F1 and ROUGE-L F1 with the most similar reference, averaged over the agents.
 
-    The references are in a column of the task that agents do not read. Instances are reward functions for `make`.
-    "collm.envs.wrappers.rouge:target" is the import path of the instance for the column "target" of SciTLDR.
+    The reward is between 0 and 1. In `reward_funcs`, write "collm.envs.wrappers.rouge:target" for the column "target"
+    of the data set SciTLDR.
 
     Source: ROUGE (aclanthology.org/W04-1013), as implemented by `rouge_score`, with stemming.
 
     Args:
-        column: name of the column, which contains a reference text or a list of them.
+        column: column of the task with a reference text or a list of reference texts.
 
     Raises:
         ModuleNotFoundError: if `rouge-score` is not installed.
@@ -53,4 +51,4 @@ def _scorer() -> Any:
     require("rouge_score")
     from rouge_score.rouge_scorer import RougeScorer
 
-    return RougeScorer(MEASURES, use_stemmer=True)
+    return RougeScorer(("rouge2", "rougeL"), use_stemmer=True)

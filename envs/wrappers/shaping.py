@@ -1,4 +1,4 @@
-"""Potential-based reward shaping, which does not change the optimal policies."""
+"""Wrapper for potential-based reward shaping."""
 
 from __future__ import annotations
 
@@ -16,23 +16,20 @@ Potential: TypeAlias = Callable[[Any], float]
 
 
 class PotentialShaping(BaseParallelWrapper[str, Any, Any]):
-    """Adds potential-based shaping to the rewards.
+    """Adds potential-based shaping F to the rewards, which does not change the optimal policies.
 
         F = discount * potential(after) - potential(before)
 
-    When an agent terminates, its potential(after) is 0. The discounted sum of F over a terminated episode is therefore
-    -potential(first state), for every policy. When an agent is truncated, potential(after) is kept, because the value
-    of the last state is bootstrapped. `infos` contain F as `reward/shaping`.
+    When an agent terminates, potential(after) is 0. The discounted sum of F over an episode is then -potential(first
+    state), for every policy. When an agent is truncated, potential(after) is kept, because learners bootstrap the value
+    of the last state. `infos` contain F as `reward/shaping`.
 
     Source: Ng, Harada and Russell (1999), theorem 1.
 
     Args:
         env: any parallel environment.
-        potential: function of `env.unwrapped`.
-        discount: discount factor of the learner, 0 to 1. With another factor, the theorem does not hold.
-
-    Raises:
-        ValueError: if the discount is not in 0..1, or the potential is not finite.
+        potential: function: `env.unwrapped` -> finite number.
+        discount: discount factor of the learner, 0 to 1. With another factor, the optimal policies may change.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any], potential: Potential, discount: float = 1.0):

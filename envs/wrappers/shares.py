@@ -1,4 +1,4 @@
-"""Each agent's share of the return, measured by a replay of the episode without this agent's replies."""
+"""Wrapper that measures each agent's share of the return by a replay without the agent's replies."""
 
 from __future__ import annotations
 
@@ -12,29 +12,24 @@ from pettingzoo.utils import BaseParallelWrapper
 
 from ..core import ResetResult, TextParallelEnv
 
-_ROUNDING = 1e-9  # rounding error of returns that sum the same numbers in another order
-
 
 class Shares(BaseParallelWrapper[str, Any, Any]):
     """Adds `metric/share/<agent>` to the infos of an episode's last turn: the agent's share of the team's return.
 
         loss_i = max(0, G - G_without_i)        share_i = loss_i / sum over j of loss_j
 
-    G is the episode's undiscounted team return (the mean over the agents). G_without_i is the return of a replay in
-    which every reply of agent i is empty (or `TextParallelEnv.absence`) and the other agents repeat their replies. The
-    shares are exact, because a copy of the environment reproduces the episode. If a replay is longer than the episode,
-    it continues with empty replies. Rewards of agents that have left the original episode are not included.
+    G is the undiscounted return of the episode, averaged over the agents. G_without_i is the return of a replay in
+    which every reply of agent i is empty (or `TextParallelEnv.absence`) and the other agents repeat their replies. If a
+    replay is longer than the episode, it continues with empty replies. Rewards of agents that had left the episode are
+    not counted.
 
-    Shares are between 0 and 1 and sum to 1. If two agents each get no reward without the other, both shares are 0.5.
-    If all losses are 0, no shares are added: the return is 0, or no single agent's replies were necessary.
+    Shares are between 0 and 1 and sum to 1. If two agents each get no reward without the other, both shares are 0.5. If
+    all losses are 0, no shares are added: the return is 0, or no single agent was necessary for it.
 
-    Each episode is replayed once per agent. Replays need no model, but programs in the environment run again.
+    Each episode is replayed once per agent, in a copy of the environment. Replays need no model.
 
     Args:
-        env: an environment with text actions, whose copies pass the rules of `check_env`.
-
-    Raises:
-        TypeError: if actions are not texts, because there is no empty action then.
+        env: an environment with text actions. Copies by `copy.deepcopy` must be independent (see `check_env`).
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):
@@ -57,25 +52,25 @@ class Shares(BaseParallelWrapper[str, Any, Any]):
         if self._start is not None and not self.env.agents:
             losses = {agent: max(0.0, self._earned - self._earned_without(agent)) for agent in self._start.agents}
             total = sum(losses.values())
-            if total > _ROUNDING:
+            if total > 1e-9:  # not only the rounding error of sums in another order
                 shares = {f"metric/share/{agent}": loss / total for agent, loss in losses.items()}
                 infos = {agent: info | shares for agent, info in infos.items()}
             self._start = None  # frees the memory of the copy
         return observations, rewards, terminations, truncations, infos
 
     def _earned_without(self, missing: str) -> float:
-        """Return the sum of all rewards in a replay without an agent's replies."""
+        """Return the sum of all rewards in a replay without the replies of the agent `missing`."""
         env = deepcopy(self._start)
         assert env is not None
         world = env.unwrapped
         earned = 0.0
         turn = 0
         while env.agents:
-            given = self._replies[turn] if turn < len(self._replies) else {}
+            is_longer = turn >= len(self._replies)
+            given = {} if is_longer else self._replies[turn]
             absent = world.absence(missing) if isinstance(world, TextParallelEnv) and missing in given else ""
             replies = {agent: absent if agent == missing else given.get(agent, "") for agent in env.agents}
             rewards = env.step(replies)[1]
-            is_longer = turn >= len(self._replies)
             earned += sum(reward for agent, reward in rewards.items() if is_longer or agent in given)
             turn += 1
         return earned

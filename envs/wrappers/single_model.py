@@ -1,4 +1,4 @@
-"""The single-model baseline: one agent reads all observations of a team and writes all its replies."""
+"""Single-model baseline: one agent reads the observations of all agents of a team and writes all replies."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ AGENT = "writer_0"
 
 
 class SingleModel(TextParallelEnv):
-    """Replaces a team by one agent that writes the replies of all members, in the order of `possible_agents`.
+    """Replaces a team by a single agent, whose completion contains the replies of all members of the team.
 
-    Tasks are unchanged, and the reward is the team's mean reward. `MARKER` separates the replies. Missing replies are
-    empty, and surplus replies are ignored. `make(id, single_model=True)` builds this environment.
+    The replies are in the order of `possible_agents`, separated by `MARKER`. Missing replies are empty, and surplus
+    replies are ignored. The reward is the mean reward of the members. `make(id, single_model=True)` builds this
+    environment.
 
-    Source: the single-model baselines of CoLLM-CC and CoLLM-DC (arXiv:2601.21972), with their marker.
+    Source: the single-model baselines of CoLLM-CC and CoLLM-DC (arXiv:2601.21972), with the same marker.
 
     Args:
         env: a text environment of at least two agents.
-
-    Raises:
-        ValueError: if the environment is not a text environment, or has only one agent.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):
@@ -94,7 +92,7 @@ class SingleModel(TextParallelEnv):
         self._env.close()
 
     def _news(self, observations: Mapping[str, Any]) -> str:
-        """Join the new messages of all members. If a history was rewritten, all its messages are new."""
+        """Join the new messages of all members. In a history whose old messages have changed, all messages are new."""
         readers: dict[str, list[str]] = {}
         for agent, observation in observations.items():
             known, messages = self._known.get(agent, ()), observation.messages
@@ -107,5 +105,4 @@ class SingleModel(TextParallelEnv):
 
 
 def _named(prefix: str, numbers: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers whose names begin with the prefix, and remove the prefix from the names."""
     return {name.removeprefix(prefix): value for name, value in numbers.items() if name.startswith(prefix)}

@@ -1,8 +1,7 @@
-"""Gymnasium and PettingZoo environments as parallel environments."""
+"""Conversion of environments of Gymnasium and PettingZoo to parallel environments."""
 
-from .gym_as_parallel import GymAsParallel
+from .gym_as_parallel import GymAsParallel, TupleTeam
 from .team import as_team
-from .tuple_team import TupleTeam
 from .turn_based import TurnBased
 
 __all__ = ["GymAsParallel", "TupleTeam", "TurnBased", "as_team"]

@@ -1,4 +1,4 @@
-"""Conversion of Gymnasium and PettingZoo environments to parallel environments."""
+"""Functions that choose the conversion of an environment of Gymnasium or PettingZoo."""
 
 from __future__ import annotations
 
@@ -14,27 +14,26 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import aec_to_parallel_wrapper
 
 from ...spaces import is_flattenable
-from .gym_as_parallel import GymAsParallel
-from .tuple_team import TupleTeam, is_tuple_team
+from .gym_as_parallel import GymAsParallel, TupleTeam, is_tuple_team
 from .turn_based import TurnBased
 
 
 def gym_team(
     env: str, *, observed: str | None = None, flatten: bool = False, **kwargs: Any
 ) -> ParallelEnv[str, Any, Any]:
-    """Build a Gymnasium environment as a parallel environment. With Tuple spaces, it has one agent per space.
+    """Build a Gymnasium environment as a parallel environment. If it has Tuple spaces, it has one agent per entry.
 
     Args:
-        env: id, or "module:Id" if a module registers the environment.
-        observed: entry of Dict observations that the agent receives, such as "image" in MiniGrid. None: all entries.
-        flatten: flatten observations of Dict and Tuple spaces into one vector.
+        env: id, or "module:Id" if importing a module registers the environment.
+        observed: key of the entry of Dict observations that the agent gets, such as "image" in MiniGrid. None: all.
+        flatten: whether to flatten observations of Dict and Tuple spaces into one vector.
         kwargs: arguments of `gymnasium.make`.
 
     Raises:
-        TypeError: if `observed` is not a key of the observations, or if `flatten` is set and they have no fixed size.
+        TypeError: if `observed` is not a key of the observations, or if `flatten` is True and they have no fixed size.
     """
     made: gymnasium.Env[Any, Any] = gymnasium.make(env, disable_env_checker=True, **kwargs)
-    # Gymnasium's FlattenObservation contains a lambda, so it cannot be pickled.
+    # Not Gymnasium's FlattenObservation: it contains a lambda, so it cannot be pickled.
     if observed is not None:
         space = made.observation_space
         if not isinstance(space, Dict) or observed not in space.spaces:
@@ -52,11 +51,7 @@ def gym_team(
 
 
 def as_team(env: Any) -> Any:
-    """Convert a Gymnasium or PettingZoo environment to a parallel environment. Other objects are returned unchanged.
-
-    AEC environments are converted by PettingZoo's `aec_to_parallel` if they are parallelizable, else by
-    `turn_based_aec_to_parallel`.
-    """
+    """Convert an environment of Gymnasium or PettingZoo to a parallel environment. Return other objects unchanged."""
     if isinstance(env, AECEnv):
         return aec_to_parallel_wrapper(env) if env.metadata.get("is_parallelizable") else TurnBased(env)
     if isinstance(env, gymnasium.Env):

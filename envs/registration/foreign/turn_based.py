@@ -1,4 +1,4 @@
-"""Conversion of PettingZoo's turn-based environments (AEC) to parallel environments."""
+"""Conversion of PettingZoo's AEC environments, in which one agent acts at a time, to parallel environments."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ from gymnasium.spaces import Space
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import turn_based_aec_to_parallel_wrapper
 
+from ...core import ResetResult, StepResult
 from ...spaces import MASK, has_mask, only_first, options_of
-from .gym_as_parallel import ResetResult
 
 
 class TurnBased(ParallelEnv[str, Any, Any]):
-    """PettingZoo's `turn_based_aec_to_parallel` with action masks for the agents that wait.
+    """Parallel environment by PettingZoo's `turn_based_aec_to_parallel`, with action masks for agents that wait.
 
-    In each joint turn, only the action of `agent_selection` has an effect. For discrete actions, the mask of every
-    other agent allows only the first option, so its action has probability 1, entropy 0 and gradient 0. The mask is
+    In each turn, only the action of the agent `agent_selection` has an effect. For discrete actions, the masks of the
+    other agents allow only the first option, so their actions have probability 1, entropy 0 and gradient 0. The mask is
     in the observation if the observation space has masks, else in the info.
-
-    Args:
-        env: AEC environment in which one agent acts at a time.
     """
 
     def __init__(self, env: AECEnv[str, Any, Any]):
@@ -50,7 +47,7 @@ class TurnBased(ParallelEnv[str, Any, Any]):
         self.agents = list(self.env.agents)
         return self._masked(observations, infos)
 
-    def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
+    def step(self, actions: dict[str, Any]) -> StepResult:
         if not self.agents:
             raise RuntimeError("no episode is running; call reset() first")
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
@@ -68,10 +65,9 @@ class TurnBased(ParallelEnv[str, Any, Any]):
         return self.aec_env.state()
 
     def _masked(self, observations: dict[str, Any], infos: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Add the masks of waiting agents to the observations or infos."""
         acting = self.aec_env.agent_selection if self.aec_env.agents else None
         seen = dict(observations)
-        # PettingZoo's entry "active_agent" is a string, which cannot be converted to an array.
+        # PettingZoo's entry "active_agent" is a string, which policies cannot convert to an array.
         told = {
             agent: {name: it for name, it in info.items() if name != "active_agent"} for agent, info in infos.items()
         }
