@@ -204,7 +204,7 @@ def _levels(problem: Problem, programs: Programs, grade: Grade | None) -> list[s
 def _diagnoses(grade: Grade, num_revealed: int | None) -> list[str]:
     lines = [f"- fault: {quoted(grade.fault)}"] if grade.fault else []
     for result in grade.results[:num_revealed]:
-        outcome = "passed" if result.is_passed else f"failed: {quoted(result.message)}" if result.message else "failed"
+        outcome = "passed" if result.passed else f"failed: {quoted(result.message)}" if result.message else "failed"
         lines.append(f"- {result.name}\n  {outcome}")
     return lines
 

@@ -1,8 +1,7 @@
-"""Demonstrations of MiniCode: episodes of imperfect scripted programmers, for supervised training of a small model.
+"""Demonstrations of MiniCode, for supervised training of a small model.
 
-The demonstrations show the form of the code. However, each programmer chooses independently which operand belongs to
-the helper, the main programmer often does not use the helper, and both make mistakes. A model trained on these episodes
-must still learn to divide the work.
+The demonstrations show the form of the code, but not the division of the work. Each programmer chooses independently
+which operand the helper computes, the main programmer often does not use the helper, and both make mistakes.
 """
 
 from __future__ import annotations
@@ -14,22 +13,22 @@ from . import prompts
 from .env import MiniCode
 from .rules import COMBINATIONS, OPERATIONS, Exercise, Operand
 
-_PREFERENCE, _ALONE = (0.4, 0.6), (0.1, 0.3)
-"""Ranges of the probabilities that a programmer assigns the left operand to the helper, and that main works alone."""
+_PREFERENCE = (0.4, 0.6)  # range of the probability that a programmer assigns the left operand to the helper
+_ALONE = (0.1, 0.3)  # range of the probability that main does not use the helper
 
 
 def demonstration(
     rng: random.Random, *, num_operations: int = 2, mistakes: tuple[float, float] = (0.2, 0.35)
 ) -> dict[str, tuple[Message, ...]]:
-    """Run an episode with two imperfect programmers.
+    """Run an episode of MiniCode with two scripted programmers that make mistakes.
 
     Args:
-        rng: random number generator for the task, the habits of the programmers, and their mistakes.
-        num_operations: operations in the task, 2 to 4.
+        rng: random number generator for the task, the programmers' choices, and their mistakes.
+        num_operations: number of operations in the task, 2 to 4.
         mistakes: range from which the probability of a mistake is sampled.
 
     Returns:
-        Transcript of each agent. The last message has the role "assistant" and is the agent's reply.
+        Messages of each agent. The last message has the role "assistant" and is the agent's completion.
     """
     env = MiniCode(num_operations=num_operations)
     env.reset(seed=rng.randrange(2**31))

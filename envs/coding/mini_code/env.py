@@ -18,7 +18,7 @@ class MiniCode(TextParallelEnv):
     `helper_0` writes `def aux ( x ) : ...`, `main_0` writes `def main ( x , y ) : ...`. There is one turn. The reward
     is 0.1 for each function that parses, 0.1 if main uses aux, and 0.7 (0.1 without aux) times the fraction of tests
     passed. By default, a test that main passes with aux is scored only if aux computes one operand and main the rest.
-    The tests are sampled in each episode. The code is interpreted (see `language`), never executed.
+    The tests are sampled in each episode. The code is interpreted by `language`, not executed by Python.
 
     Args:
         split: "train" or "test", which share no task.
@@ -100,7 +100,7 @@ class MiniCode(TextParallelEnv):
         return "".join(f"main{inputs} = {rules.expected(self.task, inputs)}\n" for inputs in self._inputs)
 
     def truth(self) -> str:
-        """Return the tests of this episode, which are hidden from the agents."""
+        """Return the tests of this episode. The agents do not see them."""
         return self.scene().rstrip()
 
     def reference_reply(self, agent: str) -> str:
