@@ -1,7 +1,6 @@
-"""Extraction of code from completions: Markdown fences and prose are removed, and the code is parsed but never run.
+"""Extraction of Python code from completions, which may contain prose, code blocks, or incomplete code.
 
-A completion may have prose, several code blocks, examples, or an incomplete end. Every text gives a result, and the
-running time is about linear in the length of the text.
+The code is parsed but not run. Every text gives a result. The running time is about linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -34,11 +33,7 @@ class Code:
 
 
 def code_in(completion: str) -> Code:
-    """Extract the code of a completion.
-
-    The code is the content of the Python code blocks. Without a code block, it consists of all definitions, imports
-    and assignments in the text.
-    """
+    """Extract the content of the Python code blocks, or else all definitions, imports and assignments in the text."""
     answer = completion.replace("\r\n", "\n")
     budget = iter(range(_MAX_PARSES))
     blocks = [_parsed_text(block, budget) for block in _fenced_blocks(answer)]
@@ -98,12 +93,13 @@ def _islands(lines: list[str], budget: Iterator[int]) -> Code:
 
 
 def _island(lines: list[str], at: int, budget: Iterator[int], is_definition: bool) -> tuple[int, list[ast.stmt] | None]:
-    """Parse the statements that begin at a line. Return the number of the next line, and the statements or None.
+    """Parse the statements that begin at line `at`.
 
-    If the lines do not parse, more lines are added, because a multi-line string may have lines without indentation.
+    Returns:
+        Number of the line after the statements, and the statements. None: they do not parse.
     """
     end = at
-    for _ in range(8 if is_definition else 4):
+    for _ in range(8 if is_definition else 4):  # add lines: a multi-line string may have lines without indentation
         if end == len(lines):
             break
         end = _end(lines, at, end + 1)
@@ -114,7 +110,7 @@ def _island(lines: list[str], at: int, budget: Iterator[int], is_definition: boo
 
 
 def _end(lines: list[str], at: int, after: int) -> int:
-    """Return the first line, from `after` on, that is not part of the statement that begins at line `at`."""
+    """Return the number of the first line, from `after` on, outside of the statement that begins at line `at`."""
     indent = _indent(lines[at])
     is_decorator = lines[after - 1].lstrip().startswith("@")
     for number in range(after, len(lines)):

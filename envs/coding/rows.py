@@ -1,4 +1,4 @@
-"""Checks of the data's rows before the first episode, so that a bad row does not end a training run in the middle."""
+"""Checks of all rows of the data at construction, so that a bad row does not end a training run later."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Sources:
-    """Code of a row, which may import packages."""
+    """Source code of a row of the data."""
 
     tests: str
-    """Code of the tests. Without the packages that the tests import, the row cannot be used."""
+    """Code of the tests. If a package that the tests import is missing, the row cannot be used."""
     solution: str
-    """Reference solution. Without the packages that it imports, the solution fails, but the row can be used."""
+    """Reference solution. If a package that it imports is missing, the row can be used, but the solution fails."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,8 @@ class Checked:
 
     tasks: Tasks
     packages: tuple[str, ...]
-    """Installed packages that the programs may import."""
     missing: Mapping[str, tuple[str, ...]]
-    """Packages that a row's solution imports but programs may not import, with row ids as keys."""
+    """Packages that a row's solution imports but programs may not import, by row id."""
 
 
 _checked: weakref.WeakKeyDictionary[Tasks, dict[Hashable, Checked]] = weakref.WeakKeyDictionary()
@@ -58,12 +57,12 @@ def checked(
         tasks: all rows.
         sources: function that returns the code of a row, or raises ValueError if the row cannot be used.
         packages: packages that programs may import, or "installed": all installed packages that rows import.
-        on_bad: "error" or "skip", for rows that cannot be used.
+        on_bad: treatment of rows that cannot be used: "error" or "skip".
         variant: settings that `sources` depends on in addition to the row.
 
     Raises:
         ValueError: if a row cannot be used and `on_bad` is "error", if no row is left, or if "skip" or "installed" is
-            given for data that is too large to read all rows.
+            given for data whose rows stay on disk.
     """
     if isinstance(packages, str) and packages != "installed":
         raise ValueError(f"packages={packages!r} must be a tuple of names or 'installed'; write ({packages!r},)")
@@ -134,9 +133,9 @@ def _described(tasks: Tasks, bad: Mapping[int, str]) -> str:
 
 
 def _imported(source: str) -> set[str]:
-    """Return third-party packages that code imports at top level, where a failed import ends the program."""
+    """Return the third-party packages that the code imports at top level."""
     names = set()
-    for node in parsed(source) or []:
+    for node in parsed(source) or []:  # not inside functions, where a failed import does not end the program
         if isinstance(node, ast.Import):
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -1,4 +1,4 @@
-"""HumanEval, MBPP and CoopHumanEval: helpers and a main programmer write one function together."""
+"""HumanEval, MBPP and CoopHumanEval: environments in which helpers and a main programmer write one function."""
 
 from __future__ import annotations
 
@@ -231,8 +231,9 @@ class FunctionPair(SandboxedCodingEnv):
             return self._grade(programs, limits, **code).is_perfect
 
         def is_needed(name: str) -> bool:
-            return not is_solved(after_main=rules.main_replacement(self.problem.entry_point, name)) and not any(
-                is_solved(after_helpers=code) for code in rules.helper_replacements(name)
+            main = f"def {self.problem.entry_point}(*arguments, **named):\n    return {name}(*arguments, **named)"
+            return not is_solved(after_main=main) and not any(
+                is_solved(after_helpers=code.format(name=name)) for code in rules.HELPER_REPLACEMENTS
             )
 
         helpers = [

@@ -116,7 +116,7 @@ def written_by(problem: Problem, agent: str) -> str:
 
 
 def prompt(problem: Problem, agent: str, style: Style, public_tests: Sequence[str] = ()) -> str:
-    """Return the first prompt of an agent. It shows the assertions in `public_tests`."""
+    """Return the first prompt of an agent, with the assertions in `public_tests`."""
     parts = [_TASKS[style].format(team=NUMBERS[len(problem.helpers) + 1]), task(problem, style)]
     if public_tests:
         parts.append("It must pass, among other tests:\n\n" + "\n".join(public_tests))
@@ -171,11 +171,12 @@ def verdict(mode: Feedback, problem: Problem, programs: Programs, grade: Grade |
     """Return the feedback on a turn.
 
     Args:
-        mode: "level_passed" gives the stages of the reward that were reached. Other modes also say why others were not.
+        mode: "level_passed" gives the stages of the reward that were reached. Other modes also give the reasons why
+            other stages were not reached.
         problem: current problem.
         programs: programs of the team.
         grade: results of the tests. None: the tests did not run.
-        num_revealed: number of test assertions that may be shown. None: all.
+        num_revealed: maximum number of test assertions in the feedback. None: all.
     """
     is_detailed = mode != "level_passed"
     lines = _levels(problem, programs, grade)
