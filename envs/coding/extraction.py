@@ -26,10 +26,8 @@ _MAX_PARSES = 64  # per completion: limits the time for a text with many broken 
 class Code:
     """Code that was extracted from a completion."""
 
-    statements: tuple[ast.stmt, ...] = ()
-    """Top-level statements that parse, in order."""
-    broken: str = ""
-    """Text of definitions that do not parse."""
+    statements: tuple[ast.stmt, ...] = ()  # top-level statements that parse, in order
+    broken: str = ""  # text of definitions that do not parse
 
 
 def code_in(completion: str) -> Code:

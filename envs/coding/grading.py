@@ -13,10 +13,8 @@ class Grade:
     """Results of all tests of a program."""
 
     results: tuple[TestOutcome, ...]
-    status: str
-    """Status of the sandbox's report, such as "ok" or "cpu_limit"."""
-    fault: str = ""
-    """Reason why the program did not run to its end. Empty: it did."""
+    status: str  # status of the sandbox's report, such as "ok" or "cpu_limit"
+    fault: str = ""  # reason why the program did not run to its end. Empty: it did.
     cpu_s: float = 0.0
 
     @property

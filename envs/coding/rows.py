@@ -24,10 +24,8 @@ _log = logging.getLogger(__name__)
 class Sources:
     """Source code of a row of the data."""
 
-    tests: str
-    """Code of the tests. If a package that the tests import is missing, the row cannot be used."""
-    solution: str
-    """Reference solution. If a package that it imports is missing, the row can be used, but the solution fails."""
+    tests: str  # code of the tests. If a package that the tests import is missing, the row cannot be used.
+    solution: str  # reference solution. If a package that it imports is missing, only the solution cannot be used.
 
 
 @dataclass(frozen=True)
@@ -36,8 +34,7 @@ class Checked:
 
     tasks: Tasks
     packages: tuple[str, ...]
-    missing: Mapping[str, tuple[str, ...]]
-    """Packages that a row's solution imports but programs may not import, by row id."""
+    missing: Mapping[str, tuple[str, ...]]  # by row id: packages that only the solution imports and programs may not
 
 
 _checked: weakref.WeakKeyDictionary[Tasks, dict[Hashable, Checked]] = weakref.WeakKeyDictionary()

@@ -41,12 +41,9 @@ class Judgement:
     """Reward terms, metrics and feedback of the programs of a turn."""
 
     terms: Mapping[str, float]
-    metrics: Mapping[str, float]
-    """Metrics of the turn, with "solved": 1 if all tests passed."""
-    verdict: str
-    """Detailed feedback. It is not used with feedback="plain" and "passed". The expert gets it with "expert"."""
-    codes: Mapping[str, str]
-    """Code of each agent, without the other text of the completion."""
+    metrics: Mapping[str, float]  # metrics of the turn, with "solved": 1 if all tests passed
+    verdict: str  # detailed feedback, for the agents or for the expert
+    codes: Mapping[str, str]  # code of each agent, without the other text of the completion
 
 
 class SandboxedCodingEnv(TextParallelEnv):

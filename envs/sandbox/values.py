@@ -1,7 +1,7 @@
 """Decoding and comparison of untrusted values outside of the jail.
 
-The functions build no hash table of untrusted keys (collisions would take quadratic time), parse no long decimals, call
-no methods of untrusted classes, and limit the depth.
+The time is limited: no hash table has many untrusted keys with the same hash, and long numbers and deep values are
+refused. No methods of untrusted classes are called.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .runtime.codec import EXTENDED, MAX_DEPTH, TYPES, Wire, extended
 
 MAX_NODES = 1_000_000
 MAX_PARTS = 100_000
-"""Maximum number of arrays in all messages of a run. It limits the time to decode them to 0.1 s."""
+"""Maximum number of arrays in all messages of a run. Decoding them takes at most about 0.1 s."""
 _MAX_EQUAL_HASHES = 64
 _MAX_KEY_NODES = 10_000
 _MAX_DIGITS = 17
@@ -36,7 +36,7 @@ _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
 
 class MalformedValue(ValueError):
-    """The data are not a serialized value, so the code under test has manipulated the harness."""
+    """The data are not a serialized value. The code under test has manipulated its process."""
 
 
 class TooLarge(MalformedValue):
@@ -69,7 +69,7 @@ _decoder = json.JSONDecoder(
 
 
 def num_parts(body: bytes) -> int:
-    """Return an upper bound of the number of arrays in a message, without parsing the message."""
+    """Return an upper bound of the number of arrays in a message. The message is not parsed."""
     return body.count(b"[")
 
 
@@ -112,7 +112,7 @@ def _number(wire: list[Any]) -> Any:
 
 
 def _scalar(wire: list[Any]) -> Any:
-    """Decode a tagged value that is not a container."""
+    """Decode a number, text or range that is serialized as an array."""
     tag = _tag(wire)
     if tag == "i" or tag == "f":
         return _number(wire)
@@ -134,7 +134,7 @@ def _scalar(wire: list[Any]) -> Any:
 
 
 def _keys(items: list[Any]) -> list[Any]:
-    """Check that few keys have the same hash, and return the keys."""
+    """Return the keys. Raise MalformedValue if many of them have the same hash."""
     try:
         hashes = sorted(map(hash, items))
     except TypeError:
@@ -146,7 +146,7 @@ def _keys(items: list[Any]) -> list[Any]:
 
 
 def _check_parts(name: str, parts: list[Any]) -> None:
-    """Check the parts of an extended type. Refuses values that are slow to build or to use."""
+    """Check the parts of a value such as a Decimal. Values that are slow to build or to use are refused."""
     if name == "Decimal":
         found = _DECIMAL.fullmatch(parts[0]) if len(parts) == 1 and type(parts[0]) is str else None
         is_right = found is not None and len(parts[0]) <= _MAX_DECIMAL and abs(int(found[1] or 0)) <= _MAX_EXPONENT
@@ -167,7 +167,7 @@ class _Reader:
         self._is_kept = is_kept
 
     def read(self, wire: Wire, depth: int = 0, *, as_key: bool = False) -> Any:
-        """Decode a serialized value. Sets become frozensets if they are keys of dicts or elements of sets."""
+        """Decode a serialized value. A set in a set, or in a key of a dict, becomes a frozenset."""
         if type(wire) is not list:
             return wire
         tag = _tag(wire)

@@ -18,15 +18,10 @@ class ClassTask:
 
     id: str
     name: str
-    """Name of the class."""
-    skeleton: str
-    """Source of the class with empty methods, which the agents write."""
-    shares: tuple[tuple[str, ...], ...]
-    """Names of the methods that each programmer must write."""
-    tests: str
-    """Source of the tests, which are unittest classes."""
-    solution: str
-    """Source of the complete class. Empty: the data has none."""
+    skeleton: str  # source of the class with empty methods, which the agents write
+    shares: tuple[tuple[str, ...], ...]  # names of the methods that each programmer must write
+    tests: str  # source of unittest classes
+    solution: str  # source of the complete class. Empty: the data has none.
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -38,12 +33,9 @@ class ClassTask:
 class Delivery:
     """Code that one programmer wrote."""
 
-    methods: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
-    """Definitions of the methods, by name. Empty methods are usually left out."""
-    around: tuple[ast.stmt, ...] = ()
-    """Imports, constants and functions outside of the class that the methods need."""
-    broken: str = ""
-    """Text of definitions that do not parse."""
+    methods: Mapping[str, ast.FunctionDef] = field(default_factory=dict)  # by name, usually without empty methods
+    around: tuple[ast.stmt, ...] = ()  # imports, constants and functions outside of the class that the methods need
+    broken: str = ""  # text of definitions that do not parse
 
 
 def task_of(row: Mapping[str, Any], num_programmers: int = 2, *, needs_both: bool = False) -> ClassTask:

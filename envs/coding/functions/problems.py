@@ -25,30 +25,18 @@ class Problem:
     """Programming problem of a team, with its tests."""
 
     id: str
-    prompt: str
-    """Task as in the data: the head of a function with its docstring, or a text."""
-    entry_point: str
-    """Name of the main function."""
-    head: str
-    """`def name(parameters)`, or only the name if the parameters are unknown."""
-    description: str
-    """Task in words."""
-    preamble: str
-    """Imports and functions in the prompt, which are added to the agents' programs and to the tests."""
-    tests: str
-    """Source with a function `check(candidate)` or with top-level assertions. Empty: all tests are generated."""
-    reference: tuple[str, ...] | None
-    """Reference solution: code of each helper, then of the main programmer. None: the data has no solution."""
-    support: str
-    """Code that runs before the tests: the preamble, and imports of the solution that the tests use."""
-    functions: tuple[str, ...] = ()
-    """Other functions of the solution that the tests call."""
-    classes: tuple[str, ...] = ()
-    """Classes of the solution that the tests use."""
-    inputs: tuple[Mapping[str, Any], ...] | None = None
-    """Description of each argument, from which tests are generated (see `drawn`)."""
-    helpers: tuple[str, ...] = (HELPER_FUNCTION,)
-    """Names of the helpers' functions."""
+    prompt: str  # task as in the data: the head of a function with its docstring, or a text
+    entry_point: str  # name of the main function
+    head: str  # `def name(parameters)`, or only the name if the parameters are unknown
+    description: str  # task in words
+    preamble: str  # imports and functions in the prompt, which are added to the agents' programs and to the tests
+    tests: str  # source with `check(candidate)` or with top-level assertions. Empty: all tests are generated.
+    reference: tuple[str, ...] | None  # code of each helper, then of main. None: the data has no solution.
+    support: str  # code that runs before the tests: the preamble, and imports of the solution that the tests use
+    functions: tuple[str, ...] = ()  # other functions of the solution that the tests call
+    classes: tuple[str, ...] = ()  # classes of the solution that the tests use
+    inputs: tuple[Mapping[str, Any], ...] | None = None  # descriptions of arguments for generated tests (see `drawn`)
+    helpers: tuple[str, ...] = (HELPER_FUNCTION,)  # names of the helpers' functions
 
 
 def problem_of(row: Mapping[str, Any], num_helpers: int = 1, *, needs_both: bool = False) -> Problem:

@@ -42,15 +42,11 @@ MAX_SCORE = 4.0
 class Helper:
     """Syntactic properties of a helper's program."""
 
-    code: str
-    """Code of the helper's function and of the definitions that it needs. Empty: there is no function."""
-    is_defined: bool
-    """True if the function exists and returns a value."""
+    code: str  # code of the helper's function and of the definitions that it needs. Empty: there is no function.
+    is_defined: bool  # True if the function exists and returns a value
     is_called: bool
-    is_ignored: bool
-    """True if main calls the function and uses none of its return values."""
-    is_needed: bool = True
-    """False if the team's solution does not need the helper. Only tested with `needs_both`."""
+    is_ignored: bool  # True if main calls the function and uses none of its return values
+    is_needed: bool = True  # False if the team's solution does not need the helper. Only tested with `needs_both`.
 
 
 @dataclass(frozen=True)
@@ -58,11 +54,9 @@ class Programs:
     """Syntactic properties of all programs of a team."""
 
     helpers: tuple[Helper, ...]
-    main: str
-    """Code of the main function and of the definitions that it needs. Empty: there is no main function."""
+    main: str  # code of the main function and of the definitions that it needs. Empty: there is no main function.
     is_main_defined: bool
-    is_parsed: bool
-    """True if the joined programs parse."""
+    is_parsed: bool  # True if the joined programs parse
     is_thin_wrapper: bool
 
     @property

@@ -148,10 +148,8 @@ class Result:
     helper_parses: bool
     main_parses: bool
     uses_aux: bool
-    pass_rate: float
-    """Fraction of the tests that passed."""
-    divided_rate: float
-    """Fraction of the tests that passed with the work of both programmers. needs_both=False: equal to `pass_rate`."""
+    pass_rate: float  # fraction of the tests that passed
+    divided_rate: float  # fraction that passed with the work of both programmers. needs_both=False: as `pass_rate`.
 
 
 def result(
