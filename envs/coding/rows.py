@@ -53,8 +53,8 @@ def checked(
     Args:
         tasks: all rows.
         sources: function that returns the code of a row, or raises ValueError if the row cannot be used.
-        packages: packages that programs may import, or "installed": all installed packages that rows import.
-        on_bad: treatment of rows that cannot be used: "error" or "skip".
+        packages: see `SandboxedCodingEnv`.
+        on_bad: see `on_bad_row` of `SandboxedCodingEnv`.
         variant: settings that `sources` depends on in addition to the row.
 
     Raises:

@@ -19,8 +19,7 @@ from .rows import OnBadRow, Packages, Sources, checked
 Expert = Callable[[Transcript], str]
 Variant = Literal["ours", "published"]
 Feedback = Literal["plain", "passed", "level_passed", "level_feedback", "expert"]
-NUMBERS = {2: "Two", 3: "Three", 4: "Four"}
-"""Team sizes, in words."""
+NUMBERS = {2: "Two", 3: "Three", 4: "Four"}  # allowed team sizes, in words
 _EXPERT_ASKS = (
     "You review the work of {team} programmers, who wrote their parts of a program apart from each other. The task:\n\n"
     "{task}\n\nTheir program:\n\n{program}\n\nWhat became of it:\n{report}\n\n"

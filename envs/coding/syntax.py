@@ -50,13 +50,9 @@ def function_named(statements: Iterable[ast.stmt], name: str) -> ast.FunctionDef
 def needed_statements(
     statements: Sequence[ast.stmt], name: str, foreign: Collection[str] = (), also: Collection[str] = ()
 ) -> tuple[ast.stmt, ...]:
-    """Return the definition of a name and the statements that this definition needs, in their order.
+    """Return the statements that define a name, and the statements that these need. Empty: the name is not defined.
 
-    Args:
-        statements: top-level statements.
-        name: name to define. If the statements do not define it, the result is empty.
-        foreign: names whose definitions are left out, because other agents define them.
-        also: further names whose definitions are returned if there are any.
+    Statements that define a name in `foreign` are left out. Statements that define a name in `also` are returned too.
     """
     found = _definers(statements, {name, *also}, foreign)
     return tuple(found) if any(name in _bound_names(node) for node in found) else ()

@@ -74,11 +74,9 @@ def num_parts(body: bytes) -> int:
 
 
 def parse(body: bytes, max_parts: int = MAX_PARTS) -> list[Any]:
-    """Parse a message: a JSON array whose first item is the kind of the message.
+    """Parse a message. Raise TooLarge if it contains more than `max_parts` arrays, and MalformedValue if it is invalid.
 
-    Raises:
-        TooLarge: if the message contains more than `max_parts` arrays.
-        MalformedValue: if `body` is not a message.
+    A message is a JSON array whose first item is the kind of the message.
     """
     if num_parts(body) > max_parts:
         raise TooLarge(f"sent a value of more than {max_parts} parts")
@@ -223,29 +221,17 @@ class _Reader:
 
 
 def read(wire: Wire, max_nodes: int = MAX_NODES) -> Any:
-    """Decode a serialized value.
-
-    Raises:
-        MalformedValue: if the value is invalid, too large or too deep, or if too many keys have the same hash.
-    """
+    """Decode a value. Raise MalformedValue if it is invalid, large or deep, or if many keys have the same hash."""
     return _Reader(max_nodes).read(wire)
 
 
 def check(wire: Wire, max_nodes: int = MAX_NODES) -> None:
-    """Check a serialized value that another jail decodes.
-
-    Raises:
-        MalformedValue: as for `read`, except that long integers, long ranges and surrogates are allowed.
-    """
+    """Check a value as `read` does, but allow long integers, long ranges and surrogates. Another jail decodes it."""
     _Reader(max_nodes, is_kept=False).read(wire)
 
 
 def read_text(wire: Wire) -> str:
-    """Decode a string. Surrogates, which cannot be encoded in UTF-8, are replaced by `?`.
-
-    Raises:
-        MalformedValue: if the value is not a string.
-    """
+    """Decode a string. Surrogates become `?`. Raise MalformedValue if the value is not a string."""
     text = _scalar(wire) if type(wire) is list else wire
     if type(text) is not str:
         raise MalformedValue("not a text")
@@ -268,15 +254,7 @@ def is_equal(wire: Wire, expected: Any, tolerance: float = 0.0, depth: int = 0) 
         dict, Counter               dicts of the same keys, without tolerance, and equal values
 
     Near numbers differ by at most `tolerance * max(1, |expected|)`. Untrusted keys are looked up in the hash table of
-    `expected`, so that collisions of their hashes take no extra time.
-
-    Args:
-        wire: untrusted value, parsed but still serialized.
-        expected: trusted value.
-        tolerance: tolerated difference of numbers.
-
-    Raises:
-        MalformedValue: if the serialized value is invalid.
+    `expected`, so that collisions of their hashes take no extra time. If `wire` is invalid, MalformedValue is raised.
     """
     if depth > MAX_DEPTH:
         raise MalformedValue("too deep")

@@ -82,13 +82,9 @@ def verdict(
 ) -> str:
     """Return the feedback on a turn.
 
-    Args:
-        mode: "level_passed" gives the numbers of written methods and passed tests. Other modes also list missing
-            methods and failed tests, without the code of the tests.
-        task: current class.
-        deliveries: code of each programmer that is scored.
-        grade: results of the tests. None: the merged class did not parse.
-        written: all code of each programmer.
+    `deliveries` is the scored code of each programmer, `written` is all code. `grade` is None if the merged class did
+    not parse. The mode "level_passed" gives numbers of methods and tests. Other modes also list missing methods and
+    failed tests, without the code of the tests.
     """
     if grade is None:
         return "- the merged class: a syntax error, so nothing was tested"

@@ -30,14 +30,7 @@ def num_overlapping(task: ClassTask, deliveries: Sequence[Delivery]) -> int:
 def terms(
     task: ClassTask, deliveries: Sequence[Delivery], pass_rate: float | None, *, is_solved: bool
 ) -> dict[str, float]:
-    """Compute the terms of the score.
-
-    Args:
-        task: current class.
-        deliveries: code of each programmer.
-        pass_rate: fraction of the tests that the merged class passed, 0 to 1. None: the class did not parse.
-        is_solved: whether all tests passed and the program ran to its end.
-    """
+    """Compute the terms of the score. `pass_rate` is None if the merged class does not parse."""
     if pass_rate is None:
         return {"methods": 0.0, "tests": 0.0, "overlap": 0.0}
     total = len(task.methods)

@@ -25,7 +25,6 @@ class ClassTask:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Names of all methods that the agents must write."""
         return tuple(name for share in self.shares for name in share)
 
 

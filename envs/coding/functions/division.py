@@ -46,16 +46,11 @@ class _Part:
 def divided(
     statements: Sequence[ast.stmt], function: str, names: Sequence[str], known: Sequence[str] = ()
 ) -> tuple[str, ...] | None:
-    """Move the largest expressions of a function into helper functions.
+    """Move the largest expressions of a function into new helper functions with these names.
 
     If there are too few expressions, the other helpers return their argument, and the function passes its return value
-    through these helpers.
-
-    Args:
-        statements: top-level statements of the solution, which are changed in place.
-        function: name of the function to divide.
-        names: names of the new helper functions.
-        known: names of helpers that the function already calls.
+    through these helpers. `known` are names of helpers that the function already calls. `statements` are the top-level
+    statements of the solution, which are changed in place.
 
     Returns:
         Code of each helper, then of the changed solution. None: a syntax tree cannot be converted to source code.

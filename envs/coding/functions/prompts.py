@@ -106,7 +106,6 @@ ORIGINALS = Originals(
 
 
 def agents(num_agents: int) -> tuple[str, ...]:
-    """Return the names of the helpers and the main programmer."""
     return (*(f"helper_{seat}" for seat in range(num_agents - 1)), MAIN)
 
 
@@ -168,15 +167,10 @@ def request(problem: Problem, agent: str) -> str:
 
 
 def verdict(mode: Feedback, problem: Problem, programs: Programs, grade: Grade | None, num_revealed: int | None) -> str:
-    """Return the feedback on a turn.
+    """Return the feedback on a turn. `grade` is None if the tests did not run.
 
-    Args:
-        mode: "level_passed" gives the stages of the reward that were reached. Other modes also give the reasons why
-            other stages were not reached.
-        problem: current problem.
-        programs: programs of the team.
-        grade: results of the tests. None: the tests did not run.
-        num_revealed: maximum number of test assertions in the feedback. None: all.
+    The mode "level_passed" gives the stages of the reward that were reached. Other modes also give the reasons why
+    other stages were not reached, with the first `num_revealed` test assertions (None: all).
     """
     is_detailed = mode != "level_passed"
     lines = _levels(problem, programs, grade)

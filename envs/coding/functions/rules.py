@@ -65,7 +65,6 @@ class Programs:
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """Code of the helpers, then of the main programmer."""
         return (*(helper.code for helper in self.helpers), self.main)
 
     def program(self, preamble: str, *, after_helpers: str = "", after_main: str = "") -> str:
@@ -111,13 +110,7 @@ def programs_of(problem: Problem, helpers: Sequence[Code], main: Code) -> Progra
 
 
 def terms(programs: Programs, pass_rate: float, *, is_solved: bool) -> dict[str, float]:
-    """Compute the terms of the score.
-
-    Args:
-        programs: programs of the team.
-        pass_rate: fraction of tests passed, 0 to 1. 0 if the tests did not run.
-        is_solved: whether all tests passed and the program ran to its end.
-    """
+    """Compute the terms of the score. `pass_rate` is the fraction of tests passed, 0 if the tests did not run."""
     helpers = programs.helpers
     is_cooperative = programs.is_runnable and is_solved
     called = fmean(helper.is_called and helper.is_needed for helper in helpers) * is_cooperative

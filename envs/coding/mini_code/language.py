@@ -91,11 +91,10 @@ def calls(function: Function, name: str) -> bool:
 
 
 def value(function: Function, arguments: Sequence[int], known: Mapping[str, Callable[[Sequence[int]], int]]) -> int:
-    """Evaluate a function. It may call the functions in `known`.
+    """Evaluate a function, which may call the functions in `known`.
 
     Raises:
-        ArithmeticError: if the number of arguments is wrong, a called function is not in `known`, a divisor is 0, or a
-            number exceeds 1e12.
+        ArithmeticError: if a call is wrong, a divisor is 0, or a number exceeds 1e12.
     """
     if len(arguments) != len(function.parameters):
         raise ArithmeticError(f"{function.name} takes {len(function.parameters)} arguments, got {len(arguments)}")

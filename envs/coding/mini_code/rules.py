@@ -159,12 +159,8 @@ def result(
 
     `main` uses `aux` if it calls `aux`, its values depend on `aux`, and `aux` is neither constant nor the identity.
 
-    Args:
-        task: task that `main` has to compute.
-        inputs: arguments of `main` in each test.
-        aux: function of the helper. None: it does not parse. A function with another name is treated like None.
-        main: function of the main programmer, with the same rules.
-        needs_both: whether to score only tests in which both programmers compute a part of the result.
+    `aux` and `main` are None if they do not parse. Functions with other names are treated like None. With `needs_both`,
+    only tests in which both programmers compute a part of the result are scored.
     """
     helper = aux if aux is not None and aux.name == "aux" else None
     if main is None or main.name != "main":

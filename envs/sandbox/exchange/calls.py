@@ -26,12 +26,7 @@ class NeedsEncoding(TypeError):
 
 
 def plain(value: Any) -> Any:
-    """Convert instances of subclasses to builtin types, recursively.
-
-    Raises:
-        NeedsEncoding: if the value contains a supported type of the standard library, such as a deque.
-        TypeError: if the value contains an unsupported type.
-    """
+    """Convert instances of subclasses to builtin types, recursively. Raise NeedsEncoding for types such as deque."""
     kind = type(value)
     if kind in _SCALARS:
         return value

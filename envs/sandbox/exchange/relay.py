@@ -57,11 +57,7 @@ def _check_value(wire: Any, operation: str) -> None:
 
 
 def _check_reply(reply: list[Any], operation: str, operands: list[Any]) -> None:
-    """Check a reply of the code under test before the tests receive it.
-
-    Raises:
-        MalformedValue: if the operation cannot have this reply.
-    """
+    """Raise MalformedValue if the operation cannot have this reply. Called before the tests receive the reply."""
     kind, *parts = reply
     if kind == "x" and len(parts) == 1:
         read_failure(parts[0])

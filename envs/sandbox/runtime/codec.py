@@ -144,12 +144,9 @@ def extended(name: str, parts: list[Any]) -> Any:
 
 
 def decode(wire: Wire, resolve: Resolve = refuse_handle, *, is_key: bool = False) -> Any:
-    """Decode a serialized value. Only for use inside a jail: there is no protection against hash collisions.
+    """Decode a serialized value. Only for use inside a jail, because hash collisions can make it slow.
 
-    Args:
-        wire: parsed JSON.
-        resolve: decoder of handles. It raises TypeError for unknown tags.
-        is_key: whether the value must be hashable. If True, sets become frozensets.
+    `resolve` decodes handles and raises TypeError for unknown tags. With `is_key`, sets become frozensets.
     """
     if type(wire) is not list:
         return wire

@@ -138,13 +138,7 @@ class ChildRun:
             self._received += chunk
 
     def receive(self) -> list[Any]:
-        """Wait for the child's next message.
-
-        Raises:
-            Closed: if the child closed the channel.
-            Flooded: if the message exceeds the output limit.
-            MalformedValue: if the bytes are not a message.
-        """
+        """Wait for the child's next message. Raise Closed, Flooded (too long) or MalformedValue (invalid)."""
         if not self._is_sealed:
             self._fill(1)
             self._unseal()
@@ -254,5 +248,4 @@ class ChildRun:
 
     @property
     def has_sent_too_much(self) -> bool:
-        """True if the child exceeded the output limit."""
         return len(self._received) > self._max_bytes

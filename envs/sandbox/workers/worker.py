@@ -221,7 +221,6 @@ class Pool:
 
     @property
     def process_ids(self) -> tuple[int, ...]:
-        """Process ids of the idle workers."""
         with self._lock:
             return tuple(worker.process_id for worker in self._idle)
 
