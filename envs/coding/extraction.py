@@ -1,7 +1,4 @@
-"""Extraction of Python code from completions, which may contain prose, code blocks, or incomplete code.
-
-The code is parsed but not run. Every text gives a result. The running time is about linear in the length of the text.
-"""
+"""Extraction of Python code from completions, which may contain prose, code blocks, or incomplete code."""
 
 from __future__ import annotations
 
@@ -91,11 +88,7 @@ def _islands(lines: list[str], budget: Iterator[int]) -> Code:
 
 
 def _island(lines: list[str], at: int, budget: Iterator[int], is_definition: bool) -> tuple[int, list[ast.stmt] | None]:
-    """Parse the statements that begin at line `at`.
-
-    Returns:
-        Number of the line after the statements, and the statements. None: they do not parse.
-    """
+    """Parse the statements that begin at line `at`. Return the number of the next line, and the statements or None."""
     end = at
     for _ in range(8 if is_definition else 4):  # add lines: a multi-line string may have lines without indentation
         if end == len(lines):

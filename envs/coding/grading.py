@@ -35,12 +35,7 @@ class Grade:
 def graded_by_source(
     sandbox: Sandbox, program: str, tests: str, candidate: str, limits: Limits, *, seed: int, **options: Any
 ) -> Grade:
-    """Run tests on a program with `Sandbox.run_tests`, which explains the arguments.
-
-    Raises:
-        SandboxError: if the sandbox itself failed, so that there is no result.
-        ValueError: if the tests do not compile or cannot be started.
-    """
+    """Run tests on a program with `Sandbox.run_tests`. Raise ValueError if the tests do not compile or cannot start."""
     report = sandbox.run_tests(program, tests, candidate, limits=limits, seed=seed, **options)
     # "TestsDied" is no fault of the data: the program may have used up the time of the tests.
     if report.test_failure is not None and report.test_failure.kind != "TestsDied":

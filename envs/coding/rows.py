@@ -50,12 +50,8 @@ def checked(
 ) -> Checked:
     """Check rows once. The result is cached, because copies of an environment request the same rows.
 
-    Args:
-        tasks: all rows.
-        sources: function that returns the code of a row, or raises ValueError if the row cannot be used.
-        packages: see `SandboxedCodingEnv`.
-        on_bad: see `on_bad_row` of `SandboxedCodingEnv`.
-        variant: settings that `sources` depends on in addition to the row.
+    `sources` returns the code of a row, or raises ValueError if the row cannot be used. `variant` has the settings that
+    `sources` depends on in addition to the row.
 
     Raises:
         ValueError: if a row cannot be used and `on_bad` is "error", if no row is left, or if "skip" or "installed" is

@@ -1,7 +1,4 @@
-"""Functions on syntax trees of Python code that models wrote.
-
-`parsed` returns None for code that does not parse or is nested too deep. Functions on trees may therefore be recursive.
-"""
+"""Functions on syntax trees of Python code that models wrote. They may be recursive, because `MAX_DEPTH` is small."""
 
 from __future__ import annotations
 

@@ -152,11 +152,7 @@ def rows_of_spool(spool: Spool, num_rows: int) -> RowsInPlace:
 
 
 def rows_of_stream(rows: Iterable[Row], max_rows: int) -> tuple[Rows, bool]:
-    """Read the first `max_rows` rows of an iterable. If there are many, they are written to a temporary file.
-
-    Returns:
-        The rows, and True if the iterable has more rows.
-    """
+    """Read up to `max_rows` rows of an iterable, and write many rows to a file. Also return True if more are left."""
     left = blocks(rows, max_rows + 1)
     first: list[Block] = []
     count = 0

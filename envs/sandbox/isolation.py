@@ -134,12 +134,7 @@ class Workshop:
         self.chosen: Isolation | None = None
 
     def make(self, *, is_judge: bool = False) -> Worker:
-        """Start a worker and test its isolation.
-
-        Raises:
-            SandboxUnavailable: if no tier works.
-            Broken: if this worker does not work, but earlier workers did.
-        """
+        """Start and test a worker. Raise SandboxUnavailable if no tier works, or Broken if earlier workers worked."""
         if sys.platform != "linux":
             raise SandboxUnavailable(f"the platform {sys.platform} must be Linux; use a container or a virtual machine")
         reasons = []

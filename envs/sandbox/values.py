@@ -239,22 +239,10 @@ def read_text(wire: Wire) -> str:
 
 
 def is_equal(wire: Wire, expected: Any, tolerance: float = 0.0, depth: int = 0) -> bool:
-    """Return True if a serialized value equals the expected value.
+    """Return True if a serialized value equals the expected value. docs/sandbox.md has a table of the rules.
 
-        expected                    equal values (see also docs/sandbox.md)
-        str, bytes, range, None     same type and value; a bytearray is treated as bytes
-        bool, int                   numbers of the same value; with a tolerance, also near float and complex numbers
-                                    that are not whole numbers
-        float, complex              numbers of the same value; with a tolerance, also near finite numbers
-        infinity, nan               the same infinity; nan
-        Decimal, Fraction           numbers of the same value, without tolerance
-        date, time, type, ...       same type and value
-        list, tuple, deque          same type and length, and equal items
-        set, frozenset              sets of the same elements, without tolerance
-        dict, Counter               dicts of the same keys, without tolerance, and equal values
-
-    Near numbers differ by at most `tolerance * max(1, |expected|)`. Untrusted keys are looked up in the hash table of
-    `expected`, so that collisions of their hashes take no extra time. If `wire` is invalid, MalformedValue is raised.
+    Untrusted keys are looked up in the hash table of `expected`, so that collisions of their hashes take no extra time.
+    If `wire` is invalid, MalformedValue is raised.
     """
     if depth > MAX_DEPTH:
         raise MalformedValue("too deep")

@@ -82,8 +82,8 @@ def _taken(
     ):  # stable sort: the first of several expressions of equal size
         outer = _local_names(main, expression)
         parameters = _parameters(expression, outer, {*names, *known})
-        body = _line(expression)
-        if not parameters or body is None or isinstance(places[expression], ast.Expr):
+        body = source([ast.Expr(expression)])
+        if not parameters or not body or "\n" in body or isinstance(places[expression], ast.Expr):
             continue
         call = ast.Call(ast.Name(names[0], ast.Load()), [ast.Name(each, ast.Load()) for each in parameters], [])
         _put(places[expression], expression, call)
@@ -112,12 +112,6 @@ def _local_names(main: ast.FunctionDef, expression: ast.expr) -> set[str]:
     nodes = [node for node in ast.walk(main) if node not in skipped]
     caught = {node.name for node in nodes if isinstance(node, ast.ExceptHandler) and node.name}
     return caught.union(filter(None, map(bound_name, nodes)))
-
-
-def _line(expression: ast.expr) -> str | None:
-    """Return the source of an expression, or None if it has several lines or is nested too deep."""
-    text = source([ast.Expr(expression)])
-    return text if text and "\n" not in text else None
 
 
 def _put(parent: ast.AST, old: ast.expr, new: ast.expr) -> None:

@@ -211,10 +211,7 @@ class FunctionPair(SandboxedCodingEnv):
         return tuple(zip(calls, report.values, strict=True))
 
     def _public_tests(self) -> list[tuple[int, str]]:
-        """Return the number and text of each test that the prompt shows.
-
-        The number is the line of a test of the data, or the index of a generated test.
-        """
+        """Return (line in the data, or number of a generated test; text) for each test that the prompt shows."""
         name = self.problem.entry_point
         if self._is_generated:
             found = [(number, _assertion(name, *call)) for number, call in enumerate(self._calls)]
@@ -310,10 +307,7 @@ class MBPP(FunctionPair):
 
 
 class CoopHumanEval(FunctionPair):
-    """CoopHumanEval: functions whose solution has two natural parts. `FunctionPair` explains the arguments.
-
-    The built-in data has 15 problems.
-    """
+    """CoopHumanEval: functions whose solution has two natural parts. `FunctionPair` explains the arguments."""
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "coop_human_eval_v1"}
     sample = SAMPLES / "coop_human_eval_{split}.jsonl"

@@ -54,7 +54,9 @@ def problem_of(row: Mapping[str, Any], num_helpers: int = 1, *, needs_both: bool
         ValueError: if the row has no test, the function's name is missing, or the tests do not parse.
     """
     prompt = str(row["prompt"])
-    solution = _solution(row, prompt)
+    solution = str(row.get("main") or row.get("code") or "")
+    if row.get("canonical_solution"):
+        solution = prompt + str(row["canonical_solution"])
     tests = _tests(row)
     entry_point = str(row.get("entry_point") or _tested_name(tests, solution))
     if not tests and not row.get("inputs"):
@@ -86,12 +88,6 @@ def problem_of(row: Mapping[str, Any], num_helpers: int = 1, *, needs_both: bool
         inputs=tuple(row["inputs"]) if row.get("inputs") else None,
         helpers=helper_functions(num_helpers),
     )
-
-
-def _solution(row: Mapping[str, Any], prompt: str) -> str:
-    if row.get("canonical_solution"):
-        return prompt + str(row["canonical_solution"])
-    return str(row.get("main") or row.get("code") or "")
 
 
 def _tests(row: Mapping[str, Any]) -> str:

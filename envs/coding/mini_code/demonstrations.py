@@ -1,8 +1,4 @@
-"""Demonstrations of MiniCode, for supervised training of a small model.
-
-The demonstrations show the form of the code, but not the division of the work. Each programmer chooses independently
-which operand the helper computes, the main programmer often does not use the helper, and both make mistakes.
-"""
+"""Demonstrations of MiniCode for supervised training. They show the form of the code, but do not divide the work."""
 
 from __future__ import annotations
 
@@ -12,9 +8,6 @@ from ...core import Message
 from . import prompts
 from .env import MiniCode
 from .rules import COMBINATIONS, OPERATIONS, Exercise, Operand
-
-_PREFERENCE = (0.4, 0.6)  # range of the probability that a programmer assigns the left operand to the helper
-_ALONE = (0.1, 0.3)  # range of the probability that main does not use the helper
 
 
 def demonstration(
@@ -34,8 +27,8 @@ def demonstration(
     env.reset(seed=rng.randrange(2**31))
     replies = {}
     for agent in env.possible_agents:
-        is_left = rng.random() < rng.uniform(*_PREFERENCE)
-        is_alone = rng.random() < rng.uniform(*_ALONE)
+        is_left = rng.random() < rng.uniform(0.4, 0.6)  # the helper computes the left operand
+        is_alone = rng.random() < rng.uniform(0.1, 0.3)  # main does not use the helper
         is_blunder = rng.random() < rng.uniform(*mistakes)
         is_slip = is_blunder and rng.random() < 0.25  # a wrong token; other mistakes are valid code for another task
         task = _misread(rng, env.task) if is_blunder and not is_slip else env.task

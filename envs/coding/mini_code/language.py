@@ -1,8 +1,4 @@
-"""Parser and interpreter of MiniCode's language: one-line functions of integers in a subset of Python.
-
-A program is one `def` with one `return`. Its expression may have + - * // %, parameters, numbers of up to 3 digits, and
-calls. Python never executes the code. The interpreter limits the number of tokens and the size of numbers.
-"""
+"""Parser and interpreter of MiniCode's language: one-line functions of integers in a subset of Python."""
 
 from __future__ import annotations
 
@@ -91,11 +87,7 @@ def calls(function: Function, name: str) -> bool:
 
 
 def value(function: Function, arguments: Sequence[int], known: Mapping[str, Callable[[Sequence[int]], int]]) -> int:
-    """Evaluate a function, which may call the functions in `known`.
-
-    Raises:
-        ArithmeticError: if a call is wrong, a divisor is 0, or a number exceeds 1e12.
-    """
+    """Evaluate a function, which may call the functions in `known`. Raise ArithmeticError if this is impossible."""
     if len(arguments) != len(function.parameters):
         raise ArithmeticError(f"{function.name} takes {len(function.parameters)} arguments, got {len(arguments)}")
     scope = dict(zip(function.parameters, arguments, strict=True))

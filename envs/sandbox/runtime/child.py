@@ -1,7 +1,4 @@
-"""Child process of one run, which reads the request, runs the code, and sends the results.
-
-Tests in another jail refer to objects of this process by numbers (handles).
-"""
+"""Child process of one run, which reads the request, runs the code, and sends the results."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 class _Server:
-    """Server that performs operations on objects for the tests. It keeps objects with handles until the run ends."""
+    """Server that performs operations on objects for the tests. The tests refer to objects by numbers (handles)."""
 
     def __init__(self, channel: int, module: types.ModuleType, first_handle: int) -> None:
         self._channel = channel

@@ -69,12 +69,7 @@ def string(value: str) -> str:
 
 
 def encode(value: Any, remote: Remote = refuse, depth: int = 0) -> str:
-    """Encode a value as JSON in ASCII.
-
-    Raises:
-        TypeError: if the value contains an object that is neither plain data nor accepted by `remote`.
-        ValueError: if the value is nested more than 60 levels deep.
-    """
+    """Encode a value as JSON in ASCII. Raise TypeError if `remote` refuses an object, and ValueError at 60 levels."""
     kind = type(value)
     if kind is int:
         return repr(value) if -_MAX_PLAIN_INTEGER < value < _MAX_PLAIN_INTEGER else f'["i","{value:x}"]'

@@ -28,10 +28,7 @@ def _send(channel: int, *message: Any) -> None:
 
 
 class _Report(unittest.TestResult):
-    """Test result that sends the outcome of each test method when the method ends.
-
-    A method passes if it did not fail and at least one assertion ran.
-    """
+    """Test result that sends each method's outcome. A method passes if it does not fail and an assertion ran."""
 
     def __init__(self, channel: int, numbers: dict[str, int], recorder: assertions.Recorder) -> None:
         super().__init__()
