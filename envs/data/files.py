@@ -33,10 +33,12 @@ BLOCK = 1_000  # rows per block of a temporary file (`Spool`)
 class RowsInPlace:
     """Numbered rows that are read on access. Pickling writes the rows to a temporary file (`Spool`)."""
 
-    def __init__(self, numbers: Sequence[int] | np.ndarray[Any, Any], read: Callable[[int, int], Row]):
+    def __init__(
+        self, numbers: Sequence[int] | np.ndarray[Any, Any], read: Callable[[int, int], Row], spool: Spool | None = None
+    ):
         self._numbers = numbers
         self._read = read  # arguments: position and number of the row
-        self._spool: Spool | None = None
+        self._spool = spool
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -146,9 +148,7 @@ def rows_of_table(table: Any) -> Rows:
 
 
 def rows_of_spool(spool: Spool, num_rows: int) -> RowsInPlace:
-    rows = RowsInPlace(range(1, num_rows + 1), lambda at, number: spool[at])
-    rows._spool = spool
-    return rows
+    return RowsInPlace(range(1, num_rows + 1), lambda at, number: spool[at], spool)
 
 
 def rows_of_stream(rows: Iterable[Row], max_rows: int) -> tuple[Rows, bool]:
@@ -183,7 +183,7 @@ def numbered_rows(path: Path, split: str) -> Rows:
         return _saved_rows(path, split)
     reader = _READERS.get(_format(path))
     if reader is None and (path.exists() or _has_file_suffix(path)):
-        raise ValueError(f"{path} has an unknown format; give one of {', '.join(_READERS)}; text also as .gz")
+        raise ValueError(f"{path} has an unknown format; give one of {', '.join(_READERS)} (text files also as .gz)")
     if reader is None or not path.exists():
         raise FileNotFoundError(f"there is no data file at {path}; give an existing path, a hub name, or 'builtin'")
     if path.suffix == ".jsonl" and path.stat().st_size >= LARGE_BYTES:

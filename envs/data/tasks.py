@@ -355,7 +355,9 @@ def _text(value: Any, column: str, place: str) -> str:
     if not text.strip():
         raise ValueError(f"{place}, column {column!r} is empty; fill it or remove the row")
     if not is_unicode_text(text):
-        raise ValueError(f"{place}, column {column!r} has half of a surrogate pair, which tokenizers refuse; repair it")
+        raise ValueError(
+            f"{place}, column {column!r} has a lone surrogate (U+D800 to U+DFFF), which is not valid; remove it"
+        )
     return text
 
 

@@ -111,7 +111,7 @@ def holes(worker: Worker) -> list[str]:
     found = [f"could {name}" for name in report.values[0]]
     forged = calls.call(worker, _LIMITS, _ALWAYS_EQUAL, "answer", calls.plain_calls([((), {})]), 0).results[0]
     if not isinstance(forged, Failure) and values.is_equal(forged, 1):
-        found.append("could pass for any answer")
+        found.append("could return a value that equals every answer")
     if worker.plan.isolation != "C" and not _can_import(worker):
         found.append("could not import the standard library")
     return found
