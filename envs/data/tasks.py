@@ -18,12 +18,9 @@ from ..spaces import is_unicode_text
 from .files import Row, Rows, RowsInPlace, has_splits, is_data_path, numbered_rows, rows_of_stream, rows_of_table
 
 BUILTIN = "builtin"
-MAX_STREAMED = 1_000_000
-"""Maximum number of rows that are read from an iterable without a length. The iterable may be infinite."""
-Source = str | Path | Iterable[Row]
-"""Source of rows: "builtin", a path, a hub name, a `datasets.Dataset`, a list of dicts, or an iterable of dicts."""
-Data = Source | Mapping[str, Source]
-"""Source of rows, or a dict with one source per split."""
+MAX_STREAMED = 1_000_000  # rows that are read at most from an iterable without a length, which may be infinite
+Source = str | Path | Iterable[Row]  # "builtin", a path, a hub name, a `datasets.Dataset`, or an iterable of dicts
+Data = Source | Mapping[str, Source]  # source of rows, or a dict with one source per split
 _ID = "id"
 _HUB = re.compile(
     r"(?P<name>[\w.-]+(?:/[\w.-]+)?)(?:/(?P<config>[\w.-]+))?(?:@(?P<revision>[\w./-]+))?(?::(?P<split>.+))?"

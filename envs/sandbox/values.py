@@ -18,8 +18,7 @@ from typing import Any, NoReturn
 from .runtime.codec import EXTENDED, MAX_DEPTH, TYPES, Wire, extended
 
 MAX_NODES = 1_000_000
-MAX_PARTS = 100_000
-"""Maximum number of arrays in all messages of a run. Decoding them takes at most about 0.1 s."""
+MAX_PARTS = 100_000  # maximum number of arrays in all messages of a run. Decoding them takes at most about 0.1 s.
 _MAX_EQUAL_HASHES = 64
 _MAX_KEY_NODES = 10_000
 _MAX_DIGITS = 17

@@ -16,7 +16,6 @@ HELPER_FUNCTION = "aux"
 
 
 def helper_functions(count: int) -> tuple[str, ...]:
-    """Return the names of the functions that `count` helpers write."""
     return (HELPER_FUNCTION,) if count == 1 else tuple(f"{HELPER_FUNCTION}_{place}" for place in range(1, count + 1))
 
 

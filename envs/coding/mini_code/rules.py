@@ -119,7 +119,6 @@ def operand_value(operand: Operand, number: int) -> int:
 
 
 def expected(task: Exercise, inputs: Inputs) -> int:
-    """Return the correct value of `main`."""
     return COMBINATIONS[task.combination](*_operand_values(task, inputs))
 
 

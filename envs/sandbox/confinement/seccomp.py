@@ -69,7 +69,7 @@ MACHINES: Final = {
 ALWAYS_ALLOWED: Final = frozenset(_SHARED) | frozenset(_X86_64_ONLY)
 PATH_CALLS: Final = frozenset(_SHARED_PATHS) | frozenset(_X86_64_ONLY_PATHS)
 SUPERVISION_CALLS: Final = frozenset(_SUPERVISION) | {"clone", "prlimit64"}
-"""Additional system calls that the zygote (parent process of the runs) needs to start, watch and end runs."""
+"""Additional system calls that a worker process needs to start, watch and end runs."""
 
 ALLOW = 0x7FFF0000
 _KILL_PROCESS = 0x80000000
@@ -109,8 +109,7 @@ class AllBits:
 
 
 Condition = OneOf | Null | AllBits
-Rule = int | tuple[Condition, ...]
-"""Return value of the filter, or conditions. A call is allowed if all its conditions hold."""
+Rule = int | tuple[Condition, ...]  # return value of the filter, or conditions that must all hold
 
 
 def rules(machine: Machine, *, allow_paths: bool, allow_threads: bool, allow_uname: bool) -> dict[int, Rule]:

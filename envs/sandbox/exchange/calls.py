@@ -47,8 +47,7 @@ def plain(value: Any) -> Any:
 
 Call = tuple[Sequence[Any], Mapping[str, Any]]
 _DEATHS: tuple[Status, ...] = ("cpu_limit", "died")
-TOTAL_WALL_FACTOR = 1.75
-"""Limit of the wall-clock time of all processes of a solution, as a multiple of `wall_s`."""
+TOTAL_WALL_FACTOR = 1.75  # limit of the wall-clock time of all processes of a solution, as a multiple of `wall_s`
 _STATUS_OF_CAUSE: dict[int, Status] = {protocol.CPU_LIMIT: "cpu_limit", protocol.WALL_LIMIT: "wall_limit"}
 
 

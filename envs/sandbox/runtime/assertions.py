@@ -130,12 +130,10 @@ class _Rewriting(ast.NodeTransformer):
 
 
 class _Assertion(NamedTuple):
-    """Assertion, and numbers of its enclosing loops and `try` statements."""
-
     text: str
     line: int | None
-    loops: tuple[int, ...]
-    tries: tuple[int, ...]
+    loops: tuple[int, ...]  # numbers of the enclosing loops
+    tries: tuple[int, ...]  # numbers of the enclosing `try` statements
 
 
 def _is_call_of_check(node: ast.stmt) -> bool:
@@ -205,7 +203,6 @@ class Recorder:
         self.num_checked += 1
 
     def begin(self) -> None:
-        """Reset the counts of loops and assertions before a test."""
         self.num_checked = 0
         self._lines.clear()
         self._iterated.clear()

@@ -11,8 +11,7 @@ import struct
 from typing import Any
 
 HEADER = struct.Struct("!I")
-SEALED = b"\x01"
-"""First byte that a child sends, when it is confined and has not read the request yet."""
+SEALED = b"\x01"  # first byte that a child sends, when it is confined and has not read the request yet
 _FIRST_READ = 1 << 12
 _CHUNK = 1 << 16
 _pack, _unpack, _size = HEADER.pack, HEADER.unpack_from, HEADER.size

@@ -1,4 +1,4 @@
-"""Confinement of the zygote (parent process of the runs): namespaces, root directory, Landlock, user and limits."""
+"""Confinement of a worker process (parent of the runs): namespaces, root directory, Landlock, user and limits."""
 
 from __future__ import annotations
 
@@ -122,7 +122,6 @@ def restrict_paths(trees: Sequence[str], files: Sequence[str], listable: Sequenc
 
 
 def become(user: int) -> None:
-    """Change the user and group of this process, and drop supplementary groups."""
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)

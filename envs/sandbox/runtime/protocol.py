@@ -1,17 +1,14 @@
-"""Messages on the control socket between a worker and its zygote (parent process of the runs)."""
+"""Messages on the control socket between the host and a worker process (zygote, parent of the runs)."""
 
 from __future__ import annotations
 
 import struct
 from typing import Final
 
-MAPPED: Final = b"mapped"
-"""The zygote sends it to request a mapping of users into its namespace. The worker sends it when this is done."""
+MAPPED: Final = b"mapped"  # from the zygote: request to map users into its namespace; from the worker: the reply
 READY: Final = b"ready"
 STOP: Final = b"stop"
 
-REQUEST: Final = struct.Struct("!ddQ")
-"""Limits of a run: CPU time and wall-clock time in seconds, and memory in bytes, in addition to the interpreter's."""
-ENDING: Final = struct.Struct("!iid")
-"""End of a run: cause, wait status, CPU seconds."""
+REQUEST: Final = struct.Struct("!ddQ")  # limits of a run: CPU seconds, wall-clock seconds, additional bytes of memory
+ENDING: Final = struct.Struct("!iid")  # end of a run: cause, wait status, CPU seconds
 BY_ITSELF, CPU_LIMIT, WALL_LIMIT, STOPPED, NOT_STARTED = range(5)

@@ -19,8 +19,6 @@ _ENDS_LOOPS = (StopIteration, StopAsyncIteration)
 
 
 class _Text(io.StringIO):
-    """Standard stream in memory."""
-
     @property
     def buffer(self) -> BinaryIO:
         return _Bytes(self)

@@ -1,7 +1,7 @@
-"""Zygote: a process that confines itself, forks a child process per run, and reports the end of each child.
+"""Worker process (zygote), which confines itself, forks a child process per run, and reports the end of each child.
 
-The zygote never reads code, inputs or results. Therefore a child inherits no data of earlier runs. It imports few
-modules, because forks are faster for a small process.
+The worker process never reads code, inputs or results. Therefore a child inherits no data of earlier runs. It imports
+few modules, because forks are faster for a small process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def f(x):
 
 
 class Zygote:
-    """Process that forks one child process at a time and enforces its limits."""
+    """Worker process that forks one child process at a time and enforces its limits."""
 
     def __init__(self, config: dict[str, Any], control: _socket.socket, folder: int) -> None:
         self._config = config
@@ -215,7 +215,7 @@ class Zygote:
 
 
 def main() -> NoReturn:
-    """Run a zygote. The arguments are the file descriptors of this package's folder and of the control socket."""
+    """Run a worker process. Its arguments are the file descriptors of this package's folder and the control socket."""
     folder, descriptor = map(int, sys.argv[1:])
     sys.argv = [""]
     if descriptor != _CONTROL:

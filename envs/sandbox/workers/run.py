@@ -49,7 +49,7 @@ class Flooded(Exception):
 
 @dataclass(frozen=True)
 class Ending:
-    """End of a child process, as reported by its parent process (zygote)."""
+    """End of a child process, as reported by the worker process, its parent."""
 
     cause: int
     wait_status: int
@@ -62,7 +62,6 @@ class Ending:
 
     @property
     def was_stopped(self) -> bool:
-        """True if the child was killed on request."""
         return self.cause == protocol.STOPPED
 
     @property
