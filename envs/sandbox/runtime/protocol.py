@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-MAPPED: Final = b"mapped"  # from the zygote: request to map users into its namespace; from the worker: the reply
+MAPPED: Final = b"mapped"  # from the zygote: request to map users into its namespace; from the host: the reply
 READY: Final = b"ready"
 STOP: Final = b"stop"
 

@@ -111,7 +111,7 @@ class Zygote:
             jail.enter_namespaces()
             self._control.send(MAPPED)
             if self._control.recv(16) != MAPPED:
-                raise OSError("the worker could not map users into the namespace")
+                raise OSError("the host could not map users into the namespace")
             kernel.set_host_name("sandbox")
             jail.build_root(config["visible"], config["hidden"])
             self._become_first_process()
