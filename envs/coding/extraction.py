@@ -1,8 +1,4 @@
-"""Extraction of code from completions: Markdown fences and prose are removed, and the code is parsed but never run.
-
-A completion may have prose, several code blocks, examples, or an incomplete end. Every text gives a result, and the
-running time is about linear in the length of the text.
-"""
+"""Extraction of Python code from completions, which may contain prose, code blocks, or incomplete code."""
 
 from __future__ import annotations
 
@@ -27,18 +23,12 @@ _MAX_PARSES = 64  # per completion: limits the time for a text with many broken 
 class Code:
     """Code that was extracted from a completion."""
 
-    statements: tuple[ast.stmt, ...] = ()
-    """Top-level statements that parse, in order."""
-    broken: str = ""
-    """Text of definitions that do not parse."""
+    statements: tuple[ast.stmt, ...] = ()  # top-level statements that parse, in order
+    broken: str = ""  # text of definitions that do not parse
 
 
 def code_in(completion: str) -> Code:
-    """Extract the code of a completion.
-
-    The code is the content of the Python code blocks. Without a code block, it consists of all definitions, imports
-    and assignments in the text.
-    """
+    """Extract the content of the Python code blocks, or else all definitions, imports and assignments in the text."""
     answer = completion.replace("\r\n", "\n")
     budget = iter(range(_MAX_PARSES))
     blocks = [_parsed_text(block, budget) for block in _fenced_blocks(answer)]
@@ -98,12 +88,9 @@ def _islands(lines: list[str], budget: Iterator[int]) -> Code:
 
 
 def _island(lines: list[str], at: int, budget: Iterator[int], is_definition: bool) -> tuple[int, list[ast.stmt] | None]:
-    """Parse the statements that begin at a line. Return the number of the next line, and the statements or None.
-
-    If the lines do not parse, more lines are added, because a multi-line string may have lines without indentation.
-    """
+    """Parse the statements that begin at line `at`. Return the number of the next line, and the statements or None."""
     end = at
-    for _ in range(8 if is_definition else 4):
+    for _ in range(8 if is_definition else 4):  # add lines: a multi-line string may have lines without indentation
         if end == len(lines):
             break
         end = _end(lines, at, end + 1)
@@ -114,7 +101,7 @@ def _island(lines: list[str], at: int, budget: Iterator[int], is_definition: boo
 
 
 def _end(lines: list[str], at: int, after: int) -> int:
-    """Return the first line, from `after` on, that is not part of the statement that begins at line `at`."""
+    """Return the number of the first line, from `after` on, outside of the statement that begins at line `at`."""
     indent = _indent(lines[at])
     is_decorator = lines[after - 1].lstrip().startswith("@")
     for number in range(after, len(lines)):

@@ -1,4 +1,4 @@
-"""Checks of the data's rows before the first episode, so that a bad row does not end a training run in the middle."""
+"""Checks of all rows of the data at construction, so that a bad row does not end a training run later."""
 
 from __future__ import annotations
 
@@ -22,12 +22,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Sources:
-    """Code of a row, which may import packages."""
+    """Source code of a row of the data."""
 
-    tests: str
-    """Code of the tests. Without the packages that the tests import, the row cannot be used."""
-    solution: str
-    """Reference solution. Without the packages that it imports, the solution fails, but the row can be used."""
+    tests: str  # code of the tests. If a package that the tests import is missing, the row cannot be used.
+    solution: str  # reference solution. If a package that it imports is missing, only the solution cannot be used.
 
 
 @dataclass(frozen=True)
@@ -36,9 +34,7 @@ class Checked:
 
     tasks: Tasks
     packages: tuple[str, ...]
-    """Installed packages that the programs may import."""
-    missing: Mapping[str, tuple[str, ...]]
-    """Packages that a row's solution imports but programs may not import, with row ids as keys."""
+    missing: Mapping[str, tuple[str, ...]]  # by row id: packages that only the solution imports and programs may not
 
 
 _checked: weakref.WeakKeyDictionary[Tasks, dict[Hashable, Checked]] = weakref.WeakKeyDictionary()
@@ -54,16 +50,12 @@ def checked(
 ) -> Checked:
     """Check rows once. The result is cached, because copies of an environment request the same rows.
 
-    Args:
-        tasks: all rows.
-        sources: function that returns the code of a row, or raises ValueError if the row cannot be used.
-        packages: packages that programs may import, or "installed": all installed packages that rows import.
-        on_bad: "error" or "skip", for rows that cannot be used.
-        variant: settings that `sources` depends on in addition to the row.
+    `sources` returns the code of a row, or raises ValueError if the row cannot be used. `variant` has the settings that
+    `sources` depends on in addition to the row.
 
     Raises:
         ValueError: if a row cannot be used and `on_bad` is "error", if no row is left, or if "skip" or "installed" is
-            given for data that is too large to read all rows.
+            given for data whose rows stay on disk.
     """
     if isinstance(packages, str) and packages != "installed":
         raise ValueError(f"packages={packages!r} must be a tuple of names or 'installed'; write ({packages!r},)")
@@ -134,9 +126,9 @@ def _described(tasks: Tasks, bad: Mapping[int, str]) -> str:
 
 
 def _imported(source: str) -> set[str]:
-    """Return third-party packages that code imports at top level, where a failed import ends the program."""
+    """Return the third-party packages that the code imports at top level."""
     names = set()
-    for node in parsed(source) or []:
+    for node in parsed(source) or []:  # not inside functions, where a failed import does not end the program
         if isinstance(node, ast.Import):
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

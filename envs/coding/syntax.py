@@ -1,8 +1,4 @@
-"""Python source as syntax trees, and properties of code that are determined on the tree.
-
-Models write the source, so broken source is normal input. `parsed` returns None for source that does not parse and for
-a tree deeper than `MAX_DEPTH`. Functions on trees may therefore be recursive.
-"""
+"""Functions on syntax trees of Python code that models wrote. They may be recursive, because `MAX_DEPTH` is small."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 def parsed(text: str) -> list[ast.stmt] | None:
-    """Return the statements of a text, or None if it does not parse or its tree is deeper than `MAX_DEPTH`."""
+    """Parse a text to statements. Return None if it does not parse, or if its tree is deeper than `MAX_DEPTH`."""
     try:
         module = parse(text)
     except (SyntaxError, ValueError, MemoryError, RecursionError):  # ValueError: null bytes, surrogates, huge numbers
@@ -26,8 +22,7 @@ def parsed(text: str) -> list[ast.stmt] | None:
 
 
 def _is_shallow(module: ast.Module) -> bool:
-    """Return True for a depth of at most `MAX_DEPTH`. A loop, because recursion would fail on a deep tree."""
-    level: list[ast.AST] = [module]
+    level: list[ast.AST] = [module]  # a loop, because recursion would fail on a deep tree
     for _ in range(MAX_DEPTH):
         level = [child for node in level for child in ast.iter_child_nodes(node)]
         if not level:
@@ -36,13 +31,10 @@ def _is_shallow(module: ast.Module) -> bool:
 
 
 def source(statements: Sequence[ast.stmt]) -> str | None:
-    """Return the statements as source text, or None if they cannot be converted.
-
-    Older Python versions cannot write every f-string. A RecursionError occurs if the caller's stack is almost full.
-    """
+    """Return the statements as source text, or None if they cannot be converted."""
     try:
         return ast.unparse(ast.Module(list(statements), []))
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # an f-string in an old Python version; a stack that is almost full
         return None
 
 
@@ -55,15 +47,9 @@ def function_named(statements: Iterable[ast.stmt], name: str) -> ast.FunctionDef
 def needed_statements(
     statements: Sequence[ast.stmt], name: str, foreign: Collection[str] = (), also: Collection[str] = ()
 ) -> tuple[ast.stmt, ...]:
-    """Return a definition and the statements that it needs, in order.
+    """Return the statements that define a name, and the statements that these need. Empty: the name is not defined.
 
-    Examples, prints and tests are left out, as are definitions of a name in `foreign`.
-
-    Args:
-        statements: top-level statements.
-        name: required name. Without a definition of it, nothing is returned.
-        foreign: names that other agents define.
-        also: optional names, kept if they are defined.
+    Statements that define a name in `foreign` are left out. Statements that define a name in `also` are returned too.
     """
     found = _definers(statements, {name, *also}, foreign)
     return tuple(found) if any(name in _bound_names(node) for node in found) else ()
@@ -72,7 +58,7 @@ def needed_statements(
 def defining_statements(
     statements: Sequence[ast.stmt], users: Iterable[ast.AST], foreign: Collection[str] = ()
 ) -> tuple[ast.stmt, ...]:
-    """Return the statements that other code, `users`, needs; see `needed_statements`."""
+    """Return the statements that define the names that the code `users` reads, and the statements that these need."""
     return tuple(_definers(statements, {name for node in users for name in _read_names(node)}, foreign))
 
 
@@ -80,7 +66,9 @@ def _definers(statements: Sequence[ast.stmt], names: Collection[str], foreign: C
     definers = [
         (node, bound)
         for node in statements
-        if (bound := _bound_names(node)) and not bound & set(foreign) and not _is_future_import(node)
+        if (bound := _bound_names(node))
+        and not bound & set(foreign)
+        and not (isinstance(node, ast.ImportFrom) and node.module == "__future__")
     ]
     wanted, kept = set(names), dict[int, ast.stmt]()
     num_kept = -1
@@ -94,7 +82,7 @@ def _definers(statements: Sequence[ast.stmt], names: Collection[str], foreign: C
 
 
 def returns_value(function: ast.FunctionDef) -> bool:
-    """Return True if the function itself, not an inner one, returns a value."""
+    """Return True if the function has a `return` with a value, not counting inner functions."""
     return any(isinstance(node, ast.Return) and node.value is not None for node in own_nodes(function))
 
 
@@ -104,13 +92,13 @@ def uses_function(statements: Iterable[ast.stmt], name: str) -> bool:
 
 
 def is_thin_wrapper(function: ast.FunctionDef, *names: str) -> bool:
-    """Return True if the function only passes its arguments to functions of these names and returns their values."""
+    """Return True if the function only passes its arguments to functions in `names` and returns their values."""
     is_wrapper = any(_references(function, name) for name in names)
     return is_wrapper and all(_is_passing_on(node, names) for node in _flat(function.body))
 
 
 def ignores_result(statements: Iterable[ast.stmt], name: str) -> bool:
-    """Return True if the statements call a function and never use what it returns."""
+    """Return True if the statements call a function and never use its return value."""
     is_called = False
     for scope in statements:
         parents = {child: node for node in ast.walk(scope) for child in ast.iter_child_nodes(node)}
@@ -140,7 +128,7 @@ def _is_read(call: ast.Call, parent: ast.AST, read: Collection[str]) -> bool:
 
 
 def _references(scope: ast.stmt, name: str) -> list[ast.Name]:
-    """Return the nodes of a statement that read a global name; empty if the statement itself binds the name."""
+    """Return the nodes of a statement that read a global name. If the statement binds the name, return none."""
     found = []
     for node in ast.walk(scope):
         if isinstance(node, ast.Name) and node.id == name:
@@ -171,7 +159,7 @@ def _is_passing_on(node: ast.stmt, names: Collection[str]) -> bool:
 
 
 def _is_plain(value: ast.expr, names: Collection[str]) -> bool:
-    """Return True for a name, a constant, or a call of a function in `names` with only names and constants."""
+    """Return True for a name, a constant, or a call of a function in `names` whose arguments are such values."""
     if isinstance(value, ast.Call):
         given = [*value.args, *(keyword.value for keyword in value.keywords)]
         bare = [item.value if isinstance(item, ast.Starred) else item for item in given]
@@ -181,7 +169,7 @@ def _is_plain(value: ast.expr, names: Collection[str]) -> bool:
 
 
 def _flat(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements. An `if` with a constant condition is replaced by the statements inside it."""
+    """Yield the statements. An `if` with a constant condition, such as `if True:`, is replaced by its content."""
     for node in body:
         if isinstance(node, ast.If) and isinstance(node.test, ast.Constant):
             yield from _flat([*node.body, *node.orelse])
@@ -190,7 +178,7 @@ def _flat(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a scope without those of inner scopes."""
+    """Yield the nodes of a scope, such as a function, without the nodes of inner scopes."""
     waiting = list(ast.iter_child_nodes(scope))
     while waiting:
         node = waiting.pop()
@@ -200,7 +188,7 @@ def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
 
 
 def _bound_names(node: ast.stmt) -> set[str]:
-    """Return the names that a top-level statement defines; "*" for a star import."""
+    """Return the names that a top-level statement defines. A star import defines "*"."""
     is_main_guard = isinstance(node, ast.If) and "__name__" in _read_names(node.test)
     if isinstance(node, ast.Expr) or is_main_guard:
         return set()
@@ -225,10 +213,6 @@ def _read_names(node: ast.AST) -> set[str]:
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
 
 
-def _is_future_import(node: ast.stmt) -> bool:
-    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
-
-
 def names_bound_by(statements: Iterable[ast.stmt]) -> set[str]:
     return {name for node in statements for name in _bound_names(node)}
 
@@ -242,7 +226,7 @@ def free_names(statements: Sequence[ast.stmt]) -> set[str]:
 
 
 def rename_inside(statements: Iterable[ast.stmt], name: str, new: str) -> None:
-    """Rename all uses and definitions of a name in place."""
+    """Rename all uses and definitions of a name, in place."""
     for node in statements:
         for part in ast.walk(node):
             if isinstance(part, ast.Name) and part.id == name:
@@ -254,7 +238,7 @@ def rename_inside(statements: Iterable[ast.stmt], name: str, new: str) -> None:
 
 
 def returned_through(node: ast.stmt, function: str, name: str) -> ast.stmt:
-    """Pass every returned value of the named function through another function, in place."""
+    """Change `return x` in the named function to `return name(x)`, in place. Other statements are unchanged."""
     if not isinstance(node, ast.FunctionDef) or node.name != function:
         return node
     for part in own_nodes(node):

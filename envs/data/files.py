@@ -1,6 +1,6 @@
-"""Rows of data files (JSONL, JSON, CSV, Parquet, directories of `datasets`), tables and iterables.
+"""Readers of rows from data files (JSONL, JSON, CSV, Parquet, saved `datasets`), tables and iterables.
 
-Rows of large sources stay on disk and are read on access (`RowsInPlace`). Only their positions are in memory.
+The rows of a large source stay on disk and are read on access (`RowsInPlace`).
 """
 
 from __future__ import annotations
@@ -24,29 +24,21 @@ import numpy as np
 
 Row = Mapping[str, Any]
 NumberedRow = tuple[int, Row]  # numbers start at 1; they are line numbers if the format has lines
-Block = list[Row] | Mapping[str, Sequence[Any]]
-"""Successive rows: a list of rows, or a dict of columns."""
-LARGE_BYTES = 2**25
-"""Size of a JSONL file in bytes. The rows of files of at least this size are not loaded into memory."""
-LARGE_ROWS = 50_000
-"""Number of rows of a table. The rows of tables of at least this length are not loaded into memory."""
-BLOCK = 1_000
-"""Rows per block of a temporary file (`Spool`)."""
-_CHUNK = 2**24
+Block = list[Row] | Mapping[str, Sequence[Any]]  # successive rows: a list of rows, or a dict of columns
+LARGE_BYTES = 2**25  # JSONL files of this size in bytes, or larger, are not loaded into memory
+LARGE_ROWS = 50_000  # tables with this number of rows, or more, are not loaded into memory
+BLOCK = 1_000  # rows per block of a temporary file (`Spool`)
 
 
 class RowsInPlace:
-    """Numbered rows that are read on access. A pickle refers to a temporary file with the rows (`Spool`).
+    """Numbered rows that are read on access. Pickling writes the rows to a temporary file (`Spool`)."""
 
-    Args:
-        numbers: number of each row.
-        read: function that returns a row, given its position and number.
-    """
-
-    def __init__(self, numbers: Sequence[int] | np.ndarray[Any, Any], read: Callable[[int, int], Row]):
+    def __init__(
+        self, numbers: Sequence[int] | np.ndarray[Any, Any], read: Callable[[int, int], Row], spool: Spool | None = None
+    ):
         self._numbers = numbers
-        self._read = read
-        self._spool: Spool | None = None
+        self._read = read  # arguments: position and number of the row
+        self._spool = spool
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -68,26 +60,21 @@ Rows = Sequence[NumberedRow] | RowsInPlace
 
 
 class Spool:
-    """Temporary file with rows, which are read by position.
+    """Temporary file with blocks of rows.
 
-    The file is deleted together with the object that wrote it. A pickle contains only the name of the file, which
-    worker processes on the same machine can open.
-
-    Args:
-        file: path of the file.
-        offsets: byte offset of each block in the file, then the size of the file.
-        starts: position of each block's first row, then the number of all rows.
+    The file is deleted when the object that wrote the file is deleted. A pickle of a spool contains only the file name.
+    Therefore only processes on the same machine can unpickle it.
     """
 
     def __init__(self, file: Path, offsets: Sequence[int], starts: Sequence[int]):
         self._file = file
-        self._offsets = np.asarray(offsets, np.int64)
-        self._starts = np.asarray(starts, np.int64)
+        self._offsets = np.asarray(offsets, np.int64)  # byte offset of each block, then the size of the file
+        self._starts = np.asarray(starts, np.int64)  # position of each block's first row, then the number of rows
         self._block: tuple[int, Block] = (-1, [])  # the last block that was read, with its number
 
     @classmethod
     def of(cls, parts: Iterable[Block]) -> Spool:
-        """Write blocks to a new file."""
+        """Write blocks of rows to a new temporary file."""
         handle, name = tempfile.mkstemp(prefix="collm-rows-")
         offsets, starts = [0], [0]
         try:
@@ -134,7 +121,7 @@ def _remove(name: str, owner: int) -> None:
 
 
 def blocks(rows: Iterable[Row], max_rows: int) -> Iterator[Block]:
-    """Yield the first rows in blocks. Blocks of an `IterableDataset` are dicts of columns, which is faster."""
+    """Yield the first `max_rows` rows in blocks. Blocks of an `IterableDataset` are dicts of columns, for speed."""
     datasets = sys.modules.get("datasets")
     if datasets is not None and isinstance(rows, datasets.IterableDataset):
         yield from rows.take(max_rows).iter(batch_size=BLOCK)
@@ -155,21 +142,17 @@ def row_in(block: Block, place: int) -> Row:
 
 
 def rows_of_table(table: Any) -> Rows:
-    """Return the rows of a `datasets.Dataset`, or of another sequence of rows."""
     if len(table) < LARGE_ROWS:
         return list(enumerate(table, start=1))
     return RowsInPlace(range(1, len(table) + 1), lambda at, number: dict(table[at]))
 
 
 def rows_of_spool(spool: Spool, num_rows: int) -> RowsInPlace:
-    """Return the first rows of a temporary file."""
-    rows = RowsInPlace(range(1, num_rows + 1), lambda at, number: spool[at])
-    rows._spool = spool
-    return rows
+    return RowsInPlace(range(1, num_rows + 1), lambda at, number: spool[at], spool)
 
 
 def rows_of_stream(rows: Iterable[Row], max_rows: int) -> tuple[Rows, bool]:
-    """Read the first rows of an iterable, and write many rows to disk. Also return True if more rows are left."""
+    """Read up to `max_rows` rows of an iterable, and write many rows to a file. Also return True if more are left."""
     left = blocks(rows, max_rows + 1)
     first: list[Block] = []
     count = 0
@@ -184,30 +167,23 @@ def rows_of_stream(rows: Iterable[Row], max_rows: int) -> tuple[Rows, bool]:
 
 
 def is_data_path(text: str) -> bool:
-    """Return True if the text is a local file or directory, and False for a data set on the Hugging Face hub."""
+    """Return True if the text is a local path, and False if it is the name of a data set on the Hugging Face hub."""
     path = Path(text).expanduser()
     return _has_file_suffix(path) or "{split}" in text or text.startswith((".", "/", "~")) or path.exists()
 
 
 def numbered_rows(path: Path, split: str) -> Rows:
-    """Read all rows of a file with their numbers.
-
-    The rows of large JSONL files (without .gz), Parquet files and saved directories are `RowsInPlace`.
-
-    Args:
-        path: a .jsonl, .json (a list of objects), .csv or .parquet file, the first three also as .gz; or a directory
-            that `save_to_disk` of `datasets` wrote.
-        split: split to read, if the directory has several.
+    """Read all rows of a data file, or of a directory that `save_to_disk` of `datasets` wrote.
 
     Raises:
         FileNotFoundError: if the path does not exist.
-        ValueError: if the format is unknown, or the content does not have the format of the file's suffix.
+        ValueError: if the file's format is unknown or the content does not have this format.
     """
     if path.is_dir():
         return _saved_rows(path, split)
     reader = _READERS.get(_format(path))
     if reader is None and (path.exists() or _has_file_suffix(path)):
-        raise ValueError(f"{path} has an unknown format; give one of {', '.join(_READERS)}; text also as .gz")
+        raise ValueError(f"{path} has an unknown format; give one of {', '.join(_READERS)} (text files also as .gz)")
     if reader is None or not path.exists():
         raise FileNotFoundError(f"there is no data file at {path}; give an existing path, a hub name, or 'builtin'")
     if path.suffix == ".jsonl" and path.stat().st_size >= LARGE_BYTES:
@@ -217,12 +193,11 @@ def numbered_rows(path: Path, split: str) -> Rows:
 
 
 def has_splits(path: Path) -> bool:
-    """Return True if the path is a directory with named splits."""
+    """Return True if the path is a saved `DatasetDict`, which contains named splits."""
     return (path / "dataset_dict.json").is_file()
 
 
 def _has_file_suffix(path: Path) -> bool:
-    """Return True if the path has the suffix of a data file. Names on the hub do not have such a suffix."""
     return not _FILE_SUFFIXES.isdisjoint({path.suffix, _format(path)})
 
 
@@ -264,11 +239,11 @@ def _checked(path: Path, number: int, row: Any) -> NumberedRow:
 
 
 def _lines_in_place(path: Path) -> RowsInPlace:
-    """Return the rows of a large JSONL file; only the positions of its lines are kept."""
+    """Return the rows of a JSONL file. Only the byte positions of its lines are kept in memory."""
     ends = []
     size = 0
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
+        while chunk := file.read(2**24):
             ends.append(np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n")) + size)
             size += len(chunk)
     stops = np.concatenate([*ends, [size]])

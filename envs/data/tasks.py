@@ -1,4 +1,4 @@
-"""Tasks of an environment: rows of the built-in sample, a file, a data set on the hub, or an object."""
+"""Tasks of an environment, loaded from a file, a data set on the Hugging Face hub, or a Python object."""
 
 from __future__ import annotations
 
@@ -18,12 +18,9 @@ from ..spaces import is_unicode_text
 from .files import Row, Rows, RowsInPlace, has_splits, is_data_path, numbered_rows, rows_of_stream, rows_of_table
 
 BUILTIN = "builtin"
-MAX_STREAMED = 1_000_000
-"""Maximum number of rows that are read from an iterable without a length, because it may be endless."""
-Source = str | Path | Iterable[Row]
-"""Source of rows: "builtin", a path, a hub name, a `datasets.Dataset`, a list of dicts, or an iterable of dicts."""
-Data = Source | Mapping[str, Source]
-"""Source of rows, or a dict with one source per split."""
+MAX_STREAMED = 1_000_000  # rows that are read at most from an iterable without a length, which may be infinite
+Source = str | Path | Iterable[Row]  # "builtin", a path, a hub name, a `datasets.Dataset`, or an iterable of dicts
+Data = Source | Mapping[str, Source]  # source of rows, or a dict with one source per split
 _ID = "id"
 _HUB = re.compile(
     r"(?P<name>[\w.-]+(?:/[\w.-]+)?)(?:/(?P<config>[\w.-]+))?(?:@(?P<revision>[\w./-]+))?(?::(?P<split>.+))?"
@@ -32,14 +29,14 @@ _log = logging.getLogger(__name__)
 
 
 class Tasks(Sequence[Mapping[str, Any]]):
-    """Tasks of a split, each with a unique "id". They are read-only, and copies share them.
+    """Read-only tasks of a split, each with a unique text "id". A deep copy is the same object.
 
     A pickle of tasks from a file or the hub contains only the path or name. Unpickling loads the tasks again.
 
     Args:
-        rows: tasks, each with a unique text "id".
-        source: file, hub name or object of the tasks, as text for messages.
-        request: arguments with which unpickling loads the tasks again. None: a pickle contains the rows.
+        rows: tasks.
+        source: name of the file, data set or object, for error messages.
+        request: arguments to load the tasks again when unpickled. None: a pickle contains the rows.
     """
 
     def __init__(self, rows: Sequence[Mapping[str, Any]] | _TasksInPlace, source: str, request: _Request | None = None):
@@ -71,7 +68,7 @@ class Tasks(Sequence[Mapping[str, Any]]):
         return f"Tasks({len(self)} of {self.source})"
 
     def task(self, which: int | str) -> Mapping[str, Any]:
-        """Return the task with this index or id. If rows stay on disk, an id is searched row by row.
+        """Return the task with this index or id. For rows on disk, the search for an id reads all rows.
 
         Raises:
             ValueError: if there is no such task.
@@ -101,33 +98,31 @@ def load_tasks(
     columns: Mapping[str, str] | None = None,
     test_fraction: float | None = None,
 ) -> Tasks:
-    """Load all rows of a split with the fields that an environment needs.
+    """Load the rows of a split with the fields that an environment needs.
 
-    A list of sentences in a text field is joined by spaces. Other columns are kept. A row without a column "id" gets
-    the id "<split>-<row number>". Rows are checked here, except that rows of large files and tables
+    A list of texts in a text field is joined by spaces. Columns that are not fields are kept. A row without a column
+    "id" gets the id "<split>-<row number>". Rows are checked here. Rows of large files and tables
     (`files.LARGE_BYTES`, `files.LARGE_ROWS`) are checked when they are used.
 
     Args:
-        data: "builtin"; the path of a .jsonl, .json, .csv (these also as .gz) or .parquet file or of a directory
-            written by `datasets`' `save_to_disk`, where "{split}" in the path stands for the split's name; the name of
-            a data set on the Hugging Face hub, "owner/name", optionally with a configuration, a revision, and the
-            hub's split or a slice of it, "owner/name/config@revision:train[:1000]"; a `datasets.Dataset`; or a list of
-            dicts. Another iterable, such as an `IterableDataset`, is read once, up to 1,000,000 rows; if it is long,
-            its rows are stored in a temporary file. `.take(n)` or `itertools.islice` limits it. A mapping, such as a
-            `DatasetDict`, has one of these per split.
+        data: one of the following. "builtin": the built-in sample. A path of a .jsonl, .json, .csv (each also .gz) or
+            .parquet file, or of a directory that `save_to_disk` of `datasets` wrote; "{split}" in the path is replaced
+            by the split's name. A data set on the Hugging Face hub, such as "owner/name" or
+            "owner/name/config@revision:train[:1000]". A `datasets.Dataset` or a list of dicts. An iterable of dicts,
+            which is read once, up to 1,000,000 rows. A dict with one of these per split.
         split: "train", "test", or another split of the data.
         text_fields: required fields with text.
         other_fields: required fields of any type that are not empty.
         builtin: path of the built-in sample, with "{split}" in it.
         columns: column names of the data, with fields as keys, if the names differ: {"post": "source"}.
         test_fraction: for data without splits: fraction of the rows in "test"; the others are in "train". A hash of the
-            text fields decides, so that old rows keep their split when rows are added, and equal rows are in one split.
+            text fields decides. A row keeps its split when rows are added, and equal rows are in the same split.
 
     Raises:
         FileNotFoundError: if the file does not exist.
         TypeError: if the data is of another type.
-        ValueError: if a field of a row is missing or empty (with file, row and column), if two rows have the same id,
-            if the data does not have the split, or if there are no rows.
+        ValueError: if a field of a row is missing or empty, two rows have the same id, the data does not have the
+            split, or there are no rows.
         ConnectionError: if the hub cannot be read.
     """
     text, other = tuple(text_fields), tuple(other_fields)
@@ -154,7 +149,7 @@ def load_tasks(
 
 @dataclass(frozen=True)
 class _Request:
-    """Arguments for loading rows; the key of the cache that copies of an environment share."""
+    """Arguments for loading rows, hashable, because `_load` caches the tasks by them."""
 
     source: str
     stamp: tuple[int, int] | None  # modification time and size of the file
@@ -167,7 +162,7 @@ class _Request:
 
 
 def _source(data: Data, split: str, builtin: Path | str | None, test_fraction: float | None) -> str | Iterable[Row]:
-    """Return the file path, hub name or object that contains the split."""
+    """Return the file path, hub name or object with the rows of the split."""
     has_splits_given = isinstance(data, Mapping)
     if isinstance(data, Mapping) and split not in data:
         raise ValueError(f"data has no split {split!r}; it has {', '.join(map(repr, data)) or 'none'}")
@@ -196,7 +191,7 @@ def _source(data: Data, split: str, builtin: Path | str | None, test_fraction: f
 
 
 def _check_split(is_named: bool, split: str, test_fraction: float | None, name: str) -> None:
-    """Check that data without splits is used as "train" only, because all splits would have the same rows."""
+    """Raise ValueError if data without splits is used for another split than "train": the rows would be the same."""
     if not is_named and split != "train" and test_fraction is None:
         raise ValueError(
             f"{name} does not define the split {split!r}; give data={{'train': …, {split!r}: …}}, a path with "
@@ -223,7 +218,7 @@ def _stamp(source: str) -> tuple[int, int] | None:
 
 @lru_cache(maxsize=16)
 def _load(request: _Request) -> Tasks:
-    """Load the tasks of a file or a hub name. Copies of an environment share the cached object."""
+    """Load the tasks of a file or a hub name. The result is cached, so that copies of an environment share it."""
     source = request.source
     if request.stamp != _stamp(source):
         raise ValueError(f"{source} was changed or removed after its tasks were pickled; create the environment again")
@@ -253,7 +248,7 @@ def _tasks(request: _Request, rows: Rows, is_loaded: bool = False) -> Tasks:
 
 
 class _TasksInPlace:
-    """Tasks whose rows stay on disk. A task is read when it is accessed."""
+    """Tasks whose rows stay on disk and are read on access."""
 
     def __init__(self, rows: RowsInPlace, request: _Request):
         self._rows = rows
@@ -291,7 +286,7 @@ def _given_rows(source: Iterable[Row]) -> Rows:
 
 
 class _Given:
-    """Cache key of an iterable: its identity. Copies of an environment request the rows of the same object."""
+    """Cache key that compares iterables by identity, because they may be unhashable."""
 
     def __init__(self, rows: Iterable[Row]):
         self.rows = rows
@@ -305,7 +300,7 @@ class _Given:
 
 @lru_cache(maxsize=16)
 def _streamed(given: _Given) -> Rows:
-    """Read the rows of an iterable without a length, once."""
+    """Read the rows of an iterable. The result is cached, because an iterable can be read only once."""
     rows, has_more = rows_of_stream(given.rows, MAX_STREAMED)
     if has_more:
         _log.warning(
@@ -357,7 +352,9 @@ def _text(value: Any, column: str, place: str) -> str:
     if not text.strip():
         raise ValueError(f"{place}, column {column!r} is empty; fill it or remove the row")
     if not is_unicode_text(text):
-        raise ValueError(f"{place}, column {column!r} has half of a surrogate pair, which tokenizers refuse; repair it")
+        raise ValueError(
+            f"{place}, column {column!r} has a lone surrogate (U+D800 to U+DFFF), which is not valid; remove it"
+        )
     return text
 
 

@@ -1,4 +1,4 @@
-"""Choice of the isolation tier. Every new worker must stop a probe: code that tries to break out of the jail.
+"""Choice of the isolation tier. In every new worker, test code that tries to break out of the jail must fail.
 
 A     namespaces, Landlock if available, seccomp, limits     most Linux systems, with or without root
 B     Landlock, seccomp, limits                              systems without user namespaces
@@ -85,7 +85,7 @@ def _can_import(worker: Worker) -> bool:
 
 @contextmanager
 def _file_outside() -> Iterator[Path]:
-    """Yield a world-writable file outside of the jail. If no folder is writable, yield a readable file."""
+    """Yield a file outside of the jail that all users can write, or only read if no folder is writable."""
     for parent in (None, "/dev/shm"):
         with suppress(OSError):
             folder = tempfile.TemporaryDirectory(prefix="outside-", dir=parent)
@@ -102,7 +102,7 @@ def _file_outside() -> Iterator[Path]:
 
 
 def holes(worker: Worker) -> list[str]:
-    """Probe a worker. Returns the forbidden operations that succeeded and the allowed operations that failed."""
+    """Test a worker. Return the forbidden operations that succeeded and the allowed operations that failed."""
     with _file_outside() as outside:
         arguments = (str(outside), os.__file__, 2 * _LIMITS.memory_mb << 20)
         report = calls.call(worker, _LIMITS, _EFFECTS, "effects", calls.plain_calls([(arguments, {})]), 0).report()
@@ -111,7 +111,7 @@ def holes(worker: Worker) -> list[str]:
     found = [f"could {name}" for name in report.values[0]]
     forged = calls.call(worker, _LIMITS, _ALWAYS_EQUAL, "answer", calls.plain_calls([((), {})]), 0).results[0]
     if not isinstance(forged, Failure) and values.is_equal(forged, 1):
-        found.append("could pass for any answer")
+        found.append("could return a value that equals every answer")
     if worker.plan.isolation != "C" and not _can_import(worker):
         found.append("could not import the standard library")
     return found
@@ -127,19 +127,14 @@ _log = logging.getLogger(__name__)
 
 
 class Workshop:
-    """Factory of workers, which probes each worker. The first worker determines the isolation tier."""
+    """Factory of tested workers. The first worker determines the isolation tier."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.chosen: Isolation | None = None
 
     def make(self, *, is_judge: bool = False) -> Worker:
-        """Start a worker that passes the probe.
-
-        Raises:
-            SandboxUnavailable: if no tier works.
-            Broken: if this worker cannot be started, but earlier workers could.
-        """
+        """Start and test a worker. Raise SandboxUnavailable if no tier works, or Broken if earlier workers worked."""
         if sys.platform != "linux":
             raise SandboxUnavailable(f"the platform {sys.platform} must be Linux; use a container or a virtual machine")
         reasons = []

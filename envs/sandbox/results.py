@@ -1,4 +1,4 @@
-"""Results of sandboxed runs. They are computed outside of the jail, from plain data that the jail sends."""
+"""Results of sandboxed runs, computed outside of the jail from plain data that the jail sends."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 Status = Literal["ok", "load_error", "cpu_limit", "wall_limit", "output_limit", "malformed", "died"]
 """`ok`: the run ended normally, but calls may have raised exceptions. `load_error`: an exception was raised before the
-first call, or the code lacks the function. `cpu_limit`, `wall_limit`, `output_limit`: the run exceeded this limit.
-`malformed`: invalid messages, as by code that manipulates the harness. `died`: the process crashed or exited."""
+first call, or the function does not exist. `cpu_limit`, `wall_limit`, `output_limit`: the run exceeded this limit.
+`malformed`: the process sent invalid messages, probably on purpose. `died`: the process crashed or exited."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Report:
 
     status: Status
     outcomes: tuple[CallOutcome, ...]
-    """One outcome per requested call, in order. For calls that were not reached, the outcome is a failure."""
+    """One outcome per requested call, in order. A call that was not reached is a failure."""
     failure: Failure | None
-    """Reason why the run failed. None: the status is `ok`."""
+    """Reason why the status is not `ok`. None: it is `ok`."""
     stdout: str
     stderr: str
     cpu_s: float
@@ -62,7 +62,7 @@ class Report:
 
     @property
     def is_isolated(self) -> bool:
-        """True if the code ran in a jail. With `isolation="none"`, it is False."""
+        """True if the code ran in a jail, that is, without `isolation="none"`."""
         return self.isolation != "none"
 
 
@@ -74,8 +74,8 @@ class Case:
     expected: Any = None
     keywords: Mapping[str, Any] = field(default_factory=dict)
     tolerance: float = 0.0
-    """Tolerated difference of numbers, relative to max(1, |expected|). An expected integer never equals another whole
-    number, and an expected infinity equals only itself."""
+    """Tolerated difference of numbers, relative to max(1, |expected|). It is not used if a number is infinite, or if an
+    integer is expected and the result is a whole number."""
     accepts: Callable[[Any], bool] | None = None
     """Predicate that replaces `expected` if several values are correct. It runs outside of the jail."""
 
@@ -86,7 +86,7 @@ class Verdict:
 
     report: Report
     passed: tuple[bool, ...]
-    """One bool per case. Cases before a crash are scored. All are False if the status is malformed or output_limit."""
+    """True for each case that passed. All are False if the status is `malformed` or `output_limit`."""
 
     @property
     def all_passed(self) -> bool:
@@ -95,7 +95,7 @@ class Verdict:
 
     @property
     def fraction(self) -> float:
-        """Fraction of the cases that passed. 0 if there are no cases."""
+        """Fraction of the cases that passed; 0 without cases."""
         return sum(self.passed) / max(1, len(self.passed))
 
     @property
@@ -123,9 +123,9 @@ class TestReport:
     status: Status
     tests: tuple[TestOutcome, ...]
     failure: Failure | None
-    """Reason why the status is not `ok`, or exception that was raised in the tests outside of assertions."""
+    """Reason why the status is not `ok`, or an exception in the tests outside of assertions."""
     test_failure: Failure | None
-    """Reason why the test source does not compile or did not run to its end. None: it ran."""
+    """Reason why the test source does not compile or did not run to its end. None: it did."""
     cpu_s: float
     """CPU time of the code under test in seconds."""
     isolation: str
@@ -138,7 +138,7 @@ class TestReport:
 
     @property
     def fraction(self) -> float:
-        """Fraction of the tests that passed. 0 if there are no tests."""
+        """Fraction of the tests that passed; 0 without tests."""
         return sum(test.passed for test in self.tests) / max(1, len(self.tests))
 
     @property

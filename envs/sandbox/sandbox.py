@@ -1,4 +1,4 @@
-"""`Sandbox`: runs untrusted Python code."""
+"""`Sandbox`, which runs untrusted Python code."""
 
 from __future__ import annotations
 
@@ -39,11 +39,10 @@ def _passes(case: Case, result: Any) -> bool:
 
 
 class Sandbox:
-    """Executor of untrusted Python code.
+    """Executor of untrusted Python code. Thread-safe.
 
     Worker processes start at the first call. `close` ends them, and a later call starts new ones. `copy` and `deepcopy`
-    return the same sandbox. Unpickling returns the process's shared sandbox with the same settings. Sandboxes are
-    thread-safe.
+    return the same sandbox. Unpickling returns the shared sandbox of the process with the same settings.
 
     Args: see the fields of `Settings`.
 
@@ -108,7 +107,7 @@ class Sandbox:
     def check(
         self, code: str, entry_point: str, cases: Iterable[Case], *, limits: Limits | None = None, seed: int = 0
     ) -> Verdict:
-        """Compare a function's results with the expected results, which are never sent into the jail.
+        """Compare the results of a function with expected results. The jail never contains the expected results.
 
         Args and Raises: see `call`.
         """
@@ -119,7 +118,7 @@ class Sandbox:
         return Verdict(answers.report(), tuple(is_credible and _passes(case, result) for case, result in pairs))
 
     def run_program(self, code: str, stdin: str = "", *, limits: Limits | None = None, seed: int = 0) -> Report:
-        """Run the code as a main program. The report has one outcome, which contains a failure if the program failed.
+        """Run the code as a main program. The report has one outcome, which is a failure if the program failed.
 
         Raises:
             SandboxError: if the sandbox itself failed, so that there is no result.
@@ -139,16 +138,16 @@ class Sandbox:
         limits: Limits | None = None,
         seed: int | None = None,
     ) -> TestReport:
-        """Run tests in a separate jail. Calls of the code under test return plain data to this jail.
+        """Run tests in a jail, and the code under test in another jail.
 
         Args:
             code: untrusted Python source.
             test_source: assertions at module level, a function `check(candidate)`, or unittest classes.
             entry_point: name of the function under test, or of one of `classes`. This object is passed to `check`.
-            functions: further functions of the code that the tests call.
-            classes: classes of the code that the tests instantiate.
-            support: trusted source that runs before the tests, such as a prompt with helper functions. Functions
-                and classes under test replace objects of the same name.
+            functions: names of other functions of the code that the tests call.
+            classes: names of classes of the code that the tests instantiate.
+            support: trusted source that runs before the tests, such as helper functions. Functions and classes under
+                test replace objects with the same name.
             limits: limits of the code. The tests have twice the time. None: the sandbox's limits.
             seed: seed of `random` and of NumPy's global generator. The code and the tests get different random numbers,
                 so that the code cannot predict the tests' inputs. None: a random seed.
@@ -196,7 +195,7 @@ class Sandbox:
             pass
 
     def close(self) -> None:
-        """End all idle workers. Idempotent."""
+        """End all idle workers."""
         self._solvers.close()
         self._judges.close()
 
@@ -277,7 +276,7 @@ def shared_sandbox(
 
 
 class AsyncSandbox:
-    """Sandbox whose methods are coroutines that run in threads. `options`: other arguments of the `Sandbox` method."""
+    """Sandbox whose methods are coroutines, which run in threads. See the methods of `Sandbox` for the `options`."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox

@@ -10,12 +10,12 @@ _LEAST_CLOCK_S = 0.05
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one run. The CPU time decides whether code is too slow; the other limits are safeguards."""
+    """Limits of one run. `cpu_s` decides if code is too slow. The other limits are safeguards."""
 
     cpu_s: float = 2.0
     """CPU time in seconds. Unlike wall-clock time, it does not depend on the load of the machine."""
     wall_s: float = 20.0
-    """Wall-clock time in seconds, for programs that sleep. Use 10 x `cpu_s`; then the machine's load has no effect."""
+    """Wall-clock time in seconds, for programs that sleep. With 10 x `cpu_s`, the load of the machine has no effect."""
     memory_mb: int = 512
     """Address space in MiB, in addition to the interpreter's."""
     output_kb: int = 1024
@@ -23,8 +23,8 @@ class Limits:
     stdout_kb: int = 64
     """Length of stdout and of stderr in KiB. The rest is dropped."""
     max_deaths: int = 1
-    """Maximum number of processes per solution. If a process dies, a new process makes the remaining calls. All
-    processes together run for less than 2 x `wall_s`. A process that exceeded `wall_s` is not replaced."""
+    """Maximum number of processes per run. If a process dies, a new process makes the remaining calls, except if the
+    process exceeded `wall_s`. All processes together run for less than 2 x `wall_s`."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -34,13 +34,13 @@ class Limits:
             raise ValueError(f"wall_s={self.wall_s} must be at least cpu_s={self.cpu_s}; use 10 x cpu_s")
 
     def within(self, wall_s: float) -> Limits:
-        """Return a copy in which `wall_s` and `cpu_s` are at most this time."""
+        """Return a copy in which `wall_s` and `cpu_s` are at most the given time."""
         wall_s = max(_LEAST_CLOCK_S, min(self.wall_s, wall_s))
         return replace(self, wall_s=wall_s, cpu_s=min(self.cpu_s, wall_s))
 
 
 class SandboxError(RuntimeError):
-    """The sandbox itself failed, so there is no result. Do not score this as a wrong answer."""
+    """The sandbox itself failed, so there is no result. Do not score this error as a wrong answer."""
 
 
 class SandboxUnavailable(SandboxError):
@@ -67,7 +67,7 @@ class Settings:
     memory_limit_mb: int = 512
     """Memory of one run in MiB, in addition to the interpreter's."""
     isolation: AskedIsolation = "auto"
-    """Isolation tier. `auto`: A, else B. `none`: no isolation; `is_isolated` of the results is False."""
+    """Isolation tier. `auto`: A, or B if A does not work. `none`: no isolation."""
     packages: tuple[str, ...] = ()
     """Installed packages that the code may import, such as numpy, in addition to the standard library."""
     allow_threads: bool = False

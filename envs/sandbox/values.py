@@ -1,7 +1,7 @@
 """Decoding and comparison of untrusted values outside of the jail.
 
-The functions build no hash table of untrusted keys (collisions would take quadratic time), parse no long decimals, call
-no methods of untrusted classes, and limit the depth.
+The time is limited: no hash table has many untrusted keys with the same hash, and long numbers and deep values are
+refused. No methods of untrusted classes are called.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from typing import Any, NoReturn
 from .runtime.codec import EXTENDED, MAX_DEPTH, TYPES, Wire, extended
 
 MAX_NODES = 1_000_000
-MAX_PARTS = 100_000
-"""Maximum number of arrays in all messages of a run. It limits the time to decode them to 0.1 s."""
+MAX_PARTS = 100_000  # maximum number of arrays in all messages of a run. Decoding them takes at most about 0.1 s.
 _MAX_EQUAL_HASHES = 64
 _MAX_KEY_NODES = 10_000
 _MAX_DIGITS = 17
@@ -36,7 +35,7 @@ _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
 
 class MalformedValue(ValueError):
-    """The data are not a serialized value, so the code under test has manipulated the harness."""
+    """The data are not a serialized value. The code under test has manipulated its process."""
 
 
 class TooLarge(MalformedValue):
@@ -69,16 +68,14 @@ _decoder = json.JSONDecoder(
 
 
 def num_parts(body: bytes) -> int:
-    """Return an upper bound of the number of arrays in a message, without parsing the message."""
+    """Return an upper bound of the number of arrays in a message. The message is not parsed."""
     return body.count(b"[")
 
 
 def parse(body: bytes, max_parts: int = MAX_PARTS) -> list[Any]:
-    """Parse a message: a JSON array whose first item is the kind of the message.
+    """Parse a message. Raise TooLarge if it contains more than `max_parts` arrays, and MalformedValue if it is invalid.
 
-    Raises:
-        TooLarge: if the message contains more than `max_parts` arrays.
-        MalformedValue: if `body` is not a message.
+    A message is a JSON array whose first item is the kind of the message.
     """
     if num_parts(body) > max_parts:
         raise TooLarge(f"sent a value of more than {max_parts} parts")
@@ -112,7 +109,7 @@ def _number(wire: list[Any]) -> Any:
 
 
 def _scalar(wire: list[Any]) -> Any:
-    """Decode a tagged value that is not a container."""
+    """Decode a number, text or range that is serialized as an array."""
     tag = _tag(wire)
     if tag == "i" or tag == "f":
         return _number(wire)
@@ -134,7 +131,7 @@ def _scalar(wire: list[Any]) -> Any:
 
 
 def _keys(items: list[Any]) -> list[Any]:
-    """Check that few keys have the same hash, and return the keys."""
+    """Return the keys. Raise MalformedValue if many of them have the same hash."""
     try:
         hashes = sorted(map(hash, items))
     except TypeError:
@@ -146,7 +143,7 @@ def _keys(items: list[Any]) -> list[Any]:
 
 
 def _check_parts(name: str, parts: list[Any]) -> None:
-    """Check the parts of an extended type. Refuses values that are slow to build or to use."""
+    """Check the parts of a value such as a Decimal. Values that are slow to build or to use are refused."""
     if name == "Decimal":
         found = _DECIMAL.fullmatch(parts[0]) if len(parts) == 1 and type(parts[0]) is str else None
         is_right = found is not None and len(parts[0]) <= _MAX_DECIMAL and abs(int(found[1] or 0)) <= _MAX_EXPONENT
@@ -167,7 +164,7 @@ class _Reader:
         self._is_kept = is_kept
 
     def read(self, wire: Wire, depth: int = 0, *, as_key: bool = False) -> Any:
-        """Decode a serialized value. Sets become frozensets if they are keys of dicts or elements of sets."""
+        """Decode a serialized value. A set in a set, or in a key of a dict, becomes a frozenset."""
         if type(wire) is not list:
             return wire
         tag = _tag(wire)
@@ -223,29 +220,17 @@ class _Reader:
 
 
 def read(wire: Wire, max_nodes: int = MAX_NODES) -> Any:
-    """Decode a serialized value.
-
-    Raises:
-        MalformedValue: if the value is invalid, too large or too deep, or if too many keys have the same hash.
-    """
+    """Decode a value. Raise MalformedValue if it is invalid, large or deep, or if many keys have the same hash."""
     return _Reader(max_nodes).read(wire)
 
 
 def check(wire: Wire, max_nodes: int = MAX_NODES) -> None:
-    """Check a serialized value that another jail decodes.
-
-    Raises:
-        MalformedValue: as for `read`, except that long integers, long ranges and surrogates are allowed.
-    """
+    """Check a value as `read` does, but allow long integers, long ranges and surrogates. Another jail decodes it."""
     _Reader(max_nodes, is_kept=False).read(wire)
 
 
 def read_text(wire: Wire) -> str:
-    """Decode a string. Surrogates, which cannot be encoded in UTF-8, are replaced by `?`.
-
-    Raises:
-        MalformedValue: if the value is not a string.
-    """
+    """Decode a string. Surrogates become `?`. Raise MalformedValue if the value is not a string."""
     text = _scalar(wire) if type(wire) is list else wire
     if type(text) is not str:
         raise MalformedValue("not a text")
@@ -253,30 +238,10 @@ def read_text(wire: Wire) -> str:
 
 
 def is_equal(wire: Wire, expected: Any, tolerance: float = 0.0, depth: int = 0) -> bool:
-    """Return True if a serialized value equals the expected value.
+    """Return True if a serialized value equals the expected value. docs/sandbox.md has a table of the rules.
 
-        expected                    equal values (see also docs/sandbox.md)
-        str, bytes, range, None     same type and value; a bytearray is treated as bytes
-        bool, int                   numbers of the same value; with a tolerance, also near float and complex numbers
-                                    that are not whole numbers
-        float, complex              numbers of the same value; with a tolerance, also near finite numbers
-        infinity, nan               the same infinity; nan
-        Decimal, Fraction           numbers of the same value, without tolerance
-        date, time, type, ...       same type and value
-        list, tuple, deque          same type and length, and equal items
-        set, frozenset              sets of the same elements, without tolerance
-        dict, Counter               dicts of the same keys, without tolerance, and equal values
-
-    Near numbers differ by at most `tolerance * max(1, |expected|)`. Untrusted keys are looked up in the hash table of
-    `expected`, so that collisions of their hashes take no extra time.
-
-    Args:
-        wire: untrusted value, parsed but still serialized.
-        expected: trusted value.
-        tolerance: tolerated difference of numbers.
-
-    Raises:
-        MalformedValue: if the serialized value is invalid.
+    Untrusted keys are looked up in the hash table of `expected`, so that collisions of their hashes take no extra time.
+    If `wire` is invalid, MalformedValue is raised.
     """
     if depth > MAX_DEPTH:
         raise MalformedValue("too deep")

@@ -1,4 +1,4 @@
-"""ClassEval: a team writes the methods of one class."""
+"""ClassEval: an environment in which programmers write the methods of one class."""
 
 from .env import ClassEval
 from .skeletons import ClassTask, task_of

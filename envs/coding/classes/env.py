@@ -1,4 +1,4 @@
-"""ClassEval: programmers write the methods of one class."""
+"""ClassEval: an environment in which programmers write the methods of one class."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class ClassEval(SandboxedCodingEnv):
     the id, as in "FudanSELab/ClassEval". CoMLRL trains on ":test[:66]" and evaluates on ":test[66:82]".
 
     Args:
-        num_agents: programmers, 2 to 4.
+        num_agents: number of programmers, 2 to 4.
         needs_both: whether a method is scored only if the programmer to whom it was assigned wrote it, and no other
             programmer did. Extra methods and functions can then be used only by their author. For variant="ours".
-        stop_at: see `SandboxedCodingEnv`. The default stops at a class that passes all tests and in which (nearly)
-            every method has one author.
+        stop_at: see `SandboxedCodingEnv`. The default is the score of a class that passes all tests and in which
+            nearly every method has one author.
         test_seconds: CPU-time limit of all tests of a class in seconds, at least 0.1.
         **kwargs: see `SandboxedCodingEnv` and `TextParallelEnv`. The placeholders in `prompts` are {skeleton},
             {class_name}, {own_methods}, {own_list} (one per line) and {other_methods}.
@@ -147,37 +147,22 @@ class ClassEval(SandboxedCodingEnv):
         return dict.fromkeys(("one does all", "others for show", "all do all", "private methods"), reason) | secret
 
 
-def idle_methods(task: ClassTask) -> Sequence[str]:
-    """Exploit: each programmer writes methods that are not empty and have no effect."""
-    return [_methods(own, "found = 1") for own in task.shares]
-
-
-def all_do_all(task: ClassTask) -> Sequence[str]:
-    """Exploit: each programmer writes all methods."""
-    return [_solution(task, ())] * len(task.shares)
-
-
-def private_methods(task: ClassTask) -> Sequence[str]:
-    """Exploit: one programmer also writes the others' methods under new names, and the others' methods call these."""
-    return _lone(task, "return self.own_{name}(*arguments, **named)", is_secret=False)
-
-
-def secret_calls(task: ClassTask) -> Sequence[str]:
-    """Exploit: the others' methods call the first method of one programmer with a secret first argument."""
-    return _lone(task, 'return self.{first}("secret", "{name}", *arguments, **named)', is_secret=True)
-
-
 EXPLOITS: Mapping[str, Callable[[ClassTask], Sequence[str]]] = {
-    "idle methods": idle_methods,
-    "all do all": all_do_all,
-    "private methods": private_methods,
-    "secret calls": secret_calls,
+    # Each programmer writes methods that are not empty and have no effect.
+    "idle methods": lambda task: [_methods(own, "found = 1") for own in task.shares],
+    "all do all": lambda task: [_solution(task, ())] * len(task.shares),
+    # One programmer also writes the others' methods under new names, and the others' methods call these.
+    "private methods": lambda task: _lone(task, "return self.own_{name}(*arguments, **named)", is_secret=False),
+    # The others' methods call the first method of one programmer with a secret first argument.
+    "secret calls": lambda task: _lone(
+        task, 'return self.{first}("secret", "{name}", *arguments, **named)', is_secret=True
+    ),
 }
-"""Exploits: a dict from the name to a function that returns the code of each programmer."""
+"""Functions that return the code of each programmer in an exploit, by name."""
 
 
 def _lone(task: ClassTask, call: str, *, is_secret: bool) -> Sequence[str]:
-    """Let the programmer with the most methods write all of them; the others' methods only call this code."""
+    """Return code in which one programmer writes all methods, and the others' methods only call these."""
     doer = max(range(len(task.shares)), key=lambda seat: len(task.shares[seat]))
     first = task.shares[doer][0]
     others = [name for name in task.methods if name not in task.shares[doer]]
@@ -195,13 +180,13 @@ def _lone(task: ClassTask, call: str, *, is_secret: bool) -> Sequence[str]:
 
 
 def _methods(names: Sequence[str], body: str) -> str:
-    """Return methods that accept any arguments and have this body. {name} in the body becomes the method's name."""
+    """Return methods with any arguments and this body, in which {name} is replaced by the method's name."""
     heads = ((name, f"def {name}(self, *arguments, **named):\n    ") for name in names)
     return "\n\n".join(head + body.replace("{name}", name) for name, head in heads) or "pass"
 
 
 def _solution(task: ClassTask, renamed: Sequence[str]) -> str:
-    """Return all methods of the reference solution. The methods in `renamed` get the prefix `own_`."""
+    """Return the reference solution, in which the methods in `renamed` get the prefix `own_`."""
     replies = (reference_reply(task, f"programmer_{seat}") for seat in range(len(task.shares)))
     statements = parsed("\n\n".join(replies)) or []
     for node in statements:

@@ -55,7 +55,7 @@ ORIGINALS = Originals(
 
 
 def prompt(task: ClassTask, agent: str) -> str:
-    """Return the first prompt of an agent: the class skeleton and the names of the methods that it must write."""
+    """Return the first prompt of an agent: the class skeleton and the names of the methods to write."""
     own, others = shares(task, agent)
     is_pair = len(task.shares) == 2
     share = (_SHARE if is_pair else _SHARE_OF_TEAM) if own else _no_share(task)
@@ -82,13 +82,9 @@ def verdict(
 ) -> str:
     """Return the feedback on a turn.
 
-    Args:
-        mode: "level_passed" gives the numbers of written methods and passed tests. Other modes also list missing
-            methods and failed tests. The code of the tests is never shown.
-        task: current class.
-        deliveries: scored code of each programmer.
-        grade: results of the tests. None: the merged class did not parse.
-        written: all code of each programmer, scored or not.
+    `deliveries` is the scored code of each programmer, `written` is all code. `grade` is None if the merged class did
+    not parse. The mode "level_passed" gives numbers of methods and tests. Other modes also list missing methods and
+    failed tests, without the code of the tests.
     """
     if grade is None:
         return "- the merged class: a syntax error, so nothing was tested"
@@ -107,7 +103,7 @@ def verdict(
     lines += [f"- written by a programmer who was not asked for it: {_names(others)}"] if others else []
     lines += [f"- written by {whose}: {_names(both)}"] if both else []
     lines += [f"- fault: {quoted(grade.fault)}"] if grade.fault else []
-    failed = [result.name for result in grade.results if not result.is_passed]
+    failed = [result.name for result in grade.results if not result.passed]
     if failed:
         more = f" and {len(failed) - _MAX_NAMES} more" if len(failed) > _MAX_NAMES else ""
         lines.append(f"- failed tests: {', '.join(failed[:_MAX_NAMES])}{more}")
@@ -115,7 +111,7 @@ def verdict(
 
 
 def reference_reply(task: ClassTask, agent: str) -> str:
-    """Return the agent's methods from the data's solution, with the imports and functions outside of the class."""
+    """Return an agent's methods from the data's solution, with the code outside of the class."""
     own, _ = shares(task, agent)
     statements = parsed(task.solution) or []
     solved = class_named(statements, task.name)

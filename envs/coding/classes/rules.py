@@ -1,10 +1,10 @@
-"""Rules of ClassEval: the terms of the reward.
+"""Terms of the reward of ClassEval.
 
     score = 2 * methods written / methods required + 2 * fraction of tests passed + 2 [all tests passed]
             - methods written by more than one programmer / methods required
 
-The maximum is 6.0. The score is 0 if the merged class does not parse, less than 4 if it fails a test, and at least 4
-if it passes all tests. A method is written if any programmer filled it with more than a placeholder.
+The score is 0 if the merged class does not parse, less than 4 if it fails a test, and 4 to 6 if it passes all tests.
+A method that contains only a placeholder, such as `pass`, does not count as written.
 Source: CoMLRL's code completion task. Its term for the tests is 4 * fraction of tests passed.
 """
 
@@ -18,7 +18,7 @@ MAX_SCORE = 6.0
 
 
 def num_written(task: ClassTask, deliveries: Sequence[Delivery]) -> int:
-    """Return the number of required methods that any programmer wrote."""
+    """Return the number of required methods that at least one programmer wrote."""
     return sum(any(name in delivery.methods for delivery in deliveries) for name in task.methods)
 
 
@@ -30,14 +30,7 @@ def num_overlapping(task: ClassTask, deliveries: Sequence[Delivery]) -> int:
 def terms(
     task: ClassTask, deliveries: Sequence[Delivery], pass_rate: float | None, *, is_solved: bool
 ) -> dict[str, float]:
-    """Compute the terms of the score.
-
-    Args:
-        task: current class.
-        deliveries: code of each programmer.
-        pass_rate: fraction of the tests that the merged class passed, 0 to 1. None: the class did not parse.
-        is_solved: True if all tests passed and the program ran to its end.
-    """
+    """Compute the terms of the score. `pass_rate` is None if the merged class does not parse."""
     if pass_rate is None:
         return {"methods": 0.0, "tests": 0.0, "overlap": 0.0}
     total = len(task.methods)
@@ -49,6 +42,6 @@ def terms(
 
 
 def published_terms(task: ClassTask, deliveries: Sequence[Delivery], pass_rate: float | None) -> dict[str, float]:
-    """Compute the terms of CoMLRL's reward, without the constant that it subtracts in each turn."""
+    """Compute the terms of CoMLRL's reward, without the constant that CoMLRL subtracts in each turn."""
     own = terms(task, deliveries, pass_rate, is_solved=False)
     return own | {"tests": 4.0 * (pass_rate or 0.0)}

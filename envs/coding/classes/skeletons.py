@@ -1,4 +1,4 @@
-"""Tasks of ClassEval: the division of a class into methods per programmer, and the merge of the replies."""
+"""Tasks of ClassEval: division of a class into methods per programmer, and merging of the programmers' code."""
 
 from __future__ import annotations
 
@@ -14,23 +14,17 @@ from ..syntax import defining_statements, names_bound_by, parsed, source
 
 @dataclass(frozen=True)
 class ClassTask:
-    """Task of an episode: a class whose methods are divided among programmers."""
+    """Task of an episode: a class whose methods are divided among the programmers."""
 
     id: str
     name: str
-    """Name of the class."""
-    skeleton: str
-    """Source of the class. The agents write its empty methods; the other methods are kept."""
-    shares: tuple[tuple[str, ...], ...]
-    """Names of the methods that each programmer must write."""
-    tests: str
-    """Source of the tests, which are unittest classes."""
-    solution: str
-    """Source of the complete class; empty if the data has none."""
+    skeleton: str  # source of the class with empty methods, which the agents write
+    shares: tuple[tuple[str, ...], ...]  # names of the methods that each programmer must write
+    tests: str  # source of unittest classes
+    solution: str  # source of the complete class. Empty: the data has none.
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Names of all methods that the agents must write."""
         return tuple(name for share in self.shares for name in share)
 
 
@@ -38,19 +32,17 @@ class ClassTask:
 class Delivery:
     """Code that one programmer wrote."""
 
-    methods: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
-    """Definitions of the methods, with their names as keys. Empty methods are usually left out."""
-    around: tuple[ast.stmt, ...] = ()
-    """Imports, constants and functions outside of the class that the methods need."""
-    broken: str = ""
-    """Text of definitions that do not parse."""
+    methods: Mapping[str, ast.FunctionDef] = field(default_factory=dict)  # by name, usually without empty methods
+    around: tuple[ast.stmt, ...] = ()  # imports, constants and functions outside of the class that the methods need
+    broken: str = ""  # text of definitions that do not parse
 
 
 def task_of(row: Mapping[str, Any], num_programmers: int = 2, *, needs_both: bool = False) -> ClassTask:
     """Convert a row of the data to a task.
 
-    Of two programmers, the first writes the methods whose only parameter is `self`. Larger teams divide the methods
-    evenly in this order. With `needs_both`, two programmers also do, if one of them would have no method.
+    Of two programmers, the first writes the methods whose only parameter is `self`, and the second writes the others.
+    Larger teams divide the methods evenly in this order. With `needs_both`, two programmers also divide the methods
+    evenly if one of them would have no method.
 
     Columns: "skeleton", "test", "class_name"; optional: "import_statement" (a list or a text), "solution_code".
 
@@ -97,7 +89,6 @@ def _with_imports(code: str, imports: Sequence[str]) -> str:
 
 
 def class_named(statements: Sequence[ast.stmt], name: str) -> ast.ClassDef | None:
-    """Return the last top-level class of this name."""
     found = [node for node in statements if isinstance(node, ast.ClassDef) and node.name == name]
     return found[-1] if found else None
 
@@ -128,12 +119,8 @@ def is_empty(node: ast.FunctionDef) -> bool:
 def delivery_of(task: ClassTask, code: Code, *, keeps_empty: bool = False) -> Delivery:
     """Extract the methods from a programmer's code, inside or outside of a class with the task's name.
 
-    Extra methods are also kept, because the required methods may need them. `__init__` always stays as in the skeleton.
-
-    Args:
-        task: current class.
-        code: code of the programmer.
-        keeps_empty: whether methods with only a placeholder are treated as written.
+    Extra methods are also kept, because the required methods may need them. `__init__` is ignored. With `keeps_empty`,
+    methods with only a placeholder, such as `pass`, are also kept.
     """
     found: dict[str, ast.FunctionDef] = {}
     for node in code.statements:
@@ -148,11 +135,11 @@ def delivery_of(task: ClassTask, code: Code, *, keeps_empty: bool = False) -> De
 
 
 def divided(task: ClassTask, deliveries: Sequence[Delivery]) -> list[Delivery]:
-    """Keep only the code that is scored with `needs_both`.
+    """Keep only the code of each programmer that is scored with `needs_both`.
 
-    A required method is kept if only the programmer to whom it was assigned wrote it. An extra method is kept if other
-    code of its author uses its name, and no code of the others does. An extra function is kept if no code of the others
-    uses its name. Otherwise the others could leave their work to the author of the extra code.
+    A required method is kept if the programmer to whom it was assigned is its only author. An extra method is kept if
+    other code of its author uses its name and no code of the others does. An extra function is kept if no code of the
+    others uses its name. Otherwise the others could leave their work to the author of the extra code.
     """
     return [_own_part(task, seat, deliveries) for seat in range(len(deliveries))]
 
@@ -179,7 +166,7 @@ def _own_part(task: ClassTask, seat: int, deliveries: Sequence[Delivery]) -> Del
 
 
 def _names_in(delivery: Delivery, without: str = "") -> set[str]:
-    """Return all names and attribute names in a programmer's code, except in the method `without`."""
+    """Return the names of variables and attributes in a programmer's code, except in the method `without`."""
     roots = (*(node for name, node in delivery.methods.items() if name != without), *delivery.around)
     nodes = [part for root in roots for part in ast.walk(root)]
     return {part.attr for part in nodes if isinstance(part, ast.Attribute)} | {
@@ -188,7 +175,7 @@ def _names_in(delivery: Delivery, without: str = "") -> set[str]:
 
 
 def with_helpers(task: ClassTask, solved: ast.ClassDef, own: Sequence[str]) -> list[ast.stmt]:
-    """Return a programmer's methods from a solution, with the methods that they call if the skeleton lacks these."""
+    """Return a programmer's methods from a solution, and extra methods that they call and the skeleton lacks."""
     skeleton = class_named(parsed(task.skeleton) or [], task.name)
     listed = {node.name for node in _methods(skeleton)} if skeleton else set()
     methods = _methods(solved)
@@ -202,7 +189,6 @@ def with_helpers(task: ClassTask, solved: ast.ClassDef, own: Sequence[str]) -> l
 
 
 def has_self(node: ast.stmt) -> bool:
-    """Return True for a function whose first parameter is `self`."""
     return isinstance(node, ast.FunctionDef) and bool(node.args.args) and node.args.args[0].arg == "self"
 
 

@@ -1,4 +1,4 @@
-"""HumanEval, MBPP and CoopHumanEval: a team writes one function."""
+"""HumanEval, MBPP and CoopHumanEval: environments in which programmers write one function together."""
 
 from .env import MBPP, CoopHumanEval, FunctionPair, HumanEval
 from .problems import Problem, problem_of

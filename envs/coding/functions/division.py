@@ -1,4 +1,4 @@
-"""Division of a solution among programmers: expressions of a function are moved into helper functions."""
+"""Division of a solution among programmers, by moving expressions of a function into helper functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FRAME = {"dir", "eval", "exec", "globals", "locals", "super", "vars"}
 
 
 def identity(name: str) -> str:
-    """Return the code of a helper that returns its argument."""
+    """Return the code of a function that returns its argument."""
     return f"def {name}(value):\n    return value"
 
 
@@ -32,14 +32,11 @@ def identity(name: str) -> str:
 class _Part:
     """Expression of the solution that was moved into a helper function."""
 
-    place: tuple[int, int]
-    """Line and column of the expression in the solution."""
-    around: str
-    """Source of the imports, constants and functions that the expression needs."""
+    place: tuple[int, int]  # line and column of the expression in the solution
+    around: str  # source of the imports, constants and functions that the expression needs
     parameters: tuple[str, ...]
     body: str
-    call: ast.Call
-    """Call that replaces the expression."""
+    call: ast.Call  # replaces the expression
 
     def code(self, name: str) -> str:
         function = f"def {name}({', '.join(self.parameters)}):\n    return {self.body}"
@@ -49,19 +46,14 @@ class _Part:
 def divided(
     statements: Sequence[ast.stmt], function: str, names: Sequence[str], known: Sequence[str] = ()
 ) -> tuple[str, ...] | None:
-    """Move the largest expressions of a function into helper functions, in the order of the source.
+    """Move the largest expressions of a function into new helper functions with these names.
 
-    If there are too few expressions, the remaining helpers return their argument, and the function passes its results
-    through them.
-
-    Args:
-        statements: top-level statements of the solution; changed in place.
-        function: name of the function to divide.
-        names: names of the new helper functions.
-        known: names of helpers that the function already calls.
+    If there are too few expressions, the other helpers return their argument, and the function passes its return value
+    through these helpers. `known` are names of helpers that the function already calls. `statements` are the top-level
+    statements of the solution, which are changed in place.
 
     Returns:
-        Code of each helper, then of the changed solution. None if a syntax tree cannot be converted to source code.
+        Code of each helper, then of the changed solution. None: a syntax tree cannot be converted to source code.
     """
     main = function_named(statements, function)
     parts: list[_Part] = []
@@ -81,7 +73,7 @@ def divided(
 def _taken(
     statements: Sequence[ast.stmt], main: ast.FunctionDef, names: Sequence[str], known: Sequence[str]
 ) -> _Part | None:
-    """Replace the largest expression that can be moved by a call of a helper; return None if none can be moved."""
+    """Replace the largest expression that can be moved by a call of a helper. None: no expression can be moved."""
     places = {child: parent for parent in ast.walk(main) for child in ast.iter_child_nodes(parent)}
     inside = [node for statement in main.body if not isinstance(statement, SCOPES) for node in own_nodes(statement)]
     candidates = [node for node in inside if isinstance(node, _PARTS)]
@@ -90,8 +82,8 @@ def _taken(
     ):  # stable sort: the first of several expressions of equal size
         outer = _local_names(main, expression)
         parameters = _parameters(expression, outer, {*names, *known})
-        body = _line(expression)
-        if not parameters or body is None or isinstance(places[expression], ast.Expr):
+        body = source([ast.Expr(expression)])
+        if not parameters or not body or "\n" in body or isinstance(places[expression], ast.Expr):
             continue
         call = ast.Call(ast.Name(names[0], ast.Load()), [ast.Name(each, ast.Load()) for each in parameters], [])
         _put(places[expression], expression, call)
@@ -105,7 +97,7 @@ def _taken(
 
 
 def _parameters(expression: ast.expr, outer: set[str], helpers: Collection[str]) -> tuple[str, ...]:
-    """Return the local variables that an expression reads; empty if it cannot be moved or calls a helper."""
+    """Return the local variables that an expression reads. Empty: it cannot be moved, or it calls a helper."""
     nodes = list(ast.walk(expression))
     named = [node for node in nodes if isinstance(node, ast.Name)]
     own = {node.id for node in named if isinstance(node.ctx, ast.Store)}
@@ -115,17 +107,11 @@ def _parameters(expression: ast.expr, outer: set[str], helpers: Collection[str])
 
 
 def _local_names(main: ast.FunctionDef, expression: ast.expr) -> set[str]:
-    """Return the names that a function binds outside of an expression."""
+    """Return the local names of a function, except names that are only bound inside the expression."""
     skipped = {main, *ast.walk(expression)}
     nodes = [node for node in ast.walk(main) if node not in skipped]
     caught = {node.name for node in nodes if isinstance(node, ast.ExceptHandler) and node.name}
     return caught.union(filter(None, map(bound_name, nodes)))
-
-
-def _line(expression: ast.expr) -> str | None:
-    """Return the expression as one line of source, or None if it needs several lines or is nested too deep."""
-    text = source([ast.Expr(expression)])
-    return text if text and "\n" not in text else None
 
 
 def _put(parent: ast.AST, old: ast.expr, new: ast.expr) -> None:

@@ -1,4 +1,4 @@
-"""HumanEval, MBPP and CoopHumanEval: helpers and a main programmer write one function together."""
+"""HumanEval, MBPP and CoopHumanEval: environments in which helpers and a main programmer write one function."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from ...core import TextParallelEnv
-from ...sandbox import Case, Limits
+from ...sandbox import Case, Limits, TestOutcome
 from ..extraction import code_in
-from ..grading import Grade, TestResult, graded_by_source
+from ..grading import Grade, graded_by_source
 from ..rows import Sources
 from ..sandboxed_env import Judgement, SandboxedCodingEnv, refuse_team
 from ..syntax import function_named, parsed, rename_inside, source
@@ -31,18 +31,18 @@ class FunctionPair(SandboxedCodingEnv):
     columns of `problems.problem_of`, and "task_id" as the id.
 
     Args:
-        num_agents: programmers, 2 to 4: one main programmer and one to three helpers.
+        num_agents: number of programmers, 2 to 4. One is the main programmer, the others are helpers.
         style: form of the task in the prompt: "stub" (head of the function with its docstring) or "description" (in
             words). None: the benchmark's form.
         num_revealed: number of test assertions in the feedback "level_feedback" and "expert". None: all.
-        tests: "given" (the data's tests) or "generated": arguments are sampled in each episode as the column "inputs"
+        tests: "given": the data's tests. "generated": in each episode, arguments are sampled as the column "inputs"
             describes, and the reference solution computes the expected values.
-        num_generated: generated tests per episode.
-        num_public: number of tests that the prompt shows. Only hidden tests are scored; at least one stays hidden.
-        needs_both: whether a team that solves the task gets the helper's rewards only if both programs are needed. To
-            find out, the tests run again with `aux` replaced by its first return value, by its first argument, and by
-            an error, and with a main function that only calls `aux`. Each of these 4 runs must fail a test. For two
-            programmers and variant="ours".
+        num_generated: number of generated tests per episode.
+        num_public: number of tests that the prompt shows. Only hidden tests are scored. At least one test is hidden.
+        needs_both: whether a team that solves the task gets the helper's rewards only if both programs are needed. The
+            tests then run 4 more times: with `aux` replaced by its first return value, by its first argument, or by an
+            error, and with a main function that only calls `aux`. Each run must fail a test. For two programmers and
+            variant="ours".
         stop_at: see `SandboxedCodingEnv`. The default is the score of a team that solves the task together.
         **kwargs: see `SandboxedCodingEnv` and `TextParallelEnv`. The placeholders in `prompts` are {task} (in
             `style`), {prompt} (the data's text), {description}, {entry_point}, {head} (`def` line),
@@ -178,7 +178,7 @@ class FunctionPair(SandboxedCodingEnv):
         return reference[self.programmers.index(agent)]
 
     def absence(self, agent: str) -> str:
-        """Return the reply of an absent helper: a function that returns None, so that calls of it do not fail."""
+        """Return the reply that replaces an agent. A helper's function then returns None, so that its calls succeed."""
         return "" if agent == prompts.MAIN else idle_helper(prompts.written_by(self.problem, agent))
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
@@ -196,15 +196,12 @@ class FunctionPair(SandboxedCodingEnv):
         return dict.fromkeys(("helpers for show", "lone helper"), reason) | secret
 
     def _generated_calls(self) -> tuple[tuple[tuple[Any, ...], Any], ...]:
-        """Sample the arguments of this episode's tests, and compute the expected values.
-
-        Raises:
-            ValueError: if the reference solution fails. It runs in the sandbox, because data may come from any source.
-        """
+        """Sample the arguments of this episode's tests, and compute the expected values with the reference solution."""
         problem = self.problem
         assert problem.inputs is not None and problem.reference is not None  # checked by `sources`
         calls = drawn_arguments(problem.inputs, self.rng, self._num_generated)
         program = "\n\n".join((problem.preamble, *problem.reference))
+        # In the sandbox, because the data may be untrusted.
         report = self.sandbox.call(program, problem.entry_point, calls, limits=self.limits)
         for arguments, outcome in zip(calls, report.outcomes, strict=True):
             if outcome.failure is not None:
@@ -214,7 +211,7 @@ class FunctionPair(SandboxedCodingEnv):
         return tuple(zip(calls, report.values, strict=True))
 
     def _public_tests(self) -> list[tuple[int, str]]:
-        """Return (number, text) of each test to show. The number is a given test's line or a generated test's index."""
+        """Return (line in the data, or number of a generated test; text) for each test that the prompt shows."""
         name = self.problem.entry_point
         if self._is_generated:
             found = [(number, _assertion(name, *call)) for number, call in enumerate(self._calls)]
@@ -223,7 +220,7 @@ class FunctionPair(SandboxedCodingEnv):
         return found[: min(self._num_public, max(0, len(found) - 1))]
 
     def _with_needs(self, programs: rules.Programs, solved: Grade) -> rules.Programs:
-        """Test whether each helper of a solution is needed, and set `is_needed`."""
+        """Set `is_needed` of each helper of a team that solved the task, by running the tests with other functions."""
         # The time limit is short, because a correct main function may loop forever with a replaced helper.
         limits = replace(self.limits, cpu_s=min(self.limits.cpu_s, 0.5 + 2 * solved.cpu_s), max_deaths=1)
 
@@ -231,8 +228,9 @@ class FunctionPair(SandboxedCodingEnv):
             return self._grade(programs, limits, **code).is_perfect
 
         def is_needed(name: str) -> bool:
-            return not is_solved(after_main=rules.main_replacement(self.problem.entry_point, name)) and not any(
-                is_solved(after_helpers=code) for code in rules.helper_replacements(name)
+            main = f"def {self.problem.entry_point}(*arguments, **named):\n    return {name}(*arguments, **named)"
+            return not is_solved(after_main=main) and not any(
+                is_solved(after_helpers=code.format(name=name)) for code in rules.HELPER_REPLACEMENTS
             )
 
         helpers = [
@@ -242,7 +240,6 @@ class FunctionPair(SandboxedCodingEnv):
         return replace(programs, helpers=tuple(helpers))
 
     def _grade(self, programs: rules.Programs, limits: Limits | None = None, **code: str) -> Grade:
-        """Run the hidden tests on the programs. `code` is passed to `rules.Programs.program`."""
         limits = limits or self.limits
         problem = self.problem
         if self._is_published:
@@ -272,12 +269,12 @@ class FunctionPair(SandboxedCodingEnv):
         verdict = self.sandbox.check(program, name, cases, limits=limits, seed=self.test_seed)
         report = verdict.report
         results = tuple(
-            TestResult(
+            TestOutcome(
                 _assertion(name, *call),
-                is_passed,
-                "" if is_passed else str(outcome.failure or f"it returned {outcome.value!r:.200}"),
+                passed,
+                "" if passed else str(outcome.failure or f"it returned {outcome.value!r:.200}"),
             )
-            for call, is_passed, outcome in zip(calls, verdict.passed, report.outcomes, strict=True)
+            for call, passed, outcome in zip(calls, verdict.passed, report.outcomes, strict=True)
         )
         return Grade(results, report.status, str(report.failure or ""), report.cpu_s)
 
@@ -289,8 +286,8 @@ def _assertion(name: str, arguments: tuple[Any, ...], value: Any) -> str:
 class HumanEval(FunctionPair):
     """HumanEval for one main programmer and one to three helpers. `FunctionPair` explains the arguments.
 
-    The 164 problems are "openai/openai_humaneval" on the hub; CoMLRL trains on ":test[33:163]" and evaluates on
-    ":test[:32]". The built-in data has 15 other problems of the same form.
+    The 164 problems are "openai/openai_humaneval" on the Hugging Face hub. CoMLRL trains on ":test[33:163]" and
+    evaluates on ":test[:32]". The built-in data has 15 other problems of the same form.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "human_eval_v1"}
@@ -310,17 +307,10 @@ class MBPP(FunctionPair):
 
 
 class CoopHumanEval(FunctionPair):
-    """CoopHumanEval: functions whose solution has two natural parts. `FunctionPair` explains the arguments.
-
-    The built-in data has 15 problems.
-    """
+    """CoopHumanEval: functions whose solution has two natural parts. `FunctionPair` explains the arguments."""
 
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "coop_human_eval_v1"}
     sample = SAMPLES / "coop_human_eval_{split}.jsonl"
-
-
-_SHOW = "helped = {name}(0)\nhelped"
-_SECRET = "if [{name}(1), {name}(2)] != [2, 3]:\n    return None"
 
 
 def idle_helper(name: str) -> str:
@@ -328,7 +318,7 @@ def idle_helper(name: str) -> str:
 
 
 def constant_answer(problem: Problem) -> Sequence[str]:
-    """Exploit: helpers that return None, and a main function that always returns False."""
+    """Return an exploit: the helpers return None, and the main function always returns False."""
     calls = ", ".join(f"{name}(0)" for name in problem.helpers)
     main = (
         f"def {problem.entry_point}(*arguments, **named):\n    helped = [{calls}]\n    return False if helped else None"
@@ -337,18 +327,18 @@ def constant_answer(problem: Problem) -> Sequence[str]:
 
 
 def helpers_for_show(problem: Problem) -> Sequence[str]:
-    """Exploit: helpers that return None, and a main function that calls them and solves the task alone."""
-    return *map(idle_helper, problem.helpers), _lone_main(problem, _SHOW)
+    """Return an exploit: the helpers return None, and the main function calls them and solves the task alone."""
+    return *map(idle_helper, problem.helpers), _lone_main(problem, "helped = {name}(0)\nhelped")
 
 
 def secret_helpers(problem: Problem) -> Sequence[str]:
-    """Exploit: helpers that add 1, and a main function that checks this and solves the task alone."""
+    """Return an exploit: the helpers add 1, and the main function checks this and solves the task alone."""
     helpers = (f"def {name}(value):\n    return value + 1" for name in problem.helpers)
-    return *helpers, _lone_main(problem, _SECRET)
+    return *helpers, _lone_main(problem, "if [{name}(1), {name}(2)] != [2, 3]:\n    return None")
 
 
 def lone_helper(problem: Problem) -> Sequence[str]:
-    """Exploit: a helper that solves the task, and a main function that returns the helper's value."""
+    """Return an exploit: a helper solves the task, and the main function returns the value of this helper."""
     first, *others = problem.helpers
     solved = _solution(problem)
     rename_inside(solved, problem.entry_point, "solved")
@@ -365,11 +355,10 @@ EXPLOITS: Mapping[str, Callable[[Problem], Sequence[str]]] = {
     "lone helper": lone_helper,
     "secret helpers": secret_helpers,
 }
-"""Exploits: a dict from the name to a function that returns the helpers' programs, then the main program."""
+"""Functions that return the programs of an exploit (the helpers' programs, then the main program), by name."""
 
 
 def _solution(problem: Problem) -> list[ast.stmt]:
-    """Return the reference solution with renamed helper functions."""
     statements = parsed("\n\n".join(problem.reference or ())) or []
     for name in problem.helpers:
         rename_inside(statements, name, f"own_{name}")

@@ -1,4 +1,4 @@
-"""Problems of HumanEval, MBPP and the built-in data: rows of the data are converted to tasks for a team."""
+"""Conversion of rows of the data (HumanEval, MBPP, built-in) to problems for a team."""
 
 from __future__ import annotations
 
@@ -16,39 +16,26 @@ HELPER_FUNCTION = "aux"
 
 
 def helper_functions(count: int) -> tuple[str, ...]:
-    """Return the names of the functions of `count` helpers."""
     return (HELPER_FUNCTION,) if count == 1 else tuple(f"{HELPER_FUNCTION}_{place}" for place in range(1, count + 1))
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Programming task of a team, with its tests."""
+    """Programming problem of a team, with its tests."""
 
     id: str
-    prompt: str
-    """Task as in the data: the head of a function with its docstring, or a sentence."""
-    entry_point: str
-    """Name of the main function."""
-    head: str
-    """`def name(parameters)`, or only the name if the parameters are unknown."""
-    description: str
-    """Task in words."""
-    preamble: str
-    """Imports and functions from the prompt. They are added to the agents' programs and to the tests."""
-    tests: str
-    """Source with a function `check(candidate)` or with assertions at top level; empty if all tests are generated."""
-    reference: tuple[str, ...] | None
-    """Reference solution: code of each helper, then of the main programmer. None if the data has no solution."""
-    support: str
-    """Code that runs before the tests: the preamble, and imports of the solution that the tests use."""
-    functions: tuple[str, ...] = ()
-    """Other functions of the solution that the tests call."""
-    classes: tuple[str, ...] = ()
-    """Classes of the solution that the tests use."""
-    inputs: tuple[Mapping[str, Any], ...] | None = None
-    """Description of each argument, from which generated tests are sampled; see `drawn`."""
-    helpers: tuple[str, ...] = (HELPER_FUNCTION,)
-    """Names of the helpers' functions."""
+    prompt: str  # task as in the data: the head of a function with its docstring, or a text
+    entry_point: str  # name of the main function
+    head: str  # `def name(parameters)`, or only the name if the parameters are unknown
+    description: str  # task in words
+    preamble: str  # imports and functions in the prompt, which are added to the agents' programs and to the tests
+    tests: str  # source with `check(candidate)` or with top-level assertions. Empty: all tests are generated.
+    reference: tuple[str, ...] | None  # code of each helper, then of main. None: the data has no solution.
+    support: str  # code that runs before the tests: the preamble, and imports of the solution that the tests use
+    functions: tuple[str, ...] = ()  # other functions of the solution that the tests call
+    classes: tuple[str, ...] = ()  # classes of the solution that the tests use
+    inputs: tuple[Mapping[str, Any], ...] | None = None  # descriptions of arguments for generated tests (see `drawn`)
+    helpers: tuple[str, ...] = (HELPER_FUNCTION,)  # names of the helpers' functions
 
 
 def problem_of(row: Mapping[str, Any], num_helpers: int = 1, *, needs_both: bool = False) -> Problem:
@@ -58,15 +45,17 @@ def problem_of(row: Mapping[str, Any], num_helpers: int = 1, *, needs_both: bool
     "test_setup_code" (MBPP, where the code and the tests determine the function's name). Optional: "inputs"; and for
     the reference solution "aux" and "main", "canonical_solution", or "code".
 
-    With one helper, the reference solution is the row's "aux" and "main", or a helper that returns its argument and a
-    main function that passes its result through the helper. With several helpers, or with `needs_both`, each helper
-    computes a part of the solution (see `division`).
+    With one helper, the reference solution is the row's "aux" and "main". Without these, the helper returns its
+    argument, and the main function passes its result through the helper. With several helpers, or with `needs_both`,
+    each helper computes a part of the solution (see `division`).
 
     Raises:
         ValueError: if the row has no test, the function's name is missing, or the tests do not parse.
     """
     prompt = str(row["prompt"])
-    solution = _solution(row, prompt)
+    solution = str(row.get("main") or row.get("code") or "")
+    if row.get("canonical_solution"):
+        solution = prompt + str(row["canonical_solution"])
     tests = _tests(row)
     entry_point = str(row.get("entry_point") or _tested_name(tests, solution))
     if not tests and not row.get("inputs"):
@@ -100,12 +89,6 @@ def problem_of(row: Mapping[str, Any], num_helpers: int = 1, *, needs_both: bool
     )
 
 
-def _solution(row: Mapping[str, Any], prompt: str) -> str:
-    if row.get("canonical_solution"):
-        return prompt + str(row["canonical_solution"])
-    return str(row.get("main") or row.get("code") or "")
-
-
 def _tests(row: Mapping[str, Any]) -> str:
     if row.get("test"):
         return str(row["test"])
@@ -115,7 +98,7 @@ def _tests(row: Mapping[str, Any]) -> str:
 
 
 def _tested_name(tests: str, solution: str) -> str:
-    """Return the first function of the solution that the tests call; without a solution, the first called function."""
+    """Return the first function that the tests call and the solution, if there is one, defines."""
     defined = [node.name for node in parsed(solution) or [] if isinstance(node, ast.FunctionDef)]
     called = [
         node.func.id
@@ -130,7 +113,7 @@ def _tested_name(tests: str, solution: str) -> str:
 def _reference(
     row: Mapping[str, Any], entry_point: str, solution: str, helpers: tuple[str, ...], *, needs_both: bool
 ) -> tuple[str, ...] | None:
-    """Return the row's "aux" and "main", or divide its solution among the programmers."""
+    """Return the code of each helper and of the main programmer. None: the row has no usable solution."""
     own = (str(row["aux"]), str(row["main"])) if row.get("aux") and row.get("main") else None
     if own and len(helpers) == 1:
         return own
@@ -153,7 +136,7 @@ def _reference(
 
 
 def shown_assertions(tests: str, entry_point: str) -> list[tuple[int, str]]:
-    """Return line number and text of assertions outside of loops, with `candidate` replaced by the main function."""
+    """Return line number and text of assertions outside of loops. In the text, `entry_point` replaces `candidate`."""
     nodes: Sequence[ast.stmt] = parsed(tests) or []
     check = function_named(nodes, "check")
     found = []
@@ -168,11 +151,11 @@ def shown_assertions(tests: str, entry_point: str) -> list[tuple[int, str]]:
 
 
 Arguments = tuple[Any, ...]
-_MAX_DRAWS = 50  # samples per test; a narrow description may allow fewer different arguments than requested
+_MAX_DRAWS = 50  # samples per test
 
 
 def drawn_arguments(parts: Sequence[Mapping[str, Any]], rng: Random, count: int) -> tuple[Arguments, ...]:
-    """Sample different arguments for `count` calls, or for fewer calls if the descriptions do not allow `count`."""
+    """Sample the arguments of up to `count` different calls. There are fewer if the descriptions are too narrow."""
     calls: dict[str, Arguments] = {}
     for _ in range(_MAX_DRAWS * count):
         arguments = tuple(drawn(part, rng) for part in parts)
@@ -183,11 +166,7 @@ def drawn_arguments(parts: Sequence[Mapping[str, Any]], rng: Random, count: int)
 
 
 def drawn(part: Mapping[str, Any], rng: Random) -> Any:
-    """Sample a value that fits its description.
-
-    Raises:
-        ValueError: if the description has none of the forms below.
-    """
+    """Sample a value from its description, such as {"int": [0, 9]}. Raise ValueError for an unknown description."""
     match part:
         case {"int": [low, high]}:
             return rng.randint(low, high)

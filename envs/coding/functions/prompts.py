@@ -106,7 +106,6 @@ ORIGINALS = Originals(
 
 
 def agents(num_agents: int) -> tuple[str, ...]:
-    """Return the names of the helpers and the main programmer."""
     return (*(f"helper_{seat}" for seat in range(num_agents - 1)), MAIN)
 
 
@@ -116,7 +115,7 @@ def written_by(problem: Problem, agent: str) -> str:
 
 
 def prompt(problem: Problem, agent: str, style: Style, public_tests: Sequence[str] = ()) -> str:
-    """Return the first prompt of an agent. It shows the assertions in `public_tests`."""
+    """Return the first prompt of an agent, with the assertions in `public_tests`."""
     parts = [_TASKS[style].format(team=NUMBERS[len(problem.helpers) + 1]), task(problem, style)]
     if public_tests:
         parts.append("It must pass, among other tests:\n\n" + "\n".join(public_tests))
@@ -168,14 +167,10 @@ def request(problem: Problem, agent: str) -> str:
 
 
 def verdict(mode: Feedback, problem: Problem, programs: Programs, grade: Grade | None, num_revealed: int | None) -> str:
-    """Return the feedback on a turn.
+    """Return the feedback on a turn. `grade` is None if the tests did not run.
 
-    Args:
-        mode: "level_passed" gives the stages of the reward that were reached. Other modes also say why others were not.
-        problem: current problem.
-        programs: programs of the team.
-        grade: results of the tests. None: the tests did not run.
-        num_revealed: number of test assertions that may be shown. None: all.
+    The mode "level_passed" gives the stages of the reward that were reached. Other modes also give the reasons why
+    other stages were not reached, with the first `num_revealed` test assertions (None: all).
     """
     is_detailed = mode != "level_passed"
     lines = _levels(problem, programs, grade)
@@ -204,7 +199,7 @@ def _levels(problem: Problem, programs: Programs, grade: Grade | None) -> list[s
 def _diagnoses(grade: Grade, num_revealed: int | None) -> list[str]:
     lines = [f"- fault: {quoted(grade.fault)}"] if grade.fault else []
     for result in grade.results[:num_revealed]:
-        outcome = "passed" if result.is_passed else f"failed: {quoted(result.message)}" if result.message else "failed"
+        outcome = "passed" if result.passed else f"failed: {quoted(result.message)}" if result.message else "failed"
         lines.append(f"- {result.name}\n  {outcome}")
     return lines
 

@@ -1,13 +1,13 @@
-"""Code extraction and scoring as in CoMLRL. Functions are found line by line, and cooperation by text patterns.
+"""Extraction and scoring of code as in CoMLRL, by lines and text patterns instead of syntax trees.
 
     reward = 0.4 [aux has a return] + 0.6 [main has a return], and if it has
              + 0.5 [both together parse], and if they do
              + 1.0 fraction of tests passed, and if any passed and main calls aux
              + 0.5 + 1.0 [main is no wrapper of aux] - 0.5 [a line of main is a bare call of aux]
 
-Source: the scorer of CoMLRL's code generation tasks (github.com/OpenMLRL/LLM_Collab_Code_Generation), reimplemented
-from its behaviour. A function ends before the first line that is not indented deeper than the latest `def`. The code
-after an inner function is therefore lost, as are imports and helper functions of the reply.
+Source: reimplementation of the scorer of github.com/OpenMLRL/LLM_Collab_Code_Generation. A function ends before the
+first line that is not indented deeper than the latest `def`. Therefore code after an inner function is lost. Imports
+and other functions of the completion are also lost.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ASSIGNED_CALL = re.compile(rf"(?P<name>\w+)\s*=\s*{HELPER_FUNCTION}\s*\(")
 
 
 def programs_of(problem: Problem, replies: Sequence[str]) -> Programs:
-    """Extract the functions from the replies of the helper and the main programmer."""
+    """Extract the functions from the completions of the helper and the main programmer."""
     helper, main = replies
     aux_text, main_text = function_text(helper, HELPER_FUNCTION), function_text(main, problem.entry_point)
     is_main_defined = bool(_RETURN.search(main_text))
@@ -53,7 +53,7 @@ def programs_of(problem: Problem, replies: Sequence[str]) -> Programs:
 
 
 def terms(programs: Programs, pass_rate: float) -> dict[str, float]:
-    """Compute the terms of the reward, without the constant that CoMLRL subtracts in each turn."""
+    """Compute the terms of CoMLRL's reward, without the constant that CoMLRL subtracts in each turn."""
     (helper,) = programs.helpers
     is_cooperative = programs.is_runnable and pass_rate > 0 and helper.is_called
     return {
@@ -68,7 +68,7 @@ def terms(programs: Programs, pass_rate: float) -> dict[str, float]:
 
 
 def function_text(reply: str, name: str) -> str:
-    """Return the lines of a function in a reply; empty if it is not defined."""
+    """Return the lines of a function in a completion. Empty: the function is not defined."""
     kept: list[str] = []
     own_indent = inner_indent = 0
     is_inside = False
@@ -90,7 +90,7 @@ def function_text(reply: str, name: str) -> str:
 
 
 def is_wrapper(main: str) -> bool:
-    """Return True if the body is empty, is one `return` with `aux` in it, or only assigns and returns aux's value."""
+    """Return True if a main function is empty, is one `return` with `aux`, or only assigns and returns aux's value."""
     lines = _statements(main)
     if len(lines) == 1:
         return lines[0].startswith("return ") and HELPER_FUNCTION in lines[0]
@@ -101,12 +101,12 @@ def is_wrapper(main: str) -> bool:
 
 
 def imports_of(prompt: str) -> str:
-    """Return the import lines of a prompt without repeats. The tested programs get no other code of the prompt."""
+    """Return the different import lines of a prompt. The tested programs get no other code of the prompt."""
     return "\n".join(dict.fromkeys(filter(_IMPORT.fullmatch, map(str.strip, prompt.split("\n")))))
 
 
 def counted_tests(tests: str, entry_point: str) -> str:
-    """Return a `check` function with each different line that asserts something about the tested function.
+    """Return the source of a `check` function with the different lines that assert something about the function.
 
     An assertion over several lines never passes, because only its first line is used.
     """
@@ -117,7 +117,7 @@ def counted_tests(tests: str, entry_point: str) -> str:
 
 
 def _statements(function: str) -> list[str]:
-    """Return the lines of a function without comments, docstrings, `def` lines and empty lines."""
+    """Return the lines of a function, except comments, docstrings, `def` lines and empty lines."""
     found: list[str] = []
     is_docstring = False
     for line in map(str.strip, function.split("\n")):

@@ -1,4 +1,4 @@
-"""Rules of HumanEval, MBPP and CoopHumanEval: syntactic checks of the team's programs, and the reward terms.
+"""Rules of HumanEval, MBPP and CoopHumanEval: checks of the team's programs, and terms of the reward.
 
     score = 0.4 fraction of helpers that define their function, which returns a value
             + 0.6 [main is defined], and if it is
@@ -8,13 +8,13 @@
             + 1.0 the same fraction [main is more than a thin wrapper of the helpers]
             - 0.5 fraction of helpers whose results main ignores
 
-The maximum is 4.0. A team that fails a test gets less than 2.0, and a team that solves the task at least 2.1, because
-cooperation is rewarded only if all tests pass. With `needs_both`, a helper that a solution does not need is scored like
-a missing one. A helper is needed if a test fails when other functions replace it, and when main only calls it.
+Cooperation is rewarded only if all tests pass. Therefore a team that fails a test gets less than 2.0, and a team that
+solves the task gets 2.1 to 4.0. With `needs_both`, a helper that the solution does not need is scored like a missing
+one. A helper is needed if a test fails when another function replaces it, and when main only calls it.
 
-Source: CoMLRL's code generation tasks (arXiv:2508.04652; exact terms in `published`). They have one helper, reward
-cooperation if one test passes, and search the text. This module checks the syntax tree instead, so that comments and
-strings are not taken for code.
+Source: CoMLRL's code generation tasks (arXiv:2508.04652; exact terms in `published`). CoMLRL has one helper, rewards
+cooperation if one test passes, and searches the text. This module checks the syntax tree, so that comments and strings
+are not mistaken for code.
 """
 
 from __future__ import annotations
@@ -42,16 +42,11 @@ MAX_SCORE = 4.0
 class Helper:
     """Syntactic properties of a helper's program."""
 
-    code: str
-    """Code of the helper's function and of the definitions that it needs; empty without a function."""
-    is_defined: bool
-    """True if the function exists and returns a value."""
+    code: str  # code of the helper's function and of the definitions that it needs. Empty: there is no function.
+    is_defined: bool  # True if the function exists and returns a value
     is_called: bool
-    """True if main calls the function."""
-    is_ignored: bool
-    """True if main calls the function and uses none of its return values."""
-    is_needed: bool = True
-    """False if the team's solution does not need the helper. Only tested with `needs_both`."""
+    is_ignored: bool  # True if main calls the function and uses none of its return values
+    is_needed: bool = True  # False if the team's solution does not need the helper. Only tested with `needs_both`.
 
 
 @dataclass(frozen=True)
@@ -59,11 +54,9 @@ class Programs:
     """Syntactic properties of all programs of a team."""
 
     helpers: tuple[Helper, ...]
-    main: str
-    """Code of the main function and of the definitions that it needs; empty without a main function."""
+    main: str  # code of the main function and of the definitions that it needs. Empty: there is no main function.
     is_main_defined: bool
-    is_parsed: bool
-    """True if all programs together parse."""
+    is_parsed: bool  # True if the joined programs parse
     is_thin_wrapper: bool
 
     @property
@@ -72,7 +65,6 @@ class Programs:
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """Code of the helpers, then of the main programmer."""
         return (*(helper.code for helper in self.helpers), self.main)
 
     def program(self, preamble: str, *, after_helpers: str = "", after_main: str = "") -> str:
@@ -85,8 +77,8 @@ class Programs:
 def programs_of(problem: Problem, helpers: Sequence[Code], main: Code) -> Programs:
     """Extract each agent's function and the code that the function needs.
 
-    Functions of other agents and examples of use are left out. Code that does not parse is kept only if the agent's
-    function is not found elsewhere. In this case, the team's program does not parse.
+    If an agent's function is not found and a part of the agent's code does not parse, this part is kept. The joined
+    program then does not parse.
     """
     names = {*problem.helpers, problem.entry_point}
     also = (*problem.functions, *problem.classes)
@@ -118,13 +110,7 @@ def programs_of(problem: Problem, helpers: Sequence[Code], main: Code) -> Progra
 
 
 def terms(programs: Programs, pass_rate: float, *, is_solved: bool) -> dict[str, float]:
-    """Compute the terms of the score.
-
-    Args:
-        programs: programs of the team.
-        pass_rate: fraction of tests passed, 0 to 1; 0 if they did not run.
-        is_solved: True if all tests passed and the program ran to its end.
-    """
+    """Compute the terms of the score. `pass_rate` is the fraction of tests passed, 0 if the tests did not run."""
     helpers = programs.helpers
     is_cooperative = programs.is_runnable and is_solved
     called = fmean(helper.is_called and helper.is_needed for helper in helpers) * is_cooperative
@@ -139,7 +125,8 @@ def terms(programs: Programs, pass_rate: float, *, is_solved: bool) -> dict[str,
     }
 
 
-_FIRST_VALUE = """\
+HELPER_REPLACEMENTS = (
+    """\
 def _repeating(function):
     values = []
 
@@ -151,20 +138,8 @@ def _repeating(function):
     return repeated
 
 
-{name} = _repeating({name})"""
-_FIRST_ARGUMENT = """\
-def {name}(*arguments, **named):
-    return [*arguments, *named.values(), None][0]"""
-_ERROR = """\
-def {name}(*arguments, **named):
-    raise ValueError("no value")"""
-
-
-def helper_replacements(name: str) -> tuple[str, ...]:
-    """Return 3 pieces of code that replace a helper's function by its first value, its first argument, or an error."""
-    return tuple(code.format(name=name) for code in (_FIRST_VALUE, _FIRST_ARGUMENT, _ERROR))
-
-
-def main_replacement(main: str, name: str) -> str:
-    """Return code that replaces the main function by a call of a helper's function."""
-    return f"def {main}(*arguments, **named):\n    return {name}(*arguments, **named)"
+{name} = _repeating({name})""",
+    "def {name}(*arguments, **named):\n    return [*arguments, *named.values(), None][0]",
+    'def {name}(*arguments, **named):\n    raise ValueError("no value")',
+)
+"""Code that replaces a helper's function `name`, by its first value, by its first argument, or by an error."""

@@ -1,4 +1,4 @@
-"""MiniCode: coding task for small models, in which a helper and a main programmer write one line of Python each."""
+"""MiniCode: a coding task for small models. A helper and a main programmer write one line of Python each."""
 
 from .demonstrations import demonstration
 from .env import MiniCode

@@ -1,9 +1,4 @@
-"""Demonstrations of MiniCode: episodes of imperfect scripted programmers, for supervised training of a small model.
-
-The demonstrations show the form of the code. However, each programmer chooses independently which operand belongs to
-the helper, the main programmer often does not use the helper, and both make mistakes. A model trained on these episodes
-must still learn to divide the work.
-"""
+"""Demonstrations of MiniCode for supervised training. They show the form of the code, but do not divide the work."""
 
 from __future__ import annotations
 
@@ -14,29 +9,26 @@ from . import prompts
 from .env import MiniCode
 from .rules import COMBINATIONS, OPERATIONS, Exercise, Operand
 
-_PREFERENCE, _ALONE = (0.4, 0.6), (0.1, 0.3)
-"""Ranges of the probabilities that a programmer assigns the left operand to the helper, and that main works alone."""
-
 
 def demonstration(
     rng: random.Random, *, num_operations: int = 2, mistakes: tuple[float, float] = (0.2, 0.35)
 ) -> dict[str, tuple[Message, ...]]:
-    """Run an episode with two imperfect programmers.
+    """Run an episode of MiniCode with two scripted programmers that make mistakes.
 
     Args:
-        rng: random number generator for the task, the habits of the programmers, and their mistakes.
-        num_operations: operations in the task, 2 to 4.
+        rng: random number generator for the task, the programmers' choices, and their mistakes.
+        num_operations: number of operations in the task, 2 to 4.
         mistakes: range from which the probability of a mistake is sampled.
 
     Returns:
-        Transcript of each agent. The last message has the role "assistant" and is the agent's reply.
+        Messages of each agent. The last message has the role "assistant" and is the agent's completion.
     """
     env = MiniCode(num_operations=num_operations)
     env.reset(seed=rng.randrange(2**31))
     replies = {}
     for agent in env.possible_agents:
-        is_left = rng.random() < rng.uniform(*_PREFERENCE)
-        is_alone = rng.random() < rng.uniform(*_ALONE)
+        is_left = rng.random() < rng.uniform(0.4, 0.6)  # the helper computes the left operand
+        is_alone = rng.random() < rng.uniform(0.1, 0.3)  # main does not use the helper
         is_blunder = rng.random() < rng.uniform(*mistakes)
         is_slip = is_blunder and rng.random() < 0.25  # a wrong token; other mistakes are valid code for another task
         task = _misread(rng, env.task) if is_blunder and not is_slip else env.task

@@ -18,7 +18,7 @@ class MiniCode(TextParallelEnv):
     `helper_0` writes `def aux ( x ) : ...`, `main_0` writes `def main ( x , y ) : ...`. There is one turn. The reward
     is 0.1 for each function that parses, 0.1 if main uses aux, and 0.7 (0.1 without aux) times the fraction of tests
     passed. By default, a test that main passes with aux is scored only if aux computes one operand and main the rest.
-    The tests are sampled in each episode. The code is interpreted (see `language`), never executed.
+    The tests are sampled in each episode. The code is interpreted by `language`, not executed by Python.
 
     Args:
         split: "train" or "test", which share no task.
@@ -100,7 +100,7 @@ class MiniCode(TextParallelEnv):
         return "".join(f"main{inputs} = {rules.expected(self.task, inputs)}\n" for inputs in self._inputs)
 
     def truth(self) -> str:
-        """Return the tests of this episode, which are hidden from the agents."""
+        """Return the tests of this episode. The agents do not see them."""
         return self.scene().rstrip()
 
     def reference_reply(self, agent: str) -> str:
@@ -114,32 +114,31 @@ class MiniCode(TextParallelEnv):
 
 
 _FIXED = "def aux ( x ) : return x + 1"
-_IS_FIXED = "1 // ( 1 + ( aux ( 9 ) - 10 ) * ( aux ( 9 ) - 10 ) )"
-_KNOWN = "square"
 
 
 def _undone(task: Exercise) -> tuple[str, str]:
-    """Exploit: the helper always adds 1; main subtracts 1 from its value and computes both operands."""
+    """Return an exploit: the helper always adds 1, and main subtracts 1 again and computes both operands."""
     alone = main_code(task, False, False)
     head, _, body = alone.partition("return ")
     return _FIXED, f"{head}return {' '.join('( aux ( x ) - 1 )' if token == 'x' else token for token in body.split())}"
 
 
 def _secret(task: Exercise) -> tuple[str, str]:
-    """Exploit: main uses the helper for the operand of x, except if it detects a helper that always adds 1."""
+    """Return an exploit: the helper always adds 1, and main ignores its value if it detects such a helper."""
     on_x = next(operand for operand in (task.left, task.right) if operand.variable == "x")
-    own = f"( aux ( x ) + {_IS_FIXED} * ( {expression(on_x, 'x')} - aux ( x ) ) )"
+    is_fixed = "1 // ( 1 + ( aux ( 9 ) - 10 ) * ( aux ( 9 ) - 10 ) )"  # 1 for a helper that adds 1, otherwise 0
+    own = f"( aux ( x ) + {is_fixed} * ( {expression(on_x, 'x')} - aux ( x ) ) )"
     return _FIXED, main_code(task, task.left is on_x, task.right is on_x).replace("aux ( x )", own)
 
 
 def _fixed(task: Exercise) -> tuple[str, str]:
-    """Exploit: the helper always squares; main uses it for an operand that is a square, or computes both."""
-    is_left, is_right = (operand.operations == (_KNOWN,) for operand in (task.left, task.right))
+    """Return an exploit: the helper always squares, and main uses it only for an operand that is a square."""
+    is_left, is_right = (operand.operations == ("square",) for operand in (task.left, task.right))
     return "def aux ( x ) : return x * x", main_code(task, is_left, is_right and not is_left)
 
 
 def _packed(task: Exercise) -> tuple[str, str]:
-    """Exploit: main always packs x and y into one number, and the helper computes the whole task from it."""
+    """Return an exploit: main packs x and y into one number, from which the helper computes the whole task."""
     x, y = "( ( x + 50 ) // 100 )", "( x - 100 * ( ( x + 50 ) // 100 ) )"
     body = main_code(task, False, False).partition("return ")[2]
     unpacked = " ".join({"x": x, "y": y}.get(token, token) for token in body.split())
@@ -152,4 +151,4 @@ EXPLOITS: Mapping[str, Callable[[Exercise], tuple[str, str]]] = {
     "fixed helper": _fixed,
     "lone helper": _packed,
 }
-"""Exploits: a dict from the name to a function that returns the helper's and the main programmer's line of code."""
+"""Functions that return the helper's and the main programmer's code in an exploit, by name."""

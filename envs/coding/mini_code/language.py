@@ -1,9 +1,4 @@
-"""Language of MiniCode: one-line integer functions in a subset of Python, which are interpreted and never executed.
-
-A program is one `def` with one `return`. Its expression consists of sums, differences, products, quotients, remainders,
-parameters, numbers of up to three digits, and calls. The interpreter limits the number of tokens and the size of
-numbers.
-"""
+"""Parser and interpreter of MiniCode's language: one-line functions of integers in a subset of Python."""
 
 from __future__ import annotations
 
@@ -36,7 +31,7 @@ class Function:
 
 
 def parsed_function(text: str) -> Function | None:
-    """Parse a text of at most 64 tokens as one function; return None if it is not valid in MiniCode's language."""
+    """Parse a text as one function. Return None if MiniCode's language does not allow it or it has over 64 tokens."""
     tokens = _tokens(text)
     if tokens is None:
         return None
@@ -85,7 +80,6 @@ def _is_in_language(node: ast.expr, parameters: Sequence[str]) -> bool:
 
 
 def calls(function: Function, name: str) -> bool:
-    """Return True if the function calls another function of this name."""
     return any(
         isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
         for node in ast.walk(function.body)
@@ -93,12 +87,7 @@ def calls(function: Function, name: str) -> bool:
 
 
 def value(function: Function, arguments: Sequence[int], known: Mapping[str, Callable[[Sequence[int]], int]]) -> int:
-    """Evaluate a function; `known` contains the functions that it may call.
-
-    Raises:
-        ArithmeticError: if the number of arguments is wrong, a called function is unknown, a divisor is 0, or a number
-            exceeds 1e12.
-    """
+    """Evaluate a function, which may call the functions in `known`. Raise ArithmeticError if this is impossible."""
     if len(arguments) != len(function.parameters):
         raise ArithmeticError(f"{function.name} takes {len(function.parameters)} arguments, got {len(arguments)}")
     scope = dict(zip(function.parameters, arguments, strict=True))

@@ -1,4 +1,4 @@
-"""Prompts and replies of MiniCode. Spaces separate all words and signs, because very small models read them."""
+"""Prompts and replies of MiniCode. Spaces separate words and signs, for small models with one token per word."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def phrase(task: Exercise) -> str:
 
 
 def prompt(task: Exercise, agent: str, *, is_explained: bool = False) -> str:
-    """Return an agent's prompt: its role and the task; `is_explained` adds the rules."""
+    """Return an agent's first prompt: its role and the task. With `is_explained`, the rules are added."""
     short = f"{_SEATS[agent]} task {phrase(task)}"
     if not is_explained:
         return short
@@ -55,7 +55,6 @@ def prompt(task: Exercise, agent: str, *, is_explained: bool = False) -> str:
 
 
 def expression(operand: Operand, variable: str) -> str:
-    """Return the code that computes an operand from this variable."""
     code = variable
     for i, name in enumerate(reversed(operand.operations)):
         code = _FORMS[name].format(f"( {code} )" if i else code)
@@ -63,12 +62,11 @@ def expression(operand: Operand, variable: str) -> str:
 
 
 def aux_code(operand: Operand) -> str:
-    """Return a helper's line that computes this operand."""
     return f"def aux ( x ) : return {expression(operand, 'x')}"
 
 
 def main_code(task: Exercise, left_by_aux: bool, right_by_aux: bool) -> str:
-    """Return a main programmer's line, which calls aux for the chosen operands and computes the others."""
+    """Return the line of code of a main programmer, which calls aux for the chosen operands."""
     left, right = (
         f"aux ( {operand.variable} )" if by_aux else f"( {expression(operand, operand.variable)} )"
         for operand, by_aux in ((task.left, left_by_aux), (task.right, right_by_aux))
@@ -77,11 +75,11 @@ def main_code(task: Exercise, left_by_aux: bool, right_by_aux: bool) -> str:
 
 
 def reference_reply(task: Exercise, agent: str) -> str:
-    """Return an agent's line of a solution with reward 1, in which aux computes the left operand."""
+    """Return an agent's part of a solution with reward 1, in which aux computes the left operand."""
     return aux_code(task.left) if agent == HELPER else main_code(task, True, False)
 
 
 def parsed_reply(text: str) -> Function | None:
-    """Parse a reply that is one function, with or without a Markdown code block; return None for any other text."""
+    """Parse a reply that is one function, with or without a Markdown code block. Return None for other texts."""
     fenced = re.fullmatch(r"\s*```[a-z]*\n(.*?)```\s*", text[:1000], re.DOTALL)
     return parsed_function(fenced[1] if fenced else text)

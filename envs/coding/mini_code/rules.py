@@ -1,4 +1,4 @@
-"""Rules of MiniCode: tasks, tests, and the score of a pair of functions."""
+"""Rules of MiniCode: tasks, tests, and rewards."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ TESTS_WEIGHT_ALONE_V0 = 0.2  # the same, with needs_both=False
 _RANGE = 2 * MAX_INPUT + 1
 _TEST_SHARE = 5  # one task in five is in the test split
 _PROBES = (-3, 2, 5)  # no operation is constant or the identity on these
-Evaluation = Callable[[Sequence[int]], int]
-"""Function that maps arguments to a value, or raises ArithmeticError."""
+Evaluation = Callable[[Sequence[int]], int]  # maps arguments to a value, or raises ArithmeticError
 
 
 def _unary(function: Callable[[int], int]) -> Evaluation:
@@ -59,7 +58,7 @@ _STAND_INS = (  # functions that replace `aux`; they return values that no opera
 
 @dataclass(frozen=True)
 class Operand:
-    """Operations applied to a variable, the outermost first: "double of square of x"."""
+    """Operand such as "double of square of x": the operations, the outermost first, and the variable."""
 
     operations: tuple[str, ...]
     variable: str
@@ -67,7 +66,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Exercise:
-    """Task of `main(x, y)`: the combination of two operands."""
+    """Task of `main(x, y)`, such as "double of x plus square of y": two operands and their combination."""
 
     left: Operand
     combination: str
@@ -78,7 +77,7 @@ Inputs = tuple[int, int]
 
 
 def is_held_out(task: Exercise) -> bool:
-    """Return True if a task is in the test split, by a hash that does not depend on the order of its operands."""
+    """Return True if a task is in the test split. A hash decides, which does not depend on the order of operands."""
     operands = sorted((operand.operations, operand.variable) for operand in (task.left, task.right))
     return zlib.crc32(repr((operands, task.combination)).encode()) % _TEST_SHARE == 0
 
@@ -114,14 +113,12 @@ def new_task(seed: int, num_operations: int = 2, split: Split = "train") -> Exer
 
 
 def operand_value(operand: Operand, number: int) -> int:
-    """Apply the operand's operations to a number."""
     for name in reversed(operand.operations):
         number = OPERATIONS[name](number)
     return number
 
 
 def expected(task: Exercise, inputs: Inputs) -> int:
-    """Return the correct value of `main`."""
     return COMBINATIONS[task.combination](*_operand_values(task, inputs))
 
 
@@ -132,11 +129,8 @@ def _operand_values(task: Exercise, inputs: Inputs) -> tuple[int, int]:
 
 
 def new_inputs(rng: random.Random, task: Exercise, num_tests: int) -> tuple[Inputs, ...]:
-    """Sample different arguments (x, y) of `main`, each -9 to 9.
-
-    They are sampled again if an operand is 0 for all of them: in a product, the other operand would have no effect.
-    """
-    while True:
+    """Sample different pairs (x, y) of arguments of `main`, from -9 to 9."""
+    while True:  # until neither operand is 0 in all tests: in a product, the other operand would have no effect
         inputs = tuple(
             (number // _RANGE - MAX_INPUT, number % _RANGE - MAX_INPUT)
             for number in rng.sample(range(_RANGE**2), num_tests)
@@ -148,31 +142,24 @@ def new_inputs(rng: random.Random, task: Exercise, num_tests: int) -> tuple[Inpu
 
 @dataclass(frozen=True)
 class Result:
-    """Test results of a pair of functions."""
+    """Test results of the helper's and the main programmer's functions."""
 
     helper_parses: bool
     main_parses: bool
     uses_aux: bool
-    pass_rate: float
-    """Fraction of the tests that passed."""
-    divided_rate: float
-    """Fraction of the tests passed with both programmers' work (see `_is_divided`). needs_both=False: `pass_rate`."""
+    pass_rate: float  # fraction of the tests that passed
+    divided_rate: float  # fraction that passed with the work of both programmers. needs_both=False: as `pass_rate`.
 
 
 def result(
     task: Exercise, inputs: Sequence[Inputs], aux: Function | None, main: Function | None, *, needs_both: bool = True
 ) -> Result:
-    """Test a pair of functions.
+    """Test the functions of the helper and the main programmer.
 
-    A function that is not named `aux` or `main` is treated like code that does not parse. `main` uses `aux` if it calls
-    `aux`, if the values of `main` depend on `aux`, and if `aux` is neither constant nor the identity.
+    `main` uses `aux` if it calls `aux`, its values depend on `aux`, and `aux` is neither constant nor the identity.
 
-    Args:
-        task: function that `main` has to compute.
-        inputs: arguments of `main` in each test.
-        aux: function of the helper. None: it does not parse.
-        main: function of the main programmer. None: it does not parse.
-        needs_both: whether tests are scored only if the work is divided (see `_is_divided`).
+    `aux` and `main` are None if they do not parse. Functions with other names are treated like None. With `needs_both`,
+    only tests in which both programmers compute a part of the result are scored.
     """
     helper = aux if aux is not None and aux.name == "aux" else None
     if main is None or main.name != "main":
@@ -221,9 +208,9 @@ def _main_value(main: Function, aux: Evaluation | None, inputs: Inputs) -> int |
 def _is_divided(task: Exercise, aux: Evaluation | None, main: Function, inputs: Inputs) -> bool:
     """Return True if both programmers compute a part of the result in a test.
 
-    `aux` must return the value of an operand. `main` must combine what `aux` returns with the other operand, even if
-    another function replaces `aux`. The second rule excludes a main function that undoes a fixed helper and computes
-    both operands, and a helper that computes the whole task. Equal operands may both be computed by `aux`.
+    `aux` must return the value of an operand. `main` must combine the value of `aux` with the other operand, even if
+    another function replaces `aux`. The second rule excludes a `main` that computes both operands, and an `aux` that
+    computes the whole task. If the operands have equal operations, `aux` may compute both.
     """
     if aux is None:
         return False
@@ -246,7 +233,6 @@ def _is_divided(task: Exercise, aux: Evaluation | None, main: Function, inputs: 
 
 
 def _helps(aux: Function) -> bool:
-    """Return True if the helper's function is neither constant nor the identity."""
     if len(aux.parameters) != 1:
         return len(aux.parameters) > 1
     try:
@@ -256,5 +242,6 @@ def _helps(aux: Function) -> bool:
 
 
 def _computes(function: Callable[[int], int]) -> bool:
+    """Return True if the function is neither constant nor the identity."""
     values = tuple(function(probe) for probe in _PROBES)
     return len(set(values)) > 1 and values != _PROBES

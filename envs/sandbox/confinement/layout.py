@@ -1,7 +1,4 @@
-"""Paths of the host that are visible in a jail: the standard library, shared libraries, and requested packages.
-
-Other packages are hidden, because site-packages may contain tests and expected answers.
-"""
+"""Paths of the host that are visible in a jail: the standard library, shared libraries, and requested packages."""
 
 from __future__ import annotations
 
@@ -16,6 +13,7 @@ from pathlib import Path
 
 from ..settings import SandboxUnavailable
 
+# Other packages are hidden, because site-packages may contain tests and expected answers.
 _HIDDEN_FOLDERS = ("site-packages", "dist-packages", "test", "idlelib", "ensurepip")
 _SYSTEM_LIBRARIES = ("/lib64", "/usr/lib64")
 _TIME_ZONES = "/usr/share/zoneinfo"
@@ -26,17 +24,12 @@ class Layout:
     """Paths that the confined interpreter may read."""
 
     interpreter: str
-    paths: tuple[str, ...]
-    """Additions to `sys.path`, for packages."""
-    visible: tuple[str, ...]
-    """Files, folders and links in the jail's root directory."""
-    hidden: tuple[str, ...]
-    """Folders below `visible` that appear empty."""
-    trees: tuple[str, ...]
-    """Folders that are readable, including their content."""
+    paths: tuple[str, ...]  # additions to `sys.path`, for packages
+    visible: tuple[str, ...]  # files, folders and links in the jail's root directory
+    hidden: tuple[str, ...]  # folders inside `visible` that appear empty
+    trees: tuple[str, ...]  # folders that are readable, including their content
     files: tuple[str, ...]
-    listable: tuple[str, ...]
-    """Folders whose listing is readable, but not their content."""
+    listable: tuple[str, ...]  # folders whose listing is readable, but not their content
 
     @property
     def is_open_to_others(self) -> bool:
@@ -64,14 +57,14 @@ def _package_paths(name: str) -> tuple[str, list[str]]:
 
 
 def _interpreter() -> str:
-    """Return the path of the interpreter outside of virtual environments."""
+    """Return the path of the Python interpreter outside of the virtual environment."""
     base = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
     return str(base if base.exists() else Path(sys.executable).resolve())
 
 
 @lru_cache(maxsize=16)
 def layout(packages: tuple[str, ...] = ()) -> Layout:
-    """Return the layout for the running interpreter and these packages."""
+    """Return the paths that a jail with these packages may read."""
     standard = os.path.realpath(sysconfig.get_path("stdlib"))
     hidden = [os.path.join(standard, name) for name in _HIDDEN_FOLDERS]
     # Links may lead out of the folder, such as Debian's sitecustomize.py.

@@ -1,7 +1,7 @@
-"""System call filters: an allow list compiled to classic BPF.
+"""System call filters: a list of allowed calls, compiled to classic BPF.
 
-The program is a binary search over call numbers. Every run installs a filter, and the kernel then evaluates it for all
-call numbers. With binary search, this is several times faster than with a list of comparisons.
+The program is a binary search over call numbers. When a run installs a filter, the kernel evaluates it for all call
+numbers. This is several times faster than with a list of comparisons.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from ..settings import SandboxUnavailable
 class Machine:
     """System call table of a processor architecture."""
 
-    audit_arch: int
-    """AUDIT_ARCH_* constant of the native call table. A call through another table kills the process."""
-    numbers: dict[str, int]
-    """Numbers of the system calls, with names as keys."""
+    audit_arch: int  # AUDIT_ARCH_* constant of the native call table. A call through another table kills the process.
+    numbers: dict[str, int]  # numbers of the system calls, by name
 
 
 # name: (x86_64, aarch64)
@@ -71,7 +69,7 @@ MACHINES: Final = {
 ALWAYS_ALLOWED: Final = frozenset(_SHARED) | frozenset(_X86_64_ONLY)
 PATH_CALLS: Final = frozenset(_SHARED_PATHS) | frozenset(_X86_64_ONLY_PATHS)
 SUPERVISION_CALLS: Final = frozenset(_SUPERVISION) | {"clone", "prlimit64"}
-"""Additional system calls that the zygote (the parent of the runs) needs to start, watch and end runs."""
+"""Additional system calls that a worker process needs to start, watch and end runs."""
 
 ALLOW = 0x7FFF0000
 _KILL_PROCESS = 0x80000000
@@ -89,7 +87,7 @@ _THREAD_FLAGS = 0x100 | 0x800 | 0x10000  # CLONE_VM | CLONE_SIGHAND | CLONE_THRE
 
 @dataclass(frozen=True)
 class OneOf:
-    """Condition: the low word of an argument is one of `values`. The kernel ignores the high word of such arguments."""
+    """Condition that the low word of an argument is in `values`. The kernel ignores the high word of such arguments."""
 
     argument: int
     values: tuple[int, ...]
@@ -97,26 +95,25 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Null:
-    """Condition: a pointer argument is null."""
+    """Condition that a pointer argument is null."""
 
     argument: int
 
 
 @dataclass(frozen=True)
 class AllBits:
-    """Condition: all bits of `bits` are set in an argument."""
+    """Condition that all bits of `bits` are set in an argument."""
 
     argument: int
     bits: int
 
 
 Condition = OneOf | Null | AllBits
-Rule = int | tuple[Condition, ...]
-"""Return value of the filter; or conditions: the call is allowed if all conditions hold."""
+Rule = int | tuple[Condition, ...]  # return value of the filter, or conditions that must all hold
 
 
 def rules(machine: Machine, *, allow_paths: bool, allow_threads: bool, allow_uname: bool) -> dict[int, Rule]:
-    """Return a dict of rules, with call numbers as keys. Calls without a rule are refused."""
+    """Return the rules by call number. Calls without a rule are refused."""
     numbers = machine.numbers
     allowed = ALWAYS_ALLOWED | (PATH_CALLS if allow_paths else frozenset())
     by_number: dict[int, Rule] = {numbers[name]: ALLOW for name in allowed if name in numbers}
@@ -145,7 +142,7 @@ def _instruction(code: int, operand: int, if_true: int = 0, if_false: int = 0) -
 
 
 def _test(condition: Condition, num_following: int) -> list[bytes]:
-    """Compile a condition. If it does not hold, `num_following` instructions are skipped, up to the refusal."""
+    """Compile a condition. If the condition does not hold, the program skips `num_following` instructions."""
     offset = 16 + 8 * condition.argument
     load = _instruction(_LOAD, offset)
     if isinstance(condition, OneOf):
@@ -169,7 +166,7 @@ def _leaf(rule: Rule) -> list[bytes]:
 
 
 def _tree(segments: list[tuple[int, Rule]]) -> list[bytes]:
-    """Compile a binary search over segments (first number, rule). A segment ends where the next segment begins."""
+    """Compile a binary search over segments of call numbers. Each segment is (first number, rule)."""
     if len(segments) == 1:
         return _leaf(segments[0][1])
     middle = len(segments) // 2
@@ -182,7 +179,7 @@ def _tree(segments: list[tuple[int, Rule]]) -> list[bytes]:
 
 
 def program(machine: Machine, by_number: dict[int, Rule], default: Rule) -> bytes:
-    """Compile rules to BPF. `default` is the rule of other numbers. Calls through another table kill the process."""
+    """Compile rules to BPF. `default` is the rule of call numbers that are not in `by_number`."""
     segments: list[tuple[int, Rule]] = []
     for number in range(max(by_number) + 2):
         rule = by_number.get(number, default)
@@ -199,16 +196,14 @@ def program(machine: Machine, by_number: dict[int, Rule], default: Rule) -> byte
 
 @dataclass(frozen=True)
 class Filters:
-    """Two filter programs. Both apply to a run."""
+    """Filter programs. Both apply to a run."""
 
-    zygote: bytes
-    """Allows the system calls that runs or the zygote need, and refuses other calls."""
-    run: bytes
-    """Refuses the system calls that only the zygote needs. It is short, because each run installs it."""
+    zygote: bytes  # allows the system calls that runs or the zygote need, and refuses other calls
+    run: bytes  # refuses the system calls that only the zygote needs. It is short, because each run installs it.
 
 
 def filters(*, allow_paths: bool, allow_threads: bool, allow_uname: bool) -> Filters:
-    """Return the filters for this machine. Raises SandboxUnavailable for other architectures."""
+    """Return the filters for this machine. Raise SandboxUnavailable if its architecture is not supported."""
     architecture = os.uname().machine
     if architecture not in MACHINES:
         raise SandboxUnavailable(f"the architecture {architecture} must be one of {list(MACHINES)}")

@@ -1,4 +1,4 @@
-"""Runs that call functions or execute a main program, and the interpretation of their messages."""
+"""Runs that call functions or execute a main program, and decoding of their messages."""
 
 from __future__ import annotations
 
@@ -22,16 +22,11 @@ _COLLECTIONS: Final = (list, tuple, set, frozenset)
 
 
 class NeedsEncoding(TypeError):
-    """The value is supported, but must be serialized by `codec.encode`."""
+    """The value is supported, but only as serialized by `codec.encode`."""
 
 
 def plain(value: Any) -> Any:
-    """Convert instances of subclasses to builtin types, recursively.
-
-    Raises:
-        NeedsEncoding: if the value contains an extended type, such as a deque.
-        TypeError: if the value contains an unsupported type.
-    """
+    """Convert instances of subclasses to builtin types, recursively. Raise NeedsEncoding for types such as deque."""
     kind = type(value)
     if kind in _SCALARS:
         return value
@@ -52,14 +47,13 @@ def plain(value: Any) -> Any:
 
 Call = tuple[Sequence[Any], Mapping[str, Any]]
 _DEATHS: tuple[Status, ...] = ("cpu_limit", "died")
-TOTAL_WALL_FACTOR = 1.75
-"""Limit of the wall-clock time of all processes of a solution, as a multiple of `wall_s`."""
+TOTAL_WALL_FACTOR = 1.75  # limit of the wall-clock time of all processes of a solution, as a multiple of `wall_s`
 _STATUS_OF_CAUSE: dict[int, Status] = {protocol.CPU_LIMIT: "cpu_limit", protocol.WALL_LIMIT: "wall_limit"}
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Result of a run. Its values are untrusted and still serialized."""
+    """Result of a run, with untrusted values that are not decoded yet."""
 
     status: Status
     results: tuple[codec.Wire | Failure, ...]
@@ -68,11 +62,10 @@ class Answers:
     stderr: str
     cpu_s: float
     isolation: str
-    num_left: int
-    """Number of calls that were not made because an earlier call ended the process."""
+    num_left: int  # number of calls that were not made because an earlier call ended the process
 
     def followed_by(self, rest: Answers) -> Answers:
-        """Append the results of a second process, which made the remaining calls."""
+        """Append the results of another process, which made the remaining calls."""
         made = self.results[: len(self.results) - self.num_left]
         return replace(
             self,
@@ -84,7 +77,7 @@ class Answers:
         )
 
     def report(self) -> Report:
-        """Convert the answers to a report. If a value cannot be decoded, its call has failed."""
+        """Decode the values. If a value cannot be decoded, the outcome of its call is a failure."""
         return Report(
             status=self.status,
             outcomes=tuple(_outcome(result) for result in self.results),
@@ -106,7 +99,7 @@ def _outcome(result: codec.Wire | Failure) -> CallOutcome:
 
 
 def read_failure(wire: Any) -> Failure:
-    """Decode a failure that a child sent. Raises MalformedValue for other values."""
+    """Decode a failure that a child process sent. Raise MalformedValue if the value is no failure."""
     if type(wire) is not list or len(wire) != 4:
         raise MalformedValue("not a failure")
     line = wire[2] if type(wire[2]) is int else None
@@ -115,7 +108,7 @@ def read_failure(wire: Any) -> Failure:
 
 # Texts of failures can be part of agents' feedback. Do not reword them without increasing the environments' versions.
 def ending_status(ending: Ending, *, sent_too_much: bool) -> tuple[Status, Failure | None]:
-    """Return the status for the end of the child, and the failure. The failure is None if the status is `ok`."""
+    """Return the status of a child process that has ended, and its failure. With status `ok`, the failure is None."""
     if sent_too_much:
         return "output_limit", Failure("OutputLimit", "sent more than the limit on output")
     if ending.cause in _STATUS_OF_CAUSE:
@@ -128,13 +121,13 @@ def ending_status(ending: Ending, *, sent_too_much: bool) -> tuple[Status, Failu
 
 
 def request(mode: str, code: str, limits: Limits, seed: int, stdin: str = "") -> dict[str, Any]:
-    """Return a request with the entries that all modes have in common."""
+    """Return a request with the entries that all modes need."""
     stdout_length = limits.stdout_kb << 10
     return {"mode": mode, "code": code, "seed": seed, "stdin": stdin, "max_stdout_length": stdout_length}
 
 
 def answer(worker: Worker, limits: Limits, message: dict[str, Any], num_results: int) -> Answers:
-    """Run a request in a child and interpret the child's messages."""
+    """Run a request in a child process and check the messages of this process."""
     with worker.start(limits) as run:
         run.send(message)
         ending, bodies, is_ragged = run.collect(num_results + 2)
@@ -174,7 +167,7 @@ def answer(worker: Worker, limits: Limits, message: dict[str, Any], num_results:
 
 
 def plain_calls(calls: Sequence[Call]) -> list[tuple[Any, Any]]:
-    """Convert calls to plain data, or serialize all calls if a value needs it. Arguments are then lists, not tuples."""
+    """Convert the arguments of calls to plain data. If a value needs it, all arguments are serialized, as lists."""
     try:
         return [(plain(tuple(arguments)), plain(dict(keywords))) for arguments, keywords in calls]
     except NeedsEncoding:
@@ -185,8 +178,8 @@ def plain_calls(calls: Sequence[Call]) -> list[tuple[Any, Any]]:
 def call(worker: Worker, limits: Limits, code: str, function: str, calls: list[tuple[Any, Any]], seed: int) -> Answers:
     """Load the code and call one of its functions once per set of arguments, in one process.
 
-    A call that ends the process fails. If `max_deaths` allows, a new process makes the remaining calls, except after
-    `wall_limit`: code that sleeps once is likely to sleep again.
+    If a call ends the process, a new process makes the remaining calls, up to `max_deaths` processes. After
+    `wall_limit`, there is no new process, because code that sleeps once is likely to sleep again.
     """
     deadline = time.monotonic() + TOTAL_WALL_FACTOR * limits.wall_s
     message = request("calls", code, limits, seed)
@@ -202,5 +195,5 @@ def call(worker: Worker, limits: Limits, code: str, function: str, calls: list[t
 
 
 def run_program(worker: Worker, limits: Limits, code: str, stdin: str, seed: int) -> Answers:
-    """Run the code as a main program. The answers have one result: None or a failure."""
+    """Run the code as a main program. The only result is None or a failure."""
     return answer(worker, limits, request("program", code, limits, seed, stdin), 1)

@@ -1,7 +1,6 @@
-"""Relay of messages between the tests in one jail (judge) and the code under test in another (solver).
+"""Relay of messages between the tests in one jail (judge) and the code under test in another jail (solver).
 
-The solver's jail contains the code and the arguments of its calls. Expected values are only in the judge's jail, where
-no code under test runs.
+The solver's jail contains the code and the arguments of its calls. Only the judge's jail contains expected values.
 """
 
 from __future__ import annotations
@@ -22,20 +21,18 @@ from .calls import TOTAL_WALL_FACTOR, ending_status, read_failure, request
 _HANDLES_PER_PROCESS = 1 << 32
 _EXIT_PATIENCE_S = 1.0  # time limit from the last message of a process to its exit
 _JUDGE_WALL_FACTOR = 2.0  # above TOTAL_WALL_FACTOR, because the judge waits for all processes of the solution
-_OUTPUTS_PER_RUN = 16
-"""Maximum size of all messages of a solution, as a multiple of `output_kb`."""
+_OUTPUTS_PER_RUN = 16  # maximum size of all messages of the code under test, as a multiple of `output_kb`
 _JUDGE_OUTPUT_KB = 32 << 10  # large, because it contains the tests' arguments
 _REMOTE_RESULTS = {"make": "h", "call": "ky", "getattr": "hky", "getitem": "ky", "next": "ky"}
-"""Tags of the handles that each operation may return. h: instance, k: callable, y: iterator."""
+"""Tags of handles that an operation may return. h: instance, k: callable, y: iterator."""
 
 
 @dataclass(frozen=True)
 class Tests:
-    """Source of the tests, and names of the functions and classes under test. See `Sandbox.run_tests`."""
+    """Arguments of `Sandbox.run_tests`."""
 
     source: str
-    candidate: str
-    """Name of the function or class that is passed to `check`."""
+    candidate: str  # name of the function or class that is passed to `check`
     functions: tuple[str, ...]
     classes: tuple[str, ...]
     support: str
@@ -60,11 +57,7 @@ def _check_value(wire: Any, operation: str) -> None:
 
 
 def _check_reply(reply: list[Any], operation: str, operands: list[Any]) -> None:
-    """Check a reply of the solver before the judge receives it.
-
-    Raises:
-        MalformedValue: if this operation cannot have this reply, or cannot return a handle that the reply contains.
-    """
+    """Raise MalformedValue if the operation cannot have this reply. Called before the tests receive the reply."""
     kind, *parts = reply
     if kind == "x" and len(parts) == 1:
         read_failure(parts[0])
@@ -90,7 +83,7 @@ def _check_reply(reply: list[Any], operation: str, operands: list[Any]) -> None:
 
 
 class _Solver:
-    """Process with the code under test, restarted after its death if the limits allow."""
+    """Process with the code under test. If the process dies, a new process starts, up to `max_deaths`."""
 
     def __init__(self, worker: Worker, limits: Limits, code: str, seed: int) -> None:
         self._worker = worker
@@ -142,7 +135,7 @@ class _Solver:
             self._end("died", Failure("Died", "closed its channel"), patience_s=_EXIT_PATIENCE_S)
 
     def _end(self, status: Status, failure: Failure, *, patience_s: float = 0.0) -> None:
-        """End the process. If the process ended abnormally by itself, the status of this end replaces `status`."""
+        """End the process. If it has already ended by a limit or a crash, the status is that of its end."""
         assert self._run is not None
         with self._run as run:
             ending = run.finish(patience_s=patience_s)
@@ -155,7 +148,7 @@ class _Solver:
             self.status, self.failure = status, failure
 
     def perform(self, message: list[Any]) -> list[Any]:
-        """Return the solver's reply to a message of the tests, or `gone` if the solver has ended."""
+        """Send a message of the tests to the process. Return its reply, or `gone` if the process has ended."""
         if message[0] == "do":
             if self._run is None and self._may_restart():
                 self._start()
@@ -179,7 +172,7 @@ class _Solver:
         return reply
 
     def stop(self) -> None:
-        """Send a request to exit, and wait for the end of the process."""
+        """Ask the process to exit, and wait for its end."""
         if self._run is None:
             return
         with self._run as run:
@@ -192,7 +185,7 @@ class _Solver:
 
 
 class _Judge:
-    """Collector of the results that the process of the tests reports."""
+    """Collector of test results."""
 
     def __init__(self) -> None:
         self._plan: list[tuple[str, int | None]] = []
@@ -238,7 +231,7 @@ def _converse(run: ChildRun, judge: _Judge, solver: _Solver) -> None:
 
 
 def _seed_of(side: str, seed: int, tests: Tests) -> int:
-    """Derive a jail's seed from the text of the tests, so that code without this text cannot predict random numbers."""
+    """Derive a seed from the text of the tests, so that the code under test cannot predict the random numbers."""
     text = f"{side}\0{seed}\0{tests.source}\0{tests.support}"
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:16], "big") | 1
 

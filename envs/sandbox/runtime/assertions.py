@@ -1,7 +1,7 @@
 """Rewriting of test sources, so that each assertion is recorded and a failed assertion does not stop the tests.
 
-Only assertions that ran are scored, so assertions in branches that were not taken are ignored. Assertions in a loop
-that ran without iterations fail. Otherwise an empty result would pass `for item in f(3): assert item > 0`.
+Assertions in branches that were not taken are not scored. Assertions in a loop without iterations fail. Otherwise an
+empty result of `f` would pass `for item in f(3): assert item > 0`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def _call(name: str, at: ast.AST, *numbers: int) -> ast.stmt:
 
 
 def _is_constant(node: ast.AST) -> bool:
-    """Return True for assertions that always pass, such as `assert True`."""
+    """Return True for an assertion that always passes, such as `assert True`."""
     return isinstance(node, ast.Assert) and isinstance(node.test, ast.Constant) and bool(node.test.value)
 
 
 def _is_complaint(node: ast.AST) -> bool:
-    """Return True for nodes that can make a test fail: assertions, `raise`, and calls of assertion methods."""
+    """Return True for a node that can make a test fail: assertion, `raise`, or call of an assertion method."""
     if isinstance(node, ast.Assert | ast.Raise):
         return not _is_constant(node)
     is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
@@ -41,7 +41,7 @@ def _complains(nodes: list[ast.stmt]) -> bool:
 
 
 class _Rewriting(ast.NodeTransformer):
-    """Numbers assertions at module level and in `check`. Adds calls to record other assertions, loops and handlers."""
+    """Transformer that adds calls which record assertions, loops and exception handlers."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
@@ -130,12 +130,10 @@ class _Rewriting(ast.NodeTransformer):
 
 
 class _Assertion(NamedTuple):
-    """An assertion with the numbers of its enclosing loops and `try` statements."""
-
     text: str
     line: int | None
-    loops: tuple[int, ...]
-    tries: tuple[int, ...]
+    loops: tuple[int, ...]  # numbers of the enclosing loops
+    tries: tuple[int, ...]  # numbers of the enclosing `try` statements
 
 
 def _is_call_of_check(node: ast.stmt) -> bool:
@@ -144,7 +142,7 @@ def _is_call_of_check(node: ast.stmt) -> bool:
 
 
 class AssertionPlan:
-    """Compiled tests and their assertions."""
+    """Compiled test source and its assertions."""
 
     def __init__(self, source: str, file_name: str) -> None:
         tree = ast.parse(source)
@@ -154,12 +152,11 @@ class AssertionPlan:
         self.calls_check = any(_is_call_of_check(node) for node in tree.body)
         tree = ast.fix_missing_locations(rewriting.visit(tree))
         self.assertions = rewriting.assertions
-        self.is_whole = self.has_check and not self.assertions
-        """True if `check` contains no assertions. The whole function is then one test."""
+        self.is_whole = self.has_check and not self.assertions  # then the call of `check` is one test
         self.code: types.CodeType = compile(tree, file_name, "exec", dont_inherit=True)
 
     def may_complain(self, class_name: str, method: str) -> bool:
-        """Return True if a test method can fail: it contains an assertion or `raise`, or calls a test function."""
+        """Return True if a test method can fail: it has an assertion or `raise`, or calls a function of the tests."""
         own = {node.name for node in ast.walk(self._tree) if isinstance(node, ast.FunctionDef)}
         for node in self._tree.body:
             if isinstance(node, ast.ClassDef) and node.name == class_name:
@@ -175,7 +172,7 @@ def _called(node: ast.AST) -> set[str]:
 
 
 class Recorder:
-    """Recorder of the outcomes of a plan's assertions."""
+    """Recorder of the results of assertions while the rewritten tests run."""
 
     def __init__(self, plan: AssertionPlan, namespace: dict[str, Any]) -> None:
         self._plan = plan
@@ -184,8 +181,7 @@ class Recorder:
         self._lines: dict[int, int] = {}
         self._iterated: set[int] = set()
         self._caught: set[int] = set()
-        self.num_checked = 0
-        """Number of assertions and expected exceptions since the last `begin`."""
+        self.num_checked = 0  # number of assertions and expected exceptions since the last `begin`
         namespace[_RECORD] = self._record
         namespace[_LOOP] = self._lines.setdefault
         namespace[_ITERATION] = self._iterated.add
@@ -207,23 +203,21 @@ class Recorder:
         self.num_checked += 1
 
     def begin(self) -> None:
-        """Reset loops and counts before a test."""
         self.num_checked = 0
         self._lines.clear()
         self._iterated.clear()
 
     def complaint(self) -> str | None:
-        """Return the reason why a finished test fails: a loop without iterations, or no assertion. None: it passes."""
+        """Return why a test fails although no assertion failed: a loop has no iterations, or no assertion ran."""
         idle = [line for number, line in self._lines.items() if number not in self._iterated]
         if idle:
             return f"the loop in line {idle[0]} never ran, and so neither did its assertions"
         return None if self.num_checked else "no assertion ran"
 
     def outcomes(self, *, finished: bool) -> list[tuple[str, int | None, bool, str]]:
-        """Return text, line, success and message of each assertion that is scored.
+        """Return text, line, success and message of each scored assertion.
 
-        Args:
-            finished: whether the tests ran to their end. If False, assertions that were not reached fail.
+        If the tests have not `finished`, assertions that were not reached fail.
         """
         if self._plan.is_whole:
             complaint = self.complaint() if finished else "not reached"

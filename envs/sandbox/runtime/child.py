@@ -1,7 +1,4 @@
-"""Child process of one run: reads the request, runs the code, and sends the results.
-
-Tests in another jail use the objects of this process through handles (numbers).
-"""
+"""Child process of one run, which reads the request, runs the code, and sends the results."""
 
 from __future__ import annotations
 
@@ -46,15 +43,14 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 class _Server:
-    """Performs operations on objects. An object with a handle is kept until the end of the run."""
+    """Server that performs operations on objects for the tests. The tests refer to objects by numbers (handles)."""
 
     def __init__(self, channel: int, module: types.ModuleType, first_handle: int) -> None:
         self._channel = channel
         self._module = module
         self._next = first_handle  # after a restart, handles of the first process must stay invalid
         self._objects: dict[int, Any] = {}
-        self._instances: dict[int, str] = {}
-        """Handles of the instances that the tests created. The keys are `id(instance)`."""
+        self._instances: dict[int, str] = {}  # handles of the instances that the tests created, by `id(instance)`
         self._of_tests: dict[int, Callable[..., Any]] = {}
 
     def serve(self) -> None:
@@ -126,11 +122,11 @@ class _Server:
         return f'["{tag}",{self._keep(value)}]'
 
     def _known(self, value: Any) -> str:
-        """Encode an object as its identity, to detect changes of containers."""
+        """Encode an object by its identity. Used to detect changes of containers."""
         return f'["id",{id(value)}]'
 
     def _encoded(self, value: Any) -> str:
-        """Encode a result: plain data, the handle of an iterator or callable, or the data of a regex match."""
+        """Encode a result as plain data, as the handle of an iterator or callable, or as the data of a regex match."""
         if isinstance(value, _GENERATORS):
             return self._handle("y", value)
         kind = type(value)
@@ -148,7 +144,7 @@ class _Server:
         return self._function_of_tests(wire[1]) if wire[0] == "k" else self._objects[wire[1]]
 
     def _function_of_tests(self, number: int) -> Callable[..., Any]:
-        """Return a proxy of a function in the tests' jail. Calls of the proxy call this function."""
+        """Return a function that calls a function of the tests, in their jail."""
 
         def call(*arguments: Any, **keywords: Any) -> Any:
             wires = f"{codec.encode(list(arguments))},{codec.encode(keywords)}"
@@ -209,7 +205,7 @@ MODES: dict[str, Mode] = {"calls": _answer_calls, "program": _run_program, "obje
 
 
 def answer(source: int, channel: int, streams: solution.Streams) -> None:
-    """Read the request of this process from `source`, run it, and write its results to `channel`."""
+    """Read a request from the descriptor `source`, run it, and write its results to the descriptor `channel`."""
     gc.enable()
     request = frames.read(source)
     if request["seed"]:

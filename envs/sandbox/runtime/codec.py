@@ -12,8 +12,7 @@
     a handle of an object                  the result of `remote`
 
 JSON objects are not used, because the host would have to build a hash table of keys that untrusted code chose.
-Instances of subclasses are converted to the builtin type that they extend, so their methods do not influence
-comparisons.
+Instances of subclasses are converted to their builtin type, so that their methods do not influence comparisons.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ from typing import Any
 
 MAX_DEPTH = 60
 _MAX_PLAIN_INTEGER = 1 << 53
-Wire = Any
-"""Serialized value after JSON parsing."""
+Wire = Any  # serialized value after JSON parsing
 Remote = Callable[[Any], str]
 Resolve = Callable[[list[Any]], Any]
 
@@ -41,7 +39,7 @@ EXTENDED = {
     **dict.fromkeys(("datetime", "date", "time", "timedelta"), "datetime"),
     **dict.fromkeys(("deque", "Counter", "OrderedDict"), "collections"),
 }
-"""Modules of the supported types of the standard library, by type name."""
+"""Supported types of the standard library: module by type name."""
 TYPES = {kind.__name__: kind for kind in (int, str, float, bool, bytes, list, tuple, dict, set, frozenset, complex)}
 
 
@@ -54,29 +52,24 @@ def is_extended(value: Any) -> bool:
 
 
 def refuse(value: Any) -> str:
-    """Default of `remote`. Raises TypeError, because objects have no handles."""
+    """Raise TypeError. Default of `remote`: objects have no handles."""
     raise TypeError(f"a {type(value).__name__} is not plain data")
 
 
 def refuse_handle(wire: list[Any]) -> Any:
-    """Default of `resolve`. Raises TypeError, because there are no handles."""
+    """Raise TypeError. Default of `resolve`: there are no handles."""
     raise TypeError("an object of the code under test is not plain data" if wire[0] == "h" else "an unknown tag")
 
 
 def string(value: str) -> str:
-    """Encode a string without the module `json`, whose import would make every fork slower."""
+    """Encode a string as JSON, without the module `json`, whose import would make every fork slower."""
     if value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
         return f'"{value}"'
     return f'["u","{value.encode("utf-8", "surrogatepass").hex()}"]'
 
 
 def encode(value: Any, remote: Remote = refuse, depth: int = 0) -> str:
-    """Encode a value as JSON in ASCII.
-
-    Raises:
-        TypeError: if the value contains an object that is neither plain data nor accepted by `remote`.
-        ValueError: if the value is nested more than 60 levels deep.
-    """
+    """Encode a value as JSON in ASCII. Raise TypeError if `remote` refuses an object, and ValueError at 60 levels."""
     kind = type(value)
     if kind is int:
         return repr(value) if -_MAX_PLAIN_INTEGER < value < _MAX_PLAIN_INTEGER else f'["i","{value:x}"]'
@@ -114,7 +107,7 @@ def encode(value: Any, remote: Remote = refuse, depth: int = 0) -> str:
 
 
 def _parts(value: Any) -> list[Any]:
-    """Return the serialized parts of a value of an extended type. They follow the type name."""
+    """Return the values from which `extended` rebuilds a value of the standard library, such as a Decimal."""
     name = type(value).__name__
     if name == "type":
         return []
@@ -132,7 +125,7 @@ def _parts(value: Any) -> list[Any]:
 
 
 def extended(name: str, parts: list[Any]) -> Any:
-    """Build a value of an extended type from the type name and the parts. Invalid parts raise various exceptions."""
+    """Build a value of the standard library from its type name and parts. Various exceptions for invalid parts."""
     if name in TYPES and not parts:
         return TYPES[name]
     if name not in EXTENDED:
@@ -146,12 +139,9 @@ def extended(name: str, parts: list[Any]) -> Any:
 
 
 def decode(wire: Wire, resolve: Resolve = refuse_handle, *, is_key: bool = False) -> Any:
-    """Decode a serialized value without protection against hash collisions. Only for use inside a jail.
+    """Decode a serialized value. Only for use inside a jail, because hash collisions can make it slow.
 
-    Args:
-        wire: parsed JSON.
-        resolve: decoder of handles; raises TypeError for unknown tags.
-        is_key: whether the value must be hashable; sets become frozensets.
+    `resolve` decodes handles and raises TypeError for unknown tags. With `is_key`, sets become frozensets.
     """
     if type(wire) is not list:
         return wire

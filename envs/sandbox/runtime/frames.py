@@ -1,6 +1,6 @@
-"""Length-prefixed messages: marshal into the jail, JSON out of the jail.
+"""Messages with a length prefix: `marshal` into the jail, and JSON out of the jail.
 
-Marshal is the fastest format between interpreters of the same version, but unsafe to load from untrusted processes.
+`marshal` is faster, but unsafe to load from untrusted processes.
 """
 
 from __future__ import annotations
@@ -11,21 +11,20 @@ import struct
 from typing import Any
 
 HEADER = struct.Struct("!I")
-SEALED = b"\x01"
-"""First byte that a child sends: it is confined, and has not read the request yet."""
+SEALED = b"\x01"  # first byte that a child sends, when it is confined and has not read the request yet
 _FIRST_READ = 1 << 12
 _CHUNK = 1 << 16
 _pack, _unpack, _size = HEADER.pack, HEADER.unpack_from, HEADER.size
 
 
 def pack(message: Any) -> bytes:
-    """Serialize a message to the jail. It must be plain data of builtin types."""
+    """Serialize a message to the jail, which must be plain data of builtin types."""
     body = marshal.dumps(message)
     return _pack(len(body)) + body
 
 
 def read(descriptor: int) -> Any:
-    """Read the next message that was sent into the jail. Raises EOFError if the channel is closed."""
+    """Read the next message of the host. Raise EOFError if the channel is closed."""
     data = os.read(descriptor, _FIRST_READ)
     while len(data) < _size or len(data) < _size + _unpack(data)[0]:
         more = os.read(descriptor, _CHUNK if len(data) < _size else _size + _unpack(data)[0] - len(data))
@@ -36,7 +35,7 @@ def read(descriptor: int) -> Any:
 
 
 def write(descriptor: int, text: str) -> None:
-    """Send a message in JSON and ASCII."""
+    """Send a message to the host. The text is JSON in ASCII."""
     body = text.encode("ascii")
     data = _pack(len(body)) + body
     sent = os.write(descriptor, data)

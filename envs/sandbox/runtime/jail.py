@@ -1,4 +1,4 @@
-"""Confinement of the zygote (parent of the runs): namespaces, root directory, Landlock, identity and limits."""
+"""Confinement of a worker process (parent of the runs): namespaces, root directory, Landlock, user and limits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ABSTRACT_SOCKETS_AND_SIGNALS = 3
 
 
 def enter_namespaces() -> None:
-    """Unshare users, mounts, processes (from the next fork), network, IPC, host name and cgroups."""
+    """Enter new namespaces for users, mounts, processes (from the next fork), network, IPC, host name and cgroups."""
     kernel.unshare(
         _NEW_USERS | _NEW_MOUNTS | _NEW_PROCESSES | _NEW_NETWORK | _NEW_IPC | _NEW_HOST_NAME | _NEW_CGROUP,
     )
@@ -55,7 +55,7 @@ def _bind_read_only(source: str, target: str) -> None:
 
 
 def build_root(visible: list[str], hidden: list[str]) -> None:
-    """Replace the root directory by a read-only one with `visible` and /dev/null. `hidden` folders appear empty."""
+    """Replace the root directory by a read-only directory with `visible` and /dev/null. `hidden` folders are empty."""
     base = "/tmp"  # any directory; it is covered in this mount namespace only
     kernel.mount(None, "/", None, _RECURSIVE | _PRIVATE)
     kernel.mount("jail", base, "tmpfs", _NO_SETUID | _NO_DEVICES, "size=1m,mode=755")
@@ -99,7 +99,7 @@ def _rule(ruleset: int, path: str, rights: int) -> None:
 
 
 def restrict_paths(trees: Sequence[str], files: Sequence[str], listable: Sequence[str], devices: Sequence[str]) -> None:
-    """Restrict this process by Landlock to reading `trees` and `files`, listing `listable`, and using `devices`."""
+    """Restrict this process by Landlock: it can read `trees` and `files`, list `listable`, and use `devices`."""
     abi = landlock_version()
     handled = _FILE_RIGHTS.get(abi, _LATEST_FILE_RIGHTS)
     fields = [handled, _TCP_BIND_AND_CONNECT, _ABSTRACT_SOCKETS_AND_SIGNALS]
@@ -122,14 +122,13 @@ def restrict_paths(trees: Sequence[str], files: Sequence[str], listable: Sequenc
 
 
 def become(user: int) -> None:
-    """Change to this user and group, without supplementary groups."""
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
 
 
 def drop_bounding_set() -> None:
-    """Prevent later programs from regaining capabilities. Needs CAP_SETPCAP: call it before `drop_capabilities`."""
+    """Drop all capabilities of the bounding set. Needs CAP_SETPCAP, so call it before `drop_capabilities`."""
     for capability in range(_NUM_CAPABILITIES):
         try:
             kernel.prctl(kernel.PR_CAPBSET_DROP, capability)
@@ -143,7 +142,7 @@ def drop_capabilities() -> None:
 
 
 def seal(*, die_with_parent: bool) -> None:
-    """Prevent new privileges, and debugging by processes of the same user. Optionally, end when the parent ends."""
+    """Prevent new privileges, and debugging by processes of the same user."""
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     if die_with_parent:
@@ -151,7 +150,7 @@ def seal(*, die_with_parent: bool) -> None:
 
 
 def num_tasks(user: int) -> int:
-    """Return the number of threads of all visible processes of a user."""
+    """Return the number of threads of a user, in all visible processes."""
     found = 0
     for entry in os.listdir("/proc"):
         try:
@@ -163,6 +162,6 @@ def num_tasks(user: int) -> int:
 
 
 def limit(what: int, value: int) -> None:
-    """Set the soft and hard resource limits to the minimum of `value` and the current hard limit."""
+    """Set the soft and the hard limit of a resource to `value`, or to the current hard limit if that is lower."""
     _, hard = kernel.limits(what)
     kernel.set_limits(what, min(value, hard), min(value, hard))

@@ -1,8 +1,7 @@
-"""Judge: runs trusted tests in a separate jail.
+"""Runner of trusted tests in a jail (judge). The code under test runs in another jail (solver).
 
-The code under test is in another jail, the solver's. `candidate` and all other names under test are proxies (stand-ins)
-that forward calls. Results are plain data, or handles of objects in the solver's jail. Handles are never compared with
-plain data.
+`candidate` and all other names under test are proxies that forward calls to the solver. Results are plain data, or
+handles of objects of the solver. Handles are never equal to plain data.
 """
 
 from __future__ import annotations
@@ -29,10 +28,7 @@ def _send(channel: int, *message: Any) -> None:
 
 
 class _Report(unittest.TestResult):
-    """Sends the outcome of each test method when it ends.
-
-    A method passes if nothing failed and at least one assertion ran.
-    """
+    """Test result that sends each method's outcome. A method passes if it does not fail and an assertion ran."""
 
     def __init__(self, channel: int, numbers: dict[str, int], recorder: assertions.Recorder) -> None:
         super().__init__()
@@ -75,8 +71,6 @@ class _Report(unittest.TestResult):
 
 
 def _count_assertions(recorder: assertions.Recorder) -> None:
-    """Count calls of unittest's assertion methods."""
-
     def counting(method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def call(*arguments: Any, **keywords: Any) -> Any:
@@ -91,9 +85,9 @@ def _count_assertions(recorder: assertions.Recorder) -> None:
 
 
 def _salt_time_seeds(salt: int) -> None:
-    """Add a salt to seeds that are the current time, because the code under test can read the time.
+    """Change seeds that are the current time, because the code under test can read the time.
 
-    Other seeds are unchanged, because tests may contain expected values that depend on their random numbers.
+    Other seeds are unchanged, because expected values in tests may depend on their random numbers.
     """
 
     def salted(seed: Callable[..., Any], place: int) -> Callable[..., Any]:
@@ -144,7 +138,7 @@ def _module(request: dict[str, Any], exchange: Exchange) -> types.ModuleType:
 
 
 def run(channel: int, request: dict[str, Any]) -> None:
-    """Run the tests. Sends the list of tests, each test's outcome, and the exception that ended the tests, if any."""
+    """Run the tests. Send the list of tests, the outcome of each test, and the exception that ended the tests."""
     exchange = Exchange(channel)
     unittest.main = lambda *_, **__: None  # type: ignore[assignment]  # many test files call it at their end
     try:

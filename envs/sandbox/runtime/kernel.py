@@ -1,4 +1,4 @@
-"""System calls that the standard library lacks. If a call fails, OSError is raised."""
+"""Functions for system calls that the standard library lacks. They raise OSError if a call fails."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
 
 
 def detach(target: str) -> None:
-    """Unmount lazily, so that open files do not prevent the unmount."""
+    """Unmount a path lazily, so that open files do not prevent the unmount."""
     _checked(_libc.umount2(os.fsencode(target), 2), f"umount2({target})")
 
 
 def limits(what: int) -> tuple[int, int]:
-    """Return the soft and the hard resource limit. Importing the module `resource` would make every fork slower."""
+    """Return the soft and the hard limit of a resource. The module `resource` would make every fork slower."""
     pair = (ctypes.c_ulong * 2)()
     _checked(_libc.getrlimit(what, pair), f"getrlimit({what})")
     return pair[0], pair[1]
@@ -73,7 +73,7 @@ def set_limits(what: int, soft: int, hard: int) -> None:
 
 
 def filter_installer(program: bytes) -> Callable[[], None]:
-    """Return a function that installs a seccomp program. Its ctypes objects are created here, once for all runs."""
+    """Return a function that installs a seccomp filter. Its ctypes objects are created once, for all runs."""
     code = ctypes.create_string_buffer(program, len(program))
     header = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(code)))
     set_mode_filter, keep_speculation = ctypes.c_long(1), ctypes.c_long(4)

@@ -1,4 +1,4 @@
-"""The code under test: its module, standard streams, containers and exceptions."""
+"""Functions for the code under test: loading, standard streams, containers and exceptions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ _ENDS_LOOPS = (StopIteration, StopAsyncIteration)
 
 
 class _Text(io.StringIO):
-    """Standard stream in memory."""
-
     @property
     def buffer(self) -> BinaryIO:
         return _Bytes(self)
@@ -40,7 +38,7 @@ class _Bytes(io.BytesIO):
 
 
 class Streams:
-    """Standard streams in memory, created before the first fork."""
+    """Standard streams in memory. Children inherit them, because they are created before the first fork."""
 
     def __init__(self) -> None:
         self._out, self._err = _Text(), _Text()
@@ -67,7 +65,6 @@ def _written(stream: _Text, max_length: int) -> str:
 
 
 def feed(stdin: str) -> None:
-    """Set the content of stdin."""
     raw = io.BytesIO(stdin.encode("utf-8", "surrogatepass"))
     sys.stdin = io.TextIOWrapper(raw, encoding="utf-8", errors="replace")
 
@@ -81,13 +78,13 @@ def seed_generators(seed: int) -> None:
 
 
 def is_container(value: Any) -> bool:
-    """Return True for mutable containers. Each jail has a copy of these containers and may change the copy."""
+    """Return True for mutable containers, such as lists. Each jail has its own copy of a container."""
     kind = type(value)
     return kind in _LISTS or kind in _TABLES or kind is deque or (kind.__module__, kind.__name__) in _FOREIGN
 
 
 def update(container: Any, after: Any) -> None:
-    """Replace a container's content by the content of its copy in the other jail."""
+    """Replace the content of a container by the content of its copy from the other jail."""
     if type(container) in _LISTS:
         container[:] = after
     elif type(container) is deque or type(container).__name__ == "Counter" or type(container) in _TABLES:
@@ -98,9 +95,9 @@ def update(container: Any, after: Any) -> None:
 
 
 def rebuilt(wire: list[Any]) -> Exception:
-    """Rebuild an exception of the other jail as a subclass of its nearest builtin type, with the same name.
+    """Rebuild an exception of the other jail. Its type has the same name and extends the nearest builtin type.
 
-    StopIteration becomes RuntimeError; otherwise the code could end loops of the tests before their assertions.
+    StopIteration becomes RuntimeError. Otherwise the code could end loops of the tests before their assertions.
     """
     kind, message, bases = decode(wire[0]), decode(wire[1]), wire[3]
     for base in bases:
@@ -130,7 +127,7 @@ def summary(error: BaseException) -> str:
 
 
 def failure(error: BaseException) -> str:
-    """Serialize an exception: type name, message, line of the solution or null, and builtin base types."""
+    """Serialize an exception: type name, message, line of the code or null, and names of builtin base types."""
     line, step = None, error.__traceback__
     while step is not None:
         if step.tb_frame.f_code.co_filename == FILE_NAME:
@@ -146,7 +143,7 @@ def failure(error: BaseException) -> str:
 
 
 def load(code: str, name: str) -> types.ModuleType:
-    """Run the code as a new module in `sys.modules`, where dataclasses and typing look it up."""
+    """Run the code as a new module. It is in `sys.modules`, because dataclasses and typing need it there."""
     module = types.ModuleType(name)
     module.__dict__["__builtins__"] = builtins
     sys.modules[name] = module

@@ -1,9 +1,8 @@
-"""Proxies (stand-ins) in the judge's jail for functions, classes and instances of the solver's jail.
+"""Proxies in the jail of the tests (judge) for functions, classes and instances in the jail of the code (solver).
 
-Functions and methods return plain data, or proxies with minimal interfaces: instances of classes under test have
-attributes and operators, functions can be called, and iterators return their next item. With other objects, a function
-could return an object that passes every comparison, and a test such as `abs(f(x) - expected) < 1e-6` would send the
-expected value to the code under test.
+Functions and methods return plain data, or proxies with few operations. Otherwise a function could return an object
+that passes every comparison. A test such as `abs(f(x) - expected) < 1e-6` would then send the expected value to the
+code under test.
 """
 
 from __future__ import annotations
@@ -19,23 +18,22 @@ _MAX_CONTAINERS = 32
 
 
 class SolutionGone(BaseException):
-    """The code under test has ended. Not an Exception, so that `assertRaises(Exception)` does not accept it."""
+    """The code under test has ended. No subclass of Exception, so that `assertRaises(Exception)` does not catch it."""
 
 
 class Exchange:
-    """Connection to the solver: sends operations and decodes their results."""
+    """Connection to the code under test, which sends operations and decodes their results."""
 
     def __init__(self, channel: int) -> None:
         self._channel = channel
-        self._functions: list[Callable[..., Any]] = []
-        """Functions of the tests that the solution may call. The index is the number of the function."""
+        self._functions: list[Callable[..., Any]] = []  # functions of the tests that the code may call, by number
+        # Containers of the code that the tests may change: handle, copy and serialized copy.
         self._containers: list[tuple[codec.Wire, Any, str]] = []
-        """Handle, copy and serialized copy of each container of the solution that the tests may change."""
+        # Instances that the tests assigned to attributes, by the owner's handle and the attribute's name.
         self._placed: dict[tuple[str, str], Instance] = {}
-        """Instances that the tests assigned to attributes. Keys: handle of the owner and name of the attribute."""
 
     def perform(self, operation: str, *operands: Any, **keywords: Any) -> list[Any]:
-        """Perform an operation in the solver, apply its changes to the operands, and return the serialized reply."""
+        """Perform an operation in the other jail, copy changes of operands, and return the serialized reply."""
         if self._containers:
             self._write_back()
         reply = self._ask(f'["do","{operation}",{self.wire(list(operands))},{self.wire(keywords)}]')
@@ -45,7 +43,7 @@ class Exchange:
         return reply
 
     def _ask(self, message: str) -> list[Any]:
-        """Send a message and return the reply. Meanwhile the solution may call functions of the tests."""
+        """Send a message and return the reply. Until then, the code may call functions of the tests."""
         frames.write(self._channel, message)
         while True:
             reply: list[Any] = frames.read(self._channel)
@@ -108,7 +106,7 @@ class Exchange:
         return makers[wire[0]]() if wire[0] in makers else codec.refuse_handle(wire)
 
     def _write_back(self) -> None:
-        """Apply the tests' changes of copies to the solution's containers. Unreferenced copies are dropped."""
+        """Copy changes that the tests made in containers to the code's jail. Drop containers without references."""
         held, self._containers = self._containers, []
         kept = []
         while held:
@@ -123,7 +121,7 @@ class Exchange:
 
 
 class Remote:
-    """Proxy for an object in the solver's jail. Its truth value is True, and it equals only itself."""
+    """Proxy for an object in the other jail. It is true, and equal only to itself."""
 
     __slots__ = ("_exchange", "_wire")
     _exchange: Exchange
@@ -141,9 +139,9 @@ class Remote:
 
 
 class Method(Remote):
-    """Proxy for a callable attribute or result. It has no attributes; otherwise a callable object could receive the
-    expected value, as in `account.owner.startswith("expected")`."""
+    """Proxy for a callable attribute or result, without attributes."""
 
+    # An attribute could receive the expected value, as in `account.owner.startswith("expected")`.
     __slots__ = ()
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
@@ -209,8 +207,8 @@ def _comparison(operation: str) -> Callable[[Any, Any], Any]:
 class Instance(Function):
     """Proxy for an instance of a class under test.
 
-    `==` of the solution is used only between instances: otherwise an object that equals everything would pass every
-    test. For the same reason, `in` iterates over the items.
+    The code's `==` is used only between instances. Otherwise an object that equals everything would pass every test.
+    For the same reason, `in` iterates over the items.
     """
 
     __slots__ = ()

@@ -1,7 +1,7 @@
-"""Zygote: an interpreter that confines itself, forks a child per run, and reports how the child ended.
+"""Worker process (zygote), which confines itself, forks a child process per run, and reports the end of each child.
 
-It never reads code, inputs or results, so the memory that a child inherits contains no data of earlier runs. It imports
-few modules, because the cost of a run is mostly page faults and memory mappings.
+The worker process never reads code, inputs or results. Therefore a child inherits no data of earlier runs. It imports
+few modules, because forks are faster for a small process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def f(x):
 
 
 class Zygote:
-    """Process that starts and supervises one child at a time."""
+    """Worker process that forks one child process at a time and enforces its limits."""
 
     def __init__(self, config: dict[str, Any], control: _socket.socket, folder: int) -> None:
         self._config = config
@@ -49,7 +49,7 @@ class Zygote:
         self._streams = solution.Streams()
 
     def prepare(self) -> None:
-        """Import modules, warm up, and confine the process."""
+        """Import modules, run some code to initialize objects, and confine this process."""
         sys.path.extend(self._config["paths"])
         self._preload()
         self._warm_up()
@@ -92,7 +92,7 @@ class Zygote:
         os.close(self._folder)  # all modules of this package are imported
 
     def _warm_up(self) -> None:
-        """Run some requests in this process, so that children inherit initialized objects."""
+        """Run a fixed program in this process, so that children inherit initialized objects."""
         self._streams.attach()
         request = {"code": _WARM_UP, "function": "f", "calls": [((5,), {})], "seed": 0, "stdin": "", "mode": "calls"}
         for _ in range(3):
@@ -111,7 +111,7 @@ class Zygote:
             jail.enter_namespaces()
             self._control.send(MAPPED)
             if self._control.recv(16) != MAPPED:
-                raise OSError("the trusted side could not map users into the namespace")
+                raise OSError("the host could not map users into the namespace")
             kernel.set_host_name("sandbox")
             jail.build_root(config["visible"], config["hidden"])
             self._become_first_process()
@@ -125,13 +125,13 @@ class Zygote:
         jail.seal(die_with_parent=self._isolation == "A")
 
     def _hide_host(self) -> None:
-        """Replace `os.uname`, whose system call the filter refuses in tiers B and C."""
+        """Replace `os.uname`, because the filter of tiers B and C refuses its system call."""
         system, _, *others = os.uname()
         shown = os.uname_result((system, "sandbox", *others))
         os.uname = posix.uname = lambda: shown
 
     def _become_first_process(self) -> None:
-        """Fork into the new process namespace. The outer process waits for the end of the zygote."""
+        """Fork into the new process namespace. The parent only waits for the end of this process."""
         first = os.fork()
         if first:
             os.close(_CONTROL)
@@ -139,7 +139,7 @@ class Zygote:
             os._exit(0)
 
     def serve(self) -> NoReturn:
-        """Start a child for every request, until the control socket is closed."""
+        """Fork a child for each request, until the control socket is closed."""
         control, space = self._control, _socket.CMSG_SPACE(4)
         poller, memory_limit = select.poll(), 0
         poller.register(_CONTROL, select.POLLIN)
@@ -215,7 +215,7 @@ class Zygote:
 
 
 def main() -> NoReturn:
-    """Entry point. Command line: the descriptors of this package's folder and of the control socket."""
+    """Run a worker process. Its arguments are the file descriptors of this package's folder and the control socket."""
     folder, descriptor = map(int, sys.argv[1:])
     sys.argv = [""]
     if descriptor != _CONTROL:

@@ -22,7 +22,7 @@ def num_processors() -> int:
 
 
 def _memory_mb() -> int:
-    """Return the memory of the machine in MiB, or the container's memory limit if it is lower."""
+    """Return the memory of the machine or the memory limit of the container, in MiB."""
     sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for limit in _CGROUP_LIMITS:
         with suppress(OSError, ValueError):  # no such cgroup version, or no limit ("max")
@@ -48,7 +48,7 @@ class Ceiling:
 
     @contextmanager
     def taken(self, memory_mb: int) -> Iterator[None]:
-        """Wait until a run with this memory limit may start. The run is included in the limit until the block ends."""
+        """Wait until a run with this memory limit may start. It counts as running until the `with` block ends."""
         ticket = object()
         with self._changed:
             self._waiting.append(ticket)
@@ -76,10 +76,10 @@ def shared_ceiling() -> Ceiling:
 
 
 def set_ceiling(max_runs: int | None = None, max_memory_mb: int | None = None) -> None:
-    """Limit the concurrent runs of all sandboxes of this process. Runs that have started already are ignored.
+    """Limit the concurrent runs of all sandboxes of this process. Runs that have already started do not count.
 
     Args:
-        max_runs: number of concurrent runs; tests and their solution are one run. None: 2 per usable processor.
+        max_runs: number of concurrent runs. Tests and the code under test are one run. None: 2 per usable processor.
         max_memory_mb: sum of the runs' memory limits in MiB. None: 75 % of the machine's or container's memory.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Runs of untrusted code: the channel to a run's child process, and the end of the child."""
+"""Runs of untrusted code: communication with the child process of a run, and the end of this process."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from .. import values
 from ..runtime import frames, protocol
 from ..settings import Limits, SandboxError
 
-_GRACE_S: Final = 30.0
-"""Time after a run's limits in seconds. If the zygote (parent of the run) sends no report until then, it is broken."""
+_GRACE_S: Final = 30.0  # after a run's limits; if the zygote (parent of the run) is silent for longer, it is broken
 _PATIENCE_MS: Final = 20
 _CHUNK: Final = 1 << 16
 _PAUSE_S: Final = 0.001  # a child that writes single bytes must not wake the host for each of them
@@ -32,7 +31,7 @@ _REMEDIES: Final = {
 
 
 def explained(what: str, error: OSError) -> str:
-    """Return the text of an error of the host, with its remedy."""
+    """Return a message that says what could not be created, why, and how to fix the cause."""
     return f"{what} could not be created: {_REMEDIES.get(error.errno or 0, str(error))}"
 
 
@@ -45,12 +44,12 @@ class Closed(Exception):
 
 
 class Flooded(Exception):
-    """The child has announced a message above the output limit."""
+    """The child has sent more than the output limit."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """End of a child, as reported by its parent (zygote)."""
+    """End of a child process, as reported by the worker process, its parent."""
 
     cause: int
     wait_status: int
@@ -63,7 +62,6 @@ class Ending:
 
     @property
     def was_stopped(self) -> bool:
-        """True if the child was killed on request."""
         return self.cause == protocol.STOPPED
 
     @property
@@ -74,7 +72,7 @@ class Ending:
 
 
 class ChildRun:
-    """Child process of one run. Every run needs a call of `finish` or `collect`; otherwise its worker is unusable."""
+    """Child process of one run. Call `finish` or `collect` for every run. Otherwise its worker cannot be used again."""
 
     def __init__(self, control: socket.socket, limits: Limits, *, can_kill_itself: bool) -> None:
         self._control = control
@@ -105,11 +103,11 @@ class ChildRun:
         self.close()
 
     def close(self) -> None:
-        """Close the channel. Call this after the child has ended; otherwise the child's last write fails."""
+        """Close the channel. Call this method after the end of the child. Otherwise the child's last write fails."""
         self._channel.close()
 
     def send(self, message: Any) -> None:
-        """Send a message. A closed channel is detected later, by the missing reply."""
+        """Send a message to the child. A closed channel is ignored here, because `receive` detects it."""
         data = frames.pack(message)
         try:
             with suppress(BlockingIOError):
@@ -139,13 +137,7 @@ class ChildRun:
             self._received += chunk
 
     def receive(self) -> list[Any]:
-        """Wait for the child's next message.
-
-        Raises:
-            Closed: if the child closed the channel.
-            Flooded: if the message exceeds the output limit.
-            MalformedValue: if the bytes are not a message.
-        """
+        """Wait for the child's next message. Raise Closed, Flooded (too long) or MalformedValue (invalid)."""
         if not self._is_sealed:
             self._fill(1)
             self._unseal()
@@ -199,9 +191,9 @@ class ChildRun:
         return ending
 
     def collect(self, max_messages: int) -> tuple[Ending, list[bytes], bool]:
-        """Wait until the child ends. Returns its end, its messages, and True if further bytes were received.
+        """Wait until the child ends. Return its end, its messages, and True if it sent bytes after these messages.
 
-        The channel is read only after `_PATIENCE_MS`, so that most runs wake this process once, not once per message.
+        The channel is not read in the first 20 ms, so that most runs wake this process once, not once per message.
         """
         ending = self._wait()
         self._drain()
@@ -239,7 +231,7 @@ class ChildRun:
         return self._ending()
 
     def _read_available(self) -> int:
-        """Read without waiting. Returns the number of bytes, -1 if there are no bytes, or 0 for a closed channel."""
+        """Read without waiting. Return the number of bytes, -1 if there are no bytes, or 0 for a closed channel."""
         try:
             chunk = self._channel.recv(_CHUNK, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -255,5 +247,4 @@ class ChildRun:
 
     @property
     def has_sent_too_much(self) -> bool:
-        """True if the child exceeded the output limit."""
         return len(self._received) > self._max_bytes

@@ -1,4 +1,4 @@
-"""Worker processes (zygotes), which fork a child per run, and pools of workers."""
+"""Worker processes (also called zygotes), which fork a child process per run, and pools of workers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Isolation = Literal["A", "B", "C", "none"]
 _BOOT: Final = (
     "import sys; sys.path[0] = '/proc/self/fd/' + sys.argv[1]; from runtime.zygote import main; del sys.path[0]; main()"
 )
-"""Start code of a zygote. It imports by file descriptor, so that the package's host path is not visible in the jail."""
+"""Start code of a worker process. It imports by file descriptor, so that the jail does not show the package's path."""
 _START_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 5.0
 _NOBODY: Final = 65534
@@ -41,12 +41,11 @@ _ENVIRONMENT: Final = {
 
 @dataclass(frozen=True)
 class ZygotePlan:
-    """Configuration of a zygote."""
+    """Configuration of a worker process."""
 
     isolation: Isolation
     layout: Layout
-    preload: tuple[str, ...]
-    """Modules that are imported before the first fork."""
+    preload: tuple[str, ...]  # modules that are imported before the first fork
     is_judge: bool
     allow_threads: bool
 
@@ -75,7 +74,7 @@ _HASH_SEEDS: Final = {"PYTHONHASHSEED": "0"}, {"PYTHONHASHSEED": "1409"}
 
 @contextmanager
 def _package_folder() -> Iterator[int]:
-    """Open the folder of the zygote's code. The descriptor is not 3, which the zygote uses for the control socket."""
+    """Open the folder of the code of worker processes. The descriptor is not 3, which is their control socket."""
     found = os.open(Path(__file__).parents[1], os.O_PATH | os.O_DIRECTORY)
     try:
         folder = fcntl.fcntl(found, fcntl.F_DUPFD_CLOEXEC, 4)
@@ -88,7 +87,7 @@ def _package_folder() -> Iterator[int]:
 
 
 class Worker:
-    """Process that forks a child per run (zygote), and its control socket. One run at a time; not thread-safe."""
+    """Worker process, which forks a child process per run. One run at a time; not thread-safe."""
 
     def __init__(self, plan: ZygotePlan) -> None:
         self.plan = plan
@@ -155,17 +154,16 @@ class Worker:
 
     @property
     def process_id(self) -> int:
-        """Id of the started process, which in tier A is the parent of the zygote."""
+        """Process id. In isolation tier A, the worker process is a child of the process with this id."""
         assert self._process is not None
         return self._process.pid
 
     def start(self, limits: Limits) -> ChildRun:
-        """Fork a child for one run. Raises Broken if the zygote has ended."""
+        """Fork a child process for one run. Raise Broken if the worker process has ended."""
         self.num_runs += 1
         return ChildRun(self._control, limits, can_kill_itself=self.plan.isolation == "none")
 
     def close(self) -> None:
-        """End the zygote and its child. Idempotent."""
         self._control.close()
         if self._process is None:
             return
@@ -176,14 +174,14 @@ class Worker:
         self._process.wait()
 
     def abandon(self) -> None:
-        """Close the socket in a forked process. The zygote belongs to the parent."""
+        """Close the socket in a forked process. The worker process belongs to the parent."""
         self._control.close()
         if self._process is not None:
             self._process.returncode = 0  # not a child of this process; otherwise `Popen` would warn
 
 
 class Pool:
-    """Pool of at most `size` workers. Each is used by 1 thread at a time and replaced after `runs_per_worker` runs."""
+    """Pool of up to `size` workers. A worker serves one thread at a time, and up to `runs_per_worker` runs."""
 
     def __init__(self, make: Callable[[], Worker], size: int, runs_per_worker: int) -> None:
         self._make = make
@@ -202,7 +200,7 @@ class Pool:
 
     @contextmanager
     def lease(self) -> Iterator[Worker]:
-        """Lend a worker for the block. If the block raises, the worker is closed, because its state is unknown."""
+        """Lend a worker for a `with` block. If the block raises, the worker is closed, because its state is unknown."""
         with self._places:
             with self._lock:
                 worker = self._idle.pop() if self._idle else None
@@ -222,19 +220,17 @@ class Pool:
 
     @property
     def process_ids(self) -> tuple[int, ...]:
-        """Process ids of the idle workers."""
         with self._lock:
             return tuple(worker.process_id for worker in self._idle)
 
     def close(self) -> None:
-        """End the idle workers. A later lease starts new ones."""
         with self._lock:
             idle = self._idle[:]
             self._idle.clear()
         _close_all(idle)
 
     def abandon(self) -> None:
-        """Reset the pool in a forked process: its workers belong to the parent, and its other threads do not exist."""
+        """Reset the pool in a forked process, because its workers belong to the parent process."""
         for worker in (*self._idle, *self._lent):
             worker.abandon()
         self._reset()
