@@ -11,8 +11,7 @@ from .._ranges import Advanced, Also, Checked, Count, CountOrZero, InRange, Posi
 TINY = "tiny"
 BAG_OF_WORDS = "bag_of_words"
 CHAT = "openai:"  # prefix of the names of models that run on chat servers
-MAX_NEW_TOKENS = 256
-"""Default of `ModelConfig.max_new_tokens` if the environment declares no limit."""
+MAX_NEW_TOKENS = 256  # default of `ModelConfig.max_new_tokens` if the environment declares no limit
 ALL_LINEAR = "all-linear"
 
 Protocol = Literal["parallel", "pipeline", "discussion"]

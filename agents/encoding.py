@@ -1,8 +1,5 @@
-"""Tokenization of histories: append-only, and without control tokens in messages.
-
-The prompt of a later turn is the previous prompt, the sampled completion, and the token ids of new messages. So one
-forward pass over the last prompt and completion gives the log-probabilities of all turns.
-"""
+"""Tokenization of histories without control tokens in messages. The prompt of a turn extends the tokens of the previous
+turn, so that one forward pass over the last prompt and completion gives the log-probabilities of all turns."""
 
 from __future__ import annotations
 
@@ -50,8 +47,8 @@ class Encoder:
 
     Args:
         tokenizer: Hugging Face tokenizer.
-        is_chat: apply the tokenizer's chat template. False: plain text, where each message ends with a
-            newline and each reply of the agent with the end-of-text token.
+        is_chat: apply the tokenizer's chat template. False: plain text. A newline ends each message, and the
+            end-of-text token ends each reply of the agent.
         template_kwargs: arguments of the chat template, such as {"enable_thinking": False}.
 
     Raises:
@@ -140,7 +137,7 @@ class Encoder:
         ]
 
     def _chat_suffix(self, messages: Sequence[Message], reply: int) -> list[int]:
-        """Encode the rendered text after the reply with index `reply`: turn end, later messages, generation prompt."""
+        """Encode the text that the chat template puts after message number `reply`."""
         rendered = self._rendered(messages)
         slot = f"{_OPEN}{reply}{_CLOSE}"
         if rendered.count(slot) != 1:
@@ -166,7 +163,7 @@ class Encoder:
             ) from error
 
     def _filled(self, rendered: str, messages: Sequence[Message]) -> list[int]:
-        """Encode a rendered template. Its own text may become control tokens, but the messages' contents may not."""
+        """Encode a rendered chat template. Only the template's own text may become control tokens."""
         ids: list[int] = []
         for i, piece in enumerate(_SLOT.split(rendered)):
             ids += self.content(messages[int(piece)].content) if i % 2 else self._encode(piece)
@@ -181,7 +178,7 @@ class Encoder:
         return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) if text else []
 
     def _harmless(self, text: str) -> list[int]:
-        """Encode text in pieces: the name of each control token is cut after its first character."""
+        """Encode text without control tokens: the name of each control token is cut after its first character."""
         cuts = [found.start() + 1 for found in self._control_text.finditer(text)] if self._control else []
         pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
         ids = [index for piece in pieces for index in self._encode(piece)]

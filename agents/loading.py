@@ -31,8 +31,7 @@ from .tiny import TINY_DIRECTORY
 from .vllm.client import VLLMClient
 from .vllm.server import Serving
 
-SERVER_CHECK_S = 20.0
-"""Timeout for the check of a vLLM server, in seconds."""
+SERVER_CHECK_S = 20.0  # timeout for the check of a vLLM server
 
 
 def named_policy(name: str) -> PolicySpec | None:
@@ -286,7 +285,6 @@ def peft_of_old_names() -> Iterator[None]:
 
 
 def _check_target_modules(config: ModelConfig, name: str) -> None:
-    """Check that a model has the layers in `lora_target_modules`."""
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(model_config(where_of(name)), trust_remote_code=False)
     layers = {module.rpartition(".")[2]: layer for module, layer in model.named_modules()}
@@ -300,7 +298,7 @@ def _check_target_modules(config: ModelConfig, name: str) -> None:
 
 
 def _encoder(config: ModelConfig, name: str) -> Encoder:
-    """Check a model's files and build the model's encoder, without loading weights."""
+    """Check a model's files, without loading weights, and return the model's encoder."""
     where = where_of(name)
     settings = check_language_model(where)
     try:

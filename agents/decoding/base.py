@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import torch
 from peft import PeftModel
@@ -61,7 +62,7 @@ def next_logits(base: PreTrainedModel, ids: Tensor, cache: DynamicCache | None) 
 
 @contextmanager
 def hidden_states_of(base: PreTrainedModel) -> Iterator[list[Tensor]]:
-    """Yield a list with one element: the last layer's hidden states [N, T, d] of the newest forward pass."""
+    """Yield a list with one element: the last layer's hidden states [N, T, d] in the newest forward pass."""
     newest: list[Tensor] = []
 
     def keep(module: nn.Module, args: object, output: object) -> None:
@@ -76,12 +77,10 @@ def hidden_states_of(base: PreTrainedModel) -> Iterator[list[Tensor]]:
 
 
 def keep_in(model: nn.Module, dtype: torch.dtype | None) -> None:
-    """Convert the weights of linear layers to `dtype`, so that autocast need not cast them in each forward pass.
-
-    Weights that are tied to an embedding stay in fp32, because embeddings are added in fp32.
-    """
+    """Convert the weights of linear layers to `dtype`, so that autocast need not cast them in each forward pass."""
     if dtype is None:
         return
+    # Weights that are tied to an embedding stay in fp32, because embeddings are added in fp32.
     embeddings = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Embedding)}
     for layer in model.modules():
         if isinstance(layer, nn.Linear) and id(layer.weight) not in embeddings:
@@ -92,7 +91,6 @@ class CastWeights:
     """Copies of linear layers' weights in autocast's dtype, at fixed memory addresses.
 
     In inference mode, autocast casts all weights in each pass, which takes several times as long as reading the copies.
-    In other modes, autocast keeps its own copies only until its context ends. Autocast still casts all other layers.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
@@ -111,13 +109,6 @@ class CastWeights:
                 weight.copy_(layer.weight)
                 if bias is not None:
                     bias.copy_(layer.bias)
-                vars(layer)["forward"] = _product(weight, bias)
+                vars(layer)["forward"] = partial(functional.linear, weight=weight, bias=bias)
                 stack.callback(vars(layer).pop, "forward")
             yield
-
-
-def _product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-    def forward(x: Tensor) -> Tensor:
-        return functional.linear(x, weight, bias)  # autocast casts x
-
-    return forward

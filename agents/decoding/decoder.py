@@ -4,13 +4,6 @@
     samples = decoder.generate([Prompt(ids, stream=(seed, episode, agent, turn), max_new_tokens=64)], Sampling())
 
 A sample depends only on its prompt, its random stream and the weights, up to rounding; with `fix_shapes` exactly.
-The parts:
-
-- `Scheduler` fills the batch: when a sequence ends, the next prompt takes its row.
-- `Engine` runs the model: prefill of prompts, then one token per sequence and step.
-- `Arena` is the KV cache, with one row per sequence. Rows with a handle are kept (parked) for the next turn.
-- `draw` samples tokens from logits. `DrawRecorder` collects them into samples.
-- `decode_by_hf_cache` decodes models that do not work with `Arena`.
 """
 
 from __future__ import annotations
@@ -42,24 +35,21 @@ from .steps.graph_steps import Capture
 __all__ = ["Decoder", "Prompt", "Sample"]
 
 FIXED_ROWS = 32  # rows of every decoding step after `fix_shapes`
-PACKED_ROWS, PACKED_STEPS = 3, 32
-"""Least number of prompts, and of tokens in the longest completion, with which packing weights on an AMD CPU saves
-time."""
-PREFILL_TOKENS = {"cpu": 1536, "cuda": 8192}
-"""Tokens per prefill pass on each device: enough to fill a CPU's second-level cache, or to keep a GPU busy."""
+PACKED_ROWS, PACKED_STEPS = 3, 32  # with fewer prompts or shorter completions, packing weights on a CPU saves no time
+PREFILL_TOKENS = {"cpu": 1536, "cuda": 8192}  # tokens per prefill pass: fill a CPU's L2 cache, or keep a GPU busy
 
 
 class Decoder:
     """Samples completions from a causal language model, with or without adapters.
 
     Args:
-        model: any causal language model of transformers, with or without peft's wrapper. It is tested on a few tokens.
-            If logits with the decoder's KV cache (arena) are wrong, decoding warns once and uses transformers' cache.
+        model: causal language model of transformers, with or without peft's wrapper. It is tested on a few tokens.
+            If logits with the decoder's KV cache are wrong, a warning is logged and transformers' cache is used.
         stop_ids: tokens that end a completion. The completion includes its stop token.
-        max_slots: most sequences to decode together. Up to twice as many stay cached between calls.
+        max_slots: maximum number of sequences that are decoded together. Twice this number stay cached between calls.
         value_head: maps hidden states [N, d] at the last prompt tokens to values [N] or [N, 1].
-        kv_memory: memory for the KV cache in GiB. None: 40 % of a GPU's free memory; no limit on a CPU.
-        capture: records decoding steps with static shapes, as CUDA graphs. None: steps run eagerly.
+        kv_memory: memory of the KV cache in GiB. None: 40 % of a GPU's free memory; no limit on a CPU.
+        capture: recorder of decoding steps as CUDA graphs. None: steps run eagerly.
 
     Raises:
         ValueError: if `max_slots` is below 1, a stop token is outside the vocabulary, or the model does not expose the
@@ -106,7 +96,7 @@ class Decoder:
 
         Raises:
             ValueError: if a prompt is empty, has an unknown adapter or a `max_new_tokens` below 1, if prompt and
-                completion need more tokens than the model has positions, or if two prompts have the same handle.
+                completion need more tokens than the model has positions, or if two prompts have the same cache key.
         """
         if not prompts:
             return []
@@ -174,7 +164,7 @@ class Decoder:
 
     @contextmanager
     def _all_adapters(self, adapters: Sequence[str | None]) -> Iterator[None]:
-        """Inside the block, let each row of the batch use its own adapter."""
+        """Context manager in which each row of a batch uses its own adapter."""
         assert isinstance(self._model, PeftModel)
         if self._bank is None or not self._bank.numbers.keys() >= set(adapters):
             self._bank = AdapterBank(self._model, adapters)
@@ -186,7 +176,7 @@ class Decoder:
             self._engine.bank = None
 
     def _parts(self, claims: Sequence[Claim]) -> list[list[Claim]]:
-        """Split claims by the cache that serves them. With fixed shapes, it must not depend on the other prompts."""
+        """Split claims by the KV cache to use, if shapes are fixed: it must not depend on other prompts."""
         if not self._engine.num_fixed:
             return [list(claims)]
         parts: dict[bool, list[Claim]] = {}
@@ -219,13 +209,12 @@ class Decoder:
         )
 
     def _packing(self, prompts: Sequence[Prompt]) -> AbstractContextManager[None]:
-        """Pack weights if this saves time. With fixed shapes, always pack them, so that samples do not depend on the
-        number of prompts."""
+        # With fixed shapes, weights are always packed, so that samples do not depend on the number of prompts.
         is_long = len(prompts) >= PACKED_ROWS and max(prompt.max_new_tokens for prompt in prompts) >= PACKED_STEPS
         return packed_weights(self._base) if is_long or self._engine.num_fixed else nullcontext()
 
     def _why_not_served(self) -> str | None:
-        """Return why the decoder's KV cache (arena) fails a test on this model. None: the test succeeds."""
+        """Return the reason why the decoder's KV cache fails a test on this model. None: the test succeeds."""
         try:
             with torch.inference_mode(), self._evaluation():
                 self._engine.kept_per_position = check_arena(self._base)
@@ -234,7 +223,7 @@ class Decoder:
         return None
 
     def _why_not(self, prompts: Sequence[Prompt]) -> str | None:
-        """Return why the decoder's KV cache (arena) cannot be used for these prompts. None: it can be used."""
+        """Return the reason why the decoder's KV cache cannot be used for these prompts. None: it can be used."""
         longest = max(len(prompt.ids) + prompt.max_new_tokens for prompt in prompts)
         if self._reason is None and self._window is not None and longest > self._window:
             return f"{longest} tokens exceed the model's attention window of {self._window}"
@@ -263,7 +252,7 @@ class Decoder:
 
     @contextmanager
     def _evaluation(self) -> Iterator[None]:
-        """Turn off dropout (training mode) inside the block, and restore the mode of each module afterwards."""
+        """Context manager without dropout. Afterwards each module has its previous mode."""
         roots = [self._model] if self._value_head is None else [self._model, self._value_head]
         with ExitStack() as stack:
             for module in (module for root in roots for module in root.modules() if module.training):

@@ -1,4 +1,4 @@
-"""Slower decoding with transformers' KV cache, for models that do not work with the decoder's KV cache (arena)."""
+"""Slower decoding with transformers' KV cache, for models that do not work with `Arena`, the decoder's KV cache."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def decode_by_hf_cache(
 ) -> None:
     """Complete all prompts (claims) and record the sampled tokens.
 
-    A batch has prompts of equal length, because these need no padding and no mask. Models expect different masks.
+    The prompts of a batch have equal lengths. Padding would need a mask, and models expect different masks.
 
     Args:
         is_cached: True if the model works with transformers' cache. False: every step computes all tokens again.
@@ -61,7 +61,6 @@ def decode_by_hf_cache(
 
 
 def _equal_lengths(claims: Sequence[Claim], max_tokens: int) -> Iterator[list[Claim]]:
-    """Yield batches of prompts of equal length, with at most `max_tokens` tokens."""
     groups: defaultdict[int, list[Claim]] = defaultdict(list)
     for claim in claims:
         groups[len(claim.prompt.ids)].append(claim)
