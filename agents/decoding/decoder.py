@@ -96,7 +96,7 @@ class Decoder:
 
         Raises:
             ValueError: if a prompt is empty, has an unknown adapter or a `max_new_tokens` below 1, if prompt and
-                completion need more tokens than the model has positions, or if two prompts have the same cache key.
+                completion need more tokens than the model has positions, or if two prompts have the same handle.
         """
         if not prompts:
             return []

@@ -23,13 +23,13 @@ class Prompt:
     stream: tuple[int, ...]  # key of the random stream: (seed, episode, agent, turn)
     max_new_tokens: int  # maximum number of tokens in the completion, >= 1
     parked: Hashable | None = None
-    """Name under which keys and values stay in the KV cache. If the next prompt with this name starts with this
+    """Handle under which keys and values stay in the KV cache. If the next prompt with this handle starts with this
     prompt and its completion, only the new tokens are computed. None: nothing stays cached."""
     adapter: str | None = None  # None: the model without adapters
 
     @property
     def key(self) -> Hashable | None:
-        """Cache key: the adapter and the name `parked`. None: nothing stays cached."""
+        """Cache key: the adapter and the handle. None: nothing stays cached."""
         return None if self.parked is None else (self.adapter, self.parked)
 
 

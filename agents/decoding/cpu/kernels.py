@@ -1,4 +1,4 @@
-"""Compile the C++ kernels of `kernels.cpp` into the user's cache folder at their first use, and load them."""
+"""Compilation of the C++ kernels in `kernels.cpp` into the user's cache folder at their first use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TYPES = {"const float*": ctypes.c_void_p, "float*": ctypes.c_void_p, "int64_t": 
 
 @cache
 def kernels(head: int, group: int) -> ctypes.CDLL | None:
-    """Load the kernels for `head` numbers per head and `group` query heads per key-value head. None: unavailable."""
+    """Load the kernels for heads of size `head` and `group` query heads per key-value head. None: unavailable."""
     found = compiler()
     if found is None:
         return None
@@ -51,7 +51,7 @@ def kernels(head: int, group: int) -> ctypes.CDLL | None:
 
 
 def compiler() -> str | None:
-    """Return the path of the C++ compiler: CXX, or the system's. None: not found, or Windows, or kernels are off."""
+    """Return the path of the C++ compiler: CXX, or the system's. None: not found, on Windows, or if kernels are off."""
     if os.environ.get(SWITCH) == "0" or os.name == "nt":
         return None
     named = os.environ.get("CXX")
@@ -59,13 +59,12 @@ def compiler() -> str | None:
 
 
 def cache_folder() -> Path:
-    """Return the folder of compiled kernels (XDG convention)."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "collm" / "kernels"
 
 
 @cache
 def processor() -> str:
-    """Return vendor, model and instruction sets of the CPU on Linux; on other systems, Python's `platform` data."""
+    """Return vendor, model and instruction sets of the CPU. Except on Linux: only Python's `platform` data."""
     known = Path("/proc/cpuinfo")
     lines = known.read_text("utf-8").splitlines() if known.exists() else []
     told = [next((line for line in lines if line.startswith(key)), "") for key in ("vendor_id", "model name", "flags")]
@@ -81,11 +80,7 @@ def are_fp32_on_cpu(*tensors: Tensor) -> bool:
 
 
 def _compiled(compiler: str, head: int, group: int) -> Path:
-    """Return the path of the compiled library, and compile it if necessary.
-
-    Raises:
-        OSError: if other users can write to the cache folder.
-    """
+    """Return the path of the compiled library, and compile it if necessary."""
     native = "-march=native" if platform.machine().lower() in ("x86_64", "amd64") else "-mcpu=native"
     flags = ["-std=c++17", "-O3", "-ffp-contract=fast", native, "-fPIC", "-shared", "-pthread"]
     flags += [f"-DHEAD={head}", f"-DGROUP={group}"]
