@@ -13,14 +13,9 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 
 def recompute_layers(model: nn.Module) -> None:
-    """Turn on activation checkpointing for each layer of a transformers model. It has no effect without gradients.
-
-    transformers' `gradient_checkpointing_enable` works only in training mode. In that mode, dropout would
-    change the distribution from which tokens were sampled.
-
-    Raises:
-        ValueError: if no layer of the model supports activation checkpointing.
-    """
+    """Turn on activation checkpointing for each layer of a transformers model. `ValueError`: no layer supports it."""
+    # transformers' `gradient_checkpointing_enable` works only in training mode, in which dropout would change the
+    # distribution from which tokens were sampled.
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
         raise ValueError(

@@ -1,8 +1,5 @@
-"""Computation of a transformer's last layer only at selected tokens, which saves time for small models.
-
-The last layer needs keys and values of all tokens, but its output is needed only at tokens whose hidden state is read.
-This saves almost half of the time of a model with 2 layers, and almost none with 28.
-"""
+"""Computation of a transformer's last layer only at tokens whose hidden states are read. This saves almost half of the
+time of a model with 2 layers, and almost none with 28. Keys and values are computed for all tokens."""
 
 from __future__ import annotations
 
@@ -24,20 +21,16 @@ from ..decoding.kv_cache import StopForward, visibility
 from ..decoding.self_check import FAILURES, tolerance
 
 Ids = NDArray[np.int64]
-MAX_FRACTION = 0.8
-"""Largest fraction of tokens to select. Above it, the whole layer, which computes norm and queries once, is faster."""
+MAX_FRACTION = 0.8  # with a larger fraction of selected tokens, the whole layer is faster
 
 
 @dataclass(frozen=True, slots=True)
 class Readout:
     """Selected tokens. Axes: R rows of a batch, S largest number of selected tokens per row, M selected tokens."""
 
-    positions: Ids
-    """[R, S] positions in the rows, ascending, padded with 0."""
-    keys: Ids
-    """[M] row * width + position of each selected token, ascending."""
-    width: int
-    """Tokens per row, padding included."""
+    positions: Ids  # [R, S] positions in the rows, ascending, padded with 0
+    keys: Ids  # [M] row * width + position of each selected token, ascending
+    width: int  # tokens per row, including padding
 
     @classmethod
     def of(cls, wanted: Sequence[Ids], num_rows: int, width: int) -> Readout:
@@ -57,10 +50,7 @@ class Readout:
 
 
 class SelectiveLastLayer:
-    """Runs a transformers model without its output head, and computes the last layer only at selected tokens.
-
-    Args:
-        backbone: the model, which is not changed.
+    """Runs a transformers model without output head, and computes the last layer only at selected tokens.
 
     Raises:
         ValueError: if the model has no transformers layer, or its attention accepts no mask.
@@ -103,7 +93,7 @@ class SelectiveLastLayer:
 
 
 def selective_last_layer(backbone: PreTrainedModel) -> SelectiveLastLayer | None:
-    """Return a `SelectiveLastLayer` if it gives the hidden states of a complete pass on a few tokens, else None."""
+    """Return a `SelectiveLastLayer` if its hidden states are right in a test on a few tokens, else None."""
     wanted = np.array([[0, 0, 1, 1, 1], [4, 11, 0, 7, 11]])
     readout = Readout.of([wanted], 2, 12)
     try:
@@ -146,7 +136,7 @@ def at(states: Tensor, wanted: Ids) -> Tensor:
 
 
 class _OneLayerCache:
-    """KV cache that stores keys and values of all tokens, and returns them in the pass of the selected tokens."""
+    """KV cache of one layer. The first pass stores all keys and values, the pass of the selected tokens reads them."""
 
     def __init__(self) -> None:
         self.states: tuple[Tensor, Tensor] | None = None
@@ -175,6 +165,6 @@ def _arguments_at(kwargs: Mapping[str, Any], positions: Tensor, states: Tensor) 
 
 
 def _gathered(states: Tensor, positions: Tensor) -> Tensor:
-    """Select states [R, S, d] at the positions from states [R, L, d], or from [1, L, d] for all rows."""
+    """Select states [R, S, d] at positions [R, S] from states [R, L, d], or from [1, L, d] for all rows."""
     index = positions[:, :, None].expand(-1, -1, states.shape[-1])
     return states.expand(len(positions), -1, -1).gather(1, index)
