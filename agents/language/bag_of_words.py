@@ -59,7 +59,6 @@ class BagOfWordsCritic(FittedCritic):
 
     @classmethod
     def load(cls, directory: Path) -> BagOfWordsCritic:
-        """Load a critic that `save` wrote."""
         critic = cls(**read_json(directory / SETTINGS_FILE))
         critic.load_state_dict(load_file(directory / WEIGHTS_FILE))
         return critic
@@ -118,11 +117,10 @@ class BagOfWordsCritic(FittedCritic):
         (directory / SETTINGS_FILE).write_text(json.dumps({"penalty": self.penalty}) + "\n")
 
     def _counts(self, item: CriticInput) -> tuple[Counter[str], ...]:
-        """Word counts of each history."""
         return self._counted.get(item.histories, lambda: tuple(map(counted, item.histories)))
 
     def _features(self, counts: Sequence[Counter[str]]) -> Tensor:
-        """[N, W] counts of the words that the last fit contained."""
+        """Return the counts [N, W] of the words that the last fit contained."""
         places = map(self.words.get, chain.from_iterable(counts), repeat(len(self.words)))  # unknown words: column W
         numbers = chain.from_iterable(count.values() for count in counts)
         rows = np.repeat(np.arange(len(counts)), list(map(len, counts)))
@@ -168,7 +166,7 @@ def logistic_regression(features: Tensor, targets: Tensor, penalties: Tensor) ->
 
 
 def _newton(features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Minimize the cross-entropy plus half the squared weights by Newton's method with step halving."""
+    """Minimize the cross-entropy plus half the squared weights, by Newton's method with step halving."""
     design = torch.hstack([features, features.new_ones(len(features), 1)])
     ridge = torch.cat([features.new_ones(features.shape[1]), features.new_zeros(1)])
 

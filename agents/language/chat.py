@@ -1,4 +1,4 @@
-"""ChatPolicy: untrained policies whose models run on servers with OpenAI's chat completions API."""
+"""Untrained policies whose models run on servers with OpenAI's chat completions API."""
 
 from __future__ import annotations
 
@@ -45,18 +45,12 @@ _LITERALS = {"True": True, "False": False, "None": None}
 class Usage:
     """Usage totals of a chat model: requests, tokens and cost."""
 
-    requests: int = 0
-    """Number of responses."""
-    retries: int = 0
-    """Number of failed attempts that were repeated."""
-    prompt_tokens: int = 0
-    """Prompt tokens, as counted by the server."""
-    completion_tokens: int = 0
-    """Completion tokens including reasoning, as counted by the server."""
-    unmetered: int = 0
-    """Number of responses without token counts."""
-    cost: float = 0.0
-    """Cost of the counted tokens, in the currency of the prices."""
+    requests: int = 0  # number of responses
+    retries: int = 0  # number of repeated attempts
+    prompt_tokens: int = 0  # as counted by the server
+    completion_tokens: int = 0  # including reasoning, as counted by the server
+    unmetered: int = 0  # number of responses without token counts
+    cost: float = 0.0  # of the counted tokens, in the currency of the prices
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
@@ -207,7 +201,7 @@ class ChatPolicy(Policy):
         return Usage(requests=1, prompt_tokens=read, completion_tokens=written, cost=cost)
 
     def _explained(self, error: Exception) -> str:
-        """Describe in one line why a request failed after all retries."""
+        """Return an error message in one line, for a request that failed after all retries."""
         import openai
 
         times = self._max_retries
@@ -274,7 +268,7 @@ def chat_spec(name: str) -> PolicySpec | None:
 
 
 def _options(query: str) -> tuple[ChatOptions, dict[str, Any]]:
-    """Parse the options and the additional fields of requests after the "?" of a name."""
+    """Parse the options of a server and additional fields of requests, such as "key=VARIABLE&body.top_k=5"."""
     given: dict[str, Any] = {}
     body: dict[str, Any] = {}
     for pair in filter(None, query.split("&")):
@@ -296,7 +290,7 @@ def _options(query: str) -> tuple[ChatOptions, dict[str, Any]]:
 
 
 def address(url: str | None) -> str:
-    """Return the base address of a server, with the default path "/v1". Raise `UserError` if it is malformed."""
+    """Return the base address of a server, with the default path "/v1". `UserError`: the address is malformed."""
     if url is None:
         return OPENAI
     refuse_password(url)
@@ -322,7 +316,7 @@ def _key(url: str, variable: str | None) -> str:
 
 
 def _is_protected(url: str) -> bool:
-    """True if the connection is encrypted or local."""
+    """Return True if the connection is encrypted or local."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if parts.scheme == "https" or host == "localhost":
@@ -352,7 +346,7 @@ async def _all_answers(asked: Sequence[tuple[ChatPolicy, Request]], greedy: bool
 
 
 class _Background:
-    """Event loop in a separate thread, because callers may already run an event loop. It has the server connections."""
+    """Event loop and server connections in a separate thread, because callers may already run an event loop."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -376,7 +370,7 @@ class _Background:
             raise
 
     def client(self, url: str, key: str, timeout_s: float, max_retries: int) -> AsyncOpenAI:
-        """Return the client of a server. It must be called in the event loop."""
+        """Return the client of a server. Must be called in the event loop."""
         from openai import AsyncOpenAI
 
         settings = (url, key, timeout_s, max_retries)
@@ -405,8 +399,7 @@ _background = _Background()
 
 
 def _after_fork() -> None:
-    """Replace the event loop in a forked process, which has no thread and must not use the parent's connections."""
-    global _background
+    global _background  # a forked process has no thread, and must not use the parent's connections
     _background = _Background()
 
 

@@ -54,7 +54,7 @@ def model_config(name: str | Path) -> PreTrainedConfig:
 
 
 def check_language_model(name: str | Path) -> PreTrainedConfig:
-    """Return the configuration of a causal language model. Raise `UserError` for other models and malformed files."""
+    """Return the configuration of a causal language model. `UserError`: another model, or malformed files."""
     config = model_config(name)
     kind = type(config)
     if config.is_encoder_decoder:
@@ -100,7 +100,7 @@ def check_reward_model(name: str | Path) -> None:
 
 
 def tokenizer_of(name: str | Path, config: PreTrainedConfig) -> PreTrainedTokenizerBase:
-    """Load a tokenizer. Raise `UserError` if it is malformed, or has a larger vocabulary than the model's `config`."""
+    """Load a tokenizer. `UserError`: it is malformed, or its vocabulary is larger than the model's."""
     files = [Path(name) / file for file in ("tokenizer.json", "tokenizer_config.json")]
     found = {file.name: read_json(file) for file in files if file.is_file()}
     try:
@@ -125,7 +125,7 @@ def tokenizer_of(name: str | Path, config: PreTrainedConfig) -> PreTrainedTokeni
 
 
 def check_loaded(name: str | Path, model: Any, missing: Sequence[str]) -> None:
-    """Raise `UserError` if weights of a loaded model are NaN or infinite, or are `missing` in the model's files."""
+    """Raise `UserError` if weights of a loaded model are NaN, infinite or `missing` in the model's files."""
     if missing:
         raise UserError(
             f"the files of the model {str(name)!r} lack {len(missing)} weights, such as {sorted(missing)[0]!r}, which "
@@ -158,7 +158,7 @@ def _refuse_kernels(name: str | Path, config: PreTrainedConfig) -> None:
 
 
 def _check_weights(name: str | Path) -> int | None:
-    """Check that weight files are complete. Return the number of their tensors. None: hub name, or other format."""
+    """Check that weight files are complete, and return the number of their tensors. None: unknown."""
     folder = Path(name)
     if not folder.is_dir():  # hub name
         return None

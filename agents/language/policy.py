@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -181,16 +182,11 @@ class LanguagePolicy(TrainablePolicy):
     def parameters(self) -> list[nn.Parameter]:
         return [*self._weights().values(), *(self.value_head.parameters() if self.value_head is not None else ())]
 
-    def decoding_weights(self) -> list[nn.Parameter]:
-        """Weights that the decoder uses. They are not sharded."""
-        return list(self._own(self.language_model.model).values())
-
     def _weights(self) -> dict[str, nn.Parameter]:
-        """Trainable weights of the language model, without the value head."""
         return self._own(self.language_model.learned)
 
     def _own(self, model: nn.Module) -> dict[str, nn.Parameter]:
-        """Return all weights of a model by name, or only the weights of the policy's adapter."""
+        """Return the weights of a model by name: all weights, or those of the policy's adapter."""
         named = model.named_parameters()
         return {name: weight for name, weight in named if self.adapter is None or f".{self.adapter}." in name}
 
@@ -206,7 +202,7 @@ class LanguagePolicy(TrainablePolicy):
         return Evaluation(logprobs, entropies, turn_of_token, values)
 
     def prompt_values(self, tracks: Sequence[Sequence[Completion]]) -> Tensor:
-        """Return [N] values that the value head estimates before each turn, without computing logits."""
+        """Return [N] values that the value head estimates before each turn."""
         assert self.value_head is not None
         model = self.language_model
         with model.passing(self.adapter):
@@ -226,14 +222,9 @@ class LanguagePolicy(TrainablePolicy):
         return self.language_model.scorer.batches(tracks, items, max_tokens)
 
     def reference(self, device: torch.device | None = None) -> LanguagePolicy:
-        """Return the reference policy of a KL penalty: a frozen copy, or the base model without adapters.
-
-        It ignores top-k and top-p, so that every token has a positive probability. The weights of a copy have the
-        compute data type, which does not change log-probabilities.
-        """
         twin = copy.copy(self)
         twin.value_head = None
-        twin.sampling = replace(self.sampling, learns_filtered=False)
+        twin.sampling = replace(self.sampling, learns_filtered=False)  # every token has a positive probability
         if self.adapter is not None:
             twin.adapter = None
             return twin
@@ -241,7 +232,7 @@ class LanguagePolicy(TrainablePolicy):
         shards = self.language_model.shards
         with nullcontext() if shards is None or shards.keeps_copy else self.language_model.whole(on_all=True):
             model = copy.deepcopy(self.language_model.model).requires_grad_(False)
-        keep_in(model, self.language_model.compute_dtype)
+        keep_in(model, self.language_model.compute_dtype)  # saves memory, and does not change log-probabilities
         twin.language_model = self.language_model.of(model.to(device or self.language_model.device))
         return twin
 
@@ -269,7 +260,7 @@ class LanguagePolicy(TrainablePolicy):
         self.forget()
 
     def save(self, directory: Path) -> None:
-        """Write a folder for `AutoModelForCausalLM.from_pretrained`, with tokenizer and settings."""
+        """Write model, tokenizer and settings into a folder, for `AutoModelForCausalLM.from_pretrained`."""
         directory.mkdir(parents=True, exist_ok=True)
         model = self.language_model.model
         if self.adapter is not None:
@@ -303,11 +294,12 @@ class LanguagePolicy(TrainablePolicy):
 def _explain(divergence: Divergence, diverged: Sequence[tuple[Policy, str]]) -> None:
     divergence.agents = tuple(dict.fromkeys(agent for _, agent in diverged))
     policies = {id(policy): policy for policy, _ in diverged if isinstance(policy, LanguagePolicy)}
-    divergence.largest_weight = largest(weight for each in policies.values() for weight in each.decoding_weights())
+    weights = [each._own(each.language_model.model).values() for each in policies.values()]  # not sharded
+    divergence.largest_weight = largest(chain.from_iterable(weights))
 
 
 def _sort_target_modules(file: Path) -> None:
-    """Sort `target_modules`, which peft writes as an unordered set, so that equal runs write equal files."""
+    # peft writes a set, whose order varies. Equal runs must write equal files.
     settings = json.loads(file.read_text(encoding="utf-8"))
     if isinstance(settings["target_modules"], list):
         settings["target_modules"].sort()

@@ -1,4 +1,4 @@
-"""RewardModel: a sequence classifier with one output, which scores texts."""
+"""Reward model: a sequence classifier with one output, which scores texts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class RewardModel:
     def load(
         cls, name: str | Path, device: torch.device | str = "cpu", compute_dtype: torch.dtype | None = None
     ) -> RewardModel:
-        """Load a model with fp32 weights from a folder or a hub name."""
+        """Load a model with fp32 weights, from a folder or by hub name."""
         loaded: Any = AutoModelForSequenceClassification.from_pretrained(
             name, dtype=torch.float32, num_labels=1, trust_remote_code=False
         )
@@ -104,7 +104,7 @@ class RewardModel:
         return list(self.model.parameters())
 
     def save(self, directory: str | Path) -> None:
-        """Write model and tokenizer into a folder that `load` and `from_pretrained` can read."""
+        """Write model and tokenizer into a folder, for `load` and `from_pretrained`."""
         Path(directory).mkdir(parents=True, exist_ok=True)
         self.model.save_pretrained(directory)
         self.tokenizer.save_pretrained(directory)

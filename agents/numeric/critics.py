@@ -24,13 +24,13 @@ class NumericCritic(NumericNetwork, Critic):
     """Critic: a network for V(s) and optionally Q(s, a).
 
     The input for Q(s, a) contains the state, the actions and a 1. The input for V(s) contains zeros instead of the
-    actions and the 1. Other arguments: see `NetworkConfig`.
+    actions and the 1.
 
     Args:
         observation: features of the observations or joint states.
         actions: features of the actions per agent. Empty: only V. For one agent, an entry of `CriticInput.actions` is
             an action; for several it is a sequence of actions.
-        seed: seed of the initial weights.
+        seed: seed of the initial weights. Other arguments: see `NetworkConfig`.
     """
 
     reads_turns_alone = True

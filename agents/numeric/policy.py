@@ -45,8 +45,7 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         observation: features of the observations.
         head: action distribution.
         has_value_head: estimate V(observation) from the last hidden layer.
-        seed: seed of the initial weights.
-        others: see `NetworkConfig`.
+        seed: seed of the initial weights. Other arguments: see `NetworkConfig`.
     """
 
     reads_turns_alone = True
