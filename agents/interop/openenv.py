@@ -66,11 +66,7 @@ class _TextEnvironment(Environment[Any, Any, State]):
 
 
 class LearnerEnvironment(_TextEnvironment):
-    """OpenEnv environment in which the client acts for one agent.
-
-    Args:
-        env: single-agent view of the environment.
-    """
+    """OpenEnv environment in which the client acts for one agent."""
 
     def __init__(self, env: SingleAgent):
         super().__init__()
@@ -89,11 +85,7 @@ class LearnerEnvironment(_TextEnvironment):
 
 
 class TeamEnvironment(_TextEnvironment):
-    """OpenEnv environment in which the client acts for all agents.
-
-    Args:
-        env: parallel text environment.
-    """
+    """OpenEnv environment in which the client acts for all agents."""
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):
         super().__init__()

@@ -40,7 +40,7 @@ class ConversationEnv(BaseTextEnv):
         self._numbers: dict[str, float] = {}
 
     def init(self, prompt: ConversationType | None = None) -> tuple[ConversationType, dict[str, Any]]:
-        """Return the prompt and the first observation. The observation is not added if the prompt ends with it."""
+        """Return the prompt, with the first observation at its end, and an empty dict."""
         self._numbers, self.turns = {}, 0
         given, opening = list(prompt or []), as_chat(self._talk.reset(seed=self._seed))
         return (given if given[-len(opening) :] == opening else [*given, *opening]), {}
@@ -66,9 +66,7 @@ class ConversationEnv(BaseTextEnv):
 
 
 def rows(env: str, seeds: Iterable[int], agent: str | None = None, **kwargs: Any) -> list[dict[str, Any]]:
-    """Return a dataset for SkyRL's trainer, with one row per seed. The prompt is the first observation.
-
-    Save it as JSON Lines or Parquet and set `data.train_data` to the file.
+    """Return a dataset with a row per seed, to save as JSON Lines or Parquet for SkyRL's setting `data.train_data`.
 
     Args:
         env: registered id.

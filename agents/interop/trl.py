@@ -29,10 +29,7 @@ def dataset_of(env: SingleAgent, num_rows: int) -> Dataset:
 
 
 def reward_of(env: SingleAgent) -> Callable[..., list[float]]:
-    """Return a reward function for environments with one turn and a dataset from `dataset_of`.
-
-    The reward function raises `ValueError` if an episode has several turns.
-    """
+    """Return a reward function for a dataset from `dataset_of`. `ValueError`: an episode has several turns."""
 
     def reward(completions: Sequence[str], seed: Sequence[int], **_: object) -> list[float]:
         rewards = []
@@ -59,7 +56,7 @@ class _Track:
     earned: float = 0.0
 
     def write(self, ids: Sequence[int], logprobs: Sequence[float]) -> TokenRecord:
-        """Append a reply, and return a token record for the encoder."""
+        """Append a reply, and return the token record that `Encoder.prompt` needs."""
         tokens = TokenRecord(np.asarray(self.ids), np.asarray(ids), True, self.observation)
         self.ids = [*self.ids, *ids]
         self.is_own += [1] * len(ids)
@@ -80,7 +77,7 @@ class _Track:
 
 @dataclass
 class _Game:
-    """Running episode, with the tokens (track) of each agent for which the model acts."""
+    """Running episode, with the tokens of each agent for which the model acts."""
 
     env: ParallelEnv[str, Any, Any]
     tracks: dict[str, _Track]
@@ -130,7 +127,7 @@ class Episodes:
         return list(episode_return)
 
     def __call__(self, prompts: Sequence[str], trainer: Any) -> dict[str, list[Any]]:
-        """Run episodes and return one agent's tokens for each prompt, as TRL's `rollout_func`."""
+        """Play episodes and return one agent's tokens for each prompt, as TRL's `rollout_func`."""
         encoder = Encoder(trainer.processing_class, is_chat=self._is_chat)
         seats = [self._rows[prompt] for prompt in prompts]
         numbered: Counter[tuple[int, str]] = Counter()
@@ -167,7 +164,7 @@ def _opened(env: ParallelEnv[str, Any, Any], encoder: Encoder, seed: int) -> _Ga
 
 
 def _play_turn(games: Sequence[_Game], encoder: Encoder, trainer: Any) -> None:
-    """Run one turn of all running episodes, with one model call for all agents."""
+    """Play one turn of all running episodes, with one model call for all agents."""
     seats = [(game, agent) for game in games for agent in game.env.agents]
     samples = sample(trainer, [game.tracks[agent].ids for game, agent in seats], encoder.stop_ids)
     replies: dict[int, dict[str, Completion]] = {id(game): {} for game in games}

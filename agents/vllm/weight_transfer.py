@@ -1,8 +1,4 @@
-"""Transfer of full weights to vLLM servers, through a folder from which the servers load them.
-
-During a transfer, the version label of a server's weights (`/weight_info`) is `UNFINISHED`. Any process can therefore
-detect a mixture of old and new weights.
-"""
+"""Transfer of full weights to vLLM servers, through a folder from which the servers load them."""
 
 from __future__ import annotations
 
@@ -22,18 +18,13 @@ from transformers.core_model_loading import revert_weight_conversion
 from ..core import Processes
 from .client import ServerError, VLLMClient
 
-INITIAL = "default"
-"""vLLM's version label for the weights with which a server was started."""
-UNFINISHED = "collm-unfinished"
-"""Version label of weights whose transfer is not complete."""
+INITIAL = "default"  # vLLM's version label for the weights with which a server was started
+UNFINISHED = "collm-unfinished"  # version label during a transfer, when a server has both old and new weights
 INDEX = "model.safetensors.index.json"
 
 
 class WeightFolder:
-    """A temporary folder with the newest version of a model's weights. Servers must be able to read this folder.
-
-    Each version is written once, for all servers. If writing fails, the servers keep their weights.
-    """
+    """Temporary folder with the newest version of a model's weights. Servers must be able to read this folder."""
 
     def __init__(self) -> None:
         self._folder: Path | None = None
@@ -64,7 +55,7 @@ class WeightFolder:
         """Write sharded weights in the format of `save_pretrained`, one file per weight (collective).
 
         Args:
-            model: source of the config and of the names and shapes of weights in checkpoints. Its weights are not read.
+            model: source of the config and of the names of weights in checkpoints. Its weights are not read.
             weights: pairs of parameter name and weight. Every process iterates to the end, also after a failed write,
                 because each weight is gathered from all processes.
 
