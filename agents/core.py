@@ -94,28 +94,19 @@ class Divergence(UserError, FloatingPointError):
         problem: description of the NaN or infinite value.
         parameters: weights from which this value was computed.
         rows: indices of the batch rows with this value.
-
-    Attributes:
-        agents: agents whose policy or critic has this value.
-        update: number of the update, from 1.
-        rewards: smallest and largest reward of the update. None: no rewards collected yet.
-        metrics: metrics of the previous update.
-        largest_weight: largest absolute value among the weights.
-        learning_rate: learning rate of the weights.
-        remedy: advice at the end of the message. None: lower the learning rate.
     """
 
     def __init__(self, problem: str, parameters: Iterable[nn.Parameter] = (), rows: Sequence[int] = ()):
         super().__init__(problem)
         self.problem = problem
         self.rows = tuple(rows)
-        self.agents: tuple[str, ...] = ()
-        self.update: int | None = None
-        self.rewards: tuple[float, float] | None = None
-        self.metrics: Mapping[str, float] = {}
+        self.agents: tuple[str, ...] = ()  # agents whose policy or critic has this value
+        self.update: int | None = None  # number of the update, from 1
+        self.rewards: tuple[float, float] | None = None  # smallest and largest reward; None: not collected yet
+        self.metrics: Mapping[str, float] = {}  # of the previous update
         self.largest_weight = largest(parameters)
         self.learning_rate: float | None = None
-        self.remedy: str | None = None
+        self.remedy: str | None = None  # advice at the end of the message; None: lower the learning rate
 
     def __str__(self) -> str:
         where = [] if self.update is None else [f"update {self.update}"]

@@ -190,12 +190,7 @@ class Encoder:
 
 
 class Recent(Generic[Value]):
-    """LRU cache that limits the total number of tokens, because texts differ in length.
-
-    Args:
-        max_size: maximum total of the tokens of all values and `ENTRY` per value. A single value may exceed it.
-        size_of: returns the number of tokens of a value.
-    """
+    """LRU cache with a limit on the total number of tokens (plus `ENTRY` per value). A single value may exceed it."""
 
     def __init__(self, max_size: int, size_of: Callable[[Value], int]):
         self.max_size = max_size

@@ -56,11 +56,7 @@ def check_models(config: ModelConfig, num_agents: int) -> None:
 
 
 def check_servers(config: ModelConfig, num_agents: int, *, learns: bool) -> None:
-    """Raise `ServerError` if a vLLM server does not respond, or was started without a required option.
-
-    Args:
-        learns: True if training sends weights to the servers.
-    """
+    """Raise `ServerError` if a vLLM server does not respond or lacks an option. `learns`: training sends weights."""
     for address in dict.fromkeys(address for each in config.servers(num_agents) for address in each):
         client = VLLMClient(address, SERVER_CHECK_S)
         client.base_model()
@@ -70,12 +66,7 @@ def check_servers(config: ModelConfig, num_agents: int, *, learns: bool) -> None
 
 
 def check_room(config: ModelConfig, agents: Sequence[str], observations: Mapping[str, str]) -> None:
-    """Raise `UserError` if an agent's first prompt and completion exceed the context of its model.
-
-    Args:
-        agents: agents whose models `config` sets.
-        observations: first observations of the agents that act first.
-    """
+    """Raise `UserError` if the first prompt and completion of an agent exceed the context of the agent's model."""
     for agent, name in zip(agents, config.names(len(agents)), strict=True):
         limit = getattr(model_config(where_of(name)).get_text_config(decoder=True), "max_position_embeddings", None)
         if limit is None or agent not in observations:

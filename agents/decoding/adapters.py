@@ -57,7 +57,6 @@ class AdapterBank:
     elsewhere. Adapters are small, so computing all of them for each row costs less than sorting the rows.
 
     Args:
-        model: the model with adapters.
         names: names of the adapters, in the order of their numbers. None: the model without adapters.
     """
 

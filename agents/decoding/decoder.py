@@ -147,13 +147,8 @@ class Decoder:
         return self._engine.arena.num_bytes
 
     def fix_shapes(self) -> None:
-        """Make samples independent of the batch and of earlier calls, bit for bit.
-
-        Every step then decodes `FIXED_ROWS` rows, prompts are prefilled one by one, and no row is kept between calls.
-
-        Raises:
-            ValueError: if rounding on the model's device still depends on the batch.
-        """
+        """Use fixed batch shapes, so that samples are bitwise independent of the batch. `ValueError`: not possible."""
+        # Every step decodes `FIXED_ROWS` rows, prompts are prefilled one by one, and no row is kept between calls.
         self._prefill_tokens = 1  # then `decode_by_hf_cache` decodes one prompt per batch
         self._scheduler.fix_shapes(FIXED_ROWS)
         if not is_exact_alone(self.generate, len(self._is_stop), self._max_length or 1024):

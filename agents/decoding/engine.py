@@ -27,7 +27,6 @@ class Engine:
     """A causal language model with its KV cache.
 
     Args:
-        base: the model.
         prefill_tokens: maximum number of tokens per prefill pass, including padding.
         kv_memory: memory of the KV cache in GiB. None: `SHARE_OF_FREE` of a GPU's free memory; no limit on a CPU.
     """

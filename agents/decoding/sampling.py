@@ -100,17 +100,11 @@ def draw(logits: Tensor, sampling: Sampling, noise: Tensor | None = None) -> Dra
 
 
 def inverse_transform(weights: Tensor, noise: Tensor) -> Tensor:
-    """Sample an index per row: the first one at which the cumulative sum of weights exceeds noise times their sum.
+    """Sample an index [N] per row of weights [N, V], which are not negative, by random numbers [N] in [0, 1).
 
+    Return the first index at which the cumulative sum of weights exceeds noise times the sum. Its weight is positive.
     The cumulative sum is float64: in float32, rare tokens of a large vocabulary could never be sampled. For speed, it
     runs over the float32 sums of blocks of `BLOCK` weights, and then over the weights of one block.
-
-    Args:
-        weights: [N, V], non-negative, at least one positive weight per row.
-        noise: float64 [N] in [0, 1).
-
-    Returns:
-        int64 [N]. The weights at these indices are positive.
     """
     rows, size = weights.shape
     if size % BLOCK:

@@ -33,7 +33,6 @@ class Scheduler:
     """Decodes prompts (claims). When a sequence ends, the next prompt gets its row of the KV cache.
 
     Args:
-        engine: the model with its KV cache.
         is_stop: [V] True for tokens that end a completion.
         max_slots: maximum number of active rows, and of parked rows, which stay in the KV cache between runs.
         capture: recorder of decoding steps as CUDA graphs. None: steps run eagerly.

@@ -138,17 +138,10 @@ def counted(history: Any) -> Counter[str]:
 
 
 def logistic_regression(features: Tensor, targets: Tensor, penalties: Tensor) -> tuple[Tensor, Tensor]:
-    """Fit a logistic regression: minimize the cross-entropy, summed over N examples, plus penalties @ weights^2 / 2.
+    """Fit weights [W] and bias of a logistic regression, for features [N, W], targets [N] in 0..1 and penalties [W].
 
-    Targets are first moved slightly towards 1/2, so that the bias is finite even if all targets are 0.
-
-    Args:
-        features: [N, W].
-        targets: [N], 0 to 1.
-        penalties: [W] L2 penalties.
-
-    Returns:
-        Weights [W] and bias.
+    The loss is the cross-entropy, summed over N examples, plus penalties @ weights^2 / 2. Targets are first moved
+    slightly towards 1/2, so that the bias is finite even if all targets are 0.
     """
     number = len(targets)
     targets = (number * targets + 0.5) / (number + 1)

@@ -27,9 +27,6 @@ class RewardModel:
         model: a `...ForSequenceClassification` of transformers with `num_labels=1`.
         tokenizer: the model's tokenizer. It truncates long texts at their beginning.
         compute_dtype: data type of forward passes, by autocast. None: the weights' data type. Scores are fp32.
-
-    Raises:
-        ValueError: if the model has more than one output.
     """
 
     def __init__(

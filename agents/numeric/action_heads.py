@@ -35,15 +35,7 @@ class ActionHead(nn.Module, ABC):
     num_uniforms: int  # random numbers per action
 
     def masked(self, outputs: Tensor, legal: Tensor) -> Tensor:
-        """Set the probabilities and gradients of illegal options to 0.
-
-        Args:
-            outputs: [N, O] network outputs.
-            legal: bool [N, O], with at least one legal option in each component.
-
-        Raises:
-            ValueError: if actions are continuous.
-        """
+        """Set the probabilities of illegal options to 0. `legal`: bool [N, O], with a legal option per component."""
         raise ValueError("action masks need Discrete or MultiDiscrete actions, got continuous actions")
 
     @abstractmethod
@@ -124,8 +116,7 @@ class GaussianHead(ActionHead):
     Actions are clipped to the bounds. Log-probabilities are computed before clipping.
 
     Args:
-        low: lower bound per component; may be infinite.
-        high: upper bound per component; may be infinite.
+        low, high: bounds per component; may be infinite.
         shape: shape of the action.
         initial_log_std: initial log standard deviation, in the action's unit.
         has_state_std: True: log standard deviations are `initial_log_std` plus the second half of the network

@@ -18,7 +18,8 @@ class RunningMoments:
 
     @classmethod
     def empty(cls, shape: tuple[int, ...] = ()) -> RunningMoments:
-        """Return moments of zero items: mean 0, `std` 1. They are float64, because sums are over millions of items."""
+        """Return moments of zero items, with mean 0 and standard deviation 1."""
+        # float64, because sums are over millions of items
         zeros = torch.zeros(shape, dtype=torch.float64)
         return cls(count=torch.zeros((), dtype=torch.float64), mean=zeros, squares=zeros)
 
@@ -39,10 +40,7 @@ class RunningMoments:
         Source: Chan, Golub and LeVeque (1979), updating formulae for sample variances.
 
         Args:
-            items: [n, ...], where each item has the shape of the mean; n may be 0.
-
-        Raises:
-            ValueError: if the items have another shape.
+            items: [n, ...], each with the shape of the mean; n may be 0.
         """
         if items.shape[1:] != self.mean.shape:
             raise ValueError(f"items have shape {tuple(items.shape)}, but must be [n, *{tuple(self.mean.shape)}]")

@@ -158,7 +158,6 @@ class NumericNetwork(Learnable):
     Args:
         parts: dict of modules, in the order of the optimizer's parameters. None: this network lacks the module.
         settings: arguments of the constructor, as JSON.
-        device: device of the modules.
     """
 
     settings_file: ClassVar[str]

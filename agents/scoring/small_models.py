@@ -65,14 +65,7 @@ class SelectiveLastLayer:
         self.layer: nn.Module = layers[-1]
 
     def states(self, inputs: Mapping[str, Any], readout: Readout) -> Tensor:
-        """Return last hidden states [R, S, d] of the selected tokens.
-
-        Args:
-            inputs: inputs of the model, for rows padded on the right.
-
-        Raises:
-            ValueError: if the model calls its last layer with several positional arguments or without a cache argument.
-        """
+        """Return the last hidden states [R, S, d] of the selected tokens. `inputs`: of the model, padded right."""
         positions = sent(readout.positions, inputs["input_ids"].device)
 
         def select(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -113,11 +106,10 @@ def selective_last_layer(backbone: PreTrainedModel) -> SelectiveLastLayer | None
 def states_at(
     backbone: PreTrainedModel, inputs: Mapping[str, Any], wanted: Sequence[Ids], selective: SelectiveLastLayer | None
 ) -> list[Tensor]:
-    """Return the last layer's hidden states [K, d] for each selection of tokens.
+    """Return the last hidden states [K, d] for each selection `wanted` [2, K] of rows and positions.
 
     Args:
-        inputs: inputs of the model, for rows padded on the right.
-        wanted: [2, K] rows and positions of each selection.
+        inputs: inputs of the model, padded on the right.
         selective: runs the last layer only at these tokens. None: the last layer runs at all tokens.
     """
     num_rows, width = inputs["input_ids"].shape

@@ -27,7 +27,7 @@ ON_GPU = 2**28  # value of both on other devices: 1 GiB in fp32
 def token_scores(
     hidden: Tensor, head: nn.Module, targets: Tensor, temperature: float, *, filters: Sampling | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the log-probability of each target and the entropy of its distribution, in nats.
+    """Return the log-probability [K] of each target and the entropy [K] of its distribution, in nats, at least fp32.
 
     Args:
         hidden: [K, d].
@@ -36,9 +36,6 @@ def token_scores(
         targets: int64 [K].
         temperature: divisor of the logits, > 0.
         filters: use the distribution after these top-k and top-p filters. None: before filters.
-
-    Returns:
-        [K] and [K], in fp32 or wider.
     """
     kind = hidden.device.type
     max_logits, tile_logits = MAX_LOGITS.get(kind, ON_GPU), TILE_LOGITS.get(kind, ON_GPU)

@@ -64,11 +64,8 @@ class VLLMClient:
     """HTTP client of one vLLM server.
 
     Args:
-        url: URL of the server, such as "http://localhost:8000".
-        timeout_s: timeout of one request, in seconds.
-
-    Raises:
-        UserError: if the URL is malformed or contains a password.
+        url: URL of the server, such as "http://localhost:8000", without a password.
+        timeout_s: timeout per request, in seconds.
     """
 
     def __init__(self, url: str, timeout_s: float):
@@ -117,11 +114,7 @@ class VLLMClient:
             self._check_route("GET", WEIGHT_INFO, DEV_MODE)
 
     def complete(self, model: str, prompt: Prompt, sampling: Sampling, stop_ids: Sequence[int]) -> ServedSample:
-        """Sample one completion.
-
-        Raises:
-            ServerError: if the request fails, the response lacks a field, or the completion ends too early.
-        """
+        """Sample one completion. `ServerError`: the request fails, or the response is not complete."""
         answer = self._json("POST", GENERATE, _request(model, prompt, sampling, stop_ids))
         choice = (answer.get("choices") or [{}])[0]
         ids, content = choice.get("token_ids"), (choice.get("logprobs") or {}).get("content")

@@ -31,14 +31,8 @@ class WeightFolder:
         self._written: str | None = None
 
     def send(self, server: VLLMClient, model: PreTrainedModel, version: str) -> None:
-        """Replace a server's weights while it is paused.
-
-        If the transfer fails, the server stays paused: some layers lack weights, and a request would crash the server.
-
-        Raises:
-            ServerLost: if the server does not answer, or has an internal error.
-            ServerError: if the server refuses the weights.
-        """
+        """Replace a server's weights while it is paused. `ServerError`: the transfer fails, the server stays paused."""
+        # A request to a server without complete weights would crash the server.
         if self._written != version:
             model.save_pretrained(self._path(version))
             self._written = version

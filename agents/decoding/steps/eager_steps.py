@@ -31,18 +31,13 @@ class Steps(ABC):
 
 
 def rows_of(table: SlotTable, adapters: Sequence[int], num_rows: int) -> NDArray[np.int64]:
-    """Return the inputs of a decoding step for each row. Inactive rows stay in column 0.
+    """Return 7 inputs of a decoding step for each of N rows. `adapters`: numbers of the active rows' adapters, if any.
 
-    Args:
-        adapters: number of each active row's adapter. Empty if all rows use the same adapter.
-        num_rows: rows of the step, N.
-
-    Returns:
-        [7, N]: row that sampled the input token in the last step (-1: none), the input token if none, column, column of
-        the last prompt token, index of the prompt, columns to advance by, number of the adapter.
+    The inputs are: row that sampled the input token in the last step (-1: none), the input token if none, column,
+    column of the last prompt token, index of the prompt, columns to advance by, number of the adapter.
     """
     count = table.num_active
-    rows = np.zeros((7, num_rows), np.int64)
+    rows = np.zeros((7, num_rows), np.int64)  # inactive rows stay in column 0
     rows[0, count:] = -1
     for row, of_active in enumerate((table.previous, table.token, table.column, table.start, table.owner)):
         rows[row, :count] = of_active[:count]
@@ -73,9 +68,7 @@ class EagerSteps(Steps):
     """Eager decoding steps, whose batch has only the active rows.
 
     Args:
-        engine: the model with its KV cache.
         noise: [prompts, steps] uniform random numbers. None if greedy.
-        sampling: sampling parameters.
         hidden: list with one element, the last hidden states of the newest forward pass.
     """
 
