@@ -95,9 +95,7 @@ class ModelConfig(Checked):
     def _per_agent(self, setting: str, value: str, num_agents: int) -> list[str]:
         names = [name.strip() for name in value.split(",")]
         if len(names) not in (1, num_agents):
-            raise ValueError(
-                f"{setting} has {len(names)} entries {names} for {num_agents} agents; give one, or one per agent"
-            )
+            raise ValueError(f"{setting} has {len(names)} entries {names}; give one, or one per agent ({num_agents})")
         if len(set(names)) > 1 and self.weights != "own":
             raise ValueError(f"different {setting}s {names} cannot have weights={self.weights!r}; use weights='own'")
         return names * num_agents if len(names) == 1 else names

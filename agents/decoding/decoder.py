@@ -85,8 +85,14 @@ class Decoder:
         self._engine = Engine(self._base, self._prefill_tokens, kv_memory)
         self._scheduler = Scheduler(self._engine, self._is_stop, max_slots, capture)
         self._bank: AdapterBank | None = None  # bank of the last call with several adapters
-        self._reason = self._why_not_served()
-        self._window = None if self._reason else window_of(self._base)
+        self._reason: str | None = None  # why the decoder's KV cache is not used; None: it is used
+        self._window: int | None = None
+        try:
+            with torch.inference_mode(), self._evaluation():
+                self._engine.kept_per_position = check_arena(self._base)
+            self._window = window_of(self._base)
+        except ValueError as error:
+            self._reason = str(error)
         self._is_cached: bool | None = None  # True if transformers' cache works; None: not tested yet
         self._has_warned = False
         self._computes = self._base.device, self._base.dtype
@@ -207,15 +213,6 @@ class Decoder:
         # With fixed shapes, weights are always packed, so that samples do not depend on the number of prompts.
         is_long = len(prompts) >= PACKED_ROWS and max(prompt.max_new_tokens for prompt in prompts) >= PACKED_STEPS
         return packed_weights(self._base) if is_long or self._engine.num_fixed else nullcontext()
-
-    def _why_not_served(self) -> str | None:
-        """Return the reason why the decoder's KV cache fails a test on this model. None: the test succeeds."""
-        try:
-            with torch.inference_mode(), self._evaluation():
-                self._engine.kept_per_position = check_arena(self._base)
-        except ValueError as error:
-            return str(error)
-        return None
 
     def _why_not(self, prompts: Sequence[Prompt]) -> str | None:
         """Return the reason why the decoder's KV cache cannot be used for these prompts. None: it can be used."""

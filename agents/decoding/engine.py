@@ -87,10 +87,7 @@ class Engine:
             self.casts = None
         elif self.casts is None or self.casts.dtype != dtype:
             self.casts = CastWeights(self.base, dtype)
-        if self.casts is None:
-            yield
-            return
-        with self.casts.acting():
+        with nullcontext() if self.casts is None else self.casts.acting():
             yield
 
     def release(self) -> None:

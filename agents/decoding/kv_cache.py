@@ -239,6 +239,7 @@ AttentionInterface.register(NAME, attention_to_kept)
 @contextmanager
 def own_attention(base: PreTrainedModel) -> Iterator[None]:
     """Context manager in which the model uses `attention_to_kept`, if it is faster. Forward passes need a mask."""
+    # Forward passes of other threads may use both functions, which give the same result.
     config = base.config.get_text_config(decoder=True)
     num_heads = getattr(config, "num_attention_heads", None)
     is_shared = getattr(config, "num_key_value_heads", None) not in (None, num_heads)

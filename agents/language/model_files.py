@@ -66,9 +66,7 @@ def check_language_model(name: str | Path) -> PreTrainedConfig:
     num_tensors = _check_weights(name)
     num_layers = getattr(config.get_text_config(decoder=True), "num_hidden_layers", None) or 0
     if num_tensors is not None and num_layers > num_tensors:  # building these layers could exhaust the memory
-        raise UserError(
-            f"the model {str(name)!r} has num_hidden_layers={num_layers}, but its files have {num_tensors} tensors"
-        )
+        raise UserError(f"the model {str(name)!r} has {num_tensors} tensors, less than num_hidden_layers={num_layers}")
     return config
 
 

@@ -102,9 +102,7 @@ class NumericCritic(NumericNetwork, Critic):
     def _action_vector(self, action: Any) -> NDArray[np.float32]:
         of_agents = [action] if len(self.actions) == 1 else action
         if len(of_agents) != len(self.actions):
-            raise ValueError(
-                f"{action!r} has {len(of_agents)} actions, but the critic needs actions of {len(self.actions)} agents"
-            )
+            raise ValueError(f"{len(of_agents)} actions {action!r} for {len(self.actions)} agents; give one per agent")
         # Agents that have left the episode get zeros, which no one-hot vector equals.
         vectors = [
             np.zeros(features.size, dtype=np.float32) if each is None else features.vector(each)

@@ -117,9 +117,7 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         head = head_for(action_space, is_squashed=is_squashed, has_state_std=has_state_std)
         observation = Features.of(observation_space)
         if observation.is_masked and not isinstance(head, CategoricalHead):
-            raise ValueError(
-                f"observations with an action mask need Discrete or MultiDiscrete actions, got {action_space}"
-            )
+            raise ValueError(f"action masks need Discrete or MultiDiscrete actions, got {action_space}")
         return cls(observation, head, **settings)
 
     @classmethod

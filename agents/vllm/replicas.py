@@ -130,11 +130,7 @@ class Replicas:
             return False
         if was_aside:
             replica.fault = None
-            warnings.warn(
-                f"the server at {replica.client.url} answers again, has the current weights, and is used again",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            warnings.warn(f"the server at {replica.client.url} answers again", RuntimeWarning, stacklevel=2)
         return True
 
     def _set_aside(self, replica: Replica, fault: ServerLost) -> None:

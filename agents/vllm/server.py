@@ -138,9 +138,7 @@ class VLLMServer:
         return samples
 
     def fix_shapes(self) -> None:
-        raise ValueError(
-            "deterministic=True needs a model in this process: the rounding of a vLLM server depends on its batches"
-        )
+        raise ValueError("deterministic=True needs sampling in this process: a server rounds depending on the batch")
 
     def forget(self) -> None:
         """Mark the servers' weights as outdated. New weights are sent before the next request."""
