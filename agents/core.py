@@ -207,7 +207,7 @@ class Policy(ABC):
         return self.act([request for _, request in requests], greedy=greedy)
 
     def fix_shapes(self) -> None:  # noqa: B027  # most policies do not compute in batches
-        """Use fixed batch shapes, so that no completion depends on other requests. `ValueError`: not possible."""
+        """Use fixed batch shapes, so that no completion depends on other requests. Raise `ValueError` if impossible."""
 
 
 class TrainablePolicy(Policy, Learnable):

@@ -1,5 +1,5 @@
 """Tokenization of histories without control tokens in messages. The prompt of a turn extends the tokens of the previous
-turn, so that one forward pass over the last prompt and completion gives the log-probabilities of all turns."""
+turn, so one forward pass over the tokens of the last turn gives the log-probabilities of all turns."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def check_models(config: ModelConfig, num_agents: int) -> None:
 
 
 def check_servers(config: ModelConfig, num_agents: int, *, learns: bool) -> None:
-    """Raise `ServerError` if a vLLM server does not respond or lacks an option. `learns`: training sends weights."""
+    """Raise `ServerError` if a vLLM server does not respond, or lacks an option that training (`learns`) needs."""
     for address in dict.fromkeys(address for each in config.servers(num_agents) for address in each):
         client = VLLMClient(address, SERVER_CHECK_S)
         client.base_model()

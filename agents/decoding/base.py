@@ -62,7 +62,7 @@ def next_logits(base: PreTrainedModel, ids: Tensor, cache: DynamicCache | None) 
 
 @contextmanager
 def hidden_states_of(base: PreTrainedModel) -> Iterator[list[Tensor]]:
-    """Yield a list with one element: the last layer's hidden states [N, T, d] in the newest forward pass."""
+    """Context manager with a list of one element: the last hidden states [N, T, d] of the newest forward pass."""
     newest: list[Tensor] = []
 
     def keep(module: nn.Module, args: object, output: object) -> None:
@@ -103,7 +103,7 @@ class CastWeights:
 
     @contextmanager
     def acting(self) -> Iterator[None]:
-        """Update the copies. Inside the block, the layers use the copies instead of their weights."""
+        """Context manager in which the layers use updated copies of their weights."""
         with ExitStack() as stack:
             for layer, weight, bias in self._layers:
                 weight.copy_(layer.weight)

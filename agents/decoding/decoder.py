@@ -46,7 +46,7 @@ class Decoder:
         model: causal language model of transformers, with or without peft's wrapper. It is tested on a few tokens.
             If logits with the decoder's KV cache are wrong, a warning is logged and transformers' cache is used.
         stop_ids: tokens that end a completion. The completion includes its stop token.
-        max_slots: maximum number of sequences that are decoded together. Twice this number stay cached between calls.
+        max_slots: maximum number of sequences that are decoded together. Twice as many may stay cached between calls.
         value_head: maps hidden states [N, d] at the last prompt tokens to values [N] or [N, 1].
         kv_memory: memory of the KV cache in GiB. None: 40 % of a GPU's free memory; no limit on a CPU.
         capture: recorder of decoding steps as CUDA graphs. None: steps run eagerly.
@@ -153,7 +153,7 @@ class Decoder:
         return self._engine.arena.num_bytes
 
     def fix_shapes(self) -> None:
-        """Use fixed batch shapes, so that samples are bitwise independent of the batch. `ValueError`: not possible."""
+        """Use fixed batch shapes, so that no sample depends on the batch. Raise `ValueError` if impossible."""
         # Every step decodes `FIXED_ROWS` rows, prompts are prefilled one by one, and no row is kept between calls.
         self._prefill_tokens = 1  # then `decode_by_hf_cache` decodes one prompt per batch
         self._scheduler.fix_shapes(FIXED_ROWS)
@@ -177,7 +177,7 @@ class Decoder:
             self._engine.bank = None
 
     def _parts(self, claims: Sequence[Claim]) -> list[list[Claim]]:
-        """Split claims by the KV cache to use, if shapes are fixed: it must not depend on other prompts."""
+        """Split claims by their KV cache, which must not depend on other prompts if shapes are fixed."""
         if not self._engine.num_fixed:
             return [list(claims)]
         parts: dict[bool, list[Claim]] = {}

@@ -65,7 +65,7 @@ class Engine:
         return allowed // row - self.num_scratch
 
     def reserve(self, num_rows: int, length: int, max_rows: int | None = None) -> None:
-        """Allocate rows of the KV cache and scratch rows by `Arena.reserve`."""
+        """Allocate rows of the KV cache, and scratch rows for padding."""
         limit = None if max_rows is None else max_rows + self.num_scratch
         self.arena.reserve(num_rows + self.num_scratch, length, limit)
 

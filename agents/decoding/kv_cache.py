@@ -203,6 +203,7 @@ def attention_to_kept(
         query: [N, H, T, d].
         key: [N, K, W, d]; the same for `value`.
         attention_mask: [N, 1, T, W], added to the scores. None, or a mask per head: transformers' `sdpa` is used.
+
     Returns:
         [N, T, H, d], and None instead of attention weights.
     """

@@ -57,7 +57,7 @@ class Generator(Protocol):
         """Release memory that only sampling needs, before the weights change."""
 
     def fix_shapes(self) -> None:
-        """Use fixed batch shapes, so that no sample depends on other prompts. `ValueError`: not possible."""
+        """Use fixed batch shapes, so that no sample depends on other prompts. Raise `ValueError` if impossible."""
 
 
 class DrawRecorder:

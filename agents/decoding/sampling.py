@@ -1,7 +1,7 @@
 """Sampling of tokens from logits: top-k and top-p filters, log-probabilities, entropies and random numbers.
 
-A filter keeps all tokens above a threshold, in vocabulary order. Sorting is not used: rounding depends on the batch
-size, and could swap two nearly equal tokens.
+A filter keeps all tokens with at least a threshold probability, in vocabulary order. In sorted order, rounding, which
+depends on the batch size, could swap two nearly equal tokens.
 
 Axes: N rows of a batch, V tokens of the vocabulary, C candidates (a superset of the kept tokens).
 """

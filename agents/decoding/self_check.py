@@ -67,7 +67,7 @@ def is_cache_exact(base: PreTrainedModel) -> bool:
 
 
 def is_exact_alone(generate: Callable[[Sequence[Prompt], Sampling], list[Sample]], vocab_size: int, limit: int) -> bool:
-    """Return True if `generate` gives bitwise the same samples for prompts alone and in a batch. `limit`: tokens."""
+    """Return True if `generate` gives bitwise the same samples for prompts alone and in a batch."""
     lengths = [min(length, limit - 3) for length in (5, 70, 17, 130)]
     prompts = [Prompt((np.arange(n) * 7 + 3 * n) % vocab_size, (), max_new_tokens=3) for n in lengths]
     together = generate(prompts, Sampling(greedy=True))

@@ -29,7 +29,7 @@ def dataset_of(env: SingleAgent, num_rows: int) -> Dataset:
 
 
 def reward_of(env: SingleAgent) -> Callable[..., list[float]]:
-    """Return a reward function for a dataset from `dataset_of`. `ValueError`: an episode has several turns."""
+    """Return a reward function for `dataset_of`. It raises `ValueError` if an episode has several turns."""
 
     def reward(completions: Sequence[str], seed: Sequence[int], **_: object) -> list[float]:
         rewards = []

@@ -290,7 +290,7 @@ def _options(query: str) -> tuple[ChatOptions, dict[str, Any]]:
 
 
 def address(url: str | None) -> str:
-    """Return the base address of a server, with the default path "/v1". `UserError`: the address is malformed."""
+    """Return the base address of a server, with the default path "/v1". Raise `UserError` if malformed."""
     if url is None:
         return OPENAI
     refuse_password(url)

@@ -22,7 +22,7 @@ _HEADER = re.compile(r"\[([^\[\]\n]+) (reads|writes)\] ")
 
 
 class CompactTokenizer:
-    """Lossless compact tokenizer. The ids of its additional words are `first_word` and the next `NUM_OWN_WORDS` - 1."""
+    """Lossless compact tokenizer. The ids of its `NUM_OWN_WORDS` additional words start at `first_word`."""
 
     def __init__(self, encoder: Encoder, first_word: int):
         self.encoder = encoder

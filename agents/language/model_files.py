@@ -54,7 +54,7 @@ def model_config(name: str | Path) -> PreTrainedConfig:
 
 
 def check_language_model(name: str | Path) -> PreTrainedConfig:
-    """Return the configuration of a causal language model. `UserError`: another model, or malformed files."""
+    """Return the configuration of a causal language model. Raise `UserError` for other or malformed models."""
     config = model_config(name)
     kind = type(config)
     if config.is_encoder_decoder:
@@ -98,7 +98,7 @@ def check_reward_model(name: str | Path) -> None:
 
 
 def tokenizer_of(name: str | Path, config: PreTrainedConfig) -> PreTrainedTokenizerBase:
-    """Load a tokenizer. `UserError`: it is malformed, or its vocabulary is larger than the model's."""
+    """Load a tokenizer. Raise `UserError` if it is malformed or has more tokens than the model."""
     files = [Path(name) / file for file in ("tokenizer.json", "tokenizer_config.json")]
     found = {file.name: read_json(file) for file in files if file.is_file()}
     try:

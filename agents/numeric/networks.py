@@ -138,7 +138,7 @@ class Normalizer(nn.Module):
         self.next_count, self.next_mean, self.next_squares = moments.count, moments.mean, moments.squares
 
     def commit(self) -> None:
-        """Use the moments of all observations so far from now on."""
+        """Update the normalization with all observations so far."""
         for name in ("count", "mean", "squares"):
             # In place: `load_state_dict` writes into both buffers, so they must not be one tensor.
             self.get_buffer(name).copy_(self.get_buffer(f"next_{name}"))

@@ -13,7 +13,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 
 def recompute_layers(model: nn.Module) -> None:
-    """Turn on activation checkpointing for each layer of a transformers model. `ValueError`: no layer supports it."""
+    """Turn on activation checkpointing for the layers of a model. Raise `ValueError` if no layer supports it."""
     # transformers' `gradient_checkpointing_enable` works only in training mode, in which dropout would change the
     # distribution from which tokens were sampled.
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]

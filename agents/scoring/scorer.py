@@ -56,7 +56,7 @@ class Scorer:
         self._inside: Callable[[Callable[[], Any]], Any] = at_once
 
     def on(self, base: PreTrainedModel, inside: Callable[[Callable[[], Any]], Any] | None = None) -> Scorer:
-        """Return a scorer for a copy of the model, without new tests. `inside`: calls functions on sharded weights."""
+        """Return a scorer for a copy of the model. `inside`: runs a forward pass, for example on sharded weights."""
         twin = copy.copy(self)
         backbone: Any = base.base_model
         twin.base, twin.backbone, twin.head, twin.device = base, backbone, base.get_output_embeddings(), base.device

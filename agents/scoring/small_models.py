@@ -65,7 +65,7 @@ class SelectiveLastLayer:
         self.layer: nn.Module = layers[-1]
 
     def states(self, inputs: Mapping[str, Any], readout: Readout) -> Tensor:
-        """Return the last hidden states [R, S, d] of the selected tokens. `inputs`: of the model, padded right."""
+        """Return the last hidden states [R, S, d] of the selected tokens, for model inputs padded on the right."""
         positions = sent(readout.positions, inputs["input_ids"].device)
 
         def select(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -114,7 +114,7 @@ class VLLMClient:
             self._check_route("GET", WEIGHT_INFO, DEV_MODE)
 
     def complete(self, model: str, prompt: Prompt, sampling: Sampling, stop_ids: Sequence[int]) -> ServedSample:
-        """Sample one completion. `ServerError`: the request fails, or the response is not complete."""
+        """Sample one completion. Raise `ServerError` if the request fails or the response is not complete."""
         answer = self._json("POST", GENERATE, _request(model, prompt, sampling, stop_ids))
         choice = (answer.get("choices") or [{}])[0]
         ids, content = choice.get("token_ids"), (choice.get("logprobs") or {}).get("content")

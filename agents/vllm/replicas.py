@@ -52,7 +52,7 @@ class Replicas:
         self._patience_s = patience_s
 
     def make_ready(self) -> None:
-        """Send the current weights to all servers that answer. `ServerError`: no server answers for `patience_s`."""
+        """Send the current weights to all servers that answer. Raise `ServerError` if none answers in time."""
         self._ready(may_wait=True)
 
     def ask(

@@ -176,7 +176,7 @@ class VLLMServer:
     def compare(
         self, theirs: Sequence[NDArray[np.float32]], ours: Sequence[NDArray[np.float32]], sampling: Sampling
     ) -> None:
-        """Compare the log-probabilities of servers and learner for the same tokens. `ServerError`: weights differ."""
+        """Raise `ServerError` if the log-probabilities of servers and learner for the same tokens differ."""
         urls = " or ".join(self._serving.addresses)
         self._check_drift([(urls, *pair) for pair in zip(theirs, ours, strict=True)], sampling)
 
@@ -209,7 +209,7 @@ class VLLMServer:
         return [samples[number] for number in range(len(prompts))]
 
     def _prepare(self) -> tuple[str, str, dict[str, tuple[str, Path]]]:
-        """Label new weights and save changed adapters. Return the label of the run, and these labels and adapters."""
+        """Label changed weights and save changed adapters. Return the labels of run and weights, and the adapters."""
         if self._version is None:
             self._version = self._new_name("weights")
         for adapter in self._requested:
@@ -274,7 +274,7 @@ class VLLMServer:
             )
 
     def _query(self, replica: Replica) -> None:
-        """Read a replica's model, weight version and adapters. `ServerError`: the server has another model."""
+        """Read a replica's model, weight version and adapters. Raise `ServerError` if the model is another one."""
         served = replica.client.base_model()
         ours = base_of(self._model).name_or_path or ""
         if ours not in (served.name, served.root) and Path(ours).resolve() != Path(served.root).resolve():

@@ -31,8 +31,8 @@ class WeightFolder:
         self._written: str | None = None
 
     def send(self, server: VLLMClient, model: PreTrainedModel, version: str) -> None:
-        """Replace a server's weights while it is paused. `ServerError`: the transfer fails, the server stays paused."""
-        # A request to a server without complete weights would crash the server.
+        """Replace a server's weights. Raise `ServerError` if this fails, and leave the server paused."""
+        # A request to a server with incomplete weights would crash the server.
         if self._written != version:
             model.save_pretrained(self._path(version))
             self._written = version

@@ -64,7 +64,7 @@ def cache_folder() -> Path:
 
 @cache
 def processor() -> str:
-    """Return vendor, model and instruction sets of the CPU. Except on Linux: only Python's `platform` data."""
+    """Return vendor, model and instruction sets of the CPU on Linux, or Python's `platform` data on other systems."""
     known = Path("/proc/cpuinfo")
     lines = known.read_text("utf-8").splitlines() if known.exists() else []
     told = [next((line for line in lines if line.startswith(key)), "") for key in ("vendor_id", "model name", "flags")]
