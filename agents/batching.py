@@ -17,12 +17,9 @@ def default_max_tokens(device: torch.device) -> int:
 
 
 def micro_batches(sizes: Sequence[int], items: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
-    """Divide items into micro-batches of similar sizes, to limit padding.
+    """Divide items (indices into `sizes`, their numbers of tokens) into micro-batches of similar items.
 
-    Args:
-        sizes: tokens per item.
-        items: indices of the items.
-        max_tokens: maximum tokens per micro-batch, including padding. A single item may exceed it.
+    A micro-batch has at most `max_tokens` tokens, including padding. A single item may exceed this limit.
     """
     batch: list[int] = []
     for item in sorted(items, key=lambda i: sizes[i]):

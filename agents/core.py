@@ -322,11 +322,7 @@ PolicyT = TypeVar("PolicyT", bound=TrainablePolicy)
 
 
 class HeadCritic(Critic, Generic[PolicyT]):
-    """Critic that is the value head of an actor. The policy trains, checkpoints and saves the head's weights.
-
-    Raises:
-        ValueError: if the policy has no value head.
-    """
+    """Critic that is the value head of an actor. The policy trains, checkpoints and saves the head's weights."""
 
     def __init__(self, policy: PolicyT):
         if policy.value_head is None:

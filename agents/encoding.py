@@ -50,9 +50,6 @@ class Encoder:
         is_chat: apply the tokenizer's chat template. False: plain text. A newline ends each message, and the
             end-of-text token ends each reply of the agent.
         template_kwargs: arguments of the chat template, such as {"enable_thinking": False}.
-
-    Raises:
-        ValueError: if the tokenizer has no end-of-text token, or no chat template although `is_chat` needs one.
     """
 
     def __init__(

@@ -237,11 +237,7 @@ def with_adapters(
     alpha: int | None = None,
     target_modules: Sequence[str] = (ALL_LINEAR,),
 ) -> PeftModel:
-    """Freeze a model and add a LoRA adapter (arXiv:2106.09685) per name. For other arguments see `ModelConfig`.
-
-    Raises:
-        UserError: if the model lacks a layer in `target_modules`.
-    """
+    """Freeze a model and add a LoRA adapter (arXiv:2106.09685) per name. Other arguments: see `ModelConfig`."""
     modules = list(target_modules)
     lora = LoraConfig(
         r=rank,

@@ -20,11 +20,7 @@ WINDOW_NAMES = ("window_size", "attention_window_size")  # for models whose cach
 
 
 def base_of(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
-    """Return the transformers model without peft's wrapper. Its layers still contain the adapters.
-
-    Raises:
-        ValueError: if the model is not a transformers model.
-    """
+    """Return the transformers model without peft's wrapper. Its layers still contain the adapters."""
     base = model.get_base_model() if isinstance(model, PeftModel) else model
     if not isinstance(base, PreTrainedModel):
         raise ValueError(f"{type(base).__name__} is not a transformers model: load it with AutoModelForCausalLM")
@@ -38,11 +34,7 @@ def computing_type(base: PreTrainedModel) -> torch.dtype:
 
 
 def window_of(base: PreTrainedModel) -> int | None:
-    """Return the shortest attention window of the model's layers, in tokens. None: all layers have full attention.
-
-    Raises:
-        ValueError: if a layer caches something other than one key and one value per token.
-    """
+    """Return the shortest attention window of the model's layers, in tokens. None: all layers have full attention."""
     config = base.config.get_text_config(decoder=True)
     windows = [window for name in WINDOW_NAMES if (window := getattr(config, name, None)) is not None]
     for layer in DynamicCache(config=base.config).layers:

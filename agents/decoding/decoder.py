@@ -50,10 +50,6 @@ class Decoder:
         value_head: maps hidden states [N, d] at the last prompt tokens to values [N] or [N, 1].
         kv_memory: memory of the KV cache in GiB. None: 40 % of a GPU's free memory; no limit on a CPU.
         capture: recorder of decoding steps as CUDA graphs. None: steps run eagerly.
-
-    Raises:
-        ValueError: if `max_slots` is below 1, a stop token is outside the vocabulary, or the model does not expose the
-            hidden states that a value head reads.
     """
 
     def __init__(
@@ -98,12 +94,7 @@ class Decoder:
         self._computes = self._base.device, self._base.dtype
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Sample]:
-        """Return one sample per prompt, in the order of the prompts.
-
-        Raises:
-            ValueError: if a prompt is empty, has an unknown adapter or a `max_new_tokens` below 1, if prompt and
-                completion need more tokens than the model has positions, or if two prompts have the same handle.
-        """
+        """Return one sample per prompt, in the order of the prompts. Raise `ValueError` if a prompt is not valid."""
         if not prompts:
             return []
         # 1) Check the prompts, and drop cached sequences that may not be reused.

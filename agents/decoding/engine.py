@@ -44,11 +44,7 @@ class Engine:
         self._numbers = torch.empty(0, dtype=torch.int64)  # 0, 1, 2, … on the device
 
     def max_rows(self, length: int) -> int | None:
-        """Return the number of sequences of this length that fit into the memory of the KV cache. None: no limit.
-
-        Raises:
-            UserError: if the memory is too small for one decoding step.
-        """
+        """Return the number of sequences of this length that fit into the KV cache. None: no limit."""
         allowed = self._allowed_bytes()
         row = self.arena.columns_for(length) * self.kept_per_position * computing_type(self.base).itemsize
         if allowed is None or row == 0:

@@ -132,19 +132,13 @@ class Arena(Cache):
         return max(-(-length // COLUMN_BLOCK) * COLUMN_BLOCK, self.capacity)
 
     def reserve(self, num_rows: int, length: int, max_rows: int | None = None) -> None:
-        """Allocate rows for sequences of this length, and keep the stored sequences.
-
-        Layers grow one by one, so that only one tensor at a time is in memory twice.
-
-        Args:
-            max_rows: rows after the first `max_rows` are dropped. None: no row is dropped.
-        """
+        """Allocate rows for sequences of this length. Stored sequences are kept, except in rows after `max_rows`."""
         old_rows = self.num_rows if max_rows is None else min(self.num_rows, max_rows)
         num_rows, capacity = max(num_rows, old_rows), self.columns_for(length)
         if (num_rows, capacity) != (self.num_rows, self.capacity):
             self.num_rows, self.capacity = num_rows, capacity
             self.num_layouts += 1
-            for layer in self.layers:
+            for layer in self.layers:  # one by one, so that only one tensor at a time is in memory twice
                 layer.resize(num_rows, capacity)
 
     def release(self) -> None:

@@ -91,11 +91,7 @@ class DrawRecorder:
         self._values.append(values.float().flatten())
 
     def samples(self, is_stop: NDArray[np.bool_]) -> list[Sample]:
-        """Return one sample per prompt, in the order of the prompts.
-
-        Raises:
-            Divergence: if log-probabilities are NaN. `rows` are the indices of their prompts.
-        """
+        """Return one sample per prompt, in their order. Raise `Divergence` with the prompts whose logits are NaN."""
         owners = np.concatenate(self._owners)
         read = torch.cat([*self._logprobs, *self._entropies, *self._values]).cpu().numpy()  # one copy to the host
         recorded, entropies, values = np.split(read, [len(owners), 2 * len(owners)])

@@ -27,13 +27,10 @@ def tolerance(dtype: torch.dtype) -> float:
 
 
 def check_arena(base: PreTrainedModel) -> int:
-    """Check that logits with the decoder's KV cache (`Arena`) equal logits without a cache, on a few sequences.
+    """Raise `ValueError` with the reason if logits with the decoder's KV cache differ from logits without a cache.
 
     Returns:
         Number of elements in the keys and values of one token, in all layers.
-
-    Raises:
-        ValueError: if the model does not work with this KV cache. The message is the reason.
     """
     window_of(base)
     if base.config.is_encoder_decoder or base.base_model is base:

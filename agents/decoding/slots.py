@@ -61,12 +61,7 @@ class SlotTable:
         self._source = self._rows.copy()  # row that contains this row's data until the copies are done
 
     def admit(self, claims: Sequence[Claim], wanted: Collection[Hashable]) -> list[Seat]:
-        """Assign a row to each prompt (claim), and activate these rows.
-
-        Args:
-            claims: prompts, at most one per inactive row.
-            wanted: cache keys of prompts that come later. Their parked rows are evicted last.
-        """
+        """Assign an inactive row to each prompt (claim). Parked rows with a cache key in `wanted` are evicted last."""
         first, last = self.num_active, self.num_active + len(claims)
         kept = [self._num_kept(claim) for claim in claims]
         vacant = set(range(first, last))

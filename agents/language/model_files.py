@@ -23,11 +23,7 @@ WEIGHTS = ("*.safetensors", "*.bin", "*.bin.index.json", "*.safetensors.index.js
 
 
 def model_config(name: str | Path) -> PreTrainedConfig:
-    """Load the configuration of a model (folder or hub name). For an adapter, load that of its base model.
-
-    Raises:
-        UserError: if the configuration is malformed or needs custom code, or if transformers lacks the architecture.
-    """
+    """Load the configuration of a model, or of an adapter's base model. Raise `UserError` if it cannot be used."""
     adapter = Path(name) / "adapter_config.json"
     if adapter.is_file():
         settings = read_json(adapter)

@@ -122,9 +122,6 @@ class GaussianHead(ActionHead):
         has_state_std: True: log standard deviations are `initial_log_std` plus the second half of the network
             outputs. False: they are parameters.
         log_std_bounds: minimum and maximum to which log standard deviations are clamped.
-
-    Raises:
-        ValueError: if `initial_log_std` is outside of `log_std_bounds`.
     """
 
     kind = "gaussian"
@@ -197,9 +194,6 @@ class SquashedGaussianHead(GaussianHead):
         log p(a) = log p(u) - log |da/du|,  log |da/du| = log((high - low) / 2) + 2 * (log 2 - u - softplus(-2 u))
 
     Source: Haarnoja et al. (arXiv:1801.01290), appendix C. This form of log(1 - tanh(u)^2) is also exact for large u.
-
-    Raises:
-        ValueError: if a bound is infinite.
     """
 
     kind = "squashed_gaussian"

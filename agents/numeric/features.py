@@ -28,11 +28,7 @@ class Features:
 
     @classmethod
     def of(cls, space: Space[Any]) -> Features:
-        """Return the features of a Box, Discrete, MultiDiscrete or MultiBinary space, or of one with an action mask.
-
-        Raises:
-            ValueError: if the space is of any other type.
-        """
+        """Return the features of a Box, Discrete, MultiDiscrete or MultiBinary space, or of one with an action mask."""
         if has_mask(space):
             assert isinstance(space, spaces.Dict)
             return replace(cls.of(space[OBSERVATION]), is_masked=True)

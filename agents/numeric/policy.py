@@ -110,9 +110,6 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
             is_squashed: use a `SquashedGaussianHead` for a Box. False: a `GaussianHead`.
             has_state_std: standard deviations depend on the observation; see `GaussianHead`.
             settings: arguments of the constructor.
-
-        Raises:
-            ValueError: if the policy does not support the spaces.
         """
         head = head_for(action_space, is_squashed=is_squashed, has_state_std=has_state_std)
         observation = Features.of(observation_space)

@@ -32,9 +32,6 @@ class Scorer:
 
     Two tests on a few tokens select the method. If logits are the output matrix times the last hidden state, they are
     computed only for sampled tokens. If the model supports the attention mask of trees, equal prompts are shared.
-
-    Args:
-        base: the transformers model, without peft's wrapper.
     """
 
     def __init__(self, base: PreTrainedModel):

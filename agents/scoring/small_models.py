@@ -50,11 +50,7 @@ class Readout:
 
 
 class SelectiveLastLayer:
-    """Runs a transformers model without output head, and computes the last layer only at selected tokens.
-
-    Raises:
-        ValueError: if the model has no transformers layer, or its attention accepts no mask.
-    """
+    """Runs a transformers model without output head, and computes the last layer only at selected tokens."""
 
     def __init__(self, backbone: PreTrainedModel):
         layers = [module for module in backbone.modules() if isinstance(module, GradientCheckpointingLayer)]

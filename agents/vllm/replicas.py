@@ -58,13 +58,10 @@ class Replicas:
     def ask(
         self, prompts: Sequence[Prompt], request: Callable[[Replica, Prompt], ServedSample | None]
     ) -> list[ServedSample]:
-        """Return one sample per prompt, in the order of the prompts.
+        """Return one sample per prompt, in the order of the prompts. Raise `ServerError` if no server answers.
 
         Args:
             request: sends a prompt to a replica. Returns None if the replica did not have the current weights.
-
-        Raises:
-            ServerError: if no server answers for `patience_s`, or if a server refuses a request.
         """
         answers: dict[int, ServedSample] = {}
         waiting = deque(range(len(prompts)))

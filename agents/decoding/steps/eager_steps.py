@@ -67,9 +67,7 @@ class HostCopy:
 class EagerSteps(Steps):
     """Eager decoding steps, whose batch has only the active rows.
 
-    Args:
-        noise: [prompts, steps] uniform random numbers. None if greedy.
-        hidden: list with one element, the last hidden states of the newest forward pass.
+    `noise` has shape [prompts, steps]. `hidden` has one element: the newest hidden states (see `hidden_states_of`).
     """
 
     def __init__(

@@ -46,11 +46,7 @@ class Capture(Protocol):
 
 
 class CudaGraphs:
-    """CUDA graphs that share one memory pool. A replay may overwrite temporary tensors of other graphs.
-
-    Raises:
-        UserError: if the device is not a CUDA GPU.
-    """
+    """CUDA graphs that share one memory pool. A replay may overwrite temporary tensors of other graphs."""
 
     def __init__(self, device: torch.device) -> None:
         check_graphs(device)
@@ -66,11 +62,6 @@ class CudaGraphs:
         current.wait_stream(self._stream)
 
     def capture(self, work: Work) -> Work:
-        """Record the work.
-
-        Raises:
-            UserError: if the work cannot be recorded, for example because it synchronizes with the host.
-        """
         graph = torch.cuda.CUDAGraph()
         # The stream is also set here, because torch does not restore it if a capture fails at its end.
         with _CAPTURE_LOCK, torch.cuda.stream(self._stream):
@@ -141,13 +132,7 @@ class GraphSteps(Steps):
         self._addresses: tuple[object, ...] = ()
 
     def begin(self, noise: NDArray[np.float64] | None, hidden: Sequence[Tensor], kind: StepKind, num_rows: int) -> None:
-        """Prepare the buffers for a run of the scheduler.
-
-        Args:
-            noise: [prompts, steps] uniform random numbers. None if greedy.
-            hidden: list with one element, the last hidden states of the newest forward pass.
-            num_rows: largest number of active rows, R.
-        """
+        """Prepare the buffers for a run of the scheduler with up to `num_rows` active rows. See `EagerSteps`."""
         base = self._engine.base
         if self._buffers is None or self._buffers.tokens.device != base.device or num_rows > self._buffers.num_rows:
             self.drop()
