@@ -79,8 +79,10 @@ class Encoder:
         self._encoded: Recent[list[int]] = Recent(MAX_KEPT_TOKENS, len)
         empty: list[int] = tokenizer("", add_special_tokens=True)["input_ids"]
         self._start = empty[:1] if tokenizer.bos_token_id is not None and empty[:1] == [tokenizer.bos_token_id] else []
-        # A chat template may end turns with a token other than the model's end-of-text token.
-        self.stop_ids = frozenset({self.end_id} | ({self._turn_end()} if is_chat else set()))
+        self.stop_ids = frozenset({self.end_id})
+        if is_chat:  # a chat template may end turns with another token than the model's end-of-text token
+            suffix = self._chat_suffix([Message("user", "."), Message("assistant", "."), Message("user", ".")], 1)
+            self.stop_ids |= self._control.keys() & suffix[:1]
 
     def prompt(self, observation: str, previous: Completion | None = None) -> tuple[NDArray[np.int64], bool]:
         """Return the prompt's token ids [S], and True if the prompt extends the tokens of the previous turn."""
@@ -162,11 +164,6 @@ class Encoder:
         for i, piece in enumerate(_SLOT.split(rendered)):
             ids += self.content(messages[int(piece)].content) if i % 2 else self._encode(piece)
         return ids
-
-    def _turn_end(self) -> int:
-        messages = [Message("user", "."), Message("assistant", "."), Message("user", ".")]
-        suffix = self._chat_suffix(messages, 1)
-        return suffix[0] if suffix and suffix[0] in self._control else self.end_id
 
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) if text else []

@@ -115,13 +115,8 @@ class Engine:
             self._select(batch)
             self._extend(batch)
         if copies:
-            self.move(
-                Moves(
-                    np.array([seat.row for _, seat in copies]),
-                    np.array([row for row, _ in copies]),
-                    max(len(seat.claim.prompt.ids) - 1 for _, seat in copies),
-                )
-            )
+            targets, sources = np.array([(seat.row, row) for row, seat in copies]).T
+            self.move(Moves(targets, sources, max(len(seat.claim.prompt.ids) - 1 for _, seat in copies)))
 
     def step(self, tokens: Tensor, columns: Tensor, width: int, adapters: Tensor | None = None) -> Tensor:
         """Run the model on one token per row, for the first N rows. Return the logits [N, V] of the next tokens.

@@ -80,9 +80,10 @@ class ArenaLayer(CacheLayerMixin):
             self.values[place.rows, :, : key_states.shape[2]] = value_states.to(self.values.dtype)
         else:
             for store, states in ((self.keys, key_states), (self.values, value_states)):
-                new = _real(states, place).to(store.dtype)
+                is_step = states.shape[2] == 1  # one token per row, without padding
+                new = states[:, :, 0] if is_step else states[place.batch_index, :, place.token_index]
                 store.view(-1, store.shape[3]).index_copy_(
-                    0, place.flat_index(*store.shape[1:3]), new.reshape(-1, store.shape[3])
+                    0, place.flat_index(*store.shape[1:3]), new.to(store.dtype).reshape(-1, store.shape[3])
                 )
         if place.is_filling and self is self._arena.layers[-1]:
             raise StopForward
@@ -161,11 +162,6 @@ def visibility(columns: Tensor, width: int, dtype: torch.dtype) -> Tensor:
     is_visible = torch.arange(width, device=columns.device) <= columns[:, :, None]
     hidden = torch.full((), torch.finfo(dtype).min, dtype=dtype, device=columns.device)
     return torch.where(is_visible, torch.zeros_like(hidden), hidden)[:, None]
-
-
-def _real(states: Tensor, place: Placement) -> Tensor:
-    """Return the states [tokens, heads, d] of tokens that are not padding."""
-    return states[:, :, 0] if states.shape[2] == 1 else states[place.batch_index, :, place.token_index]
 
 
 def _empty_store(states: Tensor, arena: Arena) -> Tensor:

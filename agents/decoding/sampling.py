@@ -189,9 +189,8 @@ def _nucleus_threshold(descending: Tensor, top_p: float, total: Tensor) -> Tenso
 
 def _least_of_nucleus(probabilities: Tensor, top_p: float) -> Tensor:
     total = probabilities.sum(-1, dtype=torch.float64)
-    if not _is_on_host(probabilities):  # a test of the guess would synchronize with the device
-        return _nucleus_threshold(_descending(probabilities), top_p, total)
-    guess, tokens = _candidates(probabilities, NUCLEUS_GUESS)
+    # On a GPU there is no guess, because a test of the guess would synchronize with the device.
+    guess, tokens = _candidates(probabilities, NUCLEUS_GUESS) if _is_on_host(probabilities) else (probabilities, None)
     if tokens is None:
         return _nucleus_threshold(_descending(probabilities), top_p, total)
     best = _descending(guess)[:, :NUCLEUS_GUESS]

@@ -86,7 +86,14 @@ class Scheduler:
         queued: deque[Step] = deque()
         has_changed = True  # True if active rows were added or removed since the last step
         with hidden_states_of(engine.base) as hidden:
-            steps = self._steps(claims, sampling, recorder, hidden, keeps_states=value_head is not None)
+            steps: Steps
+            if self._static is None:
+                steps = EagerSteps(engine, recorder.noise, sampling, hidden)
+            else:
+                adapter = claims[0].prompt.adapter if engine.bank is None else None
+                kind = StepKind(sampling, keeps_states=value_head is not None, adapter=adapter)
+                self._static.begin(recorder.noise, hidden, kind, self._max_slots)
+                steps = self._static
             while queue or table.num_active or queued:
                 # 1) Prefill waiting prompts into free rows.
                 if queue and max_active - table.num_active >= min(least_free, len(queue)):
@@ -112,21 +119,6 @@ class Scheduler:
                 if has_changed:
                     table.retire(done.tolist())
                     engine.move(table.take_moves())
-
-    def _steps(
-        self,
-        claims: Sequence[Claim],
-        sampling: Sampling,
-        recorder: DrawRecorder,
-        hidden: Sequence[Tensor],
-        *,
-        keeps_states: bool,
-    ) -> Steps:
-        if self._static is None:
-            return EagerSteps(self._engine, recorder.noise, sampling, hidden)
-        adapter = claims[0].prompt.adapter if self._engine.bank is None else None
-        self._static.begin(recorder.noise, hidden, StepKind(sampling, keeps_states, adapter), self._max_slots)
-        return self._static
 
     def _reserve(self, claims: Sequence[Claim]) -> int:
         """Allocate rows of the KV cache, and return the maximum number of active rows."""

@@ -124,11 +124,8 @@ class TextCritic(Critic):
     @classmethod
     def load(cls, directory: Path) -> TextCritic:
         settings = read_json(directory / SETTINGS_FILE)
-        critic = cls(
-            AutoModel.from_pretrained(directory, dtype=torch.float32, trust_remote_code=False),
-            AutoTokenizer.from_pretrained(directory, trust_remote_code=False),
-            **settings,
-        )
+        backbone = AutoModel.from_pretrained(directory, dtype=torch.float32, trust_remote_code=False)
+        critic = cls(backbone, AutoTokenizer.from_pretrained(directory, trust_remote_code=False), **settings)
         critic.head.load_state_dict(load_file(directory / HEAD_FILE))
         if (directory / "adapter_config.json").is_file():
             _freeze_base(critic.backbone)

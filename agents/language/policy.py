@@ -139,15 +139,8 @@ class LanguagePolicy(TrainablePolicy):
         for policy, request in requests:
             assert isinstance(policy, LanguagePolicy)
             ids, is_extension = encoder.prompt(request.observation, request.previous)
-            prompts.append(
-                Prompt(
-                    ids=ids,
-                    stream=request.stream,
-                    max_new_tokens=policy.max_new_tokens,
-                    parked=request.stream[:-1],
-                    adapter=policy.adapter,
-                )
-            )
+            episode = request.stream[:-1]
+            prompts.append(Prompt(ids, request.stream, policy.max_new_tokens, parked=episode, adapter=policy.adapter))
             extensions.append(is_extension)
         sampling = replace(self.sampling, greedy=True) if greedy else self.sampling
         try:

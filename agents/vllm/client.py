@@ -131,12 +131,9 @@ class VLLMClient:
             raise ServerError(
                 f"a completion was ended by {reason!r} after token {ids[-1]}; expected a stop token or max_tokens"
             )
-        return ServedSample(
-            np.asarray(ids, np.int64),
-            np.asarray([token["logprob"] for token in content], np.float32),
-            frozenset(span["version"] for span in versions),
-            self.url,
-        )
+        logprobs = np.asarray([token["logprob"] for token in content], np.float32)
+        labels = frozenset(span["version"] for span in versions)
+        return ServedSample(np.asarray(ids, np.int64), logprobs, labels, self.url)
 
     def load_adapter(self, name: str, folder: str) -> None:
         self._call("POST", LOAD_ADAPTER, {"lora_name": name, "lora_path": folder}, RUNTIME_ADAPTERS)

@@ -287,14 +287,11 @@ class VLLMServer:
         replica.adapters = {name for name in replica.client.adapters() if name.startswith(f"collm-{self._run}-")}
         replica.version = replica.client.version() or INITIAL
         if self._serving.keeps_logprobs:
-            self._are_processed[replica.client.url] = self._is_processed(replica.client, served.name)
+            # If log-probabilities are computed after filters, the sampled token has 0 with top-k 1.
+            prompt = Prompt([self._stop_ids[0]], (0, 0, 0, 0), 1)
+            probe = replica.client.complete(served.name, prompt, Sampling(top_k=1), self._stop_ids)
+            self._are_processed[replica.client.url] = float(probe.logprobs[0]) == 0
         replica.name, replica.is_known = served.name, True
-
-    def _is_processed(self, client: VLLMClient, name: str) -> bool:
-        """Return True if the server's log-probabilities are computed after temperature and filters."""
-        # After the filter top-k 1, the sampled token has the log-probability 0.
-        probe = Prompt([self._stop_ids[0]], (0, 0, 0, 0), 1)
-        return float(client.complete(name, probe, Sampling(top_k=1), self._stop_ids).logprobs[0]) == 0
 
     def _check_mode(self, served: Sequence[ServedSample], sampling: Sampling) -> None:
         for url in sorted({answer.url for answer in served}):

@@ -170,7 +170,12 @@ class GraphSteps(Steps):
             self._capture.warm_up(partial(self._work, count, width))
             self._recorded[key] = None
         else:
-            replay = self._recorded[key] or self._record(key)
+            replay = self._recorded[key]
+            if replay is None:
+                replay = self._capture.capture(partial(self._work, count, width))
+                while len(self._recorded) > MAX_RECORDED:
+                    del self._recorded[next(iter(self._recorded))]
+                self._recorded[key] = replay
             replay()
         if buffers.states is not None:
             self.states = buffers.states[:count]
@@ -201,14 +206,6 @@ class GraphSteps(Steps):
         buffers.facts[0, :count] = drawn.logprobs
         buffers.facts[1, :count] = drawn.entropies
         buffers.numbers[:2, :count].add_(paces)
-
-    def _record(self, key: tuple[int, int, StepKind]) -> Work:
-        count, width, _ = key
-        replay = self._capture.capture(partial(self._work, count, width))
-        while len(self._recorded) > MAX_RECORDED:
-            del self._recorded[next(iter(self._recorded))]
-        self._recorded[key] = replay
-        return replay
 
     def _forget_recorded(self) -> None:
         if any(self._recorded.values()):
