@@ -32,14 +32,10 @@ Value = TypeVar("Value")
 class TokenRecord:
     """Token ids of one completion and its prompt."""
 
-    prompt_ids: NDArray[np.int64]
-    """[S] token ids of the history, including the agent's previous completions."""
-    completion_ids: NDArray[np.int64]
-    """[T] sampled token ids, including the end-of-text token if it was sampled."""
-    is_extension: bool
-    """True if `prompt_ids` starts with the previous turn's prompt and completion."""
-    observation: str
-    """Observation that `prompt_ids` encodes."""
+    prompt_ids: NDArray[np.int64]  # [S] token ids of the history, including the agent's previous completions
+    completion_ids: NDArray[np.int64]  # [T] sampled token ids, including the end-of-text token if it was sampled
+    is_extension: bool  # True if `prompt_ids` starts with the previous turn's prompt and completion
+    observation: str  # observation that `prompt_ids` encodes
 
 
 class Encoder:

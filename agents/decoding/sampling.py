@@ -29,16 +29,11 @@ NUCLEUS_GUESS = 256  # groups that usually contain all top-p tokens of a row; if
 class Sampling:
     """Sampling parameters, applied in the order temperature, top-k, top-p."""
 
-    temperature: float = 1.0
-    """Divisor of the logits, > 0. Log-probabilities and entropies are computed after this division."""
-    top_k: int = 0
-    """Sample from the k most probable tokens. 0: off."""
-    top_p: float = 1.0
-    """Sample from the smallest set of most probable tokens whose probabilities sum to at least p, in (0, 1]. 1: off."""
-    greedy: bool = False
-    """Select the most probable token, without filters or random numbers."""
-    learns_filtered: bool = False
-    """Compute log-probabilities and entropies after the top-k and top-p filters. False: before the filters."""
+    temperature: float = 1.0  # divisor of the logits, > 0; log-probabilities and entropies are computed after it
+    top_k: int = 0  # sample from the k most probable tokens; 0: off
+    top_p: float = 1.0  # sample from the most probable tokens with this total probability, in (0, 1]; 1: off
+    greedy: bool = False  # select the most probable token, without filters or random numbers
+    learns_filtered: bool = False  # log-probabilities and entropies after the filters; False: before the filters
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:

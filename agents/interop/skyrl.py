@@ -70,7 +70,6 @@ def rows(env: str, seeds: Iterable[int], agent: str | None = None, **kwargs: Any
 
     Args:
         env: registered id.
-        seeds: seeds of the episodes.
         agent: learner. None: first agent.
         kwargs: arguments of the environment.
     """

@@ -98,10 +98,6 @@ class Episodes:
             called once per concurrent episode.
         num_rows: number of seeds, from 0. If several rows have the same prompt, only the first row is used.
         is_chat: whether to format messages with the tokenizer's chat template.
-
-    Attributes:
-        dataset: rows for the trainer.
-        num_played: number of episodes so far.
     """
 
     def __init__(
@@ -110,7 +106,7 @@ class Episodes:
         self._build = build
         self._is_chat = is_chat
         self._envs = [_team(build())]
-        self.num_played = 0
+        self.num_played = 0  # episodes so far
         rows = [
             {"prompt": str(text), "seed": seed, "agent": agent}
             for seed in range(num_rows)

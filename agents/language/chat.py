@@ -66,20 +66,13 @@ class Usage:
 class ChatOptions(Checked):
     """Options of a chat server in a model's name: openai:MODEL@URL?key=VARIABLE&requests=8."""
 
-    key: str | None = None
-    """Environment variable with the key. None: OPENAI_API_KEY for OpenAI's server, no key for other servers."""
-    requests: Count = 32
-    """Maximum number of concurrent requests."""
-    timeout_s: Positive = 300.0
-    """Timeout per attempt, in seconds."""
-    retries: CountOrZero = 8
-    """Maximum number of retries per request."""
-    seeds: bool = True
-    """Send a seed with each request. Set it to False for servers that reject seeds."""
-    prompt_price: NotNegative = 0.0
-    """Price per million prompt tokens, in any currency."""
-    completion_price: NotNegative = 0.0
-    """Price per million completion tokens, in any currency."""
+    key: str | None = None  # environment variable with the key; None: OPENAI_API_KEY for OpenAI's server, else no key
+    requests: Count = 32  # maximum number of concurrent requests
+    timeout_s: Positive = 300.0  # timeout per attempt
+    retries: CountOrZero = 8  # maximum number of retries per request
+    seeds: bool = True  # send a seed with each request; some servers reject seeds
+    prompt_price: NotNegative = 0.0  # price per million prompt tokens, in any currency
+    completion_price: NotNegative = 0.0  # price per million completion tokens, in any currency
 
 
 class ChatPolicy(Policy):
@@ -105,9 +98,6 @@ class ChatPolicy(Policy):
         sends_seed: send a seed derived from `Request.stream`.
         prices: prices per million prompt tokens and completion tokens, in any currency.
         body: additional fields of each request, such as {"reasoning_effort": "low"}. They override other fields.
-
-    Attributes:
-        usage: totals of all requests so far.
 
     Raises:
         UserError: if the key is missing, the address is malformed, or the package `openai` is not installed.
@@ -135,7 +125,7 @@ class ChatPolicy(Policy):
         self.url = address(url)
         self.model = model
         self.max_requests = max_requests
-        self.usage = Usage()
+        self.usage = Usage()  # totals of all requests so far
         self._key = _key(self.url, key_variable)
         self._timeout_s, self._max_retries = timeout_s, max_retries
         self._sampling = {"temperature": temperature, "top_p": top_p}

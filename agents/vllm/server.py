@@ -107,7 +107,6 @@ class VLLMServer:
 
         Raises:
             ServerError: if no server answers, or if a server has another model or other weights, or refuses a request.
-            ValueError: if a prompt's adapter is unknown.
         """
         if not prompts:
             return []
