@@ -118,15 +118,11 @@ class Encoder:
         return np.asarray(ids, dtype=np.int64)
 
     def _plain(self, messages: Sequence[Message]) -> list[int]:
-        return [
-            index
-            for message in messages
-            for index in (
-                [*self.content(message.content), self.end_id]
-                if message.role == "assistant"
-                else self.content(f"{message.content}\n")
-            )
-        ]
+        ids: list[int] = []
+        for message in messages:
+            is_reply = message.role == "assistant"
+            ids += [*self.content(message.content), self.end_id] if is_reply else self.content(f"{message.content}\n")
+        return ids
 
     def _chat_suffix(self, messages: Sequence[Message], reply: int) -> list[int]:
         """Encode the text that the chat template puts after message number `reply`."""

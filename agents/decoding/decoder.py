@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -111,7 +111,10 @@ class Decoder:
         claims = [Claim(owner, prompt) for owner, prompt in enumerate(prompts)]
         reason = self._why_not(prompts)
         is_mixed = len(adapters) > 1 and not self._engine.num_fixed
-        with torch.inference_mode(), self._evaluation(), self._engine.casting(), self._packing(prompts):
+        is_long = len(prompts) >= PACKED_ROWS and max(prompt.max_new_tokens for prompt in prompts) >= PACKED_STEPS
+        # With fixed shapes, weights are always packed, so that samples do not depend on the number of prompts.
+        packing = packed_weights(self._base) if is_long or self._engine.num_fixed else nullcontext()
+        with torch.inference_mode(), self._evaluation(), self._engine.casting(), packing:
             if reason is None and is_mixed and AdapterBank.serves(self._model):
                 with self._all_adapters(adapters):
                     self._scheduler.run(claims, sampling, recorder, self._value_head)
@@ -199,11 +202,6 @@ class Decoder:
             self._value_head,
             is_cached=self._is_cached,
         )
-
-    def _packing(self, prompts: Sequence[Prompt]) -> AbstractContextManager[None]:
-        # With fixed shapes, weights are always packed, so that samples do not depend on the number of prompts.
-        is_long = len(prompts) >= PACKED_ROWS and max(prompt.max_new_tokens for prompt in prompts) >= PACKED_STEPS
-        return packed_weights(self._base) if is_long or self._engine.num_fixed else nullcontext()
 
     def _why_not(self, prompts: Sequence[Prompt]) -> str | None:
         """Return the reason why the decoder's KV cache cannot be used for these prompts. None: it can be used."""

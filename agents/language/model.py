@@ -89,11 +89,6 @@ class LanguageModel:
         self.shards = Shards(self.model, mesh, self.compute_dtype, keeps_copy=decodes)
         self.scorer = self.scorer.on(self.shards.module, self.shards)
 
-    def refresh(self) -> None:
-        """Copy the current weights to the decoder."""
-        if self.shards is not None:
-            self.shards.refresh()
-
     @contextmanager
     def whole(self, *, on_all: bool = False) -> Iterator[None]:
         """Context manager in which rank 0, or all ranks, have all weights (collective)."""

@@ -45,7 +45,13 @@ def model_config(name: str | Path) -> PreTrainedConfig:
         if "auto_map" in found:
             raise UserError(_CUSTOM_CODE.format(f"the model {str(name)!r}")) from error
         raise UserError(f"the settings of the model {str(name)!r} cannot be read: {reason(error)}") from error
-    _refuse_kernels(name, config)
+    for part in [config, *(getattr(config, each, None) for each in config.sub_configs)]:
+        for setting in ("_attn_implementation", "_experts_implementation"):
+            if "/" in str(getattr(part, setting, "")):  # kernels from the hub are compiled code
+                raise UserError(
+                    f"the model {str(name)!r} needs the kernel {getattr(part, setting)!r}, which is compiled code; "
+                    f"remove {setting[1:]} from its config.json"
+                )
     return config
 
 
@@ -137,18 +143,6 @@ def reason(error: Exception) -> str:
     """Return the first line of the error message of another library."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:300]
-
-
-def _refuse_kernels(name: str | Path, config: PreTrainedConfig) -> None:
-    """Raise `UserError` if a configuration requests kernels from the hub, because they are compiled code."""
-    parts = [config, *(getattr(config, each, None) for each in config.sub_configs)]
-    for part in parts:
-        for setting in ("_attn_implementation", "_experts_implementation"):
-            if "/" in str(getattr(part, setting, "")):
-                raise UserError(
-                    f"the model {str(name)!r} needs the kernel {getattr(part, setting)!r}, which is compiled code; "
-                    f"remove {setting[1:]} from its config.json"
-                )
 
 
 def _check_weights(name: str | Path) -> int | None:

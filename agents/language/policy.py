@@ -162,7 +162,8 @@ class LanguagePolicy(TrainablePolicy):
         ]
 
     def forget(self) -> None:
-        self.language_model.refresh()
+        if self.language_model.shards is not None:
+            self.language_model.shards.refresh()
         self._generator.forget()
 
     def rest(self) -> None:

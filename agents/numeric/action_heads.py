@@ -87,27 +87,24 @@ class CategoricalHead(ActionHead):
         tokens = [
             # `draw` modifies its input
             draw(logits.clone(), sampling, None if uniforms is None else uniforms[:, choice]).tokens
-            for choice, logits in enumerate(self._each(outputs))
+            for choice, logits in enumerate(outputs.split(self.num_choices, dim=-1))
         ]
         return torch.stack(tokens, dim=-1)
 
     def logprobs(self, outputs: Tensor, raw: Tensor) -> Tensor:
         chosen = [
             logits.log_softmax(-1).gather(-1, raw[:, choice : choice + 1])
-            for choice, logits in enumerate(self._each(outputs))
+            for choice, logits in enumerate(outputs.split(self.num_choices, dim=-1))
         ]
         return torch.cat(chosen, dim=-1).sum(-1)
 
     def entropies(self, outputs: Tensor) -> Tensor:
-        logprobs = [logits.log_softmax(-1) for logits in self._each(outputs)]
+        logprobs = [logits.log_softmax(-1) for logits in outputs.split(self.num_choices, dim=-1)]
         return torch.stack([-(each.exp() * each).sum(-1) for each in logprobs], dim=-1).sum(-1)
 
     def action(self, raw: NDArray[Any]) -> Any:
         chosen = raw + self.starts
         return int(chosen[0]) if self.shape is None else chosen.reshape(self.shape)
-
-    def _each(self, outputs: Tensor) -> tuple[Tensor, ...]:
-        return torch.split(outputs, self.num_choices, dim=-1)
 
 
 class GaussianHead(ActionHead):

@@ -212,21 +212,19 @@ class VLLMServer:
         if self._version is None:
             self._version = self._new_name("weights")
         for adapter in self._requested:
-            if adapter not in self._adapters or adapter in self._stale_adapters:
-                self._write_adapter(adapter)
+            if adapter in self._adapters and adapter not in self._stale_adapters:
+                continue
+            assert isinstance(self._model, PeftModel)
+            if self._folder is None:
+                self._folder = temporary_folder(self)
+            name = self._new_name(adapter)
+            folder = self._folder / name
+            self._model.save_pretrained(str(folder), selected_adapters=[adapter])
+            if adapter in self._adapters:
+                shutil.rmtree(self._adapters[adapter][1])
+            self._adapters[adapter] = name, folder
+            self._stale_adapters.discard(adapter)
         return self._run, self._version, self._adapters
-
-    def _write_adapter(self, adapter: str) -> None:
-        assert isinstance(self._model, PeftModel)
-        if self._folder is None:
-            self._folder = temporary_folder(self)
-        name = self._new_name(adapter)
-        folder = self._folder / name
-        self._model.save_pretrained(str(folder), selected_adapters=[adapter])
-        if adapter in self._adapters:
-            shutil.rmtree(self._adapters[adapter][1])
-        self._adapters[adapter] = name, folder
-        self._stale_adapters.discard(adapter)
 
     def _new_name(self, what: str) -> str:
         self._num_sent += 1
