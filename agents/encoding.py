@@ -185,7 +185,6 @@ class Recent(Generic[Value]):
         return len(self._values)
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """Return the cached value, or call `make` and cache its result."""
         value = self._values.pop(key, None)
         if value is None:
             value = make()

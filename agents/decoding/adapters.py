@@ -54,10 +54,8 @@ class AdapterBank:
         y = W x + B (m * A x)
 
     A and B are the concatenated matrices of all adapters. The mask m of a row is 1 for the ranks of its adapter and 0
-    elsewhere. Adapters are small, so computing all of them for each row costs less than sorting the rows.
-
-    Args:
-        names: names of the adapters, in the order of their numbers. None: the model without adapters.
+    elsewhere. Adapters are small, so computing all of them for each row costs less than sorting the rows. The name None
+    is the model without adapters.
     """
 
     def __init__(self, model: PeftModel, names: Sequence[str | None]) -> None:

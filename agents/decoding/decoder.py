@@ -138,7 +138,6 @@ class Decoder:
         self._bank = None
 
     def rest(self) -> None:
-        """Release the KV cache until the next call."""
         self.forget()
 
     @property

@@ -87,7 +87,6 @@ class Engine:
             yield
 
     def release(self) -> None:
-        """Release the KV cache and the cast weights."""
         self.arena.release()
         self.casts = None
 

@@ -32,10 +32,8 @@ def decode_by_hf_cache(
 ) -> None:
     """Complete all prompts (claims) and record the sampled tokens.
 
-    The prompts of a batch have equal lengths. Padding would need a mask, and models expect different masks.
-
-    Args:
-        is_cached: True if the model works with transformers' cache. False: every step computes all tokens again.
+    The prompts of a batch have equal lengths. Padding would need a mask, and models expect different masks. If
+    `is_cached` is False, transformers' cache does not work, and every step computes all tokens again.
     """
     for batch in _equal_lengths(claims, prefill_tokens):
         owners = np.array([claim.owner for claim in batch])

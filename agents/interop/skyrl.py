@@ -15,8 +15,6 @@ from ...envs.core import as_chat
 from ...envs.registration.registry import make
 from ...envs.views import Conversation, SingleAgent
 
-_SETTINGS = ("env", "agent", "kwargs")
-
 
 class ConversationEnv(BaseTextEnv):
     """SkyRL environment for one agent. Reference players of the environment, if any, act for the other agents.
@@ -31,7 +29,7 @@ class ConversationEnv(BaseTextEnv):
     def __init__(self, env_config: Mapping[str, Any], extras: Mapping[str, Any] | None = None):
         super().__init__()
         row = extras or {}
-        settings = {name: row.get(name) or env_config.get(name) for name in _SETTINGS}
+        settings = {name: row.get(name) or env_config.get(name) for name in ("env", "agent", "kwargs")}
         if settings["env"] is None:
             raise ValueError('env_config or the row of the dataset must have "env", the id of an environment')
         self._talk = _talk(settings["env"], settings["agent"], settings["kwargs"] or {})

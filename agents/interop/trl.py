@@ -207,9 +207,6 @@ def conversation_class(build: Callable[[], SingleAgent]) -> type:
 
     A row of the dataset has a "prompt" (messages, the last one from the user) and a "seed". The first observation is
     added to the prompt.
-
-    Args:
-        build: returns a single-agent view of an environment.
     """
 
     class Talk:  # TRL makes each public method a tool, so environments cannot be passed directly

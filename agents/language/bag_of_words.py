@@ -43,9 +43,6 @@ class BagOfWordsCritic(FittedCritic):
 
     Source: Duan et al. (arXiv:1604.06778) fit a linear baseline at each update. Papke and Wooldridge (1996, Econometric
     methods for fractional response variables) use logistic regression for targets between 0 and 1. The trend is new.
-
-    Args:
-        penalty: L2 penalty of the weights.
     """
 
     def __init__(self, penalty: float = 50.0):

@@ -33,10 +33,7 @@ if TYPE_CHECKING:
     from openai.types.chat import ChatCompletion
 
 OPENAI = "https://api.openai.com/v1"
-OPENAI_KEY = "OPENAI_API_KEY"
 _NAME = re.compile(r"openai:(?P<model>((?!@https?://)[^\s,])+)(@(?P<url>\S+))?")
-_NO_KEY = "none"  # the client requires a key; servers without keys ignore it
-_TOKENS_PER_PRICE = 1_000_000
 _BODY = "body."  # prefix of additional fields of requests
 _LITERALS = {"True": True, "False": False, "None": None}
 
@@ -187,7 +184,7 @@ class ChatPolicy(Policy):
         if usage is None:
             return Usage(requests=1, unmetered=1)
         read, written = usage.prompt_tokens, usage.completion_tokens
-        cost = (read * self._prices[0] + written * self._prices[1]) / _TOKENS_PER_PRICE
+        cost = (read * self._prices[0] + written * self._prices[1]) / 1_000_000  # prices are per million tokens
         return Usage(requests=1, prompt_tokens=read, completion_tokens=written, cost=cost)
 
     def _explained(self, error: Exception) -> str:
@@ -296,8 +293,8 @@ def address(url: str | None) -> str:
 
 def _key(url: str, variable: str | None) -> str:
     if variable is None and url != OPENAI:
-        return _NO_KEY
-    name = variable or OPENAI_KEY
+        return "none"  # the client requires a key; servers without keys ignore it
+    name = variable or "OPENAI_API_KEY"
     if not os.environ.get(name):
         raise UserError(f"the environment variable {name} is not set; set it to the key of {url}")
     if not _is_protected(url):

@@ -43,7 +43,6 @@ from .model import LanguageModel
 SETTINGS_FILE = "collm_policy.json"
 VALUE_HEAD_FILE = "value_head.safetensors"
 MAX_SMALL_WEIGHTS = 10_000_000
-ADAPTER_LEARNING_RATE, FULL_LEARNING_RATE = 1e-4, 1e-6
 ADAPTER_CONFIG_FILE = "adapter_config.json"
 
 
@@ -87,7 +86,7 @@ class LanguagePolicy(TrainablePolicy):
         """5e-4 for models below 10 million weights. For larger models 1e-4 (adapters) or 1e-6 (all weights)."""
         if self.language_model.num_weights < MAX_SMALL_WEIGHTS:
             return SMALL_LEARNING_RATE
-        return FULL_LEARNING_RATE if self.adapter is None else ADAPTER_LEARNING_RATE
+        return 1e-6 if self.adapter is None else 1e-4
 
     @property
     def compute_dtype(self) -> torch.dtype | None:
@@ -262,7 +261,12 @@ class LanguagePolicy(TrainablePolicy):
             if directory.name != self.adapter:
                 raise ValueError(f"the adapter {self.adapter!r} needs a folder with the same name, not {directory}")
             model.save_pretrained(str(directory.parent), selected_adapters=[self.adapter])
-            _sort_target_modules(directory / ADAPTER_CONFIG_FILE)
+            # peft writes a set, whose order varies, but equal runs must write equal files.
+            file = directory / ADAPTER_CONFIG_FILE
+            config = json.loads(file.read_text(encoding="utf-8"))
+            if isinstance(config["target_modules"], list):
+                config["target_modules"].sort()
+            file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         else:
             model.save_pretrained(str(directory))
         self.language_model.encoder.tokenizer.save_pretrained(directory)
@@ -279,7 +283,6 @@ class LanguagePolicy(TrainablePolicy):
         (directory / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n")
 
     def load_value_head(self, directory: Path) -> None:
-        """Load the value head from a folder, if the folder contains one."""
         file = directory / VALUE_HEAD_FILE
         if self.value_head is not None and file.is_file():
             self.value_head.load_state_dict(load_file(file))
@@ -290,11 +293,3 @@ def _explain(divergence: Divergence, diverged: Sequence[tuple[Policy, str]]) -> 
     policies = {id(policy): policy for policy, _ in diverged if isinstance(policy, LanguagePolicy)}
     weights = [each._own(each.language_model.model).values() for each in policies.values()]  # not sharded
     divergence.largest_weight = largest(chain.from_iterable(weights))
-
-
-def _sort_target_modules(file: Path) -> None:
-    # peft writes a set, whose order varies. Equal runs must write equal files.
-    settings = json.loads(file.read_text(encoding="utf-8"))
-    if isinstance(settings["target_modules"], list):
-        settings["target_modules"].sort()
-    file.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")

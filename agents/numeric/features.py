@@ -54,7 +54,6 @@ class Features:
 
     @property
     def size(self) -> int:
-        """Length of an element's vector."""
         return self.num_numbers + sum(self.num_choices)
 
     def mask(self, element: Any) -> NDArray[np.bool_] | None:

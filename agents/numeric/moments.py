@@ -32,15 +32,12 @@ class RunningMoments:
         return torch.where(varies, variance.sqrt(), 1.0)
 
     def updated(self, items: Tensor) -> RunningMoments:
-        """Return the moments after adding n items.
+        """Return the moments after adding items [n, ...], each with the shape of the mean; n may be 0.
 
             mean' = mean + d * n / (count + n),  squares' = squares + squares_new + d^2 * count * n / (count + n)
             with d = mean_new - mean
 
         Source: Chan, Golub and LeVeque (1979), updating formulae for sample variances.
-
-        Args:
-            items: [n, ...], each with the shape of the mean; n may be 0.
         """
         if items.shape[1:] != self.mean.shape:
             raise ValueError(f"items have shape {tuple(items.shape)}, but must be [n, *{tuple(self.mean.shape)}]")
@@ -54,9 +51,7 @@ class RunningMoments:
         return RunningMoments(count=total, mean=self.mean + shift * len(items) / total, squares=squares)
 
     def normalize(self, items: Tensor) -> Tensor:
-        """Return (items - mean) / std, in the dtype of the items."""
         return (items - self.mean.to(items)) / self.std.to(items)
 
     def denormalize(self, items: Tensor) -> Tensor:
-        """Return items * std + mean, the inverse of `normalize`."""
         return items * self.std.to(items) + self.mean.to(items)

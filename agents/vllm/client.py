@@ -25,7 +25,6 @@ from ..decoding.sampling import Sampling, seed_of
 GENERATE = "/inference/v1/generate"
 LOAD_ADAPTER = "/v1/load_lora_adapter"
 WEIGHT_INFO = "/weight_info"
-SCALE_OUT = "--enable-scale-out"
 DEV_MODE = "VLLM_SERVER_DEV_MODE=1"
 RUNTIME_ADAPTERS = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora"
 
@@ -61,12 +60,7 @@ class ServedSample:
 
 
 class VLLMClient:
-    """HTTP client of one vLLM server.
-
-    Args:
-        url: URL of the server, such as "http://localhost:8000", without a password.
-        timeout_s: timeout per request, in seconds.
-    """
+    """HTTP client of one vLLM server, with a URL such as "http://localhost:8000" and a timeout per request."""
 
     def __init__(self, url: str, timeout_s: float):
         refuse_password(url)
@@ -104,7 +98,7 @@ class VLLMClient:
 
     def check_sampling(self) -> None:
         """Raise `ServerError` if the server was started without `--enable-scale-out`."""
-        self._check_route("POST", GENERATE, SCALE_OUT)
+        self._check_route("POST", GENERATE, "--enable-scale-out")
 
     def check_exchange(self, *, adapters: bool) -> None:
         """Raise `ServerError` if the server was started without the option for replacing weights or adapters."""
@@ -153,7 +147,6 @@ class VLLMClient:
         self._call("POST", "/update_weight_version", {"new_version": version}, DEV_MODE)
 
     def reload(self, folder: str) -> None:
-        """Load the model's weights from a folder."""
         call = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
         self._call("POST", "/collective_rpc", call, DEV_MODE)
 
@@ -162,7 +155,6 @@ class VLLMClient:
         self._call("POST", "/pause?mode=wait", None, DEV_MODE)
 
     def resume(self) -> None:
-        """Continue after a pause."""
         self._call("POST", "/resume", None, DEV_MODE)
 
     def _check_route(self, method: str, path: str, needs: str) -> None:

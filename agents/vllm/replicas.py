@@ -60,8 +60,7 @@ class Replicas:
     ) -> list[ServedSample]:
         """Return one sample per prompt, in the order of the prompts. Raise `ServerError` if no server answers.
 
-        Args:
-            request: sends a prompt to a replica. Returns None if the replica did not have the current weights.
+        The function `request` returns None if the replica did not have the current weights.
         """
         answers: dict[int, ServedSample] = {}
         waiting = deque(range(len(prompts)))

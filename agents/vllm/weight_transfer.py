@@ -20,7 +20,6 @@ from .client import ServerError, VLLMClient
 
 INITIAL = "default"  # vLLM's version label for the weights with which a server was started
 UNFINISHED = "collm-unfinished"  # version label during a transfer, when a server has both old and new weights
-INDEX = "model.safetensors.index.json"
 
 
 class WeightFolder:
@@ -78,7 +77,8 @@ class WeightFolder:
                     raise fault
                 size = sum((folder / file).stat().st_size for file in set(files.values()))
                 index = {"metadata": {"total_size": size}, "weight_map": files}
-                (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+                file = folder / "model.safetensors.index.json"
+                file.write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
                 model.config.save_pretrained(folder)
             except (OSError, SafetensorError) as error:
                 raise ServerError(f"the weights for the servers cannot be written to {folder}: {error}") from error

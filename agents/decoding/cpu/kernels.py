@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 SWITCH = "COLLM_KERNEL"  # environment variable; 0 turns off all CPU kernels
 SOURCE = Path(__file__).with_name("kernels.cpp")
-COMPILE_S = 120.0
 LANES = 16  # numbers per vector: row and head sizes must be multiples of it
 TYPES = {"const float*": ctypes.c_void_p, "float*": ctypes.c_void_p, "int64_t": ctypes.c_int64, "float": ctypes.c_float}
 
@@ -98,7 +97,7 @@ def _compiled(compiler: str, head: int, group: int) -> Path:
         with tempfile.TemporaryDirectory(dir=folder) as building:
             made = Path(building) / kept.name
             command = [compiler, *flags, str(SOURCE), "-o", str(made)]
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMPILE_S)
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
             made.chmod(0o700)  # independent of the umask
             os.replace(made, kept)  # atomic: other processes never load a partial file
     return kept
