@@ -9,6 +9,7 @@ A sample depends only on its prompt, its random stream and the weights, up to ro
 from __future__ import annotations
 
 import warnings
+from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
@@ -18,15 +19,16 @@ import torch
 from peft import PeftModel
 from torch import nn
 from transformers import PreTrainedModel
+from transformers.cache_utils import DynamicCache
 
 from ..._errors import UserError
+from ..batching import sent
 from .adapters import AdapterBank, active_adapter, check_adapter
-from .base import base_of, computing_type, window_of
+from .base import base_of, computing_type, hidden_states_of, next_logits, window_of
 from .cpu import packed_weights, patch_layers
 from .engine import Engine
-from .hf_cache import decode_by_hf_cache
 from .samples import DrawRecorder, Prompt, Sample
-from .sampling import Sampling
+from .sampling import Sampling, draw
 from .scheduler import Scheduler
 from .self_check import check_arena, is_cache_exact, is_exact_alone
 from .slots import Claim
@@ -123,7 +125,7 @@ class Decoder:
                     with active_adapter(self._model, adapter):
                         own = [claim for claim in claims if claim.prompt.adapter == adapter]
                         for part in self._parts(own):
-                            self._complete(part, sampling, recorder, self._why_not([each.prompt for each in part]))
+                            self._complete(part, sampling, recorder)
         # 3) Collect the samples, and store the token ids of sequences that stay cached.
         samples = recorder.samples(self._is_stop)
         for prompt, sample in zip(prompts, samples, strict=True):
@@ -148,7 +150,7 @@ class Decoder:
     def fix_shapes(self) -> None:
         """Use fixed batch shapes, so that no sample depends on the batch. Raise `ValueError` if impossible."""
         # Every step decodes `FIXED_ROWS` rows, prompts are prefilled one by one, and no row is kept between calls.
-        self._prefill_tokens = 1  # then `decode_by_hf_cache` decodes one prompt per batch
+        self._prefill_tokens = 1  # then `_decode_by_hf_cache` decodes one prompt per batch
         self._scheduler.fix_shapes(FIXED_ROWS)
         if not is_exact_alone(self.generate, len(self._is_stop), self._max_length or 1024):
             raise ValueError(
@@ -178,10 +180,9 @@ class Decoder:
             parts.setdefault(self._why_not([claim.prompt]) is None, []).append(claim)
         return list(parts.values())
 
-    def _complete(
-        self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder, reason: str | None
-    ) -> None:
-        """Decode prompts of one adapter. `reason`: why transformers' cache is used. None: use the decoder's cache."""
+    def _complete(self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder) -> None:
+        """Decode prompts of one adapter, with the decoder's KV cache or more slowly with transformers' cache."""
+        reason = self._why_not([claim.prompt for claim in claims])
         if reason is None:
             self._scheduler.run(claims, sampling, recorder, self._value_head)
             return
@@ -191,16 +192,31 @@ class Decoder:
             warnings.warn(f"{name} is decoded by a slower plain loop, because {reason}", stacklevel=3)
         if self._is_cached is None:
             self._is_cached = is_cache_exact(self._base)
-        decode_by_hf_cache(
-            self._base,
-            claims,
-            sampling,
-            self._is_stop,
-            recorder,
-            self._prefill_tokens,
-            self._value_head,
-            is_cached=self._is_cached,
-        )
+        for batch in _equal_lengths(claims, self._prefill_tokens):
+            self._decode_by_hf_cache(batch, sampling, recorder)
+
+    def _decode_by_hf_cache(self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder) -> None:
+        """Decode prompts of equal length. Padding would need a mask, and models expect different masks."""
+        owners = np.array([claim.owner for claim in claims])
+        limits = np.array([claim.prompt.max_new_tokens for claim in claims])
+        ids = torch.from_numpy(np.stack([claim.ids for claim in claims]))
+        cache = DynamicCache(config=self._base.config) if self._is_cached else None  # None: compute all tokens again
+        is_open = np.ones(len(claims), bool)
+        noise = recorder.noise
+        for step in range(int(limits.max())):
+            with hidden_states_of(self._base) as hidden:
+                logits = next_logits(self._base, sent(ids, self._base.device), cache)
+                if step == 0 and self._value_head is not None:
+                    recorder.record_values(owners, self._value_head(hidden[0][:, -1]))
+            own_noise = None if noise is None else sent(noise[owners, np.minimum(step, limits - 1)], logits.device)
+            drawn = draw(logits, sampling, own_noise)
+            tokens = drawn.tokens.cpu().numpy()
+            recorder.record(np.where(is_open, owners, -1), tokens, drawn)
+            is_open &= ~self._is_stop[tokens] & (step + 1 < limits)
+            if not is_open.any():
+                break
+            new = drawn.tokens[:, None]
+            ids = new if self._is_cached else torch.cat([sent(ids, new.device), new], dim=1)
 
     def _why_not(self, prompts: Sequence[Prompt]) -> str | None:
         """Return the reason why the decoder's KV cache cannot be used for these prompts. None: it can be used."""
@@ -239,3 +255,13 @@ class Decoder:
                 module.training = False
                 stack.callback(setattr, module, "training", True)
             yield
+
+
+def _equal_lengths(claims: Sequence[Claim], max_tokens: int) -> Iterator[list[Claim]]:
+    groups: defaultdict[int, list[Claim]] = defaultdict(list)
+    for claim in claims:
+        groups[len(claim.prompt.ids)].append(claim)
+    for length, group in groups.items():
+        size = max(1, max_tokens // length)
+        for first in range(0, len(group), size):
+            yield group[first : first + size]
