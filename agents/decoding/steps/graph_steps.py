@@ -145,7 +145,9 @@ class GraphSteps(Steps):
                 self._forget_recorded()
                 self._buffers.noise = self._buffers.noise.new_zeros(bucket(noise.size))
             self._buffers.noise[: noise.size] = sent(noise.reshape(-1), base.device)
-        self._addresses = self._tensor_addresses()
+        # Addresses of all model tensors that a recording reads. Another address makes the recording invalid.
+        weights = [weight.data_ptr() for weight in (*base.parameters(), *base.buffers())]
+        self._addresses = self._engine.bank, self._engine.casts, computing_type(base), *weights
 
     def follow(self, table: SlotTable, adapters: Sequence[int]) -> None:
         engine, buffers = self._engine, self._held()
@@ -211,12 +213,6 @@ class GraphSteps(Steps):
         if any(self._recorded.values()):
             self._capture.release()
         self._recorded.clear()
-
-    def _tensor_addresses(self) -> tuple[object, ...]:
-        """Return the addresses of all model tensors that a recording reads. Another address makes it invalid."""
-        base = self._engine.base
-        weights = [weight.data_ptr() for weight in (*base.parameters(), *base.buffers())]
-        return self._engine.bank, self._engine.casts, computing_type(base), *weights
 
     def _held(self) -> StepBuffers:
         assert self._buffers is not None, "call `begin` before `step`"
