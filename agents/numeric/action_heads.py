@@ -113,7 +113,8 @@ class GaussianHead(ActionHead):
     Actions are clipped to the bounds. Log-probabilities are computed before clipping.
 
     Args:
-        low, high: bounds per component; may be infinite.
+        low: lower bound per component; may be infinite.
+        high: upper bound per component; may be infinite.
         shape: shape of the action.
         initial_log_std: initial log standard deviation, in the action's unit.
         has_state_std: True: log standard deviations are `initial_log_std` plus the second half of the network
