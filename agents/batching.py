@@ -12,7 +12,6 @@ from torch import Tensor
 
 
 def default_max_tokens(device: torch.device) -> int:
-    """Return the default token limit per forward pass."""
     return 2_048 if device.type == "cpu" else 16_384  # a CPU's cache holds the activations of 2,048 tokens
 
 

@@ -144,7 +144,6 @@ class Decoder:
 
     @property
     def kv_bytes(self) -> int:
-        """Current size of the KV cache in bytes."""
         return self._engine.arena.num_bytes
 
     def fix_shapes(self) -> None:
@@ -160,7 +159,6 @@ class Decoder:
 
     @contextmanager
     def _all_adapters(self, adapters: Sequence[str | None]) -> Iterator[None]:
-        """Context manager in which each row of a batch uses its own adapter."""
         assert isinstance(self._model, PeftModel)
         if self._bank is None or not self._bank.numbers.keys() >= set(adapters):
             self._bank = AdapterBank(self._model, adapters)

@@ -24,7 +24,7 @@ GIB = 2**30
 
 
 class Engine:
-    """A causal language model with its KV cache.
+    """Causal language model with its KV cache.
 
     Args:
         prefill_tokens: maximum number of tokens per prefill pass, including padding.
@@ -135,9 +135,7 @@ class Engine:
     ) -> Tensor:
         """Run `step` with explicit rows and width. Steps with equal N and width differ only in the values of tensors.
 
-        Args:
-            rows: int64 [N], rows in which keys and values are stored. Attention reads the first N rows.
-            width: number of columns to read, at most the capacity.
+        Keys and values are stored in `rows` [N]. Attention reads the first N rows and `width` columns.
         """
         if self.bank is not None and adapters is not None:
             self.bank.select(adapters)

@@ -179,7 +179,7 @@ class LanguagePolicy(TrainablePolicy):
         return self._own(self.language_model.learned)
 
     def _own(self, model: nn.Module) -> dict[str, nn.Parameter]:
-        """Return the weights of a model by name: all weights, or those of the policy's adapter."""
+        """Return the weights of a model that belong to this policy: all weights, or the adapter's weights."""
         named = model.named_parameters()
         return {name: weight for name, weight in named if self.adapter is None or f".{self.adapter}." in name}
 

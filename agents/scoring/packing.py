@@ -75,9 +75,7 @@ def trees_of(
 ) -> list[Tree]:
     """Group rows with the same first prompt into trees if this is cheaper. Every other row becomes a tree with one row.
 
-    Args:
-        max_row: rows with more tokens do not share their prompt. None: no limit.
-        max_tree: maximum number of tokens in a tree with several rows. None: no limit.
+    Rows with more than `max_row` tokens do not share their prompt. Trees of several rows have up to `max_tree` tokens.
     """
     trees: list[Tree] = []
     newest: dict[bytes, int] = {}  # index of the last tree with each prompt

@@ -80,10 +80,7 @@ class Scorer:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return log-probabilities [K] and entropies [K] of sampled tokens, and hidden states [N, d] at prompt ends.
 
-        Args:
-            rows: the packed turns. Results have the order of their turns.
-            temperature: divisor of the logits.
-            filters: use the distribution after these top-k and top-p filters. None: before filters.
+        With `filters`, they belong to the distribution after these top-k and top-p filters.
         """
         scored: tuple[Tensor, Tensor, Tensor] = self._inside(lambda: self._scores(rows, temperature, filters))
         return scored

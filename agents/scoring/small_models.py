@@ -102,12 +102,7 @@ def selective_last_layer(backbone: PreTrainedModel) -> SelectiveLastLayer | None
 def states_at(
     backbone: PreTrainedModel, inputs: Mapping[str, Any], wanted: Sequence[Ids], selective: SelectiveLastLayer | None
 ) -> list[Tensor]:
-    """Return the last hidden states [K, d] for each selection `wanted` [2, K] of rows and positions.
-
-    Args:
-        inputs: inputs of the model, padded on the right.
-        selective: runs the last layer only at these tokens. None: the last layer runs at all tokens.
-    """
+    """Return the last hidden states [K, d] for each selection `wanted` [2, K] of rows and positions in the inputs."""
     num_rows, width = inputs["input_ids"].shape
     readout = Readout.of(wanted, num_rows, width)
     if selective is None or readout.positions.shape[1] > MAX_FRACTION * width:

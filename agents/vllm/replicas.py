@@ -58,10 +58,7 @@ class Replicas:
     def ask(
         self, prompts: Sequence[Prompt], request: Callable[[Replica, Prompt], ServedSample | None]
     ) -> list[ServedSample]:
-        """Return one sample per prompt, in the order of the prompts. Raise `ServerError` if no server answers.
-
-        The function `request` returns None if the replica did not have the current weights.
-        """
+        """Return one sample per prompt, in their order. `request` returns None if a replica had other weights."""
         answers: dict[int, ServedSample] = {}
         waiting = deque(range(len(prompts)))
         num_stale = [0] * len(prompts)
