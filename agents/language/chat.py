@@ -167,12 +167,8 @@ class ChatPolicy(Policy):
         return Completion(choices[0].message.content or "", is_cut=choices[0].finish_reason == "length")
 
     def _request(self, request: Request, greedy: bool) -> dict[str, Any]:
-        fields = {
-            "model": self.model,
-            "messages": as_chat(messages_of(request.observation)),
-            **self._fields,
-            **self._sampling,
-        }
+        fields: dict[str, Any] = {"model": self.model, "messages": as_chat(messages_of(request.observation))}
+        fields |= {**self._fields, **self._sampling}
         if greedy:
             fields |= {"temperature": 0.0, "top_p": 1.0}
         if self._sends_seed:
