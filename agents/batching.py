@@ -12,17 +12,13 @@ from torch import Tensor
 
 
 def default_max_tokens(device: torch.device) -> int:
-    """Default token limit per forward pass: 2,048 on a CPU, where activations then stay in the cache, else 16,384."""
-    return 2_048 if device.type == "cpu" else 16_384
+    return 2_048 if device.type == "cpu" else 16_384  # a CPU's cache holds the activations of 2,048 tokens
 
 
 def micro_batches(sizes: Sequence[int], items: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
-    """Yield micro-batches of items of similar size, to limit padding.
+    """Divide items (indices into `sizes`, their numbers of tokens) into micro-batches of similar items.
 
-    Args:
-        sizes: tokens per item.
-        items: indices of the items to put into micro-batches.
-        max_tokens: maximum tokens per micro-batch, including padding. A single item may exceed it.
+    A micro-batch has at most `max_tokens` tokens, including padding. A single item may exceed this limit.
     """
     batch: list[int] = []
     for item in sorted(items, key=lambda i: sizes[i]):

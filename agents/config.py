@@ -11,8 +11,7 @@ from .._ranges import Advanced, Also, Checked, Count, CountOrZero, InRange, Posi
 TINY = "tiny"
 BAG_OF_WORDS = "bag_of_words"
 CHAT = "openai:"  # prefix of the names of models that run on chat servers
-MAX_NEW_TOKENS = 256
-"""Default of `ModelConfig.max_new_tokens` if the environment declares no limit."""
+MAX_NEW_TOKENS = 256  # default of `ModelConfig.max_new_tokens` if the environment declares no limit
 ALL_LINEAR = "all-linear"
 
 Protocol = Literal["parallel", "pipeline", "discussion"]
@@ -78,37 +77,23 @@ class ModelConfig(Checked):
     """Device: "cpu", "cuda", "cuda:1", …, or one per agent separated by commas. "auto": a GPU if there is one."""
 
     def names(self, num_agents: int) -> list[str]:
-        """Return the model name of each agent.
-
-        Raises:
-            ValueError: if the number of names is neither 1 nor `num_agents`, or if different models share weights.
-        """
+        """Return the model name of each agent. Raise `ValueError` if different models share weights."""
         return self._per_agent("model", self.model, num_agents)
 
     def devices(self, num_agents: int) -> list[str]:
-        """Return the device of each agent's model.
-
-        Raises:
-            ValueError: if the number of names is neither 1 nor `num_agents`, or if weights are shared across devices.
-        """
+        """Return the device of each agent's model. Raise `ValueError` if weights are shared across devices."""
         return self._per_agent("device", self.device, num_agents)
 
     def _per_agent(self, setting: str, value: str, num_agents: int) -> list[str]:
         names = [name.strip() for name in value.split(",")]
         if len(names) not in (1, num_agents):
-            raise ValueError(
-                f"{setting} has {len(names)} entries {names} for {num_agents} agents; give one, or one per agent"
-            )
+            raise ValueError(f"{setting} has {len(names)} entries {names}; give one, or one per agent ({num_agents})")
         if len(set(names)) > 1 and self.weights != "own":
             raise ValueError(f"different {setting}s {names} cannot have weights={self.weights!r}; use weights='own'")
         return names * num_agents if len(names) == 1 else names
 
     def servers(self, num_agents: int) -> list[tuple[str, ...]]:
-        """Return the server addresses of each agent. Empty: sample in this process.
-
-        Raises:
-            ValueError: if models with different weights would share a server.
-        """
+        """Return the server addresses of each agent. Empty: sample in this process."""
         groups = [group.strip() for group in (self.server or "").split(",") if group.strip()]
         found = [tuple(address.strip() for address in group.split("+")) for group in groups]
         num_needed = num_agents if self.weights == "own" else 1

@@ -1,8 +1,4 @@
-"""Interfaces of policies and critics, for text and for vector observations.
-
-`Policy.act` turns requests into completions. `TrainablePolicy.evaluate` computes the log-probabilities of completions
-again, with a gradient. `Critic.values` estimates returns from histories.
-"""
+"""Interfaces of policies, which sample and evaluate completions, and of critics, which estimate returns."""
 
 from __future__ import annotations
 
@@ -24,8 +20,7 @@ from .batching import micro_batches
 
 SHOWN_METRICS = ("return", "policy_loss", "value_loss", "grad_norm", "critic_grad_norm", "entropy", "kl_after_update")
 """Metrics of the previous update that the message of a `Divergence` shows."""
-SMALL_LEARNING_RATE = 5e-4
-"""Default learning rate of perceptrons and of small language models."""
+SMALL_LEARNING_RATE = 5e-4  # default of perceptrons and of small language models
 NO_TOKENS: NDArray[np.float32] = np.zeros(0, dtype=np.float32)
 Value = TypeVar("Value")
 
@@ -43,7 +38,7 @@ class Completion:
     is_cut: bool = False
     """True if the token limit ended the completion."""
     tokens: Any = None
-    """Input of `TrainablePolicy.evaluate`: a `TokenRecord` or a `NumericRecord`."""
+    """Token ids (`TokenRecord`) or raw action (`NumericRecord`), which `TrainablePolicy.evaluate` reads."""
     value: float | None = None
     """Value that the policy's value head estimates. None: no value head."""
     version: int = 0
@@ -96,31 +91,22 @@ class Divergence(UserError, FloatingPointError):
     Callers catch the exception, set its attributes and raise it again.
 
     Args:
-        problem: description of the value that is not finite.
+        problem: description of the NaN or infinite value.
         parameters: weights from which this value was computed.
-        rows: batch rows with this value, from which callers find the agents.
-
-    Attributes:
-        agents: agents whose policy or critic has this value.
-        update: number of the update, from 1.
-        rewards: smallest and largest reward of the update. None: no rewards collected yet.
-        metrics: metrics of the previous update.
-        largest_weight: largest absolute value among the weights.
-        learning_rate: learning rate of the weights.
-        remedy: advice at the end of the message. None: lower the learning rate.
+        rows: indices of the batch rows with this value.
     """
 
     def __init__(self, problem: str, parameters: Iterable[nn.Parameter] = (), rows: Sequence[int] = ()):
         super().__init__(problem)
         self.problem = problem
         self.rows = tuple(rows)
-        self.agents: tuple[str, ...] = ()
-        self.update: int | None = None
-        self.rewards: tuple[float, float] | None = None
-        self.metrics: Mapping[str, float] = {}
+        self.agents: tuple[str, ...] = ()  # agents whose policy or critic has this value
+        self.update: int | None = None  # number of the update, from 1
+        self.rewards: tuple[float, float] | None = None  # smallest and largest reward; None: not collected yet
+        self.metrics: Mapping[str, float] = {}  # of the previous update
         self.largest_weight = largest(parameters)
         self.learning_rate: float | None = None
-        self.remedy: str | None = None
+        self.remedy: str | None = None  # advice at the end of the message; None: lower the learning rate
 
     def __str__(self) -> str:
         where = [] if self.update is None else [f"update {self.update}"]
@@ -138,7 +124,7 @@ class Divergence(UserError, FloatingPointError):
 
 
 def largest(parameters: Iterable[nn.Parameter]) -> float | None:
-    """Largest absolute value of all weights. None: no weights."""
+    """Return the largest absolute value of all weights. None: no weights."""
     return max((float(weight.detach().abs().max()) for weight in parameters if weight.numel()), default=None)
 
 
@@ -221,10 +207,7 @@ class Policy(ABC):
         return self.act([request for _, request in requests], greedy=greedy)
 
     def fix_shapes(self) -> None:  # noqa: B027  # most policies do not compute in batches
-        """Make each completion bitwise independent of the other requests in its batch, or raise `ValueError`.
-
-        Rounding depends on the shapes of a batch, so batches are padded to fixed shapes.
-        """
+        """Use fixed batch shapes, so that no completion depends on other requests. Raise `ValueError` if impossible."""
 
 
 class TrainablePolicy(Policy, Learnable):
@@ -250,11 +233,8 @@ class TrainablePolicy(Policy, Learnable):
 
     @property
     def is_scored_later(self) -> bool:
-        """True if `act` returns neither entropies nor log-probabilities of `evaluate`. `scored` adds them later.
-
-        Ranks with sharded weights must evaluate at the same time, which is not possible during a rollout.
-        """
-        return False
+        """True if `act` returns no entropies and no log-probabilities of `evaluate`. `scored` adds them later."""
+        return False  # ranks with sharded weights evaluate together, which is not possible during a rollout
 
     def scored(
         self,
@@ -320,10 +300,7 @@ class Critic(Learnable):
 
 
 class FittedCritic(Critic):
-    """Critic without gradient steps. Each training update fits it again to all examples of its replay buffer.
-
-    The estimated values are in reward units.
-    """
+    """Critic without gradient steps: each training update fits it to its replay buffer. Values are in reward units."""
 
     def parameters(self) -> list[nn.Parameter]:
         return []
@@ -345,11 +322,7 @@ PolicyT = TypeVar("PolicyT", bound=TrainablePolicy)
 
 
 class HeadCritic(Critic, Generic[PolicyT]):
-    """Critic that is the value head of an actor. The policy trains, checkpoints and saves the head's weights.
-
-    Raises:
-        ValueError: if the policy has no value head.
-    """
+    """Critic that is the value head of an actor. The policy trains, checkpoints and saves the head's weights."""
 
     def __init__(self, policy: PolicyT):
         if policy.value_head is None:

@@ -1,8 +1,5 @@
-"""Tokenization of histories: append-only, and without control tokens in messages.
-
-The prompt of a later turn is the previous prompt, the sampled completion, and the token ids of new messages. So one
-forward pass over the last prompt and completion gives the log-probabilities of all turns.
-"""
+"""Tokenization of histories without control tokens in messages. The prompt of a turn extends the tokens of the previous
+turn, so one forward pass over the tokens of the last turn gives the log-probabilities of all turns."""
 
 from __future__ import annotations
 
@@ -35,14 +32,10 @@ Value = TypeVar("Value")
 class TokenRecord:
     """Token ids of one completion and its prompt."""
 
-    prompt_ids: NDArray[np.int64]
-    """[S] token ids of the history, including the agent's previous completions."""
-    completion_ids: NDArray[np.int64]
-    """[T] sampled token ids, including the end-of-text token if it was sampled."""
-    is_extension: bool
-    """True if `prompt_ids` starts with the previous turn's prompt and completion."""
-    observation: str
-    """Observation that `prompt_ids` encodes."""
+    prompt_ids: NDArray[np.int64]  # [S] token ids of the history, including the agent's previous completions
+    completion_ids: NDArray[np.int64]  # [T] sampled token ids, including the end-of-text token if it was sampled
+    is_extension: bool  # True if `prompt_ids` starts with the previous turn's prompt and completion
+    observation: str  # observation that `prompt_ids` encodes
 
 
 class Encoder:
@@ -50,12 +43,9 @@ class Encoder:
 
     Args:
         tokenizer: Hugging Face tokenizer.
-        is_chat: apply the tokenizer's chat template. False: plain text, where each message ends with a
-            newline and each reply of the agent with the end-of-text token.
+        is_chat: apply the tokenizer's chat template. False: plain text. A newline ends each message, and the
+            end-of-text token ends each reply of the agent.
         template_kwargs: arguments of the chat template, such as {"enable_thinking": False}.
-
-    Raises:
-        ValueError: if the tokenizer has no end-of-text token, or no chat template although `is_chat` needs one.
     """
 
     def __init__(
@@ -68,10 +58,7 @@ class Encoder:
         if tokenizer.eos_token_id is None:
             raise ValueError("the tokenizer has no end-of-text token, which ends completions; set tokenizer.eos_token")
         if is_chat and not tokenizer.chat_template:
-            raise ValueError(
-                f"the tokenizer {tokenizer.name_or_path!r} has no chat template; use is_chat=False (plain text), "
-                "or set tokenizer.chat_template"
-            )
+            raise ValueError(f"the tokenizer {tokenizer.name_or_path!r} has no chat template; set it, or is_chat=False")
         self.tokenizer = tokenizer
         self.is_chat = is_chat
         self.template_kwargs = template_kwargs or {}
@@ -88,8 +75,10 @@ class Encoder:
         self._encoded: Recent[list[int]] = Recent(MAX_KEPT_TOKENS, len)
         empty: list[int] = tokenizer("", add_special_tokens=True)["input_ids"]
         self._start = empty[:1] if tokenizer.bos_token_id is not None and empty[:1] == [tokenizer.bos_token_id] else []
-        # A chat template may end turns with a token other than the model's end-of-text token.
-        self.stop_ids = frozenset({self.end_id} | ({self._turn_end()} if is_chat else set()))
+        self.stop_ids = frozenset({self.end_id})
+        if is_chat:  # a chat template may end turns with another token than the model's end-of-text token
+            suffix = self._chat_suffix([Message("user", "."), Message("assistant", "."), Message("user", ".")], 1)
+            self.stop_ids |= self._control.keys() & suffix[:1]
 
     def prompt(self, observation: str, previous: Completion | None = None) -> tuple[NDArray[np.int64], bool]:
         """Return the prompt's token ids [S], and True if the prompt extends the tokens of the previous turn."""
@@ -129,18 +118,14 @@ class Encoder:
         return np.asarray(ids, dtype=np.int64)
 
     def _plain(self, messages: Sequence[Message]) -> list[int]:
-        return [
-            index
-            for message in messages
-            for index in (
-                [*self.content(message.content), self.end_id]
-                if message.role == "assistant"
-                else self.content(f"{message.content}\n")
-            )
-        ]
+        ids: list[int] = []
+        for message in messages:
+            is_reply = message.role == "assistant"
+            ids += [*self.content(message.content), self.end_id] if is_reply else self.content(f"{message.content}\n")
+        return ids
 
     def _chat_suffix(self, messages: Sequence[Message], reply: int) -> list[int]:
-        """Encode the rendered text after the reply with index `reply`: turn end, later messages, generation prompt."""
+        """Encode the text that the chat template puts after message number `reply`."""
         rendered = self._rendered(messages)
         slot = f"{_OPEN}{reply}{_CLOSE}"
         if rendered.count(slot) != 1:
@@ -166,22 +151,17 @@ class Encoder:
             ) from error
 
     def _filled(self, rendered: str, messages: Sequence[Message]) -> list[int]:
-        """Encode a rendered template. Its own text may become control tokens, but the messages' contents may not."""
+        """Encode a rendered chat template. Only the template's own text may become control tokens."""
         ids: list[int] = []
         for i, piece in enumerate(_SLOT.split(rendered)):
             ids += self.content(messages[int(piece)].content) if i % 2 else self._encode(piece)
         return ids
 
-    def _turn_end(self) -> int:
-        messages = [Message("user", "."), Message("assistant", "."), Message("user", ".")]
-        suffix = self._chat_suffix(messages, 1)
-        return suffix[0] if suffix and suffix[0] in self._control else self.end_id
-
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) if text else []
 
     def _harmless(self, text: str) -> list[int]:
-        """Encode text in pieces: the name of each control token is cut after its first character."""
+        """Encode text without control tokens: the name of each control token is cut after its first character."""
         cuts = [found.start() + 1 for found in self._control_text.finditer(text)] if self._control else []
         pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
         ids = [index for piece in pieces for index in self._encode(piece)]
@@ -193,12 +173,7 @@ class Encoder:
 
 
 class Recent(Generic[Value]):
-    """LRU cache that limits the total number of tokens, because texts differ in length.
-
-    Args:
-        max_size: maximum total of the tokens of all values and `ENTRY` per value. A single value may exceed it.
-        size_of: returns the number of tokens of a value.
-    """
+    """LRU cache with a limit on the total number of tokens (plus `ENTRY` per value). A single value may exceed it."""
 
     def __init__(self, max_size: int, size_of: Callable[[Value], int]):
         self.max_size = max_size
@@ -210,7 +185,6 @@ class Recent(Generic[Value]):
         return len(self._values)
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """Return the cached value, or call `make` and cache its result."""
         value = self._values.pop(key, None)
         if value is None:
             value = make()

@@ -31,8 +31,7 @@ from .tiny import TINY_DIRECTORY
 from .vllm.client import VLLMClient
 from .vllm.server import Serving
 
-SERVER_CHECK_S = 20.0
-"""Timeout for the check of a vLLM server, in seconds."""
+SERVER_CHECK_S = 20.0  # timeout for the check of a vLLM server
 
 
 def named_policy(name: str) -> PolicySpec | None:
@@ -57,11 +56,7 @@ def check_models(config: ModelConfig, num_agents: int) -> None:
 
 
 def check_servers(config: ModelConfig, num_agents: int, *, learns: bool) -> None:
-    """Raise `ServerError` if a vLLM server does not respond, or was started without a required option.
-
-    Args:
-        learns: True if training sends weights to the servers.
-    """
+    """Raise `ServerError` if a vLLM server does not respond, or lacks an option that training (`learns`) needs."""
     for address in dict.fromkeys(address for each in config.servers(num_agents) for address in each):
         client = VLLMClient(address, SERVER_CHECK_S)
         client.base_model()
@@ -71,12 +66,7 @@ def check_servers(config: ModelConfig, num_agents: int, *, learns: bool) -> None
 
 
 def check_room(config: ModelConfig, agents: Sequence[str], observations: Mapping[str, str]) -> None:
-    """Raise `UserError` if an agent's first prompt and completion exceed the context of its model.
-
-    Args:
-        agents: agents whose models `config` sets.
-        observations: first observations of the agents that act first.
-    """
+    """Raise `UserError` if the first prompt and completion of an agent exceed the context of the agent's model."""
     for agent, name in zip(agents, config.names(len(agents)), strict=True):
         limit = getattr(model_config(where_of(name)).get_text_config(decoder=True), "max_position_embeddings", None)
         if limit is None or agent not in observations:
@@ -247,11 +237,7 @@ def with_adapters(
     alpha: int | None = None,
     target_modules: Sequence[str] = (ALL_LINEAR,),
 ) -> PeftModel:
-    """Freeze a model and add a LoRA adapter (arXiv:2106.09685) per name. For other arguments see `ModelConfig`.
-
-    Raises:
-        UserError: if the model lacks a layer in `target_modules`.
-    """
+    """Freeze a model and add a LoRA adapter (arXiv:2106.09685) per name. Other arguments: see `ModelConfig`."""
     modules = list(target_modules)
     lora = LoraConfig(
         r=rank,
@@ -286,7 +272,6 @@ def peft_of_old_names() -> Iterator[None]:
 
 
 def _check_target_modules(config: ModelConfig, name: str) -> None:
-    """Check that a model has the layers in `lora_target_modules`."""
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(model_config(where_of(name)), trust_remote_code=False)
     layers = {module.rpartition(".")[2]: layer for module, layer in model.named_modules()}
@@ -300,7 +285,7 @@ def _check_target_modules(config: ModelConfig, name: str) -> None:
 
 
 def _encoder(config: ModelConfig, name: str) -> Encoder:
-    """Check a model's files and build the model's encoder, without loading weights."""
+    """Check a model's files, without loading weights, and return the model's encoder."""
     where = where_of(name)
     settings = check_language_model(where)
     try:

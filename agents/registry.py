@@ -1,8 +1,4 @@
-"""Registry of user-defined policies and critics.
-
-`ModelConfig.model` (`collm train … --model NAME`) selects a registered policy. `critic_model_name_or_path` selects a
-registered critic.
-"""
+"""Registry of user-defined policies (setting `model`) and critics (setting `critic_model_name_or_path`)."""
 
 from __future__ import annotations
 

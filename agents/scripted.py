@@ -29,7 +29,7 @@ def fixed_policy(reply: str) -> Policy:
 
 
 def reference_policy(env: Any) -> Policy:
-    """Return the scripted policy of an environment (method `reference_reply`), for this environment instance.
+    """Return the scripted policy of an environment instance (its method `reference_reply`).
 
     Raises:
         ValueError: if the environment has no reference player.

@@ -19,7 +19,6 @@ from ..batching import sent
 
 
 def check_adapter(model: PreTrainedModel | PeftModel, name: str | None) -> None:
-    """Raise ValueError if the model has no adapter with this name."""
     if name is None:
         return
     if not isinstance(model, PeftModel):
@@ -30,15 +29,12 @@ def check_adapter(model: PreTrainedModel | PeftModel, name: str | None) -> None:
 
 @contextmanager
 def active_adapter(model: PreTrainedModel | PeftModel, name: str | None) -> Iterator[None]:
-    """Activate one adapter inside the block. None: turn off all adapters.
-
-    peft makes the active adapter trainable and freezes the others. The end of the block restores `requires_grad`, too.
-    """
+    """Context manager in which one adapter is active. None: no adapter."""
     if not isinstance(model, PeftModel):
         yield
         return
     previous = model.active_adapter
-    is_trained = [(weight, weight.requires_grad) for weight in model.parameters()]
+    is_trained = [(weight, weight.requires_grad) for weight in model.parameters()]  # `set_adapter` changes the flags
     try:
         if name is None:
             with model.disable_adapter():
@@ -53,16 +49,13 @@ def active_adapter(model: PreTrainedModel | PeftModel, name: str | None) -> Iter
 
 
 class AdapterBank:
-    """Several LoRA adapters (arXiv:2106.09685) in one batch: each row uses its own adapter.
+    """LoRA adapters (arXiv:2106.09685) in one batch: each row uses its own adapter.
 
         y = W x + B (m * A x)
 
     A and B are the concatenated matrices of all adapters. The mask m of a row is 1 for the ranks of its adapter and 0
-    elsewhere. Adapters are small, so computing all of them for each row costs less than sorting the rows.
-
-    Args:
-        model: the model with adapters.
-        names: names of the adapters, in the order of their numbers. None: the model without adapters.
+    elsewhere. Adapters are small, so computing all of them for each row costs less than sorting the rows. The name None
+    is the model without adapters.
     """
 
     def __init__(self, model: PeftModel, names: Sequence[str | None]) -> None:
@@ -84,7 +77,7 @@ class AdapterBank:
 
     @contextmanager
     def acting(self) -> Iterator[None]:
-        """Inside the block, use each row's selected adapter with its current weights, instead of peft's active one."""
+        """Context manager in which each row uses its selected adapter instead of peft's active adapter."""
         with ExitStack() as stack:
             for layer in self._layers:
                 layer.copy_weights()
@@ -111,7 +104,7 @@ class _BankLayer:
             self._mask = sent(mask.to(down[0].dtype), down[0].device)
 
     def copy_weights(self) -> None:
-        """Copy the adapters' current weights into the concatenated matrices, whose addresses do not change."""
+        """Copy the adapters' current weights into the concatenated matrices, at the same addresses."""
         if not self._own:
             return
         down = [cast(nn.Linear, self.module.lora_A[name]).weight for name in self._own]

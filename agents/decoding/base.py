@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import torch
 from peft import PeftModel
@@ -19,11 +20,7 @@ WINDOW_NAMES = ("window_size", "attention_window_size")  # for models whose cach
 
 
 def base_of(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
-    """Return the transformers model without peft's wrapper. Its layers still contain the adapters.
-
-    Raises:
-        ValueError: if the model is not a transformers model.
-    """
+    """Return the transformers model without peft's wrapper. Its layers still contain the adapters."""
     base = model.get_base_model() if isinstance(model, PeftModel) else model
     if not isinstance(base, PreTrainedModel):
         raise ValueError(f"{type(base).__name__} is not a transformers model: load it with AutoModelForCausalLM")
@@ -37,11 +34,7 @@ def computing_type(base: PreTrainedModel) -> torch.dtype:
 
 
 def window_of(base: PreTrainedModel) -> int | None:
-    """Return the shortest attention window of the model's layers, in tokens. None: all layers have full attention.
-
-    Raises:
-        ValueError: if a layer caches something other than one key and one value per token.
-    """
+    """Return the shortest attention window of the model's layers, in tokens. None: all layers have full attention."""
     config = base.config.get_text_config(decoder=True)
     windows = [window for name in WINDOW_NAMES if (window := getattr(config, name, None)) is not None]
     for layer in DynamicCache(config=base.config).layers:
@@ -61,7 +54,7 @@ def next_logits(base: PreTrainedModel, ids: Tensor, cache: DynamicCache | None) 
 
 @contextmanager
 def hidden_states_of(base: PreTrainedModel) -> Iterator[list[Tensor]]:
-    """Yield a list with one element: the last layer's hidden states [N, T, d] of the newest forward pass."""
+    """Context manager with a list of one element: the last hidden states [N, T, d] of the newest forward pass."""
     newest: list[Tensor] = []
 
     def keep(module: nn.Module, args: object, output: object) -> None:
@@ -76,12 +69,10 @@ def hidden_states_of(base: PreTrainedModel) -> Iterator[list[Tensor]]:
 
 
 def keep_in(model: nn.Module, dtype: torch.dtype | None) -> None:
-    """Convert the weights of linear layers to `dtype`, so that autocast need not cast them in each forward pass.
-
-    Weights that are tied to an embedding stay in fp32, because embeddings are added in fp32.
-    """
+    """Convert the weights of linear layers to `dtype`, so that autocast need not cast them in each forward pass."""
     if dtype is None:
         return
+    # Weights that are tied to an embedding stay in fp32, because embeddings are added in fp32.
     embeddings = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Embedding)}
     for layer in model.modules():
         if isinstance(layer, nn.Linear) and id(layer.weight) not in embeddings:
@@ -92,7 +83,6 @@ class CastWeights:
     """Copies of linear layers' weights in autocast's dtype, at fixed memory addresses.
 
     In inference mode, autocast casts all weights in each pass, which takes several times as long as reading the copies.
-    In other modes, autocast keeps its own copies only until its context ends. Autocast still casts all other layers.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
@@ -105,19 +95,12 @@ class CastWeights:
 
     @contextmanager
     def acting(self) -> Iterator[None]:
-        """Update the copies. Inside the block, the layers use the copies instead of their weights."""
+        """Context manager in which the layers use updated copies of their weights."""
         with ExitStack() as stack:
             for layer, weight, bias in self._layers:
                 weight.copy_(layer.weight)
                 if bias is not None:
                     bias.copy_(layer.bias)
-                vars(layer)["forward"] = _product(weight, bias)
+                vars(layer)["forward"] = partial(functional.linear, weight=weight, bias=bias)
                 stack.callback(vars(layer).pop, "forward")
             yield
-
-
-def _product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-    def forward(x: Tensor) -> Tensor:
-        return functional.linear(x, weight, bias)  # autocast casts x
-
-    return forward

@@ -4,20 +4,14 @@
     samples = decoder.generate([Prompt(ids, stream=(seed, episode, agent, turn), max_new_tokens=64)], Sampling())
 
 A sample depends only on its prompt, its random stream and the weights, up to rounding; with `fix_shapes` exactly.
-The parts:
-
-- `Scheduler` fills the batch: when a sequence ends, the next prompt takes its row.
-- `Engine` runs the model: prefill of prompts, then one token per sequence and step.
-- `Arena` is the KV cache, with one row per sequence. Rows with a handle are kept (parked) for the next turn.
-- `draw` samples tokens from logits. `DrawRecorder` collects them into samples.
-- `decode_by_hf_cache` decodes models that do not work with `Arena`.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -25,15 +19,16 @@ import torch
 from peft import PeftModel
 from torch import nn
 from transformers import PreTrainedModel
+from transformers.cache_utils import DynamicCache
 
 from ..._errors import UserError
+from ..batching import sent
 from .adapters import AdapterBank, active_adapter, check_adapter
-from .base import base_of, computing_type, window_of
+from .base import base_of, computing_type, hidden_states_of, next_logits, window_of
 from .cpu import packed_weights, patch_layers
 from .engine import Engine
-from .hf_cache import decode_by_hf_cache
 from .samples import DrawRecorder, Prompt, Sample
-from .sampling import Sampling
+from .sampling import Sampling, draw
 from .scheduler import Scheduler
 from .self_check import check_arena, is_cache_exact, is_exact_alone
 from .slots import Claim
@@ -42,28 +37,21 @@ from .steps.graph_steps import Capture
 __all__ = ["Decoder", "Prompt", "Sample"]
 
 FIXED_ROWS = 32  # rows of every decoding step after `fix_shapes`
-PACKED_ROWS, PACKED_STEPS = 3, 32
-"""Least number of prompts, and of tokens in the longest completion, with which packing weights on an AMD CPU saves
-time."""
-PREFILL_TOKENS = {"cpu": 1536, "cuda": 8192}
-"""Tokens per prefill pass on each device: enough to fill a CPU's second-level cache, or to keep a GPU busy."""
+PACKED_ROWS, PACKED_STEPS = 3, 32  # with fewer prompts or shorter completions, packing weights on a CPU saves no time
+PREFILL_TOKENS = {"cpu": 1536, "cuda": 8192}  # tokens per prefill pass: fill a CPU's L2 cache, or keep a GPU busy
 
 
 class Decoder:
     """Samples completions from a causal language model, with or without adapters.
 
     Args:
-        model: any causal language model of transformers, with or without peft's wrapper. It is tested on a few tokens.
-            If logits with the decoder's KV cache (arena) are wrong, decoding warns once and uses transformers' cache.
+        model: causal language model of transformers, with or without peft's wrapper. It is tested on a few tokens.
+            If logits with the decoder's KV cache are wrong, a warning is logged and transformers' cache is used.
         stop_ids: tokens that end a completion. The completion includes its stop token.
-        max_slots: most sequences to decode together. Up to twice as many stay cached between calls.
+        max_slots: maximum number of sequences that are decoded together. Twice as many may stay cached between calls.
         value_head: maps hidden states [N, d] at the last prompt tokens to values [N] or [N, 1].
-        kv_memory: memory for the KV cache in GiB. None: 40 % of a GPU's free memory; no limit on a CPU.
-        capture: records decoding steps with static shapes, as CUDA graphs. None: steps run eagerly.
-
-    Raises:
-        ValueError: if `max_slots` is below 1, a stop token is outside the vocabulary, or the model does not expose the
-            hidden states that a value head reads.
+        kv_memory: memory of the KV cache in GiB. None: 40 % of a GPU's free memory; no limit on a CPU.
+        capture: recorder of decoding steps as CUDA graphs. None: steps run eagerly.
     """
 
     def __init__(
@@ -95,19 +83,20 @@ class Decoder:
         self._engine = Engine(self._base, self._prefill_tokens, kv_memory)
         self._scheduler = Scheduler(self._engine, self._is_stop, max_slots, capture)
         self._bank: AdapterBank | None = None  # bank of the last call with several adapters
-        self._reason = self._why_not_served()
-        self._window = None if self._reason else window_of(self._base)
+        self._reason: str | None = None  # why the decoder's KV cache is not used; None: it is used
+        self._window: int | None = None
+        try:
+            with torch.inference_mode(), self._evaluation():
+                self._engine.kept_per_position = check_arena(self._base)
+            self._window = window_of(self._base)
+        except ValueError as error:
+            self._reason = str(error)
         self._is_cached: bool | None = None  # True if transformers' cache works; None: not tested yet
         self._has_warned = False
         self._computes = self._base.device, self._base.dtype
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Sample]:
-        """Return one sample per prompt, in the order of the prompts.
-
-        Raises:
-            ValueError: if a prompt is empty, has an unknown adapter or a `max_new_tokens` below 1, if prompt and
-                completion need more tokens than the model has positions, or if two prompts have the same handle.
-        """
+        """Return one sample per prompt, in the order of the prompts. Raise `ValueError` if a prompt is not valid."""
         if not prompts:
             return []
         # 1) Check the prompts, and drop cached sequences that may not be reused.
@@ -124,7 +113,10 @@ class Decoder:
         claims = [Claim(owner, prompt) for owner, prompt in enumerate(prompts)]
         reason = self._why_not(prompts)
         is_mixed = len(adapters) > 1 and not self._engine.num_fixed
-        with torch.inference_mode(), self._evaluation(), self._engine.casting(), self._packing(prompts):
+        is_long = len(prompts) >= PACKED_ROWS and max(prompt.max_new_tokens for prompt in prompts) >= PACKED_STEPS
+        # With fixed shapes, weights are always packed, so that samples do not depend on the number of prompts.
+        packing = packed_weights(self._base) if is_long or self._engine.num_fixed else nullcontext()
+        with torch.inference_mode(), self._evaluation(), self._engine.casting(), packing:
             if reason is None and is_mixed and AdapterBank.serves(self._model):
                 with self._all_adapters(adapters):
                     self._scheduler.run(claims, sampling, recorder, self._value_head)
@@ -133,7 +125,7 @@ class Decoder:
                     with active_adapter(self._model, adapter):
                         own = [claim for claim in claims if claim.prompt.adapter == adapter]
                         for part in self._parts(own):
-                            self._complete(part, sampling, recorder, self._why_not([each.prompt for each in part]))
+                            self._complete(part, sampling, recorder)
         # 3) Collect the samples, and store the token ids of sequences that stay cached.
         samples = recorder.samples(self._is_stop)
         for prompt, sample in zip(prompts, samples, strict=True):
@@ -148,23 +140,16 @@ class Decoder:
         self._bank = None
 
     def rest(self) -> None:
-        """Release the KV cache until the next call."""
         self.forget()
 
     @property
     def kv_bytes(self) -> int:
-        """Current size of the KV cache in bytes."""
         return self._engine.arena.num_bytes
 
     def fix_shapes(self) -> None:
-        """Make samples independent of the batch and of earlier calls, bit for bit.
-
-        Every step then decodes `FIXED_ROWS` rows, prompts are prefilled one by one, and no row is kept between calls.
-
-        Raises:
-            ValueError: if rounding on the model's device still depends on the batch.
-        """
-        self._prefill_tokens = 1  # then `decode_by_hf_cache` decodes one prompt per batch
+        """Use fixed batch shapes, so that no sample depends on the batch. Raise `ValueError` if impossible."""
+        # Every step decodes `FIXED_ROWS` rows, prompts are prefilled one by one, and no row is kept between calls.
+        self._prefill_tokens = 1  # then `_decode_by_hf_cache` decodes one prompt per batch
         self._scheduler.fix_shapes(FIXED_ROWS)
         if not is_exact_alone(self.generate, len(self._is_stop), self._max_length or 1024):
             raise ValueError(
@@ -174,7 +159,6 @@ class Decoder:
 
     @contextmanager
     def _all_adapters(self, adapters: Sequence[str | None]) -> Iterator[None]:
-        """Inside the block, let each row of the batch use its own adapter."""
         assert isinstance(self._model, PeftModel)
         if self._bank is None or not self._bank.numbers.keys() >= set(adapters):
             self._bank = AdapterBank(self._model, adapters)
@@ -186,7 +170,7 @@ class Decoder:
             self._engine.bank = None
 
     def _parts(self, claims: Sequence[Claim]) -> list[list[Claim]]:
-        """Split claims by the cache that serves them. With fixed shapes, it must not depend on the other prompts."""
+        """Split claims by their KV cache, which must not depend on other prompts if shapes are fixed."""
         if not self._engine.num_fixed:
             return [list(claims)]
         parts: dict[bool, list[Claim]] = {}
@@ -194,10 +178,9 @@ class Decoder:
             parts.setdefault(self._why_not([claim.prompt]) is None, []).append(claim)
         return list(parts.values())
 
-    def _complete(
-        self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder, reason: str | None
-    ) -> None:
-        """Decode prompts of one adapter. `reason`: why transformers' cache is used. None: use the decoder's cache."""
+    def _complete(self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder) -> None:
+        """Decode prompts of one adapter, with the decoder's KV cache or more slowly with transformers' cache."""
+        reason = self._why_not([claim.prompt for claim in claims])
         if reason is None:
             self._scheduler.run(claims, sampling, recorder, self._value_head)
             return
@@ -207,34 +190,34 @@ class Decoder:
             warnings.warn(f"{name} is decoded by a slower plain loop, because {reason}", stacklevel=3)
         if self._is_cached is None:
             self._is_cached = is_cache_exact(self._base)
-        decode_by_hf_cache(
-            self._base,
-            claims,
-            sampling,
-            self._is_stop,
-            recorder,
-            self._prefill_tokens,
-            self._value_head,
-            is_cached=self._is_cached,
-        )
+        for batch in _equal_lengths(claims, self._prefill_tokens):
+            self._decode_by_hf_cache(batch, sampling, recorder)
 
-    def _packing(self, prompts: Sequence[Prompt]) -> AbstractContextManager[None]:
-        """Pack weights if this saves time. With fixed shapes, always pack them, so that samples do not depend on the
-        number of prompts."""
-        is_long = len(prompts) >= PACKED_ROWS and max(prompt.max_new_tokens for prompt in prompts) >= PACKED_STEPS
-        return packed_weights(self._base) if is_long or self._engine.num_fixed else nullcontext()
-
-    def _why_not_served(self) -> str | None:
-        """Return why the decoder's KV cache (arena) fails a test on this model. None: the test succeeds."""
-        try:
-            with torch.inference_mode(), self._evaluation():
-                self._engine.kept_per_position = check_arena(self._base)
-        except ValueError as error:
-            return str(error)
-        return None
+    def _decode_by_hf_cache(self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder) -> None:
+        """Decode prompts of equal length. Padding would need a mask, and models expect different masks."""
+        owners = np.array([claim.owner for claim in claims])
+        limits = np.array([claim.prompt.max_new_tokens for claim in claims])
+        ids = torch.from_numpy(np.stack([claim.ids for claim in claims]))
+        cache = DynamicCache(config=self._base.config) if self._is_cached else None  # None: compute all tokens again
+        is_open = np.ones(len(claims), bool)
+        noise = recorder.noise
+        for step in range(int(limits.max())):
+            with hidden_states_of(self._base) as hidden:
+                logits = next_logits(self._base, sent(ids, self._base.device), cache)
+                if step == 0 and self._value_head is not None:
+                    recorder.record_values(owners, self._value_head(hidden[0][:, -1]))
+            own_noise = None if noise is None else sent(noise[owners, np.minimum(step, limits - 1)], logits.device)
+            drawn = draw(logits, sampling, own_noise)
+            tokens = drawn.tokens.cpu().numpy()
+            recorder.record(np.where(is_open, owners, -1), tokens, drawn)
+            is_open &= ~self._is_stop[tokens] & (step + 1 < limits)
+            if not is_open.any():
+                break
+            new = drawn.tokens[:, None]
+            ids = new if self._is_cached else torch.cat([sent(ids, new.device), new], dim=1)
 
     def _why_not(self, prompts: Sequence[Prompt]) -> str | None:
-        """Return why the decoder's KV cache (arena) cannot be used for these prompts. None: it can be used."""
+        """Return the reason why the decoder's KV cache cannot be used for these prompts. None: it can be used."""
         longest = max(len(prompt.ids) + prompt.max_new_tokens for prompt in prompts)
         if self._reason is None and self._window is not None and longest > self._window:
             return f"{longest} tokens exceed the model's attention window of {self._window}"
@@ -263,10 +246,20 @@ class Decoder:
 
     @contextmanager
     def _evaluation(self) -> Iterator[None]:
-        """Turn off dropout (training mode) inside the block, and restore the mode of each module afterwards."""
+        """Context manager without dropout. Afterwards each module has its previous mode."""
         roots = [self._model] if self._value_head is None else [self._model, self._value_head]
         with ExitStack() as stack:
             for module in (module for root in roots for module in root.modules() if module.training):
                 module.training = False
                 stack.callback(setattr, module, "training", True)
             yield
+
+
+def _equal_lengths(claims: Sequence[Claim], max_tokens: int) -> Iterator[list[Claim]]:
+    groups: defaultdict[int, list[Claim]] = defaultdict(list)
+    for claim in claims:
+        groups[len(claim.prompt.ids)].append(claim)
+    for length, group in groups.items():
+        size = max(1, max_tokens // length)
+        for first in range(0, len(group), size):
+            yield group[first : first + size]

@@ -19,18 +19,16 @@ from .slots import Moves, Seat
 
 MASK_BLOCK = 8  # widths of masks are multiples of this, for aligned kernels
 FIXED_BLOCK = 64  # the same after `fix_shapes`, so that attention always sums in the same order
-SHARE_OF_FREE = 0.4
-"""Default fraction of a GPU's free memory for the KV cache of one model. Two such caches fit."""
+SHARE_OF_FREE = 0.4  # default fraction of a GPU's free memory for one model's KV cache; two such caches fit
 GIB = 2**30
 
 
 class Engine:
-    """A causal language model with its KV cache.
+    """Causal language model with its KV cache.
 
     Args:
-        base: the model.
-        prefill_tokens: most tokens per prefill pass, padding included.
-        kv_memory: memory for the KV cache in GiB. None: `SHARE_OF_FREE` of a GPU's free memory; no limit on a CPU.
+        prefill_tokens: maximum number of tokens per prefill pass, including padding.
+        kv_memory: memory of the KV cache in GiB. None: `SHARE_OF_FREE` of a GPU's free memory; no limit on a CPU.
     """
 
     def __init__(self, base: PreTrainedModel, prefill_tokens: int, kv_memory: float | None = None) -> None:
@@ -46,11 +44,7 @@ class Engine:
         self._numbers = torch.empty(0, dtype=torch.int64)  # 0, 1, 2, … on the device
 
     def max_rows(self, length: int) -> int | None:
-        """Return how many sequences of this length fit in the memory of the KV cache. None: no limit.
-
-        Raises:
-            UserError: if the memory is too small for one decoding step.
-        """
+        """Return the number of sequences of this length that fit into the KV cache. None: no limit."""
         allowed = self._allowed_bytes()
         row = self.arena.columns_for(length) * self.kept_per_position * computing_type(self.base).itemsize
         if allowed is None or row == 0:
@@ -67,7 +61,7 @@ class Engine:
         return allowed // row - self.num_scratch
 
     def reserve(self, num_rows: int, length: int, max_rows: int | None = None) -> None:
-        """Allocate rows of the KV cache by `Arena.reserve`, and scratch rows in addition."""
+        """Allocate rows of the KV cache, and scratch rows for padding."""
         limit = None if max_rows is None else max_rows + self.num_scratch
         self.arena.reserve(num_rows + self.num_scratch, length, limit)
 
@@ -83,30 +77,23 @@ class Engine:
 
     @contextmanager
     def casting(self) -> Iterator[None]:
-        """Inside the block, use weights that were cast once for autocast, instead of casting them in every pass."""
+        """Context manager in which autocast uses weights that are cast once, not in every pass."""
         dtype = computing_type(self.base)
         if not torch.is_autocast_enabled(self.base.device.type):
             self.casts = None
         elif self.casts is None or self.casts.dtype != dtype:
             self.casts = CastWeights(self.base, dtype)
-        if self.casts is None:
-            yield
-            return
-        with self.casts.acting():
+        with nullcontext() if self.casts is None else self.casts.acting():
             yield
 
     def release(self) -> None:
-        """Release the KV cache and the cast weights."""
         self.arena.release()
         self.casts = None
 
     def prefill(self, seats: Sequence[Seat]) -> None:
-        """Store the keys and values of each prompt without its last token, which is the first input of decoding.
-
-        No logits are computed. Equal prompts are computed once and copied.
-        """
+        """Store the keys and values of each prompt without its last token, which is the first input of decoding."""
         copies: list[tuple[int, Seat]] = []
-        leaders: dict[tuple[str | None, bytes], Seat] = {}
+        leaders: dict[tuple[str | None, bytes], Seat] = {}  # equal prompts are computed once and copied
         fresh: list[Seat] = []
         grown: list[Seat] = []
         for seat in seats:
@@ -127,13 +114,8 @@ class Engine:
             self._select(batch)
             self._extend(batch)
         if copies:
-            self.move(
-                Moves(
-                    np.array([seat.row for _, seat in copies]),
-                    np.array([row for row, _ in copies]),
-                    max(len(seat.claim.prompt.ids) - 1 for _, seat in copies),
-                )
-            )
+            targets, sources = np.array([(seat.row, row) for row, seat in copies]).T
+            self.move(Moves(targets, sources, max(len(seat.claim.prompt.ids) - 1 for _, seat in copies)))
 
     def step(self, tokens: Tensor, columns: Tensor, width: int, adapters: Tensor | None = None) -> Tensor:
         """Run the model on one token per row, for the first N rows. Return the logits [N, V] of the next tokens.
@@ -142,7 +124,7 @@ class Engine:
             tokens: int64 [N], on the device.
             columns: int64 [N], positions of the tokens.
             width: number of columns to read, larger than each entry of `columns`.
-            adapters: int64 [N], number of each row's adapter. Ignored without a bank.
+            adapters: int64 [N], number of each row's adapter in the `AdapterBank`. Ignored without a bank.
         """
         block = FIXED_BLOCK if self.num_fixed else MASK_BLOCK
         width = min(-(-width // block) * block, self.arena.capacity)
@@ -153,9 +135,7 @@ class Engine:
     ) -> Tensor:
         """Run `step` with explicit rows and width. Steps with equal N and width differ only in the values of tensors.
 
-        Args:
-            rows: int64 [N], rows in which keys and values are stored. Attention reads the first N rows.
-            width: number of columns to read, at most the capacity.
+        Keys and values are stored in `rows` [N]. Attention reads the first N rows and `width` columns.
         """
         if self.bank is not None and adapters is not None:
             self.bank.select(adapters)
@@ -178,11 +158,10 @@ class Engine:
             self.arena.move(targets, sources, moves.width)
 
     def adapter_numbers(self, names: Sequence[str | None]) -> list[int]:
-        """Return the number of each adapter in the bank, or an empty list if there is no bank."""
         return [] if self.bank is None else [self.bank.numbers[name] for name in names]
 
     def _first(self, count: int) -> Tensor:
-        """Return the tensor [0, …, count - 1] on the model's device."""
+        """Return the numbers [0, …, count - 1] on the model's device, without allocating a tensor in each step."""
         if len(self._numbers) < count or self._numbers.device != self.base.device:
             self._numbers = torch.arange(2 * count, device=self.base.device)
         return self._numbers[:count]
@@ -193,7 +172,7 @@ class Engine:
             self.bank.select(sent(np.array(numbers), self.base.device))
 
     def _batches(self, seats: Sequence[Seat]) -> Iterator[list[Seat]]:
-        """Yield batches of prompts of similar length, each within the token limit, in the order of their rows."""
+        """Yield batches of prompts of similar length, within the token limit."""
         batch: list[Seat] = []
         for seat in sorted(seats, key=_num_missing, reverse=True):
             if batch and (self.num_fixed or (len(batch) + 1) * _num_missing(batch[0]) > self._prefill_tokens):
@@ -234,15 +213,11 @@ class Engine:
         # `StopForward` skips the rest of the last layer, a sixth of the pass in a model with four layers.
         with suppress(StopForward), nullcontext() if mask is None else own_attention(self.base):
             self.base.base_model(
-                input_ids=ids,
-                position_ids=positions,
-                attention_mask=mask,
-                past_key_values=self.arena,
-                use_cache=True,
+                input_ids=ids, position_ids=positions, attention_mask=mask, past_key_values=self.arena, use_cache=True
             )
 
     def _rows(self, batch: Sequence[Seat]) -> slice | Tensor:
-        """Return the cache rows of a batch, as a slice if possible, because indexing with a slice gives a view."""
+        """Return the cache rows of a batch. A slice is returned if possible, because it indexes without a copy."""
         rows = [seat.row for seat in batch]
         if rows == list(range(rows[0], rows[0] + len(rows))):
             return slice(rows[0], rows[0] + len(rows))

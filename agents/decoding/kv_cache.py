@@ -2,10 +2,6 @@
 
 Axes of a layer's keys and values: rows, key-value heads, columns (positions of a sequence), head dimension. A sequence
 starts in column 0, so there is no padding on the left, and the column of a token is its position.
-
-Several query heads may share a key-value head (grouped-query attention, GQA, arXiv:2305.13245). On a CPU, a kernel
-computes the attention of one new token per row. Otherwise, the query heads of a group become rows of one attention
-call. With a mask, transformers would repeat keys and values for each query head.
 """
 
 from __future__ import annotations
@@ -28,10 +24,7 @@ COLUMN_BLOCK = 64  # the number of columns is a multiple of this
 
 
 class StopForward(Exception):
-    """Raised by a KV cache to end a model's forward pass when all keys and values are stored.
-
-    It is caught by `Engine.prefill`, and by `SelectiveLastLayer.states` in scoring/small_models.py.
-    """
+    """Raised by a KV cache to end a model's forward pass when all keys and values are stored. Callers catch it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +41,7 @@ class Placement:
     _flat: dict[tuple[int, int], Tensor] = field(default_factory=dict)
 
     def flat_index(self, num_heads: int, capacity: int) -> Tensor:
-        """Return int64 [tokens * heads]: index of each token and head in keys viewed as [rows * heads * columns, d]."""
+        """Return the index [tokens * heads] of each token and head in keys viewed as [rows * heads * columns, d]."""
         key = num_heads, capacity
         if key not in self._flat:  # the same for most layers
             heads = torch.arange(num_heads, device=self.row_index.device)
@@ -87,9 +80,10 @@ class ArenaLayer(CacheLayerMixin):
             self.values[place.rows, :, : key_states.shape[2]] = value_states.to(self.values.dtype)
         else:
             for store, states in ((self.keys, key_states), (self.values, value_states)):
-                new = _real(states, place).to(store.dtype)
+                is_step = states.shape[2] == 1  # one token per row, without padding
+                new = states[:, :, 0] if is_step else states[place.batch_index, :, place.token_index]
                 store.view(-1, store.shape[3]).index_copy_(
-                    0, place.flat_index(*store.shape[1:3]), new.reshape(-1, store.shape[3])
+                    0, place.flat_index(*store.shape[1:3]), new.to(store.dtype).reshape(-1, store.shape[3])
                 )
         if place.is_filling and self is self._arena.layers[-1]:
             raise StopForward
@@ -119,7 +113,7 @@ class ArenaLayer(CacheLayerMixin):
 
 
 class Arena(Cache):
-    """KV cache of many sequences. Its first rows form the batch, so that a batch needs no copy."""
+    """KV cache of many sequences. A batch is a view of its first rows, without a copy."""
 
     layers: Sequence[ArenaLayer]  # type: ignore[assignment]
 
@@ -139,19 +133,13 @@ class Arena(Cache):
         return max(-(-length // COLUMN_BLOCK) * COLUMN_BLOCK, self.capacity)
 
     def reserve(self, num_rows: int, length: int, max_rows: int | None = None) -> None:
-        """Allocate rows for sequences of this length, and keep the stored sequences.
-
-        Layers grow one by one, so that only one tensor at a time is in memory twice.
-
-        Args:
-            max_rows: rows after the first `max_rows` are dropped. None: no row is dropped.
-        """
+        """Allocate rows for sequences of this length. Stored sequences are kept, except in rows after `max_rows`."""
         old_rows = self.num_rows if max_rows is None else min(self.num_rows, max_rows)
         num_rows, capacity = max(num_rows, old_rows), self.columns_for(length)
         if (num_rows, capacity) != (self.num_rows, self.capacity):
             self.num_rows, self.capacity = num_rows, capacity
             self.num_layouts += 1
-            for layer in self.layers:
+            for layer in self.layers:  # one by one, so that only one tensor at a time is in memory twice
                 layer.resize(num_rows, capacity)
 
     def release(self) -> None:
@@ -163,34 +151,21 @@ class Arena(Cache):
             layer.keys = layer.values = torch.empty(0)
 
     def move(self, targets: Tensor, sources: Tensor, width: int) -> None:
-        """Copy the first `width` columns of rows sources[i] to rows targets[i] simultaneously: swaps are possible."""
+        """Copy the first `width` columns of row sources[i] to row targets[i], for all i at the same time."""
         for layer in self.layers:
             layer.move(targets, sources, width)
 
 
 def visibility(columns: Tensor, width: int, dtype: torch.dtype) -> Tensor:
-    """Return the additive causal mask, with which a query in column c attends to columns 0..c.
-
-    The mask is not boolean, because some attention functions add it to the scores.
-
-    Args:
-        columns: int64 [N, T], columns of the queries.
-
-    Returns:
-        [N, 1, T, width]: 0 for visible columns, else the lowest number of the type.
-    """
+    """Return the causal mask [N, 1, T, width] for queries in `columns` [N, T]: 0 for visible columns, else the lowest
+    number of the dtype. It is not boolean, because some attention functions add it to the scores."""
     is_visible = torch.arange(width, device=columns.device) <= columns[:, :, None]
     hidden = torch.full((), torch.finfo(dtype).min, dtype=dtype, device=columns.device)
     return torch.where(is_visible, torch.zeros_like(hidden), hidden)[:, None]
 
 
-def _real(states: Tensor, place: Placement) -> Tensor:
-    """Return the states [tokens, heads, d] of tokens that are not padding."""
-    return states[:, :, 0] if states.shape[2] == 1 else states[place.batch_index, :, place.token_index]
-
-
 def _empty_store(states: Tensor, arena: Arena) -> Tensor:
-    """Allocate keys or values in autocast's dtype, because norms with fp32 weights return fp32 keys in autocast."""
+    # Autocast's dtype, because norms with fp32 weights return fp32 keys in autocast.
     kind = states.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else states.dtype
     return states.new_zeros(arena.num_rows, states.shape[1], arena.capacity, states.shape[3], dtype=dtype)
@@ -211,13 +186,13 @@ def attention_to_kept(
 ) -> tuple[Tensor, None]:
     """Compute the same attention as transformers' `sdpa`, but faster on a CPU and without copies of shared keys.
 
+    Several query heads may share a key-value head (grouped-query attention, arXiv:2305.13245).
     Axes: N rows, H query heads, K key-value heads, T new tokens, W columns, d head dimension.
 
     Args:
         query: [N, H, T, d].
         key: [N, K, W, d]; the same for `value`.
         attention_mask: [N, 1, T, W], added to the scores. None, or a mask per head: transformers' `sdpa` is used.
-        kwargs: other arguments of transformers' attention functions.
 
     Returns:
         [N, T, H, d], and None instead of attention weights.
@@ -238,6 +213,7 @@ def attention_to_kept(
     if num_tokens > 1:
         output = functional.scaled_dot_product_attention(query, key, value, attention_mask, enable_gqa=True, **options)
         return output.transpose(1, 2).contiguous(), None
+    # Query heads that share a key-value head become rows of one attention call.
     group = query.reshape(num_rows, num_kept, num_heads // num_kept, width)
     output = functional.scaled_dot_product_attention(group, key, value, attention_mask, **options)
     return output.reshape(num_rows, 1, num_heads, -1), None
@@ -253,11 +229,8 @@ AttentionInterface.register(NAME, attention_to_kept)
 
 @contextmanager
 def own_attention(base: PreTrainedModel) -> Iterator[None]:
-    """Use `attention_to_kept` inside the block, if it is faster for this model.
-
-    Forward passes in the block need an explicit mask, because transformers creates none for this function. Forward
-    passes of other threads give correct results with both functions.
-    """
+    """Context manager in which the model uses `attention_to_kept`, if it is faster. Forward passes need a mask."""
+    # Forward passes of other threads may use both functions, which give the same result.
     config = base.config.get_text_config(decoder=True)
     num_heads = getattr(config, "num_attention_heads", None)
     is_shared = getattr(config, "num_key_value_heads", None) not in (None, num_heads)

@@ -19,17 +19,13 @@ from .sampling import Draw, Sampling, uniforms
 class Prompt:
     """Request for one completion."""
 
-    ids: Sequence[int] | NDArray[np.int64]
-    """Token ids of the agent's whole history, at least one."""
-    stream: tuple[int, ...]
-    """Name of the random number stream: (seed, episode, agent, turn)."""
-    max_new_tokens: int
-    """Largest number of tokens in the completion, >= 1."""
+    ids: Sequence[int] | NDArray[np.int64]  # token ids of the agent's whole history, at least one
+    stream: tuple[int, ...]  # key of the random stream: (seed, episode, agent, turn)
+    max_new_tokens: int  # maximum number of tokens in the completion, >= 1
     parked: Hashable | None = None
     """Handle under which keys and values stay in the KV cache. If the next prompt with this handle starts with this
     prompt and its completion, only the new tokens are computed. None: nothing stays cached."""
-    adapter: str | None = None
-    """Name of the adapter. None: the model without adapters."""
+    adapter: str | None = None  # None: the model without adapters
 
     @property
     def key(self) -> Hashable | None:
@@ -49,7 +45,7 @@ class Sample:
 
 
 class Generator(Protocol):
-    """Protocol for sampling completions of a language policy, by a decoder in this process or by servers."""
+    """Sampler of completions: a decoder in this process, or a client of servers."""
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Sample]:
         """Return one sample per prompt, in the order of the prompts. No sample depends on the other prompts."""
@@ -58,14 +54,10 @@ class Generator(Protocol):
         """Clear caches after the weights have changed, and use the new weights."""
 
     def rest(self) -> None:
-        """Release memory that only sampling needs. The weights will change before the next call of `generate`."""
+        """Release memory that only sampling needs, before the weights change."""
 
     def fix_shapes(self) -> None:
-        """Make each sample independent of the other prompts in its batch, bit for bit.
-
-        Raises:
-            ValueError: if the generator cannot do this.
-        """
+        """Use fixed batch shapes, so that no sample depends on other prompts. Raise `ValueError` if impossible."""
 
 
 class DrawRecorder:
@@ -73,8 +65,8 @@ class DrawRecorder:
 
     def __init__(self, prompts: Sequence[Prompt], sampling: Sampling) -> None:
         longest = max(prompt.max_new_tokens for prompt in prompts)
+        # Uniform random numbers [prompts, decoding steps].
         self.noise = np.zeros((len(prompts), longest)) if not sampling.greedy else None
-        """Uniform random numbers [prompts, decoding steps]. None if greedy."""
         if self.noise is not None:
             for row, prompt in zip(self.noise, prompts, strict=True):
                 row[: prompt.max_new_tokens] = uniforms(prompt.stream, prompt.max_new_tokens)
@@ -94,16 +86,12 @@ class DrawRecorder:
         self._entropies.append(drawn.entropies)
 
     def record_values(self, owners: NDArray[np.int64], values: Tensor) -> None:
-        """Store the values [N] or [N, 1] that the value head predicts for these prompts."""
+        """Store the values [N] or [N, 1] that the value head predicts for the prompts with indices `owners`."""
         self._valued.append(owners)
         self._values.append(values.float().flatten())
 
     def samples(self, is_stop: NDArray[np.bool_]) -> list[Sample]:
-        """Return one sample per prompt, in the order of the prompts.
-
-        Raises:
-            Divergence: if log-probabilities are NaN. `rows` are the indices of their prompts.
-        """
+        """Return one sample per prompt, in their order. Raise `Divergence` with the prompts whose logits are NaN."""
         owners = np.concatenate(self._owners)
         read = torch.cat([*self._logprobs, *self._entropies, *self._values]).cpu().numpy()  # one copy to the host
         recorded, entropies, values = np.split(read, [len(owners), 2 * len(owners)])

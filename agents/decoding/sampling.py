@@ -1,7 +1,7 @@
-"""Sampling from logits: top-k and top-p filters, inverse transform, log-probabilities, entropies and random numbers.
+"""Sampling of tokens from logits: top-k and top-p filters, log-probabilities, entropies and random numbers.
 
-Filters are thresholds per row, and tokens stay in vocabulary order. In a sorted order, rounding, which depends on the
-batch size, could swap two nearly equal tokens and change the sample. Tokens tied with the last kept token are kept.
+A filter keeps all tokens with at least a threshold probability, in vocabulary order. In sorted order, rounding, which
+depends on the batch size, could swap two nearly equal tokens.
 
 Axes: N rows of a batch, V tokens of the vocabulary, C candidates (a superset of the kept tokens).
 """
@@ -29,23 +29,15 @@ NUCLEUS_GUESS = 256  # groups that usually contain all top-p tokens of a row; if
 class Sampling:
     """Sampling parameters, applied in the order temperature, top-k, top-p."""
 
-    temperature: float = 1.0
-    """Divisor of the logits, > 0. Log-probabilities and entropies are computed after this division."""
-    top_k: int = 0
-    """Sample from the k most probable tokens. 0: off."""
-    top_p: float = 1.0
-    """Sample from the smallest set of most probable tokens whose probabilities sum to at least p, in (0, 1]. 1: off."""
-    greedy: bool = False
-    """Select the most probable token, without filters or random numbers."""
-    learns_filtered: bool = False
-    """Compute log-probabilities and entropies after the top-k and top-p filters. False: before the filters."""
+    temperature: float = 1.0  # divisor of the logits, > 0; log-probabilities and entropies are computed after it
+    top_k: int = 0  # sample from the k most probable tokens; 0: off
+    top_p: float = 1.0  # sample from the most probable tokens with this total probability, in (0, 1]; 1: off
+    greedy: bool = False  # select the most probable token, without filters or random numbers
+    learns_filtered: bool = False  # log-probabilities and entropies after the filters; False: before the filters
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:
-            raise ValueError(
-                f"temperature={self.temperature} must be positive and finite; "
-                "use Sampling(greedy=True) for the limit of temperature 0"
-            )
+            raise ValueError(f"temperature={self.temperature} must be positive and finite; or use greedy=True")
         if self.top_k < 0:
             raise ValueError(f"top_k={self.top_k} must be at least 0; 0 turns the filter off")
         if not 0 < self.top_p <= 1:
@@ -86,12 +78,12 @@ def draw(logits: Tensor, sampling: Sampling, noise: Tensor | None = None) -> Dra
         raise ValueError("noise=None needs Sampling(greedy=True); pass one random number per row")
     else:
         weights, candidates = shortlist(probabilities, sampling.top_k, sampling.top_p)
-        tokens = inverse_transform(weights, noise)
-        filtered = _facts(weights, tokens) if sampling.learns_filtered else None
-        if candidates is not None:
-            tokens = candidates.gather(1, tokens[:, None])[:, 0]
-        if filtered is not None:
-            return Draw(tokens, *filtered)
+        index = inverse_transform(weights, noise)
+        tokens = index if candidates is None else candidates.gather(1, index[:, None])[:, 0]
+        if sampling.learns_filtered:
+            filtered = weights / weights.sum(-1, keepdim=True)
+            logprobs = filtered.gather(1, index[:, None])[:, 0].log()
+            return Draw(tokens, logprobs, torch.special.entr(filtered).sum(-1))
     logprobs = probabilities.gather(1, tokens[:, None])[:, 0].log()
     # entropy = logsumexp - sum p logit; logsumexp = logit - logprob of the sampled token, without more exponentials.
     normalizer = scaled.gather(1, tokens[:, None])[:, 0] - logprobs
@@ -99,24 +91,12 @@ def draw(logits: Tensor, sampling: Sampling, noise: Tensor | None = None) -> Dra
     return Draw(tokens, logprobs, entropies.clamp_(min=0))
 
 
-def _facts(weights: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities [N] of the sampled indices and entropies [N] of the normalized weights [N, C]."""
-    probabilities = weights / weights.sum(-1, keepdim=True)
-    return probabilities.gather(1, drawn[:, None])[:, 0].log(), torch.special.entr(probabilities).sum(-1)
-
-
 def inverse_transform(weights: Tensor, noise: Tensor) -> Tensor:
-    """Sample an index per row: the first one at which the cumulative sum of weights exceeds noise times their sum.
+    """Sample an index [N] per row of weights [N, V], which are not negative, by random numbers [N] in [0, 1).
 
-    The cumulative sum is float64: in float32, rare tokens of a large vocabulary could never be sampled. For speed it
-    first runs over sums of `BLOCK` weights each, which are computed in float32, and then inside one block.
-
-    Args:
-        weights: [N, V], non-negative, at least one positive weight per row.
-        noise: float64 [N] in [0, 1).
-
-    Returns:
-        int64 [N]. The weights at these indices are positive.
+    Return the first index at which the cumulative sum of weights exceeds noise times the sum. Its weight is positive.
+    The cumulative sum is float64: in float32, rare tokens of a large vocabulary could never be sampled. For speed, it
+    runs over the float32 sums of blocks of `BLOCK` weights, and then over the weights of one block.
     """
     rows, size = weights.shape
     if size % BLOCK:
@@ -134,15 +114,10 @@ def inverse_transform(weights: Tensor, noise: Tensor) -> Tensor:
 
 
 def shortlist(probabilities: Tensor, top_k: int, top_p: float) -> tuple[Tensor, Tensor | None]:
-    """Apply the top-k filter, then the top-p filter.
+    """Apply the top-k filter (0: off), then the top-p filter (1: off), to probabilities [N, V].
 
     As in transformers, top-p applies to the tokens that top-k keeps, whose probabilities sum to s. It keeps
     a token if the probabilities of all more probable tokens sum to less than p * s.
-
-    Args:
-        probabilities: [N, V].
-        top_k: number of most probable tokens to keep. 0: off.
-        top_p: fraction of the probability to keep, in (0, 1]. 1: off.
 
     Returns:
         Weights [N, C]: probabilities, or 0 for dropped tokens. Token ids [N, C] in ascending order, or None if the
@@ -169,7 +144,7 @@ def kept(probabilities: Tensor, top_k: int, top_p: float) -> Tensor:
 
 
 def _candidates(probabilities: Tensor, count: int) -> tuple[Tensor, Tensor | None]:
-    """Return part of each row, including its `count` largest entries, and the part's token ids. None: the whole row."""
+    """Return a part of each row with its `count` largest entries, and the token ids of this part (None: all tokens)."""
     rows, size = probabilities.shape
     stride = size // GROUP
     if stride < 2 * count:
@@ -193,7 +168,6 @@ def _is_on_host(values: Tensor) -> bool:
 
 
 def _descending(values: Tensor) -> Tensor:
-    """Sort each row in descending order."""
     if not _is_on_host(values):
         return values.sort(-1, descending=True).values
     # NumPy's sort is vectorized and 5 to 10 times as fast as torch's on rows of 1,000 to 4,000 numbers.
@@ -210,9 +184,8 @@ def _nucleus_threshold(descending: Tensor, top_p: float, total: Tensor) -> Tenso
 
 def _least_of_nucleus(probabilities: Tensor, top_p: float) -> Tensor:
     total = probabilities.sum(-1, dtype=torch.float64)
-    if not _is_on_host(probabilities):  # a test of the guess would synchronize with the device
-        return _nucleus_threshold(_descending(probabilities), top_p, total)
-    guess, tokens = _candidates(probabilities, NUCLEUS_GUESS)
+    # On a GPU there is no guess, because a test of the guess would synchronize with the device.
+    guess, tokens = _candidates(probabilities, NUCLEUS_GUESS) if _is_on_host(probabilities) else (probabilities, None)
     if tokens is None:
         return _nucleus_threshold(_descending(probabilities), top_p, total)
     best = _descending(guess)[:, :NUCLEUS_GUESS]
@@ -224,17 +197,14 @@ def _least_of_nucleus(probabilities: Tensor, top_p: float) -> Tensor:
 
 
 def uniforms(stream: Sequence[int], count: int) -> NDArray[np.float64]:
-    """Return the first `count` random numbers, uniform in [0, 1), of the stream with this name.
-
-    The stream is a counter-based generator (Philox), keyed by a hash of the name. NumPy's `SeedSequence` is not used,
-    because it has equal states for (1, 2) and (1, 2, 0).
-    """
+    """Return the first `count` random numbers, uniform in [0, 1), of the random stream with this key."""
+    # NumPy's `SeedSequence` is not used, because it has equal states for (1, 2) and (1, 2, 0).
     key = int.from_bytes(_digest(stream, 16), "little")
     return np.random.Generator(np.random.Philox(key=key)).random(count)
 
 
 def seed_of(stream: Sequence[int]) -> int:
-    """Return a seed in [0, 2^63) for another random number generator: a hash of the stream's name."""
+    """Return a seed in [0, 2^63) for another random number generator: a hash of the random stream's key."""
     return int.from_bytes(_digest(stream, 8), "little") >> 1
 
 

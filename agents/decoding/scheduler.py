@@ -16,13 +16,13 @@ from .engine import Engine
 from .samples import DrawRecorder
 from .sampling import Draw, Sampling
 from .slots import Claim, SlotTable
-from .steps.eager_steps import EagerSteps, HostCopy, Steps, steps_ahead
+from .steps.eager_steps import EagerSteps, HostCopy, Steps
 from .steps.graph_steps import Capture, GraphSteps, StepKind
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A decoding step that is queued on the device."""
+    """Decoding step that is queued on the device."""
 
     owners: NDArray[np.int64]  # index of the prompt of each row; -1: padding
     drawn: Draw
@@ -30,13 +30,12 @@ class Step:
 
 
 class Scheduler:
-    """Decodes prompts (claims), at most `max_slots` at a time. Parked rows stay in the KV cache between runs.
+    """Decodes prompts (claims). When a sequence ends, the next prompt gets its row of the KV cache.
 
     Args:
-        engine: the model with its KV cache.
         is_stop: [V] True for tokens that end a completion.
-        max_slots: largest number of active rows, and of parked rows.
-        capture: records decoding steps with static shapes. None: steps run eagerly.
+        max_slots: maximum number of active rows, and of parked rows, which stay in the KV cache between runs.
+        capture: recorder of decoding steps as CUDA graphs. None: steps run eagerly.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class Scheduler:
         self._static = None if capture is None else GraphSteps(engine, capture)
 
     def fix_shapes(self, num_rows: int) -> None:
-        """From now on, decode `num_rows` rows in every step, including free rows. Rows can then not be parked."""
+        """Decode exactly `num_rows` rows in every later step, including free rows. No row is parked."""
         self.release()
         self._max_slots = self._engine.num_fixed = num_rows
         self._table = SlotTable(num_rows)
@@ -65,11 +64,9 @@ class Scheduler:
             raise
 
     def remember(self, key: Hashable, ids: NDArray[np.int64]) -> None:
-        """Store the token ids of the row that is parked under this key."""
         self._table.remember(key, ids)
 
     def release(self) -> None:
-        """Drop cached sequences (parked rows) and release the KV cache."""
         self._table.clear()
         if self._static is not None:
             self._static.drop()  # first, because it waits for steps that may still read the KV cache
@@ -85,11 +82,18 @@ class Scheduler:
         max_active = self._reserve(claims)
         least_free = max(1, max_active // 8)  # a prefill of one prompt would leave most of the hardware idle
         has_stopped = np.zeros(1 + max(claim.owner for claim in claims), np.bool_)  # per prompt
-        ahead = steps_ahead(engine.base.device)
+        ahead = 0 if engine.base.device.type == "cpu" else 1  # steps that are queued before the oldest step is read
         queued: deque[Step] = deque()
         has_changed = True  # True if active rows were added or removed since the last step
         with hidden_states_of(engine.base) as hidden:
-            steps = self._steps(claims, sampling, recorder, hidden, keeps_states=value_head is not None)
+            steps: Steps
+            if self._static is None:
+                steps = EagerSteps(engine, recorder.noise, sampling, hidden)
+            else:
+                adapter = claims[0].prompt.adapter if engine.bank is None else None
+                kind = StepKind(sampling, keeps_states=value_head is not None, adapter=adapter)
+                self._static.begin(recorder.noise, hidden, kind, self._max_slots)
+                steps = self._static
             while queue or table.num_active or queued:
                 # 1) Prefill waiting prompts into free rows.
                 if queue and max_active - table.num_active >= min(least_free, len(queue)):
@@ -116,27 +120,8 @@ class Scheduler:
                     table.retire(done.tolist())
                     engine.move(table.take_moves())
 
-    def _steps(
-        self,
-        claims: Sequence[Claim],
-        sampling: Sampling,
-        recorder: DrawRecorder,
-        hidden: Sequence[Tensor],
-        *,
-        keeps_states: bool,
-    ) -> Steps:
-        if self._static is None:
-            return EagerSteps(self._engine, recorder.noise, sampling, hidden)
-        adapter = claims[0].prompt.adapter if self._engine.bank is None else None
-        self._static.begin(recorder.noise, hidden, StepKind(sampling, keeps_states, adapter), self._max_slots)
-        return self._static
-
     def _reserve(self, claims: Sequence[Claim]) -> int:
-        """Allocate rows for active and parked sequences, within the memory limit. Return how many may be active.
-
-        Raises:
-            UserError: if memory is too small for one row.
-        """
+        """Allocate rows of the KV cache, and return the maximum number of active rows."""
         table, engine = self._table, self._engine
         length = max(len(claim.prompt.ids) + claim.prompt.max_new_tokens for claim in claims)
         if not table.num_parked and length > engine.arena.capacity:
@@ -157,7 +142,7 @@ class Scheduler:
         engine.prefill(seats)
 
     def _value(self, value_head: nn.Module, states: Tensor, recorder: DrawRecorder) -> None:
-        """Record values from hidden states [N, d] for prompts whose last token was the input of this step."""
+        """Compute and record the values of prompts whose last token was the input of this step."""
         table, count = self._table, self._table.num_active
         rows = np.flatnonzero(table.column[:count] == table.start[:count])
         if not len(rows):
@@ -177,7 +162,7 @@ class Scheduler:
         return Step(owners, drawn, HostCopy(drawn.tokens))
 
     def _record(self, step: Step, has_stopped: NDArray[np.bool_], recorder: DrawRecorder) -> None:
-        """Record the tokens sampled in a step, and mark prompts that have stopped. Later tokens are discarded."""
+        """Record the tokens sampled in a step, and mark prompts that have stopped."""
         tokens = step.copied_tokens.numbers()
         owners = np.where(has_stopped[step.owners], -1, step.owners)
         recorder.record(owners, tokens, step.drawn)

@@ -1,4 +1,4 @@
-"""Tests of a model on a few tokens: decoding with a KV cache must reproduce forward passes without a cache."""
+"""Tests of a model on a few tokens: forward passes with and without a KV cache must give the same logits."""
 
 from __future__ import annotations
 
@@ -27,15 +27,10 @@ def tolerance(dtype: torch.dtype) -> float:
 
 
 def check_arena(base: PreTrainedModel) -> int:
-    """Check that logits with the decoder's KV cache (arena) equal those of forward passes without a cache.
-
-    The test starts, decodes, caches and continues sequences. Token ids are fixed, so that no random state changes.
+    """Raise `ValueError` with the reason if logits with the decoder's KV cache differ from logits without a cache.
 
     Returns:
         Number of elements in the keys and values of one token, in all layers.
-
-    Raises:
-        ValueError: if the model does not work with this KV cache. The text is the reason.
     """
     window_of(base)
     if base.config.is_encoder_decoder or base.base_model is base:
@@ -55,10 +50,8 @@ def check_arena(base: PreTrainedModel) -> int:
 
 
 def is_cache_exact(base: PreTrainedModel) -> bool:
-    """Return True if decoding with transformers' cache gives the same logits as a forward pass without a cache.
-
-    Some models expect their cache in another argument. They ignore this one, and silently start again at every token.
-    """
+    """Return True if decoding with transformers' cache gives the same logits as a forward pass without a cache."""
+    # Some models expect their cache in another argument. They ignore this one, and start again at every token.
     ids = torch.arange(3, 12, device=base.device)[None] % base.config.get_text_config(decoder=True).vocab_size
     expected = base(input_ids=ids, use_cache=False).logits[:, -1]
     try:
@@ -71,13 +64,7 @@ def is_cache_exact(base: PreTrainedModel) -> bool:
 
 
 def is_exact_alone(generate: Callable[[Sequence[Prompt], Sampling], list[Sample]], vocab_size: int, limit: int) -> bool:
-    """Return True if prompts of different lengths get bit-identical samples alone and in one batch.
-
-    Args:
-        generate: function to test, such as `Decoder.generate`.
-        vocab_size: upper bound of the prompts' token ids.
-        limit: largest number of tokens that the model accepts.
-    """
+    """Return True if `generate` gives bitwise the same samples for prompts alone and in a batch."""
     lengths = [min(length, limit - 3) for length in (5, 70, 17, 130)]
     prompts = [Prompt((np.arange(n) * 7 + 3 * n) % vocab_size, (), max_new_tokens=3) for n in lengths]
     together = generate(prompts, Sampling(greedy=True))

@@ -1,7 +1,5 @@
-"""Assign rows of the KV cache to sequences, on the host and without tensors.
-
-Active rows come first, so that a batch is a view of the cache. Free rows and parked rows (kept for later turns) follow.
-"""
+"""Assignment of rows of the KV cache to sequences. Active rows come first, so that a batch is a view of the cache. Free
+rows and parked rows, which keep a sequence for a later turn, follow."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """Copies of cache rows, all at the same time: row sources[i] is copied to row targets[i]."""
+    """Copies of cache rows: row sources[i] is copied to row targets[i], for all i at the same time."""
 
     targets: NDArray[np.int64]
     sources: NDArray[np.int64]
@@ -63,12 +61,7 @@ class SlotTable:
         self._source = self._rows.copy()  # row that contains this row's data until the copies are done
 
     def admit(self, claims: Sequence[Claim], wanted: Collection[Hashable]) -> list[Seat]:
-        """Assign a row to each prompt (claim). These rows follow the active rows, and become active.
-
-        Args:
-            claims: prompts, at most one per inactive row.
-            wanted: cache keys of prompts that come later. Their parked rows are evicted last.
-        """
+        """Assign an inactive row to each prompt (claim). Parked rows with a cache key in `wanted` are evicted last."""
         first, last = self.num_active, self.num_active + len(claims)
         kept = [self._num_kept(claim) for claim in claims]
         vacant = set(range(first, last))
@@ -102,14 +95,14 @@ class SlotTable:
         return seats
 
     def limit(self, num_rows: int | None) -> None:
-        """Use only the first `num_rows` rows (None: all rows), and drop sequences that are cached in later rows."""
+        """Use only the first `num_rows` rows (None: all rows), and drop the sequences in other rows."""
         self.max_rows = len(self._rows) if num_rows is None else min(num_rows, len(self._rows))
         for key in [key for key, row in self._parked.items() if row >= self.max_rows]:
             self._drop(key)
 
     @property
     def width(self) -> int:
-        """Number of cache columns up to the last one that the next decoding step writes."""
+        """Number of columns that the next decoding step reads or writes."""
         return int(self.column[: self.num_active].max()) + 1
 
     @property
@@ -118,11 +111,11 @@ class SlotTable:
 
     @property
     def num_used(self) -> int:
-        """Number of rows that the KV cache needs for all active and cached (parked) sequences."""
+        """Number of rows that the KV cache needs for all active and parked sequences."""
         return max([self.num_active - 1, *self._parked.values()]) + 1
 
     def retire(self, rows: Sequence[int]) -> None:
-        """End the completions in these active rows. Rows with a cache key stay cached; others become free."""
+        """End the completions in active rows. Rows with a cache key become parked, other rows become free."""
         for row in sorted(rows, reverse=True):
             self.num_active -= 1
             self._swap(row, self.num_active)
@@ -131,12 +124,11 @@ class SlotTable:
                 self._parked[key] = self.num_active
 
     def remember(self, key: Hashable, ids: NDArray[np.int64]) -> None:
-        """Store the token ids of the parked row with this key. Nothing happens if the row was evicted."""
+        """Store the token ids of the parked row with this key, unless the row was evicted."""
         if key in self._parked:
             self._ids[key] = ids
 
     def clear(self) -> None:
-        """Free all rows."""
         self.num_active = 0
         self._keys = [None] * len(self._rows)
         self._parked.clear()
@@ -157,7 +149,7 @@ class SlotTable:
         return Moves(targets, sources, int(self.column[targets].max()))
 
     def _num_kept(self, claim: Claim) -> int:
-        """Return how many leading prompt tokens have keys and values in the cache, without the last prompt token."""
+        """Return the number of leading prompt tokens, except the last one, whose keys and values are in the cache."""
         key = claim.prompt.key
         kept = None if key is None else self._ids.get(key)
         if kept is None:
@@ -168,7 +160,7 @@ class SlotTable:
         return int(differs[0]) if len(differs) else length
 
     def _clear(self, row: int, outside: int, wanted: Collection[Hashable]) -> None:
-        """Free a row. Move its parked sequence to a row with index >= `outside`, or evict the oldest sequence."""
+        """Free a row. Its parked sequence moves to a row from `outside` on, or the oldest sequence is evicted."""
         key = self._keys[row]
         if key is None:
             return

@@ -29,20 +29,16 @@ from ...envs.core import Message
 from ...envs.registration.registry import make
 from ...envs.views import Conversations
 
-_KINDS: dict[str, type[Any]] = {
-    "system": ChatMessageSystem,
-    "user": ChatMessageUser,
-    "assistant": ChatMessageAssistant,
-}
+_KINDS: dict[str, type[Any]] = {"system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant}
 
 
 def episodes(id: str, *, num_samples: int = 100, first_seed: int = 0, **kwargs: Any) -> Task:
     """Build a task whose samples are episodes.
 
     Each agent has a model role with its name (`--model-role builder_0=...`). The default is the evaluated model.
-    The scores of a sample are each agent's return and their mean, "team". The score's metadata has the sums of reward
-    terms and metrics. `messages` of a sample contains the messages of the first agent. The sample's store contains the
-    messages of all agents under "histories".
+    The scores of a sample are each agent's return, and their mean "team". The score's metadata has the sums of reward
+    terms and metrics. A sample has the messages of the first agent in `messages`, and those of all agents in its store
+    under "histories".
 
     Args:
         id: registered text environment.
@@ -60,7 +56,7 @@ def episodes(id: str, *, num_samples: int = 100, first_seed: int = 0, **kwargs: 
 
 @solver
 def team(id: str, kwargs: dict[str, Any]) -> Solver:
-    """Solver that runs one episode, with concurrent model requests for all agents."""
+    """Solver that plays one episode, with concurrent model requests for all agents."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         talks = Conversations(make(id, **kwargs))
@@ -94,7 +90,7 @@ def team(id: str, kwargs: dict[str, Any]) -> Solver:
 
 @scorer(metrics={"*": [mean(), stderr()]})
 def returns() -> Scorer:
-    """Scorer that returns each agent's return, and their mean as "team"."""
+    """Scorer of each agent's return, and of their mean "team"."""
 
     async def score(state: TaskState, target: Target) -> Score:
         earned: dict[str, float] = state.store.get("returns")

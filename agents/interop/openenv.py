@@ -31,8 +31,7 @@ class Reply(Action):
 class Reading(Observation):
     """Observation of one agent."""
 
-    messages: list[dict[str, str]] = Field(default_factory=list)
-    """New messages in OpenAI's format. After a reset: the whole history."""
+    messages: list[dict[str, str]] = Field(default_factory=list)  # new messages in OpenAI's format
 
 
 class Replies(Action):
@@ -44,12 +43,9 @@ class Replies(Action):
 class TeamReading(Observation):
     """Observations of all agents. The reward is the mean over agents."""
 
-    messages: dict[str, list[dict[str, str]]] = Field(default_factory=dict)
-    """New messages of each agent."""
-    rewards: dict[str, float] = Field(default_factory=dict)
-    """Reward of each agent in this turn."""
-    agents: list[str] = Field(default_factory=list)
-    """Agents that act in the next turn."""
+    messages: dict[str, list[dict[str, str]]] = Field(default_factory=dict)  # new messages of each agent
+    rewards: dict[str, float] = Field(default_factory=dict)  # reward of each agent in this turn
+    agents: list[str] = Field(default_factory=list)  # agents that act in the next turn
 
 
 class _TextEnvironment(Environment[Any, Any, State]):
@@ -66,11 +62,7 @@ class _TextEnvironment(Environment[Any, Any, State]):
 
 
 class LearnerEnvironment(_TextEnvironment):
-    """OpenEnv environment in which the client acts for one agent.
-
-    Args:
-        env: single-agent view of the environment.
-    """
+    """OpenEnv environment in which the client acts for one agent."""
 
     def __init__(self, env: SingleAgent):
         super().__init__()
@@ -89,11 +81,7 @@ class LearnerEnvironment(_TextEnvironment):
 
 
 class TeamEnvironment(_TextEnvironment):
-    """OpenEnv environment in which the client acts for all agents.
-
-    Args:
-        env: parallel text environment.
-    """
+    """OpenEnv environment in which the client acts for all agents."""
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):
         super().__init__()

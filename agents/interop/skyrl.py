@@ -15,8 +15,6 @@ from ...envs.core import as_chat
 from ...envs.registration.registry import make
 from ...envs.views import Conversation, SingleAgent
 
-_SETTINGS = ("env", "agent", "kwargs")
-
 
 class ConversationEnv(BaseTextEnv):
     """SkyRL environment for one agent. Reference players of the environment, if any, act for the other agents.
@@ -31,7 +29,7 @@ class ConversationEnv(BaseTextEnv):
     def __init__(self, env_config: Mapping[str, Any], extras: Mapping[str, Any] | None = None):
         super().__init__()
         row = extras or {}
-        settings = {name: row.get(name) or env_config.get(name) for name in _SETTINGS}
+        settings = {name: row.get(name) or env_config.get(name) for name in ("env", "agent", "kwargs")}
         if settings["env"] is None:
             raise ValueError('env_config or the row of the dataset must have "env", the id of an environment')
         self._talk = _talk(settings["env"], settings["agent"], settings["kwargs"] or {})
@@ -40,7 +38,7 @@ class ConversationEnv(BaseTextEnv):
         self._numbers: dict[str, float] = {}
 
     def init(self, prompt: ConversationType | None = None) -> tuple[ConversationType, dict[str, Any]]:
-        """Return the prompt and the first observation. The observation is not added if the prompt ends with it."""
+        """Return the prompt, with the first observation at its end, and an empty dict."""
         self._numbers, self.turns = {}, 0
         given, opening = list(prompt or []), as_chat(self._talk.reset(seed=self._seed))
         return (given if given[-len(opening) :] == opening else [*given, *opening]), {}
@@ -66,13 +64,10 @@ class ConversationEnv(BaseTextEnv):
 
 
 def rows(env: str, seeds: Iterable[int], agent: str | None = None, **kwargs: Any) -> list[dict[str, Any]]:
-    """Return a dataset for SkyRL's trainer, with one row per seed. The prompt is the first observation.
-
-    Save it as JSON Lines or Parquet and set `data.train_data` to the file.
+    """Return a dataset with a row per seed, to save as JSON Lines or Parquet for SkyRL's setting `data.train_data`.
 
     Args:
         env: registered id.
-        seeds: seeds of the episodes.
         agent: learner. None: first agent.
         kwargs: arguments of the environment.
     """

@@ -23,9 +23,6 @@ class TextTeam(EnvBase):
 
     Observations and actions are strings (`NonTensor`); rewards and done flags are tensors. Agents that have left keep
     their last observation and have reward 0.
-
-    Args:
-        env: parallel text environment.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):
@@ -76,8 +73,7 @@ class TextTeam(EnvBase):
 class PlayGame(Transform):
     """Transform for one agent: `ChatEnv(batch_size=(1,)).append_transform(PlayGame(env))`.
 
-    A reset starts an episode. A step sends the policy's last message to the environment, appends the observation to the
-    history, and sets reward and done flags.
+    A step sends the policy's last message to the environment and appends the observation to the history.
 
     Args:
         env: single-agent view of an environment.

@@ -29,10 +29,7 @@ def dataset_of(env: SingleAgent, num_rows: int) -> Dataset:
 
 
 def reward_of(env: SingleAgent) -> Callable[..., list[float]]:
-    """Return a reward function for environments with one turn and a dataset from `dataset_of`.
-
-    The reward function raises `ValueError` if an episode has several turns.
-    """
+    """Return a reward function for `dataset_of`. It raises `ValueError` if an episode has several turns."""
 
     def reward(completions: Sequence[str], seed: Sequence[int], **_: object) -> list[float]:
         rewards = []
@@ -59,7 +56,7 @@ class _Track:
     earned: float = 0.0
 
     def write(self, ids: Sequence[int], logprobs: Sequence[float]) -> TokenRecord:
-        """Append a reply, and return a token record for the encoder."""
+        """Append a reply, and return the token record that `Encoder.prompt` needs."""
         tokens = TokenRecord(np.asarray(self.ids), np.asarray(ids), True, self.observation)
         self.ids = [*self.ids, *ids]
         self.is_own += [1] * len(ids)
@@ -80,7 +77,7 @@ class _Track:
 
 @dataclass
 class _Game:
-    """Running episode, with the tokens (track) of each agent for which the model acts."""
+    """Running episode, with the tokens of each agent for which the model acts."""
 
     env: ParallelEnv[str, Any, Any]
     tracks: dict[str, _Track]
@@ -101,10 +98,6 @@ class Episodes:
             called once per concurrent episode.
         num_rows: number of seeds, from 0. If several rows have the same prompt, only the first row is used.
         is_chat: whether to format messages with the tokenizer's chat template.
-
-    Attributes:
-        dataset: rows for the trainer.
-        num_played: number of episodes so far.
     """
 
     def __init__(
@@ -113,7 +106,7 @@ class Episodes:
         self._build = build
         self._is_chat = is_chat
         self._envs = [_team(build())]
-        self.num_played = 0
+        self.num_played = 0  # episodes so far
         rows = [
             {"prompt": str(text), "seed": seed, "agent": agent}
             for seed in range(num_rows)
@@ -130,7 +123,7 @@ class Episodes:
         return list(episode_return)
 
     def __call__(self, prompts: Sequence[str], trainer: Any) -> dict[str, list[Any]]:
-        """Run episodes and return one agent's tokens for each prompt, as TRL's `rollout_func`."""
+        """Play episodes and return one agent's tokens for each prompt, as TRL's `rollout_func`."""
         encoder = Encoder(trainer.processing_class, is_chat=self._is_chat)
         seats = [self._rows[prompt] for prompt in prompts]
         numbered: Counter[tuple[int, str]] = Counter()
@@ -167,7 +160,7 @@ def _opened(env: ParallelEnv[str, Any, Any], encoder: Encoder, seed: int) -> _Ga
 
 
 def _play_turn(games: Sequence[_Game], encoder: Encoder, trainer: Any) -> None:
-    """Run one turn of all running episodes, with one model call for all agents."""
+    """Play one turn of all running episodes, with one model call for all agents."""
     seats = [(game, agent) for game in games for agent in game.env.agents]
     samples = sample(trainer, [game.tracks[agent].ids for game, agent in seats], encoder.stop_ids)
     replies: dict[int, dict[str, Completion]] = {id(game): {} for game in games}
@@ -214,9 +207,6 @@ def conversation_class(build: Callable[[], SingleAgent]) -> type:
 
     A row of the dataset has a "prompt" (messages, the last one from the user) and a "seed". The first observation is
     added to the prompt.
-
-    Args:
-        build: returns a single-agent view of an environment.
     """
 
     class Talk:  # TRL makes each public method a tool, so environments cannot be passed directly

@@ -27,13 +27,13 @@ from ...envs.views import Conversations
 
 
 class SeedData(vf.TaskData):
-    """Data of a task: the seed of an episode."""
+    """Data of a task: the seed of its episode."""
 
     seed: int
 
 
 class SeedTask(vf.Task[SeedData, vf.State, vf.TaskConfig]):
-    """Episode of one seed."""
+    """Task of one episode."""
 
 
 def environment(

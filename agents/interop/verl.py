@@ -30,11 +30,9 @@ class EpisodeLoop(AgentLoopBase):
     rewards of the turns are "turn_scores". Episodes are truncated at the response length.
 
     Args:
-        args: positional arguments from verl.
         env: registered id.
         agent: learner. None: first agent.
         kwargs: arguments of the environment.
-        given: keyword arguments from verl.
     """
 
     def __init__(
@@ -44,10 +42,7 @@ class EpisodeLoop(AgentLoopBase):
         self._talk = Conversation(SingleAgent(make(env, **(kwargs or {})), agent))
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
-        """Play the episode of a row with the seed in its `extra_info`.
-
-        The first observation is added to `raw_prompt` unless the prompt ends with it.
-        """
+        """Play the episode of a row of the dataset, with the seed in its `extra_info`."""
         opening = as_chat(await self._aside(self._talk.reset, int(row["extra_info"]["seed"])))
         messages = list(row["raw_prompt"])
         messages += [] if messages[-len(opening) :] == opening else opening
@@ -109,7 +104,6 @@ def rows(name: str, env: str, seeds: Iterable[int], agent: str | None = None, **
     Args:
         name: name of the agent loop in its configuration file.
         env: registered id.
-        seeds: seeds of the episodes.
         agent: learner. None: first agent.
         kwargs: arguments of the environment.
     """

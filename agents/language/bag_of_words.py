@@ -43,9 +43,6 @@ class BagOfWordsCritic(FittedCritic):
 
     Source: Duan et al. (arXiv:1604.06778) fit a linear baseline at each update. Papke and Wooldridge (1996, Econometric
     methods for fractional response variables) use logistic regression for targets between 0 and 1. The trend is new.
-
-    Args:
-        penalty: L2 penalty of the weights.
     """
 
     def __init__(self, penalty: float = 50.0):
@@ -59,7 +56,6 @@ class BagOfWordsCritic(FittedCritic):
 
     @classmethod
     def load(cls, directory: Path) -> BagOfWordsCritic:
-        """Load a critic that `save` wrote."""
         critic = cls(**read_json(directory / SETTINGS_FILE))
         critic.load_state_dict(load_file(directory / WEIGHTS_FILE))
         return critic
@@ -118,11 +114,10 @@ class BagOfWordsCritic(FittedCritic):
         (directory / SETTINGS_FILE).write_text(json.dumps({"penalty": self.penalty}) + "\n")
 
     def _counts(self, item: CriticInput) -> tuple[Counter[str], ...]:
-        """Word counts of each history."""
         return self._counted.get(item.histories, lambda: tuple(map(counted, item.histories)))
 
     def _features(self, counts: Sequence[Counter[str]]) -> Tensor:
-        """[N, W] counts of the words that the last fit contained."""
+        """Return the counts [N, W] of the words that the last fit contained."""
         places = map(self.words.get, chain.from_iterable(counts), repeat(len(self.words)))  # unknown words: column W
         numbers = chain.from_iterable(count.values() for count in counts)
         rows = np.repeat(np.arange(len(counts)), list(map(len, counts)))
@@ -140,17 +135,10 @@ def counted(history: Any) -> Counter[str]:
 
 
 def logistic_regression(features: Tensor, targets: Tensor, penalties: Tensor) -> tuple[Tensor, Tensor]:
-    """Fit a logistic regression: minimize the cross-entropy, summed over N examples, plus penalties @ weights^2 / 2.
+    """Fit weights [W] and bias of a logistic regression, for features [N, W], targets [N] in 0..1 and penalties [W].
 
-    Targets are first moved slightly towards 1/2, so that the bias is finite even if all targets are 0.
-
-    Args:
-        features: [N, W].
-        targets: [N], 0 to 1.
-        penalties: [W] L2 penalties.
-
-    Returns:
-        Weights [W] and bias.
+    The loss is the cross-entropy, summed over N examples, plus penalties @ weights^2 / 2. Targets are first moved
+    slightly towards 1/2, so that the bias is finite even if all targets are 0.
     """
     number = len(targets)
     targets = (number * targets + 0.5) / (number + 1)
@@ -168,7 +156,7 @@ def logistic_regression(features: Tensor, targets: Tensor, penalties: Tensor) ->
 
 
 def _newton(features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Minimize the cross-entropy plus half the squared weights by Newton's method with step halving."""
+    """Minimize the cross-entropy plus half the squared weights, by Newton's method with step halving."""
     design = torch.hstack([features, features.new_ones(len(features), 1)])
     ridge = torch.cat([features.new_ones(features.shape[1]), features.new_zeros(1)])
 

@@ -1,4 +1,4 @@
-"""ChatPolicy: untrained policies whose models run on servers with OpenAI's chat completions API."""
+"""Untrained policies whose models run on servers with OpenAI's chat completions API."""
 
 from __future__ import annotations
 
@@ -33,10 +33,7 @@ if TYPE_CHECKING:
     from openai.types.chat import ChatCompletion
 
 OPENAI = "https://api.openai.com/v1"
-OPENAI_KEY = "OPENAI_API_KEY"
 _NAME = re.compile(r"openai:(?P<model>((?!@https?://)[^\s,])+)(@(?P<url>\S+))?")
-_NO_KEY = "none"  # the client requires a key; servers without keys ignore it
-_TOKENS_PER_PRICE = 1_000_000
 _BODY = "body."  # prefix of additional fields of requests
 _LITERALS = {"True": True, "False": False, "None": None}
 
@@ -45,18 +42,12 @@ _LITERALS = {"True": True, "False": False, "None": None}
 class Usage:
     """Usage totals of a chat model: requests, tokens and cost."""
 
-    requests: int = 0
-    """Number of responses."""
-    retries: int = 0
-    """Number of failed attempts that were repeated."""
-    prompt_tokens: int = 0
-    """Prompt tokens, as counted by the server."""
-    completion_tokens: int = 0
-    """Completion tokens including reasoning, as counted by the server."""
-    unmetered: int = 0
-    """Number of responses without token counts."""
-    cost: float = 0.0
-    """Cost of the counted tokens, in the currency of the prices."""
+    requests: int = 0  # number of responses
+    retries: int = 0  # number of repeated attempts
+    prompt_tokens: int = 0  # as counted by the server
+    completion_tokens: int = 0  # including reasoning, as counted by the server
+    unmetered: int = 0  # number of responses without token counts
+    cost: float = 0.0  # of the counted tokens, in the currency of the prices
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
@@ -72,20 +63,13 @@ class Usage:
 class ChatOptions(Checked):
     """Options of a chat server in a model's name: openai:MODEL@URL?key=VARIABLE&requests=8."""
 
-    key: str | None = None
-    """Environment variable with the key. None: OPENAI_API_KEY for OpenAI's server, no key for other servers."""
-    requests: Count = 32
-    """Maximum number of concurrent requests."""
-    timeout_s: Positive = 300.0
-    """Timeout per attempt, in seconds."""
-    retries: CountOrZero = 8
-    """Maximum number of retries per request."""
-    seeds: bool = True
-    """Send a seed with each request. Set it to False for servers that reject seeds."""
-    prompt_price: NotNegative = 0.0
-    """Price per million prompt tokens, in any currency."""
-    completion_price: NotNegative = 0.0
-    """Price per million completion tokens, in any currency."""
+    key: str | None = None  # environment variable with the key; None: OPENAI_API_KEY for OpenAI's server, else no key
+    requests: Count = 32  # maximum number of concurrent requests
+    timeout_s: Positive = 300.0  # timeout per attempt
+    retries: CountOrZero = 8  # maximum number of retries per request
+    seeds: bool = True  # send a seed with each request; some servers reject seeds
+    prompt_price: NotNegative = 0.0  # price per million prompt tokens, in any currency
+    completion_price: NotNegative = 0.0  # price per million completion tokens, in any currency
 
 
 class ChatPolicy(Policy):
@@ -111,9 +95,6 @@ class ChatPolicy(Policy):
         sends_seed: send a seed derived from `Request.stream`.
         prices: prices per million prompt tokens and completion tokens, in any currency.
         body: additional fields of each request, such as {"reasoning_effort": "low"}. They override other fields.
-
-    Attributes:
-        usage: totals of all requests so far.
 
     Raises:
         UserError: if the key is missing, the address is malformed, or the package `openai` is not installed.
@@ -141,7 +122,7 @@ class ChatPolicy(Policy):
         self.url = address(url)
         self.model = model
         self.max_requests = max_requests
-        self.usage = Usage()
+        self.usage = Usage()  # totals of all requests so far
         self._key = _key(self.url, key_variable)
         self._timeout_s, self._max_retries = timeout_s, max_retries
         self._sampling = {"temperature": temperature, "top_p": top_p}
@@ -186,12 +167,8 @@ class ChatPolicy(Policy):
         return Completion(choices[0].message.content or "", is_cut=choices[0].finish_reason == "length")
 
     def _request(self, request: Request, greedy: bool) -> dict[str, Any]:
-        fields = {
-            "model": self.model,
-            "messages": as_chat(messages_of(request.observation)),
-            **self._fields,
-            **self._sampling,
-        }
+        fields: dict[str, Any] = {"model": self.model, "messages": as_chat(messages_of(request.observation))}
+        fields |= {**self._fields, **self._sampling}
         if greedy:
             fields |= {"temperature": 0.0, "top_p": 1.0}
         if self._sends_seed:
@@ -203,11 +180,11 @@ class ChatPolicy(Policy):
         if usage is None:
             return Usage(requests=1, unmetered=1)
         read, written = usage.prompt_tokens, usage.completion_tokens
-        cost = (read * self._prices[0] + written * self._prices[1]) / _TOKENS_PER_PRICE
+        cost = (read * self._prices[0] + written * self._prices[1]) / 1_000_000  # prices are per million tokens
         return Usage(requests=1, prompt_tokens=read, completion_tokens=written, cost=cost)
 
     def _explained(self, error: Exception) -> str:
-        """Describe in one line why a request failed after all retries."""
+        """Return an error message in one line, for a request that failed after all retries."""
         import openai
 
         times = self._max_retries
@@ -274,7 +251,7 @@ def chat_spec(name: str) -> PolicySpec | None:
 
 
 def _options(query: str) -> tuple[ChatOptions, dict[str, Any]]:
-    """Parse the options and the additional fields of requests after the "?" of a name."""
+    """Parse the options of a server and additional fields of requests, such as "key=VARIABLE&body.top_k=5"."""
     given: dict[str, Any] = {}
     body: dict[str, Any] = {}
     for pair in filter(None, query.split("&")):
@@ -296,7 +273,7 @@ def _options(query: str) -> tuple[ChatOptions, dict[str, Any]]:
 
 
 def address(url: str | None) -> str:
-    """Return the base address of a server, with the default path "/v1". Raise `UserError` if it is malformed."""
+    """Return the base address of a server, with the default path "/v1". Raise `UserError` if malformed."""
     if url is None:
         return OPENAI
     refuse_password(url)
@@ -312,8 +289,8 @@ def address(url: str | None) -> str:
 
 def _key(url: str, variable: str | None) -> str:
     if variable is None and url != OPENAI:
-        return _NO_KEY
-    name = variable or OPENAI_KEY
+        return "none"  # the client requires a key; servers without keys ignore it
+    name = variable or "OPENAI_API_KEY"
     if not os.environ.get(name):
         raise UserError(f"the environment variable {name} is not set; set it to the key of {url}")
     if not _is_protected(url):
@@ -322,7 +299,7 @@ def _key(url: str, variable: str | None) -> str:
 
 
 def _is_protected(url: str) -> bool:
-    """True if the connection is encrypted or local."""
+    """Return True if the connection is encrypted or local."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if parts.scheme == "https" or host == "localhost":
@@ -352,7 +329,7 @@ async def _all_answers(asked: Sequence[tuple[ChatPolicy, Request]], greedy: bool
 
 
 class _Background:
-    """Event loop in a separate thread, because callers may already run an event loop. It has the server connections."""
+    """Event loop and server connections in a separate thread, because callers may already run an event loop."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -376,7 +353,7 @@ class _Background:
             raise
 
     def client(self, url: str, key: str, timeout_s: float, max_retries: int) -> AsyncOpenAI:
-        """Return the client of a server. It must be called in the event loop."""
+        """Return the client of a server. Must be called in the event loop."""
         from openai import AsyncOpenAI
 
         settings = (url, key, timeout_s, max_retries)
@@ -405,8 +382,7 @@ _background = _Background()
 
 
 def _after_fork() -> None:
-    """Replace the event loop in a forked process, which has no thread and must not use the parent's connections."""
-    global _background
+    global _background  # a forked process has no thread, and must not use the parent's connections
     _background = _Background()
 
 

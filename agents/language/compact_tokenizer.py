@@ -1,8 +1,8 @@
 """Compact tokenization of histories for small critics.
 
-A critic that is trained from scratch gets additional words in its vocabulary. In a message's header, one word replaces
-each agent that reads or writes. Words for powers of two replace tokens with which the previous message also begins or
-ends: 6 such tokens become the words for 4 and 2. In small games a third of the tokens of joint histories remains.
+The vocabulary of a critic that is trained from scratch gets additional words. One word replaces each agent in the
+header of a message. Words for powers of two replace tokens with which the previous message also begins or ends: 6 such
+tokens become the words for 4 and 2. In small games a third of the tokens of joint histories remains.
 """
 
 from __future__ import annotations
@@ -16,19 +16,13 @@ from ..encoding import Encoder
 
 MAX_NAMES = 32
 MAX_POWER = 15
-NUM_OWN_WORDS = 2 * MAX_POWER + 2 * MAX_NAMES
-"""Number of words that a compact tokenizer adds to a vocabulary."""
+NUM_OWN_WORDS = 2 * MAX_POWER + 2 * MAX_NAMES  # words that a compact tokenizer adds to a vocabulary
 MIN_REPEATED = 4  # tokens; shorter repetitions save almost nothing
 _HEADER = re.compile(r"\[([^\[\]\n]+) (reads|writes)\] ")
 
 
 class CompactTokenizer:
-    """Lossless compact tokenizer, for a model whose vocabulary has `NUM_OWN_WORDS` more words than the tokenizer.
-
-    Args:
-        encoder: encoder of the tokenizer.
-        first_word: id of the first additional word.
-    """
+    """Lossless compact tokenizer. The ids of its `NUM_OWN_WORDS` additional words start at `first_word`."""
 
     def __init__(self, encoder: Encoder, first_word: int):
         self.encoder = encoder
@@ -52,7 +46,7 @@ class CompactTokenizer:
         return found
 
     def _header(self, content: str, names: dict[str, int]) -> tuple[list[int], str] | None:
-        """Return a word per agent in the header, and the text after it. None: no header, or over `MAX_NAMES` agents."""
+        """Return a word per agent in the header, and the text after the header. None: no header, or too many agents."""
         match = _HEADER.match(content)
         if match is None:
             return None
@@ -66,7 +60,7 @@ class CompactTokenizer:
         return words, content[match.end() :]
 
     def _without_repeats(self, ids: list[int], earlier: list[int]) -> list[int]:
-        """Replace the tokens that begin both messages, and the tokens that end both messages, by words."""
+        """Replace the tokens with which both messages begin or end by words."""
         front = _powers(_num_equal(ids, earlier))
         num_front = sum(2 ** (k + 1) for k in front)
         back = _powers(_num_equal(ids[num_front:][::-1], earlier[num_front:][::-1]))
@@ -75,7 +69,7 @@ class CompactTokenizer:
 
 
 def _powers(count: int) -> list[int]:
-    """Split a count into powers of two (2, 4, ...) and return their exponents minus 1. Below `MIN_REPEATED`: none."""
+    """Split a count into powers of two (2, 4, …) and return their exponents minus 1. Counts below 4: empty list."""
     return [k for k in reversed(range(MAX_POWER)) if count >= MIN_REPEATED and count >> (k + 1) & 1]
 
 

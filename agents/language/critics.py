@@ -40,7 +40,7 @@ SETTINGS_FILE = "collm_critic.json"
 
 @dataclass(frozen=True, slots=True)
 class TokenizedInput:
-    """Token ids of one critic input, as rows of a batch."""
+    """Token ids of one `CriticInput`, as rows of a batch."""
 
     rows: tuple[NDArray[np.int64], ...]
     row_of: tuple[int, ...]  # for each value, the index of its row
@@ -56,7 +56,6 @@ class TextCritic(Critic):
 
     Args:
         backbone: causal transformer without a language-model head.
-        tokenizer: tokenizer of the backbone.
         head_hidden_dim: width of a tanh layer in the head. None: linear head.
         is_compact: use a `CompactTokenizer`. The backbone's vocabulary must contain its additional words.
         compute_dtype: data type of forward passes, by autocast. None: as the weights. The head computes in fp32.
@@ -124,13 +123,9 @@ class TextCritic(Critic):
 
     @classmethod
     def load(cls, directory: Path) -> TextCritic:
-        """Load a critic that `save` wrote."""
         settings = read_json(directory / SETTINGS_FILE)
-        critic = cls(
-            AutoModel.from_pretrained(directory, dtype=torch.float32, trust_remote_code=False),
-            AutoTokenizer.from_pretrained(directory, trust_remote_code=False),
-            **settings,
-        )
+        backbone = AutoModel.from_pretrained(directory, dtype=torch.float32, trust_remote_code=False)
+        critic = cls(backbone, AutoTokenizer.from_pretrained(directory, trust_remote_code=False), **settings)
         critic.head.load_state_dict(load_file(directory / HEAD_FILE))
         if (directory / "adapter_config.json").is_file():
             _freeze_base(critic.backbone)
@@ -214,19 +209,17 @@ class TextCritic(Critic):
         for chain in _chains(texts):
             ids: list[int] = [self.encoder.end_id]  # so that an empty history also has a token
             last = [0]
-            for piece in self._pieces(chain[-1]):
+            if self._compact is not None:
+                pieces = self._compact.pieces(chain[-1])
+            else:
+                pieces = [self.encoder.content(f"{message.content}\n") for message in chain[-1]]
+            for piece in pieces:
                 ids += piece
                 last.append(len(ids) - 1)
             ends += [(len(rows), last[len(history)]) for history in chain]
             rows.append(np.asarray(ids))
         row_of, position = zip(*(ends[place] for place in places), strict=True)
         return TokenizedInput(tuple(rows), row_of, position, sum(map(len, rows)))
-
-    def _pieces(self, messages: Sequence[Message]) -> list[list[int]]:
-        """Return the token ids of each message."""
-        if self._compact is not None:
-            return self._compact.pieces(messages)
-        return [self.encoder.content(f"{message.content}\n") for message in messages]
 
 
 def add_lora(backbone: PreTrainedModel, rank: int) -> None:
@@ -261,7 +254,7 @@ class ActorHead(HeadCritic[LanguagePolicy]):
 
 
 def _texts(item: CriticInput) -> tuple[list[tuple[Message, ...]], list[int]]:
-    """Return each history without and with its actions, ordered by turn, and for each value the index of its text."""
+    """Return all histories, without and with their actions, and for each value the index of its text."""
     texts: list[tuple[Message, ...]] = []
     of_histories, of_actions = [], []
     for turn, history in enumerate(map(messages_of, item.histories)):
@@ -274,7 +267,7 @@ def _texts(item: CriticInput) -> tuple[list[tuple[Message, ...]], list[int]]:
 
 
 def _chains(texts: Sequence[tuple[Message, ...]]) -> list[list[tuple[Message, ...]]]:
-    """Split texts into chains in which each text extends the previous one. A chain becomes one row of the batch."""
+    """Split texts into chains, in which each text extends the previous text."""
     chains: list[list[tuple[Message, ...]]] = []
     for text in texts:
         if chains and text[: len(chains[-1][-1])] == chains[-1][-1]:

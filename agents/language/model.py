@@ -28,13 +28,10 @@ from ..vllm.server import Serving, VLLMServer
 class LanguageModel:
     """Causal language model with generator and scorer. Policies with shared weights or adapters use the same object.
 
-    All other arguments are settings of `ModelConfig`.
-
     Args:
         model: model of transformers or peft. Trainable weights should be fp32; bf16 rounds away updates near 1e-6.
-        tokenizer: the model's tokenizer.
         compute_dtype: data type of forward passes, by autocast. None: the weights' data type.
-        serving: vLLM servers for sampling. None: sample in this process.
+        serving: vLLM servers for sampling. None: sample in this process. Other arguments: see `ModelConfig`.
     """
 
     def __init__(
@@ -66,7 +63,7 @@ class LanguageModel:
         self.shards: Shards | None = None  # sharded copy; None: the weights are not sharded
 
     def generator_with(self, value_head: nn.Module | None) -> Generator:
-        """Return a decoder or a client of vLLM servers. With a value head it also estimates the values of prompts."""
+        """Return a decoder, or a client of vLLM servers. With a value head, it also estimates the values of prompts."""
         if self.serving is None:
             capture = CudaGraphs(self.device) if self.sampler == "graphs" else None
             return Decoder(
@@ -80,28 +77,21 @@ class LanguageModel:
 
     @property
     def learned(self) -> nn.Module:
-        """Module with the trainable weights: the model, or its sharded copy with the same weight names."""
+        """Module with the trainable weights: the model, or the sharded copy of the model."""
         return self.model if self.shards is None else self.shards.module
 
     def shard(self, mesh: DeviceMesh) -> None:
-        """Shard trainable weights over ranks. Keep an unsharded copy if this process decodes.
-
-        Models with adapters are not sharded, because the copy would contain the whole base model.
-        """
+        """Shard trainable weights over ranks. Keep an unsharded copy if this process decodes."""
+        # Models with adapters are not sharded, because the copy would contain the whole base model.
         if self.shards is not None or isinstance(self.model, PeftModel):
             return
         decodes = self.serving is None and any(weight.requires_grad for weight in self.model.parameters())
         self.shards = Shards(self.model, mesh, self.compute_dtype, keeps_copy=decodes)
         self.scorer = self.scorer.on(self.shards.module, self.shards)
 
-    def refresh(self) -> None:
-        """Copy the current weights to the decoder."""
-        if self.shards is not None:
-            self.shards.refresh()
-
     @contextmanager
     def whole(self, *, on_all: bool = False) -> Iterator[None]:
-        """Context manager that gathers all weights on rank 0, or on all ranks; see `Learnable.whole`."""
+        """Context manager in which rank 0, or all ranks, have all weights (collective)."""
         if self.shards is None:
             yield
             return
@@ -116,7 +106,7 @@ class LanguageModel:
         return torch.autocast(self.device.type, dtype=self.compute_dtype, enabled=self.compute_dtype is not None)
 
     def of(self, model: PreTrainedModel | PeftModel) -> LanguageModel:
-        """Return a copy of this object with another model, for scoring."""
+        """Return a copy of this object with another model, for example a frozen reference model."""
         twin = copy.copy(self)
         twin.model, twin.base, twin.shards = model, base_of(model), None
         twin.scorer = self.scorer.on(twin.base)
@@ -124,7 +114,7 @@ class LanguageModel:
 
     @contextmanager
     def passing(self, adapter: str | None) -> Iterator[None]:
-        """Context manager for a forward pass that scores tokens: autocast and active adapter. None: no adapter."""
+        """Context manager for a forward pass with autocast and one active adapter (None: without adapters)."""
         if adapter is None:
             with active_adapter(self.model, None), self.autocast():
                 yield

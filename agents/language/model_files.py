@@ -23,11 +23,7 @@ WEIGHTS = ("*.safetensors", "*.bin", "*.bin.index.json", "*.safetensors.index.js
 
 
 def model_config(name: str | Path) -> PreTrainedConfig:
-    """Load the configuration of a model (folder or hub name). For an adapter, load that of its base model.
-
-    Raises:
-        UserError: if the configuration is malformed or needs custom code, or if transformers lacks the architecture.
-    """
+    """Load the configuration of a model, or of an adapter's base model. Raise `UserError` if it cannot be used."""
     adapter = Path(name) / "adapter_config.json"
     if adapter.is_file():
         settings = read_json(adapter)
@@ -49,12 +45,18 @@ def model_config(name: str | Path) -> PreTrainedConfig:
         if "auto_map" in found:
             raise UserError(_CUSTOM_CODE.format(f"the model {str(name)!r}")) from error
         raise UserError(f"the settings of the model {str(name)!r} cannot be read: {reason(error)}") from error
-    _refuse_kernels(name, config)
+    for part in [config, *(getattr(config, each, None) for each in config.sub_configs)]:
+        for setting in ("_attn_implementation", "_experts_implementation"):
+            if "/" in str(getattr(part, setting, "")):  # kernels from the hub are compiled code
+                raise UserError(
+                    f"the model {str(name)!r} needs the kernel {getattr(part, setting)!r}, which is compiled code; "
+                    f"remove {setting[1:]} from its config.json"
+                )
     return config
 
 
 def check_language_model(name: str | Path) -> PreTrainedConfig:
-    """Return the configuration of a causal language model. Raise `UserError` for other models and malformed files."""
+    """Return the configuration of a causal language model. Raise `UserError` for other or malformed models."""
     config = model_config(name)
     kind = type(config)
     if config.is_encoder_decoder:
@@ -66,9 +68,7 @@ def check_language_model(name: str | Path) -> PreTrainedConfig:
     num_tensors = _check_weights(name)
     num_layers = getattr(config.get_text_config(decoder=True), "num_hidden_layers", None) or 0
     if num_tensors is not None and num_layers > num_tensors:  # building these layers could exhaust the memory
-        raise UserError(
-            f"the model {str(name)!r} has num_hidden_layers={num_layers}, but its files have {num_tensors} tensors"
-        )
+        raise UserError(f"the model {str(name)!r} has {num_tensors} tensors, less than num_hidden_layers={num_layers}")
     return config
 
 
@@ -100,7 +100,7 @@ def check_reward_model(name: str | Path) -> None:
 
 
 def tokenizer_of(name: str | Path, config: PreTrainedConfig) -> PreTrainedTokenizerBase:
-    """Load a tokenizer. Raise `UserError` if it is malformed, or has a larger vocabulary than the model's `config`."""
+    """Load a tokenizer. Raise `UserError` if it is malformed or has more tokens than the model."""
     files = [Path(name) / file for file in ("tokenizer.json", "tokenizer_config.json")]
     found = {file.name: read_json(file) for file in files if file.is_file()}
     try:
@@ -125,7 +125,7 @@ def tokenizer_of(name: str | Path, config: PreTrainedConfig) -> PreTrainedTokeni
 
 
 def check_loaded(name: str | Path, model: Any, missing: Sequence[str]) -> None:
-    """Raise `UserError` if weights of a loaded model are NaN or infinite, or are `missing` in the model's files."""
+    """Raise `UserError` if weights of a loaded model are NaN, infinite or `missing` in the model's files."""
     if missing:
         raise UserError(
             f"the files of the model {str(name)!r} lack {len(missing)} weights, such as {sorted(missing)[0]!r}, which "
@@ -145,20 +145,8 @@ def reason(error: Exception) -> str:
     return (lines[0] if lines else type(error).__name__)[:300]
 
 
-def _refuse_kernels(name: str | Path, config: PreTrainedConfig) -> None:
-    """Raise `UserError` if a configuration requests kernels from the hub, because they are compiled code."""
-    parts = [config, *(getattr(config, each, None) for each in config.sub_configs)]
-    for part in parts:
-        for setting in ("_attn_implementation", "_experts_implementation"):
-            if "/" in str(getattr(part, setting, "")):
-                raise UserError(
-                    f"the model {str(name)!r} needs the kernel {getattr(part, setting)!r}, which is compiled code; "
-                    f"remove {setting[1:]} from its config.json"
-                )
-
-
 def _check_weights(name: str | Path) -> int | None:
-    """Check that weight files are complete. Return the number of their tensors. None: hub name, or other format."""
+    """Check that weight files are complete, and return the number of their tensors. None: unknown."""
     folder = Path(name)
     if not folder.is_dir():  # hub name
         return None

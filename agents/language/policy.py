@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +43,6 @@ from .model import LanguageModel
 SETTINGS_FILE = "collm_policy.json"
 VALUE_HEAD_FILE = "value_head.safetensors"
 MAX_SMALL_WEIGHTS = 10_000_000
-ADAPTER_LEARNING_RATE, FULL_LEARNING_RATE = 1e-4, 1e-6
 ADAPTER_CONFIG_FILE = "adapter_config.json"
 
 
@@ -86,7 +86,7 @@ class LanguagePolicy(TrainablePolicy):
         """5e-4 for models below 10 million weights. For larger models 1e-4 (adapters) or 1e-6 (all weights)."""
         if self.language_model.num_weights < MAX_SMALL_WEIGHTS:
             return SMALL_LEARNING_RATE
-        return FULL_LEARNING_RATE if self.adapter is None else ADAPTER_LEARNING_RATE
+        return 1e-6 if self.adapter is None else 1e-4
 
     @property
     def compute_dtype(self) -> torch.dtype | None:
@@ -138,15 +138,8 @@ class LanguagePolicy(TrainablePolicy):
         for policy, request in requests:
             assert isinstance(policy, LanguagePolicy)
             ids, is_extension = encoder.prompt(request.observation, request.previous)
-            prompts.append(
-                Prompt(
-                    ids=ids,
-                    stream=request.stream,
-                    max_new_tokens=policy.max_new_tokens,
-                    parked=request.stream[:-1],
-                    adapter=policy.adapter,
-                )
-            )
+            episode = request.stream[:-1]
+            prompts.append(Prompt(ids, request.stream, policy.max_new_tokens, parked=episode, adapter=policy.adapter))
             extensions.append(is_extension)
         sampling = replace(self.sampling, greedy=True) if greedy else self.sampling
         try:
@@ -168,7 +161,8 @@ class LanguagePolicy(TrainablePolicy):
         ]
 
     def forget(self) -> None:
-        self.language_model.refresh()
+        if self.language_model.shards is not None:
+            self.language_model.shards.refresh()
         self._generator.forget()
 
     def rest(self) -> None:
@@ -181,16 +175,11 @@ class LanguagePolicy(TrainablePolicy):
     def parameters(self) -> list[nn.Parameter]:
         return [*self._weights().values(), *(self.value_head.parameters() if self.value_head is not None else ())]
 
-    def decoding_weights(self) -> list[nn.Parameter]:
-        """Weights that the decoder uses. They are not sharded."""
-        return list(self._own(self.language_model.model).values())
-
     def _weights(self) -> dict[str, nn.Parameter]:
-        """Trainable weights of the language model, without the value head."""
         return self._own(self.language_model.learned)
 
     def _own(self, model: nn.Module) -> dict[str, nn.Parameter]:
-        """Return all weights of a model by name, or only the weights of the policy's adapter."""
+        """Return the weights of a model that belong to this policy: all weights, or the adapter's weights."""
         named = model.named_parameters()
         return {name: weight for name, weight in named if self.adapter is None or f".{self.adapter}." in name}
 
@@ -206,7 +195,7 @@ class LanguagePolicy(TrainablePolicy):
         return Evaluation(logprobs, entropies, turn_of_token, values)
 
     def prompt_values(self, tracks: Sequence[Sequence[Completion]]) -> Tensor:
-        """Return [N] values that the value head estimates before each turn, without computing logits."""
+        """Return [N] values that the value head estimates before each turn."""
         assert self.value_head is not None
         model = self.language_model
         with model.passing(self.adapter):
@@ -226,14 +215,9 @@ class LanguagePolicy(TrainablePolicy):
         return self.language_model.scorer.batches(tracks, items, max_tokens)
 
     def reference(self, device: torch.device | None = None) -> LanguagePolicy:
-        """Return the reference policy of a KL penalty: a frozen copy, or the base model without adapters.
-
-        It ignores top-k and top-p, so that every token has a positive probability. The weights of a copy have the
-        compute data type, which does not change log-probabilities.
-        """
         twin = copy.copy(self)
         twin.value_head = None
-        twin.sampling = replace(self.sampling, learns_filtered=False)
+        twin.sampling = replace(self.sampling, learns_filtered=False)  # every token has a positive probability
         if self.adapter is not None:
             twin.adapter = None
             return twin
@@ -241,7 +225,7 @@ class LanguagePolicy(TrainablePolicy):
         shards = self.language_model.shards
         with nullcontext() if shards is None or shards.keeps_copy else self.language_model.whole(on_all=True):
             model = copy.deepcopy(self.language_model.model).requires_grad_(False)
-        keep_in(model, self.language_model.compute_dtype)
+        keep_in(model, self.language_model.compute_dtype)  # saves memory, and does not change log-probabilities
         twin.language_model = self.language_model.of(model.to(device or self.language_model.device))
         return twin
 
@@ -269,7 +253,7 @@ class LanguagePolicy(TrainablePolicy):
         self.forget()
 
     def save(self, directory: Path) -> None:
-        """Write a folder for `AutoModelForCausalLM.from_pretrained`, with tokenizer and settings."""
+        """Write model, tokenizer and settings into a folder, for `AutoModelForCausalLM.from_pretrained`."""
         directory.mkdir(parents=True, exist_ok=True)
         model = self.language_model.model
         if self.adapter is not None:
@@ -277,7 +261,12 @@ class LanguagePolicy(TrainablePolicy):
             if directory.name != self.adapter:
                 raise ValueError(f"the adapter {self.adapter!r} needs a folder with the same name, not {directory}")
             model.save_pretrained(str(directory.parent), selected_adapters=[self.adapter])
-            _sort_target_modules(directory / ADAPTER_CONFIG_FILE)
+            # peft writes a set, whose order varies, but equal runs must write equal files.
+            file = directory / ADAPTER_CONFIG_FILE
+            config = json.loads(file.read_text(encoding="utf-8"))
+            if isinstance(config["target_modules"], list):
+                config["target_modules"].sort()
+            file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         else:
             model.save_pretrained(str(directory))
         self.language_model.encoder.tokenizer.save_pretrained(directory)
@@ -294,7 +283,6 @@ class LanguagePolicy(TrainablePolicy):
         (directory / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n")
 
     def load_value_head(self, directory: Path) -> None:
-        """Load the value head from a folder, if the folder contains one."""
         file = directory / VALUE_HEAD_FILE
         if self.value_head is not None and file.is_file():
             self.value_head.load_state_dict(load_file(file))
@@ -303,12 +291,5 @@ class LanguagePolicy(TrainablePolicy):
 def _explain(divergence: Divergence, diverged: Sequence[tuple[Policy, str]]) -> None:
     divergence.agents = tuple(dict.fromkeys(agent for _, agent in diverged))
     policies = {id(policy): policy for policy, _ in diverged if isinstance(policy, LanguagePolicy)}
-    divergence.largest_weight = largest(weight for each in policies.values() for weight in each.decoding_weights())
-
-
-def _sort_target_modules(file: Path) -> None:
-    """Sort `target_modules`, which peft writes as an unordered set, so that equal runs write equal files."""
-    settings = json.loads(file.read_text(encoding="utf-8"))
-    if isinstance(settings["target_modules"], list):
-        settings["target_modules"].sort()
-    file.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    weights = [each._own(each.language_model.model).values() for each in policies.values()]  # not sharded
+    divergence.largest_weight = largest(chain.from_iterable(weights))

@@ -1,4 +1,4 @@
-"""RewardModel: a sequence classifier with one output, which scores texts."""
+"""Reward model: a sequence classifier with one output, which scores texts."""
 
 from __future__ import annotations
 
@@ -27,9 +27,6 @@ class RewardModel:
         model: a `...ForSequenceClassification` of transformers with `num_labels=1`.
         tokenizer: the model's tokenizer. It truncates long texts at their beginning.
         compute_dtype: data type of forward passes, by autocast. None: the weights' data type. Scores are fp32.
-
-    Raises:
-        ValueError: if the model has more than one output.
     """
 
     def __init__(
@@ -56,7 +53,7 @@ class RewardModel:
     def load(
         cls, name: str | Path, device: torch.device | str = "cpu", compute_dtype: torch.dtype | None = None
     ) -> RewardModel:
-        """Load a model with fp32 weights from a folder or a hub name."""
+        """Load a model with fp32 weights, from a folder or by hub name."""
         loaded: Any = AutoModelForSequenceClassification.from_pretrained(
             name, dtype=torch.float32, num_labels=1, trust_remote_code=False
         )
@@ -104,7 +101,7 @@ class RewardModel:
         return list(self.model.parameters())
 
     def save(self, directory: str | Path) -> None:
-        """Write model and tokenizer into a folder that `load` and `from_pretrained` can read."""
+        """Write model and tokenizer into a folder, for `load` and `from_pretrained`."""
         Path(directory).mkdir(parents=True, exist_ok=True)
         self.model.save_pretrained(directory)
         self.tokenizer.save_pretrained(directory)

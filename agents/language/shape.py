@@ -1,4 +1,4 @@
-"""Sizes of transformers and memory of their activations, computed from the configuration without loading weights."""
+"""Sizes of transformers and memory of their activations, from the configuration and without weights."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, LlamaConfi
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 _QWEN3 = {"model_type": "qwen3", "vocab_size": 151936, "max_position_embeddings": 40960, "head_dim": 128}
+# Configurations of hub models, so that memory plans need no files of these models.
 KNOWN: dict[str, dict[str, Any]] = {
     f"Qwen/Qwen3-{size}": {
         **_QWEN3,
@@ -30,9 +31,7 @@ KNOWN: dict[str, dict[str, Any]] = {
         ("8B", 4096, 12288, 36, 32, False),
     )
 }
-"""Configurations of hub models, so that memory plans need no files of these models."""
-FLOAT32 = 4
-"""Bytes per float32 number. Trainable weights, gradients and the residual stream are float32."""
+FLOAT32 = 4  # bytes per number; trainable weights, gradients and the residual stream are float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,30 +39,22 @@ class ModelShape:
     """Sizes of a causal language model."""
 
     num_weights: int
-    num_linear: int
-    """Number of weights in linear layers, including the output matrix even if it is tied to the embedding."""
-    num_rows: int
-    """Input plus output features of all linear layers except the output matrix: number of LoRA weights at rank 1."""
+    num_linear: int  # weights of linear layers, including the output matrix, even if it is tied to the embedding
+    num_rows: int  # number of LoRA weights at rank 1: inputs plus outputs of all linear layers except the output matrix
     num_layers: int
     hidden: int
-    query: int
-    """Total width of all query heads."""
-    key: int
-    """Total width of all key heads. The value heads together have the same width."""
+    query: int  # total width of all query heads
+    key: int  # total width of all key heads, and of all value heads
     num_heads: int
     num_key_heads: int
     feed_forward: int
-    num_products: int
-    """Number of matrices in a feed-forward layer: 3 with a gate, else 2."""
+    num_products: int  # number of matrices in a feed-forward layer: 3 with a gate, else 2
     vocabulary: int
-    is_tied: bool
-    """True if the output matrix and the embedding are the same tensor."""
-    has_head_norms: bool
-    """True if queries and keys are normalized per head."""
+    is_tied: bool  # True if the output matrix and the embedding are the same tensor
+    has_head_norms: bool  # True if queries and keys are normalized per head
 
     @classmethod
     def of(cls, config: PreTrainedConfig) -> ModelShape:
-        """Return the sizes for the configuration of a causal language model."""
         return _shape(config.to_json_string(use_diff=False))
 
     @property
@@ -71,7 +62,7 @@ class ModelShape:
         return self.vocabulary * self.hidden
 
     def adapter_weights(self, rank: int) -> int:
-        """Number of weights of one LoRA adapter on every linear layer."""
+        """Return the number of weights of one LoRA adapter on every linear layer."""
         return rank * self.num_rows
 
     def backbone(self) -> ModelShape:
@@ -80,11 +71,11 @@ class ModelShape:
         return replace(self, num_weights=self.num_weights - lost, num_linear=self.num_linear - self.num_embedded)
 
     def kv_per_token(self, bytes_each: int) -> int:
-        """Return the KV-cache bytes per token if each number has `bytes_each` bytes."""
+        """Return the KV-cache memory in bytes per token, for numbers of `bytes_each` bytes."""
         return 2 * self.num_layers * self.key * bytes_each
 
     def kept_per_token(self, compute: int, *, rank: int = 0, row_length: int = 0, recomputes: bool = False) -> int:
-        """Bytes of activations per token that a forward pass keeps for the backward pass.
+        """Return the memory of activations that a forward pass keeps for the backward pass, in bytes per token.
 
         Args:
             compute: bytes per number in the compute data type.
@@ -98,7 +89,7 @@ class ModelShape:
         return self.num_layers * self.kept_per_layer(compute, rank=rank, row_length=row_length) + last_norm
 
     def kept_per_layer(self, compute: int, *, rank: int = 0, row_length: int = 0) -> int:
-        """Bytes of activations per token and layer that are kept. For the arguments see `kept_per_token`."""
+        """Return the memory of kept activations in bytes per token and layer. Arguments: see `kept_per_token`."""
         d, q, k, f = self.hidden, self.query, self.key, self.feed_forward
         is_cast = compute != FLOAT32
         inner = self.num_products - 1  # feed-forward matrices whose input is the residual stream
@@ -151,7 +142,7 @@ def _shape(settings: str) -> ModelShape:
 
 
 def small_config(vocab_size: int, *, hidden_dim: int, num_layers: int, max_tokens: int) -> LlamaConfig:
-    """Configuration of a small Llama for critics and reward models, for texts of up to `max_tokens` tokens."""
+    """Return the configuration of a small Llama, for critics and reward models."""
     return LlamaConfig(
         vocab_size=vocab_size,
         hidden_size=hidden_dim,

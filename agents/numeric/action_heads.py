@@ -35,15 +35,7 @@ class ActionHead(nn.Module, ABC):
     num_uniforms: int  # random numbers per action
 
     def masked(self, outputs: Tensor, legal: Tensor) -> Tensor:
-        """Set the probabilities and gradients of illegal options to 0.
-
-        Args:
-            outputs: [N, O] network outputs.
-            legal: bool [N, O], with at least one legal option in each component.
-
-        Raises:
-            ValueError: if actions are continuous.
-        """
+        """Set the probabilities of illegal options to 0. `legal`: bool [N, O], with a legal option per component."""
         raise ValueError("action masks need Discrete or MultiDiscrete actions, got continuous actions")
 
     @abstractmethod
@@ -95,28 +87,24 @@ class CategoricalHead(ActionHead):
         tokens = [
             # `draw` modifies its input
             draw(logits.clone(), sampling, None if uniforms is None else uniforms[:, choice]).tokens
-            for choice, logits in enumerate(self._each(outputs))
+            for choice, logits in enumerate(outputs.split(self.num_choices, dim=-1))
         ]
         return torch.stack(tokens, dim=-1)
 
     def logprobs(self, outputs: Tensor, raw: Tensor) -> Tensor:
         chosen = [
             logits.log_softmax(-1).gather(-1, raw[:, choice : choice + 1])
-            for choice, logits in enumerate(self._each(outputs))
+            for choice, logits in enumerate(outputs.split(self.num_choices, dim=-1))
         ]
         return torch.cat(chosen, dim=-1).sum(-1)
 
     def entropies(self, outputs: Tensor) -> Tensor:
-        logprobs = [logits.log_softmax(-1) for logits in self._each(outputs)]
+        logprobs = [logits.log_softmax(-1) for logits in outputs.split(self.num_choices, dim=-1)]
         return torch.stack([-(each.exp() * each).sum(-1) for each in logprobs], dim=-1).sum(-1)
 
     def action(self, raw: NDArray[Any]) -> Any:
         chosen = raw + self.starts
         return int(chosen[0]) if self.shape is None else chosen.reshape(self.shape)
-
-    def _each(self, outputs: Tensor) -> tuple[Tensor, ...]:
-        """Split logits [N, O] by component."""
-        return torch.split(outputs, self.num_choices, dim=-1)
 
 
 class GaussianHead(ActionHead):
@@ -132,9 +120,6 @@ class GaussianHead(ActionHead):
         has_state_std: True: log standard deviations are `initial_log_std` plus the second half of the network
             outputs. False: they are parameters.
         log_std_bounds: minimum and maximum to which log standard deviations are clamped.
-
-    Raises:
-        ValueError: if `initial_log_std` is outside of `log_std_bounds`.
     """
 
     kind = "gaussian"
@@ -201,17 +186,12 @@ class GaussianHead(ActionHead):
 
 
 class SquashedGaussianHead(GaussianHead):
-    """Normal distributions squashed into the bounds by tanh.
+    """Normal distributions squashed into the bounds by tanh. Arguments: see `GaussianHead`.
 
         a = low + (high - low) * (tanh(u) + 1) / 2,  u normal
         log p(a) = log p(u) - log |da/du|,  log |da/du| = log((high - low) / 2) + 2 * (log 2 - u - softplus(-2 u))
 
     Source: Haarnoja et al. (arXiv:1801.01290), appendix C. This form of log(1 - tanh(u)^2) is also exact for large u.
-
-    The arguments are the same as in `GaussianHead`. Log standard deviations describe u.
-
-    Raises:
-        ValueError: if a bound is infinite, or if `GaussianHead` raises this error.
     """
 
     kind = "squashed_gaussian"
@@ -235,10 +215,8 @@ class SquashedGaussianHead(GaussianHead):
         return super().logprobs(outputs, raw) - log_slope_of_tanh(raw).sum(-1) - self._log_half_width
 
     def entropies(self, outputs: Tensor) -> Tensor:
-        """Return [N] entropies of u plus the mean of log |da/du|. Quadrature is used, because no closed form exists.
-
-        An estimate from the sampled action would have no gradient with respect to the sampling distribution.
-        """
+        """Return [N] entropies of u plus the mean of log |da/du|, by quadrature, because no closed form exists."""
+        # An estimate from the sampled action would have no gradient with respect to the sampling distribution.
         means, log_std = self.normal(outputs)
         slopes = log_slope_of_tanh(means[..., None] + log_std.exp()[..., None] * self._nodes)
         return super().entropies(outputs) + (slopes @ self._weights).sum(-1) + self._log_half_width
@@ -252,7 +230,7 @@ HEADS: dict[str, type[ActionHead]] = {head.kind: head for head in (CategoricalHe
 
 
 def head_for(space: gymnasium.Space[Any], *, is_squashed: bool = False, has_state_std: bool = False) -> ActionHead:
-    """Return the head for a Discrete, MultiDiscrete or Box space; see `NumericPolicy.for_spaces`."""
+    """Return the action distribution for a Discrete, MultiDiscrete or Box space."""
     if isinstance(space, gymnasium.spaces.Discrete):
         return CategoricalHead([int(space.n)], [int(space.start)])
     if isinstance(space, gymnasium.spaces.MultiDiscrete):
@@ -265,5 +243,5 @@ def head_for(space: gymnasium.Space[Any], *, is_squashed: bool = False, has_stat
 
 
 def log_slope_of_tanh(u: Tensor) -> Tensor:
-    """Compute log(1 - tanh(u)^2) in a form that is finite for large u."""
+    """Return log(1 - tanh(u)^2), which is also finite for large u."""
     return 2 * (math.log(2) - u - functional.softplus(-2 * u))

@@ -24,14 +24,13 @@ class NumericCritic(NumericNetwork, Critic):
     """Critic: a network for V(s) and optionally Q(s, a).
 
     The input for Q(s, a) contains the state, the actions and a 1. The input for V(s) contains zeros instead of the
-    actions and the 1. All other arguments are settings of `NetworkConfig`.
+    actions and the 1.
 
     Args:
         observation: features of the observations or joint states.
         actions: features of the actions per agent. Empty: only V. For one agent, an entry of `CriticInput.actions` is
             an action; for several it is a sequence of actions.
-        seed: seed of the initial weights.
-        device: device of the network.
+        seed: seed of the initial weights. Other arguments: see `NetworkConfig`.
     """
 
     reads_turns_alone = True
@@ -69,7 +68,6 @@ class NumericCritic(NumericNetwork, Critic):
 
     @classmethod
     def load(cls, directory: Path, device: torch.device | str = "cpu") -> NumericCritic:
-        """Load a critic that `save` wrote."""
         settings = cls.saved_settings(directory)
         actions = [Features.from_dict(each) for each in settings.pop("actions")]
         critic = cls(Features.from_dict(settings.pop("observation")), actions, device=device, **settings)
@@ -104,9 +102,7 @@ class NumericCritic(NumericNetwork, Critic):
     def _action_vector(self, action: Any) -> NDArray[np.float32]:
         of_agents = [action] if len(self.actions) == 1 else action
         if len(of_agents) != len(self.actions):
-            raise ValueError(
-                f"{action!r} has {len(of_agents)} actions, but the critic needs actions of {len(self.actions)} agents"
-            )
+            raise ValueError(f"{len(of_agents)} actions {action!r} for {len(self.actions)} agents; give one per agent")
         # Agents that have left the episode get zeros, which no one-hot vector equals.
         vectors = [
             np.zeros(features.size, dtype=np.float32) if each is None else features.vector(each)

@@ -19,28 +19,16 @@ VECTORS = spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary
 class Features:
     """Conversion of a space's elements to vectors: numbers, or concatenated one-hot vectors."""
 
-    num_numbers: int = 0
-    """Length of a vector of numbers. 0: the space is discrete."""
-    num_choices: tuple[int, ...] = ()
-    """Number of options of each discrete component. Empty: the space is continuous."""
-    starts: tuple[int, ...] = ()
-    """Smallest option of each discrete component."""
-    image: tuple[int, ...] = ()
-    """Shape of a Box with three axes. Empty: any other space."""
-    scale: float = 1.0
-    """Divisor of image pixels: 255 for uint8, else 1."""
-    is_masked: bool = False
-    """True if elements of the space are dicts with an observation and an action mask."""
+    num_numbers: int = 0  # length of a vector of numbers; 0: the space is discrete
+    num_choices: tuple[int, ...] = ()  # number of options of each discrete component; empty: the space is continuous
+    starts: tuple[int, ...] = ()  # smallest option of each discrete component
+    image: tuple[int, ...] = ()  # shape of a Box with three axes; empty: any other space
+    scale: float = 1.0  # divisor of image pixels: 255 for uint8, else 1
+    is_masked: bool = False  # True if elements of the space are dicts with an observation and an action mask
 
     @classmethod
     def of(cls, space: Space[Any]) -> Features:
-        """Return the features of a Box, Discrete, MultiDiscrete or MultiBinary space.
-
-        The space may have an action mask: `Dict(observation=…, action_mask=…)`.
-
-        Raises:
-            ValueError: if the space is of any other type.
-        """
+        """Return the features of a Box, Discrete, MultiDiscrete or MultiBinary space, or of one with an action mask."""
         if has_mask(space):
             assert isinstance(space, spaces.Dict)
             return replace(cls.of(space[OBSERVATION]), is_masked=True)
@@ -60,13 +48,12 @@ class Features:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Features:
-        """Build features from the output of `dataclasses.asdict`, which may have been stored as JSON."""
+        """Restore features from the result of `dataclasses.asdict`, in which JSON turned tuples into lists."""
         given: dict[str, Any] = {name: tuple(it) if isinstance(it, list) else it for name, it in fields.items()}
         return cls(**given)
 
     @property
     def size(self) -> int:
-        """Length of the vector that represents an element."""
         return self.num_numbers + sum(self.num_choices)
 
     def mask(self, element: Any) -> NDArray[np.bool_] | None:
@@ -97,7 +84,7 @@ class Features:
 
 
 def _remedy(space: Space[Any]) -> str:
-    """Return advice for an error message: arguments of Gymnasium environments that convert a space to vectors."""
+    """Return advice for the error message: settings of Gymnasium environments that convert a space to vectors."""
     ways = []
     if isinstance(space, spaces.Dict):
         ways += [f"observed={name}" for name, part in space.items() if isinstance(part, VECTORS)]

@@ -18,7 +18,8 @@ class RunningMoments:
 
     @classmethod
     def empty(cls, shape: tuple[int, ...] = ()) -> RunningMoments:
-        """Return moments of zero items: mean 0, `std` 1. They are float64, because sums are over millions of items."""
+        """Return moments of zero items, with mean 0 and standard deviation 1."""
+        # float64, because sums are over millions of items
         zeros = torch.zeros(shape, dtype=torch.float64)
         return cls(count=torch.zeros((), dtype=torch.float64), mean=zeros, squares=zeros)
 
@@ -31,18 +32,12 @@ class RunningMoments:
         return torch.where(varies, variance.sqrt(), 1.0)
 
     def updated(self, items: Tensor) -> RunningMoments:
-        """Return the moments after adding n items.
+        """Return the moments after adding items [n, ...], each with the shape of the mean; n may be 0.
 
             mean' = mean + d * n / (count + n),  squares' = squares + squares_new + d^2 * count * n / (count + n)
             with d = mean_new - mean
 
         Source: Chan, Golub and LeVeque (1979), updating formulae for sample variances.
-
-        Args:
-            items: [n, ...], where each item has the shape of the mean; n may be 0.
-
-        Raises:
-            ValueError: if the items have another shape.
         """
         if items.shape[1:] != self.mean.shape:
             raise ValueError(f"items have shape {tuple(items.shape)}, but must be [n, *{tuple(self.mean.shape)}]")
@@ -56,9 +51,7 @@ class RunningMoments:
         return RunningMoments(count=total, mean=self.mean + shift * len(items) / total, squares=squares)
 
     def normalize(self, items: Tensor) -> Tensor:
-        """Return (items - mean) / std, in the dtype of the items."""
         return (items - self.mean.to(items)) / self.std.to(items)
 
     def denormalize(self, items: Tensor) -> Tensor:
-        """Return items * std + mean, the inverse of `normalize`."""
         return items * self.std.to(items) + self.mean.to(items)

@@ -1,8 +1,5 @@
-"""Networks of numeric policies and critics: perceptron, convolutional network, observation normalization, files.
-
-Initial weights are orthogonal and initial biases are 0. Source: Huang et al., The 37 Implementation Details of Proximal
-Policy Optimization (ICLR Blog Track, 2022), detail 2.
-"""
+"""Networks of numeric policies and critics, with orthogonal initial weights and zero biases. Source: Huang et al., The
+37 Implementation Details of Proximal Policy Optimization (ICLR Blog Track, 2022), detail 2."""
 
 from __future__ import annotations
 
@@ -27,10 +24,9 @@ from .moments import RunningMoments
 
 ACTIVATIONS: dict[Activation, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 MAX_NORMALIZED = 10.0  # normalized observations are clipped to -10..10
+# (channels, kernel size, stride) of convolutional layers for 84 x 84 pixels. Source: Mnih et al. (Nature 518, 2015).
 LARGE = (32, 8, 4), (64, 4, 2), (64, 3, 1)
-"""(channels, kernel size, stride) of the layers for 84 x 84 pixels. Source: Mnih et al. (Nature 518, 2015)."""
-SMALL = (16, 3, 1), (32, 3, 1)
-"""Layers for small grids, such as the 7 x 7 cells of MiniGrid."""
+SMALL = (16, 3, 1), (32, 3, 1)  # for small grids, such as the 7 x 7 cells of MiniGrid
 MIN_LARGE_SIDE, MIN_SIDE = 36, 5  # minimum image sides for the layers LARGE and SMALL
 LayerT = TypeVar("LayerT", nn.Linear, nn.Conv2d)
 
@@ -57,8 +53,6 @@ class Convolution(nn.Module):
         scale: divisor of the pixels.
         num_others: length of the input after the image, such as a critic's actions. Only the perceptron reads it.
         hidden_dims: widths of the perceptron's layers.
-        activation: activation function after each layer.
-        generator: generator of the initial weights.
     """
 
     def __init__(
@@ -104,7 +98,7 @@ def trunk_for(
     images: Images,
     generator: torch.Generator,
 ) -> Perceptron | Convolution:
-    """Return the hidden layers for observations; see `Convolution` and `NetworkConfig.images`."""
+    """Return a convolutional network for images and a perceptron for vectors; see `NetworkConfig.images`."""
     if images == "convolved" and not observation.image:
         raise ValueError("images='convolved' needs observations with three axes; use images='auto' or 'flat'")
     has_bytes = bool(observation.image) and observation.scale > 1
@@ -119,7 +113,7 @@ def linear(num_inputs: int, num_outputs: int, gain: float, generator: torch.Gene
 
 
 def _initialized(layer: LayerT, gain: float, generator: torch.Generator) -> LayerT:
-    """Initialize a layer that was built on the meta device, where torch's global random numbers are not used."""
+    """Initialize a layer of the meta device, on which layers do not use torch's global random numbers."""
     layer = layer.to_empty(device="cpu")
     nn.init.orthogonal_(layer.weight, gain, generator)
     assert layer.bias is not None
@@ -128,10 +122,7 @@ def _initialized(layer: LayerT, gain: float, generator: torch.Generator) -> Laye
 
 
 class Normalizer(nn.Module):
-    """Observation normalization by running moments, which are buffers of the module.
-
-    `observe` collects observations. They affect the normalization after the next `commit`.
-    """
+    """Normalization by running moments. Observations that `observe` adds take effect after the next `commit`."""
 
     def __init__(self, size: int):
         super().__init__()
@@ -142,12 +133,12 @@ class Normalizer(nn.Module):
             self.register_buffer(f"{state}squares", moments.squares.clone())
 
     def observe(self, observations: Tensor) -> None:
-        """Add observations [n, size] to the moments that the next `commit` activates."""
+        """Add observations [n, size] to the moments."""
         moments = self._moments("next_").updated(observations)
         self.next_count, self.next_mean, self.next_squares = moments.count, moments.mean, moments.squares
 
     def commit(self) -> None:
-        """Normalize with the moments of all observations collected so far."""
+        """Update the normalization with all observations so far."""
         for name in ("count", "mean", "squares"):
             # In place: `load_state_dict` writes into both buffers, so they must not be one tensor.
             self.get_buffer(name).copy_(self.get_buffer(f"next_{name}"))
@@ -167,7 +158,6 @@ class NumericNetwork(Learnable):
     Args:
         parts: dict of modules, in the order of the optimizer's parameters. None: this network lacks the module.
         settings: arguments of the constructor, as JSON.
-        device: device of the modules.
     """
 
     settings_file: ClassVar[str]
@@ -188,7 +178,6 @@ class NumericNetwork(Learnable):
         self._network.load_state_dict(state)
 
     def save(self, directory: Path) -> None:
-        """Write the settings as JSON and the weights as safetensors."""
         directory.mkdir(parents=True, exist_ok=True)
         save_file(self.state_dict(), directory / self.weights_file)
         (directory / self.settings_file).write_text(json.dumps(self._settings, indent=2) + "\n")

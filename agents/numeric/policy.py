@@ -33,25 +33,19 @@ SETTINGS_FILE = "collm_numeric_policy.json"
 class NumericRecord:
     """Observation, raw action and mask of a completion, for `evaluate`."""
 
-    features: NDArray[np.float32] | NDArray[np.uint8]
-    """[F] observation before normalization. Images stay uint8 to save memory."""
-    raw: NDArray[Any]
-    """[R] sampled action before clipping or squashing."""
-    legal: NDArray[np.bool_] | None = None
-    """[O] True for legal options. None: no mask."""
+    features: NDArray[np.float32] | NDArray[np.uint8]  # [F] before normalization; uint8 images, to save memory
+    raw: NDArray[Any]  # [R] sampled action before clipping or squashing
+    legal: NDArray[np.bool_] | None = None  # [O] True for legal options; None: no mask
 
 
 class NumericPolicy(NumericNetwork, TrainablePolicy):
-    """Network from an observation to the parameters of an action distribution.
-
-    All other arguments are settings of `NetworkConfig`.
+    """Policy: a network from an observation to the parameters of an action distribution.
 
     Args:
         observation: features of the observations.
         head: action distribution.
         has_value_head: estimate V(observation) from the last hidden layer.
-        seed: seed of the initial weights.
-        device: device of the network.
+        seed: seed of the initial weights. Other arguments: see `NetworkConfig`.
     """
 
     reads_turns_alone = True
@@ -116,21 +110,15 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
             is_squashed: use a `SquashedGaussianHead` for a Box. False: a `GaussianHead`.
             has_state_std: standard deviations depend on the observation; see `GaussianHead`.
             settings: arguments of the constructor.
-
-        Raises:
-            ValueError: if the policy does not support the spaces.
         """
         head = head_for(action_space, is_squashed=is_squashed, has_state_std=has_state_std)
         observation = Features.of(observation_space)
         if observation.is_masked and not isinstance(head, CategoricalHead):
-            raise ValueError(
-                f"observations with an action mask need Discrete or MultiDiscrete actions, got {action_space}"
-            )
+            raise ValueError(f"action masks need Discrete or MultiDiscrete actions, got {action_space}")
         return cls(observation, head, **settings)
 
     @classmethod
     def load(cls, directory: Path, device: torch.device | str = "cpu") -> NumericPolicy:
-        """Load a policy that `save` wrote."""
         settings = cls.saved_settings(directory)
         with explained_content(directory):
             head = dict(settings.pop("head"))
@@ -196,7 +184,7 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         return len(track)
 
     def forget(self) -> None:
-        """Apply new normalization statistics now: they must not change between sampling and evaluating a completion."""
+        """Apply the normalization statistics of `observe`. They must not change between `act` and `evaluate`."""
         if self.normalizer is not None:
             self.normalizer.commit()
 
@@ -230,14 +218,14 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         return tuple(each.cpu().numpy() for each in tensors)
 
     def _legal(self, request: Request) -> NDArray[np.bool_] | None:
-        """Combine the masks of the request's observation and info by logical and. None: no mask."""
+        """Return the options that the masks of both observation and info dict allow. None: no mask."""
         masks = [self.observation.mask(request.observation)]
         masks += [None if request.action_mask is None else flat_mask(request.action_mask)]
         given = [mask for mask in masks if mask is not None]
         return np.logical_and.reduce(given) if given else None
 
     def _stacked(self, legal: Sequence[NDArray[np.bool_] | None]) -> NDArray[np.bool_] | None:
-        """Stack the masks of all rows to [N, O]. None: no row has a mask."""
+        """Stack masks to [N, O]. None: no row has a mask."""
         if all(row is None for row in legal):
             return None
         free = np.ones(self.head.num_outputs, dtype=np.bool_)
@@ -256,5 +244,4 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
 
 
 def _stacked_floats(rows: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
-    """Stack vectors to float32 [N, F]."""
     return np.stack(rows).astype(np.float32, copy=False)

@@ -1,1 +1,1 @@
-"""Log-probabilities of sampled tokens, with gradients, by one forward pass per episode."""
+"""Log-probabilities of sampled tokens, with gradients. One forward pass scores all turns of an episode."""

@@ -1,8 +1,5 @@
-"""Packing of episodes into as few tokens as possible for one forward pass.
-
-A row is the token sequence of an episode's last turn, which contains the earlier turns. A tree is a set of rows that
-share one copy of their first prompt. The other tokens of each row attend to the prompt and to tokens of the same row.
-"""
+"""Packing of episodes into few tokens for a forward pass. A row is the token sequence of an episode's last turn, which
+contains all turns. In a tree, several rows share one copy of their first prompt, to which their other tokens attend."""
 
 from __future__ import annotations
 
@@ -22,8 +19,7 @@ Ids = NDArray[np.int64]
 class PackedRow:
     """Token sequence of consecutive turns. The prompt of each turn starts with the tokens of the previous turn."""
 
-    ids: Ids
-    """[L] prompt and completion of the last turn, which contain all earlier turns."""
+    ids: Ids  # [L] prompt and completion of the last turn, which contain all earlier turns
     turns: tuple[TokenRecord, ...]
 
 
@@ -31,28 +27,21 @@ class PackedRow:
 class Tree:
     """Rows that share one copy of their first prompt."""
 
-    rows: tuple[int, ...]
-    """Indices of the rows in the list of rows."""
-    num_shared: int
-    """Number of tokens of the shared prompt."""
-    length: int
-    """Number of tokens of the tree."""
+    rows: tuple[int, ...]  # indices of the rows in the list of rows
+    num_shared: int  # number of tokens of the shared prompt
+    length: int  # number of tokens of the tree
 
 
 @dataclass(frozen=True, slots=True)
 class PassCost:
     """Cost of a forward pass, in operations."""
 
-    token: float
-    """Operations per token in linear layers."""
-    pair: float
-    """Operations per pair of tokens in attention."""
+    token: float  # operations per token in linear layers
+    pair: float  # operations per pair of tokens in attention
 
     def saved_by_sharing(self, tree: Tree, num_shared: int, length: int) -> float:
-        """Return the operations saved if a row of `length` tokens joins `tree` instead of being scored alone.
-
-        Tree masks are dense, so attention computes every pair of tokens in a tree.
-        """
+        """Return the number of operations that are saved if a row of `length` tokens joins a tree."""
+        # Masks of trees are dense: attention computes every pair of tokens in a tree.
         before = tree.length**2 / (2 if len(tree.rows) == 1 else 1)
         more_pairs = (tree.length + length - num_shared) ** 2 - before - length**2 / 2
         return self.token * num_shared - self.pair * more_pairs
@@ -62,29 +51,22 @@ class PassCost:
 class Layout:
     """Tensors of a batch of trees. Axes: R trees, L tokens, N turns, K sampled tokens."""
 
-    ids: Ids
-    """[R, L] token ids, padded on the right."""
-    places: Ids | None
-    """[R, L] position of each token in its row. None if each tree is a single row."""
-    is_visible: NDArray[np.bool_] | None
-    """[R, L, L] True if a token attends to the token of the last axis. None: causal attention."""
-    predictors: Ids
-    """[2, K] tree and index of the hidden state that predicts each sampled token."""
-    targets: Ids
-    """[K] sampled tokens."""
-    prompt_ends: Ids
-    """[2, N] tree and index of the last prompt token of each turn."""
+    ids: Ids  # [R, L] token ids, padded on the right
+    places: Ids | None  # [R, L] position of each token in its row; None if each tree is a single row
+    is_visible: NDArray[np.bool_] | None  # [R, L, L] True if token i attends to token j; None: causal attention
+    predictors: Ids  # [2, K] tree and index of the hidden state that predicts each sampled token
+    targets: Ids  # [K] sampled tokens
+    prompt_ends: Ids  # [2, N] tree and index of the last prompt token of each turn
 
 
 def rows_of(track: Sequence[Completion]) -> list[PackedRow]:
-    """Pack an agent's turns in an episode (track) into rows. One row suffices unless the history was rewritten."""
+    """Pack an agent's turns in an episode (track) into rows: one row, or more rows if the history was rewritten."""
     return [
         PackedRow(np.concatenate([chain[-1].prompt_ids, chain[-1].completion_ids]), chain) for chain in _chains(track)
     ]
 
 
 def num_tokens(track: Sequence[Completion]) -> int:
-    """Return the number of tokens in all rows of an agent's turns in an episode (track)."""
     return sum(len(chain[-1].prompt_ids) + len(chain[-1].completion_ids) for chain in _chains(track))
 
 
@@ -93,10 +75,7 @@ def trees_of(
 ) -> list[Tree]:
     """Group rows with the same first prompt into trees if this is cheaper. Every other row becomes a tree with one row.
 
-    Args:
-        cost: cost of the model's forward pass.
-        max_row: rows with more tokens do not share their prompt. None: no limit.
-        max_tree: largest number of tokens in a tree with several rows. None: no limit.
+    Rows with more than `max_row` tokens do not share their prompt. Trees of several rows have up to `max_tree` tokens.
     """
     trees: list[Tree] = []
     newest: dict[bytes, int] = {}  # index of the last tree with each prompt
@@ -119,7 +98,6 @@ def trees_of(
 
 
 def laid_out(rows: Sequence[PackedRow], trees: Sequence[Tree]) -> Layout:
-    """Return the tensors of a batch of trees."""
     width = max(tree.length for tree in trees)
     ids = np.zeros((len(trees), width), dtype=np.int64)
     places = np.zeros_like(ids)

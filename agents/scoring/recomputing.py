@@ -13,19 +13,12 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 
 def recompute_layers(model: nn.Module) -> None:
-    """Turn on activation checkpointing for each layer of a transformers model. It has no effect without gradients.
-
-    transformers' `gradient_checkpointing_enable` works only in training mode. In that mode, dropout would
-    change the distribution from which tokens were sampled.
-
-    Raises:
-        ValueError: if no layer of the model supports activation checkpointing.
-    """
+    """Turn on activation checkpointing for the layers of a model. Raise `ValueError` if no layer supports it."""
+    # transformers' `gradient_checkpointing_enable` works only in training mode, in which dropout would change the
+    # distribution from which tokens were sampled.
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
-        raise ValueError(
-            f"{type(model).__name__} has no layers that support recomputation; use recomputes_activations=False"
-        )
+        raise ValueError(f"{type(model).__name__} cannot recompute layers; use recomputes_activations=False")
     for layer in layers:
         vars(layer)["forward"] = partial(_recomputed, layer.forward)
 

@@ -1,8 +1,4 @@
-"""Forward pass of an update: from token ids to hidden states and log-probabilities, with gradients.
-
-Logits are computed only for sampled tokens. A value head on the same model reads the hidden states of the same pass.
-Rollouts with the same prompt share the prompt's tokens if the model supports the necessary mask.
-"""
+"""Forward pass of an update: from token ids to hidden states and log-probabilities, with gradients."""
 
 from __future__ import annotations
 
@@ -28,22 +24,14 @@ from .small_models import SelectiveLastLayer, at, selective_last_layer, states_a
 from .token_scores import logit_scores, token_scores
 
 Result = TypeVar("Result")
-PAIR_SLOWNESS = {"cpu": 3}
-"""Time of an operation in attention, divided by the time of one in a linear layer, on each device. Other devices: 1.
-The CPU's value was measured with 32 numbers per head."""
+PAIR_SLOWNESS = {"cpu": 3}  # time of an operation in attention / in a linear layer, measured with heads of size 32
 
 
 class Scorer:
     """Computes hidden states and log-probabilities of a causal language model.
 
-    Two tests on a few tokens select the method:
-
-    - If logits are not the output matrix times the last hidden state (example: capped logits), all logits are computed.
-    - If the model does not support the attention mask of trees, rows do not share prompts. A row that is longer than an
-      attention window never shares its prompt.
-
-    Args:
-        base: the transformers model, without peft's wrapper.
+    Two tests on a few tokens select the method. If logits are the output matrix times the last hidden state, they are
+    computed only for sampled tokens. If the model supports the attention mask of trees, equal prompts are shared.
     """
 
     def __init__(self, base: PreTrainedModel):
@@ -65,11 +53,7 @@ class Scorer:
         self._inside: Callable[[Callable[[], Any]], Any] = at_once
 
     def on(self, base: PreTrainedModel, inside: Callable[[Callable[[], Any]], Any] | None = None) -> Scorer:
-        """Return a scorer for `base`, a copy of this scorer's model, without repeating the tests.
-
-        Args:
-            inside: gathers the weights (FSDP2) and calls the given function. None: the weights are not sharded.
-        """
+        """Return a scorer for a copy of the model. `inside`: runs a forward pass, for example on sharded weights."""
         twin = copy.copy(self)
         backbone: Any = base.base_model
         twin.base, twin.backbone, twin.head, twin.device = base, backbone, base.get_output_embeddings(), base.device
@@ -78,7 +62,7 @@ class Scorer:
         return twin
 
     def batches(self, tracks: Sequence[Sequence[Completion]], items: Sequence[int], max_tokens: int) -> list[list[int]]:
-        """Batch agents' episodes (`items` of `tracks`), at most `max_tokens` tokens per batch. Trees are not split."""
+        """Divide tracks (by index) into batches of at most `max_tokens` tokens. Equal prompts go into one batch."""
         rows = [rows_of(tracks[item]) for item in items]
         lone = [number for number, own in enumerate(rows) if len(own) == 1]
         groups = [[number] for number, own in enumerate(rows) if len(own) > 1]
@@ -96,10 +80,7 @@ class Scorer:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return log-probabilities [K] and entropies [K] of sampled tokens, and hidden states [N, d] at prompt ends.
 
-        Args:
-            rows: the packed turns. Results have the order of their turns.
-            temperature: divisor of the logits.
-            filters: use the distribution after these top-k and top-p filters. None: before filters.
+        With `filters`, they belong to the distribution after these top-k and top-p filters.
         """
         scored: tuple[Tensor, Tensor, Tensor] = self._inside(lambda: self._scores(rows, temperature, filters))
         return scored
@@ -117,7 +98,7 @@ class Scorer:
         return logprobs, entropies, at(output.hidden_states[-1], layout.prompt_ends)
 
     def prompt_states(self, rows: Sequence[PackedRow]) -> Tensor:
-        """Return hidden states [N, d] at the ends of all turns' prompts, without computing logits."""
+        """Return the hidden states [N, d] at the ends of all turns' prompts."""
         layout = laid_out(rows, self._trees(rows))
         states: Tensor = self._inside(lambda: self._states(layout, layout.prompt_ends)[0])
         return states
@@ -154,7 +135,7 @@ class Scorer:
 
     @torch.no_grad()
     def _follows_trees(self) -> bool:
-        """Test on a few tokens if hidden states in trees equal hidden states in separate rows."""
+        """Return True if trees and separate rows have the same hidden states, in a test on a few tokens."""
         try:
             self._window = window_of(self.base)
             trees, apart = (_trial_states(self, is_shared) for is_shared in (True, False))
@@ -164,12 +145,12 @@ class Scorer:
 
 
 def at_once(compute: Callable[[], Result]) -> Result:
-    """Call the function directly, for models whose weights are not sharded."""
+    """Call a function. It is the default of `inside`, for models whose weights are not sharded."""
     return compute()
 
 
 def _trial_states(scorer: Scorer, is_shared: bool) -> Tensor:
-    """Return the hidden states [K, d] that predict the replies in two test trees, in the order of the rows."""
+    """Return the hidden states [K, d] that predict the replies in two test trees, or in separate rows."""
     size = scorer.base.config.get_text_config(decoder=True).vocab_size
     rows = []
     for prompt_length, lengths in ((5, (3, 1, 6)), (2, (4, 2))):

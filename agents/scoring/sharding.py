@@ -1,8 +1,5 @@
-"""Sharding of a model by FSDP2 (arXiv:2304.11277): matrices are sharded by rows, and gathered per layer.
-
-Vectors, such as the scales of norms, are replicated: they are small, and are not cast to half precision. A forward pass
-with sharding therefore gives the same result as one without, bit for bit.
-"""
+"""Sharding of a model by FSDP2 (arXiv:2304.11277): matrices are sharded by rows and gathered per layer. Vectors, such
+as the scales of norms, are replicated and not cast. Forward passes give bitwise the same result as without sharding."""
 
 from __future__ import annotations
 
@@ -25,17 +22,17 @@ Result = TypeVar("Result")
 
 
 class Shards(nn.Module):
-    """A sharded copy of a model.
+    """Sharded copy of a model.
 
     Args:
-        model: the model, complete and equal on all ranks. Training passes use only the sharded copy.
+        model: the model, complete and equal on all ranks.
         mesh: one-dimensional mesh of the ranks.
         compute_dtype: autocast's dtype, in which layers are gathered. None: the dtype of the weights.
         keeps_copy: if True, `model` keeps all weights for decoding, in `compute_dtype`, and `refresh` updates them.
             If False, `model` has matrices only inside `whole`.
 
     Attributes:
-        module: the sharded copy. To compute with it, call this object with a function.
+        module: the sharded copy. To compute with it, call the `Shards` object with a function.
     """
 
     def __init__(
@@ -86,11 +83,7 @@ class Shards(nn.Module):
 
     @contextmanager
     def whole(self, *, on_all: bool = False) -> Iterator[None]:
-        """Gather all weights into the model of rank 0, in host memory, inside the block (collective).
-
-        Args:
-            on_all: gather into the models of all ranks.
-        """
+        """Context manager in which the model of rank 0 (`on_all`: of all ranks) has all weights (collective)."""
         (model,) = self._model
         own = dict(model.named_parameters())
         kept: dict[str, Tensor] = {}
@@ -123,6 +116,6 @@ def rows_for(tensor: Tensor, weight: Tensor) -> Tensor:
 
 @torch.no_grad()
 def give(weights: Mapping[str, Tensor], values: Mapping[str, Tensor], prefix: str) -> None:
-    """Copy unsharded tensors into weights, sharded or not. A key of `values` is `prefix` and the weight's name."""
+    """Copy unsharded tensors `values[prefix + name]` into the weights with these names, sharded or not."""
     for name, weight in weights.items():
         own_rows(weight).copy_(rows_for(values[f"{prefix}{name}"], weight))

@@ -1,8 +1,5 @@
-"""Computation of a transformer's last layer only at selected tokens, which saves time for small models.
-
-The last layer needs keys and values of all tokens, but its output is needed only at tokens whose hidden state is read.
-This saves almost half of the time of a model with 2 layers, and almost none with 28.
-"""
+"""Computation of a transformer's last layer only at tokens whose hidden states are read. This saves almost half of the
+time of a model with 2 layers, and almost none with 28. Keys and values are computed for all tokens."""
 
 from __future__ import annotations
 
@@ -24,20 +21,16 @@ from ..decoding.kv_cache import StopForward, visibility
 from ..decoding.self_check import FAILURES, tolerance
 
 Ids = NDArray[np.int64]
-MAX_FRACTION = 0.8
-"""Largest fraction of tokens to select. Above it, the whole layer, which computes norm and queries once, is faster."""
+MAX_FRACTION = 0.8  # with a larger fraction of selected tokens, the whole layer is faster
 
 
 @dataclass(frozen=True, slots=True)
 class Readout:
     """Selected tokens. Axes: R rows of a batch, S largest number of selected tokens per row, M selected tokens."""
 
-    positions: Ids
-    """[R, S] positions in the rows, ascending, padded with 0."""
-    keys: Ids
-    """[M] row * width + position of each selected token, ascending."""
-    width: int
-    """Tokens per row, padding included."""
+    positions: Ids  # [R, S] positions in the rows, ascending, padded with 0
+    keys: Ids  # [M] row * width + position of each selected token, ascending
+    width: int  # tokens per row, including padding
 
     @classmethod
     def of(cls, wanted: Sequence[Ids], num_rows: int, width: int) -> Readout:
@@ -57,14 +50,7 @@ class Readout:
 
 
 class SelectiveLastLayer:
-    """Runs a transformers model without its output head, and computes the last layer only at selected tokens.
-
-    Args:
-        backbone: the model, which is not changed.
-
-    Raises:
-        ValueError: if the model has no transformers layer, or its attention accepts no mask.
-    """
+    """Runs a transformers model without output head, and computes the last layer only at selected tokens."""
 
     def __init__(self, backbone: PreTrainedModel):
         layers = [module for module in backbone.modules() if isinstance(module, GradientCheckpointingLayer)]
@@ -75,14 +61,7 @@ class SelectiveLastLayer:
         self.layer: nn.Module = layers[-1]
 
     def states(self, inputs: Mapping[str, Any], readout: Readout) -> Tensor:
-        """Return last hidden states [R, S, d] of the selected tokens.
-
-        Args:
-            inputs: inputs of the model, for rows padded on the right.
-
-        Raises:
-            ValueError: if the model calls its last layer with several positional arguments or without a cache argument.
-        """
+        """Return the last hidden states [R, S, d] of the selected tokens, for model inputs padded on the right."""
         positions = sent(readout.positions, inputs["input_ids"].device)
 
         def select(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -103,7 +82,7 @@ class SelectiveLastLayer:
 
 
 def selective_last_layer(backbone: PreTrainedModel) -> SelectiveLastLayer | None:
-    """Return a `SelectiveLastLayer` if it gives the hidden states of a complete pass on a few tokens, else None."""
+    """Return a `SelectiveLastLayer` if its hidden states are right in a test on a few tokens, else None."""
     wanted = np.array([[0, 0, 1, 1, 1], [4, 11, 0, 7, 11]])
     readout = Readout.of([wanted], 2, 12)
     try:
@@ -123,13 +102,7 @@ def selective_last_layer(backbone: PreTrainedModel) -> SelectiveLastLayer | None
 def states_at(
     backbone: PreTrainedModel, inputs: Mapping[str, Any], wanted: Sequence[Ids], selective: SelectiveLastLayer | None
 ) -> list[Tensor]:
-    """Return the last layer's hidden states [K, d] for each selection of tokens.
-
-    Args:
-        inputs: inputs of the model, for rows padded on the right.
-        wanted: [2, K] rows and positions of each selection.
-        selective: runs the last layer only at these tokens. None: the last layer runs at all tokens.
-    """
+    """Return the last hidden states [K, d] for each selection `wanted` [2, K] of rows and positions in the inputs."""
     num_rows, width = inputs["input_ids"].shape
     readout = Readout.of(wanted, num_rows, width)
     if selective is None or readout.positions.shape[1] > MAX_FRACTION * width:
@@ -146,7 +119,7 @@ def at(states: Tensor, wanted: Ids) -> Tensor:
 
 
 class _OneLayerCache:
-    """KV cache that stores keys and values of all tokens, and returns them in the pass of the selected tokens."""
+    """KV cache of one layer. The first pass stores all keys and values, the pass of the selected tokens reads them."""
 
     def __init__(self) -> None:
         self.states: tuple[Tensor, Tensor] | None = None
@@ -175,6 +148,6 @@ def _arguments_at(kwargs: Mapping[str, Any], positions: Tensor, states: Tensor) 
 
 
 def _gathered(states: Tensor, positions: Tensor) -> Tensor:
-    """Select states [R, S, d] at the positions from states [R, L, d], or from [1, L, d] for all rows."""
+    """Select states [R, S, d] at positions [R, S] from states [R, L, d], or from [1, L, d] for all rows."""
     index = positions[:, :, None].expand(-1, -1, states.shape[-1])
     return states.expand(len(positions), -1, -1).gather(1, index)

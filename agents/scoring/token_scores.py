@@ -1,4 +1,4 @@
-"""Log-probabilities and entropies of given tokens from hidden states, in memory that does not grow with the vocabulary.
+"""Log-probabilities and entropies of given tokens from hidden states, with limited memory for logits.
 
     z = head(h) / temperature;  log pi(k) = z[k] - logsumexp z;  H = logsumexp z - sum over words of softmax(z) z
 
@@ -18,35 +18,24 @@ from torch.utils.checkpoint import checkpoint
 from ..decoding.cpu import is_plain_linear
 from ..decoding.sampling import LOWEST_LOGIT, Sampling, kept
 
-MAX_LOGITS = {"cpu": 2**25}
-"""Largest number of logits that are computed at once on each device (128 MiB in fp32). More logits are computed in
-tiles, and again in the backward pass."""
-TILE_LOGITS = {"cpu": 2**23}
-"""Logits per tile on each device. A tile fits into a CPU's cache. On a GPU, tiles are larger to avoid many kernels."""
-ON_GPU = 2**28
-"""Value of `MAX_LOGITS` and `TILE_LOGITS` on other devices: 1 GiB in fp32."""
+# More logits than MAX_LOGITS are computed in tiles of TILE_LOGITS, and again in the backward pass.
+MAX_LOGITS = {"cpu": 2**25}  # 128 MiB in fp32
+TILE_LOGITS = {"cpu": 2**23}  # a tile fits into a CPU's cache
+ON_GPU = 2**28  # value of both on other devices: 1 GiB in fp32
 
 
 def token_scores(
-    hidden: Tensor,
-    head: nn.Module,
-    targets: Tensor,
-    temperature: float,
-    *,
-    filters: Sampling | None = None,
+    hidden: Tensor, head: nn.Module, targets: Tensor, temperature: float, *, filters: Sampling | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the log-probability of each target and the entropy of its distribution, in nats.
+    """Return the log-probability [K] of each target and the entropy [K] of its distribution, in nats, at least fp32.
 
     Args:
         hidden: [K, d].
-        head: maps hidden states to logits. The logits of a linear layer are divided into tiles along the vocabulary, so
-            that its gradient is written once. The logits of other modules are divided along the tokens.
+        head: maps hidden states to logits. Logits are divided into tiles along the vocabulary for a linear layer, and
+            along the tokens for other modules.
         targets: int64 [K].
         temperature: divisor of the logits, > 0.
         filters: use the distribution after these top-k and top-p filters. None: before filters.
-
-    Returns:
-        [K] and [K], in fp32 or wider.
     """
     kind = hidden.device.type
     max_logits, tile_logits = MAX_LOGITS.get(kind, ON_GPU), TILE_LOGITS.get(kind, ON_GPU)
@@ -75,11 +64,7 @@ def token_scores(
 def logit_scores(
     logits: Tensor, targets: Tensor, temperature: float, filters: Sampling | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Compute `token_scores` from logits [K, V].
-
-    The set of tokens that a filter keeps is piecewise constant in the weights, so it has no gradient. Targets
-    are always kept, because they were sampled: rounding or an earlier optimizer step could now drop them.
-    """
+    """Compute `token_scores` from logits [K, V]. Filters keep every target, because it was sampled earlier."""
     scored: tuple[Tensor, Tensor] = _Scores.apply(logits, targets, temperature, filters)  # type: ignore[no-untyped-call]
     return scored
 

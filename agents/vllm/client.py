@@ -25,53 +25,42 @@ from ..decoding.sampling import Sampling, seed_of
 GENERATE = "/inference/v1/generate"
 LOAD_ADAPTER = "/v1/load_lora_adapter"
 WEIGHT_INFO = "/weight_info"
-SCALE_OUT = "--enable-scale-out"
 DEV_MODE = "VLLM_SERVER_DEV_MODE=1"
 RUNTIME_ADAPTERS = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora"
 
 
 class ServerError(UserError, RuntimeError):
-    """A server cannot be reached, refuses a request, or returns an invalid response."""
+    """Raised if a server cannot be reached, refuses a request, or returns an invalid response."""
 
 
 class ServerLost(ServerError):
-    """No response, a broken connection, or an internal error of the server. Another server may succeed."""
+    """Raised if a server does not respond or has an internal error. Another server may succeed."""
 
 
 class NotFound(ServerError):
-    """The server lacks the requested model, adapter or route (404), for example after a restart."""
+    """Raised if a server lacks the requested model, adapter or route (404), for example after a restart."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """The base model of a server."""
+    """Base model of a server."""
 
-    name: str
-    """Model name in requests."""
-    root: str
-    """Folder or hub name from which the server loaded the model."""
+    name: str  # in requests
+    root: str  # folder or hub name from which the server loaded the model
 
 
 @dataclass(frozen=True, slots=True)
 class ServedSample:
-    """A completion from a server."""
+    """Completion from a server."""
 
     ids: NDArray[np.int64]  # [T] sampled tokens
-    logprobs: NDArray[np.float32]  # [T] before or after temperature and filters: depends on the server's logprobs mode
+    logprobs: NDArray[np.float32]  # [T] before or after temperature and filters, as the server's --logprobs-mode says
     versions: frozenset[str]  # version labels of the weights that sampled the tokens
-    url: str  # URL of the server
+    url: str  # of the server
 
 
 class VLLMClient:
-    """HTTP client of one vLLM server.
-
-    Args:
-        url: URL of the server, such as "http://localhost:8000".
-        timeout_s: timeout of one request, in seconds.
-
-    Raises:
-        UserError: if the URL is malformed or contains a password.
-    """
+    """HTTP client of one vLLM server, with a URL such as "http://localhost:8000" and a timeout per request."""
 
     def __init__(self, url: str, timeout_s: float):
         refuse_password(url)
@@ -93,7 +82,7 @@ class VLLMClient:
         return listed
 
     def base_model(self) -> ServedModel:
-        """Return the model that the server was started with."""
+        """Return the model with which the server was started."""
         listed = self.models()
         bases = [card for card in listed if card.get("parent") is None]
         if not bases:
@@ -101,7 +90,6 @@ class VLLMClient:
         return ServedModel(bases[0]["id"], bases[0].get("root") or bases[0]["id"])
 
     def adapters(self) -> set[str]:
-        """Return the names of the served adapters."""
         return {card["id"] for card in self.models() if card.get("parent") is not None}
 
     def check_health(self) -> None:
@@ -110,7 +98,7 @@ class VLLMClient:
 
     def check_sampling(self) -> None:
         """Raise `ServerError` if the server was started without `--enable-scale-out`."""
-        self._check_route("POST", GENERATE, SCALE_OUT)
+        self._check_route("POST", GENERATE, "--enable-scale-out")
 
     def check_exchange(self, *, adapters: bool) -> None:
         """Raise `ServerError` if the server was started without the option for replacing weights or adapters."""
@@ -120,11 +108,7 @@ class VLLMClient:
             self._check_route("GET", WEIGHT_INFO, DEV_MODE)
 
     def complete(self, model: str, prompt: Prompt, sampling: Sampling, stop_ids: Sequence[int]) -> ServedSample:
-        """Sample one completion.
-
-        Raises:
-            ServerError: if the request fails, the response lacks a field, or the completion ends too early.
-        """
+        """Sample one completion. Raise `ServerError` if the request fails or the response is not complete."""
         answer = self._json("POST", GENERATE, _request(model, prompt, sampling, stop_ids))
         choice = (answer.get("choices") or [{}])[0]
         ids, content = choice.get("token_ids"), (choice.get("logprobs") or {}).get("content")
@@ -141,20 +125,15 @@ class VLLMClient:
             raise ServerError(
                 f"a completion was ended by {reason!r} after token {ids[-1]}; expected a stop token or max_tokens"
             )
-        return ServedSample(
-            np.asarray(ids, np.int64),
-            np.asarray([token["logprob"] for token in content], np.float32),
-            frozenset(span["version"] for span in versions),
-            self.url,
-        )
+        logprobs = np.asarray([token["logprob"] for token in content], np.float32)
+        labels = frozenset(span["version"] for span in versions)
+        return ServedSample(np.asarray(ids, np.int64), logprobs, labels, self.url)
 
     def load_adapter(self, name: str, folder: str) -> None:
-        """Load an adapter under a new name."""
-        self._post(LOAD_ADAPTER, {"lora_name": name, "lora_path": folder}, RUNTIME_ADAPTERS)
+        self._call("POST", LOAD_ADAPTER, {"lora_name": name, "lora_path": folder}, RUNTIME_ADAPTERS)
 
     def unload_adapter(self, name: str) -> None:
-        """Unload an adapter."""
-        self._post("/v1/unload_lora_adapter", {"lora_name": name}, RUNTIME_ADAPTERS)
+        self._call("POST", "/v1/unload_lora_adapter", {"lora_name": name}, RUNTIME_ADAPTERS)
 
     def version(self) -> str | None:
         """Return the version label of the server's weights, or None if the server runs without `DEV_MODE`."""
@@ -165,29 +144,23 @@ class VLLMClient:
 
     def label(self, version: str) -> None:
         """Set the version label of the server's weights."""
-        self._post("/update_weight_version", {"new_version": version}, DEV_MODE)
+        self._call("POST", "/update_weight_version", {"new_version": version}, DEV_MODE)
 
     def reload(self, folder: str) -> None:
-        """Load the model's weights from a folder."""
-        self._post("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": folder}}, DEV_MODE)
+        call = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
+        self._call("POST", "/collective_rpc", call, DEV_MODE)
 
     def pause(self) -> None:
         """Finish running requests, queue new ones, and clear the KV cache."""
-        self._post("/pause?mode=wait", None, DEV_MODE)
+        self._call("POST", "/pause?mode=wait", None, DEV_MODE)
 
     def resume(self) -> None:
-        """Continue after a pause."""
-        self._post("/resume", None, DEV_MODE)
-
-    def _post(self, path: str, body: Any, needs: str) -> None:
-        self._call("POST", path, body, needs)
+        self._call("POST", "/resume", None, DEV_MODE)
 
     def _check_route(self, method: str, path: str, needs: str) -> None:
-        """Raise `ServerError` if the server lacks a route.
-
-        The request has no fields, so that an existing route rejects it without side effects. If an option that turns on
-        the route is missing, vLLM 0.32 responds with status 403, and other versions with 404.
-        """
+        """Raise `ServerError` if the server lacks a route."""
+        # An existing route rejects a request without fields, which has no side effects. If the option `needs` is
+        # missing, vLLM 0.32 responds with status 403, and other versions with 404.
         status, _ = self._exchange(method, path, {} if method == "POST" else None)
         if status in (403, 404):
             raise ServerError(f"the server at {self.url} has no {path}: start vLLM with {needs}")

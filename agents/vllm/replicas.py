@@ -13,46 +13,36 @@ from ..decoding.samples import Prompt
 from ..decoding.sampling import seed_of
 from .client import NotFound, ServedSample, ServerError, ServerLost, VLLMClient
 
-NUM_CONNECTIONS = 128
-"""Number of concurrent requests per server."""
-MAX_STALE = 3
-"""A prompt fails after this number of responses from wrong weights."""
-PROBE_S = 2.0
-"""Seconds between two probes of a failed server."""
+NUM_CONNECTIONS = 128  # concurrent requests per server
+MAX_STALE = 3  # responses from wrong weights after which a prompt fails
+PROBE_S = 2.0  # seconds between two probes of a failed server
 
 
 @dataclass
 class Replica:
-    """One server and its last known state."""
+    """Server and its last known state."""
 
     client: VLLMClient
-    name: str = ""
-    """Name of the base model in requests."""
-    is_known: bool = False
-    """True if the state was read from the server and the server has not failed since."""
-    version: str | None = None
-    """Version label of the server's weights. None: unknown."""
-    adapters: set[str] = field(default_factory=set)
-    """Names of the served adapters."""
-    fault: ServerLost | None = None
-    """Last error of a server that is not used at present. None: the server is used."""
-    next_probe: float = 0.0
-    """Time of the next probe, in seconds of `time.monotonic`."""
+    name: str = ""  # of the base model in requests
+    is_known: bool = False  # True if the state was read from the server and the server has not failed since
+    version: str | None = None  # version label of the server's weights; None: unknown
+    adapters: set[str] = field(default_factory=set)  # names of the served adapters
+    fault: ServerLost | None = None  # last error of a server that is not used at present; None: the server is used
+    next_probe: float = 0.0  # time of the next probe, in seconds of `time.monotonic`
 
     def reset(self) -> None:
-        """Mark the state as unknown: the server may have restarted."""
+        """Mark the state as unknown, because the server may have restarted."""
         self.is_known, self.version, self.adapters = False, None, set()
 
 
 class Replicas:
-    """Distributes prompts over servers with the same weights. Prompts of a failed server go to another one.
+    """Distributes prompts over servers with the same weights. Another server gets the prompts of a failed server.
 
     All turns of an episode go to the same server while it answers, so that its prefix cache is used. Samples do not
     depend on the server, because each request has its own seed.
 
     Args:
-        clients: the servers.
-        update: sends a replica the current weights. Raises `ServerLost` if the server does not answer.
+        update: sends the current weights to a replica. Raises `ServerLost` if the server does not answer.
         patience_s: seconds to wait while no server answers.
     """
 
@@ -62,24 +52,13 @@ class Replicas:
         self._patience_s = patience_s
 
     def make_ready(self) -> None:
-        """Send the current weights to all servers that answer.
-
-        Raises:
-            ServerError: if no server answers for `patience_s`.
-        """
+        """Send the current weights to all servers that answer. Raise `ServerError` if none answers in time."""
         self._ready(may_wait=True)
 
     def ask(
         self, prompts: Sequence[Prompt], request: Callable[[Replica, Prompt], ServedSample | None]
     ) -> list[ServedSample]:
-        """Return one sample per prompt, in the order of the prompts.
-
-        Args:
-            request: sends a prompt to a replica. Returns None if the replica's weights were not the current ones.
-
-        Raises:
-            ServerError: if no server answers for `patience_s`, or one refuses a request.
-        """
+        """Return one sample per prompt, in their order. `request` returns None if a replica had other weights."""
         answers: dict[int, ServedSample] = {}
         waiting = deque(range(len(prompts)))
         num_stale = [0] * len(prompts)
@@ -144,11 +123,7 @@ class Replicas:
             return False
         if was_aside:
             replica.fault = None
-            warnings.warn(
-                f"the server at {replica.client.url} answers again, has the current weights, and is used again",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            warnings.warn(f"the server at {replica.client.url} answers again", RuntimeWarning, stacklevel=2)
         return True
 
     def _set_aside(self, replica: Replica, fault: ServerLost) -> None:

@@ -1,4 +1,4 @@
-"""`Generator` for vLLM servers: the servers decode, this process computes log-probabilities and learns.
+"""`Generator` for vLLM servers: the servers decode, this process computes log-probabilities and trains.
 
 Commands that start a server, first for full weights, then for adapters:
 
@@ -41,37 +41,30 @@ from .weight_transfer import INITIAL, WeightFolder, temporary_folder
 
 __all__ = ["ServerError", "Serving", "VLLMServer"]
 
+# Maximum mean difference between a server's and the learner's log-probabilities, in nats per token. Half precision
+# causes differences up to 0.1.
 MAX_DRIFT = 0.5
-"""Largest mean difference between a server's and the learner's log-probabilities, in nats per token. Half precision
-causes up to 0.1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Serving:
     """Settings of the servers of one model."""
 
-    addresses: tuple[str, ...]
-    """URLs of the servers. All serve the same weights."""
-    keeps_logprobs: bool = False
-    """Return the servers' log-probabilities instead of the learner's."""
-    timeout_s: float = 600.0
-    """Timeout of one request, in seconds."""
-    patience_s: float = 60.0
-    """Seconds to wait while no server answers."""
+    addresses: tuple[str, ...]  # URLs of servers with the same weights
+    keeps_logprobs: bool = False  # return the servers' log-probabilities instead of the learner's
+    timeout_s: float = 600.0  # timeout per request
+    patience_s: float = 60.0  # maximum time without an answer from any server
 
 
 class VLLMServer:
     """`Generator` that samples on servers and computes log-probabilities, entropies and values with the learner.
 
-    A server returns log-probabilities either before or after both temperature and filters. The learner needs those
-    after temperature and before filters, and servers return no entropies or values. One forward pass over the
-    completions therefore computes all three. With `keeps_logprobs`, the log-probabilities are those of the servers.
-
-    At temperature 1 without filters, the log-probabilities of both must be equal. Otherwise, their weights differ.
+    Servers return no entropies or values, and no log-probabilities after temperature and before filters. One forward
+    pass over the completions therefore computes all three. With `keeps_logprobs`, the log-probabilities are those of
+    the servers. At temperature 1 without filters, both must be equal. Otherwise, the weights differ.
 
     Args:
-        serving: settings of the servers.
-        model: the learner's model. Its name must be that of the served model.
+        model: the learner's model. Its name must be the name of the served model.
         scorer: computes log-probabilities with the same model.
         stop_ids: tokens that end a completion.
         value_head: maps hidden states [N, d] at the ends of prompts to [N, 1].
@@ -109,12 +102,11 @@ class VLLMServer:
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Sample]:
         """Return one sample per prompt, in the order of the prompts, from the current weights.
 
-        A sample depends only on its prompt, its stream and the weights, up to rounding. With VLLM_BATCH_INVARIANT=1,
-        vLLM also rounds independently of the batch.
+        A sample depends only on its prompt, its random stream and the weights, up to rounding. With
+        VLLM_BATCH_INVARIANT=1, rounding does not depend on the batch.
 
         Raises:
             ServerError: if no server answers, or if a server has another model or other weights, or refuses a request.
-            ValueError: if a prompt's adapter is unknown.
         """
         if not prompts:
             return []
@@ -145,32 +137,28 @@ class VLLMServer:
         return samples
 
     def fix_shapes(self) -> None:
-        """Raise ValueError: the batches of a server depend on timing."""
-        raise ValueError(
-            "deterministic=True needs a model in this process: the rounding of a vLLM server depends on its batches"
-        )
+        raise ValueError("deterministic=True needs sampling in this process: a server rounds depending on the batch")
 
     def forget(self) -> None:
-        """Mark the servers' weights as outdated, so that new weights are sent before the next request."""
+        """Mark the servers' weights as outdated. New weights are sent before the next request."""
         if not isinstance(self._model, PeftModel):
             self._version = None
         self._stale_adapters.update(self._adapters)
 
     def rest(self) -> None:
-        """Do nothing: this process holds no KV cache."""
+        """Do nothing, because this process has no KV cache."""
 
     def make_ready(self, processes: Processes, adapter: str | None, shards: Shards | None) -> None:
-        """Send the current weights to the servers (collective; one process sends).
+        """Send the current weights from one process to the servers (collective).
 
-        Until the next call, requests of all processes use these weights. With sharded weights, samples have the
-        servers' log-probabilities and neither entropies nor values.
+        With sharded weights, samples have the servers' log-probabilities, and neither entropies nor values.
 
         Args:
             adapter: adapter of the next requests. None: the model's own weights.
             shards: the sharded model. None: each process has all weights.
 
         Raises:
-            ServerError: on all processes, if no server answers for `patience_s`, or one refuses the weights.
+            ServerError: on all processes, if no server answers for `patience_s`, or a server refuses the weights.
         """
         self._sends = processes.is_writer
         self._requested = [] if adapter is None else [adapter]
@@ -187,18 +175,14 @@ class VLLMServer:
     def compare(
         self, theirs: Sequence[NDArray[np.float32]], ours: Sequence[NDArray[np.float32]], sampling: Sampling
     ) -> None:
-        """Compare the servers' log-probabilities with those that the learner computed later for the same tokens.
-
-        Raises:
-            ServerError: if the servers have other weights.
-        """
+        """Raise `ServerError` if the log-probabilities of servers and learner for the same tokens differ."""
         urls = " or ".join(self._serving.addresses)
         self._check_drift([(urls, *pair) for pair in zip(theirs, ours, strict=True)], sampling)
 
     def _scored(
         self, prompts: Sequence[Prompt], completions: Sequence[NDArray[np.int64]], sampling: Sampling
     ) -> list[Sample]:
-        """Return the completions [T] of these prompts with the learner's log-probabilities, entropies and values."""
+        """Return the completions with the learner's log-probabilities, entropies and values."""
         rows = []
         for prompt, ids in zip(prompts, completions, strict=True):
             read = np.asarray(prompt.ids, np.int64)
@@ -224,36 +208,30 @@ class VLLMServer:
         return [samples[number] for number in range(len(prompts))]
 
     def _prepare(self) -> tuple[str, str, dict[str, tuple[str, Path]]]:
-        """Give changed weights a new version label, and save changed adapters.
-
-        Returns:
-            The labels of the run and of the weights, and the adapters' names and folders.
-        """
+        """Label changed weights and save changed adapters. Return the labels of run and weights, and the adapters."""
         if self._version is None:
             self._version = self._new_name("weights")
         for adapter in self._requested:
-            if adapter not in self._adapters or adapter in self._stale_adapters:
-                self._write_adapter(adapter)
+            if adapter in self._adapters and adapter not in self._stale_adapters:
+                continue
+            assert isinstance(self._model, PeftModel)
+            if self._folder is None:
+                self._folder = temporary_folder(self)
+            name = self._new_name(adapter)
+            folder = self._folder / name
+            self._model.save_pretrained(str(folder), selected_adapters=[adapter])
+            if adapter in self._adapters:
+                shutil.rmtree(self._adapters[adapter][1])
+            self._adapters[adapter] = name, folder
+            self._stale_adapters.discard(adapter)
         return self._run, self._version, self._adapters
-
-    def _write_adapter(self, adapter: str) -> None:
-        assert isinstance(self._model, PeftModel)
-        if self._folder is None:
-            self._folder = temporary_folder(self)
-        name = self._new_name(adapter)
-        folder = self._folder / name
-        self._model.save_pretrained(str(folder), selected_adapters=[adapter])
-        if adapter in self._adapters:
-            shutil.rmtree(self._adapters[adapter][1])
-        self._adapters[adapter] = name, folder
-        self._stale_adapters.discard(adapter)
 
     def _new_name(self, what: str) -> str:
         self._num_sent += 1
         return f"collm-{self._run}-{what}-{self._num_sent}"
 
     def _update(self, replica: Replica) -> None:
-        """Send a replica the current weights and adapters that it lacks."""
+        """Send the current weights and adapters to a replica that lacks them."""
         if not self._sends:
             self._check_sent(replica)
             return
@@ -293,11 +271,7 @@ class VLLMServer:
             )
 
     def _query(self, replica: Replica) -> None:
-        """Read a replica's model, weight version and adapters.
-
-        Raises:
-            ServerError: if the server has another model.
-        """
+        """Read a replica's model, weight version and adapters. Raise `ServerError` if the model is another one."""
         served = replica.client.base_model()
         ours = base_of(self._model).name_or_path or ""
         if ours not in (served.name, served.root) and Path(ours).resolve() != Path(served.root).resolve():
@@ -310,13 +284,11 @@ class VLLMServer:
         replica.adapters = {name for name in replica.client.adapters() if name.startswith(f"collm-{self._run}-")}
         replica.version = replica.client.version() or INITIAL
         if self._serving.keeps_logprobs:
-            self._are_processed[replica.client.url] = self._is_processed(replica.client, served.name)
+            # If log-probabilities are computed after filters, the sampled token has 0 with top-k 1.
+            prompt = Prompt([self._stop_ids[0]], (0, 0, 0, 0), 1)
+            probe = replica.client.complete(served.name, prompt, Sampling(top_k=1), self._stop_ids)
+            self._are_processed[replica.client.url] = float(probe.logprobs[0]) == 0
         replica.name, replica.is_known = served.name, True
-
-    def _is_processed(self, client: VLLMClient, name: str) -> bool:
-        """Return True if log-probabilities are after the filters: with top-k 1, the sampled token then has 0."""
-        probe = Prompt([self._stop_ids[0]], (0, 0, 0, 0), 1)
-        return float(client.complete(name, probe, Sampling(top_k=1), self._stop_ids).logprobs[0]) == 0
 
     def _check_mode(self, served: Sequence[ServedSample], sampling: Sampling) -> None:
         for url in sorted({answer.url for answer in served}):

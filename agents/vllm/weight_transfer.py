@@ -1,8 +1,4 @@
-"""Transfer of full weights to vLLM servers, through a folder from which the servers load them.
-
-During a transfer, the version label of a server's weights (`/weight_info`) is `UNFINISHED`. Any process can therefore
-detect a mixture of old and new weights.
-"""
+"""Transfer of full weights to vLLM servers, through a folder from which the servers load them."""
 
 from __future__ import annotations
 
@@ -22,32 +18,20 @@ from transformers.core_model_loading import revert_weight_conversion
 from ..core import Processes
 from .client import ServerError, VLLMClient
 
-INITIAL = "default"
-"""vLLM's version label for the weights with which a server was started."""
-UNFINISHED = "collm-unfinished"
-"""Version label of weights whose transfer is not complete."""
-INDEX = "model.safetensors.index.json"
+INITIAL = "default"  # vLLM's version label for the weights with which a server was started
+UNFINISHED = "collm-unfinished"  # version label during a transfer, when a server has both old and new weights
 
 
 class WeightFolder:
-    """A temporary folder with the newest version of a model's weights. Servers must be able to read this folder.
-
-    Each version is written once, for all servers. If writing fails, the servers keep their weights.
-    """
+    """Temporary folder with the newest version of a model's weights. Servers must be able to read this folder."""
 
     def __init__(self) -> None:
         self._folder: Path | None = None
         self._written: str | None = None
 
     def send(self, server: VLLMClient, model: PreTrainedModel, version: str) -> None:
-        """Replace a server's weights while it is paused.
-
-        If the transfer fails, the server stays paused: some layers lack weights, and a request would crash the server.
-
-        Raises:
-            ServerLost: if the server does not answer, or has an internal error.
-            ServerError: if the server refuses the weights.
-        """
+        """Replace a server's weights. Raise `ServerError` if this fails, and leave the server paused."""
+        # A request to a server with incomplete weights would crash the server.
         if self._written != version:
             model.save_pretrained(self._path(version))
             self._written = version
@@ -64,7 +48,7 @@ class WeightFolder:
         """Write sharded weights in the format of `save_pretrained`, one file per weight (collective).
 
         Args:
-            model: source of the config and of the names and shapes of weights in checkpoints. Its weights are not read.
+            model: source of the config and of the names of weights in checkpoints. Its weights are not read.
             weights: pairs of parameter name and weight. Every process iterates to the end, also after a failed write,
                 because each weight is gathered from all processes.
 
@@ -93,7 +77,8 @@ class WeightFolder:
                     raise fault
                 size = sum((folder / file).stat().st_size for file in set(files.values()))
                 index = {"metadata": {"total_size": size}, "weight_map": files}
-                (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+                file = folder / "model.safetensors.index.json"
+                file.write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
                 model.config.save_pretrained(folder)
             except (OSError, SafetensorError) as error:
                 raise ServerError(f"the weights for the servers cannot be written to {folder}: {error}") from error

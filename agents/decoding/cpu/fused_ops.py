@@ -1,6 +1,6 @@
 """RMSNorm, SwiGLU, RoPE and attention of one new token, each by one kernel on a CPU.
 
-Functions return None if there are no kernels, or a tensor is not fp32 on a CPU. The caller then uses torch.
+Functions return None if there are no kernels or a tensor is not fp32 on a CPU. The caller then uses torch.
 Axes: N rows, H query heads, K key-value heads, T tokens, C columns of the KV cache, d numbers per head.
 """
 
@@ -71,9 +71,9 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float
 
 
 def run(forward: Forward, backward: Backward, *given: Any) -> Tensor:
-    """Return the first result of `forward`. Autograd is used only if a gradient is required, because it costs time.
+    """Run `forward`, with `backward` as its gradient, and return the first result.
 
-    `forward` returns the result and tensors to save, `backward` the gradients of the first arguments (None: unwanted).
+    `forward` returns a result and tensors to save. `backward` returns the gradients of the first arguments.
     """
     if torch.is_grad_enabled() and any(isinstance(each, Tensor) and each.requires_grad for each in given):
         result: Tensor = _Function.apply(forward, backward, *given)  # type: ignore[no-untyped-call]
@@ -82,7 +82,7 @@ def run(forward: Forward, backward: Backward, *given: Any) -> Tensor:
 
 
 def can_run(*tensors: Tensor, heads: tuple[int, int] = ANY_HEADS) -> bool:
-    """True if there are kernels for these tensors. False if a dispatch mode or compiler records torch's operations."""
+    """Return True if there are kernels for these tensors, and no dispatch mode or compiler records the operations."""
     is_watched = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
     return not is_watched and are_fp32_on_cpu(*tensors) and kernels(*heads) is not None
 

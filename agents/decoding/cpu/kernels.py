@@ -1,4 +1,4 @@
-"""Compile the C++ kernels of `kernels.cpp` into the user's cache folder at their first use, and load them."""
+"""Compilation of the C++ kernels in `kernels.cpp` into the user's cache folder at their first use."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ from torch import Tensor, nn
 
 SWITCH = "COLLM_KERNEL"  # environment variable; 0 turns off all CPU kernels
 SOURCE = Path(__file__).with_name("kernels.cpp")
-COMPILE_S = 120.0
 LANES = 16  # numbers per vector: row and head sizes must be multiples of it
 TYPES = {"const float*": ctypes.c_void_p, "float*": ctypes.c_void_p, "int64_t": ctypes.c_int64, "float": ctypes.c_float}
 
 
 @cache
 def kernels(head: int, group: int) -> ctypes.CDLL | None:
-    """Load the kernels for `head` numbers per head and `group` query heads per key-value head. None: unavailable."""
+    """Load the kernels for heads of size `head` and `group` query heads per key-value head. None: unavailable."""
     found = compiler()
     if found is None:
         return None
@@ -51,7 +50,7 @@ def kernels(head: int, group: int) -> ctypes.CDLL | None:
 
 
 def compiler() -> str | None:
-    """Return the path of the C++ compiler: CXX, or the system's. None: not found, or Windows, or kernels are off."""
+    """Return the path of the C++ compiler: CXX, or the system's. None: not found, on Windows, or if kernels are off."""
     if os.environ.get(SWITCH) == "0" or os.name == "nt":
         return None
     named = os.environ.get("CXX")
@@ -59,13 +58,12 @@ def compiler() -> str | None:
 
 
 def cache_folder() -> Path:
-    """Return the folder of compiled kernels (XDG convention)."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "collm" / "kernels"
 
 
 @cache
 def processor() -> str:
-    """Return vendor, model and instruction sets of the CPU on Linux; on other systems, Python's `platform` data."""
+    """Return vendor, model and instruction sets of the CPU on Linux, or Python's `platform` data on other systems."""
     known = Path("/proc/cpuinfo")
     lines = known.read_text("utf-8").splitlines() if known.exists() else []
     told = [next((line for line in lines if line.startswith(key)), "") for key in ("vendor_id", "model name", "flags")]
@@ -81,11 +79,7 @@ def are_fp32_on_cpu(*tensors: Tensor) -> bool:
 
 
 def _compiled(compiler: str, head: int, group: int) -> Path:
-    """Return the path of the compiled library, and compile it if necessary.
-
-    Raises:
-        OSError: if other users can write to the cache folder.
-    """
+    """Return the path of the compiled library, and compile it if necessary."""
     native = "-march=native" if platform.machine().lower() in ("x86_64", "amd64") else "-mcpu=native"
     flags = ["-std=c++17", "-O3", "-ffp-contract=fast", native, "-fPIC", "-shared", "-pthread"]
     flags += [f"-DHEAD={head}", f"-DGROUP={group}"]
@@ -103,7 +97,7 @@ def _compiled(compiler: str, head: int, group: int) -> Path:
         with tempfile.TemporaryDirectory(dir=folder) as building:
             made = Path(building) / kept.name
             command = [compiler, *flags, str(SOURCE), "-o", str(made)]
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMPILE_S)
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
             made.chmod(0o700)  # independent of the umask
             os.replace(made, kept)  # atomic: other processes never load a partial file
     return kept

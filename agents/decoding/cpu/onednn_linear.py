@@ -19,7 +19,7 @@ MIN_PACKED = 2**16  # inputs x outputs of the smallest weights for which packing
 
 
 class Linear(nn.Linear):
-    """Variant of `nn.Linear` that uses oneDNN for large fp32 matmuls on a CPU."""
+    """`nn.Linear` with oneDNN for large fp32 matmuls on a CPU."""
 
     packed: Tensor | None = None  # the weights in oneDNN's layout, inside `packed_weights`
 
@@ -42,14 +42,14 @@ def _product_backward(wanted: Sequence[bool], slope: Tensor, x: Tensor, weight: 
 
 
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return x W^T + b, computed by oneDNN without a gradient. The weights may be packed, or a view."""
+    """Return x W^T + b, computed by oneDNN without a gradient. The weights W may be packed."""
     product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return product
 
 
 @contextmanager
 def packed_weights(model: nn.Module) -> Iterator[None]:
-    """Use copies of larger weights in oneDNN's layout inside the block. Packing saves time after about 10 matmuls."""
+    """Context manager with copies of large weights in oneDNN's layout, which save time after about 10 matmuls."""
     linear = (layer for layer in model.modules() if type(layer) is Linear)
     layers = [layer for layer in linear if layer.weight.numel() >= MIN_PACKED and _may_multiply(layer.weight)]
     try:
@@ -67,7 +67,7 @@ def is_plain_linear(layer: nn.Module) -> TypeGuard[nn.Linear]:
 
 
 def is_onednn_faster() -> bool:
-    """Return True on AMD processors, as measured. On Intel processors, MKL is kept. Other processors have no MKL."""
+    # Measured on AMD processors. Intel processors keep MKL. Other processors have no MKL.
     is_amd = "AuthenticAMD" in processor()
     return is_amd and torch.backends.mkldnn.is_available() and os.environ.get(SWITCH) != "0"
 

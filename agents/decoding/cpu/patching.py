@@ -1,8 +1,5 @@
-"""Replace the `forward` of a model's layers by faster ones for CPUs.
-
-Linear layers become `onednn_linear.Linear`. RMSNorm, SwiGLU and RoPE have different classes in each family of
-transformers models. They are recognized by their parts and by their outputs on random inputs.
-"""
+"""Replacement of a model's layers by faster layers for CPUs. RMSNorm, SwiGLU and RoPE have different classes in each
+family of transformers models. They are recognized by their parts and by their outputs on random inputs."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ TOLERANCE = 1e-4
 
 @torch.no_grad()
 def patch_layers(model: nn.Module) -> None:
-    """Patch the layers that compute in fp32 on a CPU, permanently. Weights, names and saved files do not change."""
+    """Speed up the layers that compute in fp32 on a CPU, permanently. Weights and saved files do not change."""
     for layer in model.modules():
         weights = list(layer.parameters())
         if type(layer) is nn.Linear:
@@ -93,7 +90,7 @@ KINDS = ((_is_rms_norm, _rms_norm), (_is_swiglu, _swiglu), (_applies_rope, _atte
 
 @cache
 def _with_fused_rope(forward: Any) -> Callable[..., Any]:
-    """Return a copy of an attention layer's `forward` that calls the RoPE kernel."""
+    """Return a copy of an attention layer's `forward` method that calls the RoPE kernel."""
     own = forward.__globals__[ROPE]
 
     def apply(query: Tensor, key: Tensor, cosine: Tensor, sine: Tensor, *more: Any, **others: Any) -> Any:
@@ -110,7 +107,6 @@ def _with_fused_rope(forward: Any) -> Callable[..., Any]:
 
 
 def _epsilon(norm: nn.Module) -> float | None:
-    """Return the number that a norm adds to the mean square, or None."""
     found = (getattr(norm, name, None) for name in ("variance_epsilon", "eps"))
     return next((epsilon for epsilon in found if isinstance(epsilon, float)), None)
 

@@ -1,8 +1,4 @@
-"""Eager decoding steps, and the base class of all steps.
-
-The tokens that a step samples are the input of the next step. The host reads them to find completions that have ended:
-on a GPU one step later, while the device computes the next step, and on a CPU immediately.
-"""
+"""Eager decoding steps, and the base class of all steps."""
 
 from __future__ import annotations
 
@@ -20,46 +16,28 @@ from ..sampling import Draw, Sampling, draw
 from ..slots import SlotTable
 
 
-def steps_ahead(device: torch.device) -> int:
-    """Return how many decoding steps are queued before the host reads the tokens of the oldest step."""
-    return 0 if device.type == "cpu" else 1
-
-
 class Steps(ABC):
-    """Decoding steps of one run. Each step runs the model on one token per row and samples the next token."""
+    """Decoding steps. Each step runs the model on one token per row and samples the next token."""
 
     states: Tensor  # [N, d] last hidden states of the newest step
 
     @abstractmethod
     def follow(self, table: SlotTable, adapters: Sequence[int]) -> None:
-        """Copy the table of rows to the device. Called only if the active rows have changed.
-
-        Args:
-            adapters: number of each active row's adapter. Empty if all rows use the same adapter.
-        """
+        """Copy the table of rows to the device, after its active rows have changed. `adapters`: see `rows_of`."""
 
     @abstractmethod
     def step(self, width: int) -> Draw:
-        """Sample one token for each of N rows (active rows come first), and advance active rows to the next column.
-
-        Args:
-            width: number of columns to read, larger than the column of each active row.
-        """
+        """Sample one token per row, and advance active rows by one column. `width`: number of columns to read."""
 
 
 def rows_of(table: SlotTable, adapters: Sequence[int], num_rows: int) -> NDArray[np.int64]:
-    """Return the inputs of a decoding step for each row. Inactive rows stay in column 0.
+    """Return 7 inputs of a decoding step for each of N rows. `adapters`: numbers of the active rows' adapters, if any.
 
-    Args:
-        adapters: number of each active row's adapter. Empty if all rows use the same adapter.
-        num_rows: rows of the step, N.
-
-    Returns:
-        [7, N]: row that sampled the input token in the last step (-1: none), the input token if none, column, column of
-        the last prompt token, index of the prompt, columns to advance by, number of the adapter.
+    The inputs are: row that sampled the input token in the last step (-1: none), the input token if none, column,
+    column of the last prompt token, index of the prompt, columns to advance by, number of the adapter.
     """
     count = table.num_active
-    rows = np.zeros((7, num_rows), np.int64)
+    rows = np.zeros((7, num_rows), np.int64)  # inactive rows stay in column 0
     rows[0, count:] = -1
     for row, of_active in enumerate((table.previous, table.token, table.column, table.start, table.owner)):
         rows[row, :count] = of_active[:count]
@@ -80,7 +58,6 @@ class HostCopy:
             self._is_there = torch.cuda.current_stream(numbers.device).record_event()
 
     def numbers(self) -> NDArray[np.int64]:
-        """Wait until the copy is complete, and return it."""
         if self._is_there is not None:
             self._is_there.synchronize()
         found: NDArray[np.int64] = self._numbers.cpu().numpy()
@@ -90,11 +67,7 @@ class HostCopy:
 class EagerSteps(Steps):
     """Eager decoding steps, whose batch has only the active rows.
 
-    Args:
-        engine: the model with its KV cache.
-        noise: [prompts, steps] uniform random numbers. None if greedy.
-        sampling: sampling parameters.
-        hidden: list with one element, the last hidden states of the newest forward pass.
+    `noise` has shape [prompts, steps]. `hidden` has one element: the newest hidden states (see `hidden_states_of`).
     """
 
     def __init__(

@@ -1,11 +1,8 @@
 """Decoding steps with static shapes and preallocated buffers, recorded as CUDA graphs.
 
-A replay starts the same kernels on the same addresses without Python. Values that change between steps are therefore
-read from buffers: columns, rows, adapters and indices of random numbers. A step writes the sampled tokens into a
-buffer for the next step. To record fewer steps, the numbers of rows and columns are rounded up to a few
-sizes (buckets). Padding rows stay in column 0 and are stored in a scratch row.
-
-The first step in a bucket runs eagerly, which warms up the libraries. The second one is recorded.
+A replay runs the same kernels on the same addresses, so values that change between steps are read from buffers. To
+record fewer steps, the numbers of rows and columns are rounded up to a few sizes (buckets). Padding rows stay in
+column 0 and are stored in a scratch row. The first step in a bucket runs eagerly, the second step is recorded.
 
 Axes: R rows of the buffers, N rows of a step's bucket.
 """
@@ -39,21 +36,17 @@ class Capture(Protocol):
     """Recorder of work on a device, for example by CUDA graphs."""
 
     def warm_up(self, work: Work) -> None:
-        """Run the work once, so that libraries initialize before a recording."""
+        """Run the work once before it is recorded, so that libraries initialize."""
 
     def capture(self, work: Work) -> Work:
         """Record the work without running it, and return a function that replays it."""
 
     def release(self) -> None:
-        """Wait until all replays have ended. Then recordings and their memory can be released."""
+        """Wait until all replays have ended, so that recordings can be deleted."""
 
 
 class CudaGraphs:
-    """CUDA graphs that share one memory pool: a replay may overwrite temporary tensors of other graphs, not outputs.
-
-    Raises:
-        UserError: if the device is not a CUDA GPU.
-    """
+    """CUDA graphs that share one memory pool. A replay may overwrite temporary tensors of other graphs."""
 
     def __init__(self, device: torch.device) -> None:
         check_graphs(device)
@@ -69,11 +62,6 @@ class CudaGraphs:
         current.wait_stream(self._stream)
 
     def capture(self, work: Work) -> Work:
-        """Record the work.
-
-        Raises:
-            UserError: if the work cannot be recorded, for example because it synchronizes with the host.
-        """
         graph = torch.cuda.CUDAGraph()
         # The stream is also set here, because torch does not restore it if a capture fails at its end.
         with _CAPTURE_LOCK, torch.cuda.stream(self._stream):
@@ -94,14 +82,13 @@ class CudaGraphs:
 
 
 def check_graphs(device: torch.device) -> None:
-    """Raise UserError if the device is not a CUDA GPU."""
+    """Raise `UserError` if the device is not a CUDA GPU."""
     if device.type != "cuda":
         raise UserError(f"sampler='graphs' needs a GPU with CUDA, but the model is on {device.type}; use 'arena'")
 
 
 WIDTH_BLOCK = 128  # widths are multiples of this: fewer recordings, but up to 127 unused columns per step
-MAX_RECORDED = 128
-"""Largest number of recorded steps. The oldest are dropped first."""
+MAX_RECORDED = 128  # maximum number of recorded steps; the oldest are dropped first
 
 
 def bucket(count: int) -> int:
@@ -120,7 +107,7 @@ class StepKind:
 
 
 class StepBuffers:
-    """Tensors that a decoding step reads and writes, in addition to weights, keys and values."""
+    """Tensors that a decoding step reads and writes, except weights, keys and values."""
 
     def __init__(self, num_rows: int, device: torch.device) -> None:
         self.num_rows = num_rows
@@ -133,12 +120,7 @@ class StepBuffers:
 
 
 class GraphSteps(Steps):
-    """Recorded decoding steps, reused in consecutive runs of the scheduler.
-
-    Args:
-        engine: the model with its KV cache, which gets a scratch row.
-        capture: records the steps.
-    """
+    """Recorded decoding steps, reused in consecutive runs of the scheduler. The KV cache gets a scratch row."""
 
     def __init__(self, engine: Engine, capture: Capture) -> None:
         engine.num_scratch = 1
@@ -149,21 +131,8 @@ class GraphSteps(Steps):
         self._recorded_at: tuple[object, ...] = ()  # addresses of weights, keys and values in the recordings
         self._addresses: tuple[object, ...] = ()
 
-    def begin(
-        self,
-        noise: NDArray[np.float64] | None,
-        hidden: Sequence[Tensor],
-        kind: StepKind,
-        num_rows: int,
-    ) -> None:
-        """Prepare the buffers for a run of the scheduler.
-
-        Args:
-            noise: [prompts, steps] uniform random numbers. None if greedy.
-            hidden: list with one element, the last hidden states of the newest forward pass.
-            kind: properties of the run's steps.
-            num_rows: largest number of active rows, R.
-        """
+    def begin(self, noise: NDArray[np.float64] | None, hidden: Sequence[Tensor], kind: StepKind, num_rows: int) -> None:
+        """Prepare the buffers for a run of the scheduler with up to `num_rows` active rows. See `EagerSteps`."""
         base = self._engine.base
         if self._buffers is None or self._buffers.tokens.device != base.device or num_rows > self._buffers.num_rows:
             self.drop()
@@ -172,8 +141,13 @@ class GraphSteps(Steps):
         self._kind = kind
         self._stride = 0 if noise is None else noise.shape[1]
         if noise is not None:
-            self._take_noise(self._buffers, noise)
-        self._addresses = self._tensor_addresses()
+            if noise.size > len(self._buffers.noise):
+                self._forget_recorded()
+                self._buffers.noise = self._buffers.noise.new_zeros(bucket(noise.size))
+            self._buffers.noise[: noise.size] = sent(noise.reshape(-1), base.device)
+        # Addresses of all model tensors that a recording reads. Another address makes the recording invalid.
+        weights = [weight.data_ptr() for weight in (*base.parameters(), *base.buffers())]
+        self._addresses = self._engine.bank, self._engine.casts, computing_type(base), *weights
 
     def follow(self, table: SlotTable, adapters: Sequence[int]) -> None:
         engine, buffers = self._engine, self._held()
@@ -198,7 +172,12 @@ class GraphSteps(Steps):
             self._capture.warm_up(partial(self._work, count, width))
             self._recorded[key] = None
         else:
-            replay = self._recorded[key] or self._record(key)
+            replay = self._recorded[key]
+            if replay is None:
+                replay = self._capture.capture(partial(self._work, count, width))
+                while len(self._recorded) > MAX_RECORDED:
+                    del self._recorded[next(iter(self._recorded))]
+                self._recorded[key] = replay
             replay()
         if buffers.states is not None:
             self.states = buffers.states[:count]
@@ -206,7 +185,6 @@ class GraphSteps(Steps):
         return Draw(buffers.tokens[:count].clone(), facts[0], facts[1])
 
     def drop(self) -> None:
-        """Drop all recordings and release their memory."""
         self._forget_recorded()
         self._recorded_at = self._addresses = ()
         self._buffers = None
@@ -215,7 +193,10 @@ class GraphSteps(Steps):
         """Run a decoding step that reads only the buffers, the KV cache and the model."""
         buffers, kind = self._held(), self._kind
         columns, places, paces, rows, adapters = buffers.numbers[:, :count]
-        with self._without_cache():
+        device = self._engine.base.device.type
+        is_enabled = torch.is_autocast_enabled(device)
+        # Without autocast's weight cache, because a recording does not own the memory of this cache.
+        with torch.autocast(device, enabled=is_enabled, cache_enabled=False):
             logits = self._engine.forward(buffers.tokens[:count], columns, rows, width, adapters)
         if kind.keeps_states:
             states = self._hidden[0][:, -1]
@@ -228,35 +209,10 @@ class GraphSteps(Steps):
         buffers.facts[1, :count] = drawn.entropies
         buffers.numbers[:2, :count].add_(paces)
 
-    def _record(self, key: tuple[int, int, StepKind]) -> Work:
-        count, width, _ = key
-        replay = self._capture.capture(partial(self._work, count, width))
-        while len(self._recorded) > MAX_RECORDED:
-            del self._recorded[next(iter(self._recorded))]
-        self._recorded[key] = replay
-        return replay
-
     def _forget_recorded(self) -> None:
         if any(self._recorded.values()):
             self._capture.release()
         self._recorded.clear()
-
-    def _take_noise(self, buffers: StepBuffers, noise: NDArray[np.float64]) -> None:
-        if noise.size > len(buffers.noise):
-            self._forget_recorded()
-            buffers.noise = buffers.noise.new_zeros(bucket(noise.size))
-        buffers.noise[: noise.size] = sent(noise.reshape(-1), buffers.noise.device)
-
-    def _without_cache(self) -> torch.autocast:
-        """Return the current autocast without its weight cache, because a recording does not own the cache's memory."""
-        kind = self._engine.base.device.type
-        return torch.autocast(kind, enabled=torch.is_autocast_enabled(kind), cache_enabled=False)
-
-    def _tensor_addresses(self) -> tuple[object, ...]:
-        """Return addresses of all model tensors that a recording reads. If one changes, the recording is invalid."""
-        base = self._engine.base
-        weights = [weight.data_ptr() for weight in (*base.parameters(), *base.buffers())]
-        return self._engine.bank, self._engine.casts, computing_type(base), *weights
 
     def _held(self) -> StepBuffers:
         assert self._buffers is not None, "call `begin` before `step`"
