@@ -1,6 +1,6 @@
-"""Commands of the building games, and their parser.
+"""Parser of the commands of the building games.
 
-Each line is a command: `/setblock x y z block`, `/fill x1 y1 z1 x2 y2 z2 block` or `/kill`. Lines that are illegal or
+Each line is a command: `/setblock x y z block`, `/fill x1 y1 z1 x2 y2 z2 block` or `/kill`. Illegal lines and lines
 above the limit are skipped and counted; no reply raises an error. As in the published benchmark, a fenced code block,
 list markers, a missing slash and the prefix `minecraft:` are accepted.
 """
@@ -37,7 +37,6 @@ class Orders:
 
     @property
     def num_accepted(self) -> int:
-        """Number of commands that are carried out."""
         return len(self.fills) + self.num_kills
 
 
@@ -92,19 +91,19 @@ def read_orders(
 
 
 def command(fill: Fill, names: tuple[str, ...], verb: Verb = "fill") -> str:
-    """Format a fill as a command. `setblock` has only the first corner."""
+    """Format a fill as a command. `/setblock` contains only the first corner."""
     corners = fill[: _NUM_COORDINATES[verb]]
     return f"/{verb} {' '.join(map(str, corners))} {names[fill.block]}"
 
 
 def counted(orders: Orders) -> str:
-    """Return the sentence for a builder about how many commands were carried out and refused."""
+    """Return a sentence with the numbers of executed and of refused commands."""
     refused = f", {orders.num_rejected} lines refused" if orders.num_rejected else ""
     return f"{orders.num_accepted} commands carried out{refused}."
 
 
 def run_order(builder: int, num_builders: int) -> str:
-    """Return the sentence of a prompt about the order of the builders' commands."""
+    """Return the sentence of a builder's prompt about the order in which the builders' commands are executed."""
     partners, them, theirs = (
         ("partner's", "they", "your partner's") if num_builders == 2 else ("partners'", "they", "their")
     )
@@ -119,12 +118,12 @@ def run_order(builder: int, num_builders: int) -> str:
 
 
 def allowed(names: tuple[str, ...], numbers: tuple[int, ...]) -> dict[str, int]:
-    """Return the numbers of these blocks and of air, with block names as keys."""
+    """Return a dict from the names of these blocks and of air to their numbers."""
     return {"air": AIR, **{names[number]: number for number in numbers}}
 
 
 def _commands(reply: str, usual: str) -> Iterator[list[str]]:
-    """Yield the words of each nonempty line; the first one is the command in lower case without a slash."""
+    """Yield the words of each nonempty line. The first word is the command, in lower case without a slash."""
     if "```" in reply:
         parts = reply.split("```", 2)
         if len(parts) == 3:
@@ -164,15 +163,14 @@ def _fill(words: list[str], verb: Verb, axes: tuple[Axis, Axis, Axis], blocks: M
     return Fill(min(x1, x2), min(y1, y2), min(z1, z2), max(x1, x2), max(y1, y2), max(z1, z2), block)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256)  # a lookup in a dict from text to coordinate is faster than parsing
 def _axes(box: Box) -> tuple[Axis, Axis, Axis]:
-    """Return a dict from text to coordinate for each axis of the box, because a lookup is faster than parsing."""
     x, y, z = ({str(i): i for i in range(low, high + 1)} for low, high in zip(box.lower, box.upper, strict=True))
     return x, y, z
 
 
 def _number(word: str, axis: Axis) -> int | None:
-    """Convert a word to a coordinate inside the box: "+3" and "03" are 3; "~3" and other words are None."""
+    """Convert a word to a coordinate inside the box: "+3" and "03" are 3. Return None for "~3" and other words."""
     number = axis.get(word)
     if number is None and _INTEGER.fullmatch(word):
         return axis.get(str(int(word)))

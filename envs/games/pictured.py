@@ -21,9 +21,9 @@ Constructor = TypeVar("Constructor", bound=Callable[..., None])
 
 
 def with_published(defaults: Mapping[str, Any]) -> Callable[[Constructor], Constructor]:
-    """Decorate a constructor, so that `variant="published"` selects the published defaults.
+    """Return a decorator of constructors: with `variant="published"`, the published defaults replace ours.
 
-    Explicit arguments take precedence. The constructor also takes `variant`.
+    Explicit arguments take precedence. The constructor must have the argument `variant`.
 
     Args:
         defaults: published values of the arguments whose defaults differ.
@@ -42,7 +42,6 @@ def with_published(defaults: Mapping[str, Any]) -> Callable[[Constructor], Const
 
 
 def refuse_other(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    """Raise ValueError if a setting is not one of the allowed values."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
@@ -69,11 +68,11 @@ class PicturedEnv(TextParallelEnv):
 
     @abstractmethod
     def panels(self) -> list[PanelRow]:
-        """Return the panels of the goal and of the world."""
+        """Return the panels that show the goal and the world."""
 
     @abstractmethod
     def reference(self, agent: str) -> str:
-        """Return the scripted reference player's reply. If all agents use it, the return is the documented maximum."""
+        """Return the reply of the scripted reference player. A team of such players gets the documented maximum."""
 
     def reference_reply(self, agent: str) -> str:
         """Return the scripted reference player's reply for this turn.
@@ -154,9 +153,9 @@ class TaskEnv(PicturedEnv, Generic[T]):
 
     @abstractmethod
     def start(self) -> Mapping[str, Mapping[str, str | int]]:
-        """Sample the other random values of the episode, and return the values of each prompt's placeholders.
+        """Sample the other random values of an episode. Return the placeholder values of each agent's prompt.
 
-        The text of the placeholder "state", if there is one, is replaced by the feedback of later turns.
+        In later turns, the feedback replaces the text of the placeholder "state", if the prompt has one.
         """
 
     def reset(
@@ -194,7 +193,6 @@ class TaskEnv(PicturedEnv, Generic[T]):
         )
 
     def _rewritten(self, agent: str, reply: str, feedback: str) -> list[Message]:
-        """Return the history that remains with the setting `memory`."""
         *before, prompt = self._prompts[agent]
         if self._memory == "last":
             return [*before, prompt, Message("assistant", reply, agent), Message("user", feedback)]

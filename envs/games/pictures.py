@@ -1,4 +1,4 @@
-"""Pictures of worlds: panels of cells with captions, as pixels, text or GIF."""
+"""Pictures of worlds: panels of cells with captions, as pixels, text or a GIF."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def written(text: str, spacing: int = SPACING) -> tuple[str, ...]:
-    """Return a word as five rows from the top, with "#" for its cells and "." elsewhere.
+    """Draw a text as five rows from the top: "#" for the cells of its letters, "." elsewhere.
 
     Raises:
         ValueError: if the text is empty or has other characters than letters, digits and spaces.
@@ -114,12 +114,11 @@ class PanelRow(NamedTuple):
 
 
 def colours(names: Sequence[str]) -> list[Colour]:
-    """Return the color of each block."""
     return [COLOURS.get(name, _UNKNOWN) for name in names]
 
 
 def drawn(rows: Sequence[PanelRow], palette: Sequence[Colour]) -> Picture:
-    """Draw the rows below one another on white; a wrong cell has a red cross."""
+    """Draw panel rows below each other on white. A red cross marks each wrong cell."""
     strips = [strip for row in rows for strip in (_captioned(row.caption), _strip(row, palette))]
     width = max(strip.shape[1] for strip in strips) + 2 * _GAP
     height = sum(strip.shape[0] for strip in strips) + _GAP
@@ -132,7 +131,7 @@ def drawn(rows: Sequence[PanelRow], palette: Sequence[Colour]) -> Picture:
 
 
 def ansi(rows: Sequence[PanelRow], letters: str, palette: Sequence[Colour] | None = None) -> str:
-    """Return the rows as text, one letter per cell; with a palette, colored for a terminal."""
+    """Return panel rows as text with one letter per cell. With a palette, the text has colors for a terminal."""
     lines: list[str] = []
     for row in rows:
         lines.append(row.caption)
@@ -142,7 +141,7 @@ def ansi(rows: Sequence[PanelRow], letters: str, palette: Sequence[Colour] | Non
 
 
 def write_gif(path: str | Path, frames: Sequence[Picture], fps: float = 1.0) -> None:
-    """Write pictures as a repeating animation; the last one is shown three times as long.
+    """Write pictures as a repeating animation. The last picture is shown three times as long as the others.
 
     Raises:
         ValueError: if there are no frames, or `fps` is not positive.

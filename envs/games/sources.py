@@ -1,4 +1,4 @@
-"""Sources of tasks: a loaded list, or a generator."""
+"""Sources of the tasks of a game: a loaded list of tasks, or a generator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TEST_SHARE = 5  # one generated task in five is held out
 
 
 class Shared:
-    """Base class of immutable objects, which copies of an environment share."""
+    """Base class of immutable objects. Copying returns the object itself, so that copied environments share it."""
 
     def __copy__(self) -> Any:
         return self
@@ -33,13 +33,12 @@ class Shared:
 
 
 class GameTask(Protocol):
-    """Properties of every task."""
+    """Attributes that every task has."""
 
     @property
     def id(self) -> str: ...
     @property
-    def difficulty(self) -> int | None:
-        """Difficulty; None if unknown."""
+    def difficulty(self) -> int | None: ...  # None: unknown
 
 
 T = TypeVar("T", bound=GameTask)
@@ -93,7 +92,7 @@ class Listed(Shared, Generic[T]):
 
 @dataclass(frozen=True)
 class Generated(Shared, Generic[T]):
-    """Generated tasks, one per number. With several difficulties, successive numbers have successive difficulties."""
+    """Generator of one task per number. With several difficulties, successive numbers have successive difficulties."""
 
     new: Callable[..., T]  # function (number, difficulty) -> task
     difficulties: range
@@ -117,7 +116,7 @@ def source_of(
     listed: Callable[[Data, Split], Sequence[T]],
     new: Callable[..., T],
 ) -> Source[T]:
-    """Create the source of a game's tasks from the settings of the game.
+    """Create the source of a game's tasks.
 
     Args:
         data: `GENERATED`, or data that `listed` reads.
@@ -125,7 +124,7 @@ def source_of(
         difficulty: difficulty of generated tasks: a number, or a range such as "1-4".
         highest: highest difficulty of the generator.
         listed: function of data and split that returns a list of tasks.
-        new: function that generates the task of a number; it also has the arguments `difficulty` and `split`.
+        new: function of a number, `difficulty` and `split` that generates a task.
 
     Raises:
         ValueError: if the difficulty, the split or the data is invalid.
@@ -136,7 +135,7 @@ def source_of(
 
 
 def difficulties(difficulty: Difficulty, highest: int) -> range:
-    """Convert a difficulty, which is a number or a text such as "1-4", to a range.
+    """Convert a difficulty (a number, or a text such as "1-4") to a range of difficulties.
 
     Raises:
         ValueError: if a difficulty is not 1 to `highest`.
@@ -152,24 +151,19 @@ def difficulties(difficulty: Difficulty, highest: int) -> range:
 
 
 def refuse_difficulty(difficulty: Difficulty, highest: int) -> None:
-    """Raise ValueError if the difficulty is not 1 to `highest`."""
     if isinstance(difficulty, bool) or difficulty not in range(1, highest + 1):
         raise ValueError(f"difficulty={difficulty!r} must be 1 to {highest}, or a range such as '1-{highest}'")
 
 
 def generated_split(split: Split) -> Literal["train", "test"]:
-    """Check and return the split of generated tasks.
-
-    Raises:
-        ValueError: if the split is not "train" or "test".
-    """
+    """Return the split. Raise ValueError if it is "all" or unknown: generated tasks have only "train" and "test"."""
     if split not in ("train", "test"):
         raise ValueError(f"split must be 'train' or 'test' for generated tasks, got {split!r}")
     return split
 
 
 def is_held_out(content: str) -> bool:
-    """Return True if a generated task belongs to the test split, decided by a stable hash of its content."""
+    """Return True if a generated task belongs to the test split. A stable hash of its content decides."""
     return zlib.crc32(content.encode()) % _TEST_SHARE == 0
 
 
@@ -182,10 +176,10 @@ def tasks_of_split(
     text_fields: Sequence[str] = (),
     other_fields: Sequence[str] = (),
 ) -> list[T]:
-    """Return the tasks of one split.
+    """Load the tasks of one split.
 
     Data without splits is divided as in the published benchmark: the first four fifths for training, the rest for
-    testing; "all" is both.
+    testing. The split "all" contains both.
 
     Args:
         data: see `load_tasks`.

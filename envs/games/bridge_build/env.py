@@ -180,11 +180,10 @@ class BridgeBuild(TaskEnv[Bridge]):
         return [PanelRow("MAP", [whole]), PanelRow("KNOWN TO 1 AND 2", known)]
 
     def truth(self) -> str:
-        """Return the hidden state: the whole map, the positions of the workers, and what was already rewarded."""
         return texts.truth_text(self.task, self._state)
 
     def reference(self, agent: str) -> str:
-        """Return the reply of a player that sends messages, or of one that sees the map if `reach` is not "far"."""
+        """Return the reply of a player that sends messages; if `reach` is not "far", of one that sees the map."""
         return self._honest_reply(agent, is_talking=True) if self._reach == "far" else self.knowing_reply(agent)
 
     def knowing_reply(self, agent: str) -> str:
@@ -197,14 +196,12 @@ class BridgeBuild(TaskEnv[Bridge]):
         return texts.reply(fills, self._state.places[worker])
 
     def honest_players(self) -> Mapping[str, Callable[[str], str]]:
-        """Return scripted players: a team without messages, and a team with messages."""
         return {
             "silent": partial(self._honest_reply, is_talking=False),
             "talking": partial(self._honest_reply, is_talking=True),
         }
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Return exploits: teams that lay planks or probe pillars without using what they see."""
         return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
 
     def _honest_reply(self, agent: str, *, is_talking: bool) -> str:
@@ -214,7 +211,6 @@ class BridgeBuild(TaskEnv[Bridge]):
         return player(self._view_of(agent))
 
     def _view_of(self, agent: str) -> View:
-        """Return the observations and settings that a scripted worker uses."""
         worker = self.possible_agents.index(agent)
         return View(
             rows=texts.fogged_rows(self.task, self._state, worker, self._view),
@@ -233,7 +229,6 @@ class BridgeBuild(TaskEnv[Bridge]):
 
     @property
     def _reached(self) -> tuple[Box, Box]:
-        """Part of the map in which each worker can lay planks."""
         first, second = self.task.sides
         return {"far": (second, first), "side": (first, second), "map": (self.task.box, self.task.box)}[self._reach]
 
@@ -258,7 +253,7 @@ def _terms(reward: texts.Reward, score: BridgeScore) -> dict[str, float]:
 
 
 def bridges(data: Data, split: Split) -> list[Bridge]:
-    """Return the maps of a file, a hub name, or the package's sample ("builtin")."""
+    """Load the maps of a file, a hub name, or the package's sample ("builtin")."""
     return tasks_of_split(
         data,
         split,

@@ -61,7 +61,6 @@ def fields(
     reward: Reward,
     reached: tuple[Box, Box],
 ) -> dict[str, str | int]:
-    """Return the values of the prompt's placeholders; each worker can lay planks in its part `reached` of the map."""
     return dict(
         number=worker + 1,
         x=bridge.width - 1,
@@ -80,7 +79,7 @@ def fields(
 
 
 def _reach(bridge: Bridge, own: Box, other: Box) -> str:
-    """Return the words about where each worker can lay planks; empty if both can use the whole map."""
+    """Return the words about the part of the map in which each worker can lay planks; empty for the whole map."""
     if own == other == bridge.box:
         return ""
     axis = 0 if own.width < bridge.width or other.width < bridge.width else 2
@@ -94,7 +93,7 @@ def feedback(bridge: Bridge, state: State, worker: int, *, view: int, heard: str
 
 
 def state_text(bridge: Bridge, state: State, worker: int, *, view: int, heard: str) -> str:
-    """Return the visible cells and the received message as text."""
+    """Return the text of the visible cells, the probed cells and the received message."""
     known = state.probed[worker]
     return _STATE.format(
         place=listed([state.places[worker]]),
@@ -105,7 +104,7 @@ def state_text(bridge: Bridge, state: State, worker: int, *, view: int, heard: s
 
 
 def fogged_rows(bridge: Bridge, state: State, worker: int, view: int) -> list[str]:
-    """Return the rows of the map as a worker sees them, with "?" for cells that it has not seen."""
+    """Return the rows of the map as a worker sees them, with "?" for unseen cells."""
     seen, known = visible(bridge, state, worker, view), state.probed[worker]
     rows = []
     for z, row in enumerate(bridge.rows):
@@ -124,7 +123,7 @@ def fogged_rows(bridge: Bridge, state: State, worker: int, view: int) -> list[st
 def parsed_action(
     reply: str, bridge: Bridge, place: Cell, *, reached: Box, max_probes: int, max_steps: int | None
 ) -> tuple[Action, str]:
-    """Parse a reply; return its legal action and its message.
+    """Parse a reply. Return its legal action and its message.
 
     Args:
         reply: any text.
@@ -152,13 +151,13 @@ def parsed_action(
 def reply(
     fills: Sequence[Fill], place: Cell, *, walk: Sequence[Cell] = (), probes: Sequence[Cell] = (), message: str = ""
 ) -> str:
-    """Format an action as a reply. Without a walk, the worker stays."""
+    """Format an action as a reply. Without a walk, the worker stays in its cell."""
     lines = [f"/fill {fill.x1} {fill.z1} {fill.x2} {fill.z2} {BLOCKS[fill.block]}" for fill in fills]
     return json.dumps({"comm": message, "probe": as_json(probes), "cmds": lines, "path": as_json(walk or [place])})
 
 
 def _lifted(line: Any) -> str:
-    """Convert a command with x and z to a command with x, y = 0 and z; other lines stay illegal."""
+    """Insert y = 0 into a command that has only x and z. Other lines stay illegal."""
     words = str(line).split() if isinstance(line, str) and "`" not in line else []
     if len(words) != 6:
         return "no command"
@@ -196,7 +195,6 @@ def truth_text(bridge: Bridge, state: State) -> str:
 
 
 def _whole_map(bridge: Bridge, state: State) -> list[list[str]]:
-    """Return the kinds of all cells by row, with planks on land or water."""
     planks = plank_cells(state.world)
     return [
         ["=" if kind in "#." and (x, z) in planks else kind for x, kind in enumerate(row)]
@@ -205,7 +203,6 @@ def _whole_map(bridge: Bridge, state: State) -> list[list[str]]:
 
 
 def picture_rows(bridge: Bridge, state: State) -> list[str]:
-    """Return the whole map with planks and the workers "1" and "2"."""
     grid = _whole_map(bridge, state)
     for number, (x, z) in enumerate(state.places, start=1):
         grid[z][x] = str(number)

@@ -122,7 +122,7 @@ class HouseBuild(BuildingEnv[House]):
 
     @property
     def allowed_exploits(self) -> Mapping[str, str]:
-        """Allowed exploits and the reason for each. Without `needs_both`, more exploits are allowed."""
+        """Exploits that the checks accept, with a reason for each."""
         some = "one command fills a rectangle: two commands of a builder build an eighth of the house on average"
         if self._needs_both:
             return {"others for show": some}
@@ -194,13 +194,12 @@ class HouseBuild(BuildingEnv[House]):
         return colours(self.task.blocks)
 
     def reference(self, agent: str) -> str:
-        """Return the commands of a team that builds the house; the first builder kills the spiders."""
+        """Return the commands of a team that builds the house. The first builder kills the spiders."""
         builder = self.possible_agents.index(agent)
         fills = missing(self.task, self.next_start, builder)
         return texts.reply(fills, self.task, is_killing=builder == 0 and not self._is_safe)
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Return exploits: teams that do not divide the house, or do not build it."""
         return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
 
     def _exploiting_reply(self, player: Exploit, agent: str) -> str:
@@ -209,7 +208,7 @@ class HouseBuild(BuildingEnv[House]):
 
 
 def houses(data: Data, split: Split, num_builders: int = 2, has_spare: bool = True) -> list[House]:
-    """Return the houses of a file, a hub name, or the package's sample ("builtin")."""
+    """Load the houses of a file, a hub name, or the package's sample ("builtin")."""
     return tasks_of_split(
         data,
         split,
@@ -266,7 +265,7 @@ def all_from_above(house: House, builder: int) -> list[Fill]:
 
 
 def solid_floor(house: House, builder: int) -> list[Fill]:
-    """Exploit: fill one layer per builder with the most frequent block."""
+    """Exploit: each builder fills one layer with the most frequent block."""
     block = max(house.stock, key=lambda each: house.stock[each])
     (x, y, z), (x2, y2, z2) = house.box.lower, house.box.upper
     rows = min(z2 - z + 1, house.stock[block] // house.box.width)
@@ -274,7 +273,7 @@ def solid_floor(house: House, builder: int) -> list[Fill]:
 
 
 def walls_unread(house: House, builder: int) -> list[Fill]:
-    """Exploit: build the outline of one layer per builder above the floor with the most frequent block."""
+    """Exploit: each builder sets the outline of one layer above the floor, of the most frequent block."""
     block = max(house.stock, key=lambda each: house.stock[each])
     (x, y, z), (x2, y2, z2) = house.box.lower, house.box.upper
     height = min(y + 1 + builder, y2)

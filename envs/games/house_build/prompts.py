@@ -1,4 +1,4 @@
-"""Prompts and feedback of HouseBuild; `commands` parses the replies."""
+"""Prompts and feedback of HouseBuild. `games.commands` parses the replies."""
 
 from __future__ import annotations
 
@@ -96,7 +96,6 @@ _AGAIN = {"rebuilt": " Repeat all else that you built.", "kept": ""}
 def fields(
     house: House, builder: int, *, attacks: Sequence[int], turns: int, world: WorldRule, can_leave: bool = False
 ) -> dict[str, str | int]:
-    """Return the values of the prompt's placeholders."""
     return dict(
         **team_words(house.num_builders),
         number=builder + 1,
@@ -125,7 +124,6 @@ def fields(
 
 
 def reply(fills: Iterable[Fill], house: House, *, is_killing: bool) -> str:
-    """Format commands as a reply."""
     return "\n".join([*([_KILL] if is_killing else []), *(command(fill, house.blocks) for fill in fills)])
 
 
@@ -196,7 +194,6 @@ def _rect_modification(
 
 
 def _heights(house: House, builder: int) -> tuple[int, int]:
-    """Return the lowest and the highest layer in a builder's feedback. Two successive builders share one layer."""
     bottom, top = house.box.y, house.box.upper[1]
     team = house.num_builders
     # For two builders the boundary is that of the published game; for more, layers are divided evenly.

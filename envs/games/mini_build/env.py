@@ -168,7 +168,6 @@ class MiniBuild(PartsEnv):
 
     @property
     def goal(self) -> Goal:
-        """Pairs (part, material) of the goal, in the order of the prompts."""
         return self._site.goal
 
     def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
@@ -221,16 +220,14 @@ class MiniBuild(PartsEnv):
         return f"{super().scene()}{''.join(lines)}"
 
     def truth(self) -> str:
-        """Return the hidden state: the results of the last moves, the built parts, and the progress."""
         return texts.truth_text(self._site, self._verdicts)
 
     def reference(self, agent: str) -> str:
-        """Return the reply of a team that completes the goal without collisions."""
+        """Return the reply of the reference player. A team of such players builds each part once."""
         seat = self.possible_agents.index(agent)
         return texts.reply(reference_move(self._site, seat, len(self.possible_agents)))
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Return exploits: teams that name random pairs of the goal, without and with memory of earlier moves."""
         players = {"random pairs": random_pair, "random pairs, none again": new_random_pair}
         return {name: partial(self._exploiting_reply, player) for name, player in players.items()}
 
@@ -242,18 +239,13 @@ class MiniBuild(PartsEnv):
 
 
 def task_number(task: Any) -> int:
-    """Check and return the number of a task.
-
-    Raises:
-        ValueError: if the number is not an integer of at least 0.
-    """
     if isinstance(task, int) and not isinstance(task, bool) and task >= 0:
         return task
     raise ValueError(f"task={task!r} must be the number of a goal, an integer >= 0")
 
 
 def random_pair(goal: Goal, seat: int, turn: int) -> Move:
-    """Exploit: return a random pair of the goal. The goal, the builder and the turn determine it."""
+    """Exploit: return a random pair of the goal, without memory of earlier turns."""
     return random.Random(f"{goal} {seat} {turn}").choice(goal)
 
 

@@ -69,7 +69,7 @@ class MiniShift(PartsEnv):
 
     @property
     def offer(self) -> Offer:
-        """List of parts of the present turn; after the last turn, the last list."""
+        """List of parts of the current turn. After the last turn, it is the last list."""
         return self._offers[min(self.turn, self.max_turns - 1)]
 
     def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
@@ -116,15 +116,13 @@ class MiniShift(PartsEnv):
         return [PanelRow("TARGET", [[wanted]]), PanelRow("BUILT", [[stands]], [[wrong]])]
 
     def truth(self) -> str:
-        """Return the hidden state: the results of the last moves, and the progress."""
         return texts.truth_text(self._num_right, self._num_pairs, self._verdicts)
 
     def reference(self, agent: str) -> str:
-        """Return the pair at the agent's number in the unshuffled list."""
+        """Return the pair at the agent's own place in the unshuffled list."""
         return words.reply(self.offer.pairs[self.possible_agents.index(agent)])
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Return exploits: builders that know the materials but do not divide the list."""
         return {
             "first of the list": lambda agent: words.reply(self.offer.pairs[0]),
             "the whole list": lambda agent: words.goal_text(self.offer.pairs),

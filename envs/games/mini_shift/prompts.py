@@ -29,7 +29,7 @@ def prompt(
     is_shuffled: bool = False,
     num_builders: int = 2,
 ) -> str:
-    """Return a builder's first prompt: its number, the first list of parts, and optionally the rules."""
+    """Return a builder's first prompt: its number, the first list of parts and, if `is_explained`, the rules."""
     short = f"builder {seat} {offer_text(pairs)}"
     if not is_explained:
         return short
@@ -47,7 +47,6 @@ def prompt(
 
 
 def offer_text(pairs: Goal) -> str:
-    """Return the parts of a list, each followed by its material."""
     return f"goal {goal_text(pairs)}"
 
 
@@ -58,14 +57,9 @@ def told(feedback: Feedback, own: Verdict, partners: Sequence[Verdict], next_pai
 
 
 def truth_text(num_right: int, num_pairs: int, verdicts: Sequence[Verdict]) -> str:
-    """Return the hidden state: the results of all last moves, and the number of correct parts.
+    """Return the hidden state: the results of the last moves, if any, and the number of correct parts in the episode.
 
-        builder 0 ok builder 1 taken goal 1 of 16
-
-    Args:
-        num_right: number of correct parts.
-        num_pairs: number of parts in the whole episode.
-        verdicts: result of each builder's last move; empty before the first turn.
+    builder 0 ok builder 1 taken goal 1 of 16
     """
     seen = [f"builder {seat} {verdict}" for seat, verdict in enumerate(verdicts)]
     return " ".join([*seen, f"goal {num_right} of {num_pairs}"])

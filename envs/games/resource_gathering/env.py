@@ -159,7 +159,6 @@ class ResourceGathering(TaskEnv[Land]):
         ]
 
     def truth(self) -> str:
-        """Return the hidden state: positions, all resources of the map, and what was already rewarded."""
         return texts.truth_text(self._state)
 
     def reference(self, agent: str) -> str:
@@ -167,14 +166,12 @@ class ResourceGathering(TaskEnv[Land]):
         return self._honest_reply(agent, is_talking=True)
 
     def honest_players(self) -> Mapping[str, Callable[[str], str]]:
-        """Return scripted players: a team that explores without facts, and a team that sends facts."""
         return {
             "silent": partial(self._honest_reply, is_talking=False),
             "talking": partial(self._honest_reply, is_talking=True),
         }
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Return exploits: teams that walk without using what they see, or do not walk."""
         return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
 
     def _honest_reply(self, agent: str, *, is_talking: bool) -> str:
@@ -197,7 +194,7 @@ class ResourceGathering(TaskEnv[Land]):
 
 
 def lands(data: Data, split: Split) -> list[Land]:
-    """Return the maps (lands) of a file, a hub name, or the package's sample ("builtin")."""
+    """Load the maps (lands) of a file, a hub name, or the package's sample ("builtin")."""
     return tasks_of_split(
         data,
         split,

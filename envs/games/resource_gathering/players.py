@@ -1,4 +1,4 @@
-"""Scripted honest players of ResourceGathering, which use only what a gatherer sees and the facts that it received.
+"""Scripted players of ResourceGathering. The honest ones use only visible cells and received facts.
 
 The silent player explores until it sees a resource that it can take. The talking player also sends facts about its
 partner's resources, and walks to the cells of the facts that it received.
@@ -27,7 +27,6 @@ from .rules import (
 
 
 def honest_reply(land: Land, state: State, gatherer: int, settings: Settings, *, turn: int, is_talking: bool) -> str:
-    """Return the reply of an honest gatherer."""
     is_waiting = is_talking and turn == 0  # wait for the first facts before exploring
     walk = honest_walk(land, state, gatherer, settings, is_waiting=is_waiting)
     return reply(walk, told_facts(land, state, gatherer, settings) if is_talking else [])
@@ -45,7 +44,7 @@ def honest_walk(land: Land, state: State, gatherer: int, settings: Settings, *, 
 
 
 def exploring_walk(land: Land, state: State, gatherer: int, settings: Settings) -> Sequence[Cell]:
-    """Return the straight walk on which the gatherer sees most new cells; of equal walks, the first row by row."""
+    """Return the straight walk on which the gatherer sees most new cells."""
     x, z = state.places[gatherer]
     seen = visible(land, state, gatherer, settings)
     steps = range(-settings.max_steps, settings.max_steps + 1)
@@ -55,7 +54,7 @@ def exploring_walk(land: Land, state: State, gatherer: int, settings: Settings) 
 
 
 def told_facts(land: Land, state: State, teller: int, settings: Settings) -> list[Fact]:
-    """Return the new facts that cover most of the partner's need."""
+    """Return the facts that cover most of the partner's need and that were not sent before."""
     wanted = still_wanted(land, state, 1 - teller)
     told = {(fact.cell, fact.resource) for fact in state.told[1 - teller]}
     facts = [
@@ -69,7 +68,7 @@ def told_facts(land: Land, state: State, teller: int, settings: Settings) -> lis
 
 
 def _known_things(state: State, gatherer: int, seen: frozenset[Cell]) -> dict[Cell, Amounts]:
-    """Return the resources in visible cells, and the resources in other cells about which facts were received."""
+    """Return the resources in visible cells, and those in other cells according to the received facts."""
     lies = {cell: amounts for cell, amounts in state.lies.items() if cell in seen}
     for fact in state.told[gatherer]:
         if fact.cell not in seen:

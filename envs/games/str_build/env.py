@@ -185,7 +185,6 @@ class StrBuild(BuildingEnv[Word]):
         return texts.reply(missing(self.task, self.next_start, self.possible_agents.index(agent)))
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Return exploits: teams that do not read the word, or do not divide it."""
         return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
 
     def _exploiting_reply(self, player: Exploit, agent: str) -> str:
@@ -193,7 +192,7 @@ class StrBuild(BuildingEnv[Word]):
 
 
 def words(data: Data, split: Split, num_builders: int = 2) -> list[Word]:
-    """Return the words of a file, a hub name, or the package's sample ("builtin")."""
+    """Load the words of a file, a hub name, or the package's sample ("builtin")."""
     return tasks_of_split(
         data,
         split,
@@ -246,7 +245,7 @@ def first_kind_alone(word: Word, builder: int) -> str:
 
 
 def mean_letter(word: Word, builder: int) -> str:
-    """Exploit: build the mean of all letters instead of each letter, divided between the builders."""
+    """Exploit: build the mean of all letters in place of each letter, divided between the builders."""
     dots = np.mean([[[dot == "#" for dot in row] for row in reversed(written(letter))] for letter in LETTERS], axis=0)
     mask = np.zeros(word.target.shape, bool)
     for left in range(0, word.box.width, 7):
@@ -284,7 +283,7 @@ def _divided(word: Word, mask: NDArray[np.bool_], builder: int) -> str:
 
 
 def _set(cells: Cells, builder: int, *, by_turns: bool = False) -> str:
-    """Set cells with a builder's two blocks: as a checkerboard, or in turns along the list of cells."""
+    """Set cells to a builder's two blocks: as a checkerboard or, with `by_turns`, alternating along the list."""
     palette = PALETTES[builder]
     return reply(
         Fill(x, y, 0, x, y, 0, palette[(number if by_turns else x + y) % 2]) for number, (x, y) in enumerate(cells)

@@ -1,4 +1,4 @@
-"""Prompts and feedback of StrBuild; `commands` parses the replies."""
+"""Prompts and feedback of StrBuild. `games.commands` parses the replies."""
 
 from __future__ import annotations
 
@@ -82,7 +82,6 @@ def fields(
     tells_hidden: bool = True,
     can_leave: bool = False,
 ) -> dict[str, str | int]:
-    """Return the values of the prompt's placeholders."""
     x, y, _ = task.box.upper
     return {
         **team_words(task.num_builders),
@@ -104,7 +103,6 @@ def fields(
 
 
 def reply(fills: Iterable[Fill]) -> str:
-    """Format cells as a reply."""
     return "\n".join(command(fill, BLOCKS, "setblock") for fill in fills)
 
 
