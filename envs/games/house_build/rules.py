@@ -51,7 +51,7 @@ class House(Shared):
 
     @cached_property
     def owners(self) -> NDArray[np.uint8]:
-        """Builder of each cell. Each block is divided equally, from below. The last builder clears the cells with air."""
+        """Builder of each cell. Each block is divided equally, from below. The last builder clears cells."""
         owners = np.full(self.target.shape, self.num_builders - 1, np.uint8)
         for block in range(1, len(self.blocks)):
             shares = np.array_split(np.argwhere(self.target == block), self.num_builders)

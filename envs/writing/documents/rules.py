@@ -1,8 +1,8 @@
-"""Rules of TLDR and ArxivExpansion: measures of texts, and the terms of the reward for pairs and teams.
+"""Rules of TLDR and ArxivExpansion: measures of texts, and the terms of the reward.
 
 Terms, thresholds and ramps are those of CoMLRL's writing tasks (github.com/OpenMLRL/LLM_Collab_Writing), which
-`published_terms` scores exactly. Our terms multiply them by the groundedness of the texts in their source, and by a
-factor that penalizes similar texts.
+`published_terms` computes exactly. Our terms multiply them by the groundedness of the texts in their source, and by a
+factor that lowers the reward of similar texts.
 """
 
 from __future__ import annotations
@@ -70,8 +70,6 @@ ARXIV_EXPANSION = Form(
 
 @dataclass(frozen=True)
 class Measures:
-    """Measures of a pair of texts."""
-
     num_words: tuple[int, int]
     """Number of words of each text, separated by white space."""
     length_ratio: float
@@ -89,7 +87,7 @@ class Measures:
 def measures(
     form: Form, source: str, first: str, second: str, lexicon: Lexicon = OWN, *, overlap_of_nothing: float = 0.0
 ) -> Measures:
-    """Measure a pair of texts about a source; `overlap_of_nothing` is the overlap of texts without content words."""
+    """Measure a pair of texts about a source. Texts without content words have the overlap `overlap_of_nothing`."""
     vocabulary = [len(set(words(text))) for text in (first, second)]
     read = [second] if form.transitions_of == "second" else [first, second]
     categories = frozenset[str]().union(*(lexicon.transition_categories(text) for text in read))
@@ -118,7 +116,7 @@ def terms(form: Form, seen: Measures) -> dict[str, float]:
 
 
 def team_terms(form: Form, source: str, texts: Sequence[str], pairs: Sequence[Measures]) -> dict[str, float]:
-    """Average the points over the pairs of the first text with each later text.
+    """Compute the points of a team: the mean over the pairs of the first text with each later text.
 
     All points except those for structure are multiplied by the lowest APART.credit(overlap of two later texts), and by
     the coverage credit if the form has one.
@@ -127,7 +125,7 @@ def team_terms(form: Form, source: str, texts: Sequence[str], pairs: Sequence[Me
         form: form of the game.
         source: source of the texts.
         texts: texts of all writers.
-        pairs: measures of the first text with each later one.
+        pairs: measures of the first text with each later text.
     """
     points = [terms(form, seen) for seen in pairs]
     apart = min((APART.credit(overlap(one, other)) for one, other in combinations(texts[1:], 2)), default=1.0)
@@ -137,14 +135,14 @@ def team_terms(form: Form, source: str, texts: Sequence[str], pairs: Sequence[Me
 
 
 def overlap(first: str, second: str, lexicon: Lexicon = OWN, *, of_nothing: float = 0.0) -> float:
-    """Return the Jaccard index of the content words, 0 to 1; `of_nothing` for texts without content words."""
+    """Return the Jaccard index of the content words, 0 to 1. Texts without content words get `of_nothing`."""
     one, other = lexicon.content_words(first), lexicon.content_words(second)
     union = one | other
     return len(one & other) / len(union) if union else of_nothing
 
 
 def published_terms(form: Form, seen: Measures) -> dict[str, float]:
-    """Compute the points of a pair of texts as CoMLRL does; a failed gate sets all later terms to 0.
+    """Compute the points of a pair of texts as CoMLRL does. If a gate fails, all later terms are 0.
 
     structure         0.5 if both texts have min_words..max_words words            gate
     length_ratio      1.0 * length_ratio.credit(...)                               gate: within the band
@@ -171,7 +169,7 @@ def transition_credit(num_categories: int) -> float:
 
 
 def num_gates_passed(form: Form, seen: Measures) -> int:
-    """Return the number of gates, 0 to 3, that a pair passes before the first failure."""
+    """Return the number of gates, 0 to 3, that a pair passes before its first failure."""
     gates = (
         all(form.min_words <= count <= form.max_words for count in seen.num_words),
         seen.length_ratio in form.length_ratio,
