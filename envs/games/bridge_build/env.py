@@ -20,14 +20,7 @@ from .rules import HIGHEST_DIFFICULTY, Bridge, BridgeScore, after, beginning, mi
 Reach = Literal["far", "side", "map"]
 
 _SAMPLE = Path(__file__).parent / "sample.json"
-PUBLISHED = {
-    "reward": "reference",
-    "reach": "map",
-    "view": 3,
-    "max_steps": None,
-    "max_probes": 2,
-    "memory": "none",
-}
+PUBLISHED = {"reward": "reference", "reach": "map", "view": 3, "max_steps": None, "max_probes": 2, "memory": "none"}
 """Defaults of the published configurations, if they differ from the defaults of this package."""
 _KINDS = ".#STYN=12?P"
 _COLOURS = (

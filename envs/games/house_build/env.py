@@ -15,14 +15,7 @@ from ..building import BuildingEnv, refuse_num_builders
 from ..commands import Orders, allowed, read_orders
 from ..pictured import refuse_other, with_published
 from ..pictures import PanelRow, colours
-from ..sources import (
-    GENERATED,
-    Data,
-    Difficulty,
-    Split,
-    source_of,
-    tasks_of_split,
-)
+from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
 from . import prompts as texts
 from .rules import HIGHEST_DIFFICULTY, MAX_COMMANDS, House, HouseScore, house, missing, new_house, score, spiders
 
@@ -224,11 +217,7 @@ def _terms(reward: Reward, score: HouseScore) -> dict[str, float]:
     if reward == "reference":
         return {"match": score.match, "spiders": -0.1 * score.damage}
     if reward == "paper":
-        return {
-            "coverage": 2.0 * score.coverage,
-            "redundancy": -1.5 * score.redundancy,
-            "spiders": -0.2 * score.damage,
-        }
+        return {"coverage": 2.0 * score.coverage, "redundancy": -1.5 * score.redundancy, "spiders": -0.2 * score.damage}
     return {
         "iou": score.exact_iou,
         "spiders": -0.1 * score.damage,

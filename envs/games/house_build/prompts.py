@@ -63,10 +63,7 @@ Rules:
 - Keep all coordinates within the bounds
 
 Blocks that you may use, and no others, with the number of cells that each agent may fill: {stock}. Air has no limit."""
-PUBLISHED = {
-    "system": PUBLISHED_SYSTEM,
-    "prompt": _PUBLISHED,
-}
+PUBLISHED = {"system": PUBLISHED_SYSTEM, "prompt": _PUBLISHED}
 """Prompts with the content of the published prompts, in other words."""
 ORIGINALS = Originals(
     "house_build/utils/prompting.py",

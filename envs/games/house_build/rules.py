@@ -266,11 +266,7 @@ _ROOFS = ("flat", "gable along x", "gable along z", "hip")
 
 
 def new_house(
-    seed: int,
-    difficulty: int = 3,
-    split: Split = "train",
-    num_builders: int = 2,
-    has_spare: bool = True,
+    seed: int, difficulty: int = 3, split: Split = "train", num_builders: int = 2, has_spare: bool = True
 ) -> House:
     """Generate a house from a seed.
 

@@ -151,13 +151,7 @@ class MiniBuild(PartsEnv):
     )
 
     def __init__(
-        self,
-        split: Split = "train",
-        *,
-        num_agents: int = 2,
-        max_turns: int = 6,
-        threshold: float = 0.6,
-        **kwargs: Any,
+        self, split: Split = "train", *, num_agents: int = 2, max_turns: int = 6, threshold: float = 0.6, **kwargs: Any
     ):
         refuse_team(num_agents, max_turns)
         super().__init__(num_agents, max_turns, threshold=threshold, **kwargs)

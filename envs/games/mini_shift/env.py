@@ -9,16 +9,7 @@ from typing import Any, ClassVar, get_args
 from ...core import Message, Outcome
 from ..mini_build import prompts as words
 from ..mini_build.env import PartsEnv, task_number
-from ..mini_build.rules import (
-    MATERIALS,
-    Site,
-    Split,
-    Verdict,
-    joined,
-    mean_pay,
-    num_drawn,
-    placed,
-)
+from ..mini_build.rules import MATERIALS, Site, Split, Verdict, joined, mean_pay, num_drawn, placed
 from ..pictured import PicturedEnv, refuse_other
 from ..pictures import PanelRow
 from . import prompts as texts

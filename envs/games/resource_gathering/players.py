@@ -12,18 +12,7 @@ from typing import TypeAlias
 
 from ..fog import Cell, is_on_map, seen_from, straight_walk
 from .prompts import reply
-from .rules import (
-    RESOURCES,
-    Amounts,
-    Fact,
-    Land,
-    Settings,
-    State,
-    gathering_walk,
-    still_wanted,
-    visible,
-    work_zone,
-)
+from .rules import RESOURCES, Amounts, Fact, Land, Settings, State, gathering_walk, still_wanted, visible, work_zone
 
 
 def honest_reply(land: Land, state: State, gatherer: int, settings: Settings, *, turn: int, is_talking: bool) -> str:

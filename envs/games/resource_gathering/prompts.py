@@ -55,14 +55,7 @@ def fields(land: Land, state: State, gatherer: int, *, settings: Settings, turns
 
 
 def feedback(
-    land: Land,
-    state: State,
-    gatherer: int,
-    *,
-    settings: Settings,
-    told: Sequence[Fact],
-    value: float,
-    mode: Feedback,
+    land: Land, state: State, gatherer: int, *, settings: Settings, told: Sequence[Fact], value: float, mode: Feedback
 ) -> str:
     """Return the feedback of a turn."""
     return with_score(state_text(land, state, gatherer, settings=settings, told=told), value, mode)

@@ -127,11 +127,7 @@ def beginning(land: Land, settings: Settings) -> State:
 
 
 def after(
-    land: Land,
-    state: State,
-    walks: Sequence[Sequence[Cell]],
-    facts: Sequence[Sequence[Fact]],
-    settings: Settings,
+    land: Land, state: State, walks: Sequence[Sequence[Cell]], facts: Sequence[Sequence[Fact]], settings: Settings
 ) -> tuple[State, TurnScore]:
     """Play a turn. Return the new state and the numbers from which the reward is computed.
 

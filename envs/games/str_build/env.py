@@ -17,28 +17,10 @@ from ..building import BuildingEnv, refuse_num_builders
 from ..commands import Orders, allowed, read_orders
 from ..pictured import refuse_other, with_published
 from ..pictures import LETTERS, PanelRow, colours, written
-from ..sources import (
-    GENERATED,
-    Data,
-    Difficulty,
-    Split,
-    source_of,
-    tasks_of_split,
-)
+from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
 from . import prompts as texts
 from .prompts import reply
-from .rules import (
-    BLOCKS,
-    HIGHEST_DIFFICULTY,
-    MAX_COMMANDS,
-    PALETTES,
-    Word,
-    missing,
-    new_word,
-    plan_of,
-    score,
-    word,
-)
+from .rules import BLOCKS, HIGHEST_DIFFICULTY, MAX_COMMANDS, PALETTES, Word, missing, new_word, plan_of, score, word
 
 Reward = Literal["reference", "iou"]
 
