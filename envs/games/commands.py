@@ -18,7 +18,7 @@ from .blocks import AIR, Box, Fill
 Verb = Literal["setblock", "fill"]
 
 _LEAVE = "done"
-_LIST_MARKER = re.compile(r"(?:[-*]+|\d+[.)])\s*")
+_LIST_MARKER = re.compile(r"\A(?:[-*]+|\d+[.)])\s*")
 _LANGUAGE_TAG = re.compile(r"\s*[\w-]+[^\S\n]*\n", re.ASCII)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
 _NAMESPACE = "minecraft:"
@@ -131,15 +131,10 @@ def _commands(reply: str, usual: str) -> Iterator[list[str]]:
     for line in reply.splitlines():
         words = line.split()
         if words and words[0] != usual:  # fast path: most lines need no cleaning
-            words = _without_list_marker(line.strip()).removeprefix("/").split()
+            words = _LIST_MARKER.sub("", line.strip()).removeprefix("/").split()
         if words:
             words[0] = words[0].lower().removeprefix("/")
             yield words
-
-
-def _without_list_marker(line: str) -> str:
-    marker = _LIST_MARKER.match(line)
-    return line[marker.end() :] if marker else line
 
 
 def _fill(words: list[str], verb: Verb, axes: tuple[Axis, Axis, Axis], blocks: Mapping[str, int]) -> Fill | None:

@@ -107,18 +107,14 @@ def _as_json(reply: str, begin: int, max_tokens: int) -> tuple[str, int, int]:
             token = '"' + _PYTHON_QUOTE.sub("'", token[1:-1]).replace('"', '\\"') + '"'
         elif kind == "name":
             token = _NAMES.get(token, token)
-        elif kind == "number":
-            token = ("-" if match["sign"] == "-" else "") + _number(token)
+        elif kind == "number":  # JSON has no leading zeros, and needs a digit after the point
+            whole, point, rest = token.partition(".")
+            sign = "-" if match["sign"] == "-" else ""
+            token = f"{sign}{int(whole)}{point}{rest or ('0' if point else '')}"
         tokens.append(token)
         if depth == 0:
             return " ".join(tokens), place, len(tokens)
     return "", begin, len(tokens)
-
-
-def _number(text: str) -> str:
-    """Convert a number to JSON syntax: no leading zeros, and a digit after the point."""
-    whole, point, rest = text.partition(".")
-    return f"{int(whole)}{point}{rest or ('0' if point else '')}"
 
 
 def cell(value: Any) -> Cell | None:

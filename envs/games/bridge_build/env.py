@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Outcome
 from ..blocks import Box
-from ..fog import Feedback
+from ..fog import Feedback, with_score
 from ..pictured import TaskEnv, Variant, refuse_other, with_published
 from ..pictures import PanelRow
 from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
@@ -140,14 +140,10 @@ class BridgeBuild(TaskEnv[Bridge]):
         return Outcome(
             value,
             feedback={
-                agent: texts.feedback(
-                    self.task,
-                    self._state,
-                    worker,
-                    view=self._view,
-                    heard=said[1 - worker],
-                    value=value,
-                    mode=self._feedback,
+                agent: with_score(
+                    texts.state_text(self.task, self._state, worker, view=self._view, heard=said[1 - worker]),
+                    value,
+                    self._feedback,
                 )
                 for worker, agent in enumerate(self.possible_agents)
             },

@@ -57,7 +57,10 @@ def honest_reply(seen: View, *, is_talking: bool) -> str:
     shared = merged([*map(read_message, seen.told), *map(read_message, seen.heard)])
     if seen.turns_left == 1:
         known = merged([known, shared])
-        way = _worthwhile_way(seen, shared) if is_talking else []  # without messages, the two parts rarely meet
+        way: list[Cell] = []
+        if is_talking:  # without messages, the two parts rarely meet
+            price, cheapest = cheapest_way(shared, seen.start, seen.end, *_size(seen))
+            way = cheapest if price < _JOINED else []
         return reply(_planks(seen, known, way), seen.place)
     focus = seen.partners if is_talking else seen.own
     return reply(
@@ -135,12 +138,6 @@ def _probes(seen: View, known: Known, focus: Box) -> list[Cell]:
         if kind == "P" and (_holds(seen.own, cell) or (_holds(focus, cell) and seen.turns_left > 2))
     ]
     return sorted(useful, key=lambda cell: (not _holds(focus, cell), cell))[: seen.max_probes]
-
-
-def _worthwhile_way(seen: View, shared: Known) -> list[Cell]:
-    """Return the planks of the cheapest path, or an empty list if the path costs more than its reward."""
-    price, way = cheapest_way(shared, seen.start, seen.end, *_size(seen))
-    return way if price < _JOINED else []
 
 
 def _planks(seen: View, known: Known, way: Sequence[Cell]) -> list[Fill]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ..blocks import Box, Fill
 from ..commands import allowed, read_orders
-from ..fog import Cell, Feedback, action, as_json, cell, is_on_map, listed, message, num_words, walk, with_score
+from ..fog import Cell, action, as_json, cell, is_on_map, listed, message, num_words, walk
 from .rules import BLOCKS, MAX_COMMANDS, PLANK, Action, Bridge, State, plank_cells, visible
 
 Reward = Literal["priced", "reference"]
@@ -85,11 +85,6 @@ def _reach(bridge: Bridge, own: Box, other: Box) -> str:
     axis = 0 if own.width < bridge.width or other.width < bridge.width else 2
     first, second = (f"{'xyz'[axis]} = {box.lower[axis]}..{box.upper[axis]}" for box in (own, other))
     return f", at {first} alone (your partner: {second})"
-
-
-def feedback(bridge: Bridge, state: State, worker: int, *, view: int, heard: str, value: float, mode: Feedback) -> str:
-    """Return the feedback of a turn."""
-    return with_score(state_text(bridge, state, worker, view=view, heard=heard), value, mode)
 
 
 def state_text(bridge: Bridge, state: State, worker: int, *, view: int, heard: str) -> str:

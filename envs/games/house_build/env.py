@@ -228,31 +228,6 @@ def _terms(reward: Reward, score: HouseScore) -> dict[str, float]:
 Exploit: TypeAlias = Callable[[House, int], list[Fill]]
 
 
-def kill_only(house: House, builder: int) -> list[Fill]:
-    """Exploit: build nothing; builder 0 only kills the spiders."""
-    return []
-
-
-def one_to_its_stock(house: House, builder: int) -> list[Fill]:
-    """Exploit: builder 0 builds from below until its stock is empty; the others build nothing."""
-    return _from_below(house) if builder == 0 else []
-
-
-def one_and_tokens(house: House, builder: int) -> list[Fill]:
-    """Exploit: builder 0 builds from below; each other builder sets the topmost cell of each block."""
-    return _from_below(house) if builder == 0 else _from_below(house, is_reversed=True, most=1)
-
-
-def all_from_below(house: House, builder: int) -> list[Fill]:
-    """Exploit: all builders build from below until their stock is empty."""
-    return _from_below(house)
-
-
-def all_from_above(house: House, builder: int) -> list[Fill]:
-    """Exploit: all builders build from above until their stock is empty."""
-    return _from_below(house, is_reversed=True)
-
-
 def solid_floor(house: House, builder: int) -> list[Fill]:
     """Exploit: each builder fills one layer with the most frequent block."""
     block = max(house.stock, key=lambda each: house.stock[each])
@@ -270,23 +245,21 @@ def walls_unread(house: House, builder: int) -> list[Fill]:
     return [Fill(x1, height, z1, x3, height, z3, block) for x1, z1, x3, z3 in sides if x1 <= x3 and z1 <= z3]
 
 
+TO_THE_STOCK: Mapping[str, Exploit] = {
+    "one builds to its stock": lambda house, builder: _from_below(house) if builder == 0 else [],
+    "one builds, others set one cell of each block": lambda house, builder: (
+        _from_below(house) if builder == 0 else _from_below(house, is_reversed=True, most=1)
+    ),
+    "all build from below": lambda house, builder: _from_below(house),
+    "all build from above": lambda house, builder: _from_below(house, is_reversed=True),
+}
+"""Exploits in which a builder uses up its stock."""
 EXPLOITS: Mapping[str, Exploit] = {
-    "kill only": kill_only,
-    "one builds to its stock": one_to_its_stock,
-    "one builds, others set one cell of each block": one_and_tokens,
-    "all build from below": all_from_below,
-    "all build from above": all_from_above,
+    "kill only": lambda house, builder: [],
+    **TO_THE_STOCK,
     "floors, house unread": solid_floor,
     "walls, house unread": walls_unread,
 }
-
-TO_THE_STOCK = (
-    "one builds to its stock",
-    "one builds, others set one cell of each block",
-    "all build from below",
-    "all build from above",
-)
-"""Exploits in which a builder uses up its stock."""
 
 
 def _from_below(house: House, *, is_reversed: bool = False, most: int | None = None) -> list[Fill]:

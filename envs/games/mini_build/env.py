@@ -15,6 +15,8 @@ from ..pictures import PanelRow
 from . import prompts as texts
 from .rules import (
     MATERIALS,
+    MAX_BUILDERS,
+    PARTS,
     Goal,
     Move,
     Reward,
@@ -27,8 +29,6 @@ from .rules import (
     placed,
     quality,
     reference_move,
-    refuse_team,
-    refuse_threshold,
 )
 
 _AIR = (203, 222, 236)
@@ -72,10 +72,13 @@ class PartsEnv(PicturedEnv):
         prompts: Prompts | None = None,
         **kwargs: Any,
     ):
+        if isinstance(num_agents, bool) or num_agents not in range(2, MAX_BUILDERS + 1):
+            raise ValueError(f"num_agents must be 2 to {MAX_BUILDERS}, got {num_agents!r}")
         super().__init__([f"builder_{seat}" for seat in range(num_agents)], max_turns, **kwargs)
         refuse_other("reward", reward, get_args(Reward))
         refuse_other("feedback", feedback, get_args(texts.Feedback))
-        refuse_threshold(threshold)
+        if not 0 < threshold <= 1:
+            raise ValueError(f"threshold={threshold} must be above 0 and at most 1")
         self._reward: Reward = reward
         self._feedback: texts.Feedback = feedback
         self._threshold = threshold
@@ -153,8 +156,12 @@ class MiniBuild(PartsEnv):
     def __init__(
         self, split: Split = "train", *, num_agents: int = 2, max_turns: int = 6, threshold: float = 0.6, **kwargs: Any
     ):
-        refuse_team(num_agents, max_turns)
         super().__init__(num_agents, max_turns, threshold=threshold, **kwargs)
+        if num_agents * max_turns > len(PARTS):
+            raise ValueError(
+                f"max_turns={max_turns} must be at most {len(PARTS) // num_agents} for {num_agents} builders, because "
+                f"there are {len(PARTS)} parts"
+            )
         self.split = split
         self._site = Site(new_goal(0, num_agents * max_turns, split))
         self._verdicts = ()

@@ -102,23 +102,6 @@ def payoff(reward: Reward, quality: float, gain: float, *, threshold: float, is_
     return float(is_last and quality >= threshold - 1e-9)
 
 
-def refuse_team(num_builders: int, max_turns: int) -> None:
-    """Raise ValueError if the number of builders is not 2 to 8, or if there are too few parts for all turns."""
-    if isinstance(num_builders, bool) or num_builders not in range(2, MAX_BUILDERS + 1):
-        raise ValueError(f"num_agents must be 2 to {MAX_BUILDERS}, got {num_builders!r}")
-    if isinstance(max_turns, int) and num_builders * max_turns > len(PARTS):  # the base class refuses other types
-        raise ValueError(
-            f"max_turns={max_turns} must be at most {len(PARTS) // num_builders} for {num_builders} builders, because "
-            f"there are {len(PARTS)} parts"
-        )
-
-
-def refuse_threshold(threshold: float) -> None:
-    """Raise ValueError if the threshold is not above 0 and at most 1."""
-    if not 0 < threshold <= 1:
-        raise ValueError(f"threshold={threshold} must be above 0 and at most 1")
-
-
 def reference_move(site: Site, seat: int, num_builders: int) -> Move:
     """Return the reference player's move. Builders choose parts at equal distances in the list of missing parts.
 

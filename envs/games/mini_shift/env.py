@@ -13,7 +13,7 @@ from ..mini_build.rules import MATERIALS, Site, Split, Verdict, joined, mean_pay
 from ..pictured import PicturedEnv, refuse_other
 from ..pictures import PanelRow
 from . import prompts as texts
-from .rules import Offer, new_shift, refuse_team
+from .rules import Offer, new_shift
 
 
 class MiniShift(PartsEnv):
@@ -51,7 +51,6 @@ class MiniShift(PartsEnv):
         is_shuffled: bool = False,
         **kwargs: Any,
     ):
-        refuse_team(num_agents)
         super().__init__(num_agents, max_turns, threshold=threshold, **kwargs)
         refuse_other("split", split, get_args(Split))
         self.split: Split = split

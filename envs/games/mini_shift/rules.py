@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from ..mini_build.rules import MATERIALS, MAX_BUILDERS, PARTS, Goal, Split, is_held_out
+from ..mini_build.rules import MATERIALS, PARTS, Goal, Split, is_held_out
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,3 @@ def new_offer(rng: random.Random, num_pairs: int, split: Split) -> Goal:
         pairs = tuple((part, rng.choice(MATERIALS)) for part in rng.sample(PARTS, num_pairs))
         if is_held_out(pairs) == (split == "test"):
             return pairs
-
-
-def refuse_team(num_builders: int) -> None:
-    """Raise ValueError if the number of builders is not 2 to 8."""
-    if isinstance(num_builders, bool) or num_builders not in range(2, MAX_BUILDERS + 1):
-        raise ValueError(f"num_agents must be 2 to {MAX_BUILDERS}, got {num_builders!r}")

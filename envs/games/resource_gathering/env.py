@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Outcome
-from ..fog import Feedback
+from ..fog import Feedback, with_score
 from ..pictured import TaskEnv, Variant, refuse_other, with_published
 from ..pictures import PanelRow
 from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
@@ -130,14 +130,10 @@ class ResourceGathering(TaskEnv[Land]):
         return Outcome(
             value,
             feedback={
-                agent: texts.feedback(
-                    self.task,
-                    self._state,
-                    i,
-                    settings=self._settings,
-                    told=facts[1 - i],
-                    value=value,
-                    mode=self._feedback,
+                agent: with_score(
+                    texts.state_text(self.task, self._state, i, settings=self._settings, told=facts[1 - i]),
+                    value,
+                    self._feedback,
                 )
                 for i, agent in enumerate(self.possible_agents)
             },

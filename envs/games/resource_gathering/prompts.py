@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..fog import Cell, Feedback, action, as_json, cell, listed, walk, with_score
+from ..fog import Cell, action, as_json, cell, listed, walk
 from .rules import RESOURCES, TOOLS, Amounts, Fact, Land, Settings, State, true_facts, visible
 
 _KEYS = frozenset({"comm", "path"})
@@ -52,13 +52,6 @@ def fields(land: Land, state: State, gatherer: int, *, settings: Settings, turns
         facts="one thing" if settings.max_facts == 1 else f"{settings.max_facts} things",
         state=state_text(land, state, gatherer, settings=settings, told=()),
     )
-
-
-def feedback(
-    land: Land, state: State, gatherer: int, *, settings: Settings, told: Sequence[Fact], value: float, mode: Feedback
-) -> str:
-    """Return the feedback of a turn."""
-    return with_score(state_text(land, state, gatherer, settings=settings, told=told), value, mode)
 
 
 def state_text(land: Land, state: State, gatherer: int, *, settings: Settings, told: Sequence[Fact]) -> str:

@@ -195,8 +195,6 @@ def _whole_number(value: Any) -> int:
 
 
 Exploit: TypeAlias = Callable[[Word, int], str]
-Cells = Iterable[tuple[int, int]]
-"""Sequence of cells (x, y)."""
 
 
 def whole_box(word: Word, builder: int) -> str:
@@ -264,7 +262,7 @@ def _divided(word: Word, mask: NDArray[np.bool_], builder: int) -> str:
     return reply(fill for fill in fills if fill.block in word.palettes[builder])
 
 
-def _set(cells: Cells, builder: int, *, by_turns: bool = False) -> str:
+def _set(cells: Iterable[tuple[int, int]], builder: int, *, by_turns: bool = False) -> str:
     """Set cells to a builder's two blocks: as a checkerboard or, with `by_turns`, alternating along the list."""
     palette = PALETTES[builder]
     return reply(

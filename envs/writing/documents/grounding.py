@@ -182,7 +182,8 @@ def _read(source: str) -> Source:
     found = sentences(source)
     before, after = defaultdict[Window, set[str]](set), defaultdict[Window, set[str]](set)
     for sentence in found:
-        for place, run in _runs(sentence):
+        for place in range(len(sentence) - RUN + 1):
+            run = tuple(sentence[place : place + RUN])
             before[run].add(sentence[place - 1] if place else PAUSE)
             after[run].add(sentence[place + RUN] if place + RUN < len(sentence) else PAUSE)
     return Source(
@@ -283,10 +284,6 @@ def _borders(sentence: Sequence[str]) -> Iterator[Window]:
             yield EDGE, one, other
         if after in _JOINTS or after == PAUSE:
             yield one, other, EDGE
-
-
-def _runs(sentence: Sequence[str]) -> Iterator[tuple[int, Window]]:
-    return ((place, tuple(sentence[place : place + RUN])) for place in range(len(sentence) - RUN + 1))
 
 
 def _body(sentence: Sequence[str]) -> Sequence[str]:
