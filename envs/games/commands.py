@@ -55,12 +55,12 @@ def read_orders(
 
     Args:
         reply: any text.
-        box: box in which all corners must be.
-        blocks: numbers of the allowed blocks, with block names as keys.
+        box: box that contains all corners of legal commands.
+        blocks: dict from the names of the allowed blocks to their numbers.
         verb: building command of the game.
-        max_commands: maximum number of commands; further commands are rejected.
-        stock: number of cells that may be filled, with block numbers as keys. A fill that exceeds the rest of the stock
-            is rejected. Other blocks and air are unlimited.
+        max_commands: further commands are rejected.
+        stock: number of cells that may be filled with each block. A fill that exceeds the remaining number is rejected.
+            Other blocks and air are unlimited.
         can_kill: True allows `/kill`, with any text after it.
         can_leave: True allows `/done`, which is not counted as a command.
     """

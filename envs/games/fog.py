@@ -10,11 +10,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-Cell = tuple[int, int]
-"""Cell (x, z) of the map: x to the right, z downwards, both from 0."""
+Cell = tuple[int, int]  # cell (x, z) of the map: x to the right, z downwards, both from 0
 
-Feedback = Literal["none", "score"]
-"""Feedback in addition to the visible cells: nothing, or the score of the turn."""
+Feedback = Literal["none", "score"]  # feedback in addition to the visible cells: nothing, or the score of the turn
 
 MAX_MESSAGE_LENGTH = 400  # in characters
 

@@ -14,8 +14,7 @@ from ..templates import Originals, Prompts, places_of, templates
 from .pictures import Colour, PanelRow, Picture, ansi, drawn
 from .sources import Difficulty, Source, T
 
-Variant = Literal["ours", "published"]
-"""Source of the default settings: this package, or the published task."""
+Variant = Literal["ours", "published"]  # source of the default settings: this package, or the published task
 
 Constructor = TypeVar("Constructor", bound=Callable[..., None])
 

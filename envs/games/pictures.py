@@ -69,11 +69,9 @@ def written(text: str, spacing: int = SPACING) -> tuple[str, ...]:
     return tuple(("." * spacing).join(glyph[row] for glyph in glyphs) for row in range(HEIGHT))
 
 
-Picture = NDArray[np.uint8]
-"""[height, width, 3] bytes: red, green, blue."""
+Picture = NDArray[np.uint8]  # [height, width, 3] bytes: red, green, blue
 Colour = tuple[int, int, int]
-Layer = Sequence[Sequence[int]]
-"""Cells of one panel, the top row first: indices into the list of colors."""
+Layer = Sequence[Sequence[int]]  # cells of one panel, the top row first: indices into the list of colors
 
 COLOURS: Mapping[str, Colour] = {
     "air": (203, 222, 236),

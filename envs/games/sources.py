@@ -16,8 +16,7 @@ from ..data import BUILTIN, Tasks, has_splits, load_tasks
 GENERATED = "generated"
 Split = Literal["train", "test", "all"]
 Data = str | Mapping[str, str]
-Difficulty = int | str
-"""Difficulty of generated tasks: a number, or a range such as "1-4"."""
+Difficulty = int | str  # difficulty of generated tasks: a number, or a range such as "1-4"
 
 _TEST_SHARE = 5  # one generated task in five is held out
 
@@ -63,12 +62,6 @@ class Source(Protocol[T_co]):
 
 
 class Listed(Shared, Generic[T]):
-    """A list of tasks.
-
-    Args:
-        tasks: at least one, with different ids.
-    """
-
     highest: ClassVar[None] = None
 
     def __init__(self, tasks: Sequence[T]):
@@ -116,18 +109,9 @@ def source_of(
     listed: Callable[[Data, Split], Sequence[T]],
     new: Callable[..., T],
 ) -> Source[T]:
-    """Create the source of a game's tasks.
+    """Create the source of a game's tasks from its settings.
 
-    Args:
-        data: `GENERATED`, or data that `listed` reads.
-        split: "train" or "test", or "all" if the data is not generated.
-        difficulty: difficulty of generated tasks: a number, or a range such as "1-4".
-        highest: highest difficulty of the generator.
-        listed: function of data and split that returns a list of tasks.
-        new: function of a number, `difficulty` and `split` that generates a task.
-
-    Raises:
-        ValueError: if the difficulty, the split or the data is invalid.
+    `listed` loads the tasks of data that is not `GENERATED`. `new` generates the task of a number.
     """
     if data != GENERATED:
         return Listed(listed(data, split))
@@ -135,11 +119,7 @@ def source_of(
 
 
 def difficulties(difficulty: Difficulty, highest: int) -> range:
-    """Convert a difficulty (a number, or a text such as "1-4") to a range of difficulties.
-
-    Raises:
-        ValueError: if a difficulty is not 1 to `highest`.
-    """
+    """Convert a difficulty (a number, or a text such as "1-4") to a range within 1 to `highest`."""
     span = re.fullmatch(r"\s*([0-9]{1,3})\s*-\s*([0-9]{1,3})\s*", difficulty) if isinstance(difficulty, str) else None
     if span is None:
         refuse_difficulty(difficulty, highest)
@@ -184,13 +164,10 @@ def tasks_of_split(
     Args:
         data: see `load_tasks`.
         split: "train", "test" or "all".
-        made: function of a row and its number (from 1) that returns a task.
+        made: function of a row and its number (from 1) that returns a task, or raises ValueError.
         builtin: file of the built-in data.
         text_fields: required columns with text.
         other_fields: other required columns.
-
-    Raises:
-        ValueError: if the split is unknown or a row cannot be converted to a task.
     """
     if split not in ("train", "test", "all"):
         raise ValueError(f"split must be 'train', 'test' or 'all', got {split!r}")

@@ -19,15 +19,13 @@ from ..fog import Cell, is_on_map, neighbours, seen_from, straight_walk
 from .prompts import reply
 from .rules import MAX_COMMANDS, PLANK
 
-Known = Mapping[Cell, str]
-"""Kinds of the cells that a worker has seen, as letters of its observation."""
+Known = Mapping[Cell, str]  # kinds of the cells that a worker has seen, as letters of its observation
 
 _LETTERS = {"?": "u", ".": "o", "#": "l", "=": "w"}  # letters make one word per row; punctuation marks would cost more
 _KINDS = {letter: kind for kind, letter in _LETTERS.items()} | {kind: kind for kind in "STPYN"}
 _MESSAGE = re.compile(r"from (\d+) (\d+): ([a-zA-Z ]*)")
 _FREE = frozenset("STYNP=")  # kinds of cells that belong to the bridge without a new plank
-_RISKS = {"N": 8.0, "P": 3.5}
-"""Expected cost of a plank beside a pillar; two thirds of the unknown pillars are false."""
+_RISKS = {"N": 8.0, "P": 3.5}  # expected cost of a plank beside a pillar; two thirds of the unknown pillars are false
 _UNSEEN_RISK = 0.2  # per unseen neighbour of a plank; neighbouring planks share such cells
 _PLANK_PRICE = 0.05
 _JOINED = 10.0

@@ -120,13 +120,8 @@ def parsed_action(
 ) -> tuple[Action, str]:
     """Parse a reply. Return its legal action and its message.
 
-    Args:
-        reply: any text.
-        bridge: the task.
-        place: cell of the worker.
-        reached: part of the map in which the worker can lay planks; other commands are illegal.
-        max_probes: further probes are ignored.
-        max_steps: further steps are ignored. None: no limit.
+    Commands outside of `reached`, the worker's part of the map, are illegal. Probes after `max_probes` and steps after
+    `max_steps` are ignored.
     """
     wanted = action(reply, _KEYS)
     said = message(wanted.get("comm"))

@@ -136,9 +136,6 @@ class BridgeScore:
     def priced(self) -> float:
         """Reward in which planks cost points.
 
-            5 per true pillar with its first neighbouring plank, -8 per false one, 10 when S and T are joined,
-            -5 * share of cells with their first plank, -0.3 per probe, -0.001 per token of a message
-
         Source: LLM_Collab_Minecraft at ef56a8e. Here each event is rewarded once per episode, so that removing planks
         and laying them again does not change the return.
         """
@@ -154,9 +151,6 @@ class BridgeScore:
     @property
     def published(self) -> float:
         """Published reward, at most 0. Planks are free, so a team that covers the whole map gets a high reward.
-
-            -1 per false pillar with a neighbouring plank, -2 per true pillar without one, -5 while S and T are apart,
-            -0.3 per probe, -0.001 per token of a message
 
         Source: LLM_Collab_Minecraft at 2266e97, BridgeBuild.
         """

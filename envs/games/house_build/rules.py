@@ -83,8 +83,6 @@ class HouseScore:
     def published(self) -> float:
         """Reward of the published code, at most 1. An empty world gets the fraction of cells that are air.
 
-            match - 0.1 damage
-
         Source: LLM_Collab_Minecraft, HouseBuild.
         """
         return self.match - 0.1 * self.damage
@@ -93,18 +91,13 @@ class HouseScore:
     def paper(self) -> float:
         """Reward as the paper describes it, at most 2.
 
-            2 coverage - 1.5 redundancy - 0.2 damage
-
         Source: our reading of arXiv:2601.21972. The published code computes `published` instead.
         """
         return 2.0 * self.coverage - 1.5 * self.redundancy - 0.2 * self.damage
 
     @property
     def strict(self) -> float:
-        """Reward of at most 1. An empty world without damage gets 0. Each `/kill` after the first costs 0.01.
-
-        exact_iou - 0.1 damage - 0.01 (num_kills - 1 if over 1)
-        """
+        """Reward of at most 1. An empty world without damage gets 0. Each `/kill` after the first costs 0.01."""
         return self.exact_iou - 0.1 * self.damage - 0.01 * max(0, self.num_kills - 1)
 
 

@@ -86,13 +86,7 @@ class PartsEnv(PicturedEnv):
         self._templates = templates(prompts, self.possible_agents, self.places)
 
     def opening(self, seat: int, own: str, **shown: str) -> list[Message]:
-        """Return the first messages of a builder.
-
-        Args:
-            seat: number of the builder.
-            own: default prompt, which is used without a template.
-            shown: values of further placeholders.
-        """
+        """Return a builder's first messages: its prompt `own`, or the user's template with the values `shown`."""
         values = {"seat": seat, "turns": self.max_turns, "feedback": self._feedback, "team": len(self.possible_agents)}
         return self._templates.opening(self.possible_agents[seat], {**values, **shown}, own)
 
@@ -106,7 +100,7 @@ class PartsEnv(PicturedEnv):
             gain: increase of the quality.
             feedback: feedback of each agent.
             verdicts: number of moves with each result.
-            metrics: other counts. "taken" results that are counted in `own_repeats` are no collisions.
+            metrics: other counts. Results "taken" that are counted in `own_repeats` are not collisions.
         """
         is_last = self.turn + 1 == self.max_turns
         return Outcome(

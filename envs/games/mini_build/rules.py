@@ -87,13 +87,8 @@ def quality(site: Site) -> float:
 def payoff(reward: Reward, quality: float, gain: float, *, threshold: float, is_last: bool) -> float:
     """Return the reward of a turn, 0 to 1.
 
-    Args:
-        reward: "sparse": 1 after the last turn if the quality is at least `threshold`, otherwise 0. "terminal": the
-            quality after the last turn. "dense": the increase of the quality.
-        quality: quality after the turn.
-        gain: increase of the quality in the turn.
-        threshold: minimum quality of a successful episode.
-        is_last: True in the last turn.
+    "sparse": 1 after the last turn if the quality is at least `threshold`, otherwise 0. "terminal": the quality after
+    the last turn. "dense": the gain, which is the increase of the quality in the turn.
     """
     if reward == "dense":
         return gain

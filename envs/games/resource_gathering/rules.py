@@ -16,8 +16,7 @@ from ..sources import Shared
 RESOURCES = ("wood", "stone", "iron")
 TOOLS = (("wood",), ("stone", "iron"))  # resources that each gatherer can take
 
-Amounts = tuple[int, int, int]
-"""Amounts of wood, stone and iron."""
+Amounts = tuple[int, int, int]  # amounts of wood, stone and iron
 
 
 @dataclass(frozen=True)
@@ -86,8 +85,6 @@ class TurnScore:
     def bounded(self) -> float:
         """Reward whose sum over an episode does not grow with the number of turns.
 
-            10 progress + 4 if completed + 0.05 approach + 0.15 entries + 0.1 new usefulness
-
         The approach is a difference of potentials (the negative distances to the work zones). Therefore its sum over an
         episode does not depend on the path.
         """
@@ -102,8 +99,6 @@ class TurnScore:
     @property
     def published(self) -> float:
         """Published reward. Steps away from the work zone cost nothing, so walking back and forth increases the return.
-
-            10 progress + 4 if completed + 0.05 steps closer + 0.15 entries + 0.1 usefulness
 
         Source: LLM_Collab_Minecraft, ResourceGathering.
         """
@@ -129,15 +124,7 @@ def beginning(land: Land, settings: Settings) -> State:
 def after(
     land: Land, state: State, walks: Sequence[Sequence[Cell]], facts: Sequence[Sequence[Fact]], settings: Settings
 ) -> tuple[State, TurnScore]:
-    """Play a turn. Return the new state and the numbers from which the reward is computed.
-
-    Args:
-        land: the task.
-        state: state before the turn.
-        walks: cells of each gatherer's walk, beginning with its position.
-        facts: facts that each gatherer sends to its partner; see `true_facts`.
-        settings: parameters of the game.
-    """
+    """Play a turn with each gatherer's walk and facts. Return the new state and the numbers for the reward."""
     zones = [work_zone(land, state, gatherer, settings) for gatherer in (0, 1)]
     places = (walks[0][-1], walks[1][-1])
     closer = entries = 0

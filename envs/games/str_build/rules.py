@@ -70,34 +70,23 @@ class WordScore:
     def published(self) -> float:
         """Reward of the benchmark, at most 2.
 
-            2 coverage - 1.5 extra - same_neighbours - 0.25 num_idle
-
         Source: LLM_Collab_Minecraft, StrBuild.
         """
         return 2.0 * self.coverage - 1.5 * self.extra - self.same_neighbours - 0.25 * self.num_idle
 
     @property
     def strict(self) -> float:
-        """Reward from 0 to 1. An empty world gets 0.
-
-        iou (1 - same_neighbours) (1 - num_idle / num_builders)
-        """
+        """Reward from 0 to 1. An empty world gets 0."""
         return self.iou * (1.0 - self.same_neighbours) * (1.0 - self.num_idle / self.num_builders)
 
     @property
     def divided(self) -> float:
-        """Strict reward, lowered if a builder has fewer letter cells than its quota.
-
-        strict * division
-        """
+        """Strict reward, lowered if a builder has fewer letter cells than its quota."""
         return self.strict * self.division
 
 
 def quota(num_cells: int, num_builders: int) -> int:
-    """Return the number of letter cells that each builder must set: three quarters of an equal part, at least 1.
-
-    max(1, floor(3 n / 4 k))
-    """
+    """Return the number of letter cells that each builder must set: three quarters of an equal part, at least 1."""
     return max(1, 3 * num_cells // (4 * num_builders))
 
 

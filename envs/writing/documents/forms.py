@@ -19,8 +19,7 @@ from .lexicon import OWN
 
 Window: TypeAlias = tuple[str, ...]
 
-EDGE = "."
-"""Token before the first and after the last word of a sentence."""
+EDGE = "."  # token before the first and after the last word of a sentence
 PAUSE = ","
 FORMS_FILE = Path(__file__).parent / "forms.json"
 _TOKEN = re.compile(r"\d+(?:[.,]\d+)+|\w+|[.!?:;,]")

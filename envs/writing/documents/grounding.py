@@ -81,10 +81,8 @@ VARIETY = Band(0.5, 0.75)
 SAME_WINDOWS = Band(0.7, 0.95)
 SAME_ORDER = Band(0.8, 0.95)
 EXTRACTED = Band(0.2, 0.5)
-UNVERIFIED_CREDIT = 0.5
-"""Factor for a fluent text that has words but no sentences of the source."""
-MAX_OPENING = 4
-"""Maximum number of words, all function or transition words, before the first comma of an opening."""
+UNVERIFIED_CREDIT = 0.5  # factor for a fluent text that has words but no sentences of the source
+MAX_OPENING = 4  # maximum number of words, all function or transition words, before the first comma of an opening
 RUN = 5
 _OPENING_WORDS = OWN.fillers.union(
     word for phrases in OWN.transitions.values() for phrase in phrases for word in phrase.split()
@@ -93,8 +91,7 @@ MAX_FILLERS = 12
 """Maximum number of successive function and transition words in a sentence. Texts by humans have at most 9."""
 MAX_SUBJECT_WORDS = 7
 """Maximum number of successive subject words in a sentence with new windows. Human summaries have at most 7."""
-STEM = 5
-"""Number of letters that are compared as a word's stem, so that "train" equals "training"."""
+STEM = 5  # number of letters that are compared as a word's stem, so that "train" equals "training"
 REACH = 3
 NUM_PARTS = 4
 TOLD_PAIRS = 2
@@ -171,10 +168,8 @@ class Source:
     stems: frozenset[str]
     pairs: frozenset[Window]
     negated: frozenset[str]
-    before: dict[Window, set[str]]
-    """Tokens that precede each run of `RUN` successive tokens."""
-    after: dict[Window, set[str]]
-    """Tokens that follow each run of `RUN` successive tokens."""
+    before: dict[Window, set[str]]  # tokens that precede each run of `RUN` successive tokens
+    after: dict[Window, set[str]]  # tokens that follow each run of `RUN` successive tokens
 
 
 @lru_cache(maxsize=64)  # many texts have the same source

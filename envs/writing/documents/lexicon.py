@@ -21,10 +21,8 @@ class Lexicon:
     """Word lists with which texts are scored."""
 
     function_words: frozenset[str]
-    transitions: Mapping[str, tuple[str, ...]]
-    """Transition phrases of each category."""
-    is_whole: bool
-    """True to match whole words only. False also matches "so" in "person"."""
+    transitions: Mapping[str, tuple[str, ...]]  # transition phrases of each category
+    is_whole: bool  # True: match whole words only. False: also match "so" in "person".
 
     def content_words(self, text: str) -> frozenset[str]:
         return frozenset(words(text)) - self.function_words

@@ -24,8 +24,7 @@ TRANSITIONS_POINTS = 0.4
 OVERLAP_POINTS = 0.6
 GROUNDEDNESS_POINTS = 0.5
 TERMS = ("structure", "length_ratio", "vocabulary_ratio", "transitions", "overlap")
-APART = Band(0.0, 0.0, 0.6, 0.9)
-"""Factor for the overlap of two texts: 1 up to 0.6, falling to 0 at 0.9."""
+APART = Band(0.0, 0.0, 0.6, 0.9)  # factor for the overlap of two texts: 1 up to 0.6, falling to 0 at 0.9
 MAX_WRITERS = 4
 
 
@@ -33,20 +32,13 @@ MAX_WRITERS = 4
 class Form:
     """Requirements of TLDR or ArxivExpansion for a pair of texts."""
 
-    min_words: int
-    """Minimum number of words per text, separated by white space."""
-    max_words: int
-    """Maximum number of words per text."""
-    length_ratio: Band
-    """Credit for the ratio of the numbers of characters, second text / first text."""
-    vocabulary_ratio: Band
-    """Credit for the ratio of the numbers of different words, second text / first text."""
-    full_overlap: float
-    """Jaccard index of the content words from which the overlap gets full points."""
-    transitions_of: Literal["second", "both"]
-    """Texts in which transition words are scored."""
-    coverage: Band | None = None
-    """Credit for the fraction of the source's quarters that the texts cover. None: no requirement."""
+    min_words: int  # minimum number of words per text, separated by white space
+    max_words: int  # maximum number of words per text
+    length_ratio: Band  # credit for the ratio of the numbers of characters, second text / first text
+    vocabulary_ratio: Band  # credit for the ratio of the numbers of different words, second text / first text
+    full_overlap: float  # Jaccard index of the content words from which the overlap gets full points
+    transitions_of: Literal["second", "both"]  # texts in which transition words are scored
+    coverage: Band | None = None  # credit for the fraction of the source's quarters that the texts cover
 
 
 TLDR = Form(
@@ -70,18 +62,12 @@ ARXIV_EXPANSION = Form(
 
 @dataclass(frozen=True)
 class Measures:
-    num_words: tuple[int, int]
-    """Number of words of each text, separated by white space."""
-    length_ratio: float
-    """Ratio of the numbers of characters, second text / first text; 0 if the first text is empty."""
-    vocabulary_ratio: float
-    """Ratio of the numbers of different words, second text / first text; 0 if the first text has no words."""
-    num_transition_categories: int
-    """Number of transition categories in the scored texts, 0 to 12."""
-    overlap: float
-    """Jaccard index of the content words, 0 to 1."""
-    groundedness: tuple[float, float]
-    """Groundedness credit of each text, 0 to 1."""
+    num_words: tuple[int, int]  # number of words of each text, separated by white space
+    length_ratio: float  # ratio of the numbers of characters, second text / first text; 0 if the first text is empty
+    vocabulary_ratio: float  # ratio of the numbers of different words, second text / first text; 0 without words
+    num_transition_categories: int  # number of transition categories in the scored texts, 0 to 12
+    overlap: float  # Jaccard index of the content words, 0 to 1
+    groundedness: tuple[float, float]  # groundedness credit of each text, 0 to 1
 
 
 def measures(
@@ -119,13 +105,7 @@ def team_terms(form: Form, source: str, texts: Sequence[str], pairs: Sequence[Me
     """Compute the points of a team: the mean over the pairs of the first text with each later text.
 
     All points except those for structure are multiplied by the lowest APART.credit(overlap of two later texts), and by
-    the coverage credit if the form has one.
-
-    Args:
-        form: form of the game.
-        source: source of the texts.
-        texts: texts of all writers.
-        pairs: measures of the first text with each later text.
+    the coverage credit if the form has one. `pairs` has the measures of the first text with each later text.
     """
     points = [terms(form, seen) for seen in pairs]
     apart = min((APART.credit(overlap(one, other)) for one, other in combinations(texts[1:], 2)), default=1.0)

@@ -86,8 +86,7 @@ class MiniWriting(TextParallelEnv):
         return post
 
 
-Writer = Callable[[Post, str], str]
-"""Function of the post and the agent's name that returns the agent's text."""
+Writer = Callable[[Post, str], str]  # function of the post and the agent's name that returns the agent's text
 
 
 def one_word(post: Post, agent: str) -> str:

@@ -22,22 +22,16 @@ LINKS = ("first", "then", "also", "later", "meanwhile", "finally", "however", "t
 FUNCTION_WORDS = frozenset({"the", "a", "and", "of", "it"})
 CREDIT = (0.0, 0.0, 0.15, 0.4, 1.0)
 """Credit of a sentence. The index is the number of its four words that agree with a fact of the post."""
-OFF_POINT_CREDIT = 0.5
-"""Factor of the credit for the first writer's sentences about other facts than the main point."""
-LINKS_PART = 0.2
-"""Fraction of a writer's score for linking words, if its role requires them."""
-WEAKEST_PART = 0.3
-"""Weight of the writers' lowest score in the reward. Their mean score has the remaining weight."""
+OFF_POINT_CREDIT = 0.5  # factor of the credit for the first writer's sentences about other facts than the main point
+LINKS_PART = 0.2  # fraction of a writer's score for linking words, if its role requires them
+WEAKEST_PART = 0.3  # weight of the writers' lowest score in the reward. Their mean score has the remaining weight.
 
 
 @dataclass(frozen=True)
 class Role:
-    kind: int
-    """Length of the text: SHORT or LONG."""
-    num_facts: int
-    """Number of facts that the writer must state."""
-    has_links: bool
-    """True if every sentence must begin with a different linking word."""
+    kind: int  # length of the text: SHORT or LONG
+    num_facts: int  # number of facts that the writer must state
+    has_links: bool  # True: every sentence must begin with a different linking word
 
 
 ROLES = (Role(SHORT, 1, False), Role(LONG, 3, True), Role(SHORT, 1, True), Role(LONG, 3, False))
@@ -58,10 +52,8 @@ class Fact(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    fact: Fact | None
-    """Stated fact, true or false. None: the sentence does not parse."""
-    link: str = ""
-    """Linking word at the beginning; empty if there is none."""
+    fact: Fact | None  # stated fact, true or false. None: the sentence does not parse.
+    link: str = ""  # linking word at the beginning; empty if there is none
 
 
 @dataclass(frozen=True)
@@ -93,8 +85,7 @@ TOPICS = {
     "stadium": _topic("coach runner ball keeper whistle trophy", "chased trained kicked", "fast proud injured"),
     "farm": _topic("farmer tractor barn goat hay orchard", "plowed fed harvested", "dusty golden stubborn"),
 }
-KINDS = ("adjectives", "nouns", "verbs", "nouns")
-"""Kind of word in each place of a fact."""
+KINDS = ("adjectives", "nouns", "verbs", "nouns")  # kind of word in each place of a fact
 _KNOWN = tuple(frozenset(word for topic in TOPICS.values() for word in getattr(topic, kind)) for kind in KINDS)
 _END_OF_SENTENCE = re.compile(r"[.!?;\n]")
 _WORD = re.compile(r"[^\W_]+")
