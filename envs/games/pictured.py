@@ -20,12 +20,9 @@ Constructor = TypeVar("Constructor", bound=Callable[..., None])
 
 
 def with_published(defaults: Mapping[str, Any]) -> Callable[[Constructor], Constructor]:
-    """Return a decorator of constructors: with `variant="published"`, the published defaults replace ours.
+    """Return a decorator of constructors: with `variant="published"`, the given values replace the defaults.
 
     Explicit arguments take precedence. The constructor must have the argument `variant`.
-
-    Args:
-        defaults: published values of the arguments whose defaults differ.
     """
 
     def decorated(construct: Constructor) -> Constructor:
@@ -74,17 +71,12 @@ class PicturedEnv(TextParallelEnv):
         """Return the reply of the scripted reference player. A team of such players gets the documented maximum."""
 
     def reference_reply(self, agent: str) -> str:
-        """Return the scripted reference player's reply for this turn.
-
-        Raises:
-            RuntimeError: if no episode is running.
-        """
         if not self._transcripts:
             raise RuntimeError("no episode is running; call reset() first")
         return self.reference(agent)
 
     def picture(self) -> Picture:
-        """Return the world as pixels, [height, width, 3]."""
+        """Return the world as pixels of shape [height, width, 3]."""
         return drawn(self.panels(), self.block_colours)
 
     def scene(self) -> str:

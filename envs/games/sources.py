@@ -156,18 +156,11 @@ def tasks_of_split(
     text_fields: Sequence[str] = (),
     other_fields: Sequence[str] = (),
 ) -> list[T]:
-    """Load the tasks of one split.
+    """Load the tasks of the split "train", "test" or "all" of the data.
 
     Data without splits is divided as in the published benchmark: the first four fifths for training, the rest for
-    testing. The split "all" contains both.
-
-    Args:
-        data: see `load_tasks`.
-        split: "train", "test" or "all".
-        made: function of a row and its number (from 1) that returns a task, or raises ValueError.
-        builtin: file of the built-in data.
-        text_fields: required columns with text.
-        other_fields: other required columns.
+    testing. `made` converts a row and its number (from 1) to a task. If `made` raises ValueError, the error gets the
+    data's name and the row.
     """
     if split not in ("train", "test", "all"):
         raise ValueError(f"split must be 'train', 'test' or 'all', got {split!r}")

@@ -1,9 +1,8 @@
 """Scripted players of BridgeBuild. The honest ones use only what a worker sees, probes, reads and writes.
 
-Before the last turn, honest workers look and probe. With `is_talking`, they also send each other the known cells of the
-partner's part of the map. In the last turn, they lay planks beside known true pillars. With `is_talking`, they also lay
-the path from S to T with the lowest expected cost. Both find the same path, because both use only the cells in the
-messages.
+Before the last turn, honest workers look and probe. In the last turn, they lay planks beside known true pillars. With
+`is_talking`, they also send each other the known cells of the partner's part, and lay the cheapest path from S to T.
+Both find the same path, because both use only the cells in the messages.
 """
 
 from __future__ import annotations
@@ -237,7 +236,6 @@ def beside_seen_pillars(seen: View) -> str:
 
 
 def probes_only(seen: View) -> str:
-    """Exploit: probe seen pillars and lay no planks."""
     known = known_cells(seen.rows)
     probes = [cell for cell, kind in known.items() if kind == "P"]
     return reply([], seen.place, probes=probes[: seen.max_probes])

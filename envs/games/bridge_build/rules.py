@@ -75,8 +75,28 @@ class Bridge(Shared):
 
     @cached_property
     def plan(self) -> frozenset[Cell] | None:
-        """Cells of planks with which the published score is 0. None: no such planks exist."""
-        return _plan(self)
+        """Cells of planks with which the published score is 0. None: no such planks exist.
+
+        They are the fewest planks that join S and T away from false pillars, and one plank beside each other true
+        pillar. Planks beside a pillar need no connection to the bridge, so the two parts are independent.
+        """
+        clean = {
+            (x, z)
+            for x in range(self.width)
+            for z in range(self.depth)
+            if (x, z) not in self.pillars and self.false_pillars.isdisjoint(neighbours((x, z)))
+        }
+        bridge_cells = _cheapest_way(self, clean)
+        if bridge_cells is None:
+            return None
+        planks = set(bridge_cells)
+        for pillar in sorted(self.true_pillars):
+            if planks.isdisjoint(neighbours(pillar)):
+                beside = [cell for cell in neighbours(pillar) if cell in clean]
+                if not beside:
+                    return None
+                planks.add(max(beside, key=lambda cell: (len(self.true_pillars & set(neighbours(cell))), cell)))
+        return frozenset(planks)
 
     @cached_property
     def sides(self) -> tuple[Box, Box]:
@@ -184,7 +204,7 @@ def after(bridge: Bridge, state: State, actions: Sequence[Action]) -> tuple[Stat
     probed = tuple(known | set(action.probes) for action, known in zip(actions, state.probed, strict=True))
     world = read_only(world)
     planks = plank_cells(world)
-    touched = {pillar for pillar in bridge.pillars if _is_touched(pillar, planks)}
+    touched = {pillar for pillar in bridge.pillars if not planks.isdisjoint(neighbours(pillar))}
     later = replace(
         state,
         world=world,
@@ -251,44 +271,12 @@ def _changes(bridge: Bridge, state: State, where: frozenset[Cell]) -> list[Fill]
     """Return the fills that turn these cells into the plan. Planks are removed first."""
     plan = bridge.plan or frozenset()
     planks = plank_cells(state.world)
-    return [
-        fill._replace(block=block)
-        for cells, block in ((planks - plan, AIR), (plan - planks, PLANK))
-        for fill in cover(_world(bridge, cells & where), bridge.box)
-    ]
-
-
-def _is_touched(pillar: Cell, planks: frozenset[Cell]) -> bool:
-    return any(cell in planks for cell in neighbours(pillar))
-
-
-def _world(bridge: Bridge, cells: frozenset[Cell]) -> World:
-    return built(bridge.box.empty_world(), bridge.box, [Fill(x, 0, z, x, 0, z, PLANK) for x, z in cells])
-
-
-def _plan(bridge: Bridge) -> frozenset[Cell] | None:
-    """Return the fewest planks that join S and T away from false pillars, and one plank beside each other true pillar.
-
-    Planks beside a pillar need no connection to the bridge, so the two parts are independent. Return None if no such
-    planks exist.
-    """
-    clean = {
-        (x, z)
-        for x in range(bridge.width)
-        for z in range(bridge.depth)
-        if (x, z) not in bridge.pillars and not any(cell in bridge.false_pillars for cell in neighbours((x, z)))
-    }
-    bridge_cells = _cheapest_way(bridge, clean)
-    if bridge_cells is None:
-        return None
-    planks = set(bridge_cells)
-    for pillar in sorted(bridge.true_pillars):
-        if not _is_touched(pillar, frozenset(planks)):
-            beside = [cell for cell in neighbours(pillar) if cell in clean]
-            if not beside:
-                return None
-            planks.add(max(beside, key=lambda cell: (len(bridge.true_pillars & set(neighbours(cell))), cell)))
-    return frozenset(planks)
+    changes: list[Fill] = []
+    for cells, block in ((planks - plan, AIR), (plan - planks, PLANK)):
+        marks = [Fill(x, 0, z, x, 0, z, PLANK) for x, z in cells & where]
+        covering = cover(built(bridge.box.empty_world(), bridge.box, marks), bridge.box)
+        changes += [fill._replace(block=block) for fill in covering]
+    return changes
 
 
 def _cheapest_way(bridge: Bridge, clean: set[Cell]) -> list[Cell] | None:

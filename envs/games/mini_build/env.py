@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, ClassVar, get_args
 
 from ...core import Message, Outcome
@@ -18,7 +17,6 @@ from .rules import (
     MAX_BUILDERS,
     PARTS,
     Goal,
-    Move,
     Reward,
     Site,
     Split,
@@ -93,14 +91,9 @@ class PartsEnv(PicturedEnv):
     def judged(
         self, quality: float, gain: float, feedback: Mapping[str, str], verdicts: Counter[Verdict], **metrics: int
     ) -> Outcome:
-        """Return the outcome of a turn.
+        """Return the outcome of a turn. `verdicts` counts the moves with each result.
 
-        Args:
-            quality: quality after the turn.
-            gain: increase of the quality.
-            feedback: feedback of each agent.
-            verdicts: number of moves with each result.
-            metrics: other counts. Results "taken" that are counted in `own_repeats` are not collisions.
+        Results "taken" that are counted in the metric `own_repeats` are not collisions.
         """
         is_last = self.turn + 1 == self.max_turns
         return Outcome(
@@ -223,11 +216,15 @@ class MiniBuild(PartsEnv):
         return texts.reply(reference_move(self._site, seat, len(self.possible_agents)))
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        players = {"random pairs": random_pair, "random pairs, none again": new_random_pair}
-        return {name: partial(self._exploiting_reply, player) for name, player in players.items()}
+        def random_pair(agent: str) -> str:
+            seat = self.possible_agents.index(agent)
+            return texts.reply(random.Random(f"{self.goal} {seat} {self.turn}").choice(self.goal))
 
-    def _exploiting_reply(self, player: Callable[[Goal, int, int], Move], agent: str) -> str:
-        return texts.reply(player(self._site.goal, self.possible_agents.index(agent), self.turn))
+        def new_random_pair(agent: str) -> str:
+            seat = self.possible_agents.index(agent)
+            return texts.reply(random.Random(f"{self.goal} {seat}").sample(self.goal, len(self.goal))[self.turn])
+
+        return {"random pairs": random_pair, "random pairs, none again": new_random_pair}
 
     def ceilings(self) -> Mapping[str, float]:
         return ceilings(len(self.possible_agents), self.max_turns, self._reward, self._threshold)
@@ -237,13 +234,3 @@ def task_number(task: Any) -> int:
     if isinstance(task, int) and not isinstance(task, bool) and task >= 0:
         return task
     raise ValueError(f"task={task!r} must be the number of a goal, an integer >= 0")
-
-
-def random_pair(goal: Goal, seat: int, turn: int) -> Move:
-    """Exploit: return a random pair of the goal, without memory of earlier turns."""
-    return random.Random(f"{goal} {seat} {turn}").choice(goal)
-
-
-def new_random_pair(goal: Goal, seat: int, turn: int) -> Move:
-    """Exploit: return a random pair of the goal that this builder has not named before."""
-    return random.Random(f"{goal} {seat}").sample(goal, len(goal))[turn]

@@ -89,13 +89,11 @@ def walk_to_partners_start(land: Land, state: State, gatherer: int, settings: Se
 
 
 def walk_to_mirrored_start(land: Land, state: State, gatherer: int, settings: Settings, turn: int) -> str:
-    """Exploit: walk to the mirror image of the gatherer's start."""
     x, z = land.starts[gatherer]
     return _towards(land, state, gatherer, settings, (land.width - 1 - x, land.depth - 1 - z))
 
 
 def walk_to_middle(land: Land, state: State, gatherer: int, settings: Settings, turn: int) -> str:
-    """Exploit: walk to the middle of the map."""
     return _towards(land, state, gatherer, settings, (land.width // 2, land.depth // 2))
 
 
@@ -107,7 +105,6 @@ def walk_diagonally(land: Land, state: State, gatherer: int, settings: Settings,
 
 
 def tell_and_stay(land: Land, state: State, gatherer: int, settings: Settings, turn: int) -> str:
-    """Exploit: send useful facts and do not walk."""
     return reply([state.places[gatherer]], told_facts(land, state, gatherer, settings))
 
 

@@ -234,14 +234,12 @@ def mean_letter(word: Word, builder: int) -> str:
 
 
 def first_half(word: Word, builder: int) -> str:
-    """Exploit: build the left half of the word, divided between the builders."""
     mask = word.target.copy()
     mask[:, :, word.box.width // 2 :] = False
     return _divided(word, mask, builder)
 
 
 def same_half(word: Word, builder: int) -> str:
-    """Exploit: all builders build the lower half of the word."""
     cells = [(x, y) for y, _, x in np.argwhere(word.target).tolist() if y < word.box.height // 2 + 1]
     return _set(cells, builder)
 

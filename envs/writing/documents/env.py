@@ -205,7 +205,7 @@ _ABOUT = (
 
 
 def one_word(form: Form, source: str, writer: int) -> str:
-    """Exploit: write transition words and one word of the source, which differs between writers."""
+    """Exploit: write one word of the source, which differs between writers, and transition words."""
     found = OWN.subject_words(source) or [""]
     return _words([found[max(0, writer - 1) % len(found)], *_LINKS], form, writer)
 

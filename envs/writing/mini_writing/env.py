@@ -124,7 +124,6 @@ def every_combination(post: Post, agent: str) -> str:
 
 
 def fixed_sentences(post: Post, agent: str) -> str:
-    """Exploit: write the same sentences for every post."""
     farm = TOPICS["farm"]
     facts = [
         Fact(farm.adjectives[number % 2], farm.nouns[number], farm.verbs[number % 2], farm.nouns[number + 1])
