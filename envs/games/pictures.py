@@ -56,11 +56,7 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def written(text: str, spacing: int = SPACING) -> tuple[str, ...]:
-    """Draw a text as five rows from the top: "#" for the cells of its letters, "." elsewhere.
-
-    Raises:
-        ValueError: if the text is empty or has other characters than letters, digits and spaces.
-    """
+    """Draw a text as five rows of characters from the top: "#" for the cells of its letters, "." elsewhere."""
     letters = text.upper()
     unknown = sorted(set(letters) - set(_GLYPHS))
     if unknown or not letters:

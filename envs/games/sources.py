@@ -52,13 +52,7 @@ class Source(Protocol[T_co]):
         """Highest difficulty; None if tasks are not chosen by difficulty."""
 
     def pick(self, which: Any, rng: random.Random, difficulty: Difficulty | None = None) -> T_co:
-        """Return a task.
-
-        Args:
-            which: number or id of the task. None: a random task.
-            rng: random number generator for a random task.
-            difficulty: difficulty of the task. None: one of the source's difficulties.
-        """
+        """Return the task with the number or id `which` (None: a random task), of this difficulty if one is given."""
 
 
 class Listed(Shared, Generic[T]):

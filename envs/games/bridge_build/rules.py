@@ -129,7 +129,7 @@ class State:
 
 @dataclass(frozen=True)
 class Action:
-    """Legal part of one worker's reply in a turn."""
+    """Legal action of one worker in a turn."""
 
     fills: tuple[Fill, ...] = ()
     probes: tuple[Cell, ...] = ()

@@ -102,14 +102,10 @@ class HouseScore:
 
 
 def score(house: House, world: World, *, attacks: tuple[int, ...], num_kills: int, is_safe: bool = False) -> HouseScore:
-    """Compare a world with the house.
+    """Compare the world after a turn with the house.
 
-    Args:
-        house: the task.
-        world: world after the turn.
-        attacks: damage of each spider in hit points.
-        num_kills: `/kill` commands in this turn. One command kills all spiders.
-        is_safe: True if the spiders were killed in an earlier turn.
+    `attacks` is the damage of each spider in hit points. One `/kill` command kills all spiders. `is_safe` is True if
+    the spiders were killed in an earlier turn.
     """
     right = world == house.target
     wanted, stands = house.target != AIR, world != AIR

@@ -55,7 +55,7 @@ class PartsEnv(PicturedEnv):
     block_letters = ".WSBGCINL"
     block_colours = (_AIR, *_MATERIAL_COLOURS)
     places: ClassVar[Mapping[str, bool]]
-    """Placeholders of a prompt template. A template must contain at least one of those with the value True."""
+    """Placeholders of a prompt template. A template must contain at least one placeholder with the value True."""
     _verdicts: tuple[Verdict, ...]  # result of each builder's last move
 
     def __init__(

@@ -15,7 +15,7 @@ VOCABULARY = (*PARTS, *MATERIALS, *_VERDICTS, "builder", *map(str, range(MAX_BUI
 """All words of short prompts, feedback and legal replies."""
 
 PLACES = {"goal": True, "seat": False, "turns": False, "feedback": False, "team": False}
-"""Placeholders of a prompt template. A template must contain at least one of those with the value True."""
+"""Placeholders of a prompt template. A template must contain at least one placeholder with the value True."""
 
 _EXPLANATION = """\
 You and {partners} build one thing together. There are {turns} turns; in each turn {all} of you name one part and its \

@@ -66,11 +66,10 @@ def new_goal(seed: int, num_pairs: int, split: Split = "train") -> Goal:
 
 
 def placed(site: Site, move: Move | None) -> tuple[Site, Verdict]:
-    """Carry out one builder's move.
+    """Carry out one builder's move. Return the new state and the result.
 
-    Returns:
-        The new state and the result: "bad" (no move, or a part outside the goal), "taken" (the part was built before),
-        "ok" (built of the right material) or "wrong".
+    The result is "bad" (no move, or a part outside the goal), "taken" (the part was built before), "ok" (built of the
+    right material) or "wrong".
     """
     if move is None or move[0] not in dict(site.goal):
         return site, "bad"

@@ -91,7 +91,11 @@ class MiniShift(PartsEnv):
         self._verdicts = tuple(found[agent] for agent in self.possible_agents)
         is_last = self.turn + 1 == self.max_turns
         after, gain = self._num_right / self._num_pairs, (self._num_right - before) / self._num_pairs
-        feedback = {agent: self._told(seat, is_last) for seat, agent in enumerate(self.possible_agents)}
+        feedback = {}
+        for seat, agent in enumerate(self.possible_agents):
+            partners = [*self._verdicts[:seat], *self._verdicts[seat + 1 :]]
+            next_pairs = None if is_last else self._offers[self.turn + 1].lists[seat]
+            feedback[agent] = texts.told(self._feedback, found[agent], partners, next_pairs)
         return self.judged(after, gain, feedback, counts)
 
     def panels(self) -> list[PanelRow]:
@@ -147,8 +151,3 @@ class MiniShift(PartsEnv):
         self._sites = ()
         self._verdicts = ()
         self.task = tuple(offer.pairs for offer in self._offers)
-
-    def _told(self, seat: int, is_last: bool) -> str:
-        partners = [*self._verdicts[:seat], *self._verdicts[seat + 1 :]]
-        next_pairs = None if is_last else self._offers[self.turn + 1].lists[seat]
-        return texts.told(self._feedback, self._verdicts[seat], partners, next_pairs)

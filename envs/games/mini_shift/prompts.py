@@ -8,7 +8,7 @@ from ..mini_build.prompts import Feedback, goal_text, reply, told_text, verdict_
 from ..mini_build.rules import Goal, Verdict
 
 PLACES = {"offer": True, "seat": False, "turns": False, "feedback": False, "team": False}
-"""Placeholders of a prompt template. A template must contain at least one of those with the value True."""
+"""Placeholders of a prompt template. A template must contain at least one placeholder with the value True."""
 
 _EXPLANATION = """\
 You and {partners} divide work. There are {turns} turns; in each turn a new list of {team} parts is shown to all of \

@@ -144,6 +144,8 @@ def after(
                 gathered[kind] += amounts[kind]
                 amounts[kind] = 0
             lies[cell] = (amounts[0], amounts[1], amounts[2])
+    useful = [usefulness(land, state, teller, facts[teller], settings) for teller in (0, 1)]
+    first, second = (min(1.0, before + now) for before, now in zip(state.helped, useful, strict=True))
     later = State(
         lies={cell: amounts for cell, amounts in lies.items() if any(amounts)},
         places=places,
@@ -151,11 +153,8 @@ def after(
         told=((*state.told[0], *facts[1]), (*state.told[1], *facts[0])),
         gathered=(gathered[0], gathered[1], gathered[2]),
         has_entered=(entered[0], entered[1]),
-        helped=state.helped,
+        helped=(first, second),
     )
-    useful = [usefulness(land, state, teller, facts[teller], settings) for teller in (0, 1)]
-    first, second = (min(1.0, before + now) for before, now in zip(state.helped, useful, strict=True))
-    later = replace(later, helped=(first, second))
     return later, TurnScore(
         progress=progress(land, later) - progress(land, state),
         is_completed=is_completed(land, later) and not is_completed(land, state),

@@ -261,7 +261,7 @@ def _divided(word: Word, mask: NDArray[np.bool_], builder: int) -> str:
 
 
 def _set(cells: Iterable[tuple[int, int]], builder: int, *, by_turns: bool = False) -> str:
-    """Set cells to a builder's two blocks: as a checkerboard or, with `by_turns`, alternating along the list."""
+    """Return a reply that sets cells to a builder's two blocks: as a checkerboard, or alternating along the list."""
     palette = PALETTES[builder]
     return reply(
         Fill(x, y, 0, x, y, 0, palette[(number if by_turns else x + y) % 2]) for number, (x, y) in enumerate(cells)

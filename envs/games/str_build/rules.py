@@ -179,14 +179,14 @@ def num_cells(world: World, target: NDArray[np.bool_], palette: tuple[int, int])
 
 
 def _by_diagonals(target: NDArray[np.bool_], kinds: NDArray[np.uint8], along_x: int, along_y: int) -> World:
-    """Change the kind by a fixed step along each axis. Steps 1 and 2 use all four kinds in every letter."""
+    """Return a plan whose kinds change by fixed steps along x and y. Steps 1 and 2 use all 4 kinds in every letter."""
     heights, _, widths = np.indices(target.shape)
     plan = np.where(target, kinds[(along_x * widths + along_y * heights) % len(kinds)], AIR)
     return plan.astype(np.uint8)
 
 
 def _in_turn(target: NDArray[np.bool_], kinds: NDArray[np.uint8]) -> World:
-    """Give each cell the least used kind that differs from its left and lower neighbours."""
+    """Return a plan in which each cell has the least used kind that differs from its left and lower neighbours."""
     plan = np.zeros(target.shape, np.uint8)
     used = dict.fromkeys(kinds.tolist(), 0)
     for y, z, x in np.argwhere(target).tolist():

@@ -43,11 +43,7 @@ from .lexicon import OWN, Lexicon
 
 @dataclass(frozen=True)
 class Band:
-    """Trapezoid function: 1 from `full_from` to `full_to`, with linear ramps to 0 at `zero_below` and `zero_above`.
-
-    Raises:
-        ValueError: if the corners are not in ascending order.
-    """
+    """Trapezoid function: 1 from `full_from` to `full_to`, with linear ramps to 0 at `zero_below` and `zero_above`."""
 
     zero_below: float
     full_from: float
@@ -106,7 +102,7 @@ _JOINTS = frozenset(
 
 @dataclass(frozen=True)
 class Groundedness:
-    """Measures, each 0 to 1, of how far one text states the content of its source."""
+    """Measures of how well one text states the content of its source, each 0 to 1."""
 
     fluency: float
     support: float
@@ -212,7 +208,7 @@ def fluency(sentence: Sequence[str], source: Source) -> float:
 
 
 def support(sentence: Sequence[str], source: Source) -> float:
-    """Score the fraction of a sentence's content that the source supports, 0 to 1."""
+    """Score how well the source supports the content of a sentence, 0 to 1."""
     pairs = list(_pairs(sentence))
     if not pairs or not source.negated.issuperset(_negated(sentence)):
         return 0.0

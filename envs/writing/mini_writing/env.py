@@ -146,7 +146,7 @@ def _foreign(post: Post, fact: Fact) -> Fact:
 
 
 def _swapped(places: Sequence[str], post: Post, fact: Fact) -> Fact:
-    """Replace the words at these places of a fact by other words of the post, if there are any."""
+    """Replace the words at these places of a fact by other words from the same places in the post."""
     others = {place: [getattr(each, place) for each in post.facts] for place in places}
     chosen = {place: [word for word in words if word != getattr(fact, place)] for place, words in others.items()}
     return fact._replace(**{place: words[0] for place, words in chosen.items() if words})

@@ -16,7 +16,7 @@ _TASKS = {
 WRITERS = tuple(_TASKS)  # a team of k writers has the first k names
 AGENTS = WRITERS[:2]  # writers of the default team
 PLACES = {"post": True, "task": False}
-"""Placeholders of a prompt template. A template must contain at least one of those with the value True."""
+"""Placeholders of a prompt template. A template must contain at least one placeholder with the value True."""
 
 _IN_PLACE_SHARE = 0.3  # fraction of the demonstrations that begin with the first fact of the role
 _LINKED_SHARE, _CARELESS_SHARE = 0.4, 0.35  # fractions of their sentences with a linking word, and with wrong words
