@@ -41,22 +41,12 @@ class GameTask(Protocol):
 
 
 T = TypeVar("T", bound=GameTask)
-T_co = TypeVar("T_co", bound=GameTask, covariant=True)
-
-
-class Source(Protocol[T_co]):
-    """A source of tasks."""
-
-    @property
-    def highest(self) -> int | None:
-        """Highest difficulty; None if tasks are not chosen by difficulty."""
-
-    def pick(self, which: Any, rng: random.Random, difficulty: Difficulty | None = None) -> T_co:
-        """Return the task with the number or id `which` (None: a random task), of this difficulty if one is given."""
 
 
 class Listed(Shared, Generic[T]):
-    highest: ClassVar[None] = None
+    """Loaded tasks. `pick` takes the index or the id of a task."""
+
+    highest: ClassVar[None] = None  # tasks are not chosen by difficulty
 
     def __init__(self, tasks: Sequence[T]):
         self.tasks = tuple(tasks)
@@ -92,6 +82,9 @@ class Generated(Shared, Generic[T]):
         if isinstance(which, int) and not isinstance(which, bool) and which >= 0:
             return self.new(which, difficulty=chosen[which % len(chosen)])
         raise ValueError(f"task {which!r} must be an integer >= 0, because tasks are generated")
+
+
+Source = Listed[T] | Generated[T]
 
 
 def source_of(

@@ -19,7 +19,6 @@ from .rules import HIGHEST_DIFFICULTY, Bridge, BridgeScore, after, beginning, mi
 
 Reach = Literal["far", "side", "map"]
 
-_SAMPLE = Path(__file__).parent / "sample.json"
 PUBLISHED = {"reward": "reference", "reach": "map", "view": 3, "max_steps": None, "max_probes": 2, "memory": "none"}
 """Defaults of the published configurations, if they differ from the defaults of this package."""
 _KINDS = ".#STYN=12?P"
@@ -247,7 +246,7 @@ def bridges(data: Data, split: Split) -> list[Bridge]:
         data,
         split,
         lambda row, _: Bridge(row["task_id"], _map(row)),
-        builtin=_SAMPLE,
+        builtin=Path(__file__).parent / "sample.json",
         text_fields=("task_id",),
         other_fields=("map",),
     )

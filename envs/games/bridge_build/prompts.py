@@ -42,7 +42,7 @@ You are at {place}.
 {map}
 Probed: {probed}.
 Your partner says: {message}"""
-_NOTHING = "nothing"
+_PROBED = {"Y": "a true pillar", "N": "a false pillar"}
 _TRUTH = """\
 {map}
 Worker 1 is at {first}, worker 2 at {second}.
@@ -93,8 +93,9 @@ def state_text(bridge: Bridge, state: State, worker: int, *, view: int, heard: s
     return _STATE.format(
         place=listed([state.places[worker]]),
         map="\n".join(fogged_rows(bridge, state, worker, view)),
-        probed="; ".join(f"{x} {z} is {_kind(bridge, (x, z))}" for x, z in sorted(known)) or "nothing",
-        message=heard or _NOTHING,
+        probed="; ".join(f"{x} {z} is {_PROBED.get(bridge.rows[z][x], 'no pillar')}" for x, z in sorted(known))
+        or "nothing",
+        message=heard or "nothing",
     )
 
 
@@ -158,11 +159,6 @@ def _lifted(line: Any) -> str:
 def _probes(value: Any, bridge: Bridge, max_probes: int) -> tuple[Cell, ...]:
     cells = [cell(part) for part in value] if isinstance(value, list) else []
     return tuple(c for c in cells if c is not None and is_on_map(c, bridge.width, bridge.depth))[:max_probes]
-
-
-def _kind(bridge: Bridge, place: Cell) -> str:
-    kind = bridge.rows[place[1]][place[0]]
-    return {"Y": "a true pillar", "N": "a false pillar"}.get(kind, "no pillar")
 
 
 def truth_text(bridge: Bridge, state: State) -> str:

@@ -21,7 +21,6 @@ from .rules import HIGHEST_DIFFICULTY, MAX_COMMANDS, House, HouseScore, house, m
 
 Reward = Literal["reference", "paper", "iou"]
 
-_SAMPLE = Path(__file__).parent / "sample.json"
 PUBLISHED = {
     "needs_both": False,
     "spider_attacks": (2, 1, 3),
@@ -206,7 +205,7 @@ def houses(data: Data, split: Split, num_builders: int = 2, has_spare: bool = Tr
         data,
         split,
         lambda row, _: house(row, num_builders, has_spare),
-        builtin=_SAMPLE,
+        builtin=Path(__file__).parent / "sample.json",
         text_fields=("task_id",),
         other_fields=("inventory", "target_spec"),
     )

@@ -83,10 +83,25 @@ class PartsEnv(PicturedEnv):
         self._is_explained = is_explained
         self._templates = templates(prompts, self.possible_agents, self.places)
 
-    def opening(self, seat: int, own: str, **shown: str) -> list[Message]:
-        """Return a builder's first messages: its prompt `own`, or the user's template with the values `shown`."""
-        values = {"seat": seat, "turns": self.max_turns, "feedback": self._feedback, "team": len(self.possible_agents)}
-        return self._templates.opening(self.possible_agents[seat], {**values, **shown}, own)
+    def openings(
+        self, prompt: Callable[..., str], place: str, goals: Sequence[Goal], **settings: bool
+    ) -> Mapping[str, Sequence[Message]]:
+        """Return the first messages of each builder: `prompt`, or the user's template with the placeholder `place`."""
+        turns, feedback, team = self.max_turns, self._feedback, len(self.possible_agents)
+        opening = {}
+        for seat, (agent, goal) in enumerate(zip(self.possible_agents, goals, strict=True)):
+            own = prompt(
+                goal,
+                seat,
+                turns=turns,
+                feedback=feedback,
+                is_explained=self._is_explained,
+                num_builders=team,
+                **settings,
+            )
+            values = {"seat": seat, "turns": turns, "feedback": feedback, "team": team, place: texts.goal_text(goal)}
+            opening[agent] = self._templates.opening(agent, values, own)
+        return opening
 
     def judged(
         self, quality: float, gain: float, feedback: Mapping[str, str], verdicts: Counter[Verdict], **metrics: int
@@ -164,18 +179,7 @@ class MiniBuild(PartsEnv):
         self._verdicts = ()
         self._named = dict.fromkeys(self.possible_agents, frozenset())
         self.task = self._site.goal
-        opening = {}
-        for seat, agent in enumerate(self.possible_agents):
-            own = texts.prompt(
-                self._site.goal,
-                seat,
-                turns=self.max_turns,
-                feedback=self._feedback,
-                is_explained=self._is_explained,
-                num_builders=len(self.possible_agents),
-            )
-            opening[agent] = self.opening(seat, own, goal=texts.goal_text(self.goal))
-        return opening
+        return self.openings(texts.prompt, "goal", [self.goal] * len(self.possible_agents))
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
         before = quality(self._site)

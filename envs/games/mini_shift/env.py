@@ -64,20 +64,7 @@ class MiniShift(PartsEnv):
 
     def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
         self._start(self.rng.randrange(2**31) if task is None else task_number(task))
-        opening = {}
-        for seat, agent in enumerate(self.possible_agents):
-            pairs = self.offer.lists[seat]
-            own = texts.prompt(
-                pairs,
-                seat,
-                turns=self.max_turns,
-                feedback=self._feedback,
-                is_explained=self._is_explained,
-                is_shuffled=self._is_shuffled,
-                num_builders=len(self.possible_agents),
-            )
-            opening[agent] = self.opening(seat, own, offer=words.goal_text(pairs))
-        return opening
+        return self.openings(texts.prompt, "offer", self.offer.lists, is_shuffled=self._is_shuffled)
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
         before = self._num_right

@@ -30,7 +30,7 @@ def prompt(
     num_builders: int = 2,
 ) -> str:
     """Return a builder's first prompt: its number, the first list of parts and, if `is_explained`, the rules."""
-    short = f"builder {seat} {offer_text(pairs)}"
+    short = f"builder {seat} goal {goal_text(pairs)}"
     if not is_explained:
         return short
     is_pair = num_builders == 2
@@ -46,14 +46,10 @@ def prompt(
     return explanation + short
 
 
-def offer_text(pairs: Goal) -> str:
-    return f"goal {goal_text(pairs)}"
-
-
 def told(feedback: Feedback, own: Verdict, partners: Sequence[Verdict], next_pairs: Goal | None) -> str:
     """Return the feedback of a turn: one word per reported move, and the next list of parts."""
     words = verdict_text(feedback, own, partners)
-    return words if next_pairs is None else f"{words} {offer_text(next_pairs)}"
+    return words if next_pairs is None else f"{words} goal {goal_text(next_pairs)}"
 
 
 def truth_text(num_right: int, num_pairs: int, verdicts: Sequence[Verdict]) -> str:

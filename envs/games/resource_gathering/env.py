@@ -19,7 +19,6 @@ from .rules import Land, Settings, after, beginning, is_completed, progress, vis
 
 Reward = Literal["bounded", "reference", "progress"]
 
-_SAMPLE = Path(__file__).parent / "sample.json"
 PUBLISHED = {"reward": "reference", "view": 2, "reach": 2, "memory": "none"}
 """Defaults of the published configurations, if they differ from the defaults of this package."""
 _KINDS = ".wsib12?"
@@ -195,7 +194,7 @@ def lands(data: Data, split: Split) -> list[Land]:
         data,
         split,
         lambda row, _: texts.land(row),
-        builtin=_SAMPLE,
+        builtin=Path(__file__).parent / "sample.json",
         text_fields=("task_id",),
         other_fields=("goal", "rows"),
     )

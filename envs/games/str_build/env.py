@@ -24,7 +24,6 @@ from .rules import BLOCKS, HIGHEST_DIFFICULTY, MAX_COMMANDS, PALETTES, Word, mis
 
 Reward = Literal["reference", "iou"]
 
-_SAMPLE = Path(__file__).parent / "sample.csv"
 _WANTED = len(BLOCKS)  # kind of a letter cell in pictures of the goal
 PUBLISHED = {
     "reward": "reference",
@@ -181,7 +180,7 @@ def words(data: Data, split: Split, num_builders: int = 2) -> list[Word]:
         lambda row, number: word(
             row["string"], f"str_build_{number:04d}", _whole_number(row["difficulty"]), num_builders
         ),
-        builtin=_SAMPLE,
+        builtin=Path(__file__).parent / "sample.csv",
         text_fields=("string",),
         other_fields=("difficulty",),
     )
