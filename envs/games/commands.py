@@ -17,13 +17,11 @@ from .blocks import AIR, Box, Fill
 
 Verb = Literal["setblock", "fill"]
 
-_LEAVE = "done"
 _LIST_MARKER = re.compile(r"\A(?:[-*]+|\d+[.)])\s*")
 _LANGUAGE_TAG = re.compile(r"\s*[\w-]+[^\S\n]*\n", re.ASCII)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
 _NAMESPACE = "minecraft:"
 Axis = Mapping[str, int]
-_NUM_COORDINATES = {"setblock": 3, "fill": 6}
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ def read_orders(
     axes = _axes(box)
     for words in _commands(reply, f"/{verb}"):
         name = words[0]
-        if can_leave and words == [_LEAVE]:
+        if can_leave and words == ["done"]:
             is_leaving = True
         elif len(fills) + num_kills >= max_commands:
             num_rejected += 1
@@ -92,7 +90,7 @@ def read_orders(
 
 def command(fill: Fill, names: tuple[str, ...], verb: Verb = "fill") -> str:
     """Format a fill as a command. `/setblock` contains only the first corner."""
-    corners = fill[: _NUM_COORDINATES[verb]]
+    corners = fill[: 3 if verb == "setblock" else 6]
     return f"/{verb} {' '.join(map(str, corners))} {names[fill.block]}"
 
 

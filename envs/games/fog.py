@@ -23,7 +23,6 @@ _TOKEN = re.compile(
 )
 _NAMES = {"True": "true", "False": "false", "None": "null"}
 _BRACKETS = {"(": "[", ")": "]"}
-_PYTHON_QUOTE = re.compile(r"\\'")
 _INTEGER = re.compile(r"([+-]?[0-9]{1,6})(?:\.0*)?")
 _PAIR = re.compile(r"\s*\(?\s*([+-]?[0-9]{1,6})\s*,\s*([+-]?[0-9]{1,6})\s*\)?\s*")
 _WORD = re.compile(r"\w+|[^\w\s]")
@@ -102,7 +101,7 @@ def _as_json(reply: str, begin: int, max_tokens: int) -> tuple[str, int, int]:
             if token in "}]" and tokens and tokens[-1] == ",":
                 tokens.pop()
         elif kind == "single":
-            token = '"' + _PYTHON_QUOTE.sub("'", token[1:-1]).replace('"', '\\"') + '"'
+            token = '"' + token[1:-1].replace("\\'", "'").replace('"', '\\"') + '"'
         elif kind == "name":
             token = _NAMES.get(token, token)
         elif kind == "number":  # JSON has no leading zeros, and needs a digit after the point

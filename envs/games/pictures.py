@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 HEIGHT = 5
-SPACING = 2  # empty columns between two letters
 
 # Rows of each letter from the top. The letters I, C, M and L look as in the published task.
 _GLYPHS = {
@@ -55,8 +54,11 @@ _GLYPHS = {
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-def written(text: str, spacing: int = SPACING) -> tuple[str, ...]:
-    """Draw a text as five rows of characters from the top: "#" for the cells of its letters, "." elsewhere."""
+def written(text: str, spacing: int = 2) -> tuple[str, ...]:
+    """Draw a text as five rows of characters from the top: "#" for the cells of its letters, "." elsewhere.
+
+    Between two letters, `spacing` columns are empty.
+    """
     letters = text.upper()
     unknown = sorted(set(letters) - set(_GLYPHS))
     if unknown or not letters:

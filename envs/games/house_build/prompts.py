@@ -17,21 +17,12 @@ from ..building import (
     team_words,
 )
 from ..commands import Orders, command, counted, run_order
-from .rules import (
-    HIT_POINTS,
-    MAX_COMMANDS,
-    House,
-    HouseScore,
-    affordable_rectangles,
-    rectangles_to_mend,
-    stock_left,
-    wrong_cells,
-)
+from . import rules
+from .rules import HIT_POINTS, MAX_COMMANDS, House, HouseScore
 
 Feedback = Literal["score", "perfect", "position", "position_modification", "rect_modification", "resource_schedule"]
 
 _KILL = "/kill"
-_SHARED_HEIGHT = 2  # highest layer in the first builder's feedback, and lowest layer in the second builder's
 
 PROMPT = """\
 You are builder {number} of a team of {team} that builds a house. {writing} {order}
@@ -130,7 +121,7 @@ def feedback(mode: Feedback, turn: BuilderTurn[House, HouseScore], *, limit: int
             hurt = f" The spiders took {turn.score.damage:.0%} of your hit points." if turn.score.damage else ""
             return f"Score {turn.value:.4f}. {counted(orders)}{hurt}"
         case "perfect":
-            own_cells = sorted(wrong_cells(house, world), key=_from_the_top)[builder :: house.num_builders]
+            own_cells = sorted(rules.wrong_cells(house, world), key=_from_the_top)[builder :: house.num_builders]
             return f"{counted(orders)} To change, as x y z block: {_cells(own_cells, house)}.{again}"
         case "position":
             wanted = sorted(cells(house.target, house.box), key=_from_the_top)
@@ -139,17 +130,18 @@ def feedback(mode: Feedback, turn: BuilderTurn[House, HouseScore], *, limit: int
                 f"{share_advised(len(wanted), house.num_builders)}."
             )
         case "position_modification":
-            lowest_cells = sorted(wrong_cells(house, world), key=lambda cell: (cell[1], cell[0], cell[2]))[:limit]
+            lowest_cells = sorted(rules.wrong_cells(house, world), key=lambda cell: (cell[1], cell[0], cell[2]))[:limit]
             return f"{counted(orders)} To change, as x y z block: {_cells(lowest_cells, house)}.{again}"
         case "rect_modification":
             low, high = _heights(house, builder)
-            own = [fill for fill in rectangles_to_mend(house, world) if low <= fill.y1 <= high][:limit]
+            own = [fill for fill in rules.rectangles_to_mend(house, world) if low <= fill.y1 <= high][:limit]
             return f"{_carried_out(orders, house)}\nTo mend, as y: x1 z1 x2 z2 block: {_by_height(own, house)}.{again}"
         case "resource_schedule":
-            left = stock_left(house, orders.fills)
+            left = rules.stock_left(house, orders.fills)
+            fills = rules.affordable_rectangles(house, left)
             return (
                 f"{_carried_out(orders, house)}\nStock left over: {_stock(house, left)}.\n"
-                f"It would do for, as y: x1 z1 x2 z2 block: {_by_height(affordable_rectangles(house, left), house)}."
+                f"It would do for, as y: x1 z1 x2 z2 block: {_by_height(fills, house)}."
             )
 
 
@@ -161,7 +153,7 @@ def _heights(house: House, builder: int) -> tuple[int, int]:
     bottom, top = house.box.y, house.box.upper[1]
     team = house.num_builders
     # Two successive builders share one layer. For two builders the boundary is that of the published game.
-    parting = [_SHARED_HEIGHT] if team == 2 else [bottom + (top - bottom) * i // team for i in range(1, team)]
+    parting = [2] if team == 2 else [bottom + (top - bottom) * i // team for i in range(1, team)]
     bounds = [bottom, *parting, top]
     return bounds[builder], bounds[builder + 1]
 

@@ -12,25 +12,11 @@ from ...templates import Prompts, templates
 from ..pictured import PicturedEnv, refuse_other
 from ..pictures import PanelRow
 from . import prompts as texts
-from .rules import (
-    MATERIALS,
-    MAX_BUILDERS,
-    PARTS,
-    Goal,
-    Reward,
-    Site,
-    Split,
-    Verdict,
-    ceilings,
-    new_goal,
-    payoff,
-    placed,
-    quality,
-    reference_move,
-)
+from . import rules
+from .rules import MATERIALS, MAX_BUILDERS, PARTS, Goal, Reward, Site, Split, Verdict
 
-_AIR = (203, 222, 236)
-_MATERIAL_COLOURS = (
+_COLOURS = (
+    (203, 222, 236),
     *((176, 137, 84), (125, 125, 125), (150, 74, 62), (160, 215, 225)),
     *((190, 120, 85), (200, 200, 205), (219, 206, 160), (250, 250, 250)),
 )
@@ -53,7 +39,7 @@ class PartsEnv(PicturedEnv):
 
     truth_metric: ClassVar[str | None] = "quality"
     block_letters = ".WSBGCINL"
-    block_colours = (_AIR, *_MATERIAL_COLOURS)
+    block_colours = _COLOURS
     places: ClassVar[Mapping[str, bool]]
     """Placeholders of a prompt template. A template must contain at least one placeholder with the value True."""
     _verdicts: tuple[Verdict, ...]  # result of each builder's last move
@@ -112,12 +98,12 @@ class PartsEnv(PicturedEnv):
         """
         is_last = self.turn + 1 == self.max_turns
         return Outcome(
-            payoff(self._reward, quality, gain, threshold=self._threshold, is_last=is_last),
+            rules.payoff(self._reward, quality, gain, threshold=self._threshold, is_last=is_last),
             feedback=feedback,
             terms={"quality_gain": gain},
             metrics={
                 "quality": quality,
-                "success": payoff("sparse", quality, gain, threshold=self._threshold, is_last=is_last),
+                "success": rules.payoff("sparse", quality, gain, threshold=self._threshold, is_last=is_last),
                 **{word: float(verdicts[word]) for word in ("ok", "taken", "wrong", "bad")},
                 **{name: float(count) for name, count in metrics.items()},
                 "collisions": float(verdicts["taken"] - metrics.get("own_repeats", 0)),
@@ -165,7 +151,7 @@ class MiniBuild(PartsEnv):
                 f"there are {len(PARTS)} parts"
             )
         self.split = split
-        self._site = Site(new_goal(0, num_agents * max_turns, split))
+        self._site = Site(rules.new_goal(0, num_agents * max_turns, split))
         self._verdicts = ()
         self._named: dict[str, frozenset[str]] = {}  # parts of the goal that each builder has named
 
@@ -175,23 +161,23 @@ class MiniBuild(PartsEnv):
 
     def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
         number = self.rng.randrange(2**31) if task is None else task_number(task)
-        self._site = Site(new_goal(number, len(self.possible_agents) * self.max_turns, self.split))
+        self._site = Site(rules.new_goal(number, len(self.possible_agents) * self.max_turns, self.split))
         self._verdicts = ()
         self._named = dict.fromkeys(self.possible_agents, frozenset())
         self.task = self._site.goal
         return self.openings(texts.prompt, "goal", [self.goal] * len(self.possible_agents))
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
-        before = quality(self._site)
+        before = rules.quality(self._site)
         verdicts: dict[str, Verdict] = {}
         num_repeats = 0
         for agent in self.rng.sample(self.possible_agents, len(self.possible_agents)):
             move = texts.parsed_move(replies[agent])
-            self._site, verdicts[agent] = placed(self._site, move)
+            self._site, verdicts[agent] = rules.placed(self._site, move)
             if move is not None and verdicts[agent] != "bad":
                 num_repeats += verdicts[agent] == "taken" and move[0] in self._named[agent]
                 self._named[agent] |= {move[0]}
-        after = quality(self._site)
+        after = rules.quality(self._site)
         self._verdicts = tuple(verdicts[agent] for agent in self.possible_agents)
         feedback = {
             agent: texts.verdict_text(self._feedback, own, [*self._verdicts[:seat], *self._verdicts[seat + 1 :]])
@@ -217,7 +203,7 @@ class MiniBuild(PartsEnv):
     def reference(self, agent: str) -> str:
         """Return the reply of the reference player. A team of such players builds each part once."""
         seat = self.possible_agents.index(agent)
-        return texts.reply(reference_move(self._site, seat, len(self.possible_agents)))
+        return texts.reply(rules.reference_move(self._site, seat, len(self.possible_agents)))
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
         def random_pair(agent: str) -> str:
@@ -231,7 +217,7 @@ class MiniBuild(PartsEnv):
         return {"random pairs": random_pair, "random pairs, none again": new_random_pair}
 
     def ceilings(self) -> Mapping[str, float]:
-        return ceilings(len(self.possible_agents), self.max_turns, self._reward, self._threshold)
+        return rules.ceilings(len(self.possible_agents), self.max_turns, self._reward, self._threshold)
 
 
 def task_number(task: Any) -> int:

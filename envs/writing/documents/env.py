@@ -15,18 +15,9 @@ from ...core import Message, Outcome, TextParallelEnv
 from ...data import Data, load_tasks
 from ...templates import Originals, Prompts, templates
 from . import lexicon, rules
+from . import prompts as texts
 from .grounding import coverage
 from .lexicon import OWN
-from .prompts import (
-    ARXIV_EXPANSION_PROTOCOLS,
-    ORIGINAL_ARXIV_EXPANSION,
-    ORIGINAL_TLDR,
-    PUBLISHED_ARXIV_EXPANSION,
-    PUBLISHED_TLDR,
-    TLDR_PROTOCOLS,
-    arxiv_expansion_prompts,
-    tldr_prompts,
-)
 from .reference import reference_team, source_sentences
 from .rules import Form
 
@@ -161,11 +152,11 @@ class TLDR(Writers):
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "tldr_v2"}
     form = rules.TLDR
     source_field = "post"
-    published_prompts = PUBLISHED_TLDR
-    originals = ORIGINAL_TLDR
-    protocol_instructions = TLDR_PROTOCOLS
+    published_prompts = texts.PUBLISHED_TLDR
+    originals = texts.ORIGINAL_TLDR
+    protocol_instructions = texts.TLDR_PROTOCOLS
     sample = "posts_{split}.jsonl"
-    own_prompts = staticmethod(tldr_prompts)
+    own_prompts = staticmethod(texts.tldr_prompts)
 
 
 class ArxivExpansion(Writers):
@@ -178,11 +169,11 @@ class ArxivExpansion(Writers):
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "arxiv_expansion_v2"}
     form = rules.ARXIV_EXPANSION
     source_field = "abstract"
-    published_prompts = PUBLISHED_ARXIV_EXPANSION
-    originals = ORIGINAL_ARXIV_EXPANSION
-    protocol_instructions = ARXIV_EXPANSION_PROTOCOLS
+    published_prompts = texts.PUBLISHED_ARXIV_EXPANSION
+    originals = texts.ORIGINAL_ARXIV_EXPANSION
+    protocol_instructions = texts.ARXIV_EXPANSION_PROTOCOLS
     sample = "abstracts_{split}.jsonl"
-    own_prompts = staticmethod(arxiv_expansion_prompts)
+    own_prompts = staticmethod(texts.arxiv_expansion_prompts)
 
 
 _LINKS = [next(phrase for phrase in group if " " not in phrase) for group in OWN.transitions.values()]
