@@ -158,13 +158,9 @@ class BridgeBuild(TaskEnv[Bridge]):
         )
 
     def panels(self) -> list[PanelRow]:
-        known = []
-        for worker in (0, 1):
-            rows = [list(row) for row in texts.fogged_rows(self.task, self._state, worker, self._view)]
-            x, z = self._state.places[worker]
-            rows[z][x] = str(worker + 1)
-            known.append(_numbers(rows))
-        whole = _numbers(texts.picture_rows(self.task, self._state))
+        seen = [texts.fogged_rows(self.task, self._state, worker, self._view) for worker in (0, 1)]
+        whole = self._layer(texts.whole_map(self.task, self._state), (0, 1))
+        known = [self._layer(rows, (worker,)) for worker, rows in enumerate(seen)]
         return [PanelRow("MAP", [whole]), PanelRow("KNOWN TO 1 AND 2", known)]
 
     def truth(self) -> str:
@@ -172,7 +168,9 @@ class BridgeBuild(TaskEnv[Bridge]):
 
     def reference(self, agent: str) -> str:
         """Return the reply of a player that sends messages; if `reach` is not "far", of one that sees the map."""
-        return self._honest_reply(agent, is_talking=True) if self._reach == "far" else self.knowing_reply(agent)
+        return (
+            honest_reply(self._view_of(agent), is_talking=True) if self._reach == "far" else self.knowing_reply(agent)
+        )
 
     def knowing_reply(self, agent: str) -> str:
         """Return the commands of a worker that sees the whole map. Two such workers join S and T in one turn."""
@@ -185,18 +183,22 @@ class BridgeBuild(TaskEnv[Bridge]):
 
     def honest_players(self) -> Mapping[str, Callable[[str], str]]:
         return {
-            "silent": partial(self._honest_reply, is_talking=False),
-            "talking": partial(self._honest_reply, is_talking=True),
+            "silent": partial(self._reply, partial(honest_reply, is_talking=False)),
+            "talking": partial(self._reply, partial(honest_reply, is_talking=True)),
         }
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
+        return {name: partial(self._reply, player) for name, player in EXPLOITS.items()}
 
-    def _honest_reply(self, agent: str, *, is_talking: bool) -> str:
-        return honest_reply(self._view_of(agent), is_talking=is_talking)
-
-    def _exploiting_reply(self, player: Exploit, agent: str) -> str:
+    def _reply(self, player: Exploit, agent: str) -> str:
         return player(self._view_of(agent))
+
+    def _layer(self, rows: Sequence[Sequence[str]], workers: Sequence[int]) -> list[list[int]]:
+        layer = [[_KINDS.index(kind) for kind in row] for row in rows]
+        for worker in workers:
+            x, z = self._state.places[worker]
+            layer[z][x] = _KINDS.index(str(worker + 1))
+        return layer
 
     def _view_of(self, agent: str) -> View:
         worker = self.possible_agents.index(agent)
@@ -257,7 +259,3 @@ def _map(row: Mapping[str, Any]) -> tuple[str, ...]:
     if not isinstance(rows, list) or not all(isinstance(line, str) for line in rows):
         raise ValueError(f"{row['task_id']}: map must be a list of strings, one per row, got {rows!r}")
     return tuple(rows)
-
-
-def _numbers(rows: Sequence[Sequence[str]]) -> list[list[int]]:
-    return [[_KINDS.index(kind) for kind in row] for row in rows]

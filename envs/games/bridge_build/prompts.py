@@ -171,7 +171,7 @@ def truth_text(bridge: Bridge, state: State) -> str:
     planks = plank_cells(state.world)
     first, second = (listed([place]) for place in state.places)
     return _TRUTH.format(
-        map="\n".join(map("".join, _whole_map(bridge, state))),
+        map="\n".join(map("".join, whole_map(bridge, state))),
         first=first,
         second=second,
         on_ends=listed(planks & bridge.cells("ST")),
@@ -180,16 +180,10 @@ def truth_text(bridge: Bridge, state: State) -> str:
     )
 
 
-def _whole_map(bridge: Bridge, state: State) -> list[list[str]]:
+def whole_map(bridge: Bridge, state: State) -> list[list[str]]:
+    """Return the kinds of all cells by row, with planks on land and water."""
     planks = plank_cells(state.world)
     return [
         ["=" if kind in "#." and (x, z) in planks else kind for x, kind in enumerate(row)]
         for z, row in enumerate(bridge.rows)
     ]
-
-
-def picture_rows(bridge: Bridge, state: State) -> list[str]:
-    grid = _whole_map(bridge, state)
-    for number, (x, z) in enumerate(state.places, start=1):
-        grid[z][x] = str(number)
-    return ["".join(row) for row in grid]
