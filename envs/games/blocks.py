@@ -1,7 +1,7 @@
-"""Worlds of blocks: boxes of cells, filled by cuboids. Pure functions on read-only arrays.
+"""Worlds of blocks: pure functions on read-only arrays of bytes.
 
-A world is an array of bytes with axes [y, z, x]: height, depth, width. 0 is air; any other number is the
-index of a block in the game's list. Cells are written (x, y, z), as in Minecraft's commands.
+A world has the axes [y, z, x]: height, depth, width. 0 is air; another number is the index of a block in the game's
+list. Cells are written (x, y, z), as in Minecraft's commands.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AIR = 0
 
 
 class Fill(NamedTuple):
-    """Command that fills a cuboid with one kind of block. Both corners belong to it; the first is the lower corner."""
+    """Command that fills a cuboid with one kind of block. Both corners are inside; the first is the lower corner."""
 
     x1: int
     y1: int
@@ -30,7 +30,6 @@ class Fill(NamedTuple):
 
     @property
     def volume(self) -> int:
-        """Number of cells that are filled."""
         return (self.x2 - self.x1 + 1) * (self.y2 - self.y1 + 1) * (self.z2 - self.z1 + 1)
 
 
@@ -56,22 +55,19 @@ class Box:
         return self.x + self.width - 1, self.y + self.height - 1, self.z + self.depth - 1
 
     def contains(self, x: int, y: int, z: int) -> bool:
-        """Return True if the cell is inside the box."""
         return 0 <= x - self.x < self.width and 0 <= y - self.y < self.height and 0 <= z - self.z < self.depth
 
     def empty_world(self) -> World:
-        """Return a world of air."""
         return read_only(np.zeros((self.height, self.depth, self.width), np.uint8))
 
 
 def read_only(world: World) -> World:
-    """Make an array read-only and return it."""
     world.setflags(write=False)
     return world
 
 
 def built(world: World, box: Box, fills: Iterable[Fill]) -> World:
-    """Return the world after the fills. A later fill replaces an earlier one."""
+    """Return a new world in which the fills are carried out in order. A later fill replaces an earlier one."""
     after = world.copy()
     dx, dy, dz = box.lower
     for x1, y1, z1, x2, y2, z2, block in fills:
@@ -83,13 +79,13 @@ def built(world: World, box: Box, fills: Iterable[Fill]) -> World:
 
 
 def cells(world: World, box: Box) -> Iterator[tuple[int, int, int, int]]:
-    """Yield each cell that is not air as (x, y, z, block), ordered by height, depth and width."""
+    """Yield (x, y, z, block) of each cell that is not air, ordered by y, z and x."""
     for y, z, x in np.argwhere(world).tolist():
         yield x + box.x, y + box.y, z + box.z, int(world[y, z, x])
 
 
 def cover(world: World, box: Box) -> list[Fill]:
-    """Return fills of height 1 that build this world from an empty one. Equal runs along x are joined along z."""
+    """Return fills of height 1 that build this world from air. Equal runs along x are joined along z."""
     fills: list[Fill] = []
     for y in range(world.shape[0]):
         open_runs: dict[tuple[int, int, int], int] = {}  # maps (first x, last x, block) to the first z
@@ -104,7 +100,7 @@ def cover(world: World, box: Box) -> list[Fill]:
 
 
 def _runs(row: list[int]) -> list[tuple[int, int, int]]:
-    """Return (first, last, block) of each run of equal blocks in a row. Air is left out."""
+    """Return (first, last, block) of each run of equal blocks in a row, without air."""
     runs = []
     first = 0
     for x in range(1, len(row) + 1):

@@ -47,7 +47,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class BuilderTurn(Generic[S, R]):
-    """Data of one builder's turn, from which the feedback text is made."""
+    """Input of a feedback function: the result of one turn for one builder."""
 
     task: S
     world: World  # world after the turn
@@ -106,12 +106,12 @@ class BuildingEnv(TaskEnv[S], Generic[S]):
 
     @abstractmethod
     def scored(self, orders: Sequence[Orders]) -> Outcome:
-        """Return the reward of the present world before the shift, and the feedback."""
+        """Score `self.world` after a turn. Return an outcome with the reward before the shift and the feedback."""
 
     def told(
         self, orders: Sequence[Orders], value: float, score: R, text: Callable[[BuilderTurn[S, R]], str]
     ) -> dict[str, str]:
-        """Return the feedback of each active builder, with the numbers of builders that leave."""
+        """Return the feedback of each active builder, and name the other builders that leave in this turn."""
         gone = [i for i, agent in enumerate(self.possible_agents) if agent in self.agents and orders[i].is_leaving]
         return {
             agent: text(BuilderTurn(self.task, self.world, self._world_rule, builder, orders[builder], value, score))
@@ -162,7 +162,7 @@ class BuildingEnv(TaskEnv[S], Generic[S]):
 
 
 def team_words(num_builders: int) -> dict[str, str]:
-    """Return the values of the prompt's placeholders that depend on the size of the team."""
+    """Return the placeholder values of a prompt that depend on the number of builders."""
     return {
         "team": _NUMBERS[num_builders],
         "writing": "Both of you write at the same time, and neither sees what the other writes."
@@ -172,7 +172,7 @@ def team_words(num_builders: int) -> dict[str, str]:
 
 
 def leaving_words(can_leave: bool, world: WorldRule) -> str:
-    """Return the line of a prompt about leaving, or an empty string."""
+    """Return the line of a prompt about the command `/done`; "" if builders cannot leave."""
     if not can_leave:
         return ""
     rest = "what you built stays" if world == "kept" else "your last commands are carried out again in every turn"
@@ -180,12 +180,11 @@ def leaving_words(can_leave: bool, world: WorldRule) -> str:
 
 
 def share_advised(num_cells: int, num_builders: int) -> str:
-    """Return the advice to build an equal part of the cells."""
+    """Return the advice of a feedback text to build an equal part of the cells."""
     share = _FRACTIONS.get(num_builders, f"one in {_NUMBERS[num_builders]}")
     return f"Take about {share} of them ({max(1, num_cells // num_builders)})"
 
 
 def refuse_num_builders(num_builders: int) -> None:
-    """Raise ValueError if the number of builders is not 2 to 6."""
     if isinstance(num_builders, bool) or num_builders not in _NUMBERS:
         raise ValueError(f"num_agents must be 2 to {MAX_BUILDERS}, got {num_builders!r}")

@@ -1,6 +1,6 @@
-"""Commands of the building games, and their parser.
+"""Parser of the commands of the building games.
 
-Each line is a command: `/setblock x y z block`, `/fill x1 y1 z1 x2 y2 z2 block` or `/kill`. Lines that are illegal or
+Each line is a command: `/setblock x y z block`, `/fill x1 y1 z1 x2 y2 z2 block` or `/kill`. Illegal lines and lines
 above the limit are skipped and counted; no reply raises an error. As in the published benchmark, a fenced code block,
 list markers, a missing slash and the prefix `minecraft:` are accepted.
 """
@@ -17,13 +17,11 @@ from .blocks import AIR, Box, Fill
 
 Verb = Literal["setblock", "fill"]
 
-_LEAVE = "done"
-_LIST_MARKER = re.compile(r"(?:[-*]+|\d+[.)])\s*")
+_LIST_MARKER = re.compile(r"\A(?:[-*]+|\d+[.)])\s*")
 _LANGUAGE_TAG = re.compile(r"\s*[\w-]+[^\S\n]*\n", re.ASCII)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
 _NAMESPACE = "minecraft:"
 Axis = Mapping[str, int]
-_NUM_COORDINATES = {"setblock": 3, "fill": 6}
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,6 @@ class Orders:
 
     @property
     def num_accepted(self) -> int:
-        """Number of commands that are carried out."""
         return len(self.fills) + self.num_kills
 
 
@@ -56,12 +53,12 @@ def read_orders(
 
     Args:
         reply: any text.
-        box: box in which all corners must be.
-        blocks: numbers of the allowed blocks, with block names as keys.
+        box: box that contains all corners of legal commands.
+        blocks: dict from the names of the allowed blocks to their numbers.
         verb: building command of the game.
-        max_commands: maximum number of commands; further commands are rejected.
-        stock: number of cells that may be filled, with block numbers as keys. A fill that exceeds the rest of the stock
-            is rejected. Other blocks and air are unlimited.
+        max_commands: further commands are rejected.
+        stock: number of cells that may be filled with each block. A fill that exceeds the remaining number is rejected.
+            Other blocks and air are unlimited.
         can_kill: True allows `/kill`, with any text after it.
         can_leave: True allows `/done`, which is not counted as a command.
     """
@@ -72,7 +69,7 @@ def read_orders(
     axes = _axes(box)
     for words in _commands(reply, f"/{verb}"):
         name = words[0]
-        if can_leave and words == [_LEAVE]:
+        if can_leave and words == ["done"]:
             is_leaving = True
         elif len(fills) + num_kills >= max_commands:
             num_rejected += 1
@@ -92,19 +89,19 @@ def read_orders(
 
 
 def command(fill: Fill, names: tuple[str, ...], verb: Verb = "fill") -> str:
-    """Format a fill as a command. `setblock` has only the first corner."""
-    corners = fill[: _NUM_COORDINATES[verb]]
+    """Format a fill as a command. `/setblock` contains only the first corner."""
+    corners = fill[: 3 if verb == "setblock" else 6]
     return f"/{verb} {' '.join(map(str, corners))} {names[fill.block]}"
 
 
 def counted(orders: Orders) -> str:
-    """Return the sentence for a builder about how many commands were carried out and refused."""
+    """Return a sentence with the numbers of executed and of refused commands."""
     refused = f", {orders.num_rejected} lines refused" if orders.num_rejected else ""
     return f"{orders.num_accepted} commands carried out{refused}."
 
 
 def run_order(builder: int, num_builders: int) -> str:
-    """Return the sentence of a prompt about the order of the builders' commands."""
+    """Return the sentence of a builder's prompt about the order in which the builders' commands are executed."""
     partners, them, theirs = (
         ("partner's", "they", "your partner's") if num_builders == 2 else ("partners'", "they", "their")
     )
@@ -119,12 +116,12 @@ def run_order(builder: int, num_builders: int) -> str:
 
 
 def allowed(names: tuple[str, ...], numbers: tuple[int, ...]) -> dict[str, int]:
-    """Return the numbers of these blocks and of air, with block names as keys."""
+    """Return a dict from the names of these blocks and of air to their numbers."""
     return {"air": AIR, **{names[number]: number for number in numbers}}
 
 
 def _commands(reply: str, usual: str) -> Iterator[list[str]]:
-    """Yield the words of each nonempty line; the first one is the command in lower case without a slash."""
+    """Yield the words of each nonempty line. The first word is the command, in lower case without a slash."""
     if "```" in reply:
         parts = reply.split("```", 2)
         if len(parts) == 3:
@@ -132,15 +129,10 @@ def _commands(reply: str, usual: str) -> Iterator[list[str]]:
     for line in reply.splitlines():
         words = line.split()
         if words and words[0] != usual:  # fast path: most lines need no cleaning
-            words = _without_list_marker(line.strip()).removeprefix("/").split()
+            words = _LIST_MARKER.sub("", line.strip()).removeprefix("/").split()
         if words:
             words[0] = words[0].lower().removeprefix("/")
             yield words
-
-
-def _without_list_marker(line: str) -> str:
-    marker = _LIST_MARKER.match(line)
-    return line[marker.end() :] if marker else line
 
 
 def _fill(words: list[str], verb: Verb, axes: tuple[Axis, Axis, Axis], blocks: Mapping[str, int]) -> Fill | None:
@@ -164,15 +156,14 @@ def _fill(words: list[str], verb: Verb, axes: tuple[Axis, Axis, Axis], blocks: M
     return Fill(min(x1, x2), min(y1, y2), min(z1, z2), max(x1, x2), max(y1, y2), max(z1, z2), block)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256)  # a lookup in a dict from text to coordinate is faster than parsing
 def _axes(box: Box) -> tuple[Axis, Axis, Axis]:
-    """Return a dict from text to coordinate for each axis of the box, because a lookup is faster than parsing."""
     x, y, z = ({str(i): i for i in range(low, high + 1)} for low, high in zip(box.lower, box.upper, strict=True))
     return x, y, z
 
 
 def _number(word: str, axis: Axis) -> int | None:
-    """Convert a word to a coordinate inside the box: "+3" and "03" are 3; "~3" and other words are None."""
+    """Convert a word to a coordinate inside the box: "+3" and "03" are 3. Return None for "~3" and other words."""
     number = axis.get(word)
     if number is None and _INTEGER.fullmatch(word):
         return axis.get(str(int(word)))

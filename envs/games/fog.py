@@ -1,6 +1,6 @@
-"""Visible cells, walks and parsing of replies for BridgeBuild and ResourceGathering.
+"""Parsing of replies and visibility of cells for BridgeBuild and ResourceGathering.
 
-Replies are JSON objects or Python literals. Unreadable parts are ignored and never raise.
+Replies are JSON objects or Python literals. Unreadable parts are ignored; no reply raises an error.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-Cell = tuple[int, int]
-"""Cell (x, z) of the map: x to the right, z downwards, both from 0."""
+Cell = tuple[int, int]  # cell (x, z) of the map: x to the right, z downwards, both from 0
 
-Feedback = Literal["none", "score"]
-"""Feedback in addition to the visible cells: nothing, or the score of the turn."""
+Feedback = Literal["none", "score"]  # feedback in addition to the visible cells: nothing, or the score of the turn
 
 MAX_MESSAGE_LENGTH = 400  # in characters
 
@@ -25,7 +23,6 @@ _TOKEN = re.compile(
 )
 _NAMES = {"True": "true", "False": "false", "None": "null"}
 _BRACKETS = {"(": "[", ")": "]"}
-_PYTHON_QUOTE = re.compile(r"\\'")
 _INTEGER = re.compile(r"([+-]?[0-9]{1,6})(?:\.0*)?")
 _PAIR = re.compile(r"\s*\(?\s*([+-]?[0-9]{1,6})\s*,\s*([+-]?[0-9]{1,6})\s*\)?\s*")
 _WORD = re.compile(r"\w+|[^\w\s]")
@@ -36,18 +33,17 @@ _UNREADABLE = re.compile(
 
 
 def neighbours(cell: Cell) -> tuple[Cell, Cell, Cell, Cell]:
-    """Return the four cells that share a side with this one, also outside the map."""
+    """Return the four cells that share a side with this cell, including cells outside the map."""
     x, z = cell
     return (x - 1, z), (x + 1, z), (x, z - 1), (x, z + 1)
 
 
 def is_on_map(cell: Cell, width: int, depth: int) -> bool:
-    """Return True if the cell is on the map."""
     return 0 <= cell[0] < width and 0 <= cell[1] < depth
 
 
 def seen_from(places: Iterable[Cell], view: int, width: int, depth: int) -> frozenset[Cell]:
-    """Return all cells in the squares with side 2 * view + 1 around these places."""
+    """Return the cells of the map whose distance from one of the places is at most `view` along x and along z."""
     return frozenset(
         (x, z)
         for px, pz in places
@@ -57,9 +53,9 @@ def seen_from(places: Iterable[Cell], view: int, width: int, depth: int) -> froz
 
 
 def action(reply: str, keys: frozenset[str]) -> Mapping[str, Any]:
-    """Return the last object in a reply that has one of the keys, or an empty dict.
+    """Return the last object of a reply that has at least one of the keys; return an empty dict if there is none.
 
-    An object is JSON or a Python literal with single quotes, parentheses or a comma before a closing bracket. Objects
+    An object is JSON, or a Python literal with single quotes, parentheses or a comma before a closing bracket. Objects
     inside a readable object are not returned. An unreadable object is searched for inner objects, up to `_MAX_READ`.
     """
     decoder = json.JSONDecoder()
@@ -85,9 +81,9 @@ def action(reply: str, keys: frozenset[str]) -> Mapping[str, Any]:
 
 
 def _as_json(reply: str, begin: int, max_tokens: int) -> tuple[str, int, int]:
-    """Convert a Python literal to JSON; return its text, its end and the number of tokens.
+    """Convert the Python literal at `begin` to JSON. Return its text, its end and its number of tokens.
 
-    The text is empty if the brackets do not close or contain anything else.
+    The text is empty if a bracket is not closed, if another token occurs, or after `max_tokens` tokens.
     """
     tokens: list[str] = []
     depth = 0
@@ -105,25 +101,21 @@ def _as_json(reply: str, begin: int, max_tokens: int) -> tuple[str, int, int]:
             if token in "}]" and tokens and tokens[-1] == ",":
                 tokens.pop()
         elif kind == "single":
-            token = '"' + _PYTHON_QUOTE.sub("'", token[1:-1]).replace('"', '\\"') + '"'
+            token = '"' + token[1:-1].replace("\\'", "'").replace('"', '\\"') + '"'
         elif kind == "name":
             token = _NAMES.get(token, token)
-        elif kind == "number":
-            token = ("-" if match["sign"] == "-" else "") + _number(token)
+        elif kind == "number":  # JSON has no leading zeros, and needs a digit after the point
+            whole, point, rest = token.partition(".")
+            sign = "-" if match["sign"] == "-" else ""
+            token = f"{sign}{int(whole)}{point}{rest or ('0' if point else '')}"
         tokens.append(token)
         if depth == 0:
             return " ".join(tokens), place, len(tokens)
     return "", begin, len(tokens)
 
 
-def _number(text: str) -> str:
-    """Convert a number to JSON syntax: no leading zeros, and a digit after the point."""
-    whole, point, rest = text.partition(".")
-    return f"{int(whole)}{point}{rest or ('0' if point else '')}"
-
-
 def cell(value: Any) -> Cell | None:
-    """Convert a JSON value to a cell: [x, z], {"x": x, "z": z} or "x,z". None: another value."""
+    """Convert a JSON value to a cell: [x, z], {"x": x, "z": z} or "x,z". Return None for other values."""
     if isinstance(value, str):
         match = _PAIR.fullmatch(value)
         return (int(match[1]), int(match[2])) if match else None
@@ -136,7 +128,7 @@ def cell(value: Any) -> Cell | None:
 
 
 def whole_number(value: Any) -> int | None:
-    """Convert a JSON value or string to an integer (3.0 is 3). None: another value."""
+    """Convert a JSON number or string to an integer (3.0 is 3). Return None for other values."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
@@ -148,10 +140,10 @@ def whole_number(value: Any) -> int | None:
 
 
 def walk(value: Any, start: Cell, width: int, depth: int, max_steps: int | None) -> tuple[Cell, ...]:
-    """Convert a JSON value to the cells of a walk, beginning with the start. A step goes to one of eight neighbours.
+    """Convert a JSON list of cells to a walk that begins at `start`. Each step goes to one of the eight adjacent cells.
 
-    The value may omit the start. A walk that begins elsewhere, jumps or leaves the map is ignored. A walk that is too
-    long is cut.
+    The list may omit the start. If the list begins elsewhere, skips a cell or leaves the map, the walk is only the
+    start. Steps after `max_steps` are cut off.
     """
     if not isinstance(value, list) or not value:
         return (start,)
@@ -169,7 +161,7 @@ def walk(value: Any, start: Cell, width: int, depth: int, max_steps: int | None)
 
 
 def message(value: Any) -> str:
-    """Return a message as one line of at most `MAX_MESSAGE_LENGTH` characters. Other values are written as JSON."""
+    """Return a message as one line of at most `MAX_MESSAGE_LENGTH` characters; values that are not text become JSON."""
     if value is None or value in ("", [], {}):
         return ""
     try:
@@ -180,22 +172,21 @@ def message(value: Any) -> str:
 
 
 def num_words(text: str) -> int:
-    """Count the words and punctuation marks of a message. Its cost in the reward is proportional to this number."""
+    """Count the words and punctuation marks of a message. The reward subtracts a fixed cost for each."""
     return len(_WORD.findall(text))
 
 
 def listed(cells: Iterable[Cell]) -> str:
-    """Return cells as text, row by row from the top and from left to right."""
+    """Format cells as text such as "1 0, 2 0", sorted by z and then by x."""
     return ", ".join(f"{x} {z}" for x, z in sorted(cells, key=lambda place: (place[1], place[0]))) or "none"
 
 
 def with_score(text: str, score: float, mode: Feedback) -> str:
-    """Put the score in front of the feedback if the mode is "score"."""
     return f"Score {score:.3f}.\n{text}" if mode == "score" else text
 
 
 def straight_walk(start: Cell, end: Cell, max_steps: int | None) -> tuple[Cell, ...]:
-    """Return the shortest walk from start to end, diagonal first, cut after `max_steps`."""
+    """Return the shortest walk from start to end, with the diagonal steps first, cut after `max_steps` steps."""
     cells = [start]
     while cells[-1] != end and (max_steps is None or len(cells) <= max_steps):
         (x, z), (to_x, to_z) = cells[-1], end
@@ -204,5 +195,4 @@ def straight_walk(start: Cell, end: Cell, max_steps: int | None) -> tuple[Cell, 
 
 
 def as_json(cells: Sequence[Cell]) -> list[list[int]]:
-    """Convert cells to lists, as a JSON reply contains them."""
     return [list(place) for place in cells]

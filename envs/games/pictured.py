@@ -14,19 +14,15 @@ from ..templates import Originals, Prompts, places_of, templates
 from .pictures import Colour, PanelRow, Picture, ansi, drawn
 from .sources import Difficulty, Source, T
 
-Variant = Literal["ours", "published"]
-"""Source of the default settings: this package, or the published task."""
+Variant = Literal["ours", "published"]  # source of the default settings: this package, or the published task
 
 Constructor = TypeVar("Constructor", bound=Callable[..., None])
 
 
 def with_published(defaults: Mapping[str, Any]) -> Callable[[Constructor], Constructor]:
-    """Decorate a constructor, so that `variant="published"` selects the published defaults.
+    """Return a decorator of constructors: with `variant="published"`, the given values replace the defaults.
 
-    Explicit arguments take precedence. The constructor also takes `variant`.
-
-    Args:
-        defaults: published values of the arguments whose defaults differ.
+    Explicit arguments take precedence. The constructor must have the argument `variant`.
     """
 
     def decorated(construct: Constructor) -> Constructor:
@@ -42,7 +38,6 @@ def with_published(defaults: Mapping[str, Any]) -> Callable[[Constructor], Const
 
 
 def refuse_other(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    """Raise ValueError if a setting is not one of the allowed values."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
@@ -69,24 +64,19 @@ class PicturedEnv(TextParallelEnv):
 
     @abstractmethod
     def panels(self) -> list[PanelRow]:
-        """Return the panels of the goal and of the world."""
+        """Return the panels that show the goal and the world."""
 
     @abstractmethod
     def reference(self, agent: str) -> str:
-        """Return the scripted reference player's reply. If all agents use it, the return is the documented maximum."""
+        """Return the reply of the scripted reference player. A team of such players gets the documented maximum."""
 
     def reference_reply(self, agent: str) -> str:
-        """Return the scripted reference player's reply for this turn.
-
-        Raises:
-            RuntimeError: if no episode is running.
-        """
         if not self._transcripts:
             raise RuntimeError("no episode is running; call reset() first")
         return self.reference(agent)
 
     def picture(self) -> Picture:
-        """Return the world as pixels, [height, width, 3]."""
+        """Return the world as pixels of shape [height, width, 3]."""
         return drawn(self.panels(), self.block_colours)
 
     def scene(self) -> str:
@@ -154,9 +144,9 @@ class TaskEnv(PicturedEnv, Generic[T]):
 
     @abstractmethod
     def start(self) -> Mapping[str, Mapping[str, str | int]]:
-        """Sample the other random values of the episode, and return the values of each prompt's placeholders.
+        """Sample the other random values of an episode. Return the placeholder values of each agent's prompt.
 
-        The text of the placeholder "state", if there is one, is replaced by the feedback of later turns.
+        In later turns, the feedback replaces the text of the placeholder "state", if the prompt has one.
         """
 
     def reset(
@@ -194,7 +184,6 @@ class TaskEnv(PicturedEnv, Generic[T]):
         )
 
     def _rewritten(self, agent: str, reply: str, feedback: str) -> list[Message]:
-        """Return the history that remains with the setting `memory`."""
         *before, prompt = self._prompts[agent]
         if self._memory == "last":
             return [*before, prompt, Message("assistant", reply, agent), Message("user", feedback)]

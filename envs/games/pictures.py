@@ -1,4 +1,4 @@
-"""Pictures of worlds: panels of cells with captions, as pixels, text or GIF."""
+"""Pictures of worlds: panels of cells with captions, as pixels, text or a GIF."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 HEIGHT = 5
-SPACING = 2  # empty columns between two letters
 
 # Rows of each letter from the top. The letters I, C, M and L look as in the published task.
 _GLYPHS = {
@@ -55,11 +54,10 @@ _GLYPHS = {
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-def written(text: str, spacing: int = SPACING) -> tuple[str, ...]:
-    """Return a word as five rows from the top, with "#" for its cells and "." elsewhere.
+def written(text: str, spacing: int = 2) -> tuple[str, ...]:
+    """Draw a text as five rows of characters from the top: "#" for the cells of its letters, "." elsewhere.
 
-    Raises:
-        ValueError: if the text is empty or has other characters than letters, digits and spaces.
+    Between two letters, `spacing` columns are empty.
     """
     letters = text.upper()
     unknown = sorted(set(letters) - set(_GLYPHS))
@@ -69,11 +67,9 @@ def written(text: str, spacing: int = SPACING) -> tuple[str, ...]:
     return tuple(("." * spacing).join(glyph[row] for glyph in glyphs) for row in range(HEIGHT))
 
 
-Picture = NDArray[np.uint8]
-"""[height, width, 3] bytes: red, green, blue."""
+Picture = NDArray[np.uint8]  # [height, width, 3] bytes: red, green, blue
 Colour = tuple[int, int, int]
-Layer = Sequence[Sequence[int]]
-"""Cells of one panel, the top row first: indices into the list of colors."""
+Layer = Sequence[Sequence[int]]  # cells of one panel, the top row first: indices into the list of colors
 
 COLOURS: Mapping[str, Colour] = {
     "air": (203, 222, 236),
@@ -114,12 +110,11 @@ class PanelRow(NamedTuple):
 
 
 def colours(names: Sequence[str]) -> list[Colour]:
-    """Return the color of each block."""
     return [COLOURS.get(name, _UNKNOWN) for name in names]
 
 
 def drawn(rows: Sequence[PanelRow], palette: Sequence[Colour]) -> Picture:
-    """Draw the rows below one another on white; a wrong cell has a red cross."""
+    """Draw panel rows below each other on white. A red cross marks each wrong cell."""
     strips = [strip for row in rows for strip in (_captioned(row.caption), _strip(row, palette))]
     width = max(strip.shape[1] for strip in strips) + 2 * _GAP
     height = sum(strip.shape[0] for strip in strips) + _GAP
@@ -132,7 +127,7 @@ def drawn(rows: Sequence[PanelRow], palette: Sequence[Colour]) -> Picture:
 
 
 def ansi(rows: Sequence[PanelRow], letters: str, palette: Sequence[Colour] | None = None) -> str:
-    """Return the rows as text, one letter per cell; with a palette, colored for a terminal."""
+    """Return panel rows as text with one letter per cell. With a palette, the text has colors for a terminal."""
     lines: list[str] = []
     for row in rows:
         lines.append(row.caption)
@@ -142,7 +137,7 @@ def ansi(rows: Sequence[PanelRow], letters: str, palette: Sequence[Colour] | Non
 
 
 def write_gif(path: str | Path, frames: Sequence[Picture], fps: float = 1.0) -> None:
-    """Write pictures as a repeating animation; the last one is shown three times as long.
+    """Write pictures as a repeating animation. The last picture is shown three times as long as the others.
 
     Raises:
         ValueError: if there are no frames, or `fps` is not positive.

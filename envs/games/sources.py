@@ -1,4 +1,4 @@
-"""Sources of tasks: a loaded list, or a generator."""
+"""Sources of the tasks of a game: a loaded list of tasks, or a generator."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from ..data import BUILTIN, Tasks, has_splits, load_tasks
 GENERATED = "generated"
 Split = Literal["train", "test", "all"]
 Data = str | Mapping[str, str]
-Difficulty = int | str
-"""Difficulty of generated tasks: a number, or a range such as "1-4"."""
+Difficulty = int | str  # difficulty of generated tasks: a number, or a range such as "1-4"
 
 _TEST_SHARE = 5  # one generated task in five is held out
 
 
 class Shared:
-    """Base class of immutable objects, which copies of an environment share."""
+    """Base class of immutable objects. Copying returns the object itself, so that copied environments share it."""
 
     def __copy__(self) -> Any:
         return self
@@ -33,44 +32,21 @@ class Shared:
 
 
 class GameTask(Protocol):
-    """Properties of every task."""
+    """Attributes that every task has."""
 
     @property
     def id(self) -> str: ...
     @property
-    def difficulty(self) -> int | None:
-        """Difficulty; None if unknown."""
+    def difficulty(self) -> int | None: ...  # None: unknown
 
 
 T = TypeVar("T", bound=GameTask)
-T_co = TypeVar("T_co", bound=GameTask, covariant=True)
-
-
-class Source(Protocol[T_co]):
-    """A source of tasks."""
-
-    @property
-    def highest(self) -> int | None:
-        """Highest difficulty; None if tasks are not chosen by difficulty."""
-
-    def pick(self, which: Any, rng: random.Random, difficulty: Difficulty | None = None) -> T_co:
-        """Return a task.
-
-        Args:
-            which: number or id of the task. None: a random task.
-            rng: random number generator for a random task.
-            difficulty: difficulty of the task. None: one of the source's difficulties.
-        """
 
 
 class Listed(Shared, Generic[T]):
-    """A list of tasks.
+    """Loaded tasks. `pick` takes the index or the id of a task."""
 
-    Args:
-        tasks: at least one, with different ids.
-    """
-
-    highest: ClassVar[None] = None
+    highest: ClassVar[None] = None  # tasks are not chosen by difficulty
 
     def __init__(self, tasks: Sequence[T]):
         self.tasks = tuple(tasks)
@@ -93,7 +69,7 @@ class Listed(Shared, Generic[T]):
 
 @dataclass(frozen=True)
 class Generated(Shared, Generic[T]):
-    """Generated tasks, one per number. With several difficulties, successive numbers have successive difficulties."""
+    """Generator of one task per number. With several difficulties, successive numbers have successive difficulties."""
 
     new: Callable[..., T]  # function (number, difficulty) -> task
     difficulties: range
@@ -108,6 +84,9 @@ class Generated(Shared, Generic[T]):
         raise ValueError(f"task {which!r} must be an integer >= 0, because tasks are generated")
 
 
+Source = Listed[T] | Generated[T]
+
+
 def source_of(
     data: Data,
     split: Split,
@@ -117,18 +96,9 @@ def source_of(
     listed: Callable[[Data, Split], Sequence[T]],
     new: Callable[..., T],
 ) -> Source[T]:
-    """Create the source of a game's tasks from the settings of the game.
+    """Create the source of a game's tasks from its settings.
 
-    Args:
-        data: `GENERATED`, or data that `listed` reads.
-        split: "train" or "test", or "all" if the data is not generated.
-        difficulty: difficulty of generated tasks: a number, or a range such as "1-4".
-        highest: highest difficulty of the generator.
-        listed: function of data and split that returns a list of tasks.
-        new: function that generates the task of a number; it also has the arguments `difficulty` and `split`.
-
-    Raises:
-        ValueError: if the difficulty, the split or the data is invalid.
+    `listed` loads the tasks of data that is not `GENERATED`. `new` generates the task of a number.
     """
     if data != GENERATED:
         return Listed(listed(data, split))
@@ -136,11 +106,7 @@ def source_of(
 
 
 def difficulties(difficulty: Difficulty, highest: int) -> range:
-    """Convert a difficulty, which is a number or a text such as "1-4", to a range.
-
-    Raises:
-        ValueError: if a difficulty is not 1 to `highest`.
-    """
+    """Convert a difficulty (a number, or a text such as "1-4") to a range within 1 to `highest`."""
     span = re.fullmatch(r"\s*([0-9]{1,3})\s*-\s*([0-9]{1,3})\s*", difficulty) if isinstance(difficulty, str) else None
     if span is None:
         refuse_difficulty(difficulty, highest)
@@ -152,24 +118,19 @@ def difficulties(difficulty: Difficulty, highest: int) -> range:
 
 
 def refuse_difficulty(difficulty: Difficulty, highest: int) -> None:
-    """Raise ValueError if the difficulty is not 1 to `highest`."""
     if isinstance(difficulty, bool) or difficulty not in range(1, highest + 1):
         raise ValueError(f"difficulty={difficulty!r} must be 1 to {highest}, or a range such as '1-{highest}'")
 
 
 def generated_split(split: Split) -> Literal["train", "test"]:
-    """Check and return the split of generated tasks.
-
-    Raises:
-        ValueError: if the split is not "train" or "test".
-    """
+    """Return the split. Raise ValueError if it is "all" or unknown: generated tasks have only "train" and "test"."""
     if split not in ("train", "test"):
         raise ValueError(f"split must be 'train' or 'test' for generated tasks, got {split!r}")
     return split
 
 
 def is_held_out(content: str) -> bool:
-    """Return True if a generated task belongs to the test split, decided by a stable hash of its content."""
+    """Return True if a generated task belongs to the test split. A stable hash of its content decides."""
     return zlib.crc32(content.encode()) % _TEST_SHARE == 0
 
 
@@ -182,21 +143,11 @@ def tasks_of_split(
     text_fields: Sequence[str] = (),
     other_fields: Sequence[str] = (),
 ) -> list[T]:
-    """Return the tasks of one split.
+    """Load the tasks of the split "train", "test" or "all" of the data.
 
     Data without splits is divided as in the published benchmark: the first four fifths for training, the rest for
-    testing; "all" is both.
-
-    Args:
-        data: see `load_tasks`.
-        split: "train", "test" or "all".
-        made: function of a row and its number (from 1) that returns a task.
-        builtin: file of the built-in data.
-        text_fields: required columns with text.
-        other_fields: other required columns.
-
-    Raises:
-        ValueError: if the split is unknown or a row cannot be converted to a task.
+    testing. `made` converts a row and its number (from 1) to a task. If `made` raises ValueError, the error gets the
+    data's name and the row.
     """
     if split not in ("train", "test", "all"):
         raise ValueError(f"split must be 'train', 'test' or 'all', got {split!r}")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Outcome
 from ..blocks import Box
-from ..fog import Feedback
+from ..fog import Feedback, with_score
 from ..pictured import TaskEnv, Variant, refuse_other, with_published
 from ..pictures import PanelRow
 from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
@@ -19,15 +19,7 @@ from .rules import HIGHEST_DIFFICULTY, Bridge, BridgeScore, after, beginning, mi
 
 Reach = Literal["far", "side", "map"]
 
-_SAMPLE = Path(__file__).parent / "sample.json"
-PUBLISHED = {
-    "reward": "reference",
-    "reach": "map",
-    "view": 3,
-    "max_steps": None,
-    "max_probes": 2,
-    "memory": "none",
-}
+PUBLISHED = {"reward": "reference", "reach": "map", "view": 3, "max_steps": None, "max_probes": 2, "memory": "none"}
 """Defaults of the published configurations, if they differ from the defaults of this package."""
 _KINDS = ".#STYN=12?P"
 _COLOURS = (
@@ -147,14 +139,10 @@ class BridgeBuild(TaskEnv[Bridge]):
         return Outcome(
             value,
             feedback={
-                agent: texts.feedback(
-                    self.task,
-                    self._state,
-                    worker,
-                    view=self._view,
-                    heard=said[1 - worker],
-                    value=value,
-                    mode=self._feedback,
+                agent: with_score(
+                    texts.state_text(self.task, self._state, worker, view=self._view, heard=said[1 - worker]),
+                    value,
+                    self._feedback,
                 )
                 for worker, agent in enumerate(self.possible_agents)
             },
@@ -170,22 +158,19 @@ class BridgeBuild(TaskEnv[Bridge]):
         )
 
     def panels(self) -> list[PanelRow]:
-        known = []
-        for worker in (0, 1):
-            rows = [list(row) for row in texts.fogged_rows(self.task, self._state, worker, self._view)]
-            x, z = self._state.places[worker]
-            rows[z][x] = str(worker + 1)
-            known.append(_numbers(rows))
-        whole = _numbers(texts.picture_rows(self.task, self._state))
+        seen = [texts.fogged_rows(self.task, self._state, worker, self._view) for worker in (0, 1)]
+        whole = self._layer(texts.whole_map(self.task, self._state), (0, 1))
+        known = [self._layer(rows, (worker,)) for worker, rows in enumerate(seen)]
         return [PanelRow("MAP", [whole]), PanelRow("KNOWN TO 1 AND 2", known)]
 
     def truth(self) -> str:
-        """Return the hidden state: the whole map, the positions of the workers, and what was already rewarded."""
         return texts.truth_text(self.task, self._state)
 
     def reference(self, agent: str) -> str:
-        """Return the reply of a player that sends messages, or of one that sees the map if `reach` is not "far"."""
-        return self._honest_reply(agent, is_talking=True) if self._reach == "far" else self.knowing_reply(agent)
+        """Return the reply of a player that sends messages; if `reach` is not "far", of one that sees the map."""
+        return (
+            honest_reply(self._view_of(agent), is_talking=True) if self._reach == "far" else self.knowing_reply(agent)
+        )
 
     def knowing_reply(self, agent: str) -> str:
         """Return the commands of a worker that sees the whole map. Two such workers join S and T in one turn."""
@@ -197,24 +182,25 @@ class BridgeBuild(TaskEnv[Bridge]):
         return texts.reply(fills, self._state.places[worker])
 
     def honest_players(self) -> Mapping[str, Callable[[str], str]]:
-        """Return scripted players: a team without messages, and a team with messages."""
         return {
-            "silent": partial(self._honest_reply, is_talking=False),
-            "talking": partial(self._honest_reply, is_talking=True),
+            "silent": partial(self._reply, partial(honest_reply, is_talking=False)),
+            "talking": partial(self._reply, partial(honest_reply, is_talking=True)),
         }
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Return exploits: teams that lay planks or probe pillars without using what they see."""
-        return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
+        return {name: partial(self._reply, player) for name, player in EXPLOITS.items()}
 
-    def _honest_reply(self, agent: str, *, is_talking: bool) -> str:
-        return honest_reply(self._view_of(agent), is_talking=is_talking)
-
-    def _exploiting_reply(self, player: Exploit, agent: str) -> str:
+    def _reply(self, player: Exploit, agent: str) -> str:
         return player(self._view_of(agent))
 
+    def _layer(self, rows: Sequence[Sequence[str]], workers: Sequence[int]) -> list[list[int]]:
+        layer = [[_KINDS.index(kind) for kind in row] for row in rows]
+        for worker in workers:
+            x, z = self._state.places[worker]
+            layer[z][x] = _KINDS.index(str(worker + 1))
+        return layer
+
     def _view_of(self, agent: str) -> View:
-        """Return the observations and settings that a scripted worker uses."""
         worker = self.possible_agents.index(agent)
         return View(
             rows=texts.fogged_rows(self.task, self._state, worker, self._view),
@@ -233,7 +219,6 @@ class BridgeBuild(TaskEnv[Bridge]):
 
     @property
     def _reached(self) -> tuple[Box, Box]:
-        """Part of the map in which each worker can lay planks."""
         first, second = self.task.sides
         return {"far": (second, first), "side": (first, second), "map": (self.task.box, self.task.box)}[self._reach]
 
@@ -258,12 +243,12 @@ def _terms(reward: texts.Reward, score: BridgeScore) -> dict[str, float]:
 
 
 def bridges(data: Data, split: Split) -> list[Bridge]:
-    """Return the maps of a file, a hub name, or the package's sample ("builtin")."""
+    """Load the maps of a file, a hub name, or the package's sample ("builtin")."""
     return tasks_of_split(
         data,
         split,
         lambda row, _: Bridge(row["task_id"], _map(row)),
-        builtin=_SAMPLE,
+        builtin=Path(__file__).parent / "sample.json",
         text_fields=("task_id",),
         other_fields=("map",),
     )
@@ -274,7 +259,3 @@ def _map(row: Mapping[str, Any]) -> tuple[str, ...]:
     if not isinstance(rows, list) or not all(isinstance(line, str) for line in rows):
         raise ValueError(f"{row['task_id']}: map must be a list of strings, one per row, got {rows!r}")
     return tuple(rows)
-
-
-def _numbers(rows: Sequence[Sequence[str]]) -> list[list[int]]:
-    return [[_KINDS.index(kind) for kind in row] for row in rows]

@@ -1,8 +1,8 @@
-"""Scripted honest players of BridgeBuild, which use only what a worker sees, probes, reads and writes.
+"""Scripted players of BridgeBuild. The honest ones use only what a worker sees, probes, reads and writes.
 
-Before the last turn, they look and probe. With `is_talking`, they also send each other the known cells of the partner's
-part of the map. In the last turn, they lay planks beside known true pillars. With `is_talking`, they also lay the path
-from S to T with the lowest expected cost. Both find the same path, because both use exactly the cells in the messages.
+Before the last turn, honest workers look and probe. In the last turn, they lay planks beside known true pillars. With
+`is_talking`, they also send each other the known cells of the partner's part, and lay the cheapest path from S to T.
+Both find the same path, because both use only the cells in the messages.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ from ..fog import Cell, is_on_map, neighbours, seen_from, straight_walk
 from .prompts import reply
 from .rules import MAX_COMMANDS, PLANK
 
-Known = Mapping[Cell, str]
-"""Kinds of the cells that a worker has seen, as letters of its observation."""
+Known = Mapping[Cell, str]  # kinds of the cells that a worker has seen, as letters of its observation
 
 _LETTERS = {"?": "u", ".": "o", "#": "l", "=": "w"}  # letters make one word per row; punctuation marks would cost more
 _KINDS = {letter: kind for kind, letter in _LETTERS.items()} | {kind: kind for kind in "STPYN"}
 _MESSAGE = re.compile(r"from (\d+) (\d+): ([a-zA-Z ]*)")
 _FREE = frozenset("STYNP=")  # kinds of cells that belong to the bridge without a new plank
-_RISKS = {"N": 8.0, "P": 3.5}
-"""Expected cost of a plank beside a pillar; two thirds of the unknown pillars are false."""
+_RISKS = {"N": 8.0, "P": 3.5}  # expected cost of a plank beside a pillar; two thirds of the unknown pillars are false
 _UNSEEN_RISK = 0.2  # per unseen neighbour of a plank; neighbouring planks share such cells
 _PLANK_PRICE = 0.05
 _JOINED = 10.0
@@ -35,7 +33,7 @@ _TRUE = 5.0
 
 @dataclass(frozen=True)
 class View:
-    """Observations and settings that an honest worker uses."""
+    """Observations and settings that a scripted worker uses."""
 
     rows: Sequence[str]  # map as the worker reads it
     start: Cell  # cell of S
@@ -52,12 +50,14 @@ class View:
 
 
 def honest_reply(seen: View, *, is_talking: bool) -> str:
-    """Return the reply of an honest worker."""
     known = known_cells(seen.rows)
     shared = merged([*map(read_message, seen.told), *map(read_message, seen.heard)])
     if seen.turns_left == 1:
         known = merged([known, shared])
-        way = _worthwhile_way(seen, shared) if is_talking else []  # without messages, the two parts rarely meet
+        way: list[Cell] = []
+        if is_talking:  # without messages, the two parts rarely meet
+            price, cheapest = cheapest_way(shared, seen.start, seen.end, *_size(seen))
+            way = cheapest if price < _JOINED else []
         return reply(_planks(seen, known, way), seen.place)
     focus = seen.partners if is_talking else seen.own
     return reply(
@@ -70,12 +70,11 @@ def honest_reply(seen: View, *, is_talking: bool) -> str:
 
 
 def known_cells(rows: Sequence[str]) -> dict[Cell, str]:
-    """Return the seen cells of a map."""
     return {(x, z): kind for z, row in enumerate(rows) for x, kind in enumerate(row) if kind != "?"}
 
 
 def merged(maps: Sequence[Known]) -> dict[Cell, str]:
-    """Merge several maps. The kind of a probed pillar replaces "P" (a pillar of unknown kind)."""
+    """Merge maps of known cells. The kind of a probed pillar replaces "P" (a pillar of unknown kind)."""
     found: dict[Cell, str] = {}
     for each in maps:
         found |= {cell: kind for cell, kind in each.items() if found.get(cell, "P") == "P"}
@@ -83,7 +82,7 @@ def merged(maps: Sequence[Known]) -> dict[Cell, str]:
 
 
 def message_of(rows: Sequence[str], box: Box) -> str:
-    """Return the message about the known cells of a part of the map.
+    """Format the known cells of a part of the map as a message.
 
     from 0 6: oooPoYo oouuuuu
     """
@@ -93,7 +92,7 @@ def message_of(rows: Sequence[str], box: Box) -> str:
 
 
 def read_message(text: str) -> dict[Cell, str]:
-    """Parse a message of `message_of` into cells; return an empty dict for other messages."""
+    """Parse a message of `message_of` to known cells. Return an empty dict for other messages."""
     match = _MESSAGE.fullmatch(text)
     if match is None:
         return {}
@@ -115,7 +114,7 @@ def _size(seen: View) -> tuple[int, int]:
 
 
 def _looking_walk(seen: View, known: Known, focus: Box) -> Sequence[Cell]:
-    """Return the straight walk on which the worker sees most new cells of a part of the map."""
+    """Return the straight walk on which the worker sees most new cells of `focus`, a part of the map."""
     width, depth = _size(seen)
     steps = max(width, depth) if seen.max_steps is None else seen.max_steps
     x, z = seen.place
@@ -129,7 +128,7 @@ def _looking_walk(seen: View, known: Known, focus: Box) -> Sequence[Cell]:
 
 
 def _probes(seen: View, known: Known, focus: Box) -> list[Cell]:
-    """Return pillars to probe. On the partner's part, only if a message about the result still arrives in time."""
+    """Return pillars to probe; on the partner's part, only if a message about the result arrives in time."""
     useful = [
         cell
         for cell, kind in known.items()
@@ -138,14 +137,8 @@ def _probes(seen: View, known: Known, focus: Box) -> list[Cell]:
     return sorted(useful, key=lambda cell: (not _holds(focus, cell), cell))[: seen.max_probes]
 
 
-def _worthwhile_way(seen: View, shared: Known) -> list[Cell]:
-    """Return the planks of the cheapest path, or an empty list if the path costs more than its reward."""
-    price, way = cheapest_way(shared, seen.start, seen.end, *_size(seen))
-    return way if price < _JOINED else []
-
-
 def _planks(seen: View, known: Known, way: Sequence[Cell]) -> list[Fill]:
-    """Return the path's planks on the worker's part of the map, and a plank beside each true pillar without one."""
+    """Return planks of the path on the worker's own part, and one plank beside each true pillar without a plank."""
     planks = {*way, *(cell for cell, kind in known.items() if kind == "=")}
     laid = [cell for cell in way if _holds(seen.own, cell)]
     for pillar in sorted(cell for cell, kind in known.items() if kind == "Y"):
@@ -159,19 +152,19 @@ def _planks(seen: View, known: Known, way: Sequence[Cell]) -> list[Fill]:
 
 
 def _price(known: Known, cell: Cell, width: int, depth: int) -> float:
-    """Return the expected cost of a plank."""
+    """Return the expected cost of a plank in a cell."""
     beside = [known.get(each) for each in neighbours(cell) if is_on_map(each, width, depth)]
     unseen = (cell not in known) + beside.count(None)
     return _PLANK_PRICE + _UNSEEN_RISK * unseen + sum(_RISKS.get(kind, 0.0) for kind in beside if kind)
 
 
 def _gain(known: Known, cell: Cell, width: int, depth: int) -> float:
-    """Return the expected gain of a plank beside true pillars."""
+    """Return the expected gain of a plank in a cell beside true pillars."""
     return _TRUE * sum(known.get(each) == "Y" for each in neighbours(cell)) - _price(known, cell, width, depth)
 
 
 def cheapest_way(known: Known, start: Cell, end: Cell, width: int, depth: int) -> tuple[float, list[Cell]]:
-    """Return the lowest expected cost of a path from start to end, and the planks of this path (Dijkstra)."""
+    """Return the expected cost and the planks of the cheapest path from start to end (Dijkstra's algorithm)."""
     price = {start: 0.0}
     came_from: dict[Cell, Cell] = {}
     todo = [(0.0, start)]
@@ -243,7 +236,6 @@ def beside_seen_pillars(seen: View) -> str:
 
 
 def probes_only(seen: View) -> str:
-    """Exploit: probe seen pillars and lay no planks."""
     known = known_cells(seen.rows)
     probes = [cell for cell, kind in known.items() if kind == "P"]
     return reply([], seen.place, probes=probes[: seen.max_probes])

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ..blocks import Box, Fill
 from ..commands import allowed, read_orders
-from ..fog import Cell, Feedback, action, as_json, cell, is_on_map, listed, message, num_words, walk, with_score
+from ..fog import Cell, action, as_json, cell, is_on_map, listed, message, num_words, walk
 from .rules import BLOCKS, MAX_COMMANDS, PLANK, Action, Bridge, State, plank_cells, visible
 
 Reward = Literal["priced", "reference"]
@@ -42,7 +42,7 @@ You are at {place}.
 {map}
 Probed: {probed}.
 Your partner says: {message}"""
-_NOTHING = "nothing"
+_PROBED = {"Y": "a true pillar", "N": "a false pillar"}
 _TRUTH = """\
 {map}
 Worker 1 is at {first}, worker 2 at {second}.
@@ -61,7 +61,6 @@ def fields(
     reward: Reward,
     reached: tuple[Box, Box],
 ) -> dict[str, str | int]:
-    """Return the values of the prompt's placeholders; each worker can lay planks in its part `reached` of the map."""
     return dict(
         number=worker + 1,
         x=bridge.width - 1,
@@ -80,7 +79,7 @@ def fields(
 
 
 def _reach(bridge: Bridge, own: Box, other: Box) -> str:
-    """Return the words about where each worker can lay planks; empty if both can use the whole map."""
+    """Return the words about the part of the map in which each worker can lay planks; empty for the whole map."""
     if own == other == bridge.box:
         return ""
     axis = 0 if own.width < bridge.width or other.width < bridge.width else 2
@@ -88,24 +87,20 @@ def _reach(bridge: Bridge, own: Box, other: Box) -> str:
     return f", at {first} alone (your partner: {second})"
 
 
-def feedback(bridge: Bridge, state: State, worker: int, *, view: int, heard: str, value: float, mode: Feedback) -> str:
-    """Return the feedback of a turn."""
-    return with_score(state_text(bridge, state, worker, view=view, heard=heard), value, mode)
-
-
 def state_text(bridge: Bridge, state: State, worker: int, *, view: int, heard: str) -> str:
-    """Return the visible cells and the received message as text."""
+    """Return the text of the visible cells, the probed cells and the received message."""
     known = state.probed[worker]
     return _STATE.format(
         place=listed([state.places[worker]]),
         map="\n".join(fogged_rows(bridge, state, worker, view)),
-        probed="; ".join(f"{x} {z} is {_kind(bridge, (x, z))}" for x, z in sorted(known)) or "nothing",
-        message=heard or _NOTHING,
+        probed="; ".join(f"{x} {z} is {_PROBED.get(bridge.rows[z][x], 'no pillar')}" for x, z in sorted(known))
+        or "nothing",
+        message=heard or "nothing",
     )
 
 
 def fogged_rows(bridge: Bridge, state: State, worker: int, view: int) -> list[str]:
-    """Return the rows of the map as a worker sees them, with "?" for cells that it has not seen."""
+    """Return the rows of the map as a worker sees them, with "?" for unseen cells."""
     seen, known = visible(bridge, state, worker, view), state.probed[worker]
     rows = []
     for z, row in enumerate(bridge.rows):
@@ -124,15 +119,10 @@ def fogged_rows(bridge: Bridge, state: State, worker: int, view: int) -> list[st
 def parsed_action(
     reply: str, bridge: Bridge, place: Cell, *, reached: Box, max_probes: int, max_steps: int | None
 ) -> tuple[Action, str]:
-    """Parse a reply; return its legal action and its message.
+    """Parse a reply. Return its legal action and its message.
 
-    Args:
-        reply: any text.
-        bridge: the task.
-        place: cell of the worker.
-        reached: part of the map in which the worker can lay planks; other commands are illegal.
-        max_probes: further probes are ignored.
-        max_steps: further steps are ignored. None: no limit.
+    Commands outside of `reached`, the worker's part of the map, are illegal. Probes after `max_probes` and steps after
+    `max_steps` are ignored.
     """
     wanted = action(reply, _KEYS)
     said = message(wanted.get("comm"))
@@ -152,13 +142,13 @@ def parsed_action(
 def reply(
     fills: Sequence[Fill], place: Cell, *, walk: Sequence[Cell] = (), probes: Sequence[Cell] = (), message: str = ""
 ) -> str:
-    """Format an action as a reply. Without a walk, the worker stays."""
+    """Format an action as a reply. Without a walk, the worker stays in its cell."""
     lines = [f"/fill {fill.x1} {fill.z1} {fill.x2} {fill.z2} {BLOCKS[fill.block]}" for fill in fills]
     return json.dumps({"comm": message, "probe": as_json(probes), "cmds": lines, "path": as_json(walk or [place])})
 
 
 def _lifted(line: Any) -> str:
-    """Convert a command with x and z to a command with x, y = 0 and z; other lines stay illegal."""
+    """Insert y = 0 into a command that has only x and z. Other lines stay illegal."""
     words = str(line).split() if isinstance(line, str) and "`" not in line else []
     if len(words) != 6:
         return "no command"
@@ -171,11 +161,6 @@ def _probes(value: Any, bridge: Bridge, max_probes: int) -> tuple[Cell, ...]:
     return tuple(c for c in cells if c is not None and is_on_map(c, bridge.width, bridge.depth))[:max_probes]
 
 
-def _kind(bridge: Bridge, place: Cell) -> str:
-    kind = bridge.rows[place[1]][place[0]]
-    return {"Y": "a true pillar", "N": "a false pillar"}.get(kind, "no pillar")
-
-
 def truth_text(bridge: Bridge, state: State) -> str:
     """Return the hidden state: the whole map with planks, and the events that were already rewarded.
 
@@ -186,7 +171,7 @@ def truth_text(bridge: Bridge, state: State) -> str:
     planks = plank_cells(state.world)
     first, second = (listed([place]) for place in state.places)
     return _TRUTH.format(
-        map="\n".join(map("".join, _whole_map(bridge, state))),
+        map="\n".join(map("".join, whole_map(bridge, state))),
         first=first,
         second=second,
         on_ends=listed(planks & bridge.cells("ST")),
@@ -195,18 +180,10 @@ def truth_text(bridge: Bridge, state: State) -> str:
     )
 
 
-def _whole_map(bridge: Bridge, state: State) -> list[list[str]]:
-    """Return the kinds of all cells by row, with planks on land or water."""
+def whole_map(bridge: Bridge, state: State) -> list[list[str]]:
+    """Return the kinds of all cells by row, with planks on land and water."""
     planks = plank_cells(state.world)
     return [
         ["=" if kind in "#." and (x, z) in planks else kind for x, kind in enumerate(row)]
         for z, row in enumerate(bridge.rows)
     ]
-
-
-def picture_rows(bridge: Bridge, state: State) -> list[str]:
-    """Return the whole map with planks and the workers "1" and "2"."""
-    grid = _whole_map(bridge, state)
-    for number, (x, z) in enumerate(state.places, start=1):
-        grid[z][x] = str(number)
-    return ["".join(row) for row in grid]

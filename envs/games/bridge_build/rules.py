@@ -1,7 +1,7 @@
 """Rules of BridgeBuild: pure functions on immutable states.
 
-Two workers, one on each bank, join S and T by planks and pillars. A true pillar (Y) needs a neighbouring plank, a false
-one (N) must not have any. Only a probe shows the kind of a pillar.
+Two workers join S and T by planks and pillars. A true pillar (Y) needs a plank in a neighbouring cell, a false pillar
+(N) must not have one. Only a probe shows the kind of a pillar.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KINDS = frozenset(_ALL)
 
 @dataclass(frozen=True)
 class Bridge(Shared):
-    """Task: rows of a map from the top. "#" is land, "." water, "S" and "T" the ends, "Y" and "N" the pillars."""
+    """Task: the rows of a map. "#" is land, "." water, "S" and "T" the ends, "Y" true and "N" false pillars."""
 
     id: str
     rows: tuple[str, ...]
@@ -43,53 +43,66 @@ class Bridge(Shared):
 
     @property
     def width(self) -> int:
-        """Number of columns."""
         return len(self.rows[0])
 
     @property
     def depth(self) -> int:
-        """Number of rows."""
         return len(self.rows)
 
     @cached_property
     def box(self) -> Box:
-        """The map as a box one block high."""
         return Box(width=self.width, height=1, depth=self.depth)
 
     def cells(self, kinds: str) -> frozenset[Cell]:
-        """Return the cells of these kinds."""
         return frozenset((x, z) for z, row in enumerate(self.rows) for x, kind in enumerate(row) if kind in kinds)
 
     @cached_property
     def true_pillars(self) -> frozenset[Cell]:
-        """Pillars that need a neighbouring plank."""
         return self.cells("Y")
 
     @cached_property
     def false_pillars(self) -> frozenset[Cell]:
-        """Pillars that must not have a neighbouring plank."""
         return self.cells("N")
 
     @cached_property
     def pillars(self) -> frozenset[Cell]:
-        """Cells of all pillars. Pillars are parts of the bridge, and planks cannot cover them."""
+        """Cells of all pillars. Pillars are parts of the bridge, and planks cannot replace them."""
         return self.true_pillars | self.false_pillars
 
     @cached_property
     def num_placeable(self) -> int:
-        """Number of cells without a pillar."""
         return max(1, self.width * self.depth - len(self.pillars))
 
     @cached_property
     def plan(self) -> frozenset[Cell] | None:
-        """Planks with which the published score is 0. None: no such planks exist."""
-        return _plan(self)
+        """Cells of planks with which the published score is 0. None: no such planks exist.
+
+        They are the fewest planks that join S and T away from false pillars, and one plank beside each other true
+        pillar. Planks beside a pillar need no connection to the bridge, so the two parts are independent.
+        """
+        clean = {
+            (x, z)
+            for x in range(self.width)
+            for z in range(self.depth)
+            if (x, z) not in self.pillars and self.false_pillars.isdisjoint(neighbours((x, z)))
+        }
+        bridge_cells = _cheapest_way(self, clean)
+        if bridge_cells is None:
+            return None
+        planks = set(bridge_cells)
+        for pillar in sorted(self.true_pillars):
+            if planks.isdisjoint(neighbours(pillar)):
+                beside = [cell for cell in neighbours(pillar) if cell in clean]
+                if not beside:
+                    return None
+                planks.add(max(beside, key=lambda cell: (len(self.true_pillars & set(neighbours(cell))), cell)))
+        return frozenset(planks)
 
     @cached_property
     def sides(self) -> tuple[Box, Box]:
         """Half of the map on the side of worker 0, and half on the side of worker 1.
 
-        The cut is halfway from S to T along the longer axis; a middle line of cells belongs to both halves.
+        The cut is halfway from S to T along the longer axis. A middle line of cells belongs to both halves.
         """
         (x0, z0), (x1, z1) = min(self.cells("S")), min(self.cells("T"))
         is_along_z = abs(z1 - z0) >= abs(x1 - x0)
@@ -106,8 +119,6 @@ class Bridge(Shared):
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """State of an episode."""
-
     world: World  # [0, z, x], 1 for a plank
     places: tuple[Cell, Cell]  # cell of each worker
     visited: tuple[frozenset[Cell], frozenset[Cell]]  # cells that each worker has visited
@@ -145,11 +156,8 @@ class BridgeScore:
     def priced(self) -> float:
         """Reward in which planks cost points.
 
-            5 per true pillar with its first neighbouring plank, -8 per false one, 10 when S and T are joined,
-            -5 * share of cells with their first plank, -0.3 per probe, -0.001 per token of a message
-
-        Source: LLM_Collab_Minecraft at ef56a8e. Here each event is rewarded once per episode, so that removing and
-        laying planks again does not change the return.
+        Source: LLM_Collab_Minecraft at ef56a8e. Here each event is rewarded once per episode, so that removing planks
+        and laying them again does not change the return.
         """
         return (
             5.0 * self.num_true_new
@@ -163,9 +171,6 @@ class BridgeScore:
     @property
     def published(self) -> float:
         """Published reward, at most 0. Planks are free, so a team that covers the whole map gets a high reward.
-
-            -1 per false pillar with a neighbouring plank, -2 per true pillar without one, -5 while S and T are apart,
-            -0.3 per probe, -0.001 per token of a message
 
         Source: LLM_Collab_Minecraft at 2266e97, BridgeBuild.
         """
@@ -187,7 +192,7 @@ def beginning(bridge: Bridge) -> State:
 
 
 def after(bridge: Bridge, state: State, actions: Sequence[Action]) -> tuple[State, BridgeScore]:
-    """Return the state after a turn and the score of the turn. Worker 0's commands are carried out first."""
+    """Play a turn. Return the new state and the score. Worker 0's commands are carried out first."""
     first, second = actions
     world = built(state.world, bridge.box, (*first.fills, *second.fills)).copy()
     for x, z in bridge.pillars:
@@ -199,7 +204,7 @@ def after(bridge: Bridge, state: State, actions: Sequence[Action]) -> tuple[Stat
     probed = tuple(known | set(action.probes) for action, known in zip(actions, state.probed, strict=True))
     world = read_only(world)
     planks = plank_cells(world)
-    touched = {pillar for pillar in bridge.pillars if _is_touched(pillar, planks)}
+    touched = {pillar for pillar in bridge.pillars if not planks.isdisjoint(neighbours(pillar))}
     later = replace(
         state,
         world=world,
@@ -224,12 +229,11 @@ def after(bridge: Bridge, state: State, actions: Sequence[Action]) -> tuple[Stat
 
 
 def plank_cells(world: World) -> frozenset[Cell]:
-    """Return the cells with a plank."""
     return frozenset((x, z) for z, row in enumerate(world[0].tolist()) for x, block in enumerate(row) if block)
 
 
 def is_connected(bridge: Bridge, planks: frozenset[Cell]) -> bool:
-    """Return True if a path of planks and pillars that touch along their sides joins S and T. Land is no part of it."""
+    """Return True if planks and pillars that touch along their sides join S and T. Land does not connect cells."""
     ends = bridge.cells("T")
     open_cells = planks | bridge.pillars | bridge.cells("ST")
     seen = set(bridge.cells("S"))
@@ -246,65 +250,33 @@ def is_connected(bridge: Bridge, planks: frozenset[Cell]) -> bool:
 
 
 def visible(bridge: Bridge, state: State, worker: int, view: int) -> frozenset[Cell]:
-    """Return the cells that a worker sees: all cells near those that it has visited."""
+    """Return the cells that a worker sees: all cells near the cells that it has visited."""
     return seen_from(state.visited[worker], view, bridge.width, bridge.depth)
 
 
 def missing(bridge: Bridge, state: State, worker: int) -> list[Fill]:
-    """Return one worker's half of the fills that change the world to the plan, from the top."""
+    """Return one worker's half of the fills that turn the world into the plan. The first half is the upper one."""
     changes = _changes(bridge, state, bridge.cells(_ALL))
     half = (len(changes) + 1) // 2
     return changes[half:] if worker else changes[:half]
 
 
 def missing_on_side(bridge: Bridge, state: State, side: int) -> list[Fill]:
-    """Return the fills that change one half of the map to the plan. Middle cells belong to the first half."""
+    """Return the fills that turn one half of the map into the plan. Middle cells belong to the first half."""
     first = frozenset((x, z) for x, z in bridge.cells(_ALL) if bridge.sides[0].contains(x, 0, z))
     return _changes(bridge, state, bridge.cells(_ALL) - first if side else first)
 
 
 def _changes(bridge: Bridge, state: State, where: frozenset[Cell]) -> list[Fill]:
-    """Return the fills that change these cells to the plan; planks are removed first."""
+    """Return the fills that turn these cells into the plan. Planks are removed first."""
     plan = bridge.plan or frozenset()
     planks = plank_cells(state.world)
-    return [
-        fill._replace(block=block)
-        for cells, block in ((planks - plan, AIR), (plan - planks, PLANK))
-        for fill in cover(_world(bridge, cells & where), bridge.box)
-    ]
-
-
-def _is_touched(pillar: Cell, planks: frozenset[Cell]) -> bool:
-    return any(cell in planks for cell in neighbours(pillar))
-
-
-def _world(bridge: Bridge, cells: frozenset[Cell]) -> World:
-    return built(bridge.box.empty_world(), bridge.box, [Fill(x, 0, z, x, 0, z, PLANK) for x, z in cells])
-
-
-def _plan(bridge: Bridge) -> frozenset[Cell] | None:
-    """Return the fewest planks that join S and T away from false pillars, and planks beside all other true pillars.
-
-    Planks beside a pillar need no connection to the bridge, so the two parts are independent. With both parts, the
-    published score is 0 if this is possible.
-    """
-    clean = {
-        (x, z)
-        for x in range(bridge.width)
-        for z in range(bridge.depth)
-        if (x, z) not in bridge.pillars and not any(cell in bridge.false_pillars for cell in neighbours((x, z)))
-    }
-    bridge_cells = _cheapest_way(bridge, clean)
-    if bridge_cells is None:
-        return None
-    planks = set(bridge_cells)
-    for pillar in sorted(bridge.true_pillars):
-        if not _is_touched(pillar, frozenset(planks)):
-            beside = [cell for cell in neighbours(pillar) if cell in clean]
-            if not beside:
-                return None
-            planks.add(max(beside, key=lambda cell: (len(bridge.true_pillars & set(neighbours(cell))), cell)))
-    return frozenset(planks)
+    changes: list[Fill] = []
+    for cells, block in ((planks - plan, AIR), (plan - planks, PLANK)):
+        marks = [Fill(x, 0, z, x, 0, z, PLANK) for x, z in cells & where]
+        covering = cover(built(bridge.box.empty_world(), bridge.box, marks), bridge.box)
+        changes += [fill._replace(block=block) for fill in covering]
+    return changes
 
 
 def _cheapest_way(bridge: Bridge, clean: set[Cell]) -> list[Cell] | None:
@@ -359,13 +331,13 @@ def new_bridge(seed: int, difficulty: int = 3, split: Split = "train") -> Bridge
 
 
 def _drawn(rng: random.Random, difficulty: int) -> tuple[str, ...]:
-    """Sample a map with pillars anywhere in the water, so that no fixed path is safe."""
     width, num_true, num_false = 7 + difficulty // 2 * 2, 3 + difficulty, 4 + 2 * difficulty
     start, end = (rng.randrange(width // 3, width - width // 3) for _ in range(2))
     grid = [["."] * width for _ in range(DEPTH)]
     grid[0], grid[-1] = ["#"] * width, ["#"] * width
     grid[0][start], grid[-1][end] = "S", "T"
     water = [(x, z) for z in range(1, DEPTH - 1) for x in range(width)]
+    # Pillars may be anywhere in the water, so that no fixed path is safe.
     for number, (x, z) in enumerate(rng.sample(water, num_true + num_false)):
         grid[z][x] = "Y" if number < num_true else "N"
     return tuple("".join(row) for row in grid)

@@ -15,20 +15,12 @@ from ..building import BuildingEnv, refuse_num_builders
 from ..commands import Orders, allowed, read_orders
 from ..pictured import refuse_other, with_published
 from ..pictures import PanelRow, colours
-from ..sources import (
-    GENERATED,
-    Data,
-    Difficulty,
-    Split,
-    source_of,
-    tasks_of_split,
-)
+from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
 from . import prompts as texts
 from .rules import HIGHEST_DIFFICULTY, MAX_COMMANDS, House, HouseScore, house, missing, new_house, score, spiders
 
 Reward = Literal["reference", "paper", "iou"]
 
-_SAMPLE = Path(__file__).parent / "sample.json"
 PUBLISHED = {
     "needs_both": False,
     "spider_attacks": (2, 1, 3),
@@ -122,7 +114,7 @@ class HouseBuild(BuildingEnv[House]):
 
     @property
     def allowed_exploits(self) -> Mapping[str, str]:
-        """Allowed exploits and the reason for each. Without `needs_both`, more exploits are allowed."""
+        """Exploits that the checks accept, with a reason for each."""
         some = "one command fills a rectangle: two commands of a builder build an eighth of the house on average"
         if self._needs_both:
             return {"others for show": some}
@@ -194,13 +186,12 @@ class HouseBuild(BuildingEnv[House]):
         return colours(self.task.blocks)
 
     def reference(self, agent: str) -> str:
-        """Return the commands of a team that builds the house; the first builder kills the spiders."""
+        """Return the commands of a team that builds the house. The first builder kills the spiders."""
         builder = self.possible_agents.index(agent)
         fills = missing(self.task, self.next_start, builder)
         return texts.reply(fills, self.task, is_killing=builder == 0 and not self._is_safe)
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Return exploits: teams that do not divide the house, or do not build it."""
         return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
 
     def _exploiting_reply(self, player: Exploit, agent: str) -> str:
@@ -209,12 +200,12 @@ class HouseBuild(BuildingEnv[House]):
 
 
 def houses(data: Data, split: Split, num_builders: int = 2, has_spare: bool = True) -> list[House]:
-    """Return the houses of a file, a hub name, or the package's sample ("builtin")."""
+    """Load the houses of a file, a hub name, or the package's sample ("builtin")."""
     return tasks_of_split(
         data,
         split,
         lambda row, _: house(row, num_builders, has_spare),
-        builtin=_SAMPLE,
+        builtin=Path(__file__).parent / "sample.json",
         text_fields=("task_id",),
         other_fields=("inventory", "target_spec"),
     )
@@ -225,11 +216,7 @@ def _terms(reward: Reward, score: HouseScore) -> dict[str, float]:
     if reward == "reference":
         return {"match": score.match, "spiders": -0.1 * score.damage}
     if reward == "paper":
-        return {
-            "coverage": 2.0 * score.coverage,
-            "redundancy": -1.5 * score.redundancy,
-            "spiders": -0.2 * score.damage,
-        }
+        return {"coverage": 2.0 * score.coverage, "redundancy": -1.5 * score.redundancy, "spiders": -0.2 * score.damage}
     return {
         "iou": score.exact_iou,
         "spiders": -0.1 * score.damage,
@@ -240,33 +227,8 @@ def _terms(reward: Reward, score: HouseScore) -> dict[str, float]:
 Exploit: TypeAlias = Callable[[House, int], list[Fill]]
 
 
-def kill_only(house: House, builder: int) -> list[Fill]:
-    """Exploit: build nothing; builder 0 only kills the spiders."""
-    return []
-
-
-def one_to_its_stock(house: House, builder: int) -> list[Fill]:
-    """Exploit: builder 0 builds from below until its stock is empty; the others build nothing."""
-    return _from_below(house) if builder == 0 else []
-
-
-def one_and_tokens(house: House, builder: int) -> list[Fill]:
-    """Exploit: builder 0 builds from below; each other builder sets the topmost cell of each block."""
-    return _from_below(house) if builder == 0 else _from_below(house, is_reversed=True, most=1)
-
-
-def all_from_below(house: House, builder: int) -> list[Fill]:
-    """Exploit: all builders build from below until their stock is empty."""
-    return _from_below(house)
-
-
-def all_from_above(house: House, builder: int) -> list[Fill]:
-    """Exploit: all builders build from above until their stock is empty."""
-    return _from_below(house, is_reversed=True)
-
-
 def solid_floor(house: House, builder: int) -> list[Fill]:
-    """Exploit: fill one layer per builder with the most frequent block."""
+    """Exploit: each builder fills one layer with the most frequent block."""
     block = max(house.stock, key=lambda each: house.stock[each])
     (x, y, z), (x2, y2, z2) = house.box.lower, house.box.upper
     rows = min(z2 - z + 1, house.stock[block] // house.box.width)
@@ -274,7 +236,7 @@ def solid_floor(house: House, builder: int) -> list[Fill]:
 
 
 def walls_unread(house: House, builder: int) -> list[Fill]:
-    """Exploit: build the outline of one layer per builder above the floor with the most frequent block."""
+    """Exploit: each builder sets the outline of one layer above the floor, of the most frequent block."""
     block = max(house.stock, key=lambda each: house.stock[each])
     (x, y, z), (x2, y2, z2) = house.box.lower, house.box.upper
     height = min(y + 1 + builder, y2)
@@ -282,23 +244,21 @@ def walls_unread(house: House, builder: int) -> list[Fill]:
     return [Fill(x1, height, z1, x3, height, z3, block) for x1, z1, x3, z3 in sides if x1 <= x3 and z1 <= z3]
 
 
+TO_THE_STOCK: Mapping[str, Exploit] = {
+    "one builds to its stock": lambda house, builder: _from_below(house) if builder == 0 else [],
+    "one builds, others set one cell of each block": lambda house, builder: (
+        _from_below(house) if builder == 0 else _from_below(house, is_reversed=True, most=1)
+    ),
+    "all build from below": lambda house, builder: _from_below(house),
+    "all build from above": lambda house, builder: _from_below(house, is_reversed=True),
+}
+"""Exploits in which a builder uses up its stock."""
 EXPLOITS: Mapping[str, Exploit] = {
-    "kill only": kill_only,
-    "one builds to its stock": one_to_its_stock,
-    "one builds, others set one cell of each block": one_and_tokens,
-    "all build from below": all_from_below,
-    "all build from above": all_from_above,
+    "kill only": lambda house, builder: [],
+    **TO_THE_STOCK,
     "floors, house unread": solid_floor,
     "walls, house unread": walls_unread,
 }
-
-TO_THE_STOCK = (
-    "one builds to its stock",
-    "one builds, others set one cell of each block",
-    "all build from below",
-    "all build from above",
-)
-"""Exploits in which a builder uses up its stock."""
 
 
 def _from_below(house: House, *, is_reversed: bool = False, most: int | None = None) -> list[Fill]:

@@ -1,4 +1,4 @@
-"""Prompts and feedback of HouseBuild; `commands` parses the replies."""
+"""Prompts and feedback of HouseBuild. `games.commands` parses the replies."""
 
 from __future__ import annotations
 
@@ -17,21 +17,12 @@ from ..building import (
     team_words,
 )
 from ..commands import Orders, command, counted, run_order
-from .rules import (
-    HIT_POINTS,
-    MAX_COMMANDS,
-    House,
-    HouseScore,
-    affordable_rectangles,
-    rectangles_to_mend,
-    stock_left,
-    wrong_cells,
-)
+from . import rules
+from .rules import HIT_POINTS, MAX_COMMANDS, House, HouseScore
 
 Feedback = Literal["score", "perfect", "position", "position_modification", "rect_modification", "resource_schedule"]
 
 _KILL = "/kill"
-_SHARED_HEIGHT = 2  # highest layer in the first builder's feedback, and lowest layer in the second builder's
 
 PROMPT = """\
 You are builder {number} of a team of {team} that builds a house. {writing} {order}
@@ -63,10 +54,7 @@ Rules:
 - Keep all coordinates within the bounds
 
 Blocks that you may use, and no others, with the number of cells that each agent may fill: {stock}. Air has no limit."""
-PUBLISHED = {
-    "system": PUBLISHED_SYSTEM,
-    "prompt": _PUBLISHED,
-}
+PUBLISHED = {"system": PUBLISHED_SYSTEM, "prompt": _PUBLISHED}
 """Prompts with the content of the published prompts, in other words."""
 ORIGINALS = Originals(
     "house_build/utils/prompting.py",
@@ -96,19 +84,16 @@ _AGAIN = {"rebuilt": " Repeat all else that you built.", "kept": ""}
 def fields(
     house: House, builder: int, *, attacks: Sequence[int], turns: int, world: WorldRule, can_leave: bool = False
 ) -> dict[str, str | int]:
-    """Return the values of the prompt's placeholders."""
+    heights = range(house.box.y, house.box.upper[1] + 1)
     return dict(
         **team_words(house.num_builders),
         number=builder + 1,
         order=run_order(builder, house.num_builders),
         box=_BOX.format(house.box.lower, house.box.upper),
-        layers="\n".join(
-            f"y={y}: {_rectangles([fill for fill in house.rectangles if fill.y1 == y and fill.block != AIR], house)}"
-            for y in range(house.box.y, house.box.y + house.box.height)
-        ),
+        layers="\n".join(f"y={y}: {_rectangles(_layer(house, y), house)}" for y in heights),
         stock=_stock(house, house.stock),
         block_list="\n".join(f"- {house.blocks[block]}" for block in (*house.stock, AIR)),
-        slices="\n".join(f"y={y}: {{{_tuples(house, y)}}}" for y in range(house.box.y, house.box.upper[1] + 1)),
+        slices="\n".join(f"y={y}: {{{_tuples(house, y)}}}" for y in heights),
         lower=str(list(house.box.lower)),
         upper=str(list(house.box.upper)),
         stock_list="\n".join(f"- {house.blocks[block]}: {count}" for block, count in house.stock.items()),
@@ -125,92 +110,52 @@ def fields(
 
 
 def reply(fills: Iterable[Fill], house: House, *, is_killing: bool) -> str:
-    """Format commands as a reply."""
     return "\n".join([*([_KILL] if is_killing else []), *(command(fill, house.blocks) for fill in fills)])
 
 
 def feedback(mode: Feedback, turn: BuilderTurn[House, HouseScore], *, limit: int) -> str:
-    """Return the feedback of a turn.
-
-    Args:
-        mode: kind of feedback; see `HouseBuild`.
-        turn: data of the builder's turn.
-        limit: maximum number of cells or rectangles in the two modification modes.
-    """
-    house, world, builder, orders, rule = turn.task, turn.world, turn.builder, turn.orders, turn.world_rule
+    """Return the feedback of a turn. In the modification modes, it has at most `limit` cells or rectangles."""
+    house, world, builder, orders, again = turn.task, turn.world, turn.builder, turn.orders, _AGAIN[turn.world_rule]
     match mode:
         case "score":
-            return _score_feedback(turn.value, turn.score, orders)
+            hurt = f" The spiders took {turn.score.damage:.0%} of your hit points." if turn.score.damage else ""
+            return f"Score {turn.value:.4f}. {counted(orders)}{hurt}"
         case "perfect":
-            return _perfect_feedback(wrong_cells(house, world), builder, house, orders, rule)
+            own_cells = sorted(rules.wrong_cells(house, world), key=_from_the_top)[builder :: house.num_builders]
+            return f"{counted(orders)} To change, as x y z block: {_cells(own_cells, house)}.{again}"
         case "position":
-            return _position_feedback(house, list(cells(house.target, house.box)), orders)
+            wanted = sorted(cells(house.target, house.box), key=_from_the_top)
+            return (
+                f"{counted(orders)} The cells of the house, as x y z block: {_cells(wanted, house)}. "
+                f"{share_advised(len(wanted), house.num_builders)}."
+            )
         case "position_modification":
-            return _position_modification(wrong_cells(house, world), limit, house, orders, rule)
+            lowest_cells = sorted(rules.wrong_cells(house, world), key=lambda cell: (cell[1], cell[0], cell[2]))[:limit]
+            return f"{counted(orders)} To change, as x y z block: {_cells(lowest_cells, house)}.{again}"
         case "rect_modification":
-            return _rect_modification(rectangles_to_mend(house, world), limit, builder, house, orders, rule)
+            low, high = _heights(house, builder)
+            own = [fill for fill in rules.rectangles_to_mend(house, world) if low <= fill.y1 <= high][:limit]
+            return f"{_carried_out(orders, house)}\nTo mend, as y: x1 z1 x2 z2 block: {_by_height(own, house)}.{again}"
         case "resource_schedule":
-            left = stock_left(house, orders.fills)
-            return _resource_schedule(affordable_rectangles(house, left), left, house, orders)
+            left = rules.stock_left(house, orders.fills)
+            fills = rules.affordable_rectangles(house, left)
+            return (
+                f"{_carried_out(orders, house)}\nStock left over: {_stock(house, left)}.\n"
+                f"It would do for, as y: x1 z1 x2 z2 block: {_by_height(fills, house)}."
+            )
 
 
-def _score_feedback(value: float, score: HouseScore, orders: Orders) -> str:
-    """Return the feedback of mode "score": the reward and the damage."""
-    hurt = f" The spiders took {score.damage:.0%} of your hit points." if score.damage else ""
-    return f"Score {value:.4f}. {counted(orders)}{hurt}"
-
-
-def _perfect_feedback(
-    wrong: Sequence[tuple[int, int, int, int]], builder: int, house: House, orders: Orders, rule: WorldRule
-) -> str:
-    """Return the feedback of mode "perfect": all wrong cells from the top, divided between the builders."""
-    from_the_top = sorted(wrong, key=lambda cell: (-cell[1], cell[0], cell[2]))
-    own = from_the_top[builder :: house.num_builders]
-    return f"{counted(orders)} To change, as x y z block: {_cells(own, house)}.{_AGAIN[rule]}"
-
-
-def _position_feedback(house: House, wanted: Sequence[tuple[int, int, int, int]], orders: Orders) -> str:
-    """Return the feedback of mode "position": all cells of the house, and the advice to build an equal part."""
-    from_the_top = sorted(wanted, key=lambda cell: (-cell[1], cell[0], cell[2]))
-    return (
-        f"{counted(orders)} The cells of the house, as x y z block: {_cells(from_the_top, house)}. "
-        f"{share_advised(len(wanted), house.num_builders)}."
-    )
-
-
-def _position_modification(
-    wrong: Sequence[tuple[int, int, int, int]], limit: int, house: House, orders: Orders, rule: WorldRule
-) -> str:
-    """Return the feedback of mode "position_modification": the lowest wrong cells, the same for all builders."""
-    from_below = sorted(wrong, key=lambda cell: (cell[1], cell[0], cell[2]))[:limit]
-    return f"{counted(orders)} To change, as x y z block: {_cells(from_below, house)}.{_AGAIN[rule]}"
-
-
-def _rect_modification(
-    fills: Sequence[Fill], limit: int, builder: int, house: House, orders: Orders, rule: WorldRule
-) -> str:
-    """Return the feedback of mode "rect_modification": rectangles with errors, the lowest for the first builder."""
-    lowest, highest = _heights(house, builder)
-    own = [fill for fill in fills if lowest <= fill.y1 <= highest][:limit]
-    return f"{_carried_out(orders, house)}\nTo mend, as y: x1 z1 x2 z2 block: {_by_height(own, house)}.{_AGAIN[rule]}"
+def _from_the_top(cell: tuple[int, int, int, int]) -> tuple[int, int, int]:
+    return -cell[1], cell[0], cell[2]
 
 
 def _heights(house: House, builder: int) -> tuple[int, int]:
-    """Return the lowest and the highest layer in a builder's feedback. Two successive builders share one layer."""
     bottom, top = house.box.y, house.box.upper[1]
     team = house.num_builders
-    # For two builders the boundary is that of the published game; for more, layers are divided evenly.
-    parting = [_SHARED_HEIGHT] if team == 2 else [bottom + (top - bottom) * i // team for i in range(1, team)]
+    # Two successive builders share one layer. For two builders the boundary is that of the published game.
+    parting = [2] if team == 2 else [bottom + (top - bottom) * i // team for i in range(1, team)]
     bounds = [bottom, *parting, top]
     return bounds[builder], bounds[builder + 1]
-
-
-def _resource_schedule(fills: Sequence[Fill], left: Mapping[int, int], house: House, orders: Orders) -> str:
-    """Return the feedback of mode "resource_schedule": the rest of the stock, and rectangles to build from it."""
-    return (
-        f"{_carried_out(orders, house)}\nStock left over: {_stock(house, left)}.\n"
-        f"It would do for, as y: x1 z1 x2 z2 block: {_by_height(fills, house)}."
-    )
 
 
 def _carried_out(orders: Orders, house: House) -> str:
@@ -226,9 +171,12 @@ def _rectangles(fills: Sequence[Fill], house: House) -> str:
     return "; ".join(f"{f.x1} {f.z1} {f.x2} {f.z2} {house.blocks[f.block]}" for f in fills) or "nothing"
 
 
+def _layer(house: House, y: int) -> list[Fill]:
+    return [fill for fill in house.rectangles if fill.y1 == y and fill.block != AIR]
+
+
 def _tuples(house: House, y: int) -> str:
-    layer = [f for f in house.rectangles if f.y1 == y and f.block != AIR]
-    return ", ".join(f"({f.x1}, {f.z1}, {f.x2}, {f.z2} {house.blocks[f.block]})" for f in layer)
+    return ", ".join(f"({f.x1}, {f.z1}, {f.x2}, {f.z2} {house.blocks[f.block]})" for f in _layer(house, y))
 
 
 def _by_height(fills: Sequence[Fill], house: House) -> str:

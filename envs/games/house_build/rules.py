@@ -41,9 +41,9 @@ class House(Shared):
 
     @cached_property
     def stock(self) -> Mapping[int, int]:
-        """Number of cells that a builder may fill with each block per turn, with block numbers as keys.
+        """Map from each block to the number of cells that a builder may fill with it per turn.
 
-        For n cells of the block and k builders: ceil(n / k), with `has_spare` ceil(n / k) + floor(n / 2k)
+        For n cells of the block and k builders: ceil(n / k), and with `has_spare` ceil(n / k) + floor(n / 2k).
         """
         counts = {block: int((self.target == block).sum()) for block in range(1, len(self.blocks))}
         team = self.num_builders
@@ -51,7 +51,7 @@ class House(Shared):
 
     @cached_property
     def owners(self) -> NDArray[np.uint8]:
-        """Builder of each cell: equal parts of each block, from below. The last builder also clears cells."""
+        """Builder of each cell. Each block is divided equally, from below. The last builder clears cells."""
         owners = np.full(self.target.shape, self.num_builders - 1, np.uint8)
         for block in range(1, len(self.blocks)):
             shares = np.array_split(np.argwhere(self.target == block), self.num_builders)
@@ -62,14 +62,14 @@ class House(Shared):
 
     @cached_property
     def rectangles(self) -> tuple[Fill, ...]:
-        """Flat rectangles that make up the house, including air, by height."""
+        """Rectangles of height 1 that make up the house, including its air, from below."""
         shifted = cover(self.target + 1, self.box)
         return tuple(fill._replace(block=fill.block - 1) for fill in shifted)
 
 
 @dataclass(frozen=True)
 class HouseScore:
-    """Comparison of a world with the house."""
+    """Result of comparing a world with the house."""
 
     match: float  # share of all cells, including air, that are correct
     coverage: float  # share of the house's blocks that are correct
@@ -81,9 +81,7 @@ class HouseScore:
 
     @property
     def published(self) -> float:
-        """Reward as the published code computes it, at most 1. An empty world gets the fraction of cells that are air.
-
-            match - 0.1 damage
+        """Reward of the published code, at most 1. An empty world gets the fraction of cells that are air.
 
         Source: LLM_Collab_Minecraft, HouseBuild.
         """
@@ -93,30 +91,21 @@ class HouseScore:
     def paper(self) -> float:
         """Reward as the paper describes it, at most 2.
 
-            2 coverage - 1.5 redundancy - 0.2 damage
-
         Source: our reading of arXiv:2601.21972. The published code computes `published` instead.
         """
         return 2.0 * self.coverage - 1.5 * self.redundancy - 0.2 * self.damage
 
     @property
     def strict(self) -> float:
-        """Reward of at most 1; 0 for an empty world without damage. Each `/kill` after the first reduces it.
-
-        exact_iou - 0.1 damage - 0.01 (num_kills - 1 if over 1)
-        """
+        """Reward of at most 1. An empty world without damage gets 0. Each `/kill` after the first costs 0.01."""
         return self.exact_iou - 0.1 * self.damage - 0.01 * max(0, self.num_kills - 1)
 
 
 def score(house: House, world: World, *, attacks: tuple[int, ...], num_kills: int, is_safe: bool = False) -> HouseScore:
-    """Compare a world with the house.
+    """Compare the world after a turn with the house.
 
-    Args:
-        house: the task.
-        world: the present world.
-        attacks: damage of each spider in hit points.
-        num_kills: `/kill` commands in this turn. One command kills all spiders.
-        is_safe: True if the spiders were killed before.
+    `attacks` is the damage of each spider in hit points. One `/kill` command kills all spiders. `is_safe` is True if
+    the spiders were killed in an earlier turn.
     """
     right = world == house.target
     wanted, stands = house.target != AIR, world != AIR
@@ -136,12 +125,11 @@ def score(house: House, world: World, *, attacks: tuple[int, ...], num_kills: in
 
 
 def spiders(rng: random.Random) -> tuple[int, ...]:
-    """Sample the damage of each spider of an episode."""
     return tuple(rng.randint(*ATTACKS) for _ in range(NUM_SPIDERS))
 
 
 def missing(house: House, world: World, builder: int) -> list[Fill]:
-    """Return a builder's part of the missing fills, within its stock. The last builder also clears wrong cells."""
+    """Return fills, within a builder's stock, that correct its cells (see `House.owners`)."""
     is_own = (house.target != world) & (house.owners == builder)
     fills = cover(np.where(is_own, house.target, AIR).astype(np.uint8), house.box)
     to_clear = (is_own & (house.target == AIR)).astype(np.uint8)
@@ -149,7 +137,7 @@ def missing(house: House, world: World, builder: int) -> list[Fill]:
 
 
 def wrong_cells(house: House, world: World) -> list[tuple[int, int, int, int]]:
-    """Return each wrong cell as (x, y, z, correct block)."""
+    """Return (x, y, z, correct block) of each wrong cell."""
     x, y, z = house.box.lower
     return [
         (cx + x, cy + y, cz + z, int(house.target[cy, cz, cx]))
@@ -158,7 +146,7 @@ def wrong_cells(house: House, world: World) -> list[tuple[int, int, int, int]]:
 
 
 def rectangles_to_mend(house: House, world: World) -> list[Fill]:
-    """Return the rectangles of the house with a wrong cell."""
+    """Return the rectangles of the house in which at least one cell is wrong."""
     x, y, z = house.box.lower
     is_wrong = house.target != world
     return [
@@ -169,14 +157,14 @@ def rectangles_to_mend(house: House, world: World) -> list[Fill]:
 
 
 def stock_left(house: House, fills: Sequence[Fill]) -> dict[int, int]:
-    """Return the rest of a builder's stock after its fills of a turn."""
+    """Return a builder's remaining stock after its fills of a turn."""
     return {
         block: stock - sum(fill.volume for fill in fills if fill.block == block) for block, stock in house.stock.items()
     }
 
 
 def affordable_rectangles(house: House, left: Mapping[int, int]) -> list[Fill]:
-    """Return rectangles that the rest of the stock can fill: the largest first, then a part of one more."""
+    """Return rectangles that the remaining stock can fill: the largest first, then a part of one more."""
     stock = dict(left)
     chosen: list[Fill] = []
     others: list[Fill] = []
@@ -233,7 +221,6 @@ def house(row: Mapping[str, Any], num_builders: int = 2, has_spare: bool = True)
 
 
 def _refuse_other_form(name: str, row: Mapping[str, Any]) -> None:
-    """Raise ValueError if the values of a row do not have the types of the benchmark."""
     inventory, spec = row["inventory"], row["target_spec"]
     if not isinstance(inventory, Mapping):
         raise ValueError(f"{name}: inventory must map letters to blocks, got {inventory!r}")
@@ -247,7 +234,7 @@ def _refuse_other_form(name: str, row: Mapping[str, Any]) -> None:
 
 
 def _largest_part(fill: Fill, max_cells: int) -> Fill | None:
-    """Return the largest part of a rectangle from its lower corner with at most `max_cells` cells."""
+    """Return the largest part of a rectangle that begins at its lower corner and has at most `max_cells` cells."""
     width, depth = fill.x2 - fill.x1 + 1, fill.z2 - fill.z1 + 1
     parts = [(w, min(depth, max_cells // w)) for w in range(1, min(width, max_cells) + 1)]
     if not parts:
@@ -268,11 +255,7 @@ _ROOFS = ("flat", "gable along x", "gable along z", "hip")
 
 
 def new_house(
-    seed: int,
-    difficulty: int = 3,
-    split: Split = "train",
-    num_builders: int = 2,
-    has_spare: bool = True,
+    seed: int, difficulty: int = 3, split: Split = "train", num_builders: int = 2, has_spare: bool = True
 ) -> House:
     """Generate a house from a seed.
 
@@ -321,7 +304,7 @@ def _walls(depth: int, width: int, role: dict[str, int]) -> NDArray[np.uint8]:
 
 
 def _roof(kind: str, depth: int, width: int, role: dict[str, int]) -> list[NDArray[np.uint8]]:
-    """Return layers that shrink towards the top; their lower edges are eaves."""
+    """Return roof layers that shrink towards the top. Their lower edges are eaves."""
     step_z, step_x = {"flat": (0, 0), "gable along x": (1, 0), "gable along z": (0, 1), "hip": (1, 1)}[kind]
     layers: list[NDArray[np.uint8]] = []
     z = x = 0
@@ -340,7 +323,7 @@ def _roof(kind: str, depth: int, width: int, role: dict[str, int]) -> list[NDArr
 
 
 def _cut_door(rng: random.Random, house: NDArray[np.uint8], role: dict[str, int], wall_height: int) -> None:
-    """Put a door into the wall at z = 0: one block, with air above it if the wall is high enough."""
+    """Put a door into the wall at z = 0: one block and, if the wall is high enough, air above it."""
     x = rng.randint(1, house.shape[2] - 2)
     house[1, 0, x] = role["door"]
     if wall_height > 2:

@@ -1,7 +1,7 @@
-"""Demonstrations of MiniBuild: episodes of imperfect scripted players, for supervised training of a small model.
+"""Demonstrations of MiniBuild by imperfect scripted players, for supervised training of a small model.
 
 The players never name a part twice, follow no convention and make many mistakes. A model trained on these episodes
-remembers its own moves and makes legal moves, but has to learn to divide the work.
+makes legal moves and remembers its own moves, but still has to learn to divide the parts.
 """
 
 from __future__ import annotations
@@ -62,5 +62,5 @@ def _others(wanted: Goal, named: set[str]) -> list[Move]:
 
 
 def blunder(rng: random.Random, move: Move) -> Move:
-    """Return the move with a random material, and with probability 0.25 a random part."""
+    """Return the move with a random material and, with probability 0.25, a random part."""
     return (move[0] if rng.random() < 0.75 else rng.choice(PARTS)), rng.choice(MATERIALS)

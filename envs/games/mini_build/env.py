@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, ClassVar, get_args
 
 from ...core import Message, Outcome
@@ -13,26 +12,11 @@ from ...templates import Prompts, templates
 from ..pictured import PicturedEnv, refuse_other
 from ..pictures import PanelRow
 from . import prompts as texts
-from .rules import (
-    MATERIALS,
-    Goal,
-    Move,
-    Reward,
-    Site,
-    Split,
-    Verdict,
-    ceilings,
-    new_goal,
-    payoff,
-    placed,
-    quality,
-    reference_move,
-    refuse_team,
-    refuse_threshold,
-)
+from . import rules
+from .rules import MATERIALS, MAX_BUILDERS, PARTS, Goal, Reward, Site, Split, Verdict
 
-_AIR = (203, 222, 236)
-_MATERIAL_COLOURS = (
+_COLOURS = (
+    (203, 222, 236),
     *((176, 137, 84), (125, 125, 125), (150, 74, 62), (160, 215, 225)),
     *((190, 120, 85), (200, 200, 205), (219, 206, 160), (250, 250, 250)),
 )
@@ -55,9 +39,9 @@ class PartsEnv(PicturedEnv):
 
     truth_metric: ClassVar[str | None] = "quality"
     block_letters = ".WSBGCINL"
-    block_colours = (_AIR, *_MATERIAL_COLOURS)
+    block_colours = _COLOURS
     places: ClassVar[Mapping[str, bool]]
-    """Placeholders of a prompt template. A template must contain at least one of those with the value True."""
+    """Placeholders of a prompt template. A template must contain at least one placeholder with the value True."""
     _verdicts: tuple[Verdict, ...]  # result of each builder's last move
 
     def __init__(
@@ -72,47 +56,54 @@ class PartsEnv(PicturedEnv):
         prompts: Prompts | None = None,
         **kwargs: Any,
     ):
+        if isinstance(num_agents, bool) or num_agents not in range(2, MAX_BUILDERS + 1):
+            raise ValueError(f"num_agents must be 2 to {MAX_BUILDERS}, got {num_agents!r}")
         super().__init__([f"builder_{seat}" for seat in range(num_agents)], max_turns, **kwargs)
         refuse_other("reward", reward, get_args(Reward))
         refuse_other("feedback", feedback, get_args(texts.Feedback))
-        refuse_threshold(threshold)
+        if not 0 < threshold <= 1:
+            raise ValueError(f"threshold={threshold} must be above 0 and at most 1")
         self._reward: Reward = reward
         self._feedback: texts.Feedback = feedback
         self._threshold = threshold
         self._is_explained = is_explained
         self._templates = templates(prompts, self.possible_agents, self.places)
 
-    def opening(self, seat: int, own: str, **shown: str) -> list[Message]:
-        """Return the first messages of a builder.
-
-        Args:
-            seat: number of the builder.
-            own: default prompt, which is used without a template.
-            shown: values of further placeholders.
-        """
-        values = {"seat": seat, "turns": self.max_turns, "feedback": self._feedback, "team": len(self.possible_agents)}
-        return self._templates.opening(self.possible_agents[seat], {**values, **shown}, own)
+    def openings(
+        self, prompt: Callable[..., str], place: str, goals: Sequence[Goal], **settings: bool
+    ) -> Mapping[str, Sequence[Message]]:
+        """Return the first messages of each builder: `prompt`, or the user's template with the placeholder `place`."""
+        turns, feedback, team = self.max_turns, self._feedback, len(self.possible_agents)
+        opening = {}
+        for seat, (agent, goal) in enumerate(zip(self.possible_agents, goals, strict=True)):
+            own = prompt(
+                goal,
+                seat,
+                turns=turns,
+                feedback=feedback,
+                is_explained=self._is_explained,
+                num_builders=team,
+                **settings,
+            )
+            values = {"seat": seat, "turns": turns, "feedback": feedback, "team": team, place: texts.goal_text(goal)}
+            opening[agent] = self._templates.opening(agent, values, own)
+        return opening
 
     def judged(
         self, quality: float, gain: float, feedback: Mapping[str, str], verdicts: Counter[Verdict], **metrics: int
     ) -> Outcome:
-        """Return the outcome of a turn.
+        """Return the outcome of a turn. `verdicts` counts the moves with each result.
 
-        Args:
-            quality: quality after the turn.
-            gain: increase of the quality.
-            feedback: feedback of each agent.
-            verdicts: number of moves with each result.
-            metrics: other counts. "taken" results that are counted in `own_repeats` are no collisions.
+        Results "taken" that are counted in the metric `own_repeats` are not collisions.
         """
         is_last = self.turn + 1 == self.max_turns
         return Outcome(
-            payoff(self._reward, quality, gain, threshold=self._threshold, is_last=is_last),
+            rules.payoff(self._reward, quality, gain, threshold=self._threshold, is_last=is_last),
             feedback=feedback,
             terms={"quality_gain": gain},
             metrics={
                 "quality": quality,
-                "success": payoff("sparse", quality, gain, threshold=self._threshold, is_last=is_last),
+                "success": rules.payoff("sparse", quality, gain, threshold=self._threshold, is_last=is_last),
                 **{word: float(verdicts[word]) for word in ("ok", "taken", "wrong", "bad")},
                 **{name: float(count) for name, count in metrics.items()},
                 "collisions": float(verdicts["taken"] - metrics.get("own_repeats", 0)),
@@ -151,56 +142,42 @@ class MiniBuild(PartsEnv):
     )
 
     def __init__(
-        self,
-        split: Split = "train",
-        *,
-        num_agents: int = 2,
-        max_turns: int = 6,
-        threshold: float = 0.6,
-        **kwargs: Any,
+        self, split: Split = "train", *, num_agents: int = 2, max_turns: int = 6, threshold: float = 0.6, **kwargs: Any
     ):
-        refuse_team(num_agents, max_turns)
         super().__init__(num_agents, max_turns, threshold=threshold, **kwargs)
+        if num_agents * max_turns > len(PARTS):
+            raise ValueError(
+                f"max_turns={max_turns} must be at most {len(PARTS) // num_agents} for {num_agents} builders, because "
+                f"there are {len(PARTS)} parts"
+            )
         self.split = split
-        self._site = Site(new_goal(0, num_agents * max_turns, split))
+        self._site = Site(rules.new_goal(0, num_agents * max_turns, split))
         self._verdicts = ()
         self._named: dict[str, frozenset[str]] = {}  # parts of the goal that each builder has named
 
     @property
     def goal(self) -> Goal:
-        """Pairs (part, material) of the goal, in the order of the prompts."""
         return self._site.goal
 
     def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
         number = self.rng.randrange(2**31) if task is None else task_number(task)
-        self._site = Site(new_goal(number, len(self.possible_agents) * self.max_turns, self.split))
+        self._site = Site(rules.new_goal(number, len(self.possible_agents) * self.max_turns, self.split))
         self._verdicts = ()
         self._named = dict.fromkeys(self.possible_agents, frozenset())
         self.task = self._site.goal
-        opening = {}
-        for seat, agent in enumerate(self.possible_agents):
-            own = texts.prompt(
-                self._site.goal,
-                seat,
-                turns=self.max_turns,
-                feedback=self._feedback,
-                is_explained=self._is_explained,
-                num_builders=len(self.possible_agents),
-            )
-            opening[agent] = self.opening(seat, own, goal=texts.goal_text(self.goal))
-        return opening
+        return self.openings(texts.prompt, "goal", [self.goal] * len(self.possible_agents))
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
-        before = quality(self._site)
+        before = rules.quality(self._site)
         verdicts: dict[str, Verdict] = {}
         num_repeats = 0
         for agent in self.rng.sample(self.possible_agents, len(self.possible_agents)):
             move = texts.parsed_move(replies[agent])
-            self._site, verdicts[agent] = placed(self._site, move)
+            self._site, verdicts[agent] = rules.placed(self._site, move)
             if move is not None and verdicts[agent] != "bad":
                 num_repeats += verdicts[agent] == "taken" and move[0] in self._named[agent]
                 self._named[agent] |= {move[0]}
-        after = quality(self._site)
+        after = rules.quality(self._site)
         self._verdicts = tuple(verdicts[agent] for agent in self.possible_agents)
         feedback = {
             agent: texts.verdict_text(self._feedback, own, [*self._verdicts[:seat], *self._verdicts[seat + 1 :]])
@@ -221,42 +198,29 @@ class MiniBuild(PartsEnv):
         return f"{super().scene()}{''.join(lines)}"
 
     def truth(self) -> str:
-        """Return the hidden state: the results of the last moves, the built parts, and the progress."""
         return texts.truth_text(self._site, self._verdicts)
 
     def reference(self, agent: str) -> str:
-        """Return the reply of a team that completes the goal without collisions."""
+        """Return the reply of the reference player. A team of such players builds each part once."""
         seat = self.possible_agents.index(agent)
-        return texts.reply(reference_move(self._site, seat, len(self.possible_agents)))
+        return texts.reply(rules.reference_move(self._site, seat, len(self.possible_agents)))
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Return exploits: teams that name random pairs of the goal, without and with memory of earlier moves."""
-        players = {"random pairs": random_pair, "random pairs, none again": new_random_pair}
-        return {name: partial(self._exploiting_reply, player) for name, player in players.items()}
+        def random_pair(agent: str) -> str:
+            seat = self.possible_agents.index(agent)
+            return texts.reply(random.Random(f"{self.goal} {seat} {self.turn}").choice(self.goal))
 
-    def _exploiting_reply(self, player: Callable[[Goal, int, int], Move], agent: str) -> str:
-        return texts.reply(player(self._site.goal, self.possible_agents.index(agent), self.turn))
+        def new_random_pair(agent: str) -> str:
+            seat = self.possible_agents.index(agent)
+            return texts.reply(random.Random(f"{self.goal} {seat}").sample(self.goal, len(self.goal))[self.turn])
+
+        return {"random pairs": random_pair, "random pairs, none again": new_random_pair}
 
     def ceilings(self) -> Mapping[str, float]:
-        return ceilings(len(self.possible_agents), self.max_turns, self._reward, self._threshold)
+        return rules.ceilings(len(self.possible_agents), self.max_turns, self._reward, self._threshold)
 
 
 def task_number(task: Any) -> int:
-    """Check and return the number of a task.
-
-    Raises:
-        ValueError: if the number is not an integer of at least 0.
-    """
     if isinstance(task, int) and not isinstance(task, bool) and task >= 0:
         return task
     raise ValueError(f"task={task!r} must be the number of a goal, an integer >= 0")
-
-
-def random_pair(goal: Goal, seat: int, turn: int) -> Move:
-    """Exploit: return a random pair of the goal. The goal, the builder and the turn determine it."""
-    return random.Random(f"{goal} {seat} {turn}").choice(goal)
-
-
-def new_random_pair(goal: Goal, seat: int, turn: int) -> Move:
-    """Exploit: return a random pair of the goal that this builder has not named before."""
-    return random.Random(f"{goal} {seat}").sample(goal, len(goal))[turn]

@@ -1,4 +1,4 @@
-"""Prompts, feedback and replies of MiniBuild: words without punctuation, for a model with 0.6 million weights."""
+"""Prompts, feedback and replies of MiniBuild. They are words without punctuation, for very small models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VOCABULARY = (*PARTS, *MATERIALS, *_VERDICTS, "builder", *map(str, range(MAX_BUI
 """All words of short prompts, feedback and legal replies."""
 
 PLACES = {"goal": True, "seat": False, "turns": False, "feedback": False, "team": False}
-"""Placeholders of a prompt template. A template must contain at least one of those with the value True."""
+"""Placeholders of a prompt template. A template must contain at least one placeholder with the value True."""
 
 _EXPLANATION = """\
 You and {partners} build one thing together. There are {turns} turns; in each turn {all} of you name one part and its \
@@ -43,7 +43,7 @@ _WORDS_EXPLAINED = (
 def prompt(
     goal: Goal, seat: int, *, turns: int, feedback: Feedback, is_explained: bool = False, num_builders: int = 2
 ) -> str:
-    """Return a builder's first prompt: its number, the goal, and optionally the rules."""
+    """Return a builder's first prompt: its number, the goal and, if `is_explained`, the rules."""
     short = f"builder {seat} goal {goal_text(goal)}"
     if not is_explained:
         return short
@@ -66,25 +66,24 @@ def prompt(
 
 
 def told_text(feedback: Feedback, num_builders: int) -> str:
-    """Return the explanation of the feedback in English."""
+    """Return the sentence of the rules that explains the feedback setting."""
     told = (_TWO_EXPLAINED if num_builders == 2 else _TEAM_EXPLAINED)[feedback]
     return told if feedback == "none" else told + _WORDS_EXPLAINED
 
 
 def goal_text(goal: Goal) -> str:
-    """Return the parts, each followed by its material."""
+    """Format a goal as text: each part followed by its material."""
     return " ".join(f"{part} {material}" for part, material in goal)
 
 
 def reply(move: Move) -> str:
-    """Format a move as a reply."""
     return " ".join(move)
 
 
 def parsed_move(text: str) -> Move | None:
-    """Parse a reply to a move. Return None if the reply does not contain exactly one part and one material.
+    """Parse a reply to a (part, material) pair. Other words and the order of the words are ignored.
 
-    Other words and the order are ignored.
+    Return None if the reply does not contain exactly one part and one material.
     """
     words = re.findall(r"[a-z]+", text.lower())
     parts = [word for word in words if word in PARTS]
@@ -93,13 +92,9 @@ def parsed_move(text: str) -> Move | None:
 
 
 def truth_text(site: Site, verdicts: Sequence[Verdict]) -> str:
-    """Return the hidden state: the results of all last moves, the built parts, and the number of correct parts.
+    """Return the hidden state: the results of the last moves, if any, the built parts and the number of correct parts.
 
-        builder 0 ok builder 1 taken wall ok roof wrong goal 1 of 8
-
-    Args:
-        site: the present site.
-        verdicts: result of each builder's last move; empty before the first turn.
+    builder 0 ok builder 1 taken wall ok roof wrong goal 1 of 8
     """
     told = [f"builder {seat} {verdict}" for seat, verdict in enumerate(verdicts)]
     told += [f"{part} {'ok' if (part, material) in site.goal else 'wrong'}" for part, material in site.built]

@@ -1,7 +1,6 @@
 """Rules of MiniBuild: pure functions on an immutable state.
 
-A goal lists parts with their materials. The first move on a part decides its material. A second move on it is wasted,
-and a part of the wrong material is lost.
+A goal lists parts with their materials. The first move on a part decides its material for the whole episode.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ _TEST_SHARE = 5  # one goal in five is in the test split
 
 @dataclass(frozen=True)
 class Site:
-    """Goal of an episode, and the parts that are already built."""
+    """State of an episode: its goal, and the parts that are already built."""
 
     goal: Goal  # (part, material) pairs with different parts
     built: Goal = ()  # (part, material) pairs in the order in which they were built
 
 
 def is_held_out(goal: Goal) -> bool:
-    """Return True if a goal belongs to the test split, decided by a stable hash of its sorted pairs."""
+    """Return True if a goal belongs to the test split. A stable hash of its sorted pairs decides."""
     return zlib.crc32(repr(sorted(goal)).encode()) % _TEST_SHARE == 0
 
 
@@ -67,11 +66,10 @@ def new_goal(seed: int, num_pairs: int, split: Split = "train") -> Goal:
 
 
 def placed(site: Site, move: Move | None) -> tuple[Site, Verdict]:
-    """Carry out one move.
+    """Carry out one builder's move. Return the new state and the result.
 
-    Returns:
-        The new site and the result: "bad" (no move, or a part outside the goal), "taken" (built before), "ok" (built of
-        the right material) or "wrong".
+    The result is "bad" (no move, or a part outside the goal), "taken" (the part was built before), "ok" (built of the
+    right material) or "wrong".
     """
     if move is None or move[0] not in dict(site.goal):
         return site, "bad"
@@ -81,20 +79,15 @@ def placed(site: Site, move: Move | None) -> tuple[Site, Verdict]:
 
 
 def quality(site: Site) -> float:
-    """Return the share of the goal that is built of the right material, 0 to 1."""
+    """Return the fraction of the goal's parts that are built of the right material, 0 to 1."""
     return len(set(site.goal) & set(site.built)) / len(site.goal)
 
 
 def payoff(reward: Reward, quality: float, gain: float, *, threshold: float, is_last: bool) -> float:
     """Return the reward of a turn, 0 to 1.
 
-    Args:
-        reward: "sparse": 1 after the last turn if the quality is at least `threshold`, otherwise 0. "terminal": the
-            quality after the last turn. "dense": the increase of the quality.
-        quality: quality after the turn.
-        gain: increase of the quality in the turn.
-        threshold: minimum quality of a successful episode.
-        is_last: True in the last turn.
+    "sparse": 1 after the last turn if the quality is at least `threshold`, otherwise 0. "terminal": the quality after
+    the last turn. "dense": the gain, which is the increase of the quality in the turn.
     """
     if reward == "dense":
         return gain
@@ -103,34 +96,17 @@ def payoff(reward: Reward, quality: float, gain: float, *, threshold: float, is_
     return float(is_last and quality >= threshold - 1e-9)
 
 
-def refuse_team(num_builders: int, max_turns: int) -> None:
-    """Raise ValueError if the number of builders is not 2 to 8, or if there are too few parts for all turns."""
-    if isinstance(num_builders, bool) or num_builders not in range(2, MAX_BUILDERS + 1):
-        raise ValueError(f"num_agents must be 2 to {MAX_BUILDERS}, got {num_builders!r}")
-    if isinstance(max_turns, int) and num_builders * max_turns > len(PARTS):  # the base class refuses other types
-        raise ValueError(
-            f"max_turns={max_turns} must be at most {len(PARTS) // num_builders} for {num_builders} builders, because "
-            f"there are {len(PARTS)} parts"
-        )
-
-
-def refuse_threshold(threshold: float) -> None:
-    """Raise ValueError if the threshold is not above 0 and at most 1."""
-    if not 0 < threshold <= 1:
-        raise ValueError(f"threshold={threshold} must be above 0 and at most 1")
-
-
 def reference_move(site: Site, seat: int, num_builders: int) -> Move:
-    """Return the reference player's move: builders take missing parts at equal distances from front to back.
+    """Return the reference player's move. Builders choose parts at equal distances in the list of missing parts.
 
-    Therefore builders do not collide before the goal is complete. After that, they name any part of the goal.
+    Therefore they choose different parts as long as enough parts are missing. In a complete goal, any part is chosen.
     """
     missing = [pair for pair in site.goal if pair[0] not in dict(site.built)] or list(site.goal)
     return missing[seat * (len(missing) - 1) // (num_builders - 1)]
 
 
 def ceilings(num_builders: int, max_turns: int, reward: Reward, threshold: float) -> Mapping[str, float]:
-    """Return exact mean returns of builders that know all materials but lack memory, a convention, or both."""
+    """Return exact mean returns of teams that know all materials but lack memory, a convention or both."""
     num_parts = num_builders * max_turns
     found = {
         "no memory: each samples from its own part of the goal": joined(
@@ -143,7 +119,7 @@ def ceilings(num_builders: int, max_turns: int, reward: Reward, threshold: float
 
 
 def num_drawn(num_parts: int, num_draws: int) -> list[float]:
-    """Return the distribution of the number of different parts in samples with replacement."""
+    """Return the distribution of the number of different parts in `num_draws` samples with replacement."""
     chances = [1.0, *[0.0] * num_parts]
     for _ in range(num_draws):
         chances = [
@@ -154,7 +130,7 @@ def num_drawn(num_parts: int, num_draws: int) -> list[float]:
 
 
 def num_joint(num_parts: int, num_sets: int, size: int) -> list[float]:
-    """Return the distribution of the number of parts in the union of random sets of one size."""
+    """Return the distribution of the number of parts in the union of `num_sets` random sets of one size."""
     chances = [1.0, *[0.0] * num_parts]
     for _ in range(num_sets):
         joint = [0.0] * (num_parts + 1)
@@ -168,7 +144,7 @@ def num_joint(num_parts: int, num_sets: int, size: int) -> list[float]:
 
 
 def joined(distributions: Iterable[Sequence[float]]) -> list[float]:
-    """Return the distribution of the sum of independent numbers."""
+    """Return the distribution of the sum of independent numbers, from the distribution of each number."""
     total = [1.0]
     for chances in distributions:
         found = [0.0] * (len(total) + len(chances) - 1)

@@ -1,7 +1,7 @@
-"""Demonstrations of MiniShift: episodes of imperfect scripted players, for supervised training of a small model.
+"""Demonstrations of MiniShift by imperfect scripted players, for supervised training of a small model.
 
-The players know the materials and rarely divide the work. A model trained on these episodes makes legal moves, but has
-to learn the convention.
+The players know the materials but rarely divide the parts. A model trained on these episodes makes legal moves, but
+still has to learn a convention.
 """
 
 from __future__ import annotations

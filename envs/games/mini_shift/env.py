@@ -9,20 +9,11 @@ from typing import Any, ClassVar, get_args
 from ...core import Message, Outcome
 from ..mini_build import prompts as words
 from ..mini_build.env import PartsEnv, task_number
-from ..mini_build.rules import (
-    MATERIALS,
-    Site,
-    Split,
-    Verdict,
-    joined,
-    mean_pay,
-    num_drawn,
-    placed,
-)
+from ..mini_build.rules import MATERIALS, Site, Split, Verdict, joined, mean_pay, num_drawn, placed
 from ..pictured import PicturedEnv, refuse_other
 from ..pictures import PanelRow
 from . import prompts as texts
-from .rules import Offer, new_shift, refuse_team
+from .rules import Offer, new_shift
 
 
 class MiniShift(PartsEnv):
@@ -60,7 +51,6 @@ class MiniShift(PartsEnv):
         is_shuffled: bool = False,
         **kwargs: Any,
     ):
-        refuse_team(num_agents)
         super().__init__(num_agents, max_turns, threshold=threshold, **kwargs)
         refuse_other("split", split, get_args(Split))
         self.split: Split = split
@@ -69,25 +59,12 @@ class MiniShift(PartsEnv):
 
     @property
     def offer(self) -> Offer:
-        """List of parts of the present turn; after the last turn, the last list."""
+        """List of parts of the current turn. After the last turn, it is the last list."""
         return self._offers[min(self.turn, self.max_turns - 1)]
 
     def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
         self._start(self.rng.randrange(2**31) if task is None else task_number(task))
-        opening = {}
-        for seat, agent in enumerate(self.possible_agents):
-            pairs = self.offer.lists[seat]
-            own = texts.prompt(
-                pairs,
-                seat,
-                turns=self.max_turns,
-                feedback=self._feedback,
-                is_explained=self._is_explained,
-                is_shuffled=self._is_shuffled,
-                num_builders=len(self.possible_agents),
-            )
-            opening[agent] = self.opening(seat, own, offer=words.goal_text(pairs))
-        return opening
+        return self.openings(texts.prompt, "offer", self.offer.lists, is_shuffled=self._is_shuffled)
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
         before = self._num_right
@@ -101,7 +78,11 @@ class MiniShift(PartsEnv):
         self._verdicts = tuple(found[agent] for agent in self.possible_agents)
         is_last = self.turn + 1 == self.max_turns
         after, gain = self._num_right / self._num_pairs, (self._num_right - before) / self._num_pairs
-        feedback = {agent: self._told(seat, is_last) for seat, agent in enumerate(self.possible_agents)}
+        feedback = {}
+        for seat, agent in enumerate(self.possible_agents):
+            partners = [*self._verdicts[:seat], *self._verdicts[seat + 1 :]]
+            next_pairs = None if is_last else self._offers[self.turn + 1].lists[seat]
+            feedback[agent] = texts.told(self._feedback, found[agent], partners, next_pairs)
         return self.judged(after, gain, feedback, counts)
 
     def panels(self) -> list[PanelRow]:
@@ -116,15 +97,13 @@ class MiniShift(PartsEnv):
         return [PanelRow("TARGET", [[wanted]]), PanelRow("BUILT", [[stands]], [[wrong]])]
 
     def truth(self) -> str:
-        """Return the hidden state: the results of the last moves, and the progress."""
         return texts.truth_text(self._num_right, self._num_pairs, self._verdicts)
 
     def reference(self, agent: str) -> str:
-        """Return the pair at the agent's number in the unshuffled list."""
+        """Return the pair at the agent's own place in the unshuffled list."""
         return words.reply(self.offer.pairs[self.possible_agents.index(agent)])
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Return exploits: builders that know the materials but do not divide the list."""
         return {
             "first of the list": lambda agent: words.reply(self.offer.pairs[0]),
             "the whole list": lambda agent: words.goal_text(self.offer.pairs),
@@ -159,8 +138,3 @@ class MiniShift(PartsEnv):
         self._sites = ()
         self._verdicts = ()
         self.task = tuple(offer.pairs for offer in self._offers)
-
-    def _told(self, seat: int, is_last: bool) -> str:
-        partners = [*self._verdicts[:seat], *self._verdicts[seat + 1 :]]
-        next_pairs = None if is_last else self._offers[self.turn + 1].lists[seat]
-        return texts.told(self._feedback, self._verdicts[seat], partners, next_pairs)

@@ -8,7 +8,7 @@ from ..mini_build.prompts import Feedback, goal_text, reply, told_text, verdict_
 from ..mini_build.rules import Goal, Verdict
 
 PLACES = {"offer": True, "seat": False, "turns": False, "feedback": False, "team": False}
-"""Placeholders of a prompt template. A template must contain at least one of those with the value True."""
+"""Placeholders of a prompt template. A template must contain at least one placeholder with the value True."""
 
 _EXPLANATION = """\
 You and {partners} divide work. There are {turns} turns; in each turn a new list of {team} parts is shown to all of \
@@ -29,8 +29,8 @@ def prompt(
     is_shuffled: bool = False,
     num_builders: int = 2,
 ) -> str:
-    """Return a builder's first prompt: its number, the first list of parts, and optionally the rules."""
-    short = f"builder {seat} {offer_text(pairs)}"
+    """Return a builder's first prompt: its number, the first list of parts and, if `is_explained`, the rules."""
+    short = f"builder {seat} goal {goal_text(pairs)}"
     if not is_explained:
         return short
     is_pair = num_builders == 2
@@ -46,26 +46,16 @@ def prompt(
     return explanation + short
 
 
-def offer_text(pairs: Goal) -> str:
-    """Return the parts of a list, each followed by its material."""
-    return f"goal {goal_text(pairs)}"
-
-
 def told(feedback: Feedback, own: Verdict, partners: Sequence[Verdict], next_pairs: Goal | None) -> str:
     """Return the feedback of a turn: one word per reported move, and the next list of parts."""
     words = verdict_text(feedback, own, partners)
-    return words if next_pairs is None else f"{words} {offer_text(next_pairs)}"
+    return words if next_pairs is None else f"{words} goal {goal_text(next_pairs)}"
 
 
 def truth_text(num_right: int, num_pairs: int, verdicts: Sequence[Verdict]) -> str:
-    """Return the hidden state: the results of all last moves, and the number of correct parts.
+    """Return the hidden state: the results of the last moves, if any, and the number of correct parts in the episode.
 
-        builder 0 ok builder 1 taken goal 1 of 16
-
-    Args:
-        num_right: number of correct parts.
-        num_pairs: number of parts in the whole episode.
-        verdicts: result of each builder's last move; empty before the first turn.
+    builder 0 ok builder 1 taken goal 1 of 16
     """
     seen = [f"builder {seat} {verdict}" for seat, verdict in enumerate(verdicts)]
     return " ".join([*seen, f"goal {num_right} of {num_pairs}"])

@@ -1,6 +1,6 @@
 """Rules of MiniShift: pure functions on immutable values.
 
-An episode (shift) has one list of parts (offer) per turn. An offer has one (part, material) pair per builder, each with
+An episode (shift) has one list of parts (offer) per turn. A list has one (part, material) pair per builder, each with
 a different part. Moves follow the rules of MiniBuild.
 """
 
@@ -9,14 +9,12 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from ..mini_build.rules import MATERIALS, MAX_BUILDERS, PARTS, Goal, Split, is_held_out
+from ..mini_build.rules import MATERIALS, PARTS, Goal, Split, is_held_out
 
 
 @dataclass(frozen=True)
 class Offer:
-    """List of the parts of one turn."""
-
-    pairs: Goal
+    pairs: Goal  # parts of one turn
     lists: tuple[Goal, ...]  # for each builder: the pairs in the order in which the builder reads them
 
 
@@ -25,7 +23,7 @@ def new_shift(
 ) -> tuple[Offer, ...]:
     """Generate the lists of parts of an episode, one per turn.
 
-    A longer episode begins with the lists of a shorter one. Shuffling does not change which parts a list has.
+    A longer episode begins with the lists of a shorter one. `is_shuffled` does not change the parts in a list.
 
     Args:
         number: any integer; the same number gives the same lists.
@@ -45,14 +43,8 @@ def new_shift(
 
 
 def new_offer(rng: random.Random, num_pairs: int, split: Split) -> Goal:
-    """Sample lists of different parts with random materials, until a list is in the split."""
+    """Sample a list of different parts with random materials. Lists of the other split are sampled again."""
     while True:
         pairs = tuple((part, rng.choice(MATERIALS)) for part in rng.sample(PARTS, num_pairs))
         if is_held_out(pairs) == (split == "test"):
             return pairs
-
-
-def refuse_team(num_builders: int) -> None:
-    """Raise ValueError if the number of builders is not 2 to 8."""
-    if isinstance(num_builders, bool) or num_builders not in range(2, MAX_BUILDERS + 1):
-        raise ValueError(f"num_agents must be 2 to {MAX_BUILDERS}, got {num_builders!r}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Outcome
-from ..fog import Feedback
+from ..fog import Feedback, with_score
 from ..pictured import TaskEnv, Variant, refuse_other, with_published
 from ..pictures import PanelRow
 from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
@@ -19,7 +19,6 @@ from .rules import Land, Settings, after, beginning, is_completed, progress, vis
 
 Reward = Literal["bounded", "reference", "progress"]
 
-_SAMPLE = Path(__file__).parent / "sample.json"
 PUBLISHED = {"reward": "reference", "view": 2, "reach": 2, "memory": "none"}
 """Defaults of the published configurations, if they differ from the defaults of this package."""
 _KINDS = ".wsib12?"
@@ -130,14 +129,10 @@ class ResourceGathering(TaskEnv[Land]):
         return Outcome(
             value,
             feedback={
-                agent: texts.feedback(
-                    self.task,
-                    self._state,
-                    i,
-                    settings=self._settings,
-                    told=facts[1 - i],
-                    value=value,
-                    mode=self._feedback,
+                agent: with_score(
+                    texts.state_text(self.task, self._state, i, settings=self._settings, told=facts[1 - i]),
+                    value,
+                    self._feedback,
                 )
                 for i, agent in enumerate(self.possible_agents)
             },
@@ -159,7 +154,6 @@ class ResourceGathering(TaskEnv[Land]):
         ]
 
     def truth(self) -> str:
-        """Return the hidden state: positions, all resources of the map, and what was already rewarded."""
         return texts.truth_text(self._state)
 
     def reference(self, agent: str) -> str:
@@ -167,14 +161,12 @@ class ResourceGathering(TaskEnv[Land]):
         return self._honest_reply(agent, is_talking=True)
 
     def honest_players(self) -> Mapping[str, Callable[[str], str]]:
-        """Return scripted players: a team that explores without facts, and a team that sends facts."""
         return {
             "silent": partial(self._honest_reply, is_talking=False),
             "talking": partial(self._honest_reply, is_talking=True),
         }
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Return exploits: teams that walk without using what they see, or do not walk."""
         return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
 
     def _honest_reply(self, agent: str, *, is_talking: bool) -> str:
@@ -197,12 +189,12 @@ class ResourceGathering(TaskEnv[Land]):
 
 
 def lands(data: Data, split: Split) -> list[Land]:
-    """Return the maps (lands) of a file, a hub name, or the package's sample ("builtin")."""
+    """Load the maps (lands) of a file, a hub name, or the package's sample ("builtin")."""
     return tasks_of_split(
         data,
         split,
         lambda row, _: texts.land(row),
-        builtin=_SAMPLE,
+        builtin=Path(__file__).parent / "sample.json",
         text_fields=("task_id",),
         other_fields=("goal", "rows"),
     )

@@ -1,4 +1,4 @@
-"""Generator of maps (lands): the resources of one gatherer are around the start of the other."""
+"""Generator of maps (lands). The resources of each gatherer lie around the start of its partner."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _drawn(rng: random.Random, difficulty: int, name: str) -> Land:
 
 
 def _starts(rng: random.Random, side: int) -> tuple[Cell, Cell]:
-    """Sample two cells at a distance within `_APART`."""
+    """Sample two cells whose distance is within `_APART`."""
     while True:
         first, second = ((rng.randrange(side), rng.randrange(side)) for _ in range(2))
         if _APART[0] <= max(abs(first[0] - second[0]), abs(first[1] - second[1])) <= _APART[1]:
@@ -55,7 +55,7 @@ def _starts(rng: random.Random, side: int) -> tuple[Cell, Cell]:
 
 
 def _beside(rng: random.Random, start: Cell, side: int, num_cells: int) -> list[Cell]:
-    """Sample neighbouring cells of the square ring around a start."""
+    """Sample adjacent cells of the square ring with radius `_RING` around a start."""
     ring = [
         (start[0] + dx, start[1] + dz)
         for dx in range(-_RING, _RING + 1)
@@ -67,7 +67,6 @@ def _beside(rng: random.Random, start: Cell, side: int, num_cells: int) -> list[
 
 
 def _is_finished_in_time(land: Land) -> bool:
-    """Return True if scripted players that send facts complete the map in `NUM_TURNS` turns."""
     settings = Settings()
     state = beginning(land, settings)
     for turn in range(NUM_TURNS):

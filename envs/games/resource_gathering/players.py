@@ -1,4 +1,4 @@
-"""Scripted honest players of ResourceGathering, which use only what a gatherer sees and the facts that it received.
+"""Scripted players of ResourceGathering. The honest ones use only visible cells and received facts.
 
 The silent player explores until it sees a resource that it can take. The talking player also sends facts about its
 partner's resources, and walks to the cells of the facts that it received.
@@ -12,22 +12,10 @@ from typing import TypeAlias
 
 from ..fog import Cell, is_on_map, seen_from, straight_walk
 from .prompts import reply
-from .rules import (
-    RESOURCES,
-    Amounts,
-    Fact,
-    Land,
-    Settings,
-    State,
-    gathering_walk,
-    still_wanted,
-    visible,
-    work_zone,
-)
+from .rules import RESOURCES, Amounts, Fact, Land, Settings, State, gathering_walk, still_wanted, visible, work_zone
 
 
 def honest_reply(land: Land, state: State, gatherer: int, settings: Settings, *, turn: int, is_talking: bool) -> str:
-    """Return the reply of an honest gatherer."""
     is_waiting = is_talking and turn == 0  # wait for the first facts before exploring
     walk = honest_walk(land, state, gatherer, settings, is_waiting=is_waiting)
     return reply(walk, told_facts(land, state, gatherer, settings) if is_talking else [])
@@ -45,7 +33,7 @@ def honest_walk(land: Land, state: State, gatherer: int, settings: Settings, *, 
 
 
 def exploring_walk(land: Land, state: State, gatherer: int, settings: Settings) -> Sequence[Cell]:
-    """Return the straight walk on which the gatherer sees most new cells; of equal walks, the first row by row."""
+    """Return the straight walk on which the gatherer sees most new cells."""
     x, z = state.places[gatherer]
     seen = visible(land, state, gatherer, settings)
     steps = range(-settings.max_steps, settings.max_steps + 1)
@@ -55,7 +43,7 @@ def exploring_walk(land: Land, state: State, gatherer: int, settings: Settings) 
 
 
 def told_facts(land: Land, state: State, teller: int, settings: Settings) -> list[Fact]:
-    """Return the new facts that cover most of the partner's need."""
+    """Return the facts that cover most of the partner's need and that were not sent before."""
     wanted = still_wanted(land, state, 1 - teller)
     told = {(fact.cell, fact.resource) for fact in state.told[1 - teller]}
     facts = [
@@ -69,7 +57,7 @@ def told_facts(land: Land, state: State, teller: int, settings: Settings) -> lis
 
 
 def _known_things(state: State, gatherer: int, seen: frozenset[Cell]) -> dict[Cell, Amounts]:
-    """Return the resources in visible cells, and the resources in other cells about which facts were received."""
+    """Return the resources in visible cells, and those in other cells according to the received facts."""
     lies = {cell: amounts for cell, amounts in state.lies.items() if cell in seen}
     for fact in state.told[gatherer]:
         if fact.cell not in seen:
@@ -101,13 +89,11 @@ def walk_to_partners_start(land: Land, state: State, gatherer: int, settings: Se
 
 
 def walk_to_mirrored_start(land: Land, state: State, gatherer: int, settings: Settings, turn: int) -> str:
-    """Exploit: walk to the mirror image of the gatherer's start."""
     x, z = land.starts[gatherer]
     return _towards(land, state, gatherer, settings, (land.width - 1 - x, land.depth - 1 - z))
 
 
 def walk_to_middle(land: Land, state: State, gatherer: int, settings: Settings, turn: int) -> str:
-    """Exploit: walk to the middle of the map."""
     return _towards(land, state, gatherer, settings, (land.width // 2, land.depth // 2))
 
 
@@ -119,7 +105,6 @@ def walk_diagonally(land: Land, state: State, gatherer: int, settings: Settings,
 
 
 def tell_and_stay(land: Land, state: State, gatherer: int, settings: Settings, turn: int) -> str:
-    """Exploit: send useful facts and do not walk."""
     return reply([state.places[gatherer]], told_facts(land, state, gatherer, settings))
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..fog import Cell, Feedback, action, as_json, cell, listed, walk, with_score
+from ..fog import Cell, action, as_json, cell, listed, walk
 from .rules import RESOURCES, TOOLS, Amounts, Fact, Land, Settings, State, true_facts, visible
 
 _KEYS = frozenset({"comm", "path"})
@@ -38,7 +38,6 @@ Have been at work: {entered}. Usefulness told: {helped}."""
 
 
 def fields(land: Land, state: State, gatherer: int, *, settings: Settings, turns: int) -> dict[str, str | int]:
-    """Return the values of the prompt's placeholders."""
     return dict(
         number=gatherer + 1,
         own=" and ".join(TOOLS[gatherer]),
@@ -55,22 +54,8 @@ def fields(land: Land, state: State, gatherer: int, *, settings: Settings, turns
     )
 
 
-def feedback(
-    land: Land,
-    state: State,
-    gatherer: int,
-    *,
-    settings: Settings,
-    told: Sequence[Fact],
-    value: float,
-    mode: Feedback,
-) -> str:
-    """Return the feedback of a turn."""
-    return with_score(state_text(land, state, gatherer, settings=settings, told=told), value, mode)
-
-
 def state_text(land: Land, state: State, gatherer: int, *, settings: Settings, told: Sequence[Fact]) -> str:
-    """Return the visible cells and the received facts as text."""
+    """Return the text of the visible cells, the gathered amounts and the received facts."""
     seen = visible(land, state, gatherer, settings)
     partner = state.places[1 - gatherer]
     return _STATE.format(
@@ -101,7 +86,6 @@ def truth_text(state: State) -> str:
 
 
 def _things(lies: Mapping[Cell, Amounts]) -> str:
-    """Return the resources of each cell as text, row by row."""
     found = sorted(lies.items(), key=lambda thing: (thing[0][1], thing[0][0]))
     return "; ".join(f"{x} {z} {_amounts(amounts)}" for (x, z), amounts in found) or "nothing"
 
@@ -109,7 +93,7 @@ def _things(lies: Mapping[Cell, Amounts]) -> str:
 def parsed_action(
     reply: str, land: Land, state: State, gatherer: int, settings: Settings
 ) -> tuple[tuple[Cell, ...], list[Fact]]:
-    """Parse the legal walk and the true facts of a reply."""
+    """Parse a reply. Return its legal walk and its true facts."""
     wanted = action(reply, _KEYS)
     path = walk(wanted.get("path"), state.places[gatherer], land.width, land.depth, settings.max_steps)
     comm = wanted.get("comm")
@@ -118,7 +102,6 @@ def parsed_action(
 
 
 def reply(path: Sequence[Cell], facts: Sequence[Fact]) -> str:
-    """Format an action as a reply."""
     told = [{"x": fact.cell[0], "z": fact.cell[1], "type": fact.resource, "count": fact.amount} for fact in facts]
     return json.dumps({"comm": {"resource_facts": told} if told else {}, "path": as_json(path)})
 
@@ -163,7 +146,7 @@ def land(row: Mapping[str, Any]) -> Land:
 
 
 def row(task: Land) -> dict[str, Any]:
-    """Convert a task to a row of the data: the inverse of `land`."""
+    """Convert a task to a row of data. This is the inverse of `land`."""
     grid = [["."] * task.width for _ in range(task.depth)]
     for (x, z), amounts in task.lies.items():
         grid[z][x] = "({},{},{})".format(*amounts)

@@ -1,7 +1,7 @@
 """Rules of ResourceGathering: pure functions on immutable states.
 
-Two gatherers walk a map of which they see only a part. The first takes wood, the second stone and iron. At the end of
-a walk, a gatherer takes everything within reach that fits its tools.
+Two gatherers see only a part of a map. The first takes wood, the second stone and iron. At the end of a walk, a
+gatherer takes everything within reach that fits its tools.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from ..sources import Shared
 RESOURCES = ("wood", "stone", "iron")
 TOOLS = (("wood",), ("stone", "iron"))  # resources that each gatherer can take
 
-Amounts = tuple[int, int, int]
-"""Amounts of wood, stone and iron."""
+Amounts = tuple[int, int, int]  # amounts of wood, stone and iron
 
 
 @dataclass(frozen=True)
 class Land(Shared):
-    """Task: the resources on the map, the starts of the gatherers, and the goal."""
+    """Task: a map with its resources, the starts of the gatherers, and the goal."""
 
     id: str
     width: int
@@ -39,13 +38,12 @@ class Land(Shared):
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """All cells of the map."""
         return tuple((x, z) for z in range(self.depth) for x in range(self.width))
 
 
 @dataclass(frozen=True)
 class Fact:
-    """Amount of a resource in a cell, as a gatherer sends it to its partner."""
+    """Message of a gatherer to its partner: the amount of a resource in a cell."""
 
     cell: Cell
     resource: str
@@ -54,10 +52,8 @@ class Fact:
 
 @dataclass(frozen=True)
 class State:
-    """State of an episode."""
-
-    lies: Mapping[Cell, Amounts]
-    places: tuple[Cell, Cell]
+    lies: Mapping[Cell, Amounts]  # remaining resources of each cell
+    places: tuple[Cell, Cell]  # cell of each gatherer
     visited: tuple[frozenset[Cell], frozenset[Cell]]
     told: tuple[tuple[Fact, ...], tuple[Fact, ...]]  # facts that each gatherer received
     gathered: Amounts
@@ -67,8 +63,6 @@ class State:
 
 @dataclass(frozen=True)
 class Settings:
-    """Parameters of the game."""
-
     view: int = 3  # cells seen in each direction
     reach: int = 1  # Manhattan distance within which resources are taken
     max_steps: int = 4  # maximum number of steps per walk
@@ -77,7 +71,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class TurnScore:
-    """Terms of the reward of a turn."""
+    """Numbers from which the reward of a turn is computed."""
 
     progress: float  # increase of `progress(land, state)`
     is_completed: bool  # the goal was completed in this turn
@@ -89,12 +83,10 @@ class TurnScore:
 
     @property
     def bounded(self) -> float:
-        """Reward with terms that do not grow with the number of turns.
+        """Reward whose sum over an episode does not grow with the number of turns.
 
-            10 progress + 4 if completed + 0.05 approach + 0.15 entries + 0.1 new usefulness
-
-        The approach is a difference of potentials (minus the steps to the work zones), so its sum over an episode does
-        not depend on the path.
+        The approach is a difference of potentials (the negative distances to the work zones). Therefore its sum over an
+        episode does not depend on the path.
         """
         return (
             10.0 * self.progress
@@ -106,9 +98,7 @@ class TurnScore:
 
     @property
     def published(self) -> float:
-        """Published reward. Steps away from the work zone cost nothing, so walking to and fro increases the return.
-
-            10 progress + 4 if completed + 0.05 steps closer + 0.15 entries + 0.1 usefulness
+        """Published reward. Steps away from the work zone cost nothing, so walking back and forth increases the return.
 
         Source: LLM_Collab_Minecraft, ResourceGathering.
         """
@@ -132,21 +122,9 @@ def beginning(land: Land, settings: Settings) -> State:
 
 
 def after(
-    land: Land,
-    state: State,
-    walks: Sequence[Sequence[Cell]],
-    facts: Sequence[Sequence[Fact]],
-    settings: Settings,
+    land: Land, state: State, walks: Sequence[Sequence[Cell]], facts: Sequence[Sequence[Fact]], settings: Settings
 ) -> tuple[State, TurnScore]:
-    """Return the state after a turn and its reward terms.
-
-    Args:
-        land: the task.
-        state: state before the turn.
-        walks: cells of each gatherer's walk, beginning with its place.
-        facts: facts that each gatherer sends to its partner; see `true_facts`.
-        settings: parameters of the game.
-    """
+    """Play a turn with each gatherer's walk and facts. Return the new state and the numbers for the reward."""
     zones = [work_zone(land, state, gatherer, settings) for gatherer in (0, 1)]
     places = (walks[0][-1], walks[1][-1])
     closer = entries = 0
@@ -166,6 +144,8 @@ def after(
                 gathered[kind] += amounts[kind]
                 amounts[kind] = 0
             lies[cell] = (amounts[0], amounts[1], amounts[2])
+    useful = [usefulness(land, state, teller, facts[teller], settings) for teller in (0, 1)]
+    first, second = (min(1.0, before + now) for before, now in zip(state.helped, useful, strict=True))
     later = State(
         lies={cell: amounts for cell, amounts in lies.items() if any(amounts)},
         places=places,
@@ -173,11 +153,8 @@ def after(
         told=((*state.told[0], *facts[1]), (*state.told[1], *facts[0])),
         gathered=(gathered[0], gathered[1], gathered[2]),
         has_entered=(entered[0], entered[1]),
-        helped=state.helped,
+        helped=(first, second),
     )
-    useful = [usefulness(land, state, teller, facts[teller], settings) for teller in (0, 1)]
-    first, second = (min(1.0, before + now) for before, now in zip(state.helped, useful, strict=True))
-    later = replace(later, helped=(first, second))
     return later, TurnScore(
         progress=progress(land, later) - progress(land, state),
         is_completed=is_completed(land, later) and not is_completed(land, state),
@@ -190,36 +167,35 @@ def after(
 
 
 def steps_to_work(land: Land, state: State, settings: Settings) -> int:
-    """Return the sum of the gatherers' distances to their work zones; 0 for a gatherer without a work zone."""
+    """Return the sum of the gatherers' distances to their work zones. The distance to an empty zone is 0."""
     zones = [work_zone(land, state, gatherer, settings) for gatherer in (0, 1)]
     return sum(_distance(place, zone) for place, zone in zip(state.places, zones, strict=True) if zone)
 
 
 def progress(land: Land, state: State) -> float:
-    """Return the fraction of the goal that is gathered, as the mean over the three resources, 0 to 1."""
+    """Return the gathered fraction of the goal, 0 to 1, as the mean over the three resources."""
     return sum(min(1.0, has / wants) for has, wants in zip(state.gathered, land.goal, strict=True)) / len(RESOURCES)
 
 
 def is_completed(land: Land, state: State) -> bool:
-    """Return True if all goals are reached."""
     return all(has >= wants for has, wants in zip(state.gathered, land.goal, strict=True))
 
 
 def still_wanted(land: Land, state: State, gatherer: int) -> dict[str, int]:
-    """Return the amounts that the team still needs, of the resources that a gatherer can take."""
+    """Return the amounts that the goal still needs of the resources that a gatherer can take."""
     left = {kind: land.goal[kind] - state.gathered[kind] for kind in _tools(gatherer)}
     return {RESOURCES[kind]: amount for kind, amount in left.items() if amount > 0}
 
 
 def visible(land: Land, state: State, gatherer: int, settings: Settings) -> frozenset[Cell]:
-    """Return the cells that a gatherer sees: all cells near those that it has visited."""
+    """Return the cells that a gatherer sees: all cells near the cells that it has visited."""
     return seen_from(state.visited[gatherer], settings.view, land.width, land.depth)
 
 
 def true_facts(
     land: Land, state: State, teller: int, claims: Sequence[tuple[Cell, str]], settings: Settings
 ) -> list[Fact]:
-    """Return the claims that are true and about visible cells, without duplicates, up to the limit."""
+    """Return a fact for each true claim about a visible cell, without duplicates, at most `max_facts`."""
     seen = visible(land, state, teller, settings)
     facts: list[Fact] = []
     for cell, resource in dict.fromkeys(claims):
@@ -230,7 +206,7 @@ def true_facts(
 
 
 def usefulness(land: Land, state: State, teller: int, facts: Sequence[Fact], settings: Settings) -> float:
-    """Return the share of the partner's need that new facts cover, 0 to 1."""
+    """Return the fraction of the partner's need, 0 to 1, that is covered by facts that are new to the partner."""
     partner = 1 - teller
     wanted = still_wanted(land, state, partner)
     seen = visible(land, state, partner, settings)
@@ -244,7 +220,7 @@ def usefulness(land: Land, state: State, teller: int, facts: Sequence[Fact], set
 
 
 def work_zone(land: Land, state: State, gatherer: int, settings: Settings) -> frozenset[Cell]:
-    """Return the work zone: the cells from which a gatherer can take a needed resource."""
+    """Return the cells from which a gatherer can take a resource that the goal still needs."""
     kinds = [RESOURCES.index(resource) for resource in still_wanted(land, state, gatherer)]
     places = [cell for cell, amounts in state.lies.items() if any(amounts[kind] for kind in kinds)]
     reach = settings.reach
@@ -258,7 +234,7 @@ def work_zone(land: Land, state: State, gatherer: int, settings: Settings) -> fr
 
 
 def gathering_walk(land: Land, state: State, gatherer: int, settings: Settings) -> tuple[Cell, ...]:
-    """Return the walk to the cell with the highest gain within reach, or towards the work zone."""
+    """Return the walk to the cell of the work zone with the highest gain, or towards the zone if it is far."""
     start = state.places[gatherer]
     zone = work_zone(land, state, gatherer, settings)
     if not zone:

@@ -17,32 +17,13 @@ from ..building import BuildingEnv, refuse_num_builders
 from ..commands import Orders, allowed, read_orders
 from ..pictured import refuse_other, with_published
 from ..pictures import LETTERS, PanelRow, colours, written
-from ..sources import (
-    GENERATED,
-    Data,
-    Difficulty,
-    Split,
-    source_of,
-    tasks_of_split,
-)
+from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_split
 from . import prompts as texts
 from .prompts import reply
-from .rules import (
-    BLOCKS,
-    HIGHEST_DIFFICULTY,
-    MAX_COMMANDS,
-    PALETTES,
-    Word,
-    missing,
-    new_word,
-    plan_of,
-    score,
-    word,
-)
+from .rules import BLOCKS, HIGHEST_DIFFICULTY, MAX_COMMANDS, PALETTES, Word, missing, new_word, plan_of, score, word
 
 Reward = Literal["reference", "iou"]
 
-_SAMPLE = Path(__file__).parent / "sample.csv"
 _WANTED = len(BLOCKS)  # kind of a letter cell in pictures of the goal
 PUBLISHED = {
     "reward": "reference",
@@ -185,7 +166,6 @@ class StrBuild(BuildingEnv[Word]):
         return texts.reply(missing(self.task, self.next_start, self.possible_agents.index(agent)))
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Return exploits: teams that do not read the word, or do not divide it."""
         return {name: partial(self._exploiting_reply, player) for name, player in EXPLOITS.items()}
 
     def _exploiting_reply(self, player: Exploit, agent: str) -> str:
@@ -193,14 +173,14 @@ class StrBuild(BuildingEnv[Word]):
 
 
 def words(data: Data, split: Split, num_builders: int = 2) -> list[Word]:
-    """Return the words of a file, a hub name, or the package's sample ("builtin")."""
+    """Load the words of a file, a hub name, or the package's sample ("builtin")."""
     return tasks_of_split(
         data,
         split,
         lambda row, number: word(
             row["string"], f"str_build_{number:04d}", _whole_number(row["difficulty"]), num_builders
         ),
-        builtin=_SAMPLE,
+        builtin=Path(__file__).parent / "sample.csv",
         text_fields=("string",),
         other_fields=("difficulty",),
     )
@@ -214,8 +194,6 @@ def _whole_number(value: Any) -> int:
 
 
 Exploit: TypeAlias = Callable[[Word, int], str]
-Cells = Iterable[tuple[int, int]]
-"""Sequence of cells (x, y)."""
 
 
 def whole_box(word: Word, builder: int) -> str:
@@ -246,7 +224,7 @@ def first_kind_alone(word: Word, builder: int) -> str:
 
 
 def mean_letter(word: Word, builder: int) -> str:
-    """Exploit: build the mean of all letters instead of each letter, divided between the builders."""
+    """Exploit: build the mean of all letters in place of each letter, divided between the builders."""
     dots = np.mean([[[dot == "#" for dot in row] for row in reversed(written(letter))] for letter in LETTERS], axis=0)
     mask = np.zeros(word.target.shape, bool)
     for left in range(0, word.box.width, 7):
@@ -255,14 +233,12 @@ def mean_letter(word: Word, builder: int) -> str:
 
 
 def first_half(word: Word, builder: int) -> str:
-    """Exploit: build the left half of the word, divided between the builders."""
     mask = word.target.copy()
     mask[:, :, word.box.width // 2 :] = False
     return _divided(word, mask, builder)
 
 
 def same_half(word: Word, builder: int) -> str:
-    """Exploit: all builders build the lower half of the word."""
     cells = [(x, y) for y, _, x in np.argwhere(word.target).tolist() if y < word.box.height // 2 + 1]
     return _set(cells, builder)
 
@@ -283,8 +259,8 @@ def _divided(word: Word, mask: NDArray[np.bool_], builder: int) -> str:
     return reply(fill for fill in fills if fill.block in word.palettes[builder])
 
 
-def _set(cells: Cells, builder: int, *, by_turns: bool = False) -> str:
-    """Set cells with a builder's two blocks: as a checkerboard, or in turns along the list of cells."""
+def _set(cells: Iterable[tuple[int, int]], builder: int, *, by_turns: bool = False) -> str:
+    """Return a reply that sets cells to a builder's two blocks: as a checkerboard, or alternating along the list."""
     palette = PALETTES[builder]
     return reply(
         Fill(x, y, 0, x, y, 0, palette[(number if by_turns else x + y) % 2]) for number, (x, y) in enumerate(cells)

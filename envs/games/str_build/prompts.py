@@ -1,4 +1,4 @@
-"""Prompts and feedback of StrBuild; `commands` parses the replies."""
+"""Prompts and feedback of StrBuild. `games.commands` parses the replies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..building import (
     share_advised,
     team_words,
 )
-from ..commands import Orders, command, counted, run_order
+from ..commands import command, counted, run_order
 from .rules import BLOCKS, MAX_COMMANDS, PALETTES, Word, WordScore, missing
 
 Feedback = Literal["perfect", "position", "score"]
@@ -82,7 +82,6 @@ def fields(
     tells_hidden: bool = True,
     can_leave: bool = False,
 ) -> dict[str, str | int]:
-    """Return the values of the prompt's placeholders."""
     x, y, _ = task.box.upper
     return {
         **team_words(task.num_builders),
@@ -104,49 +103,30 @@ def fields(
 
 
 def reply(fills: Iterable[Fill]) -> str:
-    """Format cells as a reply."""
     return "\n".join(command(fill, BLOCKS, "setblock") for fill in fills)
 
 
 def feedback(mode: Feedback, turn: BuilderTurn[Word, WordScore], *, is_reminded: bool) -> str:
-    """Return the feedback of a turn.
-
-    Args:
-        mode: kind of feedback; see `StrBuild`.
-        turn: data of the builder's turn.
-        is_reminded: whether mode "score" shows the word, which was not shown before.
-    """
+    """Return the feedback of a turn. With `is_reminded`, mode "score" shows the word, which was hidden before."""
+    task, score, done = turn.task, turn.score, counted(turn.orders)
     if mode == "position":
-        return _position_feedback(turn.task, turn.orders)
+        top = len(task.rows) - 1
+        cells = [(x, top - row) for row, line in enumerate(task.rows) for x, dot in enumerate(line) if dot == "#"]
+        listed = ", ".join(f"{x} {y}" for x, y in cells)
+        advice = share_advised(len(cells), task.num_builders)
+        return (
+            f"{done} The cells of the letters, as x y: {listed}. {advice}, if you can no two that touch along a side."
+        )
     if mode == "perfect":
-        return _perfect_feedback(missing(turn.task, turn.world, turn.builder), turn.orders, turn.world_rule)
-    text = _score_feedback(turn.value, turn.score, turn.orders)
-    return f"{text}\n{_target(turn.task)}" if is_reminded else text
-
-
-def _score_feedback(value: float, score: WordScore, orders: Orders) -> str:
-    """Return the feedback of mode "score": the reward and the numbers from which it is computed."""
-    return (
-        f"Score {value:.4f}. Letters covered {score.coverage:.3f}, blocks beside them {score.extra:.3f}, "
-        f"equal neighbours {score.same_neighbours:.3f}, builders with an unused kind {score.num_idle}. "
-        f"{counted(orders)}"
+        fills = missing(task, turn.world, turn.builder)
+        changes = "; ".join(f"{fill.x1} {fill.y1} {BLOCKS[fill.block]}" for fill in fills) or "nothing"
+        rest = " Repeat all else that you built." if turn.world_rule == "rebuilt" else ""
+        return f"{done} To change, as x y block: {changes}.{rest}"
+    text = (
+        f"Score {turn.value:.4f}. Letters covered {score.coverage:.3f}, blocks beside them {score.extra:.3f}, "
+        f"equal neighbours {score.same_neighbours:.3f}, builders with an unused kind {score.num_idle}. {done}"
     )
-
-
-def _position_feedback(task: Word, orders: Orders) -> str:
-    """Return the feedback of mode "position": all letter cells, and the advice to build an equal part of them."""
-    wanted = _from_the_top([(x, y) for x, y in _letter_cells(task)])
-    return (
-        f"{counted(orders)} The cells of the letters, as x y: {_listed(wanted)}. "
-        f"{share_advised(len(wanted), task.num_builders)}, if you can no two that touch along a side."
-    )
-
-
-def _perfect_feedback(fills: list[Fill], orders: Orders, rule: WorldRule) -> str:
-    """Return the feedback of mode "perfect": each cell to change and the block to set."""
-    changes = "; ".join(f"{x} {y} {BLOCKS[block]}" for x, y, _, _, _, _, block in fills) or "nothing"
-    rest = " Repeat all else that you built." if rule == "rebuilt" else ""
-    return f"{counted(orders)} To change, as x y block: {changes}.{rest}"
+    return f"{text}\n{_target(task)}" if is_reminded else text
 
 
 def _target(task: Word) -> str:
@@ -162,16 +142,3 @@ def _partners(builder: int, num_builders: int) -> str:
         return f"Your partner's: {_names(1 - builder)}"
     others = [other for other in range(num_builders) if other != builder]
     return "Your partners': " + "; ".join(f"builder {other + 1} {_names(other)}" for other in others)
-
-
-def _letter_cells(task: Word) -> list[tuple[int, int]]:
-    top = len(task.rows) - 1
-    return [(x, top - row) for row, line in enumerate(task.rows) for x, dot in enumerate(line) if dot == "#"]
-
-
-def _from_the_top(cells: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    return sorted(cells, key=lambda cell: (-cell[1], cell[0]))
-
-
-def _listed(cells: list[tuple[int, int]]) -> str:
-    return ", ".join(f"{x} {y}" for x, y in cells)

@@ -1,6 +1,6 @@
 """Rules of StrBuild: pure functions on read-only worlds.
 
-Builders build a word of blocks. Neighbouring blocks must differ, and all kinds of blocks must be used.
+Builders form a word from blocks. Neighbouring blocks must differ, and all kinds of blocks must be used.
 """
 
 from __future__ import annotations
@@ -42,23 +42,21 @@ class Word(Shared):
 
     @property
     def palettes(self) -> tuple[tuple[int, int], ...]:
-        """Blocks of each builder."""
         return PALETTES[: self.num_builders]
 
     @property
     def quota(self) -> int:
-        """Letter cells that each builder must set in a whole word."""
+        """Number of letter cells that each builder must set when the word is complete."""
         return quota(int(self.target.sum()), self.num_builders)
 
     @property
     def box(self) -> Box:
-        """Rectangle of the word."""
         return Box(width=len(self.rows[0]), height=len(self.rows), depth=1)
 
 
 @dataclass(frozen=True)
 class WordScore:
-    """Comparison of a world with the word."""
+    """Result of comparing a world with the word."""
 
     coverage: float  # share of letter cells with a block
     extra: float  # share of other cells with a block
@@ -72,34 +70,23 @@ class WordScore:
     def published(self) -> float:
         """Reward of the benchmark, at most 2.
 
-            2 coverage - 1.5 extra - same_neighbours - 0.25 num_idle
-
         Source: LLM_Collab_Minecraft, StrBuild.
         """
         return 2.0 * self.coverage - 1.5 * self.extra - self.same_neighbours - 0.25 * self.num_idle
 
     @property
     def strict(self) -> float:
-        """Reward from 0 to 1. An empty world has the reward 0.
-
-        iou (1 - same_neighbours) (1 - num_idle / num_builders)
-        """
+        """Reward from 0 to 1. An empty world gets 0."""
         return self.iou * (1.0 - self.same_neighbours) * (1.0 - self.num_idle / self.num_builders)
 
     @property
     def divided(self) -> float:
-        """Strict reward, lowered if a builder has fewer letter cells than its quota.
-
-        strict * division
-        """
+        """Strict reward, lowered if a builder has fewer letter cells than its quota."""
         return self.strict * self.division
 
 
 def quota(num_cells: int, num_builders: int) -> int:
-    """Return the quota of each builder: three quarters of an equal part of the cells, at least 1.
-
-    max(1, floor(3 n / 4 k))
-    """
+    """Return the number of letter cells that each builder must set: three quarters of an equal part, at least 1."""
     return max(1, 3 * num_cells // (4 * num_builders))
 
 
@@ -140,7 +127,6 @@ def new_word(seed: int, difficulty: int = 3, split: Split = "train", num_builder
 
 
 def score(task: Word, world: World) -> WordScore:
-    """Compare a world with the word of the task."""
     stands = world != AIR
     wanted = task.target
     num_wanted, num_covered = int(wanted.sum()), int((stands & wanted).sum())
@@ -166,7 +152,7 @@ def score(task: Word, world: World) -> WordScore:
 
 
 def missing(task: Word, world: World, builder: int) -> list[Fill]:
-    """Return one builder's changes from the world to the plan; the last builder also clears other cells."""
+    """Return one builder's fills that turn the world into the plan. The last builder also clears other cells."""
     fills = []
     for y, z, x in np.argwhere(task.plan != world).tolist():
         block = int(task.plan[y, z, x])
@@ -189,19 +175,18 @@ def plan_of(target: NDArray[np.bool_], num_builders: int) -> World:
 
 
 def num_cells(world: World, target: NDArray[np.bool_], palette: tuple[int, int]) -> int:
-    """Return the number of letter cells with one of these blocks."""
     return int((np.isin(world, palette) & target).sum())
 
 
 def _by_diagonals(target: NDArray[np.bool_], kinds: NDArray[np.uint8], along_x: int, along_y: int) -> World:
-    """Change the kind by a fixed step along each axis; steps 1 and 2 use all four kinds in every letter."""
+    """Return a plan whose kinds change by fixed steps along x and y. Steps 1 and 2 use all 4 kinds in every letter."""
     heights, _, widths = np.indices(target.shape)
     plan = np.where(target, kinds[(along_x * widths + along_y * heights) % len(kinds)], AIR)
     return plan.astype(np.uint8)
 
 
 def _in_turn(target: NDArray[np.bool_], kinds: NDArray[np.uint8]) -> World:
-    """Give each cell the least used kind that differs from its left and lower neighbours."""
+    """Return a plan in which each cell has the least used kind that differs from its left and lower neighbours."""
     plan = np.zeros(target.shape, np.uint8)
     used = dict.fromkeys(kinds.tolist(), 0)
     for y, z, x in np.argwhere(target).tolist():

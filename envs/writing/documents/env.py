@@ -15,18 +15,9 @@ from ...core import Message, Outcome, TextParallelEnv
 from ...data import Data, load_tasks
 from ...templates import Originals, Prompts, templates
 from . import lexicon, rules
+from . import prompts as texts
 from .grounding import coverage
 from .lexicon import OWN
-from .prompts import (
-    ARXIV_EXPANSION_PROTOCOLS,
-    ORIGINAL_ARXIV_EXPANSION,
-    ORIGINAL_TLDR,
-    PUBLISHED_ARXIV_EXPANSION,
-    PUBLISHED_TLDR,
-    TLDR_PROTOCOLS,
-    arxiv_expansion_prompts,
-    tldr_prompts,
-)
 from .reference import reference_team, source_sentences
 from .rules import Form
 
@@ -99,7 +90,7 @@ class Writers(TextParallelEnv):
         """Return the built-in prompt template of each agent."""
 
     def deal(self, task: Any) -> Mapping[str, list[Message]]:
-        """Start an episode with a random source, or with the source that has this index or id."""
+        # `task` is the index or the id of a source.
         chosen = self.tasks.task(self.rng.randrange(len(self.tasks)) if task is None else task)
         self.task = chosen
         self._source = chosen[self.source_field]
@@ -137,7 +128,7 @@ class Writers(TextParallelEnv):
         )
 
     def reference_reply(self, agent: str) -> str:
-        """Return the agent's text of a scripted team (see `reference`) about the current source."""
+        """Return the agent's text of the scripted reference team for the current source."""
         if not self._source:
             raise RuntimeError("no episode is running; call reset() first")
         team = reference_team(self.form, self._source, len(self.possible_agents))
@@ -161,11 +152,11 @@ class TLDR(Writers):
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "tldr_v2"}
     form = rules.TLDR
     source_field = "post"
-    published_prompts = PUBLISHED_TLDR
-    originals = ORIGINAL_TLDR
-    protocol_instructions = TLDR_PROTOCOLS
+    published_prompts = texts.PUBLISHED_TLDR
+    originals = texts.ORIGINAL_TLDR
+    protocol_instructions = texts.TLDR_PROTOCOLS
     sample = "posts_{split}.jsonl"
-    own_prompts = staticmethod(tldr_prompts)
+    own_prompts = staticmethod(texts.tldr_prompts)
 
 
 class ArxivExpansion(Writers):
@@ -178,11 +169,11 @@ class ArxivExpansion(Writers):
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "arxiv_expansion_v2"}
     form = rules.ARXIV_EXPANSION
     source_field = "abstract"
-    published_prompts = PUBLISHED_ARXIV_EXPANSION
-    originals = ORIGINAL_ARXIV_EXPANSION
-    protocol_instructions = ARXIV_EXPANSION_PROTOCOLS
+    published_prompts = texts.PUBLISHED_ARXIV_EXPANSION
+    originals = texts.ORIGINAL_ARXIV_EXPANSION
+    protocol_instructions = texts.ARXIV_EXPANSION_PROTOCOLS
     sample = "abstracts_{split}.jsonl"
-    own_prompts = staticmethod(arxiv_expansion_prompts)
+    own_prompts = staticmethod(texts.arxiv_expansion_prompts)
 
 
 _LINKS = [next(phrase for phrase in group if " " not in phrase) for group in OWN.transitions.values()]
@@ -205,7 +196,7 @@ _ABOUT = (
 
 
 def one_word(form: Form, source: str, writer: int) -> str:
-    """Exploit: write transition words and one word of the source, which differs between writers."""
+    """Exploit: write one word of the source, which differs between writers, and transition words."""
     found = OWN.subject_words(source) or [""]
     return _words([found[max(0, writer - 1) % len(found)], *_LINKS], form, writer)
 
@@ -227,7 +218,7 @@ def keywords(form: Form, source: str, writer: int) -> str:
 
 
 def halves(form: Form, source: str, writer: int) -> str:
-    """Exploit: join the first half of each sentence with the second half of the next sentence."""
+    """Exploit: join the first half of each sentence to the second half of the next sentence."""
     split = [sentence.split() for sentence in source_sentences(source)]
     crossed = [
         " ".join([*one[: len(one) // 2], *other[len(other) // 2 :]])
@@ -252,7 +243,7 @@ def negated(form: Form, source: str, writer: int) -> str:
 
 
 def phrases(form: Form, source: str, writer: int) -> str:
-    """Exploit: write fixed sentences with phrases of the source, without its statements."""
+    """Exploit: write fixed sentences that contain phrases of the source but not its statements."""
     found = re.findall(r"\w+(?: \w+)*", source.lower())
     grouped = (groupby(part.split(), OWN.fillers.__contains__) for part in found)
     runs = [run for part in grouped for is_filler, words in part if not is_filler and len(run := list(words)) > 1]
@@ -273,7 +264,7 @@ EXPLOITS: Mapping[str, Callable[[Form, str, int], str]] = {
 
 
 def _length(form: Form, writer: int) -> int:
-    """Return the text length, in words, that gives a writer the highest reward."""
+    """Return the number of words with which a writer of an exploit gets the highest reward."""
     if form.transitions_of == "both":
         return form.min_words + 4 if writer == 0 else round(1.45 * form.min_words)
     return 5 * form.min_words if writer == 0 else 14 * form.min_words
@@ -284,7 +275,7 @@ def _words(found: Sequence[str], form: Form, writer: int) -> str:
 
 
 def _joined(sentences: Sequence[str], frames: Sequence[str], form: Form, writer: int) -> str:
-    """Join sentences, each after a fixed phrase (frame), up to the length. Each writer begins at another sentence."""
+    """Join sentences, each after one of the phrases `frames`. Each writer begins at another sentence."""
     text: list[str] = []
     rotated = cycle([*sentences[writer:], *sentences[:writer]] or [""])
     for frame, sentence in zip(cycle(frames), rotated, strict=False):

@@ -1,8 +1,7 @@
 """Check of word order: sequences of three word classes that occur in English texts.
 
-Each function word is a class, and some similar words share one ("my", "our"). Other words have a learned class, or a
-class by their ending. `tools/learn_forms.py` learns the classes and the sequences from abstracts and posts and writes
-`forms.json`.
+Each function word is a class; some similar words share a class ("my", "our"). Other words have a learned class, or a
+class by their ending. `tools/learn_forms.py` learns the classes and the sequences and writes `forms.json`.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from .lexicon import OWN
 
 Window: TypeAlias = tuple[str, ...]
 
-EDGE = "."
-"""Token before the first and after the last word of a sentence."""
+EDGE = "."  # token before the first and after the last word of a sentence
 PAUSE = ","
 FORMS_FILE = Path(__file__).parent / "forms.json"
 _TOKEN = re.compile(r"\d+(?:[.,]\d+)+|\w+|[.!?:;,]")
@@ -45,7 +43,7 @@ _ENDINGS = "ing ed ly tion tions ment ness ity ive al ous ful able ic ss s".spli
 
 
 def sentences(text: str) -> list[list[str]]:
-    """Return the words of each sentence in lower case, with a `PAUSE` for a comma, colon or semicolon."""
+    """Return the words of each sentence in lower case, with `PAUSE` for each comma, colon or semicolon."""
     found: list[list[str]] = [[]]
     for token in _TOKEN.findall(text.lower()):
         if token in _ENDS:
@@ -58,13 +56,13 @@ def sentences(text: str) -> list[list[str]]:
 
 
 def windows(sentence: Sequence[str]) -> Iterator[Window]:
-    """Yield every three successive tokens of a sentence, with an `EDGE` at each end."""
+    """Yield every three successive tokens of a sentence, with `EDGE` before the first and after the last token."""
     padded = [EDGE, *sentence, EDGE]
     return zip(padded, padded[1:], padded[2:], strict=False)
 
 
 def is_familiar(window: Window) -> bool:
-    """Return True if `forms.json` contains the sequence of the tokens' classes."""
+    """Return True if the sequence of the tokens' classes is in `forms.json`."""
     return number(map(class_of, window)) in _learned()[1]
 
 
@@ -75,7 +73,7 @@ def class_of(token: str) -> int:
 
 
 def class_name(token: str) -> str:
-    """Return the class of a token without a learned class: a function word, "0" for numbers, or "-" and an ending."""
+    """Return the class of a token that is not learned: a function word, "0" for numbers, or "-" and an ending."""
     if token in (EDGE, PAUSE):
         return token
     if token in OWN.fillers:
@@ -86,19 +84,19 @@ def class_name(token: str) -> str:
 
 
 def class_names() -> list[str]:
-    """Return the classes that are not learned, in a fixed order."""
+    """Return all classes that are not learned, sorted."""
     fillers = {_FIRST_OF.get(word, word) for word in OWN.fillers}
     return sorted({EDGE, PAUSE, "0", *fillers, "-", *(f"-{ending}" for ending in _ENDINGS)})
 
 
 def number(classes: Iterable[int]) -> int:
-    """Encode a sequence of classes as one integer, with 9 bits per class."""
+    """Encode a sequence of classes as one integer with 9 bits per class."""
     return reduce(lambda total, each: total * 512 + each, classes, 0)
 
 
 @cache
 def _learned() -> tuple[dict[str, int], frozenset[int]]:
-    """Return the class numbers of words and of class names, and the encoded sequences of `forms.json`."""
+    """Return the class number of each word and class name, and the encoded sequences of `forms.json`."""
     listed = json.loads(FORMS_FILE.read_text(encoding="utf-8"))
     numbers = {name: number for number, name in enumerate(class_names())}
     for number, group in enumerate(listed["classes"], len(numbers)):

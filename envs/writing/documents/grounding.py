@@ -43,11 +43,7 @@ from .lexicon import OWN, Lexicon
 
 @dataclass(frozen=True)
 class Band:
-    """Trapezoid function: 1 from `full_from` to `full_to`, falling linearly to 0 at `zero_below` and `zero_above`.
-
-    Raises:
-        ValueError: if the corners are not in ascending order.
-    """
+    """Trapezoid function: 1 from `full_from` to `full_to`, with linear ramps to 0 at `zero_below` and `zero_above`."""
 
     zero_below: float
     full_from: float
@@ -59,7 +55,6 @@ class Band:
             raise ValueError(f"the corners of {self} must be in ascending order")
 
     def __contains__(self, value: float) -> bool:
-        """Return True from `zero_below` to `zero_above`, inclusive."""
         return self.zero_below <= value <= self.zero_above
 
     def credit(self, value: float) -> float:
@@ -82,10 +77,8 @@ VARIETY = Band(0.5, 0.75)
 SAME_WINDOWS = Band(0.7, 0.95)
 SAME_ORDER = Band(0.8, 0.95)
 EXTRACTED = Band(0.2, 0.5)
-UNVERIFIED_CREDIT = 0.5
-"""Factor for a fluent text that has words but no sentences of the source."""
-MAX_OPENING = 4
-"""Maximum number of words, all function or transition words, before the first comma of an opening."""
+UNVERIFIED_CREDIT = 0.5  # factor for a fluent text that has words but no sentences of the source
+MAX_OPENING = 4  # maximum number of words, all function or transition words, before the first comma of an opening
 RUN = 5
 _OPENING_WORDS = OWN.fillers.union(
     word for phrases in OWN.transitions.values() for phrase in phrases for word in phrase.split()
@@ -94,8 +87,7 @@ MAX_FILLERS = 12
 """Maximum number of successive function and transition words in a sentence. Texts by humans have at most 9."""
 MAX_SUBJECT_WORDS = 7
 """Maximum number of successive subject words in a sentence with new windows. Human summaries have at most 7."""
-STEM = 5
-"""Number of letters that are compared as a word's stem, so that "train" equals "training"."""
+STEM = 5  # number of letters that are compared as a word's stem, so that "train" equals "training"
 REACH = 3
 NUM_PARTS = 4
 TOLD_PAIRS = 2
@@ -110,7 +102,7 @@ _JOINTS = frozenset(
 
 @dataclass(frozen=True)
 class Groundedness:
-    """Measures of how far one text states its source, each 0 to 1."""
+    """Measures of how well one text states the content of its source, each 0 to 1."""
 
     fluency: float
     support: float
@@ -128,7 +120,6 @@ NOT_GROUNDED = Groundedness(0.0, 0.0, 0.0, 0.0)
 
 
 def groundedness(text: str, source: str) -> Groundedness:
-    """Measure the degree to which a text states the content of its source."""
     judged = [_judged(tuple(sentence), source) for sentence in sentences(text)]
     if not judged:
         return NOT_GROUNDED
@@ -173,10 +164,8 @@ class Source:
     stems: frozenset[str]
     pairs: frozenset[Window]
     negated: frozenset[str]
-    before: dict[Window, set[str]]
-    """Tokens that precede each run of `RUN` successive tokens."""
-    after: dict[Window, set[str]]
-    """Tokens that follow each run of `RUN` successive tokens."""
+    before: dict[Window, set[str]]  # tokens that precede each run of `RUN` successive tokens
+    after: dict[Window, set[str]]  # tokens that follow each run of `RUN` successive tokens
 
 
 @lru_cache(maxsize=64)  # many texts have the same source
@@ -184,7 +173,8 @@ def _read(source: str) -> Source:
     found = sentences(source)
     before, after = defaultdict[Window, set[str]](set), defaultdict[Window, set[str]](set)
     for sentence in found:
-        for place, run in _runs(sentence):
+        for place in range(len(sentence) - RUN + 1):
+            run = tuple(sentence[place : place + RUN])
             before[run].add(sentence[place - 1] if place else PAUSE)
             after[run].add(sentence[place + RUN] if place + RUN < len(sentence) else PAUSE)
     return Source(
@@ -199,7 +189,7 @@ def _read(source: str) -> Source:
 
 
 def fluency(sentence: Sequence[str], source: Source) -> float:
-    """Score the word order of a sentence, 0 to 1. Sentences of the source have the score 1."""
+    """Score the word order of a sentence, 0 to 1. A sentence of the source gets 1."""
     if _longest(token in OWN.fillers for token in sentence if token != PAUSE) > MAX_FILLERS:
         return 0.0
     sentence = _body(sentence)
@@ -218,7 +208,7 @@ def fluency(sentence: Sequence[str], source: Source) -> float:
 
 
 def support(sentence: Sequence[str], source: Source) -> float:
-    """Score how far the source supports the content of a sentence, 0 to 1."""
+    """Score how well the source supports the content of a sentence, 0 to 1."""
     pairs = list(_pairs(sentence))
     if not pairs or not source.negated.issuperset(_negated(sentence)):
         return 0.0
@@ -229,7 +219,7 @@ def support(sentence: Sequence[str], source: Source) -> float:
 
 
 def extract_credit(sentence: Sequence[str], source: Source) -> float:
-    """Score how closely a sentence copies a sentence of the source, whole or shortened, 0 to 1."""
+    """Score how closely a sentence copies one sentence of the source, whole or shortened, 0 to 1."""
     same = SAME_WINDOWS.credit(fmean(window in source.windows for window in windows(sentence)))
     if same == 0:
         return 0.0
@@ -251,7 +241,7 @@ def coverage(texts: Iterable[str], source: str, lexicon: Lexicon) -> float:
 
 @lru_cache(maxsize=64)
 def _pairs_by_part(source: str, lexicon: Lexicon) -> tuple[tuple[tuple[str, str], ...], ...]:
-    """Return, for each quarter of the source, the pairs of nearby, different subject words in order."""
+    """Return the ordered pairs of nearby, different subject words in each quarter of the source."""
     subject = lexicon.subject_words(source)
     parts: list[list[tuple[str, str]]] = [[] for _ in range(NUM_PARTS)]
     for at, word in enumerate(subject):
@@ -279,7 +269,7 @@ def _negated(sentence: Sequence[str]) -> Iterator[str]:
 
 
 def _borders(sentence: Sequence[str]) -> Iterator[Window]:
-    """Yield the windows at the ends of the sentence's phrases, as if the phrases were sentences."""
+    """Yield the first and the last window of each phrase of the sentence, as if the phrase were a sentence."""
     for before, one, other, after in zip(sentence, sentence[1:], sentence[2:], sentence[3:], strict=False):
         if before in _JOINTS or before == PAUSE:
             yield EDGE, one, other
@@ -287,12 +277,8 @@ def _borders(sentence: Sequence[str]) -> Iterator[Window]:
             yield one, other, EDGE
 
 
-def _runs(sentence: Sequence[str]) -> Iterator[tuple[int, Window]]:
-    return ((place, tuple(sentence[place : place + RUN])) for place in range(len(sentence) - RUN + 1))
-
-
 def _body(sentence: Sequence[str]) -> Sequence[str]:
-    """Return the sentence without its opening, such as "However,"."""
+    """Return the sentence without an opening such as "However,"."""
     end = sentence.index(PAUSE) if PAUSE in sentence[: MAX_OPENING + 1] else 0
     is_opening = 0 < end < len(sentence) - 1 and _OPENING_WORDS.issuperset(sentence[:end])
     return sentence[end + 1 :] if is_opening else sentence

@@ -1,4 +1,4 @@
-"""Word lists of the writing scores: English function words, and transition words in twelve categories."""
+"""Word lists for the scores of writing: English function words, and transition words in twelve categories."""
 
 from __future__ import annotations
 
@@ -13,22 +13,18 @@ _WORD = re.compile(r"\w+")
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text in lower case, without punctuation."""
     return _WORD.findall(text.lower())
 
 
 @dataclass(frozen=True, eq=False)
 class Lexicon:
-    """Word lists from which texts are scored."""
+    """Word lists with which texts are scored."""
 
     function_words: frozenset[str]
-    transitions: Mapping[str, tuple[str, ...]]
-    """Transition phrases of each category."""
-    is_whole: bool
-    """True to match whole words only. False also matches "so" in "person"."""
+    transitions: Mapping[str, tuple[str, ...]]  # transition phrases of each category
+    is_whole: bool  # True: match whole words only. False: also match "so" in "person".
 
     def content_words(self, text: str) -> frozenset[str]:
-        """Return the set of words of a text without function words."""
         return frozenset(words(text)) - self.function_words
 
     def subject_words(self, text: str) -> list[str]:
@@ -63,5 +59,5 @@ OWN = _loaded("words.json", is_whole=True)
 
 @lru_cache(maxsize=1)
 def published() -> Lexicon:
-    """Load the word lists of CoMLRL's scorer, which also matches inside of words."""
+    """Load the word lists of CoMLRL's scorer, which also finds transition words inside of other words."""
     return _loaded("published_words.json", is_whole=False)

@@ -190,14 +190,12 @@ _PLACES = ("first", "second", "third", "fourth")
 
 
 def tldr_prompts(num_writers: int) -> Mapping[str, str]:
-    """Return the prompt template of each agent of TLDR."""
     if num_writers == 2:
         return TLDR_PROMPTS
     return _of_team(_TLDR_FIRST, _TLDR_LATER, _TLDR_PARTS[num_writers])
 
 
 def arxiv_expansion_prompts(num_writers: int) -> Mapping[str, str]:
-    """Return the prompt template of each agent of ArxivExpansion."""
     if num_writers == 2:
         return ARXIV_EXPANSION_PROMPTS
     return _of_team(_ARXIV_FIRST, _ARXIV_LATER, _ARXIV_PARTS[num_writers])

@@ -48,10 +48,10 @@ _MAX_FIRST_TEXTS, _MAX_LATER_TEXTS = 30, 40
 
 @lru_cache(maxsize=256)  # the function is called once per writer
 def reference_team(form: Form, source: str, num_writers: int) -> tuple[str, ...]:
-    """Try several sets of texts made of the source's sentences, and return the set with the highest score.
+    """Build several sets of texts from the source's sentences, and return the set with the highest score.
 
-    The first text is the beginning of the source, or one to three of its sentences for a form with a short text. Each
-    later writer has a part of the source, and gets the text about this part with the highest score.
+    The first text is the beginning of the source or, for a form with a short first text, one to three of its sentences.
+    Each later writer gets the text with the highest score about its part of the source.
     """
     best, best_score = [""] * num_writers, -1.0
     units = source_sentences(source)
@@ -75,7 +75,7 @@ def source_sentences(source: str) -> list[str]:
 
 
 def _first_texts(form: Form, source: str, units: Sequence[str]) -> Iterator[str]:
-    """Yield texts of the first writer, likely better ones first. The last text is cut or repeated to a valid length."""
+    """Yield texts for the first writer, likely better ones first. The last text always has a valid length."""
     if form.transitions_of == "second":
         for num_remarks, size in ((0, 2), (1, 2), (2, 2), (1, 1), (3, 3)):
             for start in range(0, max(1, len(units) - size + 1), 2):
@@ -95,7 +95,7 @@ def _first_texts(form: Form, source: str, units: Sequence[str]) -> Iterator[str]
 def _best_beside(
     form: Form, source: str, texts: Sequence[str], units: Sequence[str], place: int, num_writers: int
 ) -> str:
-    """Return the text of a later writer with the best score in addition to `texts`."""
+    """Return the text of a later writer that has the best score together with `texts`."""
     best, best_score = "", -1.0
     for text in islice(_later_texts(form, source, texts[0], units, place, num_writers), _MAX_LATER_TEXTS):
         apart = min((APART.credit(overlap(text, other)) for other in texts[1:]), default=1.0)
@@ -112,7 +112,7 @@ def _best_beside(
 def _later_texts(
     form: Form, source: str, first: str, units: Sequence[str], place: int, num_writers: int
 ) -> Iterator[str]:
-    """Yield texts of a later writer with a valid length, likely better ones first."""
+    """Yield texts of valid length for a later writer, likely better ones first."""
     for num_remarks, part in product((0, 2, 4, 6, 1, 3, 5), _stretches(units, place - 1, num_writers - 1)):
         for framed in _FRAMED:
             text = _text(part, _OPENINGS, place, num_remarks, framed=framed)
@@ -123,7 +123,7 @@ def _later_texts(
 
 
 def _stretches(units: Sequence[str], place: int, num_places: int) -> Iterator[list[str]]:
-    """Yield sentences for a later writer: a part around its place in the source, or every few sentences."""
+    """Yield sentences for a later writer: a part around its place in the source, or every second to fourth sentence."""
     for share in (1.0, 0.8, 0.65, 0.9, 0.5) if num_places == 1 else (0.5, 0.65, 0.8, 0.4):
         size = max(1, round(share * len(units)))
         start = round((len(units) - size) * (1.0 if num_places == 1 else place / (num_places - 1)))
@@ -133,7 +133,6 @@ def _stretches(units: Sequence[str], place: int, num_places: int) -> Iterator[li
 
 
 def _of_length(text: str, min_words: int, max_words: int) -> str:
-    """Cut or repeat a text to a valid number of words."""
     words = text.split()
     return " ".join(islice(cycle(words), min(max(min_words, len(words)), max_words)))
 

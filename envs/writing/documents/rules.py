@@ -1,8 +1,8 @@
-"""Rules of TLDR and ArxivExpansion: measures of texts, and the terms of the reward for pairs and teams.
+"""Rules of TLDR and ArxivExpansion: measures of texts, and the terms of the reward.
 
 Terms, thresholds and ramps are those of CoMLRL's writing tasks (github.com/OpenMLRL/LLM_Collab_Writing), which
-`published_terms` scores exactly. Our terms multiply them by the groundedness of the texts in their source, and by a
-factor that penalizes similar texts.
+`published_terms` computes exactly. Our terms multiply them by the groundedness of the texts in their source, and by a
+factor that lowers the reward of similar texts.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ TRANSITIONS_POINTS = 0.4
 OVERLAP_POINTS = 0.6
 GROUNDEDNESS_POINTS = 0.5
 TERMS = ("structure", "length_ratio", "vocabulary_ratio", "transitions", "overlap")
-APART = Band(0.0, 0.0, 0.6, 0.9)
-"""Factor for the overlap of two texts: 1 up to 0.6, falling to 0 at 0.9."""
+APART = Band(0.0, 0.0, 0.6, 0.9)  # factor for the overlap of two texts: 1 up to 0.6, falling to 0 at 0.9
 MAX_WRITERS = 4
 
 
@@ -33,20 +32,13 @@ MAX_WRITERS = 4
 class Form:
     """Requirements of TLDR or ArxivExpansion for a pair of texts."""
 
-    min_words: int
-    """Minimum number of words per text, separated by white space."""
-    max_words: int
-    """Maximum number of words per text."""
-    length_ratio: Band
-    """Credit for the ratio of the numbers of characters, second text / first text."""
-    vocabulary_ratio: Band
-    """Credit for the ratio of the numbers of different words, second text / first text."""
-    full_overlap: float
-    """Jaccard index of the content words from which the overlap gets full points."""
-    transitions_of: Literal["second", "both"]
-    """Texts in which transition words are scored."""
-    coverage: Band | None = None
-    """Credit for the fraction of the source's quarters that the texts cover. None: no requirement."""
+    min_words: int  # minimum number of words per text, separated by white space
+    max_words: int  # maximum number of words per text
+    length_ratio: Band  # credit for the ratio of the numbers of characters, second text / first text
+    vocabulary_ratio: Band  # credit for the ratio of the numbers of different words, second text / first text
+    full_overlap: float  # Jaccard index of the content words from which the overlap gets full points
+    transitions_of: Literal["second", "both"]  # texts in which transition words are scored
+    coverage: Band | None = None  # credit for the fraction of the source's quarters that the texts cover
 
 
 TLDR = Form(
@@ -70,26 +62,18 @@ ARXIV_EXPANSION = Form(
 
 @dataclass(frozen=True)
 class Measures:
-    """Measures of a pair of texts."""
-
-    num_words: tuple[int, int]
-    """Number of words of each text, separated by white space."""
-    length_ratio: float
-    """Ratio of the numbers of characters, second text / first text; 0 if the first text is empty."""
-    vocabulary_ratio: float
-    """Ratio of the numbers of different words, second text / first text; 0 if the first text has no words."""
-    num_transition_categories: int
-    """Number of transition categories in the scored texts, 0 to 12."""
-    overlap: float
-    """Jaccard index of the content words, 0 to 1."""
-    groundedness: tuple[float, float]
-    """Groundedness credit of each text, 0 to 1."""
+    num_words: tuple[int, int]  # number of words of each text, separated by white space
+    length_ratio: float  # ratio of the numbers of characters, second text / first text; 0 if the first text is empty
+    vocabulary_ratio: float  # ratio of the numbers of different words, second text / first text; 0 without words
+    num_transition_categories: int  # number of transition categories in the scored texts, 0 to 12
+    overlap: float  # Jaccard index of the content words, 0 to 1
+    groundedness: tuple[float, float]  # groundedness credit of each text, 0 to 1
 
 
 def measures(
     form: Form, source: str, first: str, second: str, lexicon: Lexicon = OWN, *, overlap_of_nothing: float = 0.0
 ) -> Measures:
-    """Measure a pair of texts about a source; `overlap_of_nothing` is the overlap of texts without content words."""
+    """Measure a pair of texts about a source. Texts without content words have the overlap `overlap_of_nothing`."""
     vocabulary = [len(set(words(text))) for text in (first, second)]
     read = [second] if form.transitions_of == "second" else [first, second]
     categories = frozenset[str]().union(*(lexicon.transition_categories(text) for text in read))
@@ -118,16 +102,10 @@ def terms(form: Form, seen: Measures) -> dict[str, float]:
 
 
 def team_terms(form: Form, source: str, texts: Sequence[str], pairs: Sequence[Measures]) -> dict[str, float]:
-    """Average the points over the pairs of the first text with each later text.
+    """Compute the points of a team: the mean over the pairs of the first text with each later text.
 
     All points except those for structure are multiplied by the lowest APART.credit(overlap of two later texts), and by
-    the coverage credit if the form has one.
-
-    Args:
-        form: form of the game.
-        source: source of the texts.
-        texts: texts of all writers.
-        pairs: measures of the first text with each later one.
+    the coverage credit if the form has one. `pairs` has the measures of the first text with each later text.
     """
     points = [terms(form, seen) for seen in pairs]
     apart = min((APART.credit(overlap(one, other)) for one, other in combinations(texts[1:], 2)), default=1.0)
@@ -137,14 +115,14 @@ def team_terms(form: Form, source: str, texts: Sequence[str], pairs: Sequence[Me
 
 
 def overlap(first: str, second: str, lexicon: Lexicon = OWN, *, of_nothing: float = 0.0) -> float:
-    """Return the Jaccard index of the content words, 0 to 1; `of_nothing` for texts without content words."""
+    """Return the Jaccard index of the content words, 0 to 1. Texts without content words get `of_nothing`."""
     one, other = lexicon.content_words(first), lexicon.content_words(second)
     union = one | other
     return len(one & other) / len(union) if union else of_nothing
 
 
 def published_terms(form: Form, seen: Measures) -> dict[str, float]:
-    """Compute the points of a pair of texts as CoMLRL does; a failed gate sets all later terms to 0.
+    """Compute the points of a pair of texts as CoMLRL does. If a gate fails, all later terms are 0.
 
     structure         0.5 if both texts have min_words..max_words words            gate
     length_ratio      1.0 * length_ratio.credit(...)                               gate: within the band
@@ -171,7 +149,7 @@ def transition_credit(num_categories: int) -> float:
 
 
 def num_gates_passed(form: Form, seen: Measures) -> int:
-    """Return the number of gates, 0 to 3, that a pair passes before the first failure."""
+    """Return the number of gates, 0 to 3, that a pair passes before its first failure."""
     gates = (
         all(form.min_words <= count <= form.max_words for count in seen.num_words),
         seen.length_ratio in form.length_ratio,

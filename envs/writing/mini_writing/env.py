@@ -54,7 +54,6 @@ class MiniWriting(TextParallelEnv):
         self._split = split
 
     def deal(self, task: Any) -> Mapping[str, list[Message]]:
-        """Start an episode with a random post, or with the post that this seed generates."""
         if task is not None and (isinstance(task, bool) or not isinstance(task, int) or task < 0):
             raise ValueError(f"{task=} of {self} must be an integer >= 0, the seed of its post")
         rng = self.rng if task is None else Random(task)
@@ -87,8 +86,7 @@ class MiniWriting(TextParallelEnv):
         return post
 
 
-Writer = Callable[[Post, str], str]
-"""Function of the post and the agent's name that returns the agent's text."""
+Writer = Callable[[Post, str], str]  # function of the post and the agent's name that returns the agent's text
 
 
 def one_word(post: Post, agent: str) -> str:
@@ -126,7 +124,6 @@ def every_combination(post: Post, agent: str) -> str:
 
 
 def fixed_sentences(post: Post, agent: str) -> str:
-    """Exploit: write the same sentences for every post."""
     farm = TOPICS["farm"]
     facts = [
         Fact(farm.adjectives[number % 2], farm.nouns[number], farm.verbs[number % 2], farm.nouns[number + 1])
@@ -142,7 +139,6 @@ def every_second_sentence_true(post: Post, agent: str) -> str:
 
 
 def _foreign(post: Post, fact: Fact) -> Fact:
-    """Replace all words of a fact by words of another topic."""
     names = sorted(TOPICS)
     own, other = TOPICS[post.topic], TOPICS[names[names.index(post.topic) - 1]]
     words = dict(zip(own.words, other.words, strict=True))
@@ -150,7 +146,7 @@ def _foreign(post: Post, fact: Fact) -> Fact:
 
 
 def _swapped(places: Sequence[str], post: Post, fact: Fact) -> Fact:
-    """Replace the words in these places by other words of the post, if there are any."""
+    """Replace the words at these places of a fact by other words from the same places in the post."""
     others = {place: [getattr(each, place) for each in post.facts] for place in places}
     chosen = {place: [word for word in words if word != getattr(fact, place)] for place, words in others.items()}
     return fact._replace(**{place: words[0] for place, words in chosen.items() if words})

@@ -13,25 +13,20 @@ _TASKS = {
     "writer_2": "short summary with linking words:",
     "writer_3": "long summary:",
 }
-WRITERS = tuple(_TASKS)
-"""Names of the writers. A team of k writers has the first k names."""
-AGENTS = WRITERS[:2]
-"""Writers of the default team."""
+WRITERS = tuple(_TASKS)  # a team of k writers has the first k names
+AGENTS = WRITERS[:2]  # writers of the default team
 PLACES = {"post": True, "task": False}
-"""Placeholders of a prompt template. A template must contain at least one of those with the value True."""
+"""Placeholders of a prompt template. A template must contain at least one placeholder with the value True."""
 
-_IN_PLACE_SHARE, _LINKED_SHARE, _CARELESS_SHARE = 0.3, 0.4, 0.35
-"""Fraction of the demonstrations that begin with the first fact of the role; fractions of their sentences with a
-linking word, and with wrong words."""
+_IN_PLACE_SHARE = 0.3  # fraction of the demonstrations that begin with the first fact of the role
+_LINKED_SHARE, _CARELESS_SHARE = 0.4, 0.35  # fractions of their sentences with a linking word, and with wrong words
 
 
 def fields(post: Post, agent: str) -> dict[str, str | int]:
-    """Return the texts that replace the placeholders of a template."""
     return {"post": post.text, "task": _TASKS[agent]}
 
 
 def prompt(post: Post, agent: str) -> str:
-    """Return an agent's prompt: the post and its task."""
     return f"post: {post.text}\n{_TASKS[agent]}"
 
 
@@ -41,18 +36,18 @@ def prompt_vocabulary() -> frozenset[str]:
 
 
 def reference_reply(post: Post, agent: str) -> str:
-    """Return the agent's text in a team with a reward of 1."""
+    """Return the reference player's text. A team of such players gets the reward 1."""
     return text_of(own_facts(post, agent), LINKS if ROLES[WRITERS.index(agent)].has_links else ())
 
 
 def own_facts(post: Post, agent: str) -> tuple[Fact, ...]:
-    """Return the agent's facts if the team divides them in order."""
+    """Return the agent's part of the facts if the team divides them in order."""
     seat = WRITERS.index(agent)
     return post.facts[num_facts(seat) : num_facts(seat + 1)]
 
 
 def text_of(facts: Sequence[Fact], links: Sequence[str] = ()) -> str:
-    """Return a text that states the facts, each after a linking word as long as `links` has one."""
+    """Return a text that states the facts. As long as `links` has words, each sentence begins with the next one."""
     heads = [f"{link} " if link else "" for link in links] + [""] * len(facts)
     return " ".join(head + fact.sentence for head, fact in zip(heads, facts, strict=False))
 
@@ -86,7 +81,7 @@ def careless_reply(rng: Random, post: Post, agent: str) -> str:
 
 
 def _mistaken(rng: Random, fact: Fact, topic: Topic) -> Fact:
-    """With probability _CARELESS_SHARE, replace words of the fact, mostly by words of other topics."""
+    """Replace words of the fact with probability _CARELESS_SHARE, mostly by words of other topics."""
     if rng.random() >= _CARELESS_SHARE:
         return fact
     words = list(fact)

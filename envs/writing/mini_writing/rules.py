@@ -1,7 +1,7 @@
-"""Rules of MiniWriting: posts that a grammar generates, and the score of two to four texts by the facts they state.
+"""Rules of MiniWriting: posts that a grammar generates, and the score of texts by the facts that they state.
 
 Every sentence of a post states a fact, which consists of four words. Texts are parsed by the same grammar, so that
-facts are compared with facts. Words outside of a sentence get no reward.
+facts are compared with facts. Other words get no reward.
 """
 
 from __future__ import annotations
@@ -22,24 +22,16 @@ LINKS = ("first", "then", "also", "later", "meanwhile", "finally", "however", "t
 FUNCTION_WORDS = frozenset({"the", "a", "and", "of", "it"})
 CREDIT = (0.0, 0.0, 0.15, 0.4, 1.0)
 """Credit of a sentence. The index is the number of its four words that agree with a fact of the post."""
-OFF_POINT_CREDIT = 0.5
-"""Factor of the credit for the first writer's sentences about other facts than the main point."""
-LINKS_PART = 0.2
-"""Fraction of a writer's score for linking words, if its role requires them."""
-WEAKEST_PART = 0.3
-"""Weight of the writers' lowest score in the reward. Their mean score has the remaining weight."""
+OFF_POINT_CREDIT = 0.5  # factor of the credit for the first writer's sentences about other facts than the main point
+LINKS_PART = 0.2  # fraction of a writer's score for linking words, if its role requires them
+WEAKEST_PART = 0.3  # weight of the writers' lowest score in the reward. Their mean score has the remaining weight.
 
 
 @dataclass(frozen=True)
 class Role:
-    """Requirements for one writer."""
-
-    kind: int
-    """Length of the text: SHORT or LONG."""
-    num_facts: int
-    """Number of facts that the writer must state."""
-    has_links: bool
-    """True if every sentence must begin with a different linking word."""
+    kind: int  # length of the text: SHORT or LONG
+    num_facts: int  # number of facts that the writer must state
+    has_links: bool  # True: every sentence must begin with a different linking word
 
 
 ROLES = (Role(SHORT, 1, False), Role(LONG, 3, True), Role(SHORT, 1, True), Role(LONG, 3, False))
@@ -47,7 +39,7 @@ ROLES = (Role(SHORT, 1, False), Role(LONG, 3, True), Role(SHORT, 1, True), Role(
 
 
 class Fact(NamedTuple):
-    """Fact that a sentence states, as its four words."""
+    """Fact that a sentence states: its four words."""
 
     adjective: str
     subject: str
@@ -60,17 +52,13 @@ class Fact(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """A sentence of a writer's text."""
-
-    fact: Fact | None
-    """Stated fact, true or false. None: the sentence does not parse."""
-    link: str = ""
-    """Linking word at the beginning; empty if there is none."""
+    fact: Fact | None  # stated fact, true or false. None: the sentence does not parse.
+    link: str = ""  # linking word at the beginning; empty if there is none
 
 
 @dataclass(frozen=True)
 class Topic:
-    """Twelve words of a topic. No other topic has these words."""
+    """Words of a topic. No other topic has these words."""
 
     nouns: tuple[str, ...]  # 6 nouns
     verbs: tuple[str, ...]  # 3 verbs
@@ -97,8 +85,7 @@ TOPICS = {
     "stadium": _topic("coach runner ball keeper whistle trophy", "chased trained kicked", "fast proud injured"),
     "farm": _topic("farmer tractor barn goat hay orchard", "plowed fed harvested", "dusty golden stubborn"),
 }
-KINDS = ("adjectives", "nouns", "verbs", "nouns")
-"""Kind of word in each place of a fact."""
+KINDS = ("adjectives", "nouns", "verbs", "nouns")  # kind of word in each place of a fact
 _KNOWN = tuple(frozenset(word for topic in TOPICS.values() for word in getattr(topic, kind)) for kind in KINDS)
 _END_OF_SENTENCE = re.compile(r"[.!?;\n]")
 _WORD = re.compile(r"[^\W_]+")
@@ -106,7 +93,7 @@ _WORD = re.compile(r"[^\W_]+")
 
 @dataclass(frozen=True)
 class Post:
-    """Post that all writers read: facts made of eight words of a topic. The first fact is the main point."""
+    """Post that all writers read. Its facts use eight words of a topic. The first fact is the main point."""
 
     topic: str
     facts: tuple[Fact, ...]
@@ -122,17 +109,15 @@ def vocabulary() -> frozenset[str]:
 
 
 def num_facts(num_writers: int) -> int:
-    """Return the number of facts in the posts of a team."""
     return sum(role.num_facts for role in ROLES[:num_writers])
 
 
 def split_of(post: Post) -> Split:
-    """Return the split of a post by a hash of its text; one post in five is a test post."""
+    """Return the split of a post. A hash of its text decides; one post in five is a test post."""
     return "test" if zlib.crc32(post.text.encode()) % 5 == 0 else "train"
 
 
 def generated_post(rng: Random, split: Split = "train", num_writers: int = 2) -> Post:
-    """Sample a post of a split."""
     while True:
         post = random_post(rng, num_writers)
         if split_of(post) == split:
@@ -140,7 +125,7 @@ def generated_post(rng: Random, split: Split = "train", num_writers: int = 2) ->
 
 
 def random_post(rng: Random, num_writers: int = 2) -> Post:
-    """Sample a post of any split with different facts. Its first two facts have all of its eight words."""
+    """Sample a post with different facts, of any split. Its first two facts contain all of its eight words."""
     name = rng.choice(sorted(TOPICS))
     topic = TOPICS[name]
     nouns, verbs, adjectives = rng.sample(topic.nouns, 4), rng.sample(topic.verbs, 2), rng.sample(topic.adjectives, 2)
@@ -204,10 +189,10 @@ def terms(post: Post, *texts: str) -> dict[str, float]:
 def credits(post: Post, written: Sequence[Sequence[Sentence]]) -> list[list[float]]:
     """Compute the credit of every sentence of each writer, 0 to 1.
 
-    Each fact is credited once per team, and each writer for at most the number of facts in its role. True sentences are
-    credited first, in the order of the writers, and the main point before other facts. Then false sentences get the
-    CREDIT of their similarity to a fact that was not credited. The first writer's credit for other facts than the main
-    point is multiplied by OFF_POINT_CREDIT.
+    Each fact gets credit once per team, and each writer for at most the number of facts in its role. True sentences get
+    credit first, in the order of the writers, and the main point before other facts. Then false sentences get the
+    CREDIT of their similarity to a fact without credit. The first writer's credit for other facts than the main point
+    is multiplied by OFF_POINT_CREDIT.
     """
     main, unpaid = post.facts[0], list(post.facts)
     found = [[0.0] * len(sentences) for sentences in written]
@@ -231,7 +216,6 @@ def credits(post: Post, written: Sequence[Sequence[Sentence]]) -> list[list[floa
 
 
 def num_equal_places(one: Fact, other: Fact) -> int:
-    """Count the places, 0 to 4, in which both facts have the same word."""
     return sum(word == same for word, same in zip(one, other, strict=True))
 
 
@@ -256,7 +240,7 @@ def truth(post: Post, *texts: str) -> dict[str, float]:
     """Measure the correctness of the texts independently of the reward. Each value is 0 to 1.
 
     Returns:
-        "true_sentences": fraction of the written sentences that the post states. "well_formed": fraction that parses.
+        "true_sentences": fraction of the sentences that the post states. "well_formed": fraction that parses.
         "facts": fraction of the post's facts that a text states. "fact_f1": F1 score of the facts,
         2 * facts stated / (sentences written + facts of the post), with each fact counted once.
     """
