@@ -143,7 +143,7 @@ def mask_problem(mask: Any, options: tuple[int, ...]) -> str | None:
 def only_first(options: tuple[int, ...]) -> NDArray[np.int8]:
     """Return an action mask in which only the first option of each choice is legal."""
     mask = np.zeros(sum(options), dtype=np.int8)
-    mask[np.cumsum((0, *options[:-1]))] = 1
+    mask[np.cumsum([0, *options])[:-1]] = 1
     return mask
 
 
