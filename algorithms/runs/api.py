@@ -223,9 +223,7 @@ def train_experiment(
 ) -> Run:
     """Run an experiment with a live display, and print the held-out returns and the folder.
 
-    Args:
-        is_prepared: True if `prepare_run` was already called.
-        options: further arguments of `run_prepared`.
+    `options` are further arguments of `run_prepared`. `is_prepared` is True if `prepare_run` was already called.
     """
     screen = (console or terminal()) if current().is_writer else terminal(quiet=True)
 
@@ -326,11 +324,7 @@ def load_run(
 
 
 def _try_networks(directory: Path, policies: Mapping[str, Policy], env: ParallelEnv[str, Any, Any]) -> None:
-    """Check that each network fits the environment's spaces, by calling the network once.
-
-    Raises:
-        UserError: if a network does not fit; the message contains the folder of its policy.
-    """
+    """Call each network once. Raises `UserError` if a network does not fit the environment's spaces."""
     numeric = {agent: policy for agent, policy in policies.items() if isinstance(policy, NumericPolicy)}
     observations = env.reset(seed=0)[0] if numeric else {}
     for agent, policy in numeric.items():
@@ -340,7 +334,6 @@ def _try_networks(directory: Path, policies: Mapping[str, Policy], env: Parallel
 
 
 def _newest_team(directory: Path, experiment: Experiment, env: ParallelEnv[str, Any, Any]) -> dict[str, Policy]:
-    """Load the policies of a run's newest checkpoint."""
     model = replace(experiment.team_model, server=None)
     policies = make_policies(experiment.make_algorithm(), env, model, experiment.network)
     try:
@@ -390,13 +383,11 @@ def load_team(directory: str | Path, *, device: str | None = None, trust: bool =
 
 
 def default_directory(experiment: Experiment) -> Path:
-    """Default folder of a run: runs/<environment>-<algorithm>-<time>."""
     name = experiment.env.split("/")[-1].replace(":", ".")
     return Path("runs") / f"{name}-{experiment.algorithm}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
 def _settings(spec: AlgorithmSpec, given: Mapping[str, Any]) -> tuple[Any, ModelConfig, NetworkConfig, LogConfig]:
-    """Make the config objects of a run. Each keyword setting is passed to the class that declares it."""
     classes: tuple[type[Any], ...] = (spec.config, ModelConfig, NetworkConfig, LogConfig)
     listed = f"`collm train {spec.name} --help-all` lists them"
     parts = sorted_out(given, classes, f"the algorithm {spec.name!r}", listed)
@@ -446,11 +437,7 @@ def _made(factory: Callable[[Seat], Policy], experiment: Experiment) -> dict[str
 
 
 def check_start(threads: int | None, log: LogConfig | None) -> None:
-    """Check the number of threads and the packages of log services, before the run's folder is created.
-
-    Raises:
-        UserError: if the number is below 1, or a package is missing.
-    """
+    """Raise `UserError` if `threads` is below 1 or the package of a log service is missing."""
     if threads is not None and threads < 1:
         raise UserError(f"threads must be at least 1, or None for the default, got {threads}")
     check_sinks(() if log is None else log.log)

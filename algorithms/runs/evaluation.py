@@ -34,7 +34,7 @@ class DifficultyResult:
     """Fraction of episodes in which `metric/success` is 1 in a turn, with its interval. None: it is not reported."""
 
     def numbers(self) -> dict[str, float]:
-        """Return the statistics as a dict. Keys are the names under which a run logs them."""
+        """Return the statistics under the names with which a run logs them."""
         intervals = {"return": self.team_return, **({} if self.success is None else {"success": self.success})}
         found: dict[str, float] = {}
         for name, interval in intervals.items():
@@ -72,7 +72,6 @@ class EvaluationResult:
         return sum(episode.is_cut for episode in self.episodes)
 
     def cut_line(self) -> str:
-        """Return a notice with the number of episodes that the turn limit of evaluations truncated."""
         most = max(episode.num_turns for episode in self.episodes)
         return (
             f"{self.num_cut} of {len(self.episodes)} episodes were truncated after {most:,} joint turns; "
@@ -91,7 +90,6 @@ class EvaluationResult:
 def evaluate(
     collector: RolloutCollector, num_episodes: int, *, greedy: bool, max_turns: int | None = None
 ) -> EvaluationResult:
-    """Call `evaluate_on` with consecutive seeds from `FIRST_EVALUATION_SEED` on."""
     seeds = range(FIRST_EVALUATION_SEED, FIRST_EVALUATION_SEED + num_episodes)
     return evaluate_on(collector, seeds, greedy=greedy, max_turns=max_turns)
 
@@ -126,7 +124,6 @@ def evaluate_on(
 
 
 def evaluation_metrics(name: str, result: EvaluationResult) -> dict[str, float]:
-    """Return the metrics of evaluation.jsonl for a decoding mode ("sampled" or "greedy")."""
     interval = result.team_return
     metrics = {"return": interval.value, "return_low": interval.low, "return_high": interval.high}
     if result.num_cut:

@@ -55,12 +55,11 @@ def write_file(path: Path, text: str) -> None:
 
 
 def write_config(directory: Path, config: Mapping[str, Any]) -> None:
-    """Write the experiment's settings atomically."""
     write_file(directory / CONFIG_FILE, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """Read the experiment's settings.
+    """Read the settings of a run.
 
     Raises:
         FileNotFoundError: if the folder contains no run.
@@ -83,12 +82,9 @@ def read_config(directory: Path) -> dict[str, Any]:
 
 
 def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
-    """Write a folder atomically, replacing a folder of the same name.
+    """Write a folder atomically. `fill` writes the content into the folder that it gets.
 
-    Files that are only in the old folder are kept, because they may be files of the user.
-
-    Args:
-        fill: function that writes the content into the folder that it gets.
+    Files that exist only in an old folder of the same name are kept, because they may be files of the user.
     """
     new, old = temporary(path), temporary(path, "old")
     _finish_replacing(path, old)
@@ -108,7 +104,6 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
 
 
 def _finish_replacing(path: Path, old: Path) -> None:
-    """Delete the old folder, or restore it if the process was killed before the new folder was in place."""
     if not old.exists():
         return
     if not path.exists():
@@ -125,9 +120,9 @@ def _finish_replacing(path: Path, old: Path) -> None:
 
 @contextmanager
 def only_one(directory: Path, *, waits: bool = False) -> Iterator[None]:
-    """Lock a run's folder against other processes. The lock ends with the block or the process.
+    """Lock a run's folder against other processes until the block ends, with a `flock` on the folder's `.collm`.
 
-    The lock is a `flock` on the folder's `.collm`. A nested block of the same thread has no effect.
+    A nested block of the same thread has no effect.
 
     Args:
         directory: folder of a run. A missing folder is created, and deleted again if the block writes nothing.
@@ -153,7 +148,7 @@ def only_one(directory: Path, *, waits: bool = False) -> Iterator[None]:
 
 @contextmanager
 def tentative(directory: Path) -> Iterator[None]:
-    """After the block, remove the folder and its parents if the block created them and left them empty."""
+    """Remove the folder and its parents after the block, if the block created them and left them empty."""
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     try:
         yield
@@ -189,12 +184,7 @@ def _locked(directory: Path, waits: bool) -> Iterator[None]:
 
 @contextmanager
 def explained(directory: Path, advice: Callable[[], str]) -> Iterator[None]:
-    """Convert file-system errors inside the block to a `RunFolderError` with advice.
-
-    Args:
-        directory: folder of the run. Errors of files outside the folder are not converted.
-        advice: function that returns a text with the state of the run and the fix.
-    """
+    """Convert errors of writing to the folder into a `RunFolderError`. `advice` returns the state of the run and the fix."""
     try:
         yield
     except RunFolderError:
@@ -220,7 +210,7 @@ def _cause(error: OSError | SafetensorError, directory: Path) -> str | None:
 
 
 class JsonLines:
-    """Writer that appends one JSON object per line to a file. NaN and infinity are written as null.
+    """Writer that appends JSON objects to a file, one per line. NaN and infinity are written as null.
 
     Args:
         path: path of the file, created by the first write.
@@ -243,8 +233,7 @@ class JsonLines:
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Read a JSON-lines file. An incomplete last line, as after a crash, is skipped with a warning.
 
-    Raises:
-        UserError: if a line is not a JSON object.
+    Raises `UserError` if a line is not a JSON object.
     """
     rows, num_bytes = [], 0
     for row, end in each_line(path):
@@ -256,13 +245,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def each_line(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """Iterate over pairs of a row of a JSON-lines file and the byte offset of the row's end.
-
-    Only a line feed ends a line, because texts may contain other separators, such as U+2028.
-
-    Raises:
-        UserError: if a line is not a JSON object.
-    """
+    """Iterate over the rows of a JSON-lines file, and the byte offset of the end of each row."""
     end = 0
     refuse_device(path)
     with path.open("rb") as file:
@@ -276,15 +259,8 @@ def each_line(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
 def cut_lines(path: Path, update: int, num_lines: int) -> int:
     """Truncate a file after the rows of an update, because a resumed run writes later rows again.
 
-    Args:
-        update: last update to keep.
-        num_lines: number of rows up to that update, as stored in the checkpoint. Later rows are not read.
-
-    Returns:
-        Number of rows that remain in the file.
-
-    Raises:
-        UserError: if one of these rows is damaged.
+    `num_lines` is the number of rows up to that update, as stored in the checkpoint. Returns the number of rows that
+    remain. Raises `UserError` if one of these rows is damaged.
     """
     if not path.exists():
         return 0
@@ -301,7 +277,6 @@ def cut_lines(path: Path, update: int, num_lines: int) -> int:
 
 
 def _finite(value: Any) -> Any:
-    """Replace NaN and infinity, which JSON does not have, by None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

@@ -34,9 +34,9 @@ def episode_records(
     """Convert episodes to dictionaries for JSON.
 
     Args:
-        credits: credit of each agent's turns, in the order of the episodes. Adds these entries to each text turn:
-            `value`, `advantage` (used for learning), `raw_advantage` (before normalization) and `return_to_go` (of
-            shaped rewards).
+        episodes: episodes of one update.
+        credits: credit of each agent's turns. Each text turn gets the keys of `CREDITED`: `advantage` is used for
+            learning, `raw_advantage` is before normalization, `return_to_go` is of shaped rewards.
         common: entries that are added to every record, such as the update.
     """
     credited = {
@@ -73,7 +73,6 @@ def episode_records(
 
 
 def _moves(track: Sequence[Turn]) -> dict[str, Any]:
-    """Return the record of an agent with vector actions. To save space, it has only the data that a replay needs."""
     actions = [np.asarray(turn.completion.action).tolist() for turn in track]
     rewards = [turn.reward for turn in track]
     return {"actions": actions, "rewards": rewards, "version": track[0].completion.version}
@@ -141,7 +140,7 @@ class RecordedEpisode:
 
 @contextmanager
 def failures_kept(directory: Path, env: str, split: str = "train") -> Iterator[None]:
-    """If an environment fails, save its episode in the run's folder, and add the replay command to the message."""
+    """Save the episode of an environment that fails inside the block, and add the replay command to the error."""
     try:
         yield
     except EnvironmentFault as fault:
@@ -182,11 +181,7 @@ def keep_failure(directory: Path, fault: EnvironmentFault, env: str, split: str 
 
 
 def failed_episode(directory: Path, name: str) -> RecordedEpisode:
-    """Read an episode that `keep_failure` saved.
-
-    Raises:
-        UserError: if no such episode was saved; the message lists the saved episodes.
-    """
+    """Read an episode that `keep_failure` saved. Raises `UserError` if no such episode was saved."""
     folder = directory / FAILURES
     names = sorted(path.stem for path in folder.glob("*.json"))
     if name not in names:
@@ -199,11 +194,7 @@ def failed_episode(directory: Path, name: str) -> RecordedEpisode:
 
 
 def recorded_episode(directory: Path, index: int) -> RecordedEpisode:
-    """Read an episode from `episodes.jsonl`, and join its segments.
-
-    Raises:
-        UserError: if the run has no such episode.
-    """
+    """Read an episode from `episodes.jsonl`, and join its segments. Raises `UserError` if it is missing."""
     file = directory / "episodes.jsonl"
     if not file.is_file():
         raise UserError(f"{directory} has no recorded episodes: {file.name} is missing")
@@ -229,7 +220,6 @@ def _joined(segments: Sequence[Mapping[str, Any]]) -> RecordedEpisode:
 
 
 def _turns(entry: Mapping[str, Any]) -> list[tuple[Any, float, str]]:
-    """Return the action, the reward and the new text of each turn of an agent."""
     if "turns" not in entry:
         return [(action, reward, "") for action, reward in zip(entry["actions"], entry["rewards"], strict=True)]
     return [
@@ -239,11 +229,7 @@ def _turns(entry: Mapping[str, Any]) -> list[tuple[Any, float, str]]:
 
 
 def as_actions(recorded: Mapping[str, Any], action_spaces: Mapping[str, spaces.Space[Any]]) -> dict[str, Any]:
-    """Convert actions from JSON to the environment's action spaces.
-
-    Raises:
-        UserError: if an action is neither text nor numbers.
-    """
+    """Convert actions from JSON to the action spaces. Raises `UserError` for other values than text or numbers."""
     found: dict[str, Any] = {}
     for agent, action in recorded.items():
         try:

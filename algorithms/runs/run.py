@@ -236,7 +236,7 @@ class _TrainingLoop:
             self.stop.check()
 
     def _evaluate_if_due(self) -> bool:
-        """Evaluate if an evaluation after this update is due and not yet done. Returns True if it was done now."""
+        """Evaluate if an evaluation after this update is due and not yet done. Returns True in this case."""
         update, interval = self.trainer.progress.update, self.config.eval_interval
         is_due = is_over(self.trainer) or (bool(interval) and update % interval == 0)
         if update == 0:
@@ -269,7 +269,6 @@ class _TrainingLoop:
             self.records[name].write(rows())
 
     def _evaluate(self) -> None:
-        """Evaluate on held-out tasks, and log the result."""
         metrics: dict[str, float] = {}
         episodes: dict[str, Sequence[Episode]] = {}
         costs: dict[str, float] = {}
@@ -402,7 +401,7 @@ def high_rates(trainer: Trainer) -> list[str]:
 
 
 def last_evaluated(directory: Path) -> int | None:
-    """Return the update of the last row of `evaluation.jsonl`. None: the file has no rows."""
+    """Return the update of the last row of `evaluation.jsonl`. None: there are no rows."""
     path = directory / "evaluation.jsonl"
     rows = read_lines(path) if path.exists() else []
     return rows[-1].get("update") if rows else None
@@ -416,7 +415,7 @@ def report_skipped(collector: RolloutCollector, directory: Path, env: str, split
 
 
 def is_over(trainer: Trainer) -> bool:
-    """True if a run has reached its limit of updates, environment steps or sampled tokens."""
+    """Return True if a run has reached its limit of updates, environment steps or sampled tokens."""
     config, progress = trainer.config, trainer.progress
     spent = ((config.max_environment_steps, progress.num_turns), (config.max_sampled_tokens, progress.num_tokens))
     reached = any(limit is not None and used >= limit for limit, used in spent)

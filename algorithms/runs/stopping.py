@@ -50,7 +50,6 @@ class StopSignals:
         self._restore()
 
     def check(self) -> None:
-        """Raise `StopAsked` if a signal was received."""
         if self.number is not None:
             raise StopAsked(self.number)
 

@@ -25,11 +25,7 @@ from .policies import check_names, part_of, seat_of, writes_text
 
 
 def check_settings(algorithm: Algorithm[Any], model: ModelConfig) -> None:
-    """Check settings that do not depend on the environment.
-
-    Raises:
-        ValueError: if a setting makes learning impossible, or settings exclude each other.
-    """
+    """Raise `ValueError` if settings contradict each other or make learning impossible."""
     config = algorithm.config
     if model.protocol != "parallel":
         raise ValueError(
@@ -75,7 +71,6 @@ def check_settings(algorithm: Algorithm[Any], model: ModelConfig) -> None:
 
 
 def _check_servers(config: TrainConfig, model: ModelConfig) -> None:
-    """Check that no setting needs models in the training processes if the models run on servers."""
     if model.server is not None:
         if config.max_staleness or config.collectors:
             name = "collectors" if config.collectors else "max_staleness"
@@ -110,11 +105,7 @@ def _check_fsdp(config: TrainConfig, model: ModelConfig, critic_device: str | No
 
 
 def check_environment(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any], model: ModelConfig) -> None:
-    """Check settings that depend on the environment. With a privileged critic, the environment is reset.
-
-    Raises:
-        ValueError: if a setting does not fit the environment.
-    """
+    """Raise `ValueError` if a setting does not fit the environment. A privileged critic needs a reset."""
     config = algorithm.config
     is_text = writes_text(env)
     if algorithm.crosses_rollouts:
@@ -149,7 +140,6 @@ def check_environment(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]
 
 
 def _check_judge(algorithm: Algorithm[Any], is_text: bool) -> None:
-    """Check that the reward model exists, and that it can read the joint history of the agents."""
     name = algorithm.config.reward_model
     if not is_text:
         raise ValueError(f"reward_model={name!r} judges texts, but this environment has vector actions; leave it out")
@@ -167,11 +157,7 @@ def _check_judge(algorithm: Algorithm[Any], is_text: bool) -> None:
 
 
 def check_critic(algorithm: Algorithm[Any], *, is_text: bool) -> None:
-    """Check that the critic fits the observations and its settings.
-
-    Raises:
-        ValueError: if the critic does not fit.
-    """
+    """Raise `ValueError` if the critic does not fit the observations or its settings."""
     if algorithm.critic_reads == "nothing":
         return
     critic: str = algorithm.config.critic_model_name_or_path
@@ -190,7 +176,6 @@ def check_critic(algorithm: Algorithm[Any], *, is_text: bool) -> None:
 
 
 def cluster_of(config: TrainConfig) -> Cluster:
-    """Return the description of the Ray cluster for the rollout collectors, from the settings."""
     assert config.collectors is not None
     options: dict[str, Any] = dict(config.collector_options)
     return Cluster(
@@ -207,9 +192,9 @@ def check_team(env: Any, model: ModelConfig, seed: int = 0, images: Images = "au
     """Check that the policies of a team can be created.
 
     Args:
-        env: environment of the team, which is reset.
+        env: environment of the team. It is reset, because the first prompts must fit into the models' context lengths.
         model: settings of the team's models.
-        seed: seed of the reset. The first prompts must fit into the context lengths of the models.
+        seed: seed of the reset.
         images: see `NetworkConfig.images`.
         learns: True if the team will be trained. Servers must then accept new weights.
 

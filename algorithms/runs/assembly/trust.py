@@ -87,12 +87,9 @@ def needs_trust(saved: Mapping[str, Any], directory: Path | None = None) -> str 
 
 
 def refuse_untrusted_models(directory: Path) -> None:
-    """Check that saved adapters use no base model outside the run folder, and have only settings that collm saves.
+    """Raise `UntrustedCodeError` if a saved adapter has a base model outside the folder, or unknown settings.
 
-    Other settings of peft can refer to modules to import and files to read.
-
-    Raises:
-        UntrustedCodeError: if an adapter has such a base model or such a setting.
+    Unknown settings of peft can refer to modules to import and files to read.
     """
     for file in sorted(directory.glob(f"agents/*/{ADAPTER_CONFIG_FILE}")):
         saved = read_json(file)
@@ -195,7 +192,6 @@ def _is_plain(text: str) -> bool:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Iterate over the texts in a JSON value."""
     if isinstance(value, Mapping):
         value = [*value.keys(), *value.values()]
     if isinstance(value, list | tuple):
@@ -221,7 +217,7 @@ def run_command(name: str, directory: Path, *options: str, env: str | None = Non
         name: command of `collm`, such as resume.
         directory: folder of the run.
         options: further arguments of the command.
-        env: environment of a replay; only this environment is then checked for trust. None: all settings are checked.
+        env: environment of a replay, which alone is checked for trust. None: all settings are checked.
     """
     words = ["collm", name, str(directory), *options]
     if name in _TRUSTING and _needs_trust(directory, env):

@@ -38,11 +38,9 @@ class Callback:
         """Called after each evaluation, after `log` of the same update."""
 
     def log_progress(self, name: str, collector: RolloutCollector) -> None:
-        """Called before each decision of an evaluation.
+        """Called before each decision of an evaluation, whose episodes `collector` counts.
 
-        Args:
-            name: decoding mode, "sampled" or "greedy".
-            collector: collector of the evaluation, which counts its episodes.
+        `name` is the decoding mode: "sampled" or "greedy".
         """
 
     def close(self) -> None:
@@ -61,7 +59,7 @@ def as_callback(logger: Logger | Callback) -> Callback:
 
 
 class JumpWatch(Callback):
-    """Callback that prints a notice, once, if the KL divergence of an update exceeds `MAX_NATS`."""
+    """Callback that prints one notice if the KL divergence of an update exceeds `MAX_NATS`."""
 
     def __init__(self, notice: Notice):
         self._notice = notice
@@ -80,11 +78,9 @@ class JumpWatch(Callback):
 
 
 def silent_since(shares: Sequence[float], patience: int = PATIENCE) -> int | None:
-    """Return the index of the update since which all returns are equal. None: for fewer than `patience` updates.
+    """Return the index of the first of the last updates whose returns are all equal.
 
-    Args:
-        shares: `equal_returns` of each update; NaN if an update does not have this metric.
-        patience: minimum number of consecutive updates.
+    `shares` has `equal_returns` of each update, or NaN. None: these updates are fewer than `patience`.
     """
     start = len(shares)
     while start and shares[start - 1] == 1:
@@ -93,7 +89,7 @@ def silent_since(shares: Sequence[float], patience: int = PATIENCE) -> int | Non
 
 
 class SilenceWatch(Callback):
-    """Callback that prints a notice, once, if the returns in each group are equal for many updates.
+    """Callback that prints one notice if the returns in each group are equal for many updates.
 
     Every advantage is then 0. In a constant-sum game only the team returns are equal; the notice suggests a setting.
     """

@@ -66,7 +66,6 @@ class ProgressLines:
         self._printed_at = time.monotonic()
 
     def __call__(self, name: str, collector: RolloutCollector) -> None:
-        """Print a name and the progress of a collector if the last line is old enough."""
         now = time.monotonic()
         if now - self._printed_at >= LINE_S:
             self._printed_at = now
@@ -77,12 +76,9 @@ class ProgressLines:
 
 
 class TrainingDisplay(Callback):
-    """Progress of a training run, as a context manager and a callback.
+    """Context manager and callback that shows the progress of a training run.
 
-    Args:
-        title: heading of the panel.
-        num_updates: updates of the whole run.
-        console: output. Without a terminal, about 20 lines are printed instead of the panel.
+    Without a terminal, about 20 lines are printed instead of the panel. `title` is the heading of the panel.
     """
 
     def __init__(self, title: str, num_updates: int, console: Console):
@@ -148,7 +144,6 @@ class TrainingDisplay(Callback):
             self.live.update(self._panel())
 
     def evaluation_table(self) -> Table:
-        """Return a table of the returns on held-out tasks before, during and after training."""
         title = "return on held-out tasks, mean [95 %]"
         table = Table("after update", "sampled", "greedy", title=title, title_justify="left")
         for update, metrics in self.evaluations:

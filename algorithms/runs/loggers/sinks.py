@@ -38,7 +38,7 @@ class LogConfig(Checked):
 
 
 class WandbLogger(Callback):
-    """Logs to Weights & Biases, configured by its environment variables (WANDB_MODE=offline, WANDB_ENTITY, …).
+    """Callback that logs to Weights & Biases, which reads its environment variables (WANDB_ENTITY, …).
 
     The id of the W&B run is stored in the folder, so that a resumed run continues its curves. W&B ignores steps that
     are logged again.
@@ -73,7 +73,7 @@ class WandbLogger(Callback):
 
 
 class TensorboardLogger(Callback):
-    """Writes TensorBoard event files into the run's folder. A resumed run hides its earlier events after `update`."""
+    """Callback that writes TensorBoard files. A resumed run hides its earlier events after `update`."""
 
     def __init__(self, directory: Path, update: int = 0):
         from torch.utils.tensorboard import SummaryWriter
@@ -101,7 +101,6 @@ class TensorboardLogger(Callback):
         self._writer.close()
 
     def _add_animation(self, name: str, path: Path, step: int) -> None:
-        """Add a GIF as an image, because `add_video` needs moviepy."""
         from PIL import Image
         from tensorboard.compat.proto.summary_pb2 import Summary
 
@@ -113,7 +112,7 @@ class TensorboardLogger(Callback):
 
 
 class TrackioLogger(Callback):
-    """Logs to trackio, with project, name and group from wandb's environment variables."""
+    """Callback that logs to trackio. Environment variables of wandb give project, name and group."""
 
     def __init__(self, directory: Path, config: Mapping[str, Any]):
         import trackio
@@ -132,11 +131,7 @@ class TrackioLogger(Callback):
 
 
 def check_sinks(sinks: Sequence[Sink]) -> None:
-    """Check that the packages of sinks are installed.
-
-    Raises:
-        UserError: if a package is missing; the message contains the install command.
-    """
+    """Raise `UserError` if the package of a log service is missing."""
     for sink in sinks:
         try:
             importlib.import_module(_PACKAGES[sink])
@@ -147,16 +142,9 @@ def check_sinks(sinks: Sequence[Sink]) -> None:
 def make_loggers(
     directory: Path, sinks: Sequence[Sink], config: Mapping[str, Any], *, update: int = 0
 ) -> list[Callback]:
-    """Make a logger for each sink.
+    """Make a callback for each log service. `update` is the update from which a run resumes, or 0.
 
-    Args:
-        directory: folder of the run.
-        sinks: names of the log services.
-        config: settings of the run, which the services show.
-        update: update from which the run resumes; 0 for a new run.
-
-    Raises:
-        UserError: if a package is missing.
+    Raises `UserError` if a package is missing.
     """
     check_sinks(sinks)
     made: dict[Sink, Any] = {
@@ -172,5 +160,4 @@ def _names(directory: Path) -> dict[str, str]:
 
 
 def _indented(text: str) -> str:
-    """Format a text as a Markdown code block."""
     return "\n".join(f"    {line}" for line in text.splitlines())
