@@ -1,8 +1,4 @@
-"""Base class of all algorithms: settings, a credit rule and a loss. `Trainer` runs the training step.
-
-A subclass overrides `advantages`. It overrides `loss`, `targets`, `state_dict` and properties such as `critic_reads`
-and `has_actor_heads` only if they differ from the defaults.
-"""
+"""Base class of all algorithms: settings, a credit rule and a loss. `Trainer` runs the training step."""
 
 from __future__ import annotations
 
@@ -61,10 +57,7 @@ class PolicyBatch:
 
 
 class PolicyLoss(NamedTuple):
-    """Loss and logged metrics of a micro-batch, both divided by the number of turns or tokens in the mini-batch.
-
-    `PolicyLearner` sums both over the micro-batches of a mini-batch.
-    """
+    """Loss and metrics of a micro-batch. Both are divided by the mini-batch's turns or tokens, so that they add up."""
 
     loss: Tensor  # scalar, with gradient
     metrics: Mapping[str, Tensor]  # scalars, without gradient
@@ -73,7 +66,8 @@ class PolicyLoss(NamedTuple):
 class Algorithm(ABC, Generic[Settings]):
     """Base class of all algorithms: a credit rule and a policy loss.
 
-    Raises `ValueError` if settings in `config` contradict each other.
+    A subclass overrides `advantages`, and other methods and properties only if they differ from the defaults. Raises
+    `ValueError` if settings in `config` contradict each other.
     """
 
     critic_reads: ClassVar[CriticReads] = "nothing"
@@ -266,7 +260,7 @@ class ActorCritic(Algorithm[Settings], ABC):
 
 
 def warmup_of(config: ActorCriticConfig) -> int:
-    """Return the number of updates of the critic's warm-up: the setting `critic_warmup`, or its default."""
+    """Return the number of updates in which only the critic learns: `critic_warmup`, or its default."""
     if config.critic_warmup is not None:
         return config.critic_warmup
     return DEFAULT_WARMUP if config.num_updates > DEFAULT_WARMUP else config.num_updates // 2

@@ -27,7 +27,7 @@ BUCKET = 2**25
 
 
 class Group(ABC):
-    """Process group with collective operations. All ranks must call them in the same order, except `shard`.
+    """Process group with collective operations. All ranks must call these in the same order.
 
     Attributes:
         rank: rank of this process, 0 to size - 1.
@@ -45,7 +45,7 @@ class Group(ABC):
         return self.rank == 0
 
     def shard(self, items: Sequence[Value]) -> list[Value]:
-        """Return the items that this rank processes: every `size`-th item, starting at index `rank`."""
+        """Return the items that this rank processes: every `size`-th item, starting at index `rank`. Not collective."""
         return list(items[self.rank :: self.size])
 
     @abstractmethod
@@ -54,11 +54,7 @@ class Group(ABC):
 
     @abstractmethod
     def together(self, work: Callable[[], Value]) -> list[Value]:
-        """Call `work` on every rank, and return the results of all ranks, in rank order.
-
-        Raises:
-            Exception: if `work` fails on a rank. All ranks raise the error of the lowest rank that failed.
-        """
+        """Call `work` on every rank, and return the results in rank order. All ranks raise the lowest rank's error."""
 
     @abstractmethod
     def add_up(self, tensors: Sequence[Tensor]) -> None:
@@ -81,11 +77,7 @@ class Group(ABC):
         return self.gather(value)[0]
 
     def by_writer(self, work: Callable[[], Value]) -> Value:
-        """Call `work` on rank 0 while the other ranks wait, and return its result on all ranks.
-
-        Raises:
-            Exception: if `work` fails on rank 0. All ranks raise the error of rank 0.
-        """
+        """Call `work` on rank 0 while the other ranks wait. All ranks return its result or raise its error."""
         if self.is_writer:
             return self.together(work)[0]
         results: list[Any] = self.together(lambda: None)
@@ -183,7 +175,6 @@ class Ranks(Group):
 
     @contextmanager
     def _others(self) -> Iterator[None]:
-        """Convert errors of torch.distributed inside the block to a `LostRankError`."""
         try:
             yield
         except RuntimeError as error:  # torch has no error class for lost connections
@@ -200,7 +191,6 @@ class _Outcome(NamedTuple):
 
 
 def sendable(error: Exception) -> Exception:
-    """Return the error if it can be pickled, else a `RuntimeError` with the same text."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # raised by the error's class when it is pickled
@@ -209,7 +199,6 @@ def sendable(error: Exception) -> Exception:
 
 
 def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Split tensors into lists, one per all-reduce. All tensors of a list have the same dtype and device."""
     by_kind: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
     for tensor in tensors:
         by_kind.setdefault((tensor.dtype, tensor.device), []).append(tensor)

@@ -36,12 +36,9 @@ _REPORTS = "collm/said"
 def joined(patience_s: float = PATIENCE_S) -> Iterator[Group]:
     """Use the process group of torchrun's ranks inside the block. Without torchrun, the group is one process.
 
-    Args:
-        patience_s: seconds without a heartbeat after which a rank is treated as lost.
-
     Raises:
         UserError: if only some of torchrun's variables are set.
-        LostRankError: if a rank ends early. One remaining rank raises it; the others exit with status 1.
+        LostRankError: if a rank ends early, or sends no heartbeat for `patience_s`. One rank raises it; others exit.
     """
     if current().size > 1 or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield current()
@@ -74,7 +71,6 @@ def ranks_on(device: torch.device) -> int:
 
 
 def _backend() -> str:
-    """Set the CUDA device of this process, and return the backend of torch.distributed."""
     if not torch.cuda.is_available():
         return "gloo"
     local_rank, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
@@ -119,12 +115,8 @@ class RankWatch:
             return True
 
     def _watch(self) -> None:
-        """Send heartbeats until the block ends. End the process if the heartbeats of another rank stop.
-
-        The time without heartbeats is measured in heartbeats of this rank. A process that was suspended therefore does
-        not treat the other ranks as lost.
-        """
         seen: dict[int, bytes] = {}
+        # Counted in heartbeats of this rank, so that a suspended process does not treat the other ranks as lost.
         missed = dict.fromkeys(self._others, 0)
         beat = 0
         while not self._is_over.wait(self._patience_s / BEATS):

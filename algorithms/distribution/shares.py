@@ -14,13 +14,9 @@ from .group import current
 
 
 class Share:
-    """Local parameters, gradients and optimizer state of a rank.
+    """Local parameters, gradients and optimizer state of a rank, for weights that FSDP2 shards or that are replicated.
 
-    Attributes:
-        weights: local parameters for the optimizer. They are plain tensors, and share memory with `parameters`.
-
-    Args:
-        parameters: weights of a model, sharded by FSDP2 or replicated.
+    `weights` are plain tensors for the optimizer, which share memory with the parameters.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]):
@@ -96,8 +92,8 @@ def _is_like(value: Any, weight: Tensor) -> bool:
 
 
 def _add_up_gradients(parameters: Sequence[nn.Parameter]) -> None:
-    """Sum gradients over ranks. A gradient stays None if no rank has it, for example for unused experts."""
     group = current()
+    # A gradient stays None if no rank has it, for example for unused experts.
     has = {number for number, weight in enumerate(parameters) if weight.grad is not None}
     found = []
     for number in sorted(has.union(*group.gather(has))):

@@ -56,7 +56,6 @@ class Member:
 
     @property
     def num_trained(self) -> int:
-        """Number of weights that one learner of the model trains."""
         if not self.learns:
             return 0
         return self.shape.adapter_weights(self.rank) if self.num_adapters else self.shape.num_weights
@@ -171,12 +170,7 @@ class MemoryPlan:
 
 
 def plan(members: Sequence[Member], work: Work) -> MemoryPlan:
-    """Compute the memory plan of a training step in which AdamW's moments already exist.
-
-    Args:
-        members: models on the device.
-        work: sizes of the models' passes.
-    """
+    """Compute the memory plan of a training step on one device, after AdamW has allocated its moments."""
     everything = sum(each.weights for each in members)
     references = sum(each.reference for each in members)
     # A model is loaded whole and sharded before the next model is loaded.
@@ -218,7 +212,7 @@ def plan(members: Sequence[Member], work: Work) -> MemoryPlan:
 
 
 def _updates(members: Sequence[Member], work: Work) -> list[list[Member]]:
-    """Groups of models that learn at the same time, in the order of a training step."""
+    """Return groups of models that learn at the same time, in the order of a training step."""
     updates: list[list[Member]] = []
     for are_actors, are_together in ((True, work.side_by_side), (False, work.critics_side_by_side)):
         learners = [each for each in members if each.learns and bool(each.num_agents) is are_actors]
@@ -227,17 +221,13 @@ def _updates(members: Sequence[Member], work: Work) -> list[list[Member]]:
 
 
 def kv_bytes(actors: Sequence[Member], work: Work) -> int:
-    """Bytes of the keys and values for all sequences of all actors, at most `max_kv`."""
+    """Return the bytes of keys and values for all sequences of all actors, at most `max_kv`."""
     needed = sum(_num_rows(each, work) * _row_bytes(each, work) for each in actors)
     return needed if work.max_kv is None else min(needed, work.max_kv)
 
 
 def within(members: Sequence[Member], work: Work, capacity: int) -> Work | None:
-    """Limit keys and values to a device's free memory; returns the changed work. None: the work does not fit.
-
-    Args:
-        capacity: memory of the device in bytes.
-    """
+    """Limit keys and values to a device's free memory (`capacity`, in bytes). None: the work does not fit."""
     if work.max_kv is None:
         actors = [each for each in members if each.decodes]
         without = plan(members, replace(work, max_kv=0))
@@ -256,14 +246,14 @@ def _row_bytes(actor: Member, work: Work) -> int:
 
 
 def _decoding(actor: Member, work: Work) -> int:
-    """Temporary bytes of decoding: the maximum of a prefill and of a decoding step's logits."""
+    """Return the temporary bytes: the maximum of a prefill and of a decoding step's logits."""
     prefill = min(8192 if work.kind == "cuda" else 1536, _num_rows(actor, work) * work.row_length)
     logits = DRAWN_COPIES * FLOAT32 * min(MAX_ROWS // 2, _num_rows(actor, work)) * actor.shape.vocabulary
     return max(prefill * _width(actor), logits)
 
 
 def _kept(member: Member, work: Work) -> int:
-    """Bytes of activations that are kept for the backward pass. Recomputation adds one layer's activations."""
+    """Return the bytes of activations that are kept for the backward pass."""
     length = work.row_length if work.shares_prompts and member.num_agents else 0
     tokens = max(work.tokens, work.row_length)  # a pass has at least one sequence
     kept = member.shape.kept_per_token(member.compute, rank=member.rank, row_length=length, recomputes=work.recomputes)
@@ -273,7 +263,7 @@ def _kept(member: Member, work: Work) -> int:
 
 
 def _working(member: Member, work: Work) -> int:
-    """Temporary bytes of a pass: gradients of a layer, tiles of logits, and the gradient of the embeddings."""
+    """Return the temporary bytes of a pass: gradients of a layer, tiles of logits, gradient of the embeddings."""
     tokens = max(work.tokens, work.row_length)
     widest = 0 if member.num_adapters else FLOAT32 * member.shape.num_embedded
     if not member.num_agents:  # a critic has no logits

@@ -184,7 +184,7 @@ def _locked(directory: Path, waits: bool) -> Iterator[None]:
 
 @contextmanager
 def explained(directory: Path, advice: Callable[[], str]) -> Iterator[None]:
-    """Convert errors of writing to the folder into a `RunFolderError`. `advice` returns the state of the run and the fix."""
+    """Convert errors of writing to the folder into a `RunFolderError`. `advice` returns the end of its message."""
     try:
         yield
     except RunFolderError:
@@ -249,7 +249,7 @@ def each_line(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
     end = 0
     refuse_device(path)
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(file, 1):  # bytes, because U+2028 in texts does not end a line
             if not line.endswith(b"\n"):
                 return
             end += len(line)

@@ -39,8 +39,7 @@ class ForeignFileError(UserError, FileExistsError):
 def written(folder: Path) -> set[str]:
     """Return the paths of the files that collm wrote in a folder, relative to the folder.
 
-    Raises:
-        ForeignFileError: if `.collm` is not a list of files.
+    Raises `ForeignFileError` if `.collm` is not a list of files.
     """
     lines = _lines(folder / MARKER)
     if lines is not None:
@@ -57,20 +56,16 @@ def holds_run(folder: Path) -> bool:
 
 
 def refuse_foreign_folder(folder: Path) -> None:
-    """Raise a ForeignFileError if a folder has files but no run."""
+    """Raise `ForeignFileError` if a folder has files but no run."""
     found = sorted(name for name in os.listdir(folder) if not name.startswith(MARKER)) if folder.is_dir() else []
     if found and not holds_run(folder):
         raise ForeignFileError(f"{folder} contains {found[0]} but no run of collm; give a new or an empty folder")
 
 
 def refuse_foreign_files(folder: Path, names: Iterable[str]) -> None:
-    """Check that collm wrote the existing files, and that no folder in their paths is a symbolic link.
+    """Raise `ForeignFileError` if collm did not write an existing file, or if a folder is a symbolic link.
 
-    Args:
-        names: paths of the files, relative to the folder.
-
-    Raises:
-        ForeignFileError: if a check fails. The message contains the path of the file or of the link.
+    `names` are paths relative to the folder.
     """
     known = written(folder)
     for name in names:
@@ -99,23 +94,15 @@ def note(folder: Path, names: Iterable[str]) -> None:
 
 
 def open_marker(folder: Path) -> int:
-    """Open the `.collm` of a folder to append, and return the file descriptor."""
     return os.open(folder / MARKER, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
 @contextmanager
 def owned(folder: Path, name: str) -> Iterator[Path]:
-    """Write a file atomically, and add it to the list of its folder.
+    """Write a file atomically, and add it to the list of its folder, which is created if it does not exist.
 
-    Args:
-        folder: folder of the file; created if it does not exist.
-        name: path of the file, relative to the folder.
-
-    Yields:
-        Path of an empty temporary file with the same suffix.
-
-    Raises:
-        ForeignFileError: if collm does not own an existing file.
+    Yields the path of an empty temporary file with the same suffix. Raises `ForeignFileError` if collm did not write
+    the existing file.
     """
     refuse_foreign_files(folder, [name])
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -134,8 +121,7 @@ def write_text(folder: Path, name: str, text: str) -> None:
 def replaced(path: Path) -> Iterator[Path]:
     """Replace a file atomically, even if the process or the machine stops. Symbolic links are not followed.
 
-    Yields:
-        Path of an empty temporary file with the same suffix.
+    Yields the path of an empty temporary file with the same suffix.
     """
     new = temporary(path)
     new.unlink(missing_ok=True)  # left by a process that was killed
@@ -164,7 +150,7 @@ def sync(path: Path) -> None:
 
 
 def _lines(marker: Path) -> list[str] | None:
-    """Return the paths in a `.collm` file; None if it does not exist or its first line is incomplete."""
+    """Return the paths in a `.collm` file; None if it is missing or its first line is incomplete."""
     if not os.path.lexists(marker):
         return None
     if marker.is_symlink() or not marker.is_file():

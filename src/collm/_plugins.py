@@ -20,9 +20,8 @@ _seen: set[EntryPoint] = set()
 def load_plugins(group: str) -> tuple[str, ...]:
     """Load the plugins of a group that were not loaded before.
 
-    Returns:
-        One error message per plugin of the group that failed, now or earlier. No exception is raised, because a broken
-        plugin must not block the others.
+    Returns one error message per plugin of the group that failed, now or earlier. No exception is raised, because a
+    broken plugin must not block the others.
     """
     for entry_point in entry_points(group=group):
         if entry_point in _seen:

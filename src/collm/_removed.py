@@ -21,7 +21,6 @@ class Removed(NamedTuple):
 
     @property
     def is_stored(self) -> bool:
-        """True if config.json of earlier runs may contain this name."""
         return self.default is not _NEVER_STORED
 
 
@@ -83,7 +82,6 @@ REMOVED: Mapping[str, Removed] = MappingProxyType(
 
 
 def replacement(name: str) -> str | None:
-    """Return the hint for a name that is not a setting; None if there is no hint."""
     found = REMOVED.get(name)
     return None if found is None else found.instead
 

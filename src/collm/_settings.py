@@ -62,7 +62,6 @@ class Setting:
 
     @property
     def default(self) -> Any:
-        """Default of a setting that is not required."""
         factory = self.field.default_factory
         return self.field.default if factory is MISSING else factory()
 
@@ -90,16 +89,13 @@ def _settings_of(kind: Any) -> Mapping[str, Setting]:
 
 
 def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str, listed: str = "") -> list[dict[str, Any]]:
-    """Assign each value to the first class that has a setting with its name.
+    """Assign each value to the first class that has a setting with its name. Returns one dictionary per class.
 
     Args:
         given: name -> value. Names of settings, aliases, and names of items of tuple settings are allowed.
         kinds: settings classes.
         where: source of the values, with which error messages begin.
         listed: hint in the error message if no name is similar, such as the command that lists all names.
-
-    Returns:
-        One dictionary per class.
 
     Raises:
         UnknownSettingError: if no class has the setting. The message contains a replacement or a similar name.

@@ -14,11 +14,7 @@ _LOCK = threading.Lock()
 
 
 def parse(source: str) -> ast.Module:
-    """Parse source code without warnings. Only one thread parses at a time.
-
-    Raises:
-        SyntaxError, ValueError, MemoryError, RecursionError: in the same cases as `ast.parse`.
-    """
+    """Parse source code without warnings, in one thread at a time. Raises the same errors as `ast.parse`."""
     with _LOCK, warnings.catch_warnings():  # inside the lock, because all threads share the filters
         warnings.simplefilter("ignore")
         return ast.parse(source)

@@ -101,6 +101,7 @@ class TensorboardLogger(Callback):
         self._writer.close()
 
     def _add_animation(self, name: str, path: Path, step: int) -> None:
+        # As an image, because `add_video` needs moviepy.
         from PIL import Image
         from tensorboard.compat.proto.summary_pb2 import Summary
 
