@@ -22,8 +22,7 @@ from ..._errors import UserError
 from ...agents.core import Learnable
 
 Value = TypeVar("Value")
-BUCKET = 2**25
-"""Minimum number of elements per all-reduce. The last all-reduce of a dtype and device may have fewer."""
+BUCKET = 2**25  # Minimum number of elements per all-reduce. The last all-reduce of a dtype and device may have fewer.
 
 
 class Group(ABC):

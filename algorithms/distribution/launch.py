@@ -21,13 +21,11 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, 
 from ..._errors import UserError
 from .group import Group, LostRankError, Ranks, current, member
 
-VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""Environment variables that torchrun sets."""
+VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # Environment variables that torchrun sets
 TIMEOUT = timedelta(hours=2)
 """Timeout of collectives. Ranks may reach the same collective minutes apart. `RankWatch` detects lost ranks earlier."""
 PATIENCE_S = 40.0
-BEATS = 8
-"""Heartbeats per `patience_s`."""
+BEATS = 8  # Heartbeats per `patience_s`
 _DONE = b"done"
 _REPORTS = "collm/said"
 

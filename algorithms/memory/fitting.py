@@ -26,8 +26,7 @@ from ..rollout.side_by_side import SideBySide
 from .devices import GIB
 from .plan import Member, MemoryPlan, Work, kv_bytes, plan, within
 
-MAX_CUT = 4
-"""Largest divisor of the tokens per pass before activations are recomputed, which takes a third more time."""
+MAX_CUT = 4  # Largest divisor of the tokens per pass before activations are recomputed, which takes a third more time
 CHARS_PER_TOKEN = 3
 Capacity = Callable[[str], int]
 """Function that returns the bytes that a training can use on a device, given the device's name."""
@@ -42,11 +41,9 @@ class Fit:
     """Options with which a training fits into memory, and the memory plan of each device."""
 
     recomputes: bool
-    max_tokens: int | None
-    """Tokens per pass. None: the device's default."""
+    max_tokens: int | None  # Tokens per pass. None: the device's default.
     plans: Mapping[str, MemoryPlan]
-    kv_memory: float | None
-    """KV-cache memory per model in GiB. None: no limit."""
+    kv_memory: float | None  # KV-cache memory per model in GiB. None: no limit.
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +51,9 @@ class TrainingSize:
     """Size of a training: agents, prompts, turns and ranks."""
 
     agents: tuple[str, ...]
-    prompt_letters: int
-    """Length of the longest first prompt of an agent, in characters."""
+    prompt_letters: int  # Length of the longest first prompt of an agent, in characters
     max_turns: int
-    num_ranks: int = 1
-    """Number of processes that train together."""
+    num_ranks: int = 1  # Number of processes that train together
 
     def row_length(self, model: ModelConfig) -> int:
         """Estimate the tokens of the longest sequence. Observations are assumed to be as long as completions."""

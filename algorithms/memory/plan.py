@@ -16,8 +16,7 @@ from ...agents.language.shape import FLOAT32, ModelShape
 from ...agents.scoring.token_scores import MAX_LOGITS, ON_GPU, TILE_LOGITS
 
 Offload = Literal["none", "moments", "learner"]
-MAX_ROWS = 256
-"""Largest number of sequences whose keys and values a decoder keeps."""
+MAX_ROWS = 256  # Largest number of sequences whose keys and values a decoder keeps
 LEAST_ROWS = 8
 """Smallest number of sequences that are decoded at a time. A training with memory for fewer sequences does not fit."""
 DRAWN_COPIES, SCORED_COPIES = 6, 4
@@ -30,21 +29,14 @@ class Member:
 
     name: str
     shape: ModelShape
-    compute: int = FLOAT32
-    """Bytes per number in matrix multiplications."""
-    num_adapters: int = 0
-    """Number of adapters on a frozen model. 0: all weights learn."""
-    rank: int = 0
-    """Rank of the adapters."""
-    num_agents: int = 1
-    """Number of agents that act with the model. 0: a critic, reward model or reference."""
-    has_reference: bool = False
-    """True if a frozen copy for a KL penalty is on the same device."""
+    compute: int = FLOAT32  # Bytes per number in matrix multiplications
+    num_adapters: int = 0  # Number of adapters on a frozen model. 0: all weights learn.
+    rank: int = 0  # Rank of the adapters
+    num_agents: int = 1  # Number of agents that act with the model. 0: a critic, reward model or reference.
+    has_reference: bool = False  # True if a frozen copy for a KL penalty is on the same device
     learns: bool = True
-    num_shares: int = 1
-    """Number of ranks that shard the model. 1: each rank has the whole model."""
-    is_served: bool = False
-    """True if inference servers decode with the model."""
+    num_shares: int = 1  # Number of ranks that shard the model. 1: each rank has the whole model.
+    is_served: bool = False  # True if inference servers decode with the model
 
     @property
     def decodes(self) -> bool:
@@ -120,25 +112,17 @@ class Member:
 class Work:
     """Sizes of one device's passes, and options that change the memory that the passes need."""
 
-    tokens: int
-    """Tokens per pass when the models learn."""
-    row_length: int
-    """Tokens of the longest sequence: prompts and completions together."""
-    num_rows: int
-    """Number of sequences that each agent decodes at a time."""
+    tokens: int  # Tokens per pass when the models learn
+    row_length: int  # Tokens of the longest sequence: prompts and completions together
+    num_rows: int  # Number of sequences that each agent decodes at a time
     shares_prompts: bool = False
     recomputes: bool = False
     offload: Offload = "none"
-    max_kv: int | None = None
-    """Maximum bytes of keys and values. None: no limit."""
-    kind: str = "cpu"
-    """Type of the device, as in `torch.device.type`."""
-    side_by_side: bool = False
-    """True if the device's actors decode at the same time, and also learn at the same time."""
-    critics_side_by_side: bool = False
-    """True if the device's critics learn at the same time."""
-    packs: bool = False
-    """True if decoding uses packed copies of fp32 weights, as on some CPUs."""
+    max_kv: int | None = None  # Maximum bytes of keys and values. None: no limit.
+    kind: str = "cpu"  # Type of the device, as in `torch.device.type`
+    side_by_side: bool = False  # True if the device's actors decode at the same time, and also learn at the same time
+    critics_side_by_side: bool = False  # True if the device's critics learn at the same time
+    packs: bool = False  # True if decoding uses packed copies of fp32 weights, as on some CPUs
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,13 +49,10 @@ _UPDATE_FILE = ".update"  # no agent's name begins with a dot
 class Checkpoint:
     """Training state after an update."""
 
-    trainer: Mapping[str, Any]
-    """`Trainer.state_dict()`."""
-    num_lines: Mapping[str, int]
-    """Number of lines of each record file, with file names as keys."""
+    trainer: Mapping[str, Any]  # `Trainer.state_dict()`
+    num_lines: Mapping[str, int]  # Number of lines of each record file, with file names as keys
     path: Path
-    damage: Sequence[str] = ()
-    """Descriptions of newer checkpoints that are damaged."""
+    damage: Sequence[str] = ()  # Descriptions of newer checkpoints that are damaged
 
     @property
     def update(self) -> int:
@@ -214,10 +211,8 @@ class UnfitWeightsError(UserError):
 class StartingWeights:
     """Weights of policies and critics that a run starts with, without optimizer states."""
 
-    source: str
-    """Folder of the run that the weights are from, for error messages."""
-    policies: Mapping[str, Mapping[str, Tensor]]
-    """`Policy.state_dict` of each trainable agent."""
+    source: str  # Folder of the run that the weights are from, for error messages
+    policies: Mapping[str, Mapping[str, Tensor]]  # `Policy.state_dict` of each trainable agent
     critics: Mapping[str, Mapping[str, Any]]
     """Keys: names of critics. Values: "critic", the `state_dict`; "moments", `RunningMoments` of the value targets."""
 

@@ -126,14 +126,11 @@ class RecordedEpisode:
 
     seed: int | None
     options: dict[str, Any] | None
-    actions: list[dict[str, Any]]
-    """Actions of each joint turn, as dicts with agents as keys."""
+    actions: list[dict[str, Any]]  # Actions of each joint turn, as dicts with agents as keys
     rewards: list[dict[str, float]]
     """Rewards of each joint turn, as dicts with agents as keys. Empty if the episode ended with a fault."""
-    read: list[dict[str, str]]
-    """New text that each agent read before the joint turn. Empty for vector observations."""
-    split: str = "train"
-    """Split of the environment's tasks."""
+    read: list[dict[str, str]]  # New text that each agent read before the joint turn. Empty for vector observations.
+    split: str = "train"  # Split of the environment's tasks
     problem: str | None = None
     """Message of the environment fault that ended the episode. None: the episode had no fault."""
 

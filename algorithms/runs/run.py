@@ -48,8 +48,7 @@ from .records import episode_records, failures_kept, keep_failure
 from .stopping import StopAsked, Stopped, StopSignals
 
 LOG = logging.getLogger(__name__)
-HIGH_LEARNING_RATE = 1e-2
-"""Learning rate of AdamW above which a notice is printed for every model."""
+HIGH_LEARNING_RATE = 1e-2  # Learning rate of AdamW above which a notice is printed for every model
 HIGH_RATIO = 1_000
 """A notice is also printed if a learning rate is more than this factor times the default of its kind of model."""
 
@@ -197,8 +196,7 @@ class _TrainingLoop:
     trainer: Trainer
     held_out: RolloutCollector
     stop: StopSignals | None
-    evaluated: int | None
-    """Update of the last evaluation. None: no evaluation yet."""
+    evaluated: int | None  # Update of the last evaluation. None: no evaluation yet.
     records: Mapping[str, JsonLines] = field(default_factory=dict)
     """Record files, with file names as keys. Empty on ranks other than 0, like the callbacks."""
     callbacks: Sequence[Callback] = ()

@@ -16,8 +16,7 @@ from ._ranges import refuse_password
 
 LOCAL = "ray"
 PREFIX = "ray://"
-ANSWER_S = 10.0
-"""Timeout in seconds for the first connection to the head of a cluster."""
+ANSWER_S = 10.0  # Timeout in seconds for the first connection to the head of a cluster
 PASSED_ON = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "HF_HOME", "HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM")
 """Environment variables that are copied from this process to Ray's processes."""
 
@@ -31,14 +30,10 @@ class Cluster:
     address: str = LOCAL
     """"ray": a new cluster on this machine. "ray://HOST:PORT": the cluster whose head listens there."""
     num_actors: int = 2
-    num_cpus: float = 1.0
-    """CPU cores per actor."""
-    num_gpus: float = 0.0
-    """GPUs per actor; may be a fraction."""
-    files: str | None = None
-    """Folder of modules that actors import (`working_dir`)."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Further options of `ray.remote` for each actor."""
+    num_cpus: float = 1.0  # CPU cores per actor
+    num_gpus: float = 0.0  # GPUs per actor; may be a fraction
+    files: str | None = None  # Folder of modules that actors import (`working_dir`)
+    options: Mapping[str, Any] = field(default_factory=dict)  # Further options of `ray.remote` for each actor
 
     def actor_options(self) -> dict[str, Any]:
         return {

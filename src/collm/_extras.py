@@ -14,8 +14,7 @@ _DISTRIBUTIONS = {"PIL": "pillow", "rouge_score": "rouge-score"}
 """Distributions whose name differs from the import name."""
 _FOR_DEVELOPERS = {"dev", "docs", "mutants"}
 _LAYERS = {"collm.envs", "collm.agents", "collm.algorithms", "collm.benchmarks"}
-_ROOT = Path(__file__).resolve().parents[2]
-"""Root of the repository, if the package is imported from a clone."""
+_ROOT = Path(__file__).resolve().parents[2]  # Root of the repository, if the package is imported from a clone
 
 
 def explained(error: ModuleNotFoundError) -> ModuleNotFoundError | None:

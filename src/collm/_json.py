@@ -11,8 +11,7 @@ from typing import Any
 
 from ._errors import UserError
 
-MAX_DEPTH = 100
-"""Maximum nesting of arrays and objects. Recursive functions would fail on deeper values."""
+MAX_DEPTH = 100  # Maximum nesting of arrays and objects. Recursive functions would fail on deeper values.
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -18,8 +18,7 @@ from pathlib import Path
 from ._errors import UserError
 
 MARKER = ".collm"
-TEMPORARY = ".collm-"
-"""Name prefix of temporary files and folders, which are renamed after they are written."""
+TEMPORARY = ".collm-"  # Name prefix of temporary files and folders, which are renamed after they are written
 RUN_FILE = "config.json"
 _FORMAT = "collm files, format 1"
 _OLDER_RUNS = {RUN_FILE: {"algorithm", "env", "config"}, "benchmark.json": {"algorithm", "environment", "seed"}}

@@ -63,8 +63,7 @@ class Parts(Also):
 
 
 ADVANCED = "advanced"
-Advanced: TypeAlias = Annotated[T, ADVANCED]
-"""Type of a setting that only --help-all shows."""
+Advanced: TypeAlias = Annotated[T, ADVANCED]  # Type of a setting that only --help-all shows
 
 
 Count = Annotated[int, InRange(1)]

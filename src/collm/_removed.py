@@ -12,8 +12,7 @@ _NEVER_STORED = object()
 class Removed(NamedTuple):
     """Hint for a name that is not a setting."""
 
-    instead: str
-    """Replacement, as the end of an error message."""
+    instead: str  # Replacement, as the end of an error message
     default: Any = _NEVER_STORED
     """Last default of a removed setting, as read from JSON. In config.json of earlier runs, this value is ignored."""
     is_now: Mapping[str, Any] = MappingProxyType({})

@@ -39,17 +39,12 @@ class Setting:
     """One field of a settings class."""
 
     name: str
-    hint: Any
-    """Type, with its range."""
+    hint: Any  # Type, with its range
     field: Field[Any]
-    text: str
-    """Docstring, joined to one line; empty if the field has none."""
-    group: str
-    """Title of the group that contains the setting."""
-    also: tuple[str, ...]
-    """Aliases, such as the names of this setting in other libraries."""
-    parts: tuple[str, ...]
-    """Names of the items of a tuple setting; empty for other settings."""
+    text: str  # Docstring, joined to one line; empty if the field has none
+    group: str  # Title of the group that contains the setting
+    also: tuple[str, ...]  # Aliases, such as the names of this setting in other libraries
+    parts: tuple[str, ...]  # Names of the items of a tuple setting; empty for other settings
 
     @property
     def is_advanced(self) -> bool:

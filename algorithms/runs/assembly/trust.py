@@ -30,8 +30,7 @@ from ...registry import algorithm_spec
 from ..files import CONFIG_FILE, read_config
 from .experiment import Experiment, refuse_parts
 
-MODELS = ("model", "critic_model_name_or_path", "reward_model")
-"""Settings whose values are names of models."""
+MODELS = ("model", "critic_model_name_or_path", "reward_model")  # Settings whose values are names of models
 HARMLESS = (
     *("difficulty_schedule", "agent_learning_rates", "lora_target_modules", "template_kwargs"),
     *("device", "critic_device", "reference_device"),
@@ -206,8 +205,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
-_TRUSTING = ("resume", "evaluate", "chat", "replay")
-"""Commands that have the option `--trust`."""
+_TRUSTING = ("resume", "evaluate", "chat", "replay")  # Commands that have the option `--trust`
 
 
 def run_command(name: str, directory: Path, *options: str, env: str | None = None) -> str:

@@ -30,8 +30,7 @@ class Setup:
     model: ModelConfig
     network: NetworkConfig
     env: ParallelEnv[str, Any, Any]
-    num_envs: int
-    """Number of environment copies for training."""
+    num_envs: int  # Number of environment copies for training
 
     @property
     def config(self) -> Any:  # its class may have no fields for critics
@@ -82,10 +81,8 @@ class Setup:
 class Rule(NamedTuple):
     """Condition under which settings have an effect."""
 
-    names: str
-    """Names of the settings, separated by spaces."""
-    needs: str
-    """Text of the condition in the notice."""
+    names: str  # Names of the settings, separated by spaces
+    needs: str  # Text of the condition in the notice
     holds: Callable[[Setup], bool]
 
 

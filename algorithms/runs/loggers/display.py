@@ -25,8 +25,7 @@ from .callbacks import Callback
 
 BARS = "▁▂▃▄▅▆▇█"
 SPARKLINE_WIDTH = 60
-LINE_S = 10.0
-"""Minimum seconds between two progress lines of an evaluation."""
+LINE_S = 10.0  # Minimum seconds between two progress lines of an evaluation
 SHOWN = {
     "return": "return",
     "entropy": "entropy, nats per token",
