@@ -1,7 +1,7 @@
-"""Group of processes that train together (data parallelism).
+"""Group of processes that train together (data parallelism). A single process is a group of size 1.
 
-All ranks run the same program with the same seeds, and split the work: rollouts, and forward and backward passes.
-Results are gathered or summed, so that all ranks make the same decisions. A single process is a group of size 1.
+All ranks run the same program with the same seeds, and split rollouts and passes. Results are gathered or summed, so
+that all ranks make the same decisions.
 """
 
 from __future__ import annotations
@@ -72,7 +72,6 @@ class Group(ABC):
         """Merge the dicts of all ranks into one dict. The returned tensors are on this rank's device."""
 
     def agreed(self, value: Value) -> Value:
-        """Return the value of rank 0 on all ranks."""
         return self.gather(value)[0]
 
     def by_writer(self, work: Callable[[], Value]) -> Value:
@@ -85,8 +84,6 @@ class Group(ABC):
 
 
 class Alone(Group):
-    """Group of a single process."""
-
     def gather(self, value: Value) -> list[Value]:
         return [value]
 
@@ -107,12 +104,10 @@ class Alone(Group):
 
 
 class LostRankError(UserError):
-    """Raised if the connection to another rank is lost."""
+    """Error of a rank that lost the connection to another rank."""
 
 
 class Ranks(Group):
-    """The default process group of torch.distributed."""
-
     is_orderly = True
 
     def __init__(self) -> None:
@@ -215,7 +210,6 @@ def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def current() -> Group:
-    """Return the process group of this process."""
     return _current[-1]
 
 

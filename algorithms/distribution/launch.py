@@ -63,7 +63,7 @@ def joined(patience_s: float = PATIENCE_S) -> Iterator[Group]:
 
 
 def ranks_on(device: torch.device) -> int:
-    """Return the number of ranks on this machine that share a device."""
+    """Return the number of ranks of this machine that use the same device."""
     here = 1 if current().size == 1 else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return here if device.type == "cpu" else -(-here // max(1, torch.cuda.device_count()))
 

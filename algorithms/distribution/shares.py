@@ -62,7 +62,7 @@ class Share:
         }
 
     def apart(self, kept: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
-        """Return this rank's shard of an optimizer state that `together` gathered."""
+        """Return this rank's shard of an optimizer state from `together`."""
         return {
             number: {
                 name: rows_for(value, weight).clone() if _is_like(value, weight) else value

@@ -33,7 +33,7 @@ Capacity = Callable[[str], int]
 
 
 class NoRoom(UserError):
-    """Raised if a training does not fit into the memory of its devices."""
+    """Error for a training that does not fit into the memory of its devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,6 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class TrainingSize:
-    """Size of a training: agents, prompts, turns and ranks."""
-
     agents: tuple[str, ...]
     prompt_letters: int  # Length of the longest first prompt of an agent, in characters
     max_turns: int

@@ -1,9 +1,7 @@
 """Memory plan: bytes that each phase of a training needs on one device, computed from the sizes of models and passes.
 
-A trained weight takes 16 bytes: 4 each for the weight, its gradient, and AdamW's two moments. Gradients exist only
-during an update. Autocast keeps copies of the weights in the type of the matrix multiplications. With FSDP2, each rank
-holds only its shard of the 16 bytes, but decodes with a whole copy and gathers two layers at a time. Inference servers
-keep weights, keys and values in memory that is not planned here.
+A trained weight takes 16 bytes: 4 each for the weight, its gradient, and AdamW's two moments. With FSDP2, each rank
+holds only its shard of these, but decodes with a whole copy. Memory of inference servers is not planned here.
 """
 
 from __future__ import annotations
@@ -83,7 +81,6 @@ class Member:
 
     @property
     def casts(self) -> int:
-        """Bytes of autocast's copies of the weights."""
         is_cast = self.compute != FLOAT32 and not self.num_adapters and not self.is_shared
         return self.compute * self.shape.num_linear if is_cast else 0
 
@@ -110,7 +107,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Sizes of one device's passes, and options that change the memory that the passes need."""
+    """Sizes of one device's passes, and options that change their memory."""
 
     tokens: int  # Tokens per pass when the models learn
     row_length: int  # Tokens of the longest sequence: prompts and completions together
@@ -127,8 +124,6 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Bytes that one phase needs, by use."""
-
     name: str
     weights: int = 0
     moments: int = 0
@@ -144,8 +139,6 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Memory of one device in each phase of a training."""
-
     phases: tuple[Phase, ...]
 
     @property

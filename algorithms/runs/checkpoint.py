@@ -10,8 +10,7 @@ start/                  starting weights from another run (init_from), in the sa
 agents/<agent>/         policies at the end of training, in Hugging Face format; .update has the number of the update
 critics/<name>/         critics at the end of training
 
-`folder.py` lists the files that a new run may delete. All files are data; no code is loaded from them. Settings that
-refer to files outside the folder, servers or code need `--trust`; see `assembly/trust.py` and docs/threat_model.md.
+All files are data; no code is loaded from them. See `assembly/trust.py` and docs/threat_model.md.
 """
 
 from __future__ import annotations
@@ -60,7 +59,6 @@ class Checkpoint:
 
 
 def has_checkpoint(directory: Path) -> bool:
-    """Return True if a run has a checkpoint, valid or damaged."""
     return bool(_generations(directory))
 
 
@@ -110,7 +108,6 @@ def newest_checkpoint(directory: Path) -> Checkpoint | None:
 
 
 def newest_update(directory: Path) -> int | None:
-    """Return the update of the newest valid checkpoint; None if no checkpoint is valid."""
     return next((int(path.name) for path in _generations(directory) if _fault(path) is None), None)
 
 
@@ -139,7 +136,7 @@ def models_update(directory: Path) -> int | None:
 
 
 def has_newest_models(directory: Path) -> bool:
-    """Return True if `agents/` is not older than the newest checkpoint, as while a finished run is resumed."""
+    """Return True if `agents/` is not older than the newest checkpoint. It is older while a run is resumed."""
     newest = next((int(path.name) for path in _generations(directory)), None)
     return newest is None or newest == models_update(directory)
 
@@ -204,7 +201,7 @@ def _checksum(path: Path) -> str:
 
 
 class UnfitWeightsError(UserError):
-    """Raised if the weights of a run do not fit the models of another run."""
+    """Error for weights that do not fit the models of a run."""
 
 
 @dataclass(frozen=True)

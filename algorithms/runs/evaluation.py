@@ -28,8 +28,7 @@ class DifficultyResult:
     """Statistics of the episodes on tasks of one difficulty (`metric/difficulty`)."""
 
     num_episodes: int
-    team_return: Interval
-    """Mean undiscounted team return, with its 95 % bootstrap interval over these episodes."""
+    team_return: Interval  # Mean undiscounted team return, with its 95 % bootstrap interval over these episodes
     success: Interval | None
     """Fraction of episodes in which `metric/success` is 1 in a turn, with its interval. None: it is not reported."""
 
@@ -46,12 +45,9 @@ class DifficultyResult:
 class EvaluationResult:
     """Episodes of a team on held-out tasks, with statistics."""
 
-    episodes: Sequence[Episode]
-    """Episodes in the order of their seeds. Vector observations are replaced by None."""
-    team_return: Interval
-    """Mean undiscounted team return, with its 95 % bootstrap interval over episodes."""
-    metrics: dict[str, float]
-    """Means over the episodes, with the same names as the metrics of training."""
+    episodes: Sequence[Episode]  # Episodes in the order of their seeds. Vector observations are replaced by None.
+    team_return: Interval  # Mean undiscounted team return, with its 95 % bootstrap interval over episodes
+    metrics: dict[str, float]  # Means over the episodes, with the same names as the metrics of training
     by_difficulty: Mapping[int, DifficultyResult]
     """Statistics per difficulty, in ascending order. Empty if the environment reports no difficulties."""
     seconds_per_reply: float = math.nan
@@ -68,7 +64,6 @@ class EvaluationResult:
 
     @property
     def num_cut(self) -> int:
-        """Number of episodes truncated by the evaluation's turn limit."""
         return sum(episode.is_cut for episode in self.episodes)
 
     def cut_line(self) -> str:
@@ -162,25 +157,19 @@ NUM_SHOWN = 4
 class Evaluated:
     """Results of an evaluation on held-out tasks, for loggers. Properties are computed on access."""
 
-    metrics: Mapping[str, float]
-    """Metrics of evaluation.jsonl: `evaluation/sampled/return`, …"""
-    episodes: Mapping[str, Sequence[Episode]]
-    """Episodes, with the decoding modes "sampled" and "greedy" as keys."""
-    make_env: Callable[[], Any]
-    """Function that makes the environment, for the animation."""
-    picture: Path
-    """File to which the animation is written."""
-    costs: Mapping[str, float] = field(default_factory=dict)
-    """Seconds and tokens per sampled reply."""
+    metrics: Mapping[str, float]  # Metrics of evaluation.jsonl: `evaluation/sampled/return`, …
+    episodes: Mapping[str, Sequence[Episode]]  # Episodes, with the decoding modes "sampled" and "greedy" as keys
+    make_env: Callable[[], Any]  # Function that makes the environment, for the animation
+    picture: Path  # File to which the animation is written
+    costs: Mapping[str, float] = field(default_factory=dict)  # Seconds and tokens per sampled reply
 
     @property
     def returns(self) -> dict[str, list[float]]:
-        """Team returns of the episodes, with decoding modes as keys."""
         return {name: [episode.team_return for episode in played] for name, played in self.episodes.items()}
 
     @property
     def transcripts(self) -> list[tuple[str, int, float, str, str]]:
-        """Table rows: decoding mode, seed, team return, agent, and the agent's full transcript."""
+        """Table rows: decoding mode, seed, team return, agent, and the agent's transcript."""
         return [row for name, played in self.episodes.items() for each in _shown(played) for row in _rows(name, each)]
 
     @cached_property
@@ -191,7 +180,6 @@ class Evaluated:
 
 
 def _draw(episode: Episode, make_env: Callable[[], Any], path: Path) -> Path | None:
-    """Replay an episode, and write it to a GIF. Returns None if the environment does not render."""
     with closing(make_env()) as env:
         world = env.unwrapped
         if not isinstance(world, TextParallelEnv) or "rgb_array" not in world.metadata["render_modes"]:

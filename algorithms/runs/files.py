@@ -41,15 +41,14 @@ _REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 
 
 class RunFolderError(UserError, OSError):
-    """Raised if a run's folder cannot be written or is in use."""
+    """Error for a run's folder that is in use or cannot be written."""
 
 
 class DamagedRunError(UserError):
-    """Raised if a file in a run's folder is damaged. The message contains the path of the file."""
+    """Error for a damaged file in a run's folder. The message contains the path of the file."""
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a text file atomically."""
     with replaced(path) as new:
         new.write_text(text, encoding="utf-8")
 

@@ -88,7 +88,6 @@ def prepare_run(
 
 
 def run_experiment(experiment: Experiment, directory: Path, *, resume: bool = False, **options: Any) -> Trainer:
-    """Call `prepare_run`, then `run_prepared` with these options."""
     prepare_run(experiment, directory, resume=resume)
     return run_prepared(experiment, directory, resume=resume, **options)
 
@@ -189,8 +188,6 @@ def run_prepared(
 
 @dataclass
 class _TrainingLoop:
-    """Training loop of a run: updates, logs, evaluations, checkpoints."""
-
     experiment: Experiment
     directory: Path
     trainer: Trainer
@@ -208,7 +205,6 @@ class _TrainingLoop:
         self._saved_at = time.monotonic()
 
     def train(self) -> None:
-        """Train until the budget is used up or a signal stops the run."""
         trainer = self.trainer
         trainer.collector.before_turn = self._check
         try:
@@ -381,7 +377,6 @@ def default_rates(trainer: Trainer) -> list[str]:
 
 
 def high_rates(trainer: Trainer) -> list[str]:
-    """Return notices about learning rates that are far too high for AdamW."""
     found: dict[tuple[str, float, float], list[str]] = {}
     for agent, learner in trainer.learners.items():
         key = ("agent_learning_rate", learner.optimizer.learning_rate, learner.policy.default_learning_rate)
@@ -406,7 +401,6 @@ def last_evaluated(directory: Path) -> int | None:
 
 
 def report_skipped(collector: RolloutCollector, directory: Path, env: str, split: str = "train") -> None:
-    """Save the faults of skipped episodes, and warn about them."""
     for fault in collector.skipped if current().is_writer else ():
         keep_failure(directory, fault, env, split)
         warnings.warn(f"skipped: {fault}", RuntimeWarning, stacklevel=2)

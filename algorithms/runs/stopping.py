@@ -16,7 +16,7 @@ ASKED = (
 
 
 class StopAsked(Exception):
-    """Raised by `StopSignals.check` after a stop signal. All ranks raise it if one rank received the signal."""
+    """Error that `StopSignals.check` raises after a stop signal."""
 
     def __init__(self, number: int):
         super().__init__(number)
@@ -24,7 +24,7 @@ class StopAsked(Exception):
 
 
 class Stopped(KeyboardInterrupt):
-    """Raised when a run has stopped after signal `number` and written its checkpoint."""
+    """Error of a run that stopped after the signal `number` and wrote its checkpoint."""
 
     def __init__(self, message: str, number: int):
         super().__init__(message)

@@ -1,10 +1,7 @@
 """Ownership of files: collm overwrites and deletes only files that it wrote.
 
-The file `.collm` in each folder lists these files. Its first line is the format. Each other line is the path of a file,
-relative to the folder. A folder whose list contains `config.json` is the folder of a training run.
-
-Folders of earlier versions have no such list. They are recognised by the content of a file, such as the settings of a
-run (`config.json`). All files in them are treated as written by collm.
+The file `.collm` in each folder lists these files: first the format, then one relative path per line. Folders of
+earlier versions have no list. They are recognised by the content of a file, and all their files count as written.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ _OLDER = {
 
 
 class ForeignFileError(UserError, FileExistsError):
-    """Raised instead of overwriting a file or folder that collm did not write."""
+    """Error instead of overwriting a file or folder that collm did not write."""
 
 
 def written(folder: Path) -> set[str]:
@@ -78,7 +75,6 @@ def refuse_foreign_files(folder: Path, names: Iterable[str]) -> None:
 
 
 def note(folder: Path, names: Iterable[str]) -> None:
-    """Add files to the list of a folder, `.collm`."""
     folder.mkdir(parents=True, exist_ok=True)
     known = written(folder)
     marker = folder / MARKER
@@ -140,7 +136,6 @@ def temporary(path: Path, what: str = "new") -> Path:
 
 
 def sync(path: Path) -> None:
-    """Flush a file, or the entries of a folder, to the disk (`os.fsync`)."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)

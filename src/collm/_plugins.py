@@ -1,12 +1,12 @@
-"""Plugins of other distributions. They are loaded when an unknown environment or algorithm is first requested.
+"""Plugins of other distributions, loaded when an unknown environment or algorithm is first requested.
 
 A plugin declares an entry point in its `pyproject.toml`:
 
     [project.entry-points."collm.envs"]
     my_games = "my_package.registrations"
 
-The entry point is a module or a function without arguments. collm imports the module or calls the function, which then
-calls `collm.register`. For algorithms, use the group `collm.algorithms` and `collm.register_algorithm`.
+The entry point is a module, or a function without arguments, that calls `collm.register`. Algorithms use the group
+`collm.algorithms` and `collm.register_algorithm`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Types and ranges of settings. They are checked when a settings dataclass is built.
+"""Types and ranges of settings, which are checked when a settings dataclass is built.
 
     @dataclass(frozen=True, kw_only=True)
     class Settings(Checked):
         num_updates: Count = 100
-        discount: Share = 1.0
         clip_range: Positive | None = None
 
 A subclass that changes a default may repeat the plain type (`num_updates: int = 5`); the range is inherited.
@@ -82,11 +81,7 @@ Seed = Annotated[int, InRange(0, 2**32 - 1)]
 
 @dataclass(frozen=True)
 class Checked:
-    """Base class of settings dataclasses. Values must have the declared types and be in the declared ranges.
-
-    Raises:
-        UserError: if a value is wrong. The message contains the setting, its type and range, and the value.
-    """
+    """Base class of settings dataclasses. Raises `UserError` if a value does not have its declared type and range."""
 
     def __post_init__(self) -> None:
         kind: Any = type(self)  # mypy does not accept dataclasses as hashable

@@ -28,7 +28,7 @@ from ._syntax import parse
 
 
 class UnknownSettingError(UserError, TypeError):
-    """Raised if no settings class has a setting with this name."""
+    """Error for a name that is not a setting."""
 
 
 _TITLE = re.compile(r"    # ([A-Z][^.]*)\.\s*$")
@@ -48,7 +48,6 @@ class Setting:
 
     @property
     def is_advanced(self) -> bool:
-        """True if only --help-all shows it."""
         return ADVANCED in getattr(self.hint, "__metadata__", ())
 
     @property

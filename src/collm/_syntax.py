@@ -1,8 +1,4 @@
-"""Thread-safe `ast.parse`.
-
-Older Python versions raise `SystemError: AST constructor recursion depth mismatch` (python/cpython#106905) for valid
-source if two threads parse at the same time.
-"""
+"""Thread-safe `ast.parse`. Older Python versions fail if two threads parse at the same time (python/cpython#106905)."""
 
 from __future__ import annotations
 

@@ -58,18 +58,12 @@ MAX_DEFAULT_ENVS = 64
 class Experiment:
     """Settings that determine a run."""
 
-    algorithm: str
-    """Name of a registered algorithm."""
-    config: TrainConfig
-    """Settings of the algorithm; an instance of its config class."""
-    env: str
-    """Id of a registered environment."""
-    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of the environment."""
-    model: ModelConfig = field(default_factory=ModelConfig)
-    """Language models, if actions are text."""
-    network: NetworkConfig = field(default_factory=NetworkConfig)
-    """Perceptrons, if actions are vectors."""
+    algorithm: str  # Name of a registered algorithm
+    config: TrainConfig  # Settings of the algorithm; an instance of its config class
+    env: str  # Id of a registered environment
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)  # Arguments of the environment
+    model: ModelConfig = field(default_factory=ModelConfig)  # Language models, if actions are text
+    network: NetworkConfig = field(default_factory=NetworkConfig)  # Perceptrons, if actions are vectors
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "env", versioned(self.env))  # config.json stores the id with its version
@@ -101,7 +95,6 @@ class Experiment:
 
     @property
     def num_envs(self) -> int:
-        """Number of environment copies for training."""
         return self.config.num_envs or min(self.config.rollout_buffer_size, MAX_DEFAULT_ENVS)
 
     def make_algorithm(self) -> Algorithm[Any]:
@@ -142,12 +135,10 @@ class Experiment:
         self._checked()
 
     def without_effect(self) -> list[str]:
-        """Return notices about settings that have no effect in this combination."""
         with closing(self.make_env()) as env:
             return settings_without_effect(Setup(self.make_algorithm(), self.model, self.network, env, self.num_envs))
 
     def task(self) -> TrainingSize:
-        """Return the size of the training task, for the memory plan."""
         with closing(self.make_env()) as env:
             return _task(env, self.config.seed)
 
@@ -230,7 +221,6 @@ class Experiment:
         return trainer
 
     def make_collector(self, num_envs: int) -> RolloutCollector:
-        """Make a collector of training episodes with new models and environments."""
         algorithm = self.make_algorithm()
         vector, policies = self._made_team(algorithm, num_envs)
         return make_collector(algorithm, vector, policies, is_judged=self.config.reward_model is not None)
@@ -247,7 +237,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Blueprint:
-    """Picklable factory of a run's collector, for other processes. It includes the registrations of this process."""
+    """Picklable factory of a run's collector, for other processes, with the registrations of this process."""
 
     experiment: Experiment
     num_envs: int

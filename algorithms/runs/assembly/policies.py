@@ -127,7 +127,6 @@ def seat_of(env: Any, agent: str, model: ModelConfig, algorithm: Algorithm[Any] 
 
 
 def part_of(model: ModelConfig, agents: Sequence[str], some: Sequence[str]) -> ModelConfig:
-    """Return the model settings of a subset of the agents."""
     if len(some) == len(agents):
         return model
     names = dict(zip(agents, model.names(len(agents)), strict=True))

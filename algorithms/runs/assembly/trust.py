@@ -1,7 +1,7 @@
 """Safety check of run folders from other authors: some settings need `--trust`.
 
-Numbers, choices, registered names, Hugging Face model names and files inside the folder are allowed. Every other text
-that could refer to code, a file or a server needs `--trust`.
+Any text that could refer to code, a file or a server needs it, except registered names, Hugging Face model names and
+files inside the folder.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _HUB = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 class UntrustedCodeError(UserError):
-    """Raised if settings refer to code, servers, or files outside the run folder, and `--trust` is missing."""
+    """Error for settings that refer to code, servers or files outside the run folder, if `--trust` is missing."""
 
 
 def load_experiment(directory: Path, *, trust: bool = False, is_env_given: bool = False) -> Experiment:
@@ -54,7 +54,7 @@ def load_experiment(directory: Path, *, trust: bool = False, is_env_given: bool 
     Args:
         directory: folder of a run, which may have another author.
         trust: allow settings that refer to code, servers, or files outside the folder.
-        is_env_given: True if the caller replaces the environment. The folder's environment is then not checked.
+        is_env_given: True if the caller replaces the environment, so that the folder's environment is not checked.
 
     Raises:
         FileNotFoundError, ValueError: if the folder contains no run, or settings are damaged.
@@ -126,14 +126,13 @@ def _reasons(saved: Mapping[str, Any], directory: Path | None) -> Iterator[str]:
 
 
 def is_free_text(hint: Any) -> bool:
-    """True if the type of a setting allows arbitrary text."""
+    """Return True if the type of a setting allows arbitrary text."""
     if get_origin(hint) is Literal:
         return False
     return hint in (str, Any, Path) or any(map(is_free_text, get_args(hint)))
 
 
 def _argument_reason(env: str, name: str, value: Any, directory: Path | None) -> str | None:
-    """Return the reason why an argument of an environment needs `--trust`. None: the argument is harmless."""
     if value is None:
         return None
     if name == "isolation":
@@ -157,7 +156,6 @@ def _argument_reason(env: str, name: str, value: Any, directory: Path | None) ->
 
 
 def _model_reason(setting: str, name: Any, directory: Path | None) -> str | None:
-    """Return the reason why the name of a model needs `--trust`. None: the name is harmless."""
     if not isinstance(name, str):
         return f"has {setting}={_short(name)}, which is not a model name"
     if name.startswith(CHAT):
@@ -175,7 +173,7 @@ def _model_reason(setting: str, name: Any, directory: Path | None) -> str | None
 
 
 def _is_inside(place: str | Path, directory: Path | None) -> bool:
-    """True if a path and all files below it are inside the run folder, after links are resolved."""
+    """Return True if a path and all files below it are inside the run folder, after links are resolved."""
     if directory is None:
         return False
     try:
@@ -224,7 +222,6 @@ def run_command(name: str, directory: Path, *options: str, env: str | None = Non
 
 
 def next_commands(directory: Path) -> str:
-    """Suggested follow-up commands of a finished run."""
     commands = [run_command(name, directory) for name in ("report", "evaluate", "chat")]
     return ", ".join([*commands, run_command("export", directory, "OUT")])
 

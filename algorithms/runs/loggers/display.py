@@ -53,12 +53,11 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def progress_of(collector: RolloutCollector) -> str:
-    """Return the progress of a collector, such as "12 of 64 episodes, 3,400 joint turns"."""
     return f"{collector.num_ended} of {collector.num_planned} episodes, {collector.num_decided:,} joint turns"
 
 
 class ProgressLines:
-    """Printer of the progress of an evaluation, one line every `LINE_S` seconds."""
+    """Prints the progress of an evaluation, one line every `LINE_S` seconds."""
 
     def __init__(self, console: Console):
         self.console = console
