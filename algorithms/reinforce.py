@@ -30,11 +30,7 @@ class Reinforce(Algorithm[ReinforceConfig], ABC):
         config = self.config
         returns = monte_carlo_returns(grid.rewards, grid.is_real, config.discount)
         return type(self).above_baseline(
-            returns,
-            grid.group,
-            grid.is_real,
-            group_size=config.num_generations,
-            divide_by_std=config.divide_by_std,
+            returns, grid.group, grid.is_real, group_size=config.num_generations, divide_by_std=config.divide_by_std
         )
 
     @property

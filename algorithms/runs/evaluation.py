@@ -98,7 +98,7 @@ def evaluate_on(
         collector: collector on held-out tasks; its episode index is reset, so that sampling repeats.
         seeds: seed of each episode.
         greedy: decode greedily. Symmetric agents can then block each other, so also report sampled returns.
-        max_turns: joint turns after which an episode is truncated. None: no limit if the environment declares one, else
+        max_turns: joint turns after which an episode is truncated. None: the environment's limit, or else
             `DEFAULT_TURN_LIMIT`.
     """
     collector.next_index = 0

@@ -60,9 +60,7 @@ def write_config(directory: Path, config: Mapping[str, Any]) -> None:
 def read_config(directory: Path) -> dict[str, Any]:
     """Read the settings of a run.
 
-    Raises:
-        FileNotFoundError: if the folder contains no run.
-        UserError: if the file is damaged, or is the configuration of a model.
+    Raises `FileNotFoundError` if the folder contains no run, and `UserError` if the file is damaged or a model's.
     """
     file = directory / CONFIG_FILE
     if not file.is_file():
@@ -121,15 +119,9 @@ def _finish_replacing(path: Path, old: Path) -> None:
 def only_one(directory: Path, *, waits: bool = False) -> Iterator[None]:
     """Lock a run's folder against other processes until the block ends, with a `flock` on the folder's `.collm`.
 
-    A nested block of the same thread has no effect.
-
-    Args:
-        directory: folder of a run. A missing folder is created, and deleted again if the block writes nothing.
-        waits: if another process has the lock, wait instead of raising an error.
-
-    Raises:
-        RunFolderError: if another process has the lock.
-        ForeignFileError: if the folder is not empty and contains no run.
+    A nested block of the same thread has no effect. A missing folder is created, and deleted again if the block writes
+    nothing. Raises `RunFolderError` if another process has the lock, unless it `waits`, and `ForeignFileError` if the
+    folder is not empty and contains no run.
     """
     key = (directory.resolve(), threading.get_ident())
     if key in _HELD:
@@ -211,9 +203,7 @@ def _cause(error: OSError | SafetensorError, directory: Path) -> str | None:
 class JsonLines:
     """Writer that appends JSON objects to a file, one per line. NaN and infinity are written as null.
 
-    Args:
-        path: path of the file, created by the first write.
-        num_lines: number of lines that the file already has.
+    `num_lines` is the number of lines that the file already has.
     """
 
     def __init__(self, path: Path, num_lines: int = 0):

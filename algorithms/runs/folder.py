@@ -33,10 +33,7 @@ _SETTINGS: Mapping[str, tuple[str, ...]] = {
 def prepare_directory(directory: Path) -> None:
     """Make a folder for a run, and check that it is writable and not in use.
 
-    Raises:
-        PermissionError, NotADirectoryError: if the folder is not writable.
-        RunFolderError: if another process trains in this folder.
-        ForeignFileError: if the folder contains files of others, or symbolic links.
+    Raises `OSError` if it is not writable or in use, and `ForeignFileError` if it contains files of others or links.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -102,30 +99,13 @@ def _has_lines(path: Path) -> bool:
 
 
 FREE = (
-    "num_updates",
-    "max_environment_steps",
-    "max_sampled_tokens",
-    "eval_interval",
-    "eval_max_turns",
-    "save_interval",
-    "save_interval_minutes",
-    "num_envs",
-    "num_workers",
-    "timeout_s",
-    "max_batch_tokens",
-    "side_by_side",
-    "collectors",
-    "num_collectors",
-    "collector_options",
-    "kv_memory",
-    "device",
-    "critic_device",
-    "reference_device",
-    "recomputes_activations",
-    "offload",
-    "fsdp",
+    *("num_updates", "max_environment_steps", "max_sampled_tokens"),
+    *("eval_interval", "eval_max_turns", "save_interval", "save_interval_minutes"),
+    *("num_envs", "num_workers", "timeout_s", "collectors", "num_collectors", "collector_options"),
+    *("device", "critic_device", "reference_device", "side_by_side", "offload", "fsdp"),
+    *("max_batch_tokens", "kv_memory", "recomputes_activations"),
 )
-"""Settings that may differ on resume: budgets, intervals of evaluations and checkpoints, processes and devices."""
+"""Settings that may differ when a run is resumed: budgets, intervals, processes, devices and memory."""
 
 
 def changes(saved: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -138,11 +118,9 @@ def changes(saved: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, tup
     fixed = {name: values for name, values in found.items() if not _may_change(name, saved["config"])}
     if fixed:
         listed = ", ".join(f"{name} = {old!r}, not {new!r}" for name, (old, new) in fixed.items())
-        reason = (
-            " (the learning rate or the difficulty depends on the fraction of num_updates that is done)"
-            if "num_updates" in fixed
-            else ""
-        )
+        reason = ""
+        if "num_updates" in fixed:
+            reason = " (the learning rate or the difficulty depends on the fraction of num_updates that is done)"
         raise ValueError(
             f"the run was trained with {listed}{reason}; resume it with these settings, or give another --out"
         )

@@ -58,14 +58,9 @@ def prepare_run(
 ) -> None:
     """Check the settings and the folder of a run before models are loaded.
 
-    Args:
-        experiment: experiment to run. With `resume`, only settings in `folder.FREE` may differ from the saved settings.
-        directory: folder of the run. Without `resume` it must not contain a run that has a checkpoint.
-        resume: continue the run in the folder.
-        init_from: folder of a run whose policies and critics a new run starts with.
-
-    Raises:
-        ValueError, OSError: if the experiment cannot run or the directory cannot be used.
+    With `resume`, only settings in `folder.FREE` may differ from the saved settings. Otherwise the folder must not
+    contain a run that has a checkpoint. A new run may start with the policies and critics of the run in `init_from`.
+    Raises `ValueError` or `OSError` if the experiment cannot run or the folder cannot be used.
     """
     experiment.check()
     if init_from is not None:
@@ -106,20 +101,18 @@ def run_prepared(
     reward_processor: RewardProcessor | None = None,
     loggers: Sequence[Logger | Callback] = (),
 ) -> Trainer:
-    """Train, and write the folder of the run. Rank 0 writes; other ranks only read.
-
-    `policies`, `critics` and `reward_processor` are passed to `Experiment.make_trainer`.
+    """Train, and write the folder of the run, which `prepare_run` checked. Only rank 0 writes.
 
     Args:
         experiment: experiment to run.
-        directory: folder that `prepare_run` checked.
-        resume: continue from the newest valid checkpoint, or from the beginning if there is no checkpoint. Log lines
-            after the checkpoint are deleted.
+        directory: folder of the run.
+        resume: continue from the newest valid checkpoint. Log lines after the checkpoint are deleted.
         init_from: folder of a run whose policies and critics a new run starts with.
         log: services that metrics are sent to, in addition to `metrics.jsonl`.
         on_notice: function that is called with notices about resuming, unusual settings, and runs that cannot learn.
         stop: signals that stop the run with a checkpoint of the last complete update. A rollout or evaluation stops
             before its next turn, and is repeated on resume. If learning has begun, the update is completed first.
+        policies, critics, reward_processor: see `Experiment.make_trainer`.
         loggers: callbacks, or objects with `log` and `close`, called on rank 0.
 
     Raises:

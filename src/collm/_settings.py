@@ -1,4 +1,4 @@
-"""Docstrings, groups and aliases of settings, read from the source code of their dataclasses.
+"""Docstrings, groups and aliases of settings, read from the source code of their dataclasses for help texts.
 
     @dataclass(frozen=True, kw_only=True)
     class Settings(Checked):
@@ -7,8 +7,7 @@
         num_updates: Annotated[Count, Also("max_steps")] = 100
         \"\"\"Number of updates.\"\"\"
 
-A one-line comment such as `# Optimizing.` starts a group of settings. Settings before the first comment are in a group
-with the name of the class. Help texts, settings files and keyword arguments use these declarations.
+A one-line comment starts a group of settings. The group of settings before the first comment is named after the class.
 """
 
 from __future__ import annotations
@@ -91,9 +90,7 @@ def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str, list
         where: source of the values, with which error messages begin.
         listed: hint in the error message if no name is similar, such as the command that lists all names.
 
-    Raises:
-        UnknownSettingError: if no class has the setting. The message contains a replacement or a similar name.
-        UserError: if a setting is given twice, by two of its names.
+    Raises `UnknownSettingError` if no class has the setting, and `UserError` if it is given twice, by two of its names.
     """
     classes = list(kinds)
     owners: dict[str, tuple[int, Setting]] = {}

@@ -189,18 +189,11 @@ def cluster_of(config: TrainConfig) -> Cluster:
 
 
 def check_team(env: Any, model: ModelConfig, seed: int = 0, images: Images = "auto", *, learns: bool = True) -> None:
-    """Check that the policies of a team can be created.
+    """Check that the policies of a team can be created. `seed` is for the environment, which is reset.
 
-    Args:
-        env: environment of the team. It is reset, because the first prompts must fit into the models' context lengths.
-        model: settings of the team's models.
-        seed: seed of the reset.
-        images: see `NetworkConfig.images`.
-        learns: True if the team will be trained. Servers must then accept new weights.
-
-    Raises:
-        ValueError: if there is no policy for the agents' spaces, or agents with different spaces share weights.
-        FileNotFoundError: if a language model is missing.
+    The first prompts must fit into the models' context lengths. If the team will be trained (`learns`), servers must
+    accept new weights. Raises `ValueError` if there is no policy for the agents' spaces, or if agents with different
+    spaces share weights, and `FileNotFoundError` if a language model is missing.
     """
     agents = env.possible_agents
     check_names(agents)

@@ -118,10 +118,7 @@ class Experiment:
     def make_vector(self, split: str, num_envs: int, *, has_shares: bool = False) -> VectorEnv:
         """Make environment copies, in this process or in worker processes.
 
-        Args:
-            split: split of the environment's tasks.
-            num_envs: number of copies.
-            has_shares: report each agent's share of the return in `infos`, for text environments (`wrappers.Shares`).
+        With `has_shares`, text environments report each agent's share of the return in `infos` (see `wrappers.Shares`).
         """
         # A partial, because an environment's arguments may have the same names as the vector's.
         reads_truth = self.make_algorithm().reads_truth
@@ -334,12 +331,8 @@ def _settings(kind: type[Kind], saved: Mapping[str, Any]) -> Kind:
 def with_partners(experiment: Experiment, partners: Mapping[str, str]) -> Experiment:
     """Return the experiment with agents that do not learn.
 
-    Args:
-        experiment: experiment without partners.
-        partners: dict from an agent to "reference", "random", "empty", or the folder of a frozen model.
-
-    Raises:
-        UserError: if an agent does not exist, or no agent would learn.
+    `partners` maps an agent to "reference", "random", "empty", or the folder of a frozen model. Raises `UserError` if
+    an agent does not exist, or no agent would learn.
     """
     with closing(experiment.make_env()) as env:
         agents = list(env.possible_agents)

@@ -113,15 +113,8 @@ def make_critics(
 ) -> dict[str, CriticLearner]:
     """Make the critic learners: one per trainable policy, a single one named "joint", or none.
 
-    Args:
-        algorithm: determines the histories that the critics read.
-        policies: policy of each agent.
-        vector: copies of the environment; required for vector observations.
-        network: settings of perceptron critics; required for vector observations.
-        source: critics or a factory of critics. None: the critics of the settings.
-
-    Raises:
-        ValueError: if a critic is missing, or critics are given to an algorithm without critics.
+    Vector observations need `vector` and `network`. `source` replaces the critics of the settings. Raises `ValueError`
+    if a critic is missing, or critics are given to an algorithm without critics.
     """
     config = algorithm.config
     if algorithm.critic_reads == "nothing":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -49,16 +50,11 @@ class UntrustedCodeError(UserError):
 
 
 def load_experiment(directory: Path, *, trust: bool = False, is_env_given: bool = False) -> Experiment:
-    """Load the experiment of a run folder.
+    """Load the experiment of a run folder, which may have another author.
 
-    Args:
-        directory: folder of a run, which may have another author.
-        trust: allow settings that refer to code, servers, or files outside the folder.
-        is_env_given: True if the caller replaces the environment, so that the folder's environment is not checked.
-
-    Raises:
-        FileNotFoundError, ValueError: if the folder contains no run, or settings are damaged.
-        UntrustedCodeError: if a setting or a saved adapter needs `trust`.
+    If the caller replaces the environment (`is_env_given`), the folder's environment is not checked. Raises
+    `UntrustedCodeError` if a setting or a saved adapter needs `trust`, and `FileNotFoundError` or `ValueError` if the
+    folder contains no run or settings are damaged.
     """
     saved = read_config(directory)
     refuse_parts(saved)
@@ -78,9 +74,7 @@ def _message(file: Path, reason: str) -> str:
 def needs_trust(saved: Mapping[str, Any], directory: Path | None = None) -> str | None:
     """Return the reason why settings of a run need `--trust`. None: they do not need it.
 
-    Args:
-        saved: content of a config.json. Parts may be missing.
-        directory: folder of the run, whose files are allowed. None: no file is allowed.
+    `saved` is the content of a config.json, whose parts may be missing. Files in `directory` are allowed.
     """
     return next(_reasons(saved, directory), None)
 
@@ -151,8 +145,7 @@ def _argument_reason(env: str, name: str, value: Any, directory: Path | None) ->
     registered = registry.get(env)
     if registered is not None and str(registered.entry_point).startswith("collm.envs."):
         return None  # other arguments of collm's environments cannot refer to code or files
-    strange = next((text for text in _texts(value) if not _is_plain(text)), None)
-    return None if strange is None else "which may refer to code, a file or a server"
+    return None if all(map(_is_plain, _texts(value))) else "which may refer to code, a file or a server"
 
 
 def _model_reason(setting: str, name: Any, directory: Path | None) -> str | None:
@@ -209,27 +202,17 @@ _TRUSTING = ("resume", "evaluate", "chat", "replay")  # Commands that have the o
 def run_command(name: str, directory: Path, *options: str, env: str | None = None) -> str:
     """Return a command line for a run, with `--trust` if the run's settings need it.
 
-    Args:
-        name: command of `collm`, such as resume.
-        directory: folder of the run.
-        options: further arguments of the command.
-        env: environment of a replay, which alone is checked for trust. None: all settings are checked.
+    `env` is the environment of a replay, which alone is checked for trust. None: all settings are checked.
     """
     words = ["collm", name, str(directory), *options]
-    if name in _TRUSTING and _needs_trust(directory, env):
-        words.append("--trust")
+    if name in _TRUSTING:
+        with suppress(FileNotFoundError, UserError), explained_content(directory):  # the command will report the error
+            saved = read_config(directory) if env is None else {"env": env}
+            if needs_trust(saved, directory) is not None:
+                words.append("--trust")
     return shlex.join(words)
 
 
 def next_commands(directory: Path) -> str:
     commands = [run_command(name, directory) for name in ("report", "evaluate", "chat")]
     return ", ".join([*commands, run_command("export", directory, "OUT")])
-
-
-def _needs_trust(directory: Path, env: str | None) -> bool:
-    try:
-        with explained_content(directory):
-            saved = read_config(directory) if env is None else {"env": env}
-            return needs_trust(saved, directory) is not None
-    except (FileNotFoundError, UserError):  # the command will report the error
-        return False

@@ -83,6 +83,7 @@ class Rule(NamedTuple):
 _OF_TEXT = " ".join(each.name for each in fields(ModelConfig) if each.name not in ("weights", "device"))
 _OF_VECTORS = " ".join(each.name for each in fields(NetworkConfig))
 _OF_CRITICS = "critic_learning_rate critic_steps critic_batch_size critic_replay critic_warmup"
+# A registered policy and an algorithm with its own loss may read any setting.
 RULES = (
     Rule("num_collectors collector_options", "collectors", lambda s: s.config.collectors is not None),
     Rule("fsdp", "several processes (torchrun)", lambda s: current().size > 1),
