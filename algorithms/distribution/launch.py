@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from hashlib import sha256
-from types import TracebackType
 
 import torch
 import torch.distributed as dist
@@ -22,16 +21,13 @@ from ..._errors import UserError
 from .group import Group, LostRankError, Ranks, current, member
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # Environment variables that torchrun sets
-TIMEOUT = timedelta(hours=2)
-"""Timeout of collectives. Ranks may reach the same collective minutes apart. `RankWatch` detects lost ranks earlier."""
-PATIENCE_S = 40.0
 BEATS = 8  # Heartbeats per `patience_s`
 _DONE = b"done"
 _REPORTS = "collm/said"
 
 
 @contextmanager
-def joined(patience_s: float = PATIENCE_S) -> Iterator[Group]:
+def joined(patience_s: float = 40.0) -> Iterator[Group]:
     """Use the process group of torchrun's ranks inside the block. Without torchrun, the group is one process.
 
     Raises:
@@ -46,7 +42,8 @@ def joined(patience_s: float = PATIENCE_S) -> Iterator[Group]:
             f"WORLD_SIZE={os.environ['WORLD_SIZE']} needs the environment variables {', '.join(missing)}; start all "
             "ranks with torchrun, or unset WORLD_SIZE to train in one process"
         )
-    dist.init_process_group(_backend(), timeout=TIMEOUT)
+    # Ranks may reach the same collective minutes apart. `RankWatch` detects lost ranks earlier than the timeout.
+    dist.init_process_group(_backend(), timeout=timedelta(hours=2))
     ranks = Ranks()
     watch = RankWatch(ranks.rank, ranks.size, patience_s)
     try:
@@ -95,9 +92,7 @@ class RankWatch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self._has_failed = error is not None
         self._is_over.set()
         self._thread.join(self._patience_s)

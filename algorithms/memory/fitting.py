@@ -28,8 +28,7 @@ from .plan import Member, MemoryPlan, Work, kv_bytes, plan, within
 
 MAX_CUT = 4  # Largest divisor of the tokens per pass before activations are recomputed, which takes a third more time
 CHARS_PER_TOKEN = 3
-Capacity = Callable[[str], int]
-"""Function that returns the bytes that a training can use on a device, given the device's name."""
+Capacity = Callable[[str], int]  # Bytes that a training can use on the device with this name
 
 
 class NoRoom(UserError):

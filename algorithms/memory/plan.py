@@ -15,10 +15,8 @@ from ...agents.scoring.token_scores import MAX_LOGITS, ON_GPU, TILE_LOGITS
 
 Offload = Literal["none", "moments", "learner"]
 MAX_ROWS = 256  # Largest number of sequences whose keys and values a decoder keeps
-LEAST_ROWS = 8
-"""Smallest number of sequences that are decoded at a time. A training with memory for fewer sequences does not fit."""
-DRAWN_COPIES, SCORED_COPIES = 6, 4
-"""Number of temporary arrays as large as the logits: when tokens are sampled, and when they are evaluated."""
+LEAST_ROWS = 8  # Smallest number of sequences that are decoded at a time. A training with less memory does not fit.
+DRAWN_COPIES, SCORED_COPIES = 6, 4  # Temporary arrays of the logits' size when tokens are sampled, and evaluated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,8 +56,6 @@ from .stopping import StopSignals
 Environment: TypeAlias = str | ParallelEnv[str, Any, Any] | Callable[..., ParallelEnv[str, Any, Any]]
 """Registered id, environment object (which is copied), or class or function that returns an environment."""
 CURVE_FILE = "learning_curve.png"
-MIN_POINTS = 3
-"""Minimum number of returns for which a learning curve is plotted."""
 PolicySource: TypeAlias = Mapping[str, Policy] | Callable[[Seat], Policy]
 """Policies as a dict with agents as keys, or a factory that makes an agent's policy."""
 
@@ -257,7 +255,7 @@ def train_experiment(
             f"{run_command('resume', directory, '--num-updates', str(2 * trainer.progress.update))}"
         )
     screen.print(f"run directory: {shown(directory)}", markup=False)
-    if len(display.returns) >= MIN_POINTS and current().is_writer:
+    if len(display.returns) >= 3 and current().is_writer:  # fewer points are no curve
         title = f"{experiment.algorithm} on {experiment.env}"
         with replaced(directory / CURVE_FILE) as new:
             plot_learning_curve(directory, new, title=title)
@@ -408,15 +406,10 @@ def _identified(env: Environment) -> tuple[str, dict[str, Any]]:
         raise TypeError(f"env must be an id, an environment, or a class or function that returns one, got {env!r}")
     module, name = getattr(env, "__module__", None), getattr(env, "__qualname__", "<")
     if module not in (None, "__main__") and getattr(sys.modules.get(str(module)), name, None) is env:
-        return next((each.id for each in specs() if _is_entry_point(env, each)), f"{module}:{name}"), {}
+        path = f"{module}:{name}"
+        bare = (each for each in specs() if not each.kwargs and each.max_turns is None)  # without further arguments
+        return next((each.id for each in bare if each.entry_point in (env, path)), path), {}
     return _registered(name.rpartition(".")[2].strip("<>"), env), {}
-
-
-def _is_entry_point(env: Any, registered: EnvSpec) -> bool:
-    """True if a registered id refers to this class or function, without further arguments."""
-    path = f"{env.__module__}:{env.__qualname__}"
-    is_bare = not registered.kwargs and registered.max_turns is None
-    return is_bare and registered.entry_point in (env, path)
 
 
 def _registered(name: str, build: Callable[..., Any]) -> str:

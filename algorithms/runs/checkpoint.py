@@ -210,8 +210,7 @@ class StartingWeights:
 
     source: str  # Folder of the run that the weights are from, for error messages
     policies: Mapping[str, Mapping[str, Tensor]]  # `Policy.state_dict` of each trainable agent
-    critics: Mapping[str, Mapping[str, Any]]
-    """Keys: names of critics. Values: "critic", the `state_dict`; "moments", `RunningMoments` of the value targets."""
+    critics: Mapping[str, Mapping[str, Any]]  # per critic: "critic", the `state_dict`; "moments" of the value targets
 
     @classmethod
     def of_run(cls, directory: Path) -> StartingWeights:

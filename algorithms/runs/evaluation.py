@@ -29,8 +29,7 @@ class DifficultyResult:
 
     num_episodes: int
     team_return: Interval  # Mean undiscounted team return, with its 95 % bootstrap interval over these episodes
-    success: Interval | None
-    """Fraction of episodes in which `metric/success` is 1 in a turn, with its interval. None: it is not reported."""
+    success: Interval | None  # Fraction of episodes in which `metric/success` is 1 in a turn. None: not reported.
 
     def numbers(self) -> dict[str, float]:
         """Return the statistics under the names with which a run logs them."""
@@ -48,10 +47,8 @@ class EvaluationResult:
     episodes: Sequence[Episode]  # Episodes in the order of their seeds. Vector observations are replaced by None.
     team_return: Interval  # Mean undiscounted team return, with its 95 % bootstrap interval over episodes
     metrics: dict[str, float]  # Means over the episodes, with the same names as the metrics of training
-    by_difficulty: Mapping[int, DifficultyResult]
-    """Statistics per difficulty, in ascending order. Empty if the environment reports no difficulties."""
-    seconds_per_reply: float = math.nan
-    """Wall time of decoding per reply. Replies are decoded in batches, so this is less than the time of one reply."""
+    by_difficulty: Mapping[int, DifficultyResult]  # In ascending order; empty if no difficulty is reported
+    seconds_per_reply: float = math.nan  # Wall time of decoding a batch, divided by its number of replies
 
     @property
     def costs(self) -> dict[str, float]:
@@ -149,10 +146,6 @@ def _statistics(episodes: Sequence[Episode]) -> DifficultyResult:
     )
 
 
-NUM_SHOWN = 4
-"""Episodes per decoding mode in the table of transcripts: the best, the worst, and the first of the others."""
-
-
 @dataclass(frozen=True)
 class Evaluated:
     """Results of an evaluation on held-out tasks, for loggers. Properties are computed on access."""
@@ -170,7 +163,13 @@ class Evaluated:
     @property
     def transcripts(self) -> list[tuple[str, int, float, str, str]]:
         """Table rows: decoding mode, seed, team return, agent, and the agent's transcript."""
-        return [row for name, played in self.episodes.items() for each in _shown(played) for row in _rows(name, each)]
+        return [
+            (name, episode.seed, episode.team_return, agent, str(text))
+            for name, played in self.episodes.items()
+            for episode in _shown(played)
+            for agent, text in episode.finals.items()
+            if isinstance(text, str)
+        ]
 
     @cached_property
     def animation(self) -> Path | None:
@@ -198,11 +197,7 @@ def _draw(episode: Episode, make_env: Callable[[], Any], path: Path) -> Path | N
 
 
 def _shown(episodes: Sequence[Episode]) -> list[Episode]:
+    """Return 4 episodes for the table of transcripts: the best, the worst, and the first of the others."""
     ranked = sorted(episodes, key=lambda episode: episode.team_return)
     ends = [ranked[-1], ranked[0]] if len(ranked) > 1 else ranked
-    return ends + [episode for episode in episodes if all(episode is not end for end in ends)][: NUM_SHOWN - len(ends)]
-
-
-def _rows(name: str, episode: Episode) -> list[tuple[str, int, float, str, str]]:
-    finals = {agent: text for agent, text in episode.finals.items() if isinstance(text, str)}
-    return [(name, episode.seed, episode.team_return, agent, str(text)) for agent, text in finals.items()]
+    return ends + [episode for episode in episodes if all(episode is not end for end in ends)][: 4 - len(ends)]

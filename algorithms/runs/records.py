@@ -24,8 +24,8 @@ from ..rollout.episode import Episode, Turn
 from .assembly.trust import run_command
 from .loggers import read_lines
 
+# Entry of a turn's record -> field of `Credit`
 CREDITED = {"value": "values", "advantage": "advantages", "raw_advantage": "raw_advantages", "return_to_go": "returns"}
-"""Entries of a turn's record (keys), and the fields of `Credit` with their values."""
 
 
 def episode_records(
@@ -47,8 +47,13 @@ def episode_records(
     for episode in episodes:
         agents = {}
         for agent, track in episode.tracks.items():
-            if not isinstance(track[0].observation, str):
-                agents[agent] = _moves(track) | {"is_terminated": episode.is_terminated[agent]}
+            if not isinstance(track[0].observation, str):  # to save space, only the data that a replay needs
+                agents[agent] = {
+                    "actions": [np.asarray(turn.completion.action).tolist() for turn in track],
+                    "rewards": [turn.reward for turn in track],
+                    "version": track[0].completion.version,
+                    "is_terminated": episode.is_terminated[agent],
+                }
                 continue
             turns = [_turn(turn, track[i - 1] if i else None) for i, turn in enumerate(track)]
             if agent in credited:
@@ -70,12 +75,6 @@ def episode_records(
             }
         )
     return records
-
-
-def _moves(track: Sequence[Turn]) -> dict[str, Any]:
-    actions = [np.asarray(turn.completion.action).tolist() for turn in track]
-    rewards = [turn.reward for turn in track]
-    return {"actions": actions, "rewards": rewards, "version": track[0].completion.version}
 
 
 def _turn(turn: Turn, before: Turn | None) -> dict[str, Any]:
@@ -127,12 +126,10 @@ class RecordedEpisode:
     seed: int | None
     options: dict[str, Any] | None
     actions: list[dict[str, Any]]  # Actions of each joint turn, as dicts with agents as keys
-    rewards: list[dict[str, float]]
-    """Rewards of each joint turn, as dicts with agents as keys. Empty if the episode ended with a fault."""
+    rewards: list[dict[str, float]]  # Rewards of each joint turn and agent. Empty if the episode ended with a fault.
     read: list[dict[str, str]]  # New text that each agent read before the joint turn. Empty for vector observations.
     split: str = "train"  # Split of the environment's tasks
-    problem: str | None = None
-    """Message of the environment fault that ended the episode. None: the episode had no fault."""
+    problem: str | None = None  # Message of the environment fault that ended the episode
 
 
 @contextmanager

@@ -49,8 +49,7 @@ from .stopping import StopAsked, Stopped, StopSignals
 
 LOG = logging.getLogger(__name__)
 HIGH_LEARNING_RATE = 1e-2  # Learning rate of AdamW above which a notice is printed for every model
-HIGH_RATIO = 1_000
-"""A notice is also printed if a learning rate is more than this factor times the default of its kind of model."""
+HIGH_RATIO = 1_000  # Factor above the default learning rate of a kind of model above which a notice is printed
 
 
 def prepare_run(
@@ -187,8 +186,8 @@ class _TrainingLoop:
     held_out: RolloutCollector
     stop: StopSignals | None
     evaluated: int | None  # Update of the last evaluation. None: no evaluation yet.
+    # Records (file names as keys) and callbacks are empty on ranks other than 0.
     records: Mapping[str, JsonLines] = field(default_factory=dict)
-    """Record files, with file names as keys. Empty on ranks other than 0, like the callbacks."""
     callbacks: Sequence[Callback] = ()
     on_notice: Notice | None = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -35,8 +35,7 @@ class StopSignals:
     """Context manager that records stop signals. It has no effect outside the main thread."""
 
     def __init__(self) -> None:
-        self.number: int | None = None
-        """Number of the signal that was received. None: no signal yet."""
+        self.number: int | None = None  # received signal; None: no signal yet
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> StopSignals:
@@ -44,9 +43,7 @@ class StopSignals:
             self._before = {each: signal.signal(each, self._asked) for each in SIGNALS}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._restore()
 
     def check(self) -> None:

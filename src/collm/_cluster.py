@@ -27,8 +27,7 @@ _num_members = 0  # `join` calls minus `leave` calls, if this process was connec
 class Cluster:
     """A Ray cluster and the resources of its actors."""
 
-    address: str = LOCAL
-    """"ray": a new cluster on this machine. "ray://HOST:PORT": the cluster whose head listens there."""
+    address: str = LOCAL  # "ray": a new cluster on this machine. "ray://HOST:PORT": the cluster with this head.
     num_actors: int = 2
     num_cpus: float = 1.0  # CPU cores per actor
     num_gpus: float = 0.0  # GPUs per actor; may be a fraction

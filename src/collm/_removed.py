@@ -13,10 +13,8 @@ class Removed(NamedTuple):
     """Hint for a name that is not a setting."""
 
     instead: str  # Replacement, as the end of an error message
-    default: Any = _NEVER_STORED
-    """Last default of a removed setting, as read from JSON. In config.json of earlier runs, this value is ignored."""
-    is_now: Mapping[str, Any] = MappingProxyType({})
-    """Current settings that replace the stored value True. Empty: True raises an error."""
+    default: Any = _NEVER_STORED  # Last default of a removed setting. This value in a config.json is ignored.
+    is_now: Mapping[str, Any] = MappingProxyType({})  # Settings that replace the value True. Empty: True is an error.
 
     @property
     def is_stored(self) -> bool:

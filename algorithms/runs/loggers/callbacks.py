@@ -9,12 +9,9 @@ if TYPE_CHECKING:  # both import torch, which would slow down the help of the co
     from ...rollout.collector import RolloutCollector
     from ..evaluation import Evaluated
 
-MAX_NATS = 1.0
-"""Maximum KL divergence of one update without a notice, in nats per token. Usual on the Mini tasks: 0.005 to 0.3."""
-PATIENCE = 20
-"""Consecutive updates with equal returns before the notice. Rare successes are often missing in a few batches."""
-CONSTANT_SUM_PATIENCE = 3
-"""Consecutive updates with equal team returns and different own returns before the notice on constant-sum games."""
+MAX_NATS = 1.0  # Largest usual KL divergence of an update, in nats per token. On the Mini tasks: 0.005 to 0.3.
+PATIENCE = 20  # Updates with equal returns before the notice. Rare successes are often missing in a few batches.
+CONSTANT_SUM_PATIENCE = 3  # Updates with equal team returns and different own returns before the notice
 Notice = Callable[[str], None]
 
 

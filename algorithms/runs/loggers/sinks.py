@@ -93,7 +93,8 @@ class TensorboardLogger(Callback):
             )
         for played, seed, earned, agent, text in evaluated.transcripts:
             heading = f"{played}, seed {seed}, return {earned:.3f}"
-            self._writer.add_text(f"transcripts/{played}/{agent}", f"{heading}\n\n{_indented(text)}", step)
+            code = "\n".join(f"    {line}" for line in text.splitlines())  # a Markdown code block
+            self._writer.add_text(f"transcripts/{played}/{agent}", f"{heading}\n\n{code}", step)
         if evaluated.animation is not None:
             self._add_animation("evaluation/world", evaluated.animation, step)
 
@@ -158,7 +159,3 @@ def make_loggers(
 
 def _names(directory: Path) -> dict[str, str]:
     return {"project": os.environ.get("WANDB_PROJECT", "collm"), "name": os.environ.get("WANDB_NAME", directory.name)}
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.splitlines())
