@@ -10,7 +10,7 @@ import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -122,15 +122,16 @@ class Ranks(Group):
 
     def together(self, work: Callable[[], Value]) -> list[Value]:
         own: Exception | None = None
+        result: Any = None
         try:
-            outcome = _Outcome(work())
+            result = work()
         except Exception as error:  # raised below on all ranks, after they have exchanged their results
-            own, outcome = error, _Outcome(None, sendable(error))
-        outcomes = self.gather(outcome)
-        for rank, each in enumerate(outcomes):
-            if each.error is not None:
-                raise own if own is not None and rank == self.rank else each.error
-        return [each.value for each in outcomes]
+            own = error
+        outcomes = self.gather((result, None if own is None else sendable(own)))
+        for rank, (_, failure) in enumerate(outcomes):
+            if failure is not None:
+                raise own if own is not None and rank == self.rank else failure
+        return [value for value, _ in outcomes]
 
     def union(self, found: Mapping[int, Tensor]) -> dict[int, Tensor]:
         numbers = list(found)
@@ -177,11 +178,6 @@ class Ranks(Group):
                 f"rank {self.rank} of {self.size} lost the connection to another rank ({cause}); all ranks stop, and "
                 "saved files are kept"
             ) from error
-
-
-class _Outcome(NamedTuple):
-    value: Any
-    error: Exception | None = None
 
 
 def sendable(error: Exception) -> Exception:

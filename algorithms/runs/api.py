@@ -38,7 +38,7 @@ from ...envs.templates import Prompts
 from ..distribution.group import current
 from ..distribution.launch import joined
 from ..learning.rewards import RewardProcessor
-from ..registry import AlgorithmSpec, algorithm_spec
+from ..registry import algorithm_spec
 from ..rollout.collector import RolloutCollector
 from .assembly.checks import check_team
 from .assembly.experiment import MAX_DEFAULT_ENVS, Experiment, fix_shapes, with_partners
@@ -181,7 +181,10 @@ def train(
     """
     spec = algorithm_spec(algorithm)
     id, kwargs = _identified(env)
-    config, model, network, log = _settings(spec, settings)
+    kinds: tuple[type[Any], ...] = (spec.config, ModelConfig, NetworkConfig, LogConfig)
+    listed = f"`collm train {spec.name} --help-all` lists them"
+    parts = sorted_out(settings, kinds, f"the algorithm {spec.name!r}", listed)
+    config, model, network, log = (kind(**part) for kind, part in zip(kinds, parts, strict=True))
     judged = {"prompts": prompts, "reward_funcs": reward_funcs}
     kwargs = {**kwargs, **(env_kwargs or {}), **{name: each for name, each in judged.items() if each is not None}}
     experiment = Experiment(algorithm=algorithm, config=config, env=id, env_kwargs=kwargs, model=model, network=network)
@@ -191,7 +194,9 @@ def train(
         raise UserError("out='' is not a folder; give a name, or out='.' for the current folder")
     directory = current().agreed(Path(out) if out is not None else default_directory(experiment))
     if callable(policies):
-        policies = _made(policies, experiment)
+        make_policy, made, team = policies, experiment.make_algorithm(), experiment.team_model
+        with closing(experiment.make_env()) as played:
+            policies = {agent: make_policy(seat_of(played, agent, team, made)) for agent in played.possible_agents}
     return train_experiment(
         experiment,
         directory,
@@ -279,12 +284,9 @@ def evaluate(
 
     Args:
         run: result of `train`, or the folder of a run.
-        num_episodes: number of tasks. The tasks and their order are fixed.
-        greedy: decode greedily instead of sampling.
-        split: split of the environment's tasks, if the environment has splits.
+        num_episodes, greedy, split, env_kwargs: see `Run.evaluate`.
         env: replaces the training environment. Required if the training environment has no importable id.
         trust: allow settings that refer to code, servers, or files outside the folder; see docs/threat_model.md.
-        env_kwargs: environment arguments that differ from training.
     """
     loaded = run if isinstance(run, Run) else load_run(run, env=env, trust=trust)
     if isinstance(run, Run) and env is not None:
@@ -385,14 +387,6 @@ def default_directory(experiment: Experiment) -> Path:
     return Path("runs") / f"{name}-{experiment.algorithm}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
-def _settings(spec: AlgorithmSpec, given: Mapping[str, Any]) -> tuple[Any, ModelConfig, NetworkConfig, LogConfig]:
-    classes: tuple[type[Any], ...] = (spec.config, ModelConfig, NetworkConfig, LogConfig)
-    listed = f"`collm train {spec.name} --help-all` lists them"
-    parts = sorted_out(given, classes, f"the algorithm {spec.name!r}", listed)
-    config, model, network, log = (kind(**part) for kind, part in zip(classes, parts, strict=True))
-    return config, model, network, log
-
-
 def _identified(env: Environment) -> tuple[str, dict[str, Any]]:
     """Return the id and arguments of an environment. An environment without an id is registered first."""
     if isinstance(env, str):
@@ -421,12 +415,6 @@ def _registered(name: str, build: Callable[..., Any]) -> str:
 def _in_environment(experiment: Experiment, env: Environment) -> Experiment:
     id, kwargs = _identified(env)
     return replace(experiment, env=id, env_kwargs=kwargs)
-
-
-def _made(factory: Callable[[Seat], Policy], experiment: Experiment) -> dict[str, Policy]:
-    algorithm, model = experiment.make_algorithm(), experiment.team_model
-    with closing(experiment.make_env()) as env:
-        return {agent: factory(seat_of(env, agent, model, algorithm)) for agent in env.possible_agents}
 
 
 def check_start(threads: int | None, log: LogConfig | None) -> None:

@@ -63,11 +63,7 @@ def has_checkpoint(directory: Path) -> bool:
 
 
 def save_checkpoint(directory: Path, trainer: Trainer, num_lines: Mapping[str, int] | None = None) -> None:
-    """Write a checkpoint atomically, and delete all checkpoints except the last two.
-
-    `num_lines` is the number of lines of each record file. Raises `Divergence` if a tensor is not finite; earlier
-    checkpoints are then kept.
-    """
+    """Write a checkpoint, and delete all except the last two. Raises `Divergence` if a tensor is not finite."""
     content = packed({"trainer": trainer.state_dict(), "num_lines": dict(num_lines or {})})
     if content.not_finite is not None:
         divergence = Divergence(
@@ -92,10 +88,7 @@ def tidy(directory: Path, checkpoint: Checkpoint) -> None:
 
 
 def newest_checkpoint(directory: Path) -> Checkpoint | None:
-    """Load the newest valid checkpoint; None if there is no checkpoint.
-
-    Raises `DamagedRunError` if all checkpoints are damaged.
-    """
+    """Load the newest valid checkpoint, or return None. Raises `DamagedRunError` if all checkpoints are damaged."""
     damage: list[str] = []
     for path in _generations(directory):
         try:
@@ -129,7 +122,7 @@ def save_models(directory: Path, trainer: Trainer) -> None:
 
 
 def models_update(directory: Path) -> int | None:
-    """Return the update after which `agents/` was written; None if `agents/` is missing or the update is unknown."""
+    """Return the update after which `agents/` was written. None: `agents/` is missing, or the update is unknown."""
     file = directory / "agents" / _UPDATE_FILE
     text = file.read_text(encoding="utf-8").strip() if file.is_file() else ""
     return int(text) if text.isdecimal() else None
@@ -230,10 +223,7 @@ class StartingWeights:
 
     @classmethod
     def kept_in(cls, directory: Path) -> StartingWeights | None:
-        """Read the starting weights of a run; None if the run did not start from another run.
-
-        Raises `DamagedRunError` if the starting weights are damaged.
-        """
+        """Read the starting weights of a run; None if there are none. Raises `DamagedRunError` if they are damaged."""
         path = directory / START
         if not any((path / name).exists() for name in STATE_FILES):
             return None
@@ -259,10 +249,7 @@ class StartingWeights:
             given.add(id(policy))
 
     def give_critics(self, critics: Sequence[CriticLearner]) -> None:
-        """Load the weights into critics of the same name. Other critics and fitted critics are unchanged.
-
-        Raises `UnfitWeightsError` if the shapes differ.
-        """
+        """Load the weights into critics of the same name. Raises `UnfitWeightsError` if the shapes differ."""
         for learner in critics:
             name = learner.agents[0]
             if name in self.critics and not isinstance(learner.critic, FittedCritic):

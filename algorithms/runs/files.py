@@ -58,10 +58,7 @@ def write_config(directory: Path, config: Mapping[str, Any]) -> None:
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """Read the settings of a run.
-
-    Raises `FileNotFoundError` if the folder contains no run, and `UserError` if the file is damaged or a model's.
-    """
+    """Read the settings of a run. Raises `FileNotFoundError` if there is no run, `UserError` if the file is damaged."""
     file = directory / CONFIG_FILE
     if not file.is_file():
         if holds_run(directory):
@@ -79,10 +76,7 @@ def read_config(directory: Path) -> dict[str, Any]:
 
 
 def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
-    """Write a folder atomically. `fill` writes the content into the folder that it gets.
-
-    Files that exist only in an old folder of the same name are kept, because they may be files of the user.
-    """
+    """Write a folder atomically with `fill`. Other files of an old folder are kept, because they may be the user's."""
     new, old = temporary(path), temporary(path, "old")
     _finish_replacing(path, old)
     if new.exists():
@@ -201,10 +195,7 @@ def _cause(error: OSError | SafetensorError, directory: Path) -> str | None:
 
 
 class JsonLines:
-    """Writer that appends JSON objects to a file, one per line. NaN and infinity are written as null.
-
-    `num_lines` is the number of lines that the file already has.
-    """
+    """Writer that appends objects to a JSON-lines file, which has `num_lines` lines. NaN and infinity become null."""
 
     def __init__(self, path: Path, num_lines: int = 0):
         self.path = path
@@ -220,10 +211,7 @@ class JsonLines:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Read a JSON-lines file. An incomplete last line, as after a crash, is skipped with a warning.
-
-    Raises `UserError` if a line is not a JSON object.
-    """
+    """Read a JSON-lines file. Warns about an incomplete last line. Raises `UserError` if a line is no JSON object."""
     rows, num_bytes = [], 0
     for row, end in each_line(path):
         rows.append(row)
@@ -246,11 +234,7 @@ def each_line(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
 
 
 def cut_lines(path: Path, update: int, num_lines: int) -> int:
-    """Truncate a file after the rows of an update, because a resumed run writes later rows again.
-
-    `num_lines` is the number of rows up to that update, as stored in the checkpoint. Returns the number of rows that
-    remain. Raises `UserError` if one of these rows is damaged.
-    """
+    """Delete the rows after an update, because a resumed run writes them again. Returns the number of rows left."""
     if not path.exists():
         return 0
     kept = end = 0

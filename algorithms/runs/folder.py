@@ -31,10 +31,7 @@ _SETTINGS: Mapping[str, tuple[str, ...]] = {
 
 
 def prepare_directory(directory: Path) -> None:
-    """Make a folder for a run, and check that it is writable and not in use.
-
-    Raises `OSError` if it is not writable or in use, and `ForeignFileError` if it contains files of others or links.
-    """
+    """Make a folder for a run. Raises `OSError` if it cannot be used, `ForeignFileError` for files of others."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         _refuse_links(directory)

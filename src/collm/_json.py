@@ -15,10 +15,7 @@ MAX_DEPTH = 100  # Maximum nesting of arrays and objects. Recursive functions wo
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object from a file.
-
-    Raises `UserError` with the file, the line and the fault if the file is not a JSON object.
-    """
+    """Read a JSON object. Raises `UserError` with the file and the line if the content is not a JSON object."""
     refuse_device(path)
     return parse_json(path.read_bytes(), path)
 
@@ -42,10 +39,7 @@ def explained_content(path: Path) -> Iterator[None]:
 
 
 def parse_json(content: bytes | str, path: Path, first_line: int = 1) -> dict[str, Any]:
-    """Parse a JSON object that was read from a file.
-
-    `path` and `first_line` are for error messages. Raises `UserError` if the text is not a JSON object.
-    """
+    """Parse a JSON object from line `first_line` of a file. Raises `UserError` if the text is not a JSON object."""
     try:
         text = content if isinstance(content, str) else content.decode("utf-8")
         found = json.loads(text)

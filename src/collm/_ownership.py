@@ -33,10 +33,7 @@ class ForeignFileError(UserError, FileExistsError):
 
 
 def written(folder: Path) -> set[str]:
-    """Return the paths of the files that collm wrote in a folder, relative to the folder.
-
-    Raises `ForeignFileError` if `.collm` is not a list of files.
-    """
+    """Return the paths of the files that collm wrote in a folder, relative to the folder."""
     lines = _lines(folder / MARKER)
     if lines is not None:
         return set(lines)
@@ -59,10 +56,7 @@ def refuse_foreign_folder(folder: Path) -> None:
 
 
 def refuse_foreign_files(folder: Path, names: Iterable[str]) -> None:
-    """Raise `ForeignFileError` if collm did not write an existing file, or if a folder is a symbolic link.
-
-    `names` are paths relative to the folder.
-    """
+    """Raise `ForeignFileError` if collm did not write one of these files, or if a path has a symbolic link."""
     known = written(folder)
     for name in names:
         path = folder / name
@@ -94,10 +88,9 @@ def open_marker(folder: Path) -> int:
 
 @contextmanager
 def owned(folder: Path, name: str) -> Iterator[Path]:
-    """Write a file atomically, and add it to the list of its folder, which is created if it does not exist.
+    """Write a file with `replaced`, and add it to the list of its folder.
 
-    Yields the path of an empty temporary file with the same suffix. Raises `ForeignFileError` if collm did not write
-    the existing file.
+    Raises `ForeignFileError` if collm did not write the existing file.
     """
     refuse_foreign_files(folder, [name])
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -114,10 +107,7 @@ def write_text(folder: Path, name: str, text: str) -> None:
 
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """Replace a file atomically, even if the process or the machine stops. Symbolic links are not followed.
-
-    Yields the path of an empty temporary file with the same suffix.
-    """
+    """Replace a file atomically by the temporary file whose path is yielded. Symbolic links are not followed."""
     new = temporary(path)
     new.unlink(missing_ok=True)  # left by a process that was killed
     os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))

@@ -73,10 +73,7 @@ class Experiment:
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> Experiment:
-        """Make an experiment from the output of `to_json`, which may be from an earlier version of collm.
-
-        Raises `UserError` if the algorithm is not registered, or a setting is missing, unknown or out of range.
-        """
+        """Make an experiment from a config.json of this or an earlier version. Raises `UserError` if it is invalid."""
         refuse_parts(saved)
         return cls(
             algorithm=saved["algorithm"],
@@ -277,10 +274,7 @@ def refuse_parts(saved: Mapping[str, Any]) -> None:
 
 
 def fix_shapes(policies: Mapping[str, Policy]) -> None:
-    """Make torch deterministic, and the results of policies independent of batch composition.
-
-    Raises `ValueError` if a policy does not support `fix_shapes`.
-    """
+    """Make results deterministic, for any batch size. Raises `ValueError` if a policy does not support this."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when a CUDA device is first used
     torch.use_deterministic_algorithms(True)
     # No result depends on uninitialized memory, and filling it costs time.

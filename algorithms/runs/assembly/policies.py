@@ -66,10 +66,7 @@ def make_policies(
 
 
 def playing_team(env: Any, model: ModelConfig, seed: int = 0) -> dict[str, Policy]:
-    """Make untrained policies for a text environment. `seed` determines new weights.
-
-    Raises `UserError` if an action space is not text.
-    """
+    """Make untrained policies for a text environment. Raises `UserError` if an action space is not text."""
     if not writes_text(env):
         raise UserError("language models need text actions; give a trained team or a player for this environment")
     agents = list(env.possible_agents)

@@ -72,10 +72,7 @@ def _message(file: Path, reason: str) -> str:
 
 
 def needs_trust(saved: Mapping[str, Any], directory: Path | None = None) -> str | None:
-    """Return the reason why settings of a run need `--trust`. None: they do not need it.
-
-    `saved` is the content of a config.json, whose parts may be missing. Files in `directory` are allowed.
-    """
+    """Return the reason why parts of a config.json need `--trust`, or None. Files in `directory` are allowed."""
     return next(_reasons(saved, directory), None)
 
 

@@ -35,10 +35,7 @@ class Callback:
         """Called after each evaluation, after `log` of the same update."""
 
     def log_progress(self, name: str, collector: RolloutCollector) -> None:
-        """Called before each decision of an evaluation, whose episodes `collector` counts.
-
-        `name` is the decoding mode: "sampled" or "greedy".
-        """
+        """Called before each decision of an evaluation. `name` is its decoding mode, "sampled" or "greedy"."""
 
     def close(self) -> None:
         """Called at the end of the run."""
@@ -75,9 +72,9 @@ class JumpWatch(Callback):
 
 
 def silent_since(shares: Sequence[float], patience: int = PATIENCE) -> int | None:
-    """Return the index of the first of the last updates whose returns are all equal.
+    """Return the index of the update since which all returns are equal. None: less than `patience` updates.
 
-    `shares` has `equal_returns` of each update, or NaN. None: these updates are fewer than `patience`.
+    `shares` contains the metric `equal_returns` of each update, or NaN.
     """
     start = len(shares)
     while start and shares[start - 1] == 1:
@@ -88,7 +85,7 @@ def silent_since(shares: Sequence[float], patience: int = PATIENCE) -> int | Non
 class SilenceWatch(Callback):
     """Callback that prints one notice if the returns in each group are equal for many updates.
 
-    Every advantage is then 0. In a constant-sum game only the team returns are equal; the notice suggests a setting.
+    Every advantage is then 0. In a constant-sum game only the team returns are equal, and the notice suggests a setting.
     """
 
     def __init__(self, notice: Notice, credited_reward: Literal["team", "own"] = "team"):

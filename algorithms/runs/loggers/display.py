@@ -73,10 +73,7 @@ class ProgressLines:
 
 
 class TrainingDisplay(Callback):
-    """Context manager and callback that shows the progress of a training run.
-
-    Without a terminal, about 20 lines are printed instead of the panel. `title` is the heading of the panel.
-    """
+    """Callback that shows the progress of a training: a live panel, or about 20 lines without a terminal."""
 
     def __init__(self, title: str, num_updates: int, console: Console):
         self.title = title

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Sink = Literal["wandb", "tensorboard", "trackio"]
 _PACKAGES: dict[Sink, str] = {"wandb": "wandb", "tensorboard": "torch.utils.tensorboard", "trackio": "trackio"}
 WANDB_FILE = "wandb_id.txt"
-TRANSCRIPT_COLUMNS = ("played", "seed", "return", "agent", "text")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +62,8 @@ class WandbLogger(Callback):
             shown[f"evaluation/{name}/returns"] = self._wandb.Histogram(list(returns))
         if evaluated.transcripts:
             rows = [list(row) for row in evaluated.transcripts]
-            shown["evaluation/transcripts"] = self._wandb.Table(columns=list(TRANSCRIPT_COLUMNS), data=rows)
+            columns = ["played", "seed", "return", "agent", "text"]
+            shown["evaluation/transcripts"] = self._wandb.Table(columns=columns, data=rows)
         if evaluated.animation is not None:
             shown["evaluation/world"] = self._wandb.Video(str(evaluated.animation), format="gif")
         self._run.log(shown, step=step)
@@ -144,10 +144,7 @@ def check_sinks(sinks: Sequence[Sink]) -> None:
 def make_loggers(
     directory: Path, sinks: Sequence[Sink], config: Mapping[str, Any], *, update: int = 0
 ) -> list[Callback]:
-    """Make a callback for each log service. `update` is the update from which a run resumes, or 0.
-
-    Raises `UserError` if a package is missing.
-    """
+    """Make a callback for each log service. `update` is the update from which a run resumes, or 0."""
     check_sinks(sinks)
     made: dict[Sink, Any] = {
         "wandb": lambda: WandbLogger(directory, config),
