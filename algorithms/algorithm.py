@@ -267,7 +267,7 @@ def warmup_of(config: ActorCriticConfig) -> int:
 
 
 def check_warmup_budget(config: ActorCriticConfig, num_steps: int, num_tokens: int) -> None:
-    """Raise `ValueError` if a warm-up of at least these steps and tokens uses up a budget: no policy would learn."""
+    """Raise `ValueError` if the critic's warm-up uses at least these steps and tokens, and so a whole budget."""
     for name, used in (("max_environment_steps", num_steps), ("max_sampled_tokens", num_tokens)):
         limit = getattr(config, name)
         if limit is not None and used >= limit:

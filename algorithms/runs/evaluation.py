@@ -32,7 +32,7 @@ class DifficultyResult:
     success: Interval | None  # Fraction of episodes in which `metric/success` is 1 in a turn. None: not reported.
 
     def numbers(self) -> dict[str, float]:
-        """Return the statistics under the names with which a run logs them."""
+        """Return the statistics as a dict. The keys are the names that a run logs."""
         intervals = {"return": self.team_return, **({} if self.success is None else {"success": self.success})}
         found: dict[str, float] = {}
         for name, interval in intervals.items():

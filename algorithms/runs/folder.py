@@ -31,7 +31,7 @@ _SETTINGS: Mapping[str, tuple[str, ...]] = {
 
 
 def prepare_directory(directory: Path) -> None:
-    """Make a folder for a run. Raises `OSError` if it cannot be used, `ForeignFileError` for files of others."""
+    """Make a folder for a run. Raises `OSError` if it cannot be used, `ForeignFileError` if it has other files."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         _refuse_links(directory)

@@ -29,7 +29,7 @@ _OLDER = {
 
 
 class ForeignFileError(UserError, FileExistsError):
-    """Error instead of overwriting a file or folder that collm did not write."""
+    """Raised instead of overwriting a file or folder that collm did not write."""
 
 
 def written(folder: Path) -> set[str]:

@@ -105,7 +105,7 @@ def _check_fsdp(config: TrainConfig, model: ModelConfig, critic_device: str | No
 
 
 def check_environment(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any], model: ModelConfig) -> None:
-    """Raise `ValueError` if a setting does not fit the environment. A privileged critic needs a reset."""
+    """Raise `ValueError` if a setting does not fit the environment. Resets it if the critic is privileged."""
     config = algorithm.config
     is_text = writes_text(env)
     if algorithm.crosses_rollouts:
@@ -189,11 +189,11 @@ def cluster_of(config: TrainConfig) -> Cluster:
 
 
 def check_team(env: Any, model: ModelConfig, seed: int = 0, images: Images = "auto", *, learns: bool = True) -> None:
-    """Check that the policies of a team can be created. `seed` is for the environment, which is reset.
+    """Check that the policies of a team can be created. Resets the environment with `seed`.
 
     The first prompts must fit into the models' context lengths. If the team will be trained (`learns`), servers must
     accept new weights. Raises `ValueError` if there is no policy for the agents' spaces, or if agents with different
-    spaces share weights, and `FileNotFoundError` if a language model is missing.
+    spaces share weights. Raises `FileNotFoundError` if a language model is missing.
     """
     agents = env.possible_agents
     check_names(agents)

@@ -73,7 +73,7 @@ class Setup:
 
 
 class Rule(NamedTuple):
-    """Condition that settings need to have an effect."""
+    """Condition under which settings have an effect."""
 
     names: str  # Names of the settings, separated by spaces
     needs: str  # Text of the condition in the notice

@@ -72,7 +72,7 @@ class JumpWatch(Callback):
 
 
 def silent_since(shares: Sequence[float], patience: int = PATIENCE) -> int | None:
-    """Return the index of the update since which all returns are equal. None: less than `patience` updates.
+    """Return the index of the update since which all returns are equal. None: fewer than `patience` updates.
 
     `shares` contains the metric `equal_returns` of each update, or NaN.
     """
@@ -85,7 +85,7 @@ def silent_since(shares: Sequence[float], patience: int = PATIENCE) -> int | Non
 class SilenceWatch(Callback):
     """Callback that prints one notice if the returns in each group are equal for many updates.
 
-    Every advantage is then 0. In a constant-sum game only the team returns are equal, and the notice suggests a setting.
+    Every advantage is then 0. In a constant-sum game only the team returns are equal; the notice suggests a setting.
     """
 
     def __init__(self, notice: Notice, credited_reward: Literal["team", "own"] = "team"):
