@@ -41,18 +41,14 @@ class Share:
 
     def clip(self, limit: float) -> Tensor:
         """Clip the gradients by their global L2 norm. Returns the norm before clipping."""
-        norm = self._norm()
+        norm = torch.nn.utils.get_total_norm([weight.grad for weight in self._whole if weight.grad is not None])
+        if self._shared:
+            rows = torch.nn.utils.get_total_norm([own.grad for _, own in self._shared if own.grad is not None])
+            squared = rows.double().square()
+            current().add_up([squared])
+            norm = (squared + norm.to(squared.device).double().square()).sqrt().float()
         torch.nn.utils.clip_grads_with_norm_(self.weights, limit, norm)
         return norm
-
-    def _norm(self) -> Tensor:
-        whole = torch.nn.utils.get_total_norm([weight.grad for weight in self._whole if weight.grad is not None])
-        if not self._shared:
-            return whole
-        rows = torch.nn.utils.get_total_norm([own.grad for _, own in self._shared if own.grad is not None])
-        squared = rows.double().square()
-        current().add_up([squared])
-        return (squared + whole.to(squared.device).double().square()).sqrt().float()
 
     def together(self, kept: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
         """Gather the optimizer state of all ranks in the host memory of rank 0. Keys are indices of weights."""

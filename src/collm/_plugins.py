@@ -1,32 +1,25 @@
-"""Plugins of other distributions, loaded when an unknown environment or algorithm is first requested.
+"""Plugins: modules or functions of other distributions that register environments or algorithms.
 
-A plugin declares an entry point in its `pyproject.toml`:
-
-    [project.entry-points."collm.envs"]
-    my_games = "my_package.registrations"
-
-The entry point is a module, or a function without arguments, that calls `collm.register`. Algorithms use the group
-`collm.algorithms` and `collm.register_algorithm`.
+They are entry points of the groups `collm.envs` and `collm.algorithms`; see the docstring of `algorithms/registry.py`.
 """
 
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint, entry_points
 
-_failures: dict[EntryPoint, str] = {}
-_seen: set[EntryPoint] = set()
+_failures: dict[EntryPoint, str | None] = {}  # message of each loaded plugin; None: it did not fail
 
 
 def load_plugins(group: str) -> tuple[str, ...]:
     """Load the plugins of a group that were not loaded before.
 
-    Returns one error message per plugin of the group that failed, now or earlier. No exception is raised, because a
-    broken plugin must not block the others.
+    Returns a message for each plugin that failed, now or earlier. Failures raise no exception, because a broken plugin
+    must not block the others.
     """
     for entry_point in entry_points(group=group):
-        if entry_point in _seen:
+        if entry_point in _failures:
             continue
-        _seen.add(entry_point)
+        _failures[entry_point] = None
         try:
             loaded = entry_point.load()
             if callable(loaded):
@@ -37,4 +30,4 @@ def load_plugins(group: str) -> tuple[str, ...]:
                 f"the plugin {entry_point.name!r}{source} ({entry_point.value}) failed to load with "
                 f"{type(error).__name__}: {error}; repair or uninstall it"
             )
-    return tuple(failure for entry_point, failure in _failures.items() if entry_point.group == group)
+    return tuple(failure for plugin, failure in _failures.items() if failure is not None and plugin.group == group)
