@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from importlib.metadata import EntryPoint, entry_points
 
-_failures: dict[EntryPoint, str | None] = {}  # message of each loaded plugin; None: it did not fail
+_failures: dict[EntryPoint, str] = {}
+_seen: set[EntryPoint] = set()
 
 
 def load_plugins(group: str) -> tuple[str, ...]:
@@ -17,9 +18,9 @@ def load_plugins(group: str) -> tuple[str, ...]:
     must not block the others.
     """
     for entry_point in entry_points(group=group):
-        if entry_point in _failures:
+        if entry_point in _seen:
             continue
-        _failures[entry_point] = None
+        _seen.add(entry_point)
         try:
             loaded = entry_point.load()
             if callable(loaded):
@@ -30,4 +31,4 @@ def load_plugins(group: str) -> tuple[str, ...]:
                 f"the plugin {entry_point.name!r}{source} ({entry_point.value}) failed to load with "
                 f"{type(error).__name__}: {error}; repair or uninstall it"
             )
-    return tuple(failure for plugin, failure in _failures.items() if failure is not None and plugin.group == group)
+    return tuple(failure for entry_point, failure in _failures.items() if entry_point.group == group)

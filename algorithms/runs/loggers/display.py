@@ -153,11 +153,11 @@ class TrainingDisplay(Callback):
         for i in range(half):
             row = [found[i]] + ([found[i + half]] if i + half < len(found) else [])
             table.add_row(*(cell for label, value in row for cell in (f"[dim]{label}[/]", f"{value:.4g}")))
-        curve = sparkline(self.returns)
         lines: list[RenderableType] = [self.progress]
         if self._evaluating:
             lines.append(self._evaluating)
         if self.returns:
+            curve = sparkline(self.returns)
             lines.append(f"[cyan]{curve}[/]  return {min(self.returns):.3f} … {max(self.returns):.3f}")
         return Panel(Group(*lines, table), title=Text(shown(self.title)), title_align="left")
 
