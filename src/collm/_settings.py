@@ -59,9 +59,14 @@ class Setting:
         return self.field.default if factory is MISSING else factory()
 
 
-@cache
-def settings_of(kind: Any) -> Mapping[str, Setting]:
+def settings_of(kind: type) -> Mapping[str, Setting]:
     """Return a dict name -> setting, in field order. The docstring comes from the first class that declares it."""
+    hashable: Any = kind  # mypy does not accept dataclasses as hashable
+    return _settings_of(hashable)
+
+
+@cache
+def _settings_of(kind: Any) -> Mapping[str, Setting]:
     hints = allowed(kind)
     texts: dict[str, tuple[str, str]] = {}
     for base in reversed(kind.__mro__):
