@@ -58,12 +58,18 @@ MAX_DEFAULT_ENVS = 64
 class Experiment:
     """Settings that determine a run."""
 
-    algorithm: str  # Name of a registered algorithm
-    config: TrainConfig  # Settings of the algorithm; an instance of its config class
-    env: str  # Id of a registered environment
-    env_kwargs: Mapping[str, Any] = field(default_factory=dict)  # Arguments of the environment
-    model: ModelConfig = field(default_factory=ModelConfig)  # Language models, if actions are text
-    network: NetworkConfig = field(default_factory=NetworkConfig)  # Perceptrons, if actions are vectors
+    algorithm: str
+    """Name of a registered algorithm."""
+    config: TrainConfig
+    """Settings of the algorithm; an instance of its config class."""
+    env: str
+    """Id of a registered environment."""
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the environment."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """Language models, if actions are text."""
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    """Perceptrons, if actions are vectors."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "env", versioned(self.env))  # config.json stores the id with its version
