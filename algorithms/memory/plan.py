@@ -79,6 +79,7 @@ class Member:
 
     @property
     def casts(self) -> int:
+        # Autocast keeps copies of the weights in the type of the matrix multiplications.
         is_cast = self.compute != FLOAT32 and not self.num_adapters and not self.is_shared
         return self.compute * self.shape.num_linear if is_cast else 0
 

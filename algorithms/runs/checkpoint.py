@@ -101,6 +101,7 @@ def newest_checkpoint(directory: Path) -> Checkpoint | None:
 
 
 def newest_update(directory: Path) -> int | None:
+    """Return the update of the newest valid checkpoint. None: no checkpoint is valid."""
     return next((int(path.name) for path in _generations(directory) if _fault(path) is None), None)
 
 

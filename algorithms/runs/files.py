@@ -49,6 +49,7 @@ class DamagedRunError(UserError):
 
 
 def write_file(path: Path, text: str) -> None:
+    """Write a text file atomically."""
     with replaced(path) as new:
         new.write_text(text, encoding="utf-8")
 
@@ -95,6 +96,7 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
 
 
 def _finish_replacing(path: Path, old: Path) -> None:
+    """Delete the old folder, or restore it if the process was killed before the new folder was in place."""
     if not old.exists():
         return
     if not path.exists():
@@ -114,8 +116,8 @@ def only_one(directory: Path, *, waits: bool = False) -> Iterator[None]:
     """Lock a run's folder against other processes until the block ends, with a `flock` on the folder's `.collm`.
 
     A nested block of the same thread has no effect. A missing folder is created, and deleted again if the block writes
-    nothing. Raises `RunFolderError` if another process has the lock, unless it `waits`, and `ForeignFileError` if the
-    folder is not empty and contains no run.
+    nothing. If another process has the lock, `waits` selects between waiting and a `RunFolderError`. Raises
+    `ForeignFileError` if the folder contains files but no run.
     """
     key = (directory.resolve(), threading.get_ident())
     if key in _HELD:

@@ -124,6 +124,7 @@ def is_free_text(hint: Any) -> bool:
 
 
 def _argument_reason(env: str, name: str, value: Any, directory: Path | None) -> str | None:
+    """Return the reason why an argument of an environment needs `--trust`. None: the argument is harmless."""
     if value is None:
         return None
     if name == "isolation":
@@ -146,6 +147,7 @@ def _argument_reason(env: str, name: str, value: Any, directory: Path | None) ->
 
 
 def _model_reason(setting: str, name: Any, directory: Path | None) -> str | None:
+    """Return the reason why the name of a model needs `--trust`. None: the name is harmless."""
     if not isinstance(name, str):
         return f"has {setting}={_short(name)}, which is not a model name"
     if name.startswith(CHAT):
