@@ -49,7 +49,7 @@ from .stopping import StopAsked, Stopped, StopSignals
 
 LOG = logging.getLogger(__name__)
 HIGH_LEARNING_RATE = 1e-2  # Learning rate of AdamW above which a notice is printed for every model
-HIGH_RATIO = 1_000  # Factor above the default learning rate of a kind of model above which a notice is printed
+HIGH_RATIO = 1_000  # A notice is also printed if a learning rate exceeds the default of its model by this factor
 
 
 def prepare_run(
