@@ -189,8 +189,7 @@ class Algorithm(ABC, Generic[Settings]):
             )
         if config.reference_kl_in == "loss" and config.reference_kl_estimator == "k1":
             raise ValueError(
-                "reference_kl_estimator='k1' has no effect in the loss, because its expected gradient is 0; use 'k2', "
-                "or reference_kl_in='reward'"
+                "reference_kl_estimator='k1' has gradient 0 in the loss; use 'k2', or reference_kl_in='reward'"
             )
         if config.clip_range_high is not None and config.clip_range is None:
             raise ValueError(f"clip_range_high={config.clip_range_high} needs clip_range; set it too (0.2 is usual)")
@@ -246,8 +245,7 @@ class ActorCritic(Algorithm[Settings], ABC):
         if config.critic_model_name_or_path == BAG_OF_WORDS and not self.has_actor_heads:
             if config.critic_type == "q":
                 raise ValueError(
-                    f"critic_model_name_or_path={BAG_OF_WORDS!r} evaluates histories, not actions; use "
-                    "critic_type='v', or another critic"
+                    f"critic_model_name_or_path={BAG_OF_WORDS!r} evaluates histories, not actions; use critic_type='v'"
                 )
             if config.turns_per_update is not None:
                 raise ValueError(

@@ -51,9 +51,7 @@ def parse_json(content: bytes | str, path: Path, first_line: int = 1) -> dict[st
         line = first_line + error.lineno - 1
         raise UserError(f"{path}, line {line}: no JSON: {fault}; repair or delete it") from error
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path}, from line {first_line}: no UTF-8 text: {error.reason}; repair or delete it"
-        ) from error
+        raise UserError(f"{path}, from line {first_line}: no UTF-8: {error.reason}; repair or delete it") from error
     except ValueError as error:  # an integer with more digits than Python allows
         raise UserError(f"{path}, from line {first_line}: {error}; repair or delete it") from error
     if is_deep:

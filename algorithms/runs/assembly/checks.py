@@ -40,9 +40,7 @@ def check_settings(algorithm: Algorithm[Any], model: ModelConfig) -> None:
             "rates never reach their peak; lower warmup_updates or raise num_updates"
         )
     if config.timeout_s is not None and not config.num_workers:
-        raise ValueError(
-            f"timeout_s={config.timeout_s:g} needs num_workers of at least 1: steps in this process have no time limit"
-        )
+        raise ValueError(f"timeout_s={config.timeout_s:g} needs worker processes; set num_workers to at least 1")
     if config.collectors is not None:
         cluster_of(config).check()
         if config.turns_per_update is not None:
@@ -99,9 +97,7 @@ def _check_fsdp(config: TrainConfig, model: ModelConfig, critic_device: str | No
     named = {"device": device, "critic_device": critic_device, "reference_device": config.reference_device}
     elsewhere = [f"{name}={value!r}" for name, value in named.items() if value is not None]
     if elsewhere:
-        raise ValueError(
-            f"fsdp=True puts all models of a rank on one device, but {', '.join(elsewhere)} is given; leave it out"
-        )
+        raise ValueError(f"fsdp=True uses one device per rank, got {', '.join(elsewhere)}; leave it out")
 
 
 def check_environment(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any], model: ModelConfig) -> None:

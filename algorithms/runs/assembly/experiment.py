@@ -105,8 +105,7 @@ class Experiment:
         spec = algorithm_spec(self.algorithm)
         if not isinstance(self.config, spec.config):
             raise ValueError(
-                f"{self.algorithm!r} takes settings of the class {spec.config.__name__}, got a "
-                f"{type(self.config).__name__}"
+                f"{self.algorithm!r} takes settings of class {spec.config.__name__}, got {type(self.config).__name__}"
             )
         return spec.make(self.config)
 
