@@ -65,9 +65,9 @@ class TrainConfig(Checked):
     early_termination_threshold: Advanced[Finite | None] = None
     """Team reward of one turn above which a training episode terminates. None: no threshold."""
     difficulty_schedule: Advanced[str | None] = None
-    """Curriculum: difficulty of the training tasks. A number or range for the whole training ("3", "2-4"); stages after
-    the fraction of `num_updates` at which each begins ("0: 1, 0.3: 1-3, 0.7: 1-5"); or a range that increases linearly
-    ("linear: 1-5"). None: the environment's own difficulty, which evaluations always use."""
+    """Curriculum: difficulty of the training tasks. "3" or "2-4": the whole training. "0: 1, 0.3: 1-3, 0.7: 1-5":
+    stages, each after the fraction of `num_updates` at which it begins. "linear: 1-5": a range that increases linearly.
+    None: the environment's own difficulty, which evaluations always use."""
 
     # Collecting in other processes and in advance.
 
@@ -231,10 +231,10 @@ class ActorCriticConfig(TrainConfig):
     critic_type: Advanced[Literal["v", "q"]] = "v"
     """Type of critic: "v" for V(h); "q" for V(h) and Q(h, a), whose difference is the advantage (no `estimator`)."""
     critic_model_name_or_path: str = "small"
-    """Model of a separate critic: "small" (random weights, 64 wide, 1 layer, the actors' tokenizer), "actor" (the first
-    actor's weights and tokenizer), a folder, a hub name, or a name registered by `register_critic`. "bag_of_words": one
-    logistic regression per turn on word counts, fitted to the whole replay at each update. This critic needs far fewer
-    episodes, and has no learning rate, steps or batches."""
+    """Model of a separate critic: a folder, a hub name, or a name registered by `register_critic`. "small": random
+    weights, 64 wide, 1 layer, the actors' tokenizer. "actor": the first actor's weights and tokenizer. "bag_of_words":
+    one logistic regression per turn on word counts, fitted to the whole replay at each update. This critic needs far
+    fewer episodes, and has no learning rate, steps or batches."""
     critic_l2: Advanced[NotNegative] = 50.0
     """L2 penalty of the bag-of-words critic: this / 2 times the squared weights is added to the cross-entropy, which is
     summed over the replay. A critic of one agent's history needs a smaller penalty than a joint critic."""
