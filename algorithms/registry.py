@@ -55,7 +55,7 @@ class AlgorithmSpec:
         try:
             found: type[Algorithm[Any]] = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError) as error:
-            raise ImportError(f"algorithm {self.name!r}: {self.entry_point!r} cannot be loaded: {error}") from error
+            raise ImportError(f"the algorithm {self.name!r} ({self.entry_point}) cannot be loaded: {error}") from error
         return found
 
     def make(self, config: TrainConfig | None = None) -> Algorithm[Any]:
