@@ -284,9 +284,12 @@ def evaluate(
 
     Args:
         run: result of `train`, or the folder of a run.
-        num_episodes, greedy, split, env_kwargs: see `Run.evaluate`.
+        num_episodes: number of tasks. The tasks and their order are fixed.
+        greedy: decode greedily instead of sampling.
+        split: split of the environment's tasks, if the environment has splits.
         env: replaces the training environment. Required if the training environment has no importable id.
         trust: allow settings that refer to code, servers, or files outside the folder; see docs/threat_model.md.
+        env_kwargs: environment arguments that differ from training.
     """
     loaded = run if isinstance(run, Run) else load_run(run, env=env, trust=trust)
     if isinstance(run, Run) and env is not None:

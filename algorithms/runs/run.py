@@ -111,7 +111,7 @@ def run_prepared(
         on_notice: function that is called with notices about resuming, unusual settings, and runs that cannot learn.
         stop: signals that stop the run with a checkpoint of the last complete update. A rollout or evaluation stops
             before its next turn, and is repeated on resume. If learning has begun, the update is completed first.
-        policies, critics, reward_processor: see `Experiment.make_trainer`.
+        policies: see `Experiment.make_trainer`, also for `critics` and `reward_processor`.
         loggers: callbacks, or objects with `log` and `close`, called on rank 0.
 
     Raises:
