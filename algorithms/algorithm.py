@@ -1,8 +1,4 @@
-"""Base class of all algorithms: settings, a credit rule and a loss. `Trainer` runs the training step.
-
-A subclass overrides `advantages`. It overrides `loss`, `targets`, `state_dict` and properties such as `critic_reads`
-and `has_actor_heads` only if they differ from the defaults.
-"""
+"""Base class of all algorithms: settings, a credit rule and a loss. `Trainer` runs the training step."""
 
 from __future__ import annotations
 
@@ -61,10 +57,7 @@ class PolicyBatch:
 
 
 class PolicyLoss(NamedTuple):
-    """Loss and logged metrics of a micro-batch, both divided by the number of turns or tokens in the mini-batch.
-
-    `PolicyLearner` sums both over the micro-batches of a mini-batch.
-    """
+    """Loss and metrics of a micro-batch. Both are divided by the mini-batch's turns or tokens, so that they add up."""
 
     loss: Tensor  # scalar, with gradient
     metrics: Mapping[str, Tensor]  # scalars, without gradient
@@ -73,7 +66,8 @@ class PolicyLoss(NamedTuple):
 class Algorithm(ABC, Generic[Settings]):
     """Base class of all algorithms: a credit rule and a policy loss.
 
-    Raises `ValueError` if settings in `config` contradict each other.
+    A subclass overrides `advantages`, and other methods and properties only if they differ from the defaults. Raises
+    `ValueError` if settings in `config` contradict each other.
     """
 
     critic_reads: ClassVar[CriticReads] = "nothing"
@@ -195,8 +189,7 @@ class Algorithm(ABC, Generic[Settings]):
             )
         if config.reference_kl_in == "loss" and config.reference_kl_estimator == "k1":
             raise ValueError(
-                "reference_kl_estimator='k1' has no effect in the loss, because its expected gradient is 0; use 'k2', "
-                "or reference_kl_in='reward'"
+                "reference_kl_estimator='k1' has gradient 0 in the loss; use 'k2', or reference_kl_in='reward'"
             )
         if config.clip_range_high is not None and config.clip_range is None:
             raise ValueError(f"clip_range_high={config.clip_range_high} needs clip_range; set it too (0.2 is usual)")
@@ -252,8 +245,7 @@ class ActorCritic(Algorithm[Settings], ABC):
         if config.critic_model_name_or_path == BAG_OF_WORDS and not self.has_actor_heads:
             if config.critic_type == "q":
                 raise ValueError(
-                    f"critic_model_name_or_path={BAG_OF_WORDS!r} evaluates histories, not actions; use "
-                    "critic_type='v', or another critic"
+                    f"critic_model_name_or_path={BAG_OF_WORDS!r} evaluates histories, not actions; use critic_type='v'"
                 )
             if config.turns_per_update is not None:
                 raise ValueError(
@@ -266,17 +258,14 @@ class ActorCritic(Algorithm[Settings], ABC):
 
 
 def warmup_of(config: ActorCriticConfig) -> int:
-    """Return the number of updates of the critic's warm-up: the setting `critic_warmup`, or its default."""
+    """Return the number of updates in which only the critic learns: `critic_warmup`, or its default."""
     if config.critic_warmup is not None:
         return config.critic_warmup
     return DEFAULT_WARMUP if config.num_updates > DEFAULT_WARMUP else config.num_updates // 2
 
 
 def check_warmup_budget(config: ActorCriticConfig, num_steps: int, num_tokens: int) -> None:
-    """Raise `ValueError` if the critic's warm-up uses up a budget, because no policy would learn.
-
-    `num_steps` and `num_tokens` are environment steps and sampled tokens of the warm-up, or lower bounds.
-    """
+    """Raise `ValueError` if the critic's warm-up uses at least these steps and tokens, and so a whole budget."""
     for name, used in (("max_environment_steps", num_steps), ("max_sampled_tokens", num_tokens)):
         limit = getattr(config, name)
         if limit is not None and used >= limit:

@@ -53,8 +53,7 @@ class TrainConfig(Checked):
     num_generations: Count = 1
     """Group size: number of rollouts per task. The rollouts of a task start from the same seed."""
     turns_per_update: Advanced[Count | None] = None
-    """Number of joint turns per update and environment copy. The next update continues the unfinished episodes. None:
-    whole episodes are played."""
+    """Joint turns per update and environment copy. The next update continues open episodes. None: whole episodes."""
     num_envs: Count | None = None
     """Number of environment copies that step together. Changes results by rounding, except with `deterministic`. None:
     one copy per episode of an update, at most 64."""
@@ -66,21 +65,20 @@ class TrainConfig(Checked):
     early_termination_threshold: Advanced[Finite | None] = None
     """Team reward of one turn above which a training episode terminates. None: no threshold."""
     difficulty_schedule: Advanced[str | None] = None
-    """Curriculum: difficulty of the training tasks. A number or range for the whole training ("3", "2-4"); stages after
-    the fraction of `num_updates` at which each begins ("0: 1, 0.3: 1-3, 0.7: 1-5"); or a range that increases linearly
-    ("linear: 1-5"). None: the environment's own difficulty, which evaluations always use."""
+    """Curriculum: difficulty of the training tasks. "3" or "2-4": the whole training. "0: 1, 0.3: 1-3, 0.7: 1-5":
+    stages, each after the fraction of `num_updates` at which it begins. "linear: 1-5": a range that increases linearly.
+    None: the environment's own difficulty, which evaluations always use."""
 
     # Collecting in other processes and in advance.
 
     max_staleness: Advanced[Annotated[CountOrZero, Also("max_off_policy_steps")]] = 0
-    """Staleness bound: maximum number of updates by which the weights that play an episode are older than the weights
-    that learn from it. With n > 0, a copy of the models plays the episodes of the next n updates during an update.
-    Results do not depend on speed. 0: playing and learning alternate."""
+    """Staleness bound: number of updates by which the weights that play an episode may be older than the weights that
+    learn from it. With n > 0, a copy of the models plays the episodes of the next n updates during each update. Results
+    are independent of speed. 0: playing and learning alternate."""
     importance_cap: Advanced[Positive | None] = 2.0
-    """Cap of truncated importance weights. The policy gradient of an off-policy turn (or token, see `credit`) is
-    multiplied by its present probability divided by its probability at sampling, at most this cap. Turns are off-policy
-    if older weights sampled them (`max_staleness`), and always with `server_logprobs server`. The weights are not used
-    with `clip_range`, because PPO's ratio already corrects for the sampling policy. None: no weights."""
+    """Cap of importance weights: an off-policy turn's gradient is multiplied by its present probability divided by its
+    probability at sampling, at most this cap. Turns are off-policy if older weights sampled them (`max_staleness`), and
+    always with `server_logprobs server`. Not used with `clip_range`: PPO's ratio already corrects. None: no weights."""
     collectors: Advanced[str | None] = None
     """Ray cluster whose actors play the episodes: "ray" starts one on this machine, "ray://HOST:PORT" joins the cluster
     of `ray start --head` at that port (6379 by default). Needs collm[ray]. Results are the same. None: the training
@@ -109,15 +107,13 @@ class TrainConfig(Checked):
         0.999,
         1e-8,
     )
-    """AdamW's beta1, beta2 and epsilon: the decays of the running means of gradients and of squared gradients, and the
-    constant that is added to the root of the mean square."""
+    """AdamW's beta1 and beta2, the decays of the means of gradients and of squared gradients, and epsilon."""
     weight_decay: Advanced[NotNegative] = 0.0
     """AdamW's decoupled weight decay."""
     max_grad_norm: Advanced[Positive] = 1.0
     """Largest L2 norm of each model's gradient; larger gradients are clipped."""
     ppo_epochs: Annotated[Count, Also("num_iterations")] = 1
-    """Epochs per update: passes over the collected episodes. More than 1 needs `clip_range`; IPPO and MAPPO only warn
-    if `clip_range` is None."""
+    """Epochs per update: passes over the episodes. More than 1 needs `clip_range` (IPPO and MAPPO warn without it)."""
     mini_batch_size: Count | None = None
     """Mini-batch size per optimizer step, in episodes (in turns, for vector observations). None: the whole update."""
     max_batch_tokens: Advanced[Count | None] = None
@@ -235,10 +231,10 @@ class ActorCriticConfig(TrainConfig):
     critic_type: Advanced[Literal["v", "q"]] = "v"
     """Type of critic: "v" for V(h); "q" for V(h) and Q(h, a), whose difference is the advantage (no `estimator`)."""
     critic_model_name_or_path: str = "small"
-    """Model of a separate critic: "small" (random weights, 64 wide, 1 layer, the actors' tokenizer), "actor" (the first
-    actor's weights and tokenizer), a folder, a hub name, or a name registered by `register_critic`. "bag_of_words": one
-    logistic regression per turn on word counts, fitted to the whole replay at each update. This critic needs far fewer
-    episodes, and has no learning rate, steps or batches."""
+    """Model of a separate critic: a folder, a hub name, or a name registered by `register_critic`. "small": random
+    weights, 64 wide, 1 layer, the actors' tokenizer. "actor": the first actor's weights and tokenizer. "bag_of_words":
+    one logistic regression per turn on word counts, fitted to the whole replay at each update. This critic needs far
+    fewer episodes, and has no learning rate, steps or batches."""
     critic_l2: Advanced[NotNegative] = 50.0
     """L2 penalty of the bag-of-words critic: this / 2 times the squared weights is added to the cross-entropy, which is
     summed over the replay. A critic of one agent's history needs a smaller penalty than a joint critic."""
@@ -255,8 +251,7 @@ class ActorCriticConfig(TrainConfig):
     critic_replay: Advanced[Count] = 16
     """Replay length of a separate critic: number of recent updates whose episodes the critic learns from."""
     critic_warmup: CountOrZero | None = None
-    """Critic warm-up: updates at the start in which only a separate critic learns. None: 5, or half of a `num_updates`
-    <= 5."""
+    """Updates at the start in which only a separate critic learns. None: 5, or half of `num_updates` if it is <= 5."""
     value_loss_coef: Advanced[Annotated[NotNegative, Also("vf_coef")]] = 0.6
     """Value loss coefficient: weight of the loss of a value head on an actor."""
     value_clip_range: Advanced[Positive | None] = None

@@ -29,6 +29,5 @@ class IAC(ActorCritic[Settings]):
         super().check()
         if not self.config.use_separate_critic and self.config.critic_type == "q":
             raise ValueError(
-                "critic_type='q' needs use_separate_critic=True, because a value head on the actor reads only the "
-                "prompt, not the action"
+                "critic_type='q' needs use_separate_critic=True: a value head on the actor does not read the action"
             )

@@ -55,9 +55,7 @@ class AlgorithmSpec:
         try:
             found: type[Algorithm[Any]] = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError) as error:
-            raise ImportError(
-                f"class {self.entry_point!r} of the algorithm {self.name!r} cannot be loaded: {error}"
-            ) from error
+            raise ImportError(f"the algorithm {self.name!r} ({self.entry_point}) cannot be loaded: {error}") from error
         return found
 
     def make(self, config: TrainConfig | None = None) -> Algorithm[Any]:
@@ -115,22 +113,14 @@ def register_algorithm(
 
 def algorithm_spec(name: str) -> AlgorithmSpec:
     """Look up a registered algorithm by its name. Raises `UnknownAlgorithmError`, which suggests the nearest name."""
-    broken: tuple[str, ...] = ()
-    if name not in _registry:
-        broken = load_plugins(GROUP)
+    broken = () if name in _registry else load_plugins(GROUP)
     if name in _registry:
         return _registry[name]
     near = difflib.get_close_matches(name.lower(), _registry, 1, 0.5)
     hint = f"did you mean {near[0]!r}? there are" if near else "there are"
-    raise UnknownAlgorithmError(
-        "; ".join(
-            [
-                f"there is no algorithm {name!r}; {hint} {', '.join(_registry)}",
-                "other algorithms must be registered (collm.register_algorithm) by an imported module or a plugin",
-                *broken,
-            ]
-        )
-    )
+    unknown = f"there is no algorithm {name!r}; {hint} {', '.join(_registry)}"
+    other = "other algorithms must be registered (collm.register_algorithm) by an imported module or a plugin"
+    raise UnknownAlgorithmError("; ".join([unknown, other, *broken]))
 
 
 def algorithm_specs() -> tuple[AlgorithmSpec, ...]:

@@ -30,11 +30,7 @@ class Reinforce(Algorithm[ReinforceConfig], ABC):
         config = self.config
         returns = monte_carlo_returns(grid.rewards, grid.is_real, config.discount)
         return type(self).above_baseline(
-            returns,
-            grid.group,
-            grid.is_real,
-            group_size=config.num_generations,
-            divide_by_std=config.divide_by_std,
+            returns, grid.group, grid.is_real, group_size=config.num_generations, divide_by_std=config.divide_by_std
         )
 
     @property
@@ -43,26 +39,23 @@ class Reinforce(Algorithm[ReinforceConfig], ABC):
 
     def check(self) -> None:
         super().check()
-        if self.config.turns_per_update is not None:
+        config, name = self.config, type(self).__name__
+        if config.turns_per_update is not None:
             raise ValueError(
-                f"turns_per_update={self.config.turns_per_update} cuts episodes, which needs a critic to bootstrap; "
-                f"{type(self).__name__} has no critic, so omit turns_per_update"
+                f"turns_per_update={config.turns_per_update} cuts episodes, which needs a critic to bootstrap; {name} "
+                "has no critic, so omit turns_per_update"
             )
-        if self.config.joint_mode == "cross" and self.config.max_staleness:
+        if config.joint_mode == "cross" and config.max_staleness:
             raise ValueError(
                 f"joint_mode='cross' steps the environments during the update, but max_staleness="
-                f"{self.config.max_staleness} plays the next episodes in the same environments; omit either setting"
+                f"{config.max_staleness} plays the next episodes in the same environments; omit either setting"
             )
-        if self.config.joint_mode == "cross" and self.config.num_generations < 2:
+        is_crossed = config.joint_mode == "cross"
+        needed = 2 if is_crossed or config.divide_by_std else self.min_generations
+        if config.num_generations < needed:
+            user = "joint_mode='cross' combines" if is_crossed else f"{name} compares"
             raise ValueError(
-                f"joint_mode='cross' combines the rollouts of a task; num_generations={self.config.num_generations} "
-                "must be at least 2"
-            )
-        needed = 2 if self.config.divide_by_std else self.min_generations
-        if self.config.num_generations < needed:
-            raise ValueError(
-                f"{type(self).__name__} compares the rollouts of a task; num_generations="
-                f"{self.config.num_generations} must be at least {needed}"
+                f"{user} the rollouts of a task; num_generations={config.num_generations} must be at least {needed}"
             )
 
 

@@ -1,7 +1,7 @@
-"""Group of processes that train together (data parallelism).
+"""Group of processes that train together (data parallelism). A single process is a group of size 1.
 
-All ranks run the same program with the same seeds, and split the work: rollouts, and forward and backward passes.
-Results are gathered or summed, so that all ranks make the same decisions. A single process is a group of size 1.
+All ranks run the same program with the same seeds, and split rollouts and passes. Results are gathered or summed, so
+that all ranks make the same decisions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -22,12 +22,11 @@ from ..._errors import UserError
 from ...agents.core import Learnable
 
 Value = TypeVar("Value")
-BUCKET = 2**25
-"""Minimum number of elements per all-reduce. The last all-reduce of a dtype and device may have fewer."""
+BUCKET = 2**25  # Minimum number of elements per all-reduce. The last all-reduce of a dtype and device may have fewer.
 
 
 class Group(ABC):
-    """Process group with collective operations. All ranks must call them in the same order, except `shard`.
+    """Process group with collective operations. All ranks must call these in the same order.
 
     Attributes:
         rank: rank of this process, 0 to size - 1.
@@ -45,7 +44,7 @@ class Group(ABC):
         return self.rank == 0
 
     def shard(self, items: Sequence[Value]) -> list[Value]:
-        """Return the items that this rank processes: every `size`-th item, starting at index `rank`."""
+        """Return the items that this rank processes: every `size`-th item, starting at index `rank`. Not collective."""
         return list(items[self.rank :: self.size])
 
     @abstractmethod
@@ -54,11 +53,7 @@ class Group(ABC):
 
     @abstractmethod
     def together(self, work: Callable[[], Value]) -> list[Value]:
-        """Call `work` on every rank, and return the results of all ranks, in rank order.
-
-        Raises:
-            Exception: if `work` fails on a rank. All ranks raise the error of the lowest rank that failed.
-        """
+        """Call `work` on every rank, and return the results in rank order. All ranks raise the lowest rank's error."""
 
     @abstractmethod
     def add_up(self, tensors: Sequence[Tensor]) -> None:
@@ -77,15 +72,10 @@ class Group(ABC):
         """Merge the dicts of all ranks into one dict. The returned tensors are on this rank's device."""
 
     def agreed(self, value: Value) -> Value:
-        """Return the value of rank 0 on all ranks."""
         return self.gather(value)[0]
 
     def by_writer(self, work: Callable[[], Value]) -> Value:
-        """Call `work` on rank 0 while the other ranks wait, and return its result on all ranks.
-
-        Raises:
-            Exception: if `work` fails on rank 0. All ranks raise the error of rank 0.
-        """
+        """Call `work` on rank 0 while the other ranks wait. All ranks return its result or raise its error."""
         if self.is_writer:
             return self.together(work)[0]
         results: list[Any] = self.together(lambda: None)
@@ -94,8 +84,6 @@ class Group(ABC):
 
 
 class Alone(Group):
-    """Group of a single process."""
-
     def gather(self, value: Value) -> list[Value]:
         return [value]
 
@@ -116,12 +104,10 @@ class Alone(Group):
 
 
 class LostRankError(UserError):
-    """Raised if the connection to another rank is lost."""
+    """Error of a rank that lost the connection to another rank."""
 
 
 class Ranks(Group):
-    """The default process group of torch.distributed."""
-
     is_orderly = True
 
     def __init__(self) -> None:
@@ -136,15 +122,16 @@ class Ranks(Group):
 
     def together(self, work: Callable[[], Value]) -> list[Value]:
         own: Exception | None = None
+        result: Any = None
         try:
-            outcome = _Outcome(work())
+            result = work()
         except Exception as error:  # raised below on all ranks, after they have exchanged their results
-            own, outcome = error, _Outcome(None, sendable(error))
-        outcomes = self.gather(outcome)
-        for rank, each in enumerate(outcomes):
-            if each.error is not None:
-                raise own if own is not None and rank == self.rank else each.error
-        return [each.value for each in outcomes]
+            own = error
+        outcomes = self.gather((result, None if own is None else sendable(own)))
+        for rank, (_, failure) in enumerate(outcomes):
+            if failure is not None:
+                raise own if own is not None and rank == self.rank else failure
+        return [value for value, _ in outcomes]
 
     def union(self, found: Mapping[int, Tensor]) -> dict[int, Tensor]:
         numbers = list(found)
@@ -183,7 +170,6 @@ class Ranks(Group):
 
     @contextmanager
     def _others(self) -> Iterator[None]:
-        """Convert errors of torch.distributed inside the block to a `LostRankError`."""
         try:
             yield
         except RuntimeError as error:  # torch has no error class for lost connections
@@ -194,13 +180,7 @@ class Ranks(Group):
             ) from error
 
 
-class _Outcome(NamedTuple):
-    value: Any
-    error: Exception | None = None
-
-
 def sendable(error: Exception) -> Exception:
-    """Return the error if it can be pickled, else a `RuntimeError` with the same text."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # raised by the error's class when it is pickled
@@ -209,7 +189,6 @@ def sendable(error: Exception) -> Exception:
 
 
 def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Split tensors into lists, one per all-reduce. All tensors of a list have the same dtype and device."""
     by_kind: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
     for tensor in tensors:
         by_kind.setdefault((tensor.dtype, tensor.device), []).append(tensor)
@@ -227,7 +206,6 @@ def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def current() -> Group:
-    """Return the process group of this process."""
     return _current[-1]
 
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from hashlib import sha256
-from types import TracebackType
 
 import torch
 import torch.distributed as dist
@@ -21,27 +20,19 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, 
 from ..._errors import UserError
 from .group import Group, LostRankError, Ranks, current, member
 
-VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""Environment variables that torchrun sets."""
-TIMEOUT = timedelta(hours=2)
-"""Timeout of collectives. Ranks may reach the same collective minutes apart. `RankWatch` detects lost ranks earlier."""
-PATIENCE_S = 40.0
-BEATS = 8
-"""Heartbeats per `patience_s`."""
+VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # Environment variables that torchrun sets
+BEATS = 8  # Heartbeats per `patience_s`
 _DONE = b"done"
 _REPORTS = "collm/said"
 
 
 @contextmanager
-def joined(patience_s: float = PATIENCE_S) -> Iterator[Group]:
+def joined(patience_s: float = 40.0) -> Iterator[Group]:
     """Use the process group of torchrun's ranks inside the block. Without torchrun, the group is one process.
-
-    Args:
-        patience_s: seconds without a heartbeat after which a rank is treated as lost.
 
     Raises:
         UserError: if only some of torchrun's variables are set.
-        LostRankError: if a rank ends early. One remaining rank raises it; the others exit with status 1.
+        LostRankError: if a rank ends early, or sends no heartbeat for `patience_s`. One rank raises it; others exit.
     """
     if current().size > 1 or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield current()
@@ -51,7 +42,8 @@ def joined(patience_s: float = PATIENCE_S) -> Iterator[Group]:
             f"WORLD_SIZE={os.environ['WORLD_SIZE']} needs the environment variables {', '.join(missing)}; start all "
             "ranks with torchrun, or unset WORLD_SIZE to train in one process"
         )
-    dist.init_process_group(_backend(), timeout=TIMEOUT)
+    # Ranks may reach the same collective minutes apart. `RankWatch` detects lost ranks earlier than the timeout.
+    dist.init_process_group(_backend(), timeout=timedelta(hours=2))
     ranks = Ranks()
     watch = RankWatch(ranks.rank, ranks.size, patience_s)
     try:
@@ -68,13 +60,12 @@ def joined(patience_s: float = PATIENCE_S) -> Iterator[Group]:
 
 
 def ranks_on(device: torch.device) -> int:
-    """Return the number of ranks on this machine that share a device."""
+    """Return the number of ranks of this machine that use the same device."""
     here = 1 if current().size == 1 else int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return here if device.type == "cpu" else -(-here // max(1, torch.cuda.device_count()))
 
 
 def _backend() -> str:
-    """Set the CUDA device of this process, and return the backend of torch.distributed."""
     if not torch.cuda.is_available():
         return "gloo"
     local_rank, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
@@ -101,9 +92,7 @@ class RankWatch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         self._has_failed = error is not None
         self._is_over.set()
         self._thread.join(self._patience_s)
@@ -119,12 +108,8 @@ class RankWatch:
             return True
 
     def _watch(self) -> None:
-        """Send heartbeats until the block ends. End the process if the heartbeats of another rank stop.
-
-        The time without heartbeats is measured in heartbeats of this rank. A process that was suspended therefore does
-        not treat the other ranks as lost.
-        """
         seen: dict[int, bytes] = {}
+        # Counted in heartbeats of this rank, so that a suspended process does not treat the other ranks as lost.
         missed = dict.fromkeys(self._others, 0)
         beat = 0
         while not self._is_over.wait(self._patience_s / BEATS):

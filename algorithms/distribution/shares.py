@@ -14,13 +14,9 @@ from .group import current
 
 
 class Share:
-    """Local parameters, gradients and optimizer state of a rank.
+    """Local parameters, gradients and optimizer state of a rank, for weights that FSDP2 shards or that are replicated.
 
-    Attributes:
-        weights: local parameters for the optimizer. They are plain tensors, and share memory with `parameters`.
-
-    Args:
-        parameters: weights of a model, sharded by FSDP2 or replicated.
+    `weights` are plain tensors for the optimizer, which share memory with the parameters.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]):
@@ -45,18 +41,14 @@ class Share:
 
     def clip(self, limit: float) -> Tensor:
         """Clip the gradients by their global L2 norm. Returns the norm before clipping."""
-        norm = self._norm()
+        norm = torch.nn.utils.get_total_norm([weight.grad for weight in self._whole if weight.grad is not None])
+        if self._shared:
+            rows = torch.nn.utils.get_total_norm([own.grad for _, own in self._shared if own.grad is not None])
+            squared = rows.double().square()
+            current().add_up([squared])
+            norm = (squared + norm.to(squared.device).double().square()).sqrt().float()
         torch.nn.utils.clip_grads_with_norm_(self.weights, limit, norm)
         return norm
-
-    def _norm(self) -> Tensor:
-        whole = torch.nn.utils.get_total_norm([weight.grad for weight in self._whole if weight.grad is not None])
-        if not self._shared:
-            return whole
-        rows = torch.nn.utils.get_total_norm([own.grad for _, own in self._shared if own.grad is not None])
-        squared = rows.double().square()
-        current().add_up([squared])
-        return (squared + whole.to(squared.device).double().square()).sqrt().float()
 
     def together(self, kept: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
         """Gather the optimizer state of all ranks in the host memory of rank 0. Keys are indices of weights."""
@@ -66,7 +58,7 @@ class Share:
         }
 
     def apart(self, kept: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
-        """Return this rank's shard of an optimizer state that `together` gathered."""
+        """Return this rank's shard of an optimizer state from `together`."""
         return {
             number: {
                 name: rows_for(value, weight).clone() if _is_like(value, weight) else value
@@ -96,8 +88,8 @@ def _is_like(value: Any, weight: Tensor) -> bool:
 
 
 def _add_up_gradients(parameters: Sequence[nn.Parameter]) -> None:
-    """Sum gradients over ranks. A gradient stays None if no rank has it, for example for unused experts."""
     group = current()
+    # A gradient stays None if no rank has it, for example for unused experts.
     has = {number for number, weight in enumerate(parameters) if weight.grad is not None}
     found = []
     for number in sorted(has.union(*group.gather(has))):

@@ -23,15 +23,13 @@ GPUS = {
     "b200": 178.4,
 }
 """Total memory in GiB that CUDA reports for each GPU."""
-OUTSIDE = GIB // 2
-"""Bytes that CUDA and its libraries use, outside of torch's allocator."""
-USABLE = 0.96
-"""Fraction of the remaining memory that torch's allocator can use. The other part is lost to fragmentation."""
+OUTSIDE = GIB // 2  # Bytes that CUDA and its libraries use, outside of torch's allocator
+USABLE = 0.96  # Fraction of the remaining memory that torch's allocator can use. The rest is lost to fragmentation.
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 
 def capacity(device: torch.device) -> int:
-    """Memory in bytes that a training can use on a device of this machine."""
+    """Return the bytes that a training can use on a device of this machine."""
     if device.type == "cuda":
         return usable(torch.cuda.get_device_properties(device).total_memory)
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -41,31 +39,19 @@ def capacity(device: torch.device) -> int:
 
 
 def usable(total: int) -> int:
-    """Memory in bytes that a training can use on a GPU.
-
-    Args:
-        total: total memory in bytes, as CUDA reports it.
-    """
+    """Return the bytes that a training can use on a GPU with `total` bytes, as reported by CUDA."""
     return int((total - OUTSIDE) * USABLE)
 
 
 def gpu_memory(name: str) -> int:
-    """Total memory in bytes of a GPU with a name from `GPUS`.
-
-    Raises:
-        UserError: if the name is unknown.
-    """
+    """Return the total bytes of a GPU in `GPUS`. Raises `UserError` if the name is unknown."""
     if name.lower() not in GPUS:
         raise UserError(f"GPU {name!r} is unknown; {nearest(name.lower(), GPUS)}, or give --memory")
     return int(GPUS[name.lower()] * GIB)
 
 
 def bytes_of(text: str) -> int:
-    """Convert an amount of memory such as 80GB (10^9) or 80GiB (2^30) to bytes.
-
-    Raises:
-        UserError: if the text is not an amount of memory.
-    """
+    """Convert a text such as 80GB (10^9 bytes) or 80GiB (2^30 bytes) to bytes. Raises `UserError` otherwise."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(GB|GiB|MB|MiB)\s*", text)
     if found is None or float(found[1]) == 0:
         raise UserError(f"{text!r} is not an amount of memory; write for example 80GB or 24GiB")

@@ -1,4 +1,4 @@
-"""Fit a training into device memory: tokens per pass, recomputation, KV-cache memory, or other settings that fit."""
+"""Search for settings with which a training fits into device memory. Used by `Experiment` and `collm doctor`."""
 
 from __future__ import annotations
 
@@ -26,15 +26,13 @@ from ..rollout.side_by_side import SideBySide
 from .devices import GIB
 from .plan import Member, MemoryPlan, Work, kv_bytes, plan, within
 
-MAX_CUT = 4
-"""Largest divisor of the tokens per pass before activations are recomputed, which takes a third more time."""
+MAX_CUT = 4  # Largest divisor of the tokens per pass before activations are recomputed, which takes a third more time
 CHARS_PER_TOKEN = 3
-Capacity = Callable[[str], int]
-"""Function that returns the bytes that a training can use on a device, given the device's name."""
+Capacity = Callable[[str], int]  # Bytes that a training can use on the device with this name
 
 
 class NoRoom(UserError):
-    """Raised if a training does not fit into the memory of its devices."""
+    """Error for a training that does not fit into the memory of its devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,35 +40,25 @@ class Fit:
     """Options with which a training fits into memory, and the memory plan of each device."""
 
     recomputes: bool
-    max_tokens: int | None
-    """Tokens per pass. None: the device's default."""
+    max_tokens: int | None  # Tokens per pass. None: the device's default.
     plans: Mapping[str, MemoryPlan]
-    kv_memory: float | None
-    """KV-cache memory per model in GiB. None: no limit."""
+    kv_memory: float | None  # KV-cache memory per model in GiB. None: no limit.
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSize:
-    """Size of a training: agents, prompts, turns and ranks."""
-
     agents: tuple[str, ...]
-    prompt_letters: int
-    """Length of the longest first prompt of an agent, in characters."""
+    prompt_letters: int  # Length of the longest first prompt of an agent, in characters
     max_turns: int
-    num_ranks: int = 1
-    """Number of processes that train together."""
+    num_ranks: int = 1  # Number of processes that train together
 
     def row_length(self, model: ModelConfig) -> int:
-        """Estimated tokens of the longest sequence. Observations are assumed to be as long as completions."""
+        """Estimate the tokens of the longest sequence. Observations are assumed to be as long as completions."""
         return self.prompt_letters // CHARS_PER_TOKEN + 2 * self.max_turns * (model.max_new_tokens or MAX_NEW_TOKENS)
 
 
 def members_of(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize) -> dict[str, list[Member]]:
-    """Language models of a training, as a dict with devices as keys. Registered policies are omitted (unknown size).
-
-    Raises:
-        UserError, FileNotFoundError: if a model's configuration cannot be read.
-    """
+    """Return the language models of a training, with devices as keys. Registered policies are omitted: unknown size."""
     config = algorithm.config
     agents = task.agents
     num_shares = task.num_ranks if config.fsdp else 1
@@ -120,11 +108,6 @@ def members_of(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize
 
 
 def shape_of(name: str) -> ModelShape:
-    """Layer sizes of the model with this name in the settings.
-
-    Raises:
-        UserError, FileNotFoundError: if no model has this name.
-    """
     try:
         where = where_of(name)
     except FileNotFoundError:
@@ -135,7 +118,7 @@ def shape_of(name: str) -> ModelShape:
 
 
 def fit(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize, capacity: Capacity) -> Fit | None:
-    """Find options that fit. Order: default passes, smaller passes, recomputed activations. None: no option fits."""
+    """Find options that fit: default passes, smaller passes, or recomputed activations. None: no option fits."""
     members = members_of(algorithm, model, task)
     for recomputes, divisor in _choices(algorithm, model):
         works: dict[str, Work] = {}
@@ -159,7 +142,7 @@ def fit(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize, capac
 
 
 def tightest(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize) -> dict[str, MemoryPlan]:
-    """Memory plan of each device with the options that need the least memory, even if it does not fit."""
+    """Return the memory plan of each device with the options that need the least memory, even if it does not fit."""
     members = members_of(algorithm, model, task)
     recomputes, divisor = list(_choices(algorithm, model))[-1]
     return {
@@ -169,7 +152,7 @@ def tightest(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize) 
 
 
 def remedies(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize, capacity: Capacity) -> list[str]:
-    """Settings with which the training would fit, as command-line options, with the smallest changes first."""
+    """Return settings with which the training would fit, as command-line options, with the smallest changes first."""
     small: dict[str, Any] = {}
     if algorithm.critic_reads != "nothing" and not algorithm.has_actor_heads:
         small = {"critic_model_name_or_path": "small"}
@@ -198,11 +181,7 @@ def remedies(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize, 
 
 
 def check_fit(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize, capacity: Capacity) -> Fit:
-    """Find options with which a training fits into memory.
-
-    Raises:
-        NoRoom: if the training does not fit; the message suggests settings with which it would fit.
-    """
+    """Find options with which a training fits into memory. Raises `NoRoom`, which suggests settings, if none fits."""
     found = fit(algorithm, model, task, capacity)
     if found is not None:
         return found
@@ -218,7 +197,7 @@ def check_fit(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize,
 
 
 def _choices(algorithm: Algorithm[Any], model: ModelConfig) -> Iterator[tuple[bool, int]]:
-    """Options in the order of preference: recomputation (bool), and the divisor of the tokens per pass."""
+    """Yield options in the order of preference: recomputation (bool), and the divisor of the tokens per pass."""
     config = algorithm.config
     is_free = config.max_batch_tokens is None and not config.deterministic
     for recomputes in (False, True) if model.recomputes_activations is None else (model.recomputes_activations,):
@@ -229,7 +208,7 @@ def _choices(algorithm: Algorithm[Any], model: ModelConfig) -> Iterator[tuple[bo
 
 
 def _cut(members: Mapping[str, Sequence[Member]], works: Mapping[str, Work]) -> float | None:
-    """KV-cache memory per model in GiB. None: every device has enough memory for all sequences."""
+    """Return the KV-cache memory per model in GiB. None: every device has enough memory for all sequences."""
     cuts = []
     for device, work in works.items():
         actors = [each for each in members[device] if each.decodes]
@@ -247,12 +226,7 @@ def work_of(
     recomputes: bool,
     divisor: int,
 ) -> Work:
-    """Sizes of the passes that one device computes.
-
-    Args:
-        members: models of the team on each device.
-        divisor: divides the default number of tokens per pass.
-    """
+    """Return the sizes of a device's passes. `divisor` divides the default number of tokens per pass."""
     config = algorithm.config
     kind = torch.device("cuda" if device.startswith("cuda") else "cpu")
     is_given = config.max_batch_tokens is not None or config.deterministic
@@ -275,7 +249,6 @@ def work_of(
 
 
 def _are_side_by_side(config: TrainConfig, task: TrainingSize, devices: Sequence[str]) -> bool:
-    """True if models on these devices compute at the same time. Several ranks or offloaded models never do."""
     if config.offload == "learner" or task.num_ranks > 1:
         return False
     places = [Workplace(number, device_named(device)) for number, device in enumerate(devices)]
@@ -292,7 +265,7 @@ def _critic_shape(name: str, actor: str) -> ModelShape | None:
 
 
 def canonical(device: str) -> str:
-    """Name of a device with its index. "auto" and "cuda" become the current device (on a rank, the rank's GPU)."""
+    """Return a device's name with its index. "auto" and "cuda" become the current device, on a rank the rank's GPU."""
     found = device_named(device)
     if found.type == "cpu" or found.index is not None:
         return str(found)

@@ -1,9 +1,7 @@
 """Memory plan: bytes that each phase of a training needs on one device, computed from the sizes of models and passes.
 
-A trained weight takes 16 bytes: 4 each for the weight, its gradient, and AdamW's two moments. Gradients exist only
-during an update. Autocast keeps copies of the weights in the type of the matrix multiplications. With FSDP2, each rank
-holds only its shard of the 16 bytes, but decodes with a whole copy and gathers two layers at a time. Inference servers
-keep weights, keys and values in memory that is not planned here.
+A trained weight takes 16 bytes: 4 each for the weight, its gradient, and AdamW's two moments. With FSDP2, each rank
+holds only its shard of these, but decodes with a whole copy. Memory of inference servers is not planned here.
 """
 
 from __future__ import annotations
@@ -16,12 +14,9 @@ from ...agents.language.shape import FLOAT32, ModelShape
 from ...agents.scoring.token_scores import MAX_LOGITS, ON_GPU, TILE_LOGITS
 
 Offload = Literal["none", "moments", "learner"]
-MAX_ROWS = 256
-"""Largest number of sequences whose keys and values a decoder keeps."""
-LEAST_ROWS = 8
-"""Smallest number of sequences that are decoded at a time. A training with memory for fewer sequences does not fit."""
-DRAWN_COPIES, SCORED_COPIES = 6, 4
-"""Number of temporary arrays as large as the logits: when tokens are sampled, and when they are evaluated."""
+MAX_ROWS = 256  # Largest number of sequences whose keys and values a decoder keeps
+LEAST_ROWS = 8  # Smallest number of sequences that are decoded at a time. A training with less memory does not fit.
+DRAWN_COPIES, SCORED_COPIES = 6, 4  # Temporary arrays of the logits' size when tokens are sampled, and evaluated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,21 +25,14 @@ class Member:
 
     name: str
     shape: ModelShape
-    compute: int = FLOAT32
-    """Bytes per number in matrix multiplications."""
-    num_adapters: int = 0
-    """Number of adapters on a frozen model. 0: all weights learn."""
-    rank: int = 0
-    """Rank of the adapters."""
-    num_agents: int = 1
-    """Number of agents that act with the model. 0: a critic, reward model or reference."""
-    has_reference: bool = False
-    """True if a frozen copy for a KL penalty is on the same device."""
+    compute: int = FLOAT32  # Bytes per number in matrix multiplications
+    num_adapters: int = 0  # Number of adapters on a frozen model. 0: all weights learn.
+    rank: int = 0  # Rank of the adapters
+    num_agents: int = 1  # Number of agents that act with the model. 0: a critic, reward model or reference.
+    has_reference: bool = False  # True if a frozen copy for a KL penalty is on the same device
     learns: bool = True
-    num_shares: int = 1
-    """Number of ranks that shard the model. 1: each rank has the whole model."""
-    is_served: bool = False
-    """True if inference servers decode with the model."""
+    num_shares: int = 1  # Number of ranks that shard the model. 1: each rank has the whole model.
+    is_served: bool = False  # True if inference servers decode with the model
 
     @property
     def decodes(self) -> bool:
@@ -56,7 +44,6 @@ class Member:
 
     @property
     def num_trained(self) -> int:
-        """Number of weights that one learner of the model trains."""
         if not self.learns:
             return 0
         return self.shape.adapter_weights(self.rank) if self.num_adapters else self.shape.num_weights
@@ -92,7 +79,7 @@ class Member:
 
     @property
     def casts(self) -> int:
-        """Bytes of autocast's copies of the weights."""
+        # Autocast keeps copies of the weights in the type of the matrix multiplications.
         is_cast = self.compute != FLOAT32 and not self.num_adapters and not self.is_shared
         return self.compute * self.shape.num_linear if is_cast else 0
 
@@ -119,33 +106,23 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Sizes of one device's passes, and options that change the memory that the passes need."""
+    """Sizes of one device's passes, and options that change their memory."""
 
-    tokens: int
-    """Tokens per pass when the models learn."""
-    row_length: int
-    """Tokens of the longest sequence: prompts and completions together."""
-    num_rows: int
-    """Number of sequences that each agent decodes at a time."""
+    tokens: int  # Tokens per pass when the models learn
+    row_length: int  # Tokens of the longest sequence: prompts and completions together
+    num_rows: int  # Number of sequences that each agent decodes at a time
     shares_prompts: bool = False
     recomputes: bool = False
     offload: Offload = "none"
-    max_kv: int | None = None
-    """Maximum bytes of keys and values. None: no limit."""
-    kind: str = "cpu"
-    """Type of the device, as in `torch.device.type`."""
-    side_by_side: bool = False
-    """True if the device's actors decode at the same time, and also learn at the same time."""
-    critics_side_by_side: bool = False
-    """True if the device's critics learn at the same time."""
-    packs: bool = False
-    """True if decoding uses packed copies of fp32 weights, as on some CPUs."""
+    max_kv: int | None = None  # Maximum bytes of keys and values. None: no limit.
+    kind: str = "cpu"  # Type of the device, as in `torch.device.type`
+    side_by_side: bool = False  # True if the device's actors decode at the same time, and also learn at the same time
+    critics_side_by_side: bool = False  # True if the device's critics learn at the same time
+    packs: bool = False  # True if decoding uses packed copies of fp32 weights, as on some CPUs
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Bytes that one phase needs, by use."""
-
     name: str
     weights: int = 0
     moments: int = 0
@@ -161,8 +138,6 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Memory of one device in each phase of a training."""
-
     phases: tuple[Phase, ...]
 
     @property
@@ -171,12 +146,7 @@ class MemoryPlan:
 
 
 def plan(members: Sequence[Member], work: Work) -> MemoryPlan:
-    """Compute the memory plan of a training step in which AdamW's moments already exist.
-
-    Args:
-        members: models on the device.
-        work: sizes of the models' passes.
-    """
+    """Compute the memory plan of a training step on one device, after AdamW has allocated its moments."""
     everything = sum(each.weights for each in members)
     references = sum(each.reference for each in members)
     # A model is loaded whole and sharded before the next model is loaded.
@@ -218,7 +188,7 @@ def plan(members: Sequence[Member], work: Work) -> MemoryPlan:
 
 
 def _updates(members: Sequence[Member], work: Work) -> list[list[Member]]:
-    """Groups of models that learn at the same time, in the order of a training step."""
+    """Return groups of models that learn at the same time, in the order of a training step."""
     updates: list[list[Member]] = []
     for are_actors, are_together in ((True, work.side_by_side), (False, work.critics_side_by_side)):
         learners = [each for each in members if each.learns and bool(each.num_agents) is are_actors]
@@ -227,17 +197,13 @@ def _updates(members: Sequence[Member], work: Work) -> list[list[Member]]:
 
 
 def kv_bytes(actors: Sequence[Member], work: Work) -> int:
-    """Bytes of the keys and values for all sequences of all actors, at most `max_kv`."""
+    """Return the bytes of keys and values for all sequences of all actors, at most `max_kv`."""
     needed = sum(_num_rows(each, work) * _row_bytes(each, work) for each in actors)
     return needed if work.max_kv is None else min(needed, work.max_kv)
 
 
 def within(members: Sequence[Member], work: Work, capacity: int) -> Work | None:
-    """Limit keys and values to a device's free memory; returns the changed work. None: the work does not fit.
-
-    Args:
-        capacity: memory of the device in bytes.
-    """
+    """Limit keys and values to a device's free memory (`capacity`, in bytes). None: the work does not fit."""
     if work.max_kv is None:
         actors = [each for each in members if each.decodes]
         without = plan(members, replace(work, max_kv=0))
@@ -256,14 +222,14 @@ def _row_bytes(actor: Member, work: Work) -> int:
 
 
 def _decoding(actor: Member, work: Work) -> int:
-    """Temporary bytes of decoding: the maximum of a prefill and of a decoding step's logits."""
+    """Return the temporary bytes: the maximum of a prefill and of a decoding step's logits."""
     prefill = min(8192 if work.kind == "cuda" else 1536, _num_rows(actor, work) * work.row_length)
     logits = DRAWN_COPIES * FLOAT32 * min(MAX_ROWS // 2, _num_rows(actor, work)) * actor.shape.vocabulary
     return max(prefill * _width(actor), logits)
 
 
 def _kept(member: Member, work: Work) -> int:
-    """Bytes of activations that are kept for the backward pass. Recomputation adds one layer's activations."""
+    """Return the bytes of activations that are kept for the backward pass."""
     length = work.row_length if work.shares_prompts and member.num_agents else 0
     tokens = max(work.tokens, work.row_length)  # a pass has at least one sequence
     kept = member.shape.kept_per_token(member.compute, rank=member.rank, row_length=length, recomputes=work.recomputes)
@@ -273,7 +239,7 @@ def _kept(member: Member, work: Work) -> int:
 
 
 def _working(member: Member, work: Work) -> int:
-    """Temporary bytes of a pass: gradients of a layer, tiles of logits, and the gradient of the embeddings."""
+    """Return the temporary bytes of a pass: gradients of a layer, tiles of logits, gradient of the embeddings."""
     tokens = max(work.tokens, work.row_length)
     widest = 0 if member.num_adapters else FLOAT32 * member.shape.num_embedded
     if not member.num_agents:  # a critic has no logits

@@ -38,7 +38,7 @@ from ...envs.templates import Prompts
 from ..distribution.group import current
 from ..distribution.launch import joined
 from ..learning.rewards import RewardProcessor
-from ..registry import AlgorithmSpec, algorithm_spec
+from ..registry import algorithm_spec
 from ..rollout.collector import RolloutCollector
 from .assembly.checks import check_team
 from .assembly.experiment import MAX_DEFAULT_ENVS, Experiment, fix_shapes, with_partners
@@ -56,8 +56,6 @@ from .stopping import StopSignals
 Environment: TypeAlias = str | ParallelEnv[str, Any, Any] | Callable[..., ParallelEnv[str, Any, Any]]
 """Registered id, environment object (which is copied), or class or function that returns an environment."""
 CURVE_FILE = "learning_curve.png"
-MIN_POINTS = 3
-"""Minimum number of returns for which a learning curve is plotted."""
 PolicySource: TypeAlias = Mapping[str, Policy] | Callable[[Seat], Policy]
 """Policies as a dict with agents as keys, or a factory that makes an agent's policy."""
 
@@ -183,7 +181,10 @@ def train(
     """
     spec = algorithm_spec(algorithm)
     id, kwargs = _identified(env)
-    config, model, network, log = _settings(spec, settings)
+    kinds: tuple[type[Any], ...] = (spec.config, ModelConfig, NetworkConfig, LogConfig)
+    listed = f"`collm train {spec.name} --help-all` lists them"
+    parts = sorted_out(settings, kinds, f"the algorithm {spec.name!r}", listed)
+    config, model, network, log = (kind(**part) for kind, part in zip(kinds, parts, strict=True))
     judged = {"prompts": prompts, "reward_funcs": reward_funcs}
     kwargs = {**kwargs, **(env_kwargs or {}), **{name: each for name, each in judged.items() if each is not None}}
     experiment = Experiment(algorithm=algorithm, config=config, env=id, env_kwargs=kwargs, model=model, network=network)
@@ -193,7 +194,9 @@ def train(
         raise UserError("out='' is not a folder; give a name, or out='.' for the current folder")
     directory = current().agreed(Path(out) if out is not None else default_directory(experiment))
     if callable(policies):
-        policies = _made(policies, experiment)
+        make_policy, made, team = policies, experiment.make_algorithm(), experiment.team_model
+        with closing(experiment.make_env()) as played:
+            policies = {agent: make_policy(seat_of(played, agent, team, made)) for agent in played.possible_agents}
     return train_experiment(
         experiment,
         directory,
@@ -223,9 +226,7 @@ def train_experiment(
 ) -> Run:
     """Run an experiment with a live display, and print the held-out returns and the folder.
 
-    Args:
-        is_prepared: True if `prepare_run` was already called.
-        options: further arguments of `run_prepared`.
+    `options` are further arguments of `run_prepared`. `is_prepared` is True if `prepare_run` was already called.
     """
     screen = (console or terminal()) if current().is_writer else terminal(quiet=True)
 
@@ -259,7 +260,7 @@ def train_experiment(
             f"{run_command('resume', directory, '--num-updates', str(2 * trainer.progress.update))}"
         )
     screen.print(f"run directory: {shown(directory)}", markup=False)
-    if len(display.returns) >= MIN_POINTS and current().is_writer:
+    if len(display.returns) >= 3 and current().is_writer:  # fewer points are no curve
         title = f"{experiment.algorithm} on {experiment.env}"
         with replaced(directory / CURVE_FILE) as new:
             plot_learning_curve(directory, new, title=title)
@@ -326,11 +327,7 @@ def load_run(
 
 
 def _try_networks(directory: Path, policies: Mapping[str, Policy], env: ParallelEnv[str, Any, Any]) -> None:
-    """Check that each network fits the environment's spaces, by calling the network once.
-
-    Raises:
-        UserError: if a network does not fit; the message contains the folder of its policy.
-    """
+    """Call each network once. Raises `UserError` if a network does not fit the environment's spaces."""
     numeric = {agent: policy for agent, policy in policies.items() if isinstance(policy, NumericPolicy)}
     observations = env.reset(seed=0)[0] if numeric else {}
     for agent, policy in numeric.items():
@@ -340,7 +337,6 @@ def _try_networks(directory: Path, policies: Mapping[str, Policy], env: Parallel
 
 
 def _newest_team(directory: Path, experiment: Experiment, env: ParallelEnv[str, Any, Any]) -> dict[str, Policy]:
-    """Load the policies of a run's newest checkpoint."""
     model = replace(experiment.team_model, server=None)
     policies = make_policies(experiment.make_algorithm(), env, model, experiment.network)
     try:
@@ -390,18 +386,8 @@ def load_team(directory: str | Path, *, device: str | None = None, trust: bool =
 
 
 def default_directory(experiment: Experiment) -> Path:
-    """Default folder of a run: runs/<environment>-<algorithm>-<time>."""
     name = experiment.env.split("/")[-1].replace(":", ".")
     return Path("runs") / f"{name}-{experiment.algorithm}-{datetime.now():%Y%m%d-%H%M%S}"
-
-
-def _settings(spec: AlgorithmSpec, given: Mapping[str, Any]) -> tuple[Any, ModelConfig, NetworkConfig, LogConfig]:
-    """Make the config objects of a run. Each keyword setting is passed to the class that declares it."""
-    classes: tuple[type[Any], ...] = (spec.config, ModelConfig, NetworkConfig, LogConfig)
-    listed = f"`collm train {spec.name} --help-all` lists them"
-    parts = sorted_out(given, classes, f"the algorithm {spec.name!r}", listed)
-    config, model, network, log = (kind(**part) for kind, part in zip(classes, parts, strict=True))
-    return config, model, network, log
 
 
 def _identified(env: Environment) -> tuple[str, dict[str, Any]]:
@@ -417,15 +403,10 @@ def _identified(env: Environment) -> tuple[str, dict[str, Any]]:
         raise TypeError(f"env must be an id, an environment, or a class or function that returns one, got {env!r}")
     module, name = getattr(env, "__module__", None), getattr(env, "__qualname__", "<")
     if module not in (None, "__main__") and getattr(sys.modules.get(str(module)), name, None) is env:
-        return next((each.id for each in specs() if _is_entry_point(env, each)), f"{module}:{name}"), {}
+        path = f"{module}:{name}"
+        bare = (each for each in specs() if not each.kwargs and each.max_turns is None)  # without further arguments
+        return next((each.id for each in bare if each.entry_point in (env, path)), path), {}
     return _registered(name.rpartition(".")[2].strip("<>"), env), {}
-
-
-def _is_entry_point(env: Any, registered: EnvSpec) -> bool:
-    """True if a registered id refers to this class or function, without further arguments."""
-    path = f"{env.__module__}:{env.__qualname__}"
-    is_bare = not registered.kwargs and registered.max_turns is None
-    return is_bare and registered.entry_point in (env, path)
 
 
 def _registered(name: str, build: Callable[..., Any]) -> str:
@@ -439,18 +420,8 @@ def _in_environment(experiment: Experiment, env: Environment) -> Experiment:
     return replace(experiment, env=id, env_kwargs=kwargs)
 
 
-def _made(factory: Callable[[Seat], Policy], experiment: Experiment) -> dict[str, Policy]:
-    algorithm, model = experiment.make_algorithm(), experiment.team_model
-    with closing(experiment.make_env()) as env:
-        return {agent: factory(seat_of(env, agent, model, algorithm)) for agent in env.possible_agents}
-
-
 def check_start(threads: int | None, log: LogConfig | None) -> None:
-    """Check the number of threads and the packages of log services, before the run's folder is created.
-
-    Raises:
-        UserError: if the number is below 1, or a package is missing.
-    """
+    """Raise `UserError` if `threads` is below 1 or the package of a log service is missing."""
     if threads is not None and threads < 1:
         raise UserError(f"threads must be at least 1, or None for the default, got {threads}")
     check_sinks(() if log is None else log.log)

@@ -10,8 +10,7 @@ start/                  starting weights from another run (init_from), in the sa
 agents/<agent>/         policies at the end of training, in Hugging Face format; .update has the number of the update
 critics/<name>/         critics at the end of training
 
-`folder.py` lists the files that a new run may delete. All files are data; no code is loaded from them. Settings that
-refer to files outside the folder, servers or code need `--trust`; see `assembly/trust.py` and docs/threat_model.md.
+All files are data; no code is loaded from them. See `assembly/trust.py` and docs/threat_model.md.
 """
 
 from __future__ import annotations
@@ -49,13 +48,10 @@ _UPDATE_FILE = ".update"  # no agent's name begins with a dot
 class Checkpoint:
     """Training state after an update."""
 
-    trainer: Mapping[str, Any]
-    """`Trainer.state_dict()`."""
-    num_lines: Mapping[str, int]
-    """Number of lines of each record file, with file names as keys."""
+    trainer: Mapping[str, Any]  # `Trainer.state_dict()`
+    num_lines: Mapping[str, int]  # Number of lines of each record file, with file names as keys
     path: Path
-    damage: Sequence[str] = ()
-    """Descriptions of newer checkpoints that are damaged."""
+    damage: Sequence[str] = ()  # Descriptions of newer checkpoints that are damaged
 
     @property
     def update(self) -> int:
@@ -63,19 +59,11 @@ class Checkpoint:
 
 
 def has_checkpoint(directory: Path) -> bool:
-    """True if a run has a checkpoint, valid or damaged."""
     return bool(_generations(directory))
 
 
 def save_checkpoint(directory: Path, trainer: Trainer, num_lines: Mapping[str, int] | None = None) -> None:
-    """Write a checkpoint atomically, and delete all checkpoints except the last two.
-
-    Args:
-        num_lines: number of lines of each record file, with file names as keys.
-
-    Raises:
-        Divergence: if a tensor is not finite; earlier checkpoints are kept.
-    """
+    """Write a checkpoint, and delete all except the last two. Raises `Divergence` if a tensor is not finite."""
     content = packed({"trainer": trainer.state_dict(), "num_lines": dict(num_lines or {})})
     if content.not_finite is not None:
         divergence = Divergence(
@@ -93,18 +81,14 @@ def save_checkpoint(directory: Path, trainer: Trainer, num_lines: Mapping[str, i
 
 
 def tidy(directory: Path, checkpoint: Checkpoint) -> None:
-    """Delete old and incomplete checkpoints. They remain if a process was killed while it saved a checkpoint."""
+    """Delete checkpoints that a killed process left: incomplete ones, and those older than the last two."""
     older = [path for path in _generations(directory) if int(path.name) < checkpoint.update]
     for path in [*older[NUM_KEPT - 1 :], *_half_written(directory / CHECKPOINTS)]:
         shutil.rmtree(path)
 
 
 def newest_checkpoint(directory: Path) -> Checkpoint | None:
-    """Load the newest valid checkpoint. Returns None if the run has no checkpoint yet.
-
-    Raises:
-        DamagedRunError: if all checkpoints are damaged.
-    """
+    """Load the newest valid checkpoint, or return None. Raises `DamagedRunError` if all checkpoints are damaged."""
     damage: list[str] = []
     for path in _generations(directory):
         try:
@@ -139,27 +123,26 @@ def save_models(directory: Path, trainer: Trainer) -> None:
 
 
 def models_update(directory: Path) -> int | None:
-    """Return the update after which `agents/` was written. None: there are no policies, or the update is unknown."""
+    """Return the update after which `agents/` was written. None: `agents/` is missing, or the update is unknown."""
     file = directory / "agents" / _UPDATE_FILE
     text = file.read_text(encoding="utf-8").strip() if file.is_file() else ""
     return int(text) if text.isdecimal() else None
 
 
 def has_newest_models(directory: Path) -> bool:
-    """True if `agents/` is not older than the newest checkpoint. `agents/` is older while a finished run is resumed."""
+    """Return True if `agents/` is not older than the newest checkpoint. It is older while a run is resumed."""
     newest = next((int(path.name) for path in _generations(directory)), None)
     return newest is None or newest == models_update(directory)
 
 
 def _generations(directory: Path) -> list[Path]:
-    """Folders of complete checkpoints, newest first."""
+    """Return the folders of complete checkpoints, newest first."""
     folder = directory / CHECKPOINTS
     found = [path for path in folder.glob("*") if path.name.isdecimal() and path.is_dir()]
     return sorted(found, key=lambda path: int(path.name), reverse=True)
 
 
 def _half_written(folder: Path) -> list[Path]:
-    """Folders of incomplete checkpoints, left by a killed process."""
     return list(folder.glob(f"{TEMPORARY}*"))
 
 
@@ -174,11 +157,6 @@ def _write(path: Path, content: Packed) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Load a state that `_write` saved.
-
-    Raises:
-        DamagedRunError: if checksums differ, a number is not finite, or the content is malformed.
-    """
     fault = _fault(path)
     if fault is None:
         try:
@@ -194,7 +172,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _fault(path: Path) -> str | None:
-    """Return a description of the first missing or changed file. None: all checksums match."""
+    """Describe the first missing or changed file of a checkpoint. None: all checksums match."""
     sums = path / _SUMS_FILE
     lines = sums.read_text(encoding="utf-8", errors="replace").splitlines() if sums.is_file() else []
     expected = {name: checksum for checksum, _, name in (line.partition("  ") for line in lines)}
@@ -217,27 +195,20 @@ def _checksum(path: Path) -> str:
 
 
 class UnfitWeightsError(UserError):
-    """Raised if the weights of a run do not fit the models of another run."""
+    """Error for weights that do not fit the models of a run."""
 
 
 @dataclass(frozen=True)
 class StartingWeights:
     """Weights of policies and critics that a run starts with, without optimizer states."""
 
-    source: str
-    """Folder of the run that the weights are from, for error messages."""
-    policies: Mapping[str, Mapping[str, Tensor]]
-    """`Policy.state_dict` of each trainable agent."""
-    critics: Mapping[str, Mapping[str, Any]]
-    """Keys: names of critics. Values: "critic", the `state_dict`; "moments", `RunningMoments` of the value targets."""
+    source: str  # Folder of the run that the weights are from, for error messages
+    policies: Mapping[str, Mapping[str, Tensor]]  # `Policy.state_dict` of each trainable agent
+    critics: Mapping[str, Mapping[str, Any]]  # per critic: "critic", the `state_dict`; "moments" of the value targets
 
     @classmethod
     def of_run(cls, directory: Path) -> StartingWeights:
-        """Read the weights of a run's newest checkpoint.
-
-        Raises:
-            UnfitWeightsError: if the run has no checkpoint.
-        """
+        """Read the weights of a run's newest checkpoint. Raises `UnfitWeightsError` if there is none."""
         check_start(directory)
         found = newest_checkpoint(directory)
         assert found is not None
@@ -253,11 +224,7 @@ class StartingWeights:
 
     @classmethod
     def kept_in(cls, directory: Path) -> StartingWeights | None:
-        """Read the starting weights of a run. Returns None if the run did not start from another run.
-
-        Raises:
-            DamagedRunError: if the starting weights are damaged.
-        """
+        """Read the starting weights of a run; None if there are none. Raises `DamagedRunError` if they are damaged."""
         path = directory / START
         if not any((path / name).exists() for name in STATE_FILES):
             return None
@@ -267,16 +234,11 @@ class StartingWeights:
             raise DamagedRunError(f"{error}; this folder contains the starting weights of the run") from error
 
     def save(self, directory: Path) -> None:
-        """Store the weights in a run's folder."""
         state = {"source": self.source, "policies": dict(self.policies), "critics": dict(self.critics)}
         _write(directory / START, packed(state))
 
     def give_policies(self, policies: Mapping[str, Policy]) -> None:
-        """Load the weights into trainable policies.
-
-        Raises:
-            UnfitWeightsError: if an agent's weights are missing or have other shapes.
-        """
+        """Load the weights into trainable policies. Raises `UnfitWeightsError` if a shape or agent differs."""
         given: set[int] = set()
         for agent, policy in policies.items():
             if not isinstance(policy, TrainablePolicy) or id(policy) in given:
@@ -288,11 +250,7 @@ class StartingWeights:
             given.add(id(policy))
 
     def give_critics(self, critics: Sequence[CriticLearner]) -> None:
-        """Load the weights into critics of the same name. Other critics and fitted critics are unchanged.
-
-        Raises:
-            UnfitWeightsError: if the shapes differ.
-        """
+        """Load the weights into critics of the same name. Raises `UnfitWeightsError` if the shapes differ."""
         for learner in critics:
             name = learner.agents[0]
             if name in self.critics and not isinstance(learner.critic, FittedCritic):
@@ -312,10 +270,6 @@ class StartingWeights:
 
 
 def check_start(directory: Path) -> None:
-    """Check that a run has a checkpoint to start from.
-
-    Raises:
-        UnfitWeightsError: if the run has no checkpoint.
-    """
+    """Raise `UnfitWeightsError` if a run has no checkpoint to start from."""
     if not has_checkpoint(directory):
         raise UnfitWeightsError(f"{directory} has no checkpoint to begin with; give a run of `collm train`")

@@ -28,13 +28,11 @@ class DifficultyResult:
     """Statistics of the episodes on tasks of one difficulty (`metric/difficulty`)."""
 
     num_episodes: int
-    team_return: Interval
-    """Mean undiscounted team return, with its 95 % bootstrap interval over these episodes."""
-    success: Interval | None
-    """Fraction of episodes in which `metric/success` is 1 in a turn, with its interval. None: it is not reported."""
+    team_return: Interval  # Mean undiscounted team return, with its 95 % bootstrap interval over these episodes
+    success: Interval | None  # Fraction of episodes in which `metric/success` is 1 in a turn. None: not reported.
 
     def numbers(self) -> dict[str, float]:
-        """Return the statistics as a dict. Keys are the names under which a run logs them."""
+        """Return the statistics as a dict. The keys are the names that a run logs."""
         intervals = {"return": self.team_return, **({} if self.success is None else {"success": self.success})}
         found: dict[str, float] = {}
         for name, interval in intervals.items():
@@ -46,16 +44,11 @@ class DifficultyResult:
 class EvaluationResult:
     """Episodes of a team on held-out tasks, with statistics."""
 
-    episodes: Sequence[Episode]
-    """Episodes in the order of their seeds. Vector observations are replaced by None."""
-    team_return: Interval
-    """Mean undiscounted team return, with its 95 % bootstrap interval over episodes."""
-    metrics: dict[str, float]
-    """Means over the episodes, with the same names as the metrics of training."""
-    by_difficulty: Mapping[int, DifficultyResult]
-    """Statistics per difficulty, in ascending order. Empty if the environment reports no difficulties."""
-    seconds_per_reply: float = math.nan
-    """Wall time of decoding per reply. Replies are decoded in batches, so this is less than the time of one reply."""
+    episodes: Sequence[Episode]  # Episodes in the order of their seeds. Vector observations are replaced by None.
+    team_return: Interval  # Mean undiscounted team return, with its 95 % bootstrap interval over episodes
+    metrics: dict[str, float]  # Means over the episodes, with the same names as the metrics of training
+    by_difficulty: Mapping[int, DifficultyResult]  # In ascending order; empty if no difficulty is reported
+    seconds_per_reply: float = math.nan  # Wall time of decoding a batch, divided by its number of replies
 
     @property
     def costs(self) -> dict[str, float]:
@@ -68,11 +61,9 @@ class EvaluationResult:
 
     @property
     def num_cut(self) -> int:
-        """Number of episodes truncated by the evaluation's turn limit."""
         return sum(episode.is_cut for episode in self.episodes)
 
     def cut_line(self) -> str:
-        """Return a notice with the number of episodes that the turn limit of evaluations truncated."""
         most = max(episode.num_turns for episode in self.episodes)
         return (
             f"{self.num_cut} of {len(self.episodes)} episodes were truncated after {most:,} joint turns; "
@@ -91,7 +82,6 @@ class EvaluationResult:
 def evaluate(
     collector: RolloutCollector, num_episodes: int, *, greedy: bool, max_turns: int | None = None
 ) -> EvaluationResult:
-    """Call `evaluate_on` with consecutive seeds from `FIRST_EVALUATION_SEED` on."""
     seeds = range(FIRST_EVALUATION_SEED, FIRST_EVALUATION_SEED + num_episodes)
     return evaluate_on(collector, seeds, greedy=greedy, max_turns=max_turns)
 
@@ -105,7 +95,7 @@ def evaluate_on(
         collector: collector on held-out tasks; its episode index is reset, so that sampling repeats.
         seeds: seed of each episode.
         greedy: decode greedily. Symmetric agents can then block each other, so also report sampled returns.
-        max_turns: joint turns after which an episode is truncated. None: no limit if the environment declares one, else
+        max_turns: joint turns after which an episode is truncated. None: the environment's limit, or else
             `DEFAULT_TURN_LIMIT`.
     """
     collector.next_index = 0
@@ -126,7 +116,6 @@ def evaluate_on(
 
 
 def evaluation_metrics(name: str, result: EvaluationResult) -> dict[str, float]:
-    """Return the metrics of evaluation.jsonl for a decoding mode ("sampled" or "greedy")."""
     interval = result.team_return
     metrics = {"return": interval.value, "return_low": interval.low, "return_high": interval.high}
     if result.num_cut:
@@ -157,34 +146,30 @@ def _statistics(episodes: Sequence[Episode]) -> DifficultyResult:
     )
 
 
-NUM_SHOWN = 4
-"""Episodes per decoding mode in the table of transcripts: the best, the worst, and the first of the others."""
-
-
 @dataclass(frozen=True)
 class Evaluated:
     """Results of an evaluation on held-out tasks, for loggers. Properties are computed on access."""
 
-    metrics: Mapping[str, float]
-    """Metrics of evaluation.jsonl: `evaluation/sampled/return`, …"""
-    episodes: Mapping[str, Sequence[Episode]]
-    """Episodes, with the decoding modes "sampled" and "greedy" as keys."""
-    make_env: Callable[[], Any]
-    """Function that makes the environment, for the animation."""
-    picture: Path
-    """File to which the animation is written."""
-    costs: Mapping[str, float] = field(default_factory=dict)
-    """Seconds and tokens per sampled reply."""
+    metrics: Mapping[str, float]  # Metrics of evaluation.jsonl: `evaluation/sampled/return`, …
+    episodes: Mapping[str, Sequence[Episode]]  # Episodes, with the decoding modes "sampled" and "greedy" as keys
+    make_env: Callable[[], Any]  # Function that makes the environment, for the animation
+    picture: Path  # File to which the animation is written
+    costs: Mapping[str, float] = field(default_factory=dict)  # Seconds and tokens per sampled reply
 
     @property
     def returns(self) -> dict[str, list[float]]:
-        """Team returns of the episodes, with decoding modes as keys."""
         return {name: [episode.team_return for episode in played] for name, played in self.episodes.items()}
 
     @property
     def transcripts(self) -> list[tuple[str, int, float, str, str]]:
-        """Table rows: decoding mode, seed, team return, agent, and the agent's full transcript."""
-        return [row for name, played in self.episodes.items() for each in _shown(played) for row in _rows(name, each)]
+        """Table rows: decoding mode, seed, team return, agent, and the agent's transcript."""
+        return [
+            (name, episode.seed, episode.team_return, agent, str(text))
+            for name, played in self.episodes.items()
+            for episode in _shown(played)
+            for agent, text in episode.finals.items()
+            if isinstance(text, str)
+        ]
 
     @cached_property
     def animation(self) -> Path | None:
@@ -194,7 +179,6 @@ class Evaluated:
 
 
 def _draw(episode: Episode, make_env: Callable[[], Any], path: Path) -> Path | None:
-    """Replay an episode, and write it to a GIF. Returns None if the environment does not render."""
     with closing(make_env()) as env:
         world = env.unwrapped
         if not isinstance(world, TextParallelEnv) or "rgb_array" not in world.metadata["render_modes"]:
@@ -213,11 +197,7 @@ def _draw(episode: Episode, make_env: Callable[[], Any], path: Path) -> Path | N
 
 
 def _shown(episodes: Sequence[Episode]) -> list[Episode]:
+    """Return 4 episodes for the table of transcripts: the best, the worst, and the first of the others."""
     ranked = sorted(episodes, key=lambda episode: episode.team_return)
     ends = [ranked[-1], ranked[0]] if len(ranked) > 1 else ranked
-    return ends + [episode for episode in episodes if all(episode is not end for end in ends)][: NUM_SHOWN - len(ends)]
-
-
-def _rows(name: str, episode: Episode) -> list[tuple[str, int, float, str, str]]:
-    finals = {agent: text for agent, text in episode.finals.items() if isinstance(text, str)}
-    return [(name, episode.seed, episode.team_return, agent, str(text)) for agent, text in finals.items()]
+    return ends + [episode for episode in episodes if all(episode is not end for end in ends)][: 4 - len(ends)]

@@ -41,11 +41,11 @@ _REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 
 
 class RunFolderError(UserError, OSError):
-    """Raised if a run's folder cannot be written or is in use."""
+    """Error for a run's folder that is in use or cannot be written."""
 
 
 class DamagedRunError(UserError):
-    """Raised if a file in a run's folder is damaged. The message contains the path of the file."""
+    """Error for a damaged file in a run's folder. The message contains the path of the file."""
 
 
 def write_file(path: Path, text: str) -> None:
@@ -55,17 +55,11 @@ def write_file(path: Path, text: str) -> None:
 
 
 def write_config(directory: Path, config: Mapping[str, Any]) -> None:
-    """Write the experiment's settings atomically."""
     write_file(directory / CONFIG_FILE, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """Read the experiment's settings.
-
-    Raises:
-        FileNotFoundError: if the folder contains no run.
-        UserError: if the file is damaged, or is the configuration of a model.
-    """
+    """Read the settings of a run. Raises `FileNotFoundError` if there is no run, `UserError` if the file is damaged."""
     file = directory / CONFIG_FILE
     if not file.is_file():
         if holds_run(directory):
@@ -83,13 +77,7 @@ def read_config(directory: Path) -> dict[str, Any]:
 
 
 def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
-    """Write a folder atomically, replacing a folder of the same name.
-
-    Files that are only in the old folder are kept, because they may be files of the user.
-
-    Args:
-        fill: function that writes the content into the folder that it gets.
-    """
+    """Write a folder atomically with `fill`. Other files of an old folder are kept, because they may be the user's."""
     new, old = temporary(path), temporary(path, "old")
     _finish_replacing(path, old)
     if new.exists():
@@ -125,17 +113,11 @@ def _finish_replacing(path: Path, old: Path) -> None:
 
 @contextmanager
 def only_one(directory: Path, *, waits: bool = False) -> Iterator[None]:
-    """Lock a run's folder against other processes. The lock ends with the block or the process.
+    """Lock a run's folder against other processes until the block ends, with a `flock` on the folder's `.collm`.
 
-    The lock is a `flock` on the folder's `.collm`. A nested block of the same thread has no effect.
-
-    Args:
-        directory: folder of a run. A missing folder is created, and deleted again if the block writes nothing.
-        waits: if another process has the lock, wait instead of raising an error.
-
-    Raises:
-        RunFolderError: if another process has the lock.
-        ForeignFileError: if the folder is not empty and contains no run.
+    A nested block of the same thread has no effect. A missing folder is created, and deleted again if the block writes
+    nothing. If another process has the lock, `waits` selects between waiting and a `RunFolderError`. Raises
+    `ForeignFileError` if the folder contains files but no run.
     """
     key = (directory.resolve(), threading.get_ident())
     if key in _HELD:
@@ -153,7 +135,7 @@ def only_one(directory: Path, *, waits: bool = False) -> Iterator[None]:
 
 @contextmanager
 def tentative(directory: Path) -> Iterator[None]:
-    """After the block, remove the folder and its parents if the block created them and left them empty."""
+    """Remove the folder and its parents after the block, if the block created them and left them empty."""
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     try:
         yield
@@ -189,12 +171,7 @@ def _locked(directory: Path, waits: bool) -> Iterator[None]:
 
 @contextmanager
 def explained(directory: Path, advice: Callable[[], str]) -> Iterator[None]:
-    """Convert file-system errors inside the block to a `RunFolderError` with advice.
-
-    Args:
-        directory: folder of the run. Errors of files outside the folder are not converted.
-        advice: function that returns a text with the state of the run and the fix.
-    """
+    """Convert errors of writing to the folder into a `RunFolderError`. `advice` returns the end of its message."""
     try:
         yield
     except RunFolderError:
@@ -220,12 +197,7 @@ def _cause(error: OSError | SafetensorError, directory: Path) -> str | None:
 
 
 class JsonLines:
-    """Writer that appends one JSON object per line to a file. NaN and infinity are written as null.
-
-    Args:
-        path: path of the file, created by the first write.
-        num_lines: number of lines that the file already has.
-    """
+    """Writer that appends objects to a JSON-lines file, which has `num_lines` lines. NaN and infinity become null."""
 
     def __init__(self, path: Path, num_lines: int = 0):
         self.path = path
@@ -241,11 +213,7 @@ class JsonLines:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Read a JSON-lines file. An incomplete last line, as after a crash, is skipped with a warning.
-
-    Raises:
-        UserError: if a line is not a JSON object.
-    """
+    """Read a JSON-lines file. Warns about an incomplete last line. Raises `UserError` if a line is no JSON object."""
     rows, num_bytes = [], 0
     for row, end in each_line(path):
         rows.append(row)
@@ -256,17 +224,11 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def each_line(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """Iterate over pairs of a row of a JSON-lines file and the byte offset of the row's end.
-
-    Only a line feed ends a line, because texts may contain other separators, such as U+2028.
-
-    Raises:
-        UserError: if a line is not a JSON object.
-    """
+    """Iterate over the rows of a JSON-lines file, and the byte offset of the end of each row."""
     end = 0
     refuse_device(path)
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(file, 1):  # bytes, because U+2028 in texts does not end a line
             if not line.endswith(b"\n"):
                 return
             end += len(line)
@@ -274,18 +236,7 @@ def each_line(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
 
 
 def cut_lines(path: Path, update: int, num_lines: int) -> int:
-    """Truncate a file after the rows of an update, because a resumed run writes later rows again.
-
-    Args:
-        update: last update to keep.
-        num_lines: number of rows up to that update, as stored in the checkpoint. Later rows are not read.
-
-    Returns:
-        Number of rows that remain in the file.
-
-    Raises:
-        UserError: if one of these rows is damaged.
-    """
+    """Delete the rows after an update, because a resumed run writes them again. Returns the number of rows left."""
     if not path.exists():
         return 0
     kept = end = 0
@@ -301,7 +252,6 @@ def cut_lines(path: Path, update: int, num_lines: int) -> int:
 
 
 def _finite(value: Any) -> Any:
-    """Replace NaN and infinity, which JSON does not have, by None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

@@ -31,13 +31,7 @@ _SETTINGS: Mapping[str, tuple[str, ...]] = {
 
 
 def prepare_directory(directory: Path) -> None:
-    """Make a folder for a run, and check that it is writable and not in use.
-
-    Raises:
-        PermissionError, NotADirectoryError: if the folder is not writable.
-        RunFolderError: if another process trains in this folder.
-        ForeignFileError: if the folder contains files that do not belong to a run, or symbolic links.
-    """
+    """Make a folder for a run. Raises `OSError` if it cannot be used, `ForeignFileError` if it has other files."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         _refuse_links(directory)
@@ -54,13 +48,9 @@ def prepare_directory(directory: Path) -> None:
 
 
 def check_is_free(directory: Path, config: Mapping[str, Any]) -> None:
-    """Check that a folder can be used for a new run. A run without a checkpoint may be overwritten.
+    """Raise `FileExistsError` if a folder contains a run, or files that collm did not write.
 
-    Args:
-        config: settings of the new run. A run with other settings is not overwritten if it has logged metrics.
-
-    Raises:
-        FileExistsError: if the folder contains a run or files that collm did not write.
+    A run without a checkpoint may be overwritten. If it has logged metrics, its settings must equal `config`.
     """
     refuse_foreign_folder(directory)
     is_run = has_checkpoint(directory) or any((directory / name).exists() for name in ("agents", "checkpoint.pt"))
@@ -76,11 +66,7 @@ def check_is_free(directory: Path, config: Mapping[str, Any]) -> None:
 
 
 def clear(directory: Path, *, keeps_settings: bool = False) -> bool:
-    """Delete the files of a run without a checkpoint. Returns True if the run had logged anything.
-
-    Args:
-        keeps_settings: keep the settings and starting weights.
-    """
+    """Delete the files of a run without a checkpoint. Returns True if the run had logged anything."""
     had_lines = any(_has_lines(directory / name) for name in RECORDS)
     # Delete settings last, because a folder with records and without settings is treated as a run.
     for files in (_LOGGED, *(() if keeps_settings else (_SETTINGS,))):
@@ -96,7 +82,6 @@ def clear(directory: Path, *, keeps_settings: bool = False) -> bool:
 
 
 def _refuse_links(directory: Path) -> None:
-    """Check that no file or folder that the run writes is a symbolic link."""
     inside = [path for name in (CHECKPOINTS, PICTURES) for path in (directory / name).glob("*")]
     for path in [*(directory / name for name in (*_FOLDERS, *RECORDS)), *inside]:
         if path.is_symlink():
@@ -111,50 +96,28 @@ def _has_lines(path: Path) -> bool:
 
 
 FREE = (
-    "num_updates",
-    "max_environment_steps",
-    "max_sampled_tokens",
-    "eval_interval",
-    "eval_max_turns",
-    "save_interval",
-    "save_interval_minutes",
-    "num_envs",
-    "num_workers",
-    "timeout_s",
-    "max_batch_tokens",
-    "side_by_side",
-    "collectors",
-    "num_collectors",
-    "collector_options",
-    "kv_memory",
-    "device",
-    "critic_device",
-    "reference_device",
-    "recomputes_activations",
-    "offload",
-    "fsdp",
+    *("num_updates", "max_environment_steps", "max_sampled_tokens"),
+    *("eval_interval", "eval_max_turns", "save_interval", "save_interval_minutes"),
+    *("num_envs", "num_workers", "timeout_s", "collectors", "num_collectors", "collector_options"),
+    *("device", "critic_device", "reference_device", "side_by_side", "offload", "fsdp"),
+    *("max_batch_tokens", "kv_memory", "recomputes_activations"),
 )
-"""Settings that may differ on resume: budgets, intervals of evaluations and checkpoints, processes and devices."""
+"""Settings that may differ when a run is resumed: budgets, intervals, processes, devices and memory."""
 
 
 def changes(saved: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Compare the saved settings of a run with the given settings, both from `Experiment.to_json`.
 
-    Returns:
-        Dict from the name of each setting that differs to its saved value and its given value.
-
-    Raises:
-        ValueError: if the difference is in a setting that must not change on resume.
+    Returns a dict from each setting that differs to its saved and its given value. Raises `ValueError` if a setting
+    differs that must not change when a run is resumed.
     """
     found = {name: (old, new) for name, old, new in _differences(saved, given)}
     fixed = {name: values for name, values in found.items() if not _may_change(name, saved["config"])}
     if fixed:
         listed = ", ".join(f"{name} = {old!r}, not {new!r}" for name, (old, new) in fixed.items())
-        reason = (
-            " (the learning rate or the difficulty depends on the fraction of num_updates that is done)"
-            if "num_updates" in fixed
-            else ""
-        )
+        reason = ""
+        if "num_updates" in fixed:
+            reason = " (the learning rate or the difficulty depends on the fraction of num_updates that is done)"
         raise ValueError(
             f"the run was trained with {listed}{reason}; resume it with these settings, or give another --out"
         )

@@ -24,8 +24,8 @@ from ..rollout.episode import Episode, Turn
 from .assembly.trust import run_command
 from .loggers import read_lines
 
+# Entry of a turn's record -> field of `Credit`
 CREDITED = {"value": "values", "advantage": "advantages", "raw_advantage": "raw_advantages", "return_to_go": "returns"}
-"""Entries of a turn's record (keys), and the fields of `Credit` with their values."""
 
 
 def episode_records(
@@ -34,9 +34,9 @@ def episode_records(
     """Convert episodes to dictionaries for JSON.
 
     Args:
-        credits: credit of each agent's turns, in the order of the episodes. Adds these entries to each text turn:
-            `value`, `advantage` (used for learning), `raw_advantage` (before normalization) and `return_to_go` (of
-            shaped rewards).
+        episodes: episodes of one update.
+        credits: credit of each agent's turns. Each text turn gets the keys of `CREDITED`: `advantage` is used for
+            learning, `raw_advantage` is before normalization, `return_to_go` is of shaped rewards.
         common: entries that are added to every record, such as the update.
     """
     credited = {
@@ -47,8 +47,13 @@ def episode_records(
     for episode in episodes:
         agents = {}
         for agent, track in episode.tracks.items():
-            if not isinstance(track[0].observation, str):
-                agents[agent] = _moves(track) | {"is_terminated": episode.is_terminated[agent]}
+            if not isinstance(track[0].observation, str):  # to save space, only the data that a replay needs
+                agents[agent] = {
+                    "actions": [np.asarray(turn.completion.action).tolist() for turn in track],
+                    "rewards": [turn.reward for turn in track],
+                    "version": track[0].completion.version,
+                    "is_terminated": episode.is_terminated[agent],
+                }
                 continue
             turns = [_turn(turn, track[i - 1] if i else None) for i, turn in enumerate(track)]
             if agent in credited:
@@ -70,13 +75,6 @@ def episode_records(
             }
         )
     return records
-
-
-def _moves(track: Sequence[Turn]) -> dict[str, Any]:
-    """Return the record of an agent with vector actions. To save space, it has only the data that a replay needs."""
-    actions = [np.asarray(turn.completion.action).tolist() for turn in track]
-    rewards = [turn.reward for turn in track]
-    return {"actions": actions, "rewards": rewards, "version": track[0].completion.version}
 
 
 def _turn(turn: Turn, before: Turn | None) -> dict[str, Any]:
@@ -127,21 +125,16 @@ class RecordedEpisode:
 
     seed: int | None
     options: dict[str, Any] | None
-    actions: list[dict[str, Any]]
-    """Actions of each joint turn, as dicts with agents as keys."""
-    rewards: list[dict[str, float]]
-    """Rewards of each joint turn, as dicts with agents as keys. Empty if the episode ended with a fault."""
-    read: list[dict[str, str]]
-    """New text that each agent read before the joint turn. Empty for vector observations."""
-    split: str = "train"
-    """Split of the environment's tasks."""
-    problem: str | None = None
-    """Message of the environment fault that ended the episode. None: the episode had no fault."""
+    actions: list[dict[str, Any]]  # Actions of each joint turn, as dicts with agents as keys
+    rewards: list[dict[str, float]]  # Rewards of each joint turn and agent. Empty if the episode ended with a fault.
+    read: list[dict[str, str]]  # New text that each agent read before the joint turn. Empty for vector observations.
+    split: str = "train"  # Split of the environment's tasks
+    problem: str | None = None  # Message of the environment fault that ended the episode
 
 
 @contextmanager
 def failures_kept(directory: Path, env: str, split: str = "train") -> Iterator[None]:
-    """If an environment fails, save its episode in the run's folder, and add the replay command to the message."""
+    """Save the episode of an environment that fails inside the block, and add the replay command to the error."""
     try:
         yield
     except EnvironmentFault as fault:
@@ -182,11 +175,7 @@ def keep_failure(directory: Path, fault: EnvironmentFault, env: str, split: str 
 
 
 def failed_episode(directory: Path, name: str) -> RecordedEpisode:
-    """Read an episode that `keep_failure` saved.
-
-    Raises:
-        UserError: if no such episode was saved; the message lists the saved episodes.
-    """
+    """Read an episode that `keep_failure` saved. Raises `UserError` if no such episode was saved."""
     folder = directory / FAILURES
     names = sorted(path.stem for path in folder.glob("*.json"))
     if name not in names:
@@ -199,11 +188,7 @@ def failed_episode(directory: Path, name: str) -> RecordedEpisode:
 
 
 def recorded_episode(directory: Path, index: int) -> RecordedEpisode:
-    """Read an episode from `episodes.jsonl`, and join its segments.
-
-    Raises:
-        UserError: if the run has no such episode.
-    """
+    """Read an episode from `episodes.jsonl`, and join its segments. Raises `UserError` if it is missing."""
     file = directory / "episodes.jsonl"
     if not file.is_file():
         raise UserError(f"{directory} has no recorded episodes: {file.name} is missing")
@@ -229,7 +214,6 @@ def _joined(segments: Sequence[Mapping[str, Any]]) -> RecordedEpisode:
 
 
 def _turns(entry: Mapping[str, Any]) -> list[tuple[Any, float, str]]:
-    """Return the action, the reward and the new text of each turn of an agent."""
     if "turns" not in entry:
         return [(action, reward, "") for action, reward in zip(entry["actions"], entry["rewards"], strict=True)]
     return [
@@ -239,11 +223,7 @@ def _turns(entry: Mapping[str, Any]) -> list[tuple[Any, float, str]]:
 
 
 def as_actions(recorded: Mapping[str, Any], action_spaces: Mapping[str, spaces.Space[Any]]) -> dict[str, Any]:
-    """Convert actions from JSON to the environment's action spaces.
-
-    Raises:
-        UserError: if an action is neither text nor numbers.
-    """
+    """Convert actions from JSON to the action spaces. Raises `UserError` for other values than text or numbers."""
     found: dict[str, Any] = {}
     for agent, action in recorded.items():
         try:

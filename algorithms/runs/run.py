@@ -48,10 +48,8 @@ from .records import episode_records, failures_kept, keep_failure
 from .stopping import StopAsked, Stopped, StopSignals
 
 LOG = logging.getLogger(__name__)
-HIGH_LEARNING_RATE = 1e-2
-"""Learning rate of AdamW above which a notice is printed for every model."""
-HIGH_RATIO = 1_000
-"""A notice is also printed if a learning rate is more than this factor times the default of its kind of model."""
+HIGH_LEARNING_RATE = 1e-2  # Learning rate of AdamW above which a notice is printed for every model
+HIGH_RATIO = 1_000  # A notice is also printed if a learning rate exceeds the default of its model by this factor
 
 
 def prepare_run(
@@ -59,14 +57,9 @@ def prepare_run(
 ) -> None:
     """Check the settings and the folder of a run before models are loaded.
 
-    Args:
-        experiment: experiment to run. With `resume`, only settings in `folder.FREE` may differ from the saved settings.
-        directory: folder of the run. Without `resume` it must not contain a run that has a checkpoint.
-        resume: continue the run in the folder.
-        init_from: folder of a run whose policies and critics a new run starts with.
-
-    Raises:
-        ValueError, OSError: if the experiment cannot run or the directory cannot be used.
+    With `resume`, only settings in `folder.FREE` may differ from the saved settings. Otherwise the folder must not
+    contain a run that has a checkpoint. A new run may start with the policies and critics of the run in `init_from`.
+    Raises `ValueError` or `OSError` if the experiment cannot run or the folder cannot be used.
     """
     experiment.check()
     if init_from is not None:
@@ -89,7 +82,6 @@ def prepare_run(
 
 
 def run_experiment(experiment: Experiment, directory: Path, *, resume: bool = False, **options: Any) -> Trainer:
-    """Call `prepare_run`, then `run_prepared` with these options."""
     prepare_run(experiment, directory, resume=resume)
     return run_prepared(experiment, directory, resume=resume, **options)
 
@@ -108,20 +100,18 @@ def run_prepared(
     reward_processor: RewardProcessor | None = None,
     loggers: Sequence[Logger | Callback] = (),
 ) -> Trainer:
-    """Train, and write the folder of the run. Rank 0 writes; other ranks only read.
-
-    `policies`, `critics` and `reward_processor` are passed to `Experiment.make_trainer`.
+    """Train, and write the folder of the run, which `prepare_run` checked. Only rank 0 writes.
 
     Args:
         experiment: experiment to run.
-        directory: folder that `prepare_run` checked.
-        resume: continue from the newest valid checkpoint, or from the beginning if there is no checkpoint. Log lines
-            after the checkpoint are deleted.
+        directory: folder of the run.
+        resume: continue from the newest valid checkpoint. Log lines after the checkpoint are deleted.
         init_from: folder of a run whose policies and critics a new run starts with.
         log: services that metrics are sent to, in addition to `metrics.jsonl`.
         on_notice: function that is called with notices about resuming, unusual settings, and runs that cannot learn.
         stop: signals that stop the run with a checkpoint of the last complete update. A rollout or evaluation stops
             before its next turn, and is repeated on resume. If learning has begun, the update is completed first.
+        policies: see `Experiment.make_trainer`, also for `critics` and `reward_processor`.
         loggers: callbacks, or objects with `log` and `close`, called on rank 0.
 
     Raises:
@@ -190,17 +180,14 @@ def run_prepared(
 
 @dataclass
 class _TrainingLoop:
-    """Training loop of a run: updates, logs, evaluations, checkpoints."""
-
     experiment: Experiment
     directory: Path
     trainer: Trainer
     held_out: RolloutCollector
     stop: StopSignals | None
-    evaluated: int | None
-    """Update of the last evaluation. None: no evaluation yet."""
+    evaluated: int | None  # Update of the last evaluation. None: no evaluation yet.
+    # Records (file names as keys) and callbacks are empty on ranks other than 0.
     records: Mapping[str, JsonLines] = field(default_factory=dict)
-    """Record files, with file names as keys. Empty on ranks other than 0, like the callbacks."""
     callbacks: Sequence[Callback] = ()
     on_notice: Notice | None = None
 
@@ -210,7 +197,6 @@ class _TrainingLoop:
         self._saved_at = time.monotonic()
 
     def train(self) -> None:
-        """Train until the budget is used up or a signal stops the run."""
         trainer = self.trainer
         trainer.collector.before_turn = self._check
         try:
@@ -236,7 +222,7 @@ class _TrainingLoop:
             self.stop.check()
 
     def _evaluate_if_due(self) -> bool:
-        """Evaluate if an evaluation after this update is due and not yet done. Returns True if it was done now."""
+        """Evaluate if an evaluation after this update is due and not yet done. Returns True in this case."""
         update, interval = self.trainer.progress.update, self.config.eval_interval
         is_due = is_over(self.trainer) or (bool(interval) and update % interval == 0)
         if update == 0:
@@ -269,7 +255,6 @@ class _TrainingLoop:
             self.records[name].write(rows())
 
     def _evaluate(self) -> None:
-        """Evaluate on held-out tasks, and log the result."""
         metrics: dict[str, float] = {}
         episodes: dict[str, Sequence[Episode]] = {}
         costs: dict[str, float] = {}
@@ -384,7 +369,6 @@ def default_rates(trainer: Trainer) -> list[str]:
 
 
 def high_rates(trainer: Trainer) -> list[str]:
-    """Return notices about learning rates that are far too high for AdamW."""
     found: dict[tuple[str, float, float], list[str]] = {}
     for agent, learner in trainer.learners.items():
         key = ("agent_learning_rate", learner.optimizer.learning_rate, learner.policy.default_learning_rate)
@@ -402,21 +386,20 @@ def high_rates(trainer: Trainer) -> list[str]:
 
 
 def last_evaluated(directory: Path) -> int | None:
-    """Return the update of the last row of `evaluation.jsonl`. None: the file has no rows."""
+    """Return the update of the last row of `evaluation.jsonl`. None: there are no rows."""
     path = directory / "evaluation.jsonl"
     rows = read_lines(path) if path.exists() else []
     return rows[-1].get("update") if rows else None
 
 
 def report_skipped(collector: RolloutCollector, directory: Path, env: str, split: str = "train") -> None:
-    """Save the faults of skipped episodes, and warn about them."""
     for fault in collector.skipped if current().is_writer else ():
         keep_failure(directory, fault, env, split)
         warnings.warn(f"skipped: {fault}", RuntimeWarning, stacklevel=2)
 
 
 def is_over(trainer: Trainer) -> bool:
-    """True if a run has reached its limit of updates, environment steps or sampled tokens."""
+    """Return True if a run has reached its limit of updates, environment steps or sampled tokens."""
     config, progress = trainer.config, trainer.progress
     spent = ((config.max_environment_steps, progress.num_turns), (config.max_sampled_tokens, progress.num_tokens))
     reached = any(limit is not None and used >= limit for limit, used in spent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -16,7 +16,7 @@ ASKED = (
 
 
 class StopAsked(Exception):
-    """Raised by `StopSignals.check` after a stop signal. All ranks raise it if one rank received the signal."""
+    """Error that `StopSignals.check` raises after a stop signal."""
 
     def __init__(self, number: int):
         super().__init__(number)
@@ -24,7 +24,7 @@ class StopAsked(Exception):
 
 
 class Stopped(KeyboardInterrupt):
-    """Raised when a run has stopped after signal `number` and written its checkpoint."""
+    """Error of a run that stopped after the signal `number` and wrote its checkpoint."""
 
     def __init__(self, message: str, number: int):
         super().__init__(message)
@@ -35,8 +35,7 @@ class StopSignals:
     """Context manager that records stop signals. It has no effect outside the main thread."""
 
     def __init__(self) -> None:
-        self.number: int | None = None
-        """Number of the signal that was received. None: no signal yet."""
+        self.number: int | None = None  # received signal; None: no signal yet
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> StopSignals:
@@ -44,13 +43,10 @@ class StopSignals:
             self._before = {each: signal.signal(each, self._asked) for each in SIGNALS}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._restore()
 
     def check(self) -> None:
-        """Raise `StopAsked` if a signal was received."""
         if self.number is not None:
             raise StopAsked(self.number)
 

@@ -16,8 +16,7 @@ from ._ranges import refuse_password
 
 LOCAL = "ray"
 PREFIX = "ray://"
-ANSWER_S = 10.0
-"""Timeout in seconds for the first connection to the head of a cluster."""
+ANSWER_S = 10.0  # Timeout in seconds for the first connection to the head of a cluster
 PASSED_ON = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "HF_HOME", "HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM")
 """Environment variables that are copied from this process to Ray's processes."""
 
@@ -28,20 +27,14 @@ _num_members = 0  # `join` calls minus `leave` calls, if this process was connec
 class Cluster:
     """A Ray cluster and the resources of its actors."""
 
-    address: str = LOCAL
-    """"ray": a new cluster on this machine. "ray://HOST:PORT": the cluster whose head listens there."""
+    address: str = LOCAL  # "ray": a new cluster on this machine. "ray://HOST:PORT": the cluster with this head.
     num_actors: int = 2
-    num_cpus: float = 1.0
-    """CPU cores per actor."""
-    num_gpus: float = 0.0
-    """GPUs per actor; may be a fraction."""
-    files: str | None = None
-    """Folder of modules that actors import (`working_dir`)."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Further options of `ray.remote` for each actor."""
+    num_cpus: float = 1.0  # CPU cores per actor
+    num_gpus: float = 0.0  # GPUs per actor; may be a fraction
+    files: str | None = None  # Folder of modules that actors import (`working_dir`)
+    options: Mapping[str, Any] = field(default_factory=dict)  # Further options of `ray.remote` for each actor
 
     def actor_options(self) -> dict[str, Any]:
-        """Return the arguments of `ray.remote` for an actor."""
         return {
             "num_cpus": self.num_cpus,
             "num_gpus": self.num_gpus,
@@ -55,9 +48,8 @@ class Cluster:
     def check(self) -> None:
         """Check the settings before anything is started.
 
-        Raises:
-            UserError: if the address is malformed, the folder does not exist, or Ray rejects the options.
-            ModuleNotFoundError: if Ray is not installed. The message contains the command that installs it.
+        Raises `UserError` if the address is malformed, a folder is missing, or Ray rejects the options. Raises
+        `ModuleNotFoundError` with the install command if Ray is missing.
         """
         refuse_password(self.address)
         host, _, port = self.address.removeprefix(PREFIX).rpartition(":")
@@ -78,8 +70,7 @@ class Cluster:
     def join(self) -> None:
         """Connect this process to the cluster, or use its existing connection. Each `join` requires one `leave`.
 
-        Raises:
-            UserError: if no cluster answers at the address.
+        Raises `UserError` if no cluster answers at the address.
         """
         import ray
 
@@ -128,15 +119,13 @@ def leave() -> None:
 
 
 def surroundings() -> dict[str, Any]:
-    """Return the `runtime_env` of actors and tasks."""
     return {"env_vars": {name: os.environ[name] for name in PASSED_ON if name in os.environ}}
 
 
 def import_from(paths: Sequence[str]) -> None:
-    """Append the folders of another process's `sys.path`, if they exist on this machine."""
+    """Append folders of another process's `sys.path` that exist on this machine."""
     sys.path += [path for path in paths if path not in sys.path and os.path.isdir(path)]
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of Ray's error message, without the details."""
     return str(error).strip().splitlines()[0]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """Exception for a fault of the user, a file or a service. The message contains the value, the rule and the fix.
+    """Fault of the user, a file or a service. The message contains the value, the rule and the fix.
 
     The command line prints only the message. Other exceptions are bugs and show their traceback.
     """

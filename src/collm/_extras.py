@@ -10,16 +10,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 _REQUIREMENT = re.compile(r"""(?P<distribution>[\w.-]+).*\bextra == ["'](?P<extra>[\w-]+)["']""")
-_DISTRIBUTIONS = {"PIL": "pillow", "rouge_score": "rouge-score"}
-"""Distributions whose name differs from the import name."""
+_DISTRIBUTIONS = {"PIL": "pillow", "rouge_score": "rouge-score"}  # names that differ from the import name
 _FOR_DEVELOPERS = {"dev", "docs", "mutants"}
 _LAYERS = {"collm.envs", "collm.agents", "collm.algorithms", "collm.benchmarks"}
-_ROOT = Path(__file__).resolve().parents[2]
-"""Root of the repository, if the package is imported from a clone."""
+_ROOT = Path(__file__).resolve().parents[2]  # Root of the repository, if the package is imported from a clone
 
 
 def explained(error: ModuleNotFoundError) -> ModuleNotFoundError | None:
-    """Return the error with an install command, if an extra or collm has the missing package; otherwise None."""
+    """Return the error with an install command; None if neither collm nor its extras contain the missing package."""
     if error.name in _LAYERS:
         line = f"the installation of collm is incomplete: {error.name} is missing; reinstall it: {install_command()}"
         return ModuleNotFoundError(line, name=error.name, path=error.path)
@@ -34,7 +32,7 @@ def explained(error: ModuleNotFoundError) -> ModuleNotFoundError | None:
 def install_command(extra: str = "") -> str:
     """Return the command that installs collm with an extra, from its clone or the source of the installation.
 
-    The command always contains a path or a URL: collm is not on PyPI, so anyone could register its name there.
+    It contains a path or a URL, because collm is not on PyPI: anyone could register the name there.
     """
     chosen = f"[{extra}]" if extra else ""
     if (_ROOT / "pyproject.toml").is_file():
@@ -43,11 +41,7 @@ def install_command(extra: str = "") -> str:
 
 
 def require(*packages: str) -> None:
-    """Check that packages are installed, without importing them.
-
-    Raises:
-        ModuleNotFoundError: if a package is missing. The message contains the command that installs it.
-    """
+    """Raise `ModuleNotFoundError` with the install command if a package is missing. Packages are not imported."""
     for package in packages:
         if find_spec(package) is None:
             error = ModuleNotFoundError(f"No module named {package!r}", name=package)
@@ -68,7 +62,6 @@ def _source() -> str:
 
 
 def _extras() -> dict[str, str]:
-    """Return a dict distribution -> first extra that contains it, from the metadata of the installation."""
     try:
         declared = requires("collm") or []
     except PackageNotFoundError:  # collm is imported from a clone without installation

@@ -11,30 +11,24 @@ from typing import Any
 
 from ._errors import UserError
 
-MAX_DEPTH = 100
-"""Maximum nesting of arrays and objects. Recursive functions would fail on deeper values."""
+MAX_DEPTH = 100  # Maximum nesting of arrays and objects. Recursive functions would fail on deeper values.
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object from a file.
-
-    Raises:
-        FileNotFoundError: if the file does not exist.
-        UserError: if the file is not a JSON object. The message contains the file, the line and the fault.
-    """
+    """Read a JSON object. Raises `UserError` with the file and the line if the content is not a JSON object."""
     refuse_device(path)
     return parse_json(path.read_bytes(), path)
 
 
 def refuse_device(path: Path) -> None:
-    """Raise a UserError if the path is a pipe or a device, because reading it might never end."""
+    """Raise `UserError` if the path is a pipe or a device, because reading it might never end."""
     if path.exists() and not path.is_file():
         raise UserError(f"{path} is not a regular file; replace or delete it")
 
 
 @contextmanager
 def explained_content(path: Path) -> Iterator[None]:
-    """If a file has unexpected types, names or shapes, raise a `UserError` that contains its path."""
+    """Convert errors of unexpected types, names or shapes inside the block into a `UserError` with the path."""
     try:
         yield
     except UserError:
@@ -45,16 +39,7 @@ def explained_content(path: Path) -> Iterator[None]:
 
 
 def parse_json(content: bytes | str, path: Path, first_line: int = 1) -> dict[str, Any]:
-    """Parse a JSON object that was read from a file.
-
-    Args:
-        content: text of the object.
-        path: file, for error messages.
-        first_line: line number of the text in the file.
-
-    Raises:
-        UserError: if the text is not a JSON object. The message contains the file, the line and the fault.
-    """
+    """Parse a JSON object from line `first_line` of a file. Raises `UserError` if the text is not a JSON object."""
     try:
         text = content if isinstance(content, str) else content.decode("utf-8")
         found = json.loads(text)
@@ -66,9 +51,7 @@ def parse_json(content: bytes | str, path: Path, first_line: int = 1) -> dict[st
         line = first_line + error.lineno - 1
         raise UserError(f"{path}, line {line}: no JSON: {fault}; repair or delete it") from error
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path}, from line {first_line}: no UTF-8 text: {error.reason}; repair or delete it"
-        ) from error
+        raise UserError(f"{path}, from line {first_line}: no UTF-8: {error.reason}; repair or delete it") from error
     except ValueError as error:  # an integer with more digits than Python allows
         raise UserError(f"{path}, from line {first_line}: {error}; repair or delete it") from error
     if is_deep:
@@ -79,7 +62,6 @@ def parse_json(content: bytes | str, path: Path, first_line: int = 1) -> dict[st
 
 
 def _is_deeper(value: Any, depth: int) -> bool:
-    """Return True if arrays and objects are nested more than `depth` deep. Uses no recursion."""
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(depth):
         items = chain.from_iterable(each.values() if isinstance(each, dict) else each for each in level)

@@ -1,11 +1,9 @@
 """Exports of a package that are imported on first use (PEP 562).
 
-A package lists its exports once, as imports for type checkers:
+A package lists its exports as imports for type checkers, and then calls `attach(__name__, __file__)`:
 
     if TYPE_CHECKING:
         from .config import ModelConfig as ModelConfig
-
-    __getattr__, __dir__, __all__ = attach(__name__, __file__)
 """
 
 from __future__ import annotations

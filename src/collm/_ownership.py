@@ -1,10 +1,7 @@
 """Ownership of files: collm overwrites and deletes only files that it wrote.
 
-The file `.collm` in each folder lists these files. Its first line is the format. Each other line is the path of a file,
-relative to the folder. A folder whose list contains `config.json` is the folder of a training run.
-
-Folders of earlier versions have no such list. They are recognised by the content of a file, such as the settings of a
-run (`config.json`). All files in them are treated as written by collm.
+The file `.collm` in each folder lists these files: first the format, then one relative path per line. Folders of
+earlier versions have no list. They are recognised by the content of a file, and all their files count as written.
 """
 
 from __future__ import annotations
@@ -18,8 +15,7 @@ from pathlib import Path
 from ._errors import UserError
 
 MARKER = ".collm"
-TEMPORARY = ".collm-"
-"""Name prefix of temporary files and folders, which are renamed after they are written."""
+TEMPORARY = ".collm-"  # Name prefix of temporary files and folders, which are renamed after they are written
 RUN_FILE = "config.json"
 _FORMAT = "collm files, format 1"
 _OLDER_RUNS = {RUN_FILE: {"algorithm", "env", "config"}, "benchmark.json": {"algorithm", "environment", "seed"}}
@@ -37,11 +33,7 @@ class ForeignFileError(UserError, FileExistsError):
 
 
 def written(folder: Path) -> set[str]:
-    """Return the paths of the files that collm wrote in a folder, relative to the folder.
-
-    Raises:
-        ForeignFileError: if `.collm` is not a list of files.
-    """
+    """Return the paths of the files that collm wrote in a folder, relative to the folder."""
     lines = _lines(folder / MARKER)
     if lines is not None:
         return set(lines)
@@ -57,21 +49,14 @@ def holds_run(folder: Path) -> bool:
 
 
 def refuse_foreign_folder(folder: Path) -> None:
-    """Raise a ForeignFileError if a folder has files but no run."""
+    """Raise `ForeignFileError` if a folder has files but no run."""
     found = sorted(name for name in os.listdir(folder) if not name.startswith(MARKER)) if folder.is_dir() else []
     if found and not holds_run(folder):
         raise ForeignFileError(f"{folder} contains {found[0]} but no run of collm; give a new or an empty folder")
 
 
 def refuse_foreign_files(folder: Path, names: Iterable[str]) -> None:
-    """Check that collm wrote the existing files, and that no folder in their paths is a symbolic link.
-
-    Args:
-        names: paths of the files, relative to the folder.
-
-    Raises:
-        ForeignFileError: if a check fails. The message contains the path of the file or of the link.
-    """
+    """Raise `ForeignFileError` if collm did not write one of these files, or if a path has a symbolic link."""
     known = written(folder)
     for name in names:
         path = folder / name
@@ -84,7 +69,6 @@ def refuse_foreign_files(folder: Path, names: Iterable[str]) -> None:
 
 
 def note(folder: Path, names: Iterable[str]) -> None:
-    """Add files to the list of a folder, `.collm`."""
     folder.mkdir(parents=True, exist_ok=True)
     known = written(folder)
     marker = folder / MARKER
@@ -99,23 +83,14 @@ def note(folder: Path, names: Iterable[str]) -> None:
 
 
 def open_marker(folder: Path) -> int:
-    """Open the `.collm` of a folder to append, and return the file descriptor."""
     return os.open(folder / MARKER, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
 @contextmanager
 def owned(folder: Path, name: str) -> Iterator[Path]:
-    """Write a file atomically, and add it to the list of its folder.
+    """Write a file with `replaced`, and add it to the list of its folder.
 
-    Args:
-        folder: folder of the file; created if it does not exist.
-        name: path of the file, relative to the folder.
-
-    Yields:
-        Path of an empty temporary file with the same suffix.
-
-    Raises:
-        ForeignFileError: if collm does not own an existing file.
+    Raises `ForeignFileError` if collm did not write the existing file.
     """
     refuse_foreign_files(folder, [name])
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -132,11 +107,7 @@ def write_text(folder: Path, name: str, text: str) -> None:
 
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """Replace a file atomically, even if the process or the machine stops. Symbolic links are not followed.
-
-    Yields:
-        Path of an empty temporary file with the same suffix.
-    """
+    """Replace a file atomically by the temporary file whose path is yielded. Symbolic links are not followed."""
     new = temporary(path)
     new.unlink(missing_ok=True)  # left by a process that was killed
     os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
@@ -155,7 +126,6 @@ def temporary(path: Path, what: str = "new") -> Path:
 
 
 def sync(path: Path) -> None:
-    """Flush a file, or the entries of a folder, to the disk (`os.fsync`)."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -164,7 +134,7 @@ def sync(path: Path) -> None:
 
 
 def _lines(marker: Path) -> list[str] | None:
-    """Return the paths in a `.collm` file; None if it does not exist or its first line is incomplete."""
+    """Return the paths in a `.collm` file; None if it is missing or its first line is incomplete."""
     if not os.path.lexists(marker):
         return None
     if marker.is_symlink() or not marker.is_file():

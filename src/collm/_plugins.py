@@ -1,12 +1,6 @@
-"""Plugins of other distributions. They are loaded when an unknown environment or algorithm is first requested.
+"""Plugins: modules or functions of other distributions that register environments or algorithms.
 
-A plugin declares an entry point in its `pyproject.toml`:
-
-    [project.entry-points."collm.envs"]
-    my_games = "my_package.registrations"
-
-The entry point is a module or a function without arguments. collm imports the module or calls the function, which then
-calls `collm.register`. For algorithms, use the group `collm.algorithms` and `collm.register_algorithm`.
+They are entry points of the groups `collm.envs` and `collm.algorithms`; see the docstring of `algorithms/registry.py`.
 """
 
 from __future__ import annotations
@@ -20,9 +14,8 @@ _seen: set[EntryPoint] = set()
 def load_plugins(group: str) -> tuple[str, ...]:
     """Load the plugins of a group that were not loaded before.
 
-    Returns:
-        One error message per plugin of the group that failed, now or earlier. No exception is raised, because a broken
-        plugin must not block the others.
+    Returns a message for each plugin that failed, now or earlier. Failures raise no exception, because a broken plugin
+    must not block the others.
     """
     for entry_point in entry_points(group=group):
         if entry_point in _seen:

@@ -1,9 +1,8 @@
-"""Types and ranges of settings. They are checked when a settings dataclass is built.
+"""Types and ranges of settings, which are checked when a settings dataclass is built.
 
     @dataclass(frozen=True, kw_only=True)
     class Settings(Checked):
         num_updates: Count = 100
-        discount: Share = 1.0
         clip_range: Positive | None = None
 
 A subclass that changes a default may repeat the plain type (`num_updates: int = 5`); the range is inherited.
@@ -36,7 +35,6 @@ class InRange:
     below: float | None = None  # exclusive
 
     def holds(self, value: float) -> bool:
-        """Return True if a number is in the range."""
         return (
             math.isfinite(value)
             and (self.least is None or value >= self.least)
@@ -64,8 +62,7 @@ class Parts(Also):
 
 
 ADVANCED = "advanced"
-Advanced: TypeAlias = Annotated[T, ADVANCED]
-"""Type of a setting that only --help-all shows."""
+Advanced: TypeAlias = Annotated[T, ADVANCED]  # Type of a setting that only --help-all shows
 
 
 Count = Annotated[int, InRange(1)]
@@ -84,11 +81,7 @@ Seed = Annotated[int, InRange(0, 2**32 - 1)]
 
 @dataclass(frozen=True)
 class Checked:
-    """Base class of settings dataclasses. Values must have the declared types and be in the declared ranges.
-
-    Raises:
-        UserError: if a value is wrong. The message contains the setting, its type and range, and the value.
-    """
+    """Base class of settings dataclasses. Raises `UserError` if a value does not have its declared type and range."""
 
     def __post_init__(self) -> None:
         kind: Any = type(self)  # mypy does not accept dataclasses as hashable
@@ -112,11 +105,7 @@ def allowed(settings: type) -> Mapping[str, Any]:
 
 
 def refuse_password(address: str) -> None:
-    """Check that an address contains no user or password, because addresses are saved and printed.
-
-    Raises:
-        UserError: if it does. The message does not repeat the user and the password.
-    """
+    """Raise `UserError` if an address contains a user or password, because addresses are saved and printed."""
     if found := re.search(r"(\w+)://.*@", address, re.DOTALL):
         raise UserError(
             f"an address must not contain a user or a password, as {found[1]}://user:password@host, because addresses "
@@ -125,7 +114,6 @@ def refuse_password(address: str) -> None:
 
 
 def _check(name: str, value: Any, hint: Any) -> None:
-    """Raise an error if a value, or an item in it, does not have the declared type and range."""
     if not _is_allowed(value, hint):
         raise UserError(f"{name} must be {words(hint)}, got {value!r:.200}")
     for option in _options(hint):
@@ -142,7 +130,6 @@ def _check(name: str, value: Any, hint: Any) -> None:
 
 
 def _is_allowed(value: Any, hint: Any) -> bool:
-    """Return True if a value has a type and is in its range. Items of containers are not checked."""
     ranges = [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, InRange)]
     hint = _bare(hint)
     if get_origin(hint) in (Union, UnionType):
@@ -180,7 +167,6 @@ def _options(hint: Any) -> tuple[Any, ...]:
 
 
 def _bare(hint: Any) -> Any:
-    """Return a type without its metadata."""
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 

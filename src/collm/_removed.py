@@ -12,16 +12,12 @@ _NEVER_STORED = object()
 class Removed(NamedTuple):
     """Hint for a name that is not a setting."""
 
-    instead: str
-    """Replacement, as the end of an error message."""
-    default: Any = _NEVER_STORED
-    """Last default of a removed setting, as read from JSON. In config.json of earlier runs, this value is ignored."""
-    is_now: Mapping[str, Any] = MappingProxyType({})
-    """Current settings that replace the stored value True. Empty: True raises an error."""
+    instead: str  # Replacement, as the end of an error message
+    default: Any = _NEVER_STORED  # Last default of a removed setting. This value in a config.json is ignored.
+    is_now: Mapping[str, Any] = MappingProxyType({})  # Settings that replace the value True. Empty: True is an error.
 
     @property
     def is_stored(self) -> bool:
-        """True if config.json of earlier runs may contain this name."""
         return self.default is not _NEVER_STORED
 
 
@@ -83,7 +79,6 @@ REMOVED: Mapping[str, Removed] = MappingProxyType(
 
 
 def replacement(name: str) -> str | None:
-    """Return the hint for a name that is not a setting; None if there is no hint."""
     found = REMOVED.get(name)
     return None if found is None else found.instead
 

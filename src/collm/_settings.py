@@ -1,4 +1,4 @@
-"""Docstrings, groups and aliases of settings, read from the source code of their dataclasses.
+"""Docstrings, groups and aliases of settings, read from the source code of their dataclasses for help texts.
 
     @dataclass(frozen=True, kw_only=True)
     class Settings(Checked):
@@ -7,8 +7,7 @@
         num_updates: Annotated[Count, Also("max_steps")] = 100
         \"\"\"Number of updates.\"\"\"
 
-A one-line comment such as `# Optimizing.` starts a group of settings. Settings before the first comment are in a group
-with the name of the class. Help texts, settings files and keyword arguments use these declarations.
+A one-line comment starts a group of settings. The group of settings before the first comment is named after the class.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from ._syntax import parse
 
 
 class UnknownSettingError(UserError, TypeError):
-    """Raised if no settings class has a setting with this name."""
+    """Error for a name that is not a setting."""
 
 
 _TITLE = re.compile(r"    # ([A-Z][^.]*)\.\s*$")
@@ -39,21 +38,15 @@ class Setting:
     """One field of a settings class."""
 
     name: str
-    hint: Any
-    """Type, with its range."""
+    hint: Any  # Type, with its range
     field: Field[Any]
-    text: str
-    """Docstring, joined to one line; empty if the field has none."""
-    group: str
-    """Title of the group that contains the setting."""
-    also: tuple[str, ...]
-    """Aliases, such as the names of this setting in other libraries."""
-    parts: tuple[str, ...]
-    """Names of the items of a tuple setting; empty for other settings."""
+    text: str  # Docstring, joined to one line; empty if the field has none
+    group: str  # Title of the group that contains the setting
+    also: tuple[str, ...]  # Aliases, such as the names of this setting in other libraries
+    parts: tuple[str, ...]  # Names of the items of a tuple setting; empty for other settings
 
     @property
     def is_advanced(self) -> bool:
-        """True if only --help-all shows it."""
         return ADVANCED in getattr(self.hint, "__metadata__", ())
 
     @property
@@ -62,7 +55,6 @@ class Setting:
 
     @property
     def default(self) -> Any:
-        """Default of a setting that is not required."""
         factory = self.field.default_factory
         return self.field.default if factory is MISSING else factory()
 
@@ -90,7 +82,7 @@ def _settings_of(kind: Any) -> Mapping[str, Setting]:
 
 
 def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str, listed: str = "") -> list[dict[str, Any]]:
-    """Assign each value to the first class that has a setting with its name.
+    """Assign each value to the first class that has a setting with its name. Returns one dictionary per class.
 
     Args:
         given: name -> value. Names of settings, aliases, and names of items of tuple settings are allowed.
@@ -98,12 +90,7 @@ def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str, list
         where: source of the values, with which error messages begin.
         listed: hint in the error message if no name is similar, such as the command that lists all names.
 
-    Returns:
-        One dictionary per class.
-
-    Raises:
-        UnknownSettingError: if no class has the setting. The message contains a replacement or a similar name.
-        UserError: if a setting is given twice, by two of its names.
+    Raises `UnknownSettingError` if no class has the setting, and `UserError` if it is given twice, by two of its names.
     """
     classes = list(kinds)
     owners: dict[str, tuple[int, Setting]] = {}

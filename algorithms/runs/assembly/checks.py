@@ -25,11 +25,7 @@ from .policies import check_names, part_of, seat_of, writes_text
 
 
 def check_settings(algorithm: Algorithm[Any], model: ModelConfig) -> None:
-    """Check settings that do not depend on the environment.
-
-    Raises:
-        ValueError: if a setting makes learning impossible, or settings exclude each other.
-    """
+    """Raise `ValueError` if settings contradict each other or make learning impossible."""
     config = algorithm.config
     if model.protocol != "parallel":
         raise ValueError(
@@ -44,9 +40,7 @@ def check_settings(algorithm: Algorithm[Any], model: ModelConfig) -> None:
             "rates never reach their peak; lower warmup_updates or raise num_updates"
         )
     if config.timeout_s is not None and not config.num_workers:
-        raise ValueError(
-            f"timeout_s={config.timeout_s:g} needs num_workers of at least 1: steps in this process have no time limit"
-        )
+        raise ValueError(f"timeout_s={config.timeout_s:g} needs worker processes; set num_workers to at least 1")
     if config.collectors is not None:
         cluster_of(config).check()
         if config.turns_per_update is not None:
@@ -75,7 +69,6 @@ def check_settings(algorithm: Algorithm[Any], model: ModelConfig) -> None:
 
 
 def _check_servers(config: TrainConfig, model: ModelConfig) -> None:
-    """Check that no setting needs models in the training processes if the models run on servers."""
     if model.server is not None:
         if config.max_staleness or config.collectors:
             name = "collectors" if config.collectors else "max_staleness"
@@ -104,17 +97,11 @@ def _check_fsdp(config: TrainConfig, model: ModelConfig, critic_device: str | No
     named = {"device": device, "critic_device": critic_device, "reference_device": config.reference_device}
     elsewhere = [f"{name}={value!r}" for name, value in named.items() if value is not None]
     if elsewhere:
-        raise ValueError(
-            f"fsdp=True puts all models of a rank on one device, but {', '.join(elsewhere)} is given; leave it out"
-        )
+        raise ValueError(f"fsdp=True uses one device per rank, got {', '.join(elsewhere)}; leave it out")
 
 
 def check_environment(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any], model: ModelConfig) -> None:
-    """Check settings that depend on the environment. With a privileged critic, the environment is reset.
-
-    Raises:
-        ValueError: if a setting does not fit the environment.
-    """
+    """Raise `ValueError` if a setting does not fit the environment. Resets it if the critic is privileged."""
     config = algorithm.config
     is_text = writes_text(env)
     if algorithm.crosses_rollouts:
@@ -149,7 +136,6 @@ def check_environment(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]
 
 
 def _check_judge(algorithm: Algorithm[Any], is_text: bool) -> None:
-    """Check that the reward model exists, and that it can read the joint history of the agents."""
     name = algorithm.config.reward_model
     if not is_text:
         raise ValueError(f"reward_model={name!r} judges texts, but this environment has vector actions; leave it out")
@@ -167,11 +153,7 @@ def _check_judge(algorithm: Algorithm[Any], is_text: bool) -> None:
 
 
 def check_critic(algorithm: Algorithm[Any], *, is_text: bool) -> None:
-    """Check that the critic fits the observations and its settings.
-
-    Raises:
-        ValueError: if the critic does not fit.
-    """
+    """Raise `ValueError` if the critic does not fit the observations or its settings."""
     if algorithm.critic_reads == "nothing":
         return
     critic: str = algorithm.config.critic_model_name_or_path
@@ -190,7 +172,6 @@ def check_critic(algorithm: Algorithm[Any], *, is_text: bool) -> None:
 
 
 def cluster_of(config: TrainConfig) -> Cluster:
-    """Return the description of the Ray cluster for the rollout collectors, from the settings."""
     assert config.collectors is not None
     options: dict[str, Any] = dict(config.collector_options)
     return Cluster(
@@ -204,18 +185,11 @@ def cluster_of(config: TrainConfig) -> Cluster:
 
 
 def check_team(env: Any, model: ModelConfig, seed: int = 0, images: Images = "auto", *, learns: bool = True) -> None:
-    """Check that the policies of a team can be created.
+    """Check that the policies of a team can be created. Resets the environment with `seed`.
 
-    Args:
-        env: environment of the team, which is reset.
-        model: settings of the team's models.
-        seed: seed of the reset. The first prompts must fit into the context lengths of the models.
-        images: see `NetworkConfig.images`.
-        learns: True if the team will be trained. Servers must then accept new weights.
-
-    Raises:
-        ValueError: if there is no policy for the agents' spaces, or agents with different spaces share weights.
-        FileNotFoundError: if a language model is missing.
+    The first prompts must fit into the models' context lengths. If the team will be trained (`learns`), servers must
+    accept new weights. Raises `ValueError` if there is no policy for the agents' spaces, or if agents with different
+    spaces share weights. Raises `FileNotFoundError` if a language model is missing.
     """
     agents = env.possible_agents
     check_names(agents)

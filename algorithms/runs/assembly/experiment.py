@@ -75,17 +75,11 @@ class Experiment:
         object.__setattr__(self, "env", versioned(self.env))  # config.json stores the id with its version
 
     def to_json(self) -> dict[str, Any]:
-        """Content of config.json."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> Experiment:
-        """Make an experiment from the output of `to_json`, which may be from an earlier version of collm.
-
-        Raises:
-            UnknownAlgorithmError: if the algorithm is not registered.
-            UserError: if a setting is missing, unknown to this version, or out of range.
-        """
+        """Make an experiment from a config.json of this or an earlier version. Raises `UserError` if it is invalid."""
         refuse_parts(saved)
         return cls(
             algorithm=saved["algorithm"],
@@ -104,21 +98,14 @@ class Experiment:
 
     @property
     def num_envs(self) -> int:
-        """Number of environment copies for training."""
         return self.config.num_envs or min(self.config.rollout_buffer_size, MAX_DEFAULT_ENVS)
 
     def make_algorithm(self) -> Algorithm[Any]:
-        """Make the algorithm with its settings.
-
-        Raises:
-            UnknownAlgorithmError: if the algorithm is not registered.
-            ValueError: if settings contradict each other, or belong to another algorithm.
-        """
+        """Make the algorithm. Raises `ValueError` if settings contradict each other or are of another algorithm."""
         spec = algorithm_spec(self.algorithm)
         if not isinstance(self.config, spec.config):
             raise ValueError(
-                f"{self.algorithm!r} takes settings of the class {spec.config.__name__}, got a "
-                f"{type(self.config).__name__}"
+                f"{self.algorithm!r} takes settings of class {spec.config.__name__}, got {type(self.config).__name__}"
             )
         return spec.make(self.config)
 
@@ -128,17 +115,12 @@ class Experiment:
         return dict(self.env_kwargs) | ({"split": split} if takes_split else {})
 
     def make_env(self, split: str = "train") -> ParallelEnv[str, Any, Any]:
-        """Make one environment with the tasks of a split."""
         return make(self.env, **self.env_kwargs_of(split))
 
     def make_vector(self, split: str, num_envs: int, *, has_shares: bool = False) -> VectorEnv:
         """Make environment copies, in this process or in worker processes.
 
-        Args:
-            split: split of the environment's tasks.
-            num_envs: number of copies.
-            has_shares: report each agent's share of the return in the infos of text environments; see
-                `collm.envs.wrappers.Shares`.
+        With `has_shares`, text environments report each agent's share of the return in `infos` (see `wrappers.Shares`).
         """
         # A partial, because an environment's arguments may have the same names as the vector's.
         reads_truth = self.make_algorithm().reads_truth
@@ -149,21 +131,18 @@ class Experiment:
         return SyncVector(build, num_envs)
 
     def check(self) -> None:
-        """Check all settings before models are loaded."""
         self._checked()
 
     def without_effect(self) -> list[str]:
-        """Return notices about settings that have no effect in this combination."""
         with closing(self.make_env()) as env:
             return settings_without_effect(Setup(self.make_algorithm(), self.model, self.network, env, self.num_envs))
 
     def task(self) -> TrainingSize:
-        """Return the size of the training task, for the memory plan."""
         with closing(self.make_env()) as env:
             return _task(env, self.config.seed)
 
     def _checked(self) -> Experiment:
-        """Check all settings. Returns the experiment with the settings that the memory plan has chosen."""
+        """Check all settings before models are loaded. Returns the experiment with the memory plan's settings."""
         algorithm = self.make_algorithm()
         check_settings(algorithm, self.model)
         with closing(self.make_env()) as env:
@@ -241,7 +220,6 @@ class Experiment:
         return trainer
 
     def make_collector(self, num_envs: int) -> RolloutCollector:
-        """Make a collector of training episodes with new models and environments."""
         algorithm = self.make_algorithm()
         vector, policies = self._made_team(algorithm, num_envs)
         return make_collector(algorithm, vector, policies, is_judged=self.config.reward_model is not None)
@@ -249,7 +227,6 @@ class Experiment:
     def _made_team(
         self, algorithm: Algorithm[Any], num_envs: int, given: Mapping[str, Policy] | None = None
     ) -> tuple[VectorEnv, dict[str, Policy]]:
-        """Make training environments and their policies."""
         vector = self.make_vector("train", num_envs)
         policies = make_policies(algorithm, vector, self.team_model, self.network, given)
         if self.config.deterministic:
@@ -259,7 +236,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Blueprint:
-    """Picklable factory of a run's collector, for other processes. It includes the registrations of this process."""
+    """Picklable factory of a run's collector, for other processes, with the registrations of this process."""
 
     experiment: Experiment
     num_envs: int
@@ -291,11 +268,7 @@ class Blueprint:
 
 
 def refuse_parts(saved: Mapping[str, Any]) -> None:
-    """Check that a config.json has all parts of an experiment.
-
-    Raises:
-        UserError: if a part is missing or has a wrong type.
-    """
+    """Raise `UserError` if a config.json lacks a part of an experiment, or a part has a wrong type."""
     kinds = {"algorithm": str, "config": dict, "env": str, "env_kwargs": dict, "model": dict, "network": dict}
     for name, kind in kinds.items():
         if name not in saved and name != "network":  # older runs have no network settings
@@ -306,11 +279,7 @@ def refuse_parts(saved: Mapping[str, Any]) -> None:
 
 
 def fix_shapes(policies: Mapping[str, Policy]) -> None:
-    """Make torch deterministic, and the results of policies independent of batch composition.
-
-    Raises:
-        ValueError: if a policy does not support `fix_shapes`.
-    """
+    """Make results deterministic, for any batch size. Raises `ValueError` if a policy does not support this."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when a CUDA device is first used
     torch.use_deterministic_algorithms(True)
     # No result depends on uninitialized memory, and filling it costs time.
@@ -339,13 +308,11 @@ def _task(env: ParallelEnv[str, Any, Any], seed: int) -> TrainingSize:
 
 
 def _room(device: str) -> int:
-    """Return the memory of a device that this rank may use, in bytes."""
     found = torch.device(device)
     return capacity(found) // ranks_on(found)
 
 
 def _settings(kind: type[Kind], saved: Mapping[str, Any]) -> Kind:
-    """Make a settings object of class `kind` from its part of config.json."""
     settings = settings_of(kind)
     known = settings.keys() | {part for setting in settings.values() for part in setting.parts}
     kept = without_removed(saved)
@@ -363,12 +330,8 @@ def _settings(kind: type[Kind], saved: Mapping[str, Any]) -> Kind:
 def with_partners(experiment: Experiment, partners: Mapping[str, str]) -> Experiment:
     """Return the experiment with agents that do not learn.
 
-    Args:
-        experiment: experiment without partners.
-        partners: dict of agents that do not learn. Values: "reference", "random", "empty", or a frozen model's folder.
-
-    Raises:
-        UserError: if an agent does not exist, or no agent would learn.
+    `partners` maps an agent to "reference", "random", "empty", or the folder of a frozen model. Raises `UserError` if
+    an agent does not exist, or no agent would learn.
     """
     with closing(experiment.make_env()) as env:
         agents = list(env.possible_agents)

@@ -28,7 +28,6 @@ from ...rollout.protocols import with_protocol
 
 
 def writes_text(env: Any) -> bool:
-    """True if all action spaces of an environment or vector are text."""
     return all(isinstance(env.action_space(agent), Text) for agent in env.possible_agents)
 
 
@@ -39,12 +38,10 @@ def make_policies(
     network: NetworkConfig,
     given: Mapping[str, Policy] | None = None,
 ) -> dict[str, Policy]:
-    """Return the policy of each agent. Policies that are not in `given` are created.
+    """Return the policy of each agent. Agents without a policy in `given` get a new one.
 
-    A model name can select a registered policy or chat server. Otherwise: language model for text, else perceptron.
-
-    Raises:
-        ValueError: if a policy is given for an agent that does not exist.
+    A model name can select a registered policy or a chat server. Other agents get a language model if actions are text,
+    else a perceptron. Raises `ValueError` if `given` has an agent that does not exist.
     """
     agents = env.possible_agents
     config = algorithm.config
@@ -69,16 +66,7 @@ def make_policies(
 
 
 def playing_team(env: Any, model: ModelConfig, seed: int = 0) -> dict[str, Policy]:
-    """Make policies for a text environment, without training.
-
-    Args:
-        env: environment of the team.
-        model: settings of the team's models.
-        seed: seed of new weights.
-
-    Raises:
-        UserError: if an action space is not text.
-    """
+    """Make untrained policies for a text environment. Raises `UserError` if an action space is not text."""
     if not writes_text(env):
         raise UserError("language models need text actions; give a trained team or a player for this environment")
     agents = list(env.possible_agents)
@@ -94,13 +82,7 @@ def playing_team(env: Any, model: ModelConfig, seed: int = 0) -> dict[str, Polic
 
 
 def saved_team(directory: Path, env: Any, model: ModelConfig) -> dict[str, Policy]:
-    """Load the policies that a run saved. Policies that were not trained are made from the settings.
-
-    Args:
-        directory: folder `agents/` of the run.
-        env: environment or vector with the agents' spaces.
-        model: settings of the run's models.
-    """
+    """Load policies from the folder `agents/` of a run. Policies that were not trained are made from the settings."""
     agents = list(env.possible_agents)
     check_names(agents)
     team: dict[str, Policy] = {}
@@ -120,11 +102,7 @@ def saved_team(directory: Path, env: Any, model: ModelConfig) -> dict[str, Polic
 
 
 def check_names(agents: Sequence[str]) -> None:
-    """Check that agents' names are safe folder names, because policies and critics are saved in such folders.
-
-    Raises:
-        UserError: if a name is not a safe folder name.
-    """
+    """Raise `UserError` if an agent's name is not a safe folder name. Policies are saved in such folders."""
     for agent in agents:
         if not isinstance(agent, str) or not re.fullmatch(r"\w(?:[\w .,:+-]*\w)?", agent) or len(agent) > 100:
             raise UserError(
@@ -146,7 +124,6 @@ def seat_of(env: Any, agent: str, model: ModelConfig, algorithm: Algorithm[Any] 
 
 
 def part_of(model: ModelConfig, agents: Sequence[str], some: Sequence[str]) -> ModelConfig:
-    """Return the model settings of a subset of the agents."""
     if len(some) == len(agents):
         return model
     names = dict(zip(agents, model.names(len(agents)), strict=True))
@@ -173,7 +150,6 @@ def device_of_policy(policy: TrainablePolicy) -> torch.device:
 def _named_policies(
     env: Any, model: ModelConfig, agents: Sequence[str], algorithm: Algorithm[Any] | None = None
 ) -> dict[str, Policy]:
-    """Make the policies of agents whose model is a registered policy or runs on a chat server."""
     made: dict[str, Policy] = {}
     shared: Policy | None = None
     for agent, name in zip(env.possible_agents, model.names(len(env.possible_agents)), strict=True):

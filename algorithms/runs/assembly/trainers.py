@@ -111,15 +111,10 @@ def make_critics(
     network: NetworkConfig | None = None,
     source: CriticSource | None = None,
 ) -> dict[str, CriticLearner]:
-    """Make the critic learners of an algorithm: one per trainable policy, a single one named "joint", or none.
+    """Make the critic learners: one per trainable policy, a single one named "joint", or none.
 
-    Args:
-        vector: copies of the environment; required for vector observations.
-        network: settings of perceptron critics; required for vector observations.
-        source: critics or a factory of critics. None: the critics of the settings.
-
-    Raises:
-        ValueError: if a critic is missing, or critics are given to an algorithm without critics.
+    Vector observations need `vector` and `network`. `source` replaces the critics of the settings. Raises `ValueError`
+    if a critic is missing, or critics are given to an algorithm without critics.
     """
     config = algorithm.config
     if algorithm.critic_reads == "nothing":
@@ -140,7 +135,6 @@ def make_critics(
 
 
 def text_critic(config: ActorCriticConfig, actor: LanguagePolicy, *, seed: int) -> TextCritic | BagOfWordsCritic:
-    """Load or make a separate critic for text."""
     name = config.critic_model_name_or_path
     if name == BAG_OF_WORDS:
         return BagOfWordsCritic(config.critic_l2)
@@ -230,7 +224,6 @@ def _perceptron_critic(
     vector: VectorEnv,
     network: NetworkConfig,
 ) -> NumericCritic:
-    """Make a separate critic that reads an agent's observations. `agent` None: it reads the joint observation."""
     agents = vector.possible_agents if agent is None else [agent]
     actions = [Features.of(vector.action_space(each)) for each in agents] if config.critic_type == "q" else []
     observation = _joint_features(vector, config.seed) if agent is None else policy.observation

@@ -1,7 +1,7 @@
 """Safety check of run folders from other authors: some settings need `--trust`.
 
-Numbers, choices, registered names, Hugging Face model names and files inside the folder are allowed. Every other text
-that could refer to code, a file or a server needs `--trust`.
+Any text that could refer to code, a file or a server needs it, except registered names, Hugging Face model names and
+files inside the folder.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -30,8 +31,7 @@ from ...registry import algorithm_spec
 from ..files import CONFIG_FILE, read_config
 from .experiment import Experiment, refuse_parts
 
-MODELS = ("model", "critic_model_name_or_path", "reward_model")
-"""Settings whose values are names of models."""
+MODELS = ("model", "critic_model_name_or_path", "reward_model")  # Settings whose values are names of models
 HARMLESS = (
     *("difficulty_schedule", "agent_learning_rates", "lora_target_modules", "template_kwargs"),
     *("device", "critic_device", "reference_device"),
@@ -46,20 +46,15 @@ _HUB = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 class UntrustedCodeError(UserError):
-    """Raised if settings refer to code, servers, or files outside the run folder, and `--trust` is missing."""
+    """Error for settings that refer to code, servers or files outside the run folder, if `--trust` is missing."""
 
 
 def load_experiment(directory: Path, *, trust: bool = False, is_env_given: bool = False) -> Experiment:
-    """Load the experiment of a run folder.
+    """Load the experiment of a run folder, which may have another author.
 
-    Args:
-        directory: folder of a run, which may have another author.
-        trust: allow settings that refer to code, servers, or files outside the folder.
-        is_env_given: True if the caller replaces the environment. The folder's environment is then not checked.
-
-    Raises:
-        FileNotFoundError, ValueError: if the folder contains no run, or settings are damaged.
-        UntrustedCodeError: if a setting or a saved adapter needs `trust`.
+    If the caller replaces the environment (`is_env_given`), the folder's environment is not checked. Raises
+    `UntrustedCodeError` if a setting or a saved adapter needs `trust`, and `FileNotFoundError` or `ValueError` if the
+    folder contains no run or settings are damaged.
     """
     saved = read_config(directory)
     refuse_parts(saved)
@@ -77,22 +72,14 @@ def _message(file: Path, reason: str) -> str:
 
 
 def needs_trust(saved: Mapping[str, Any], directory: Path | None = None) -> str | None:
-    """Return the reason why settings of a run need `--trust`. None: they do not need it.
-
-    Args:
-        saved: content of a config.json. Parts may be missing.
-        directory: folder of the run, whose files are allowed. None: no file is allowed.
-    """
+    """Return the reason why parts of a config.json need `--trust`, or None. Files in `directory` are allowed."""
     return next(_reasons(saved, directory), None)
 
 
 def refuse_untrusted_models(directory: Path) -> None:
-    """Check that saved adapters use no base model outside the run folder, and have only settings that collm saves.
+    """Raise `UntrustedCodeError` if a saved adapter has a base model outside the folder, or unknown settings.
 
-    Other settings of peft can refer to modules to import and files to read.
-
-    Raises:
-        UntrustedCodeError: if an adapter has such a base model or such a setting.
+    Unknown settings of peft can refer to modules to import and files to read.
     """
     for file in sorted(directory.glob(f"agents/*/{ADAPTER_CONFIG_FILE}")):
         saved = read_json(file)
@@ -130,7 +117,7 @@ def _reasons(saved: Mapping[str, Any], directory: Path | None) -> Iterator[str]:
 
 
 def is_free_text(hint: Any) -> bool:
-    """True if the type of a setting allows arbitrary text."""
+    """Return True if the type of a setting allows arbitrary text."""
     if get_origin(hint) is Literal:
         return False
     return hint in (str, Any, Path) or any(map(is_free_text, get_args(hint)))
@@ -156,8 +143,7 @@ def _argument_reason(env: str, name: str, value: Any, directory: Path | None) ->
     registered = registry.get(env)
     if registered is not None and str(registered.entry_point).startswith("collm.envs."):
         return None  # other arguments of collm's environments cannot refer to code or files
-    strange = next((text for text in _texts(value) if not _is_plain(text)), None)
-    return None if strange is None else "which may refer to code, a file or a server"
+    return None if all(map(_is_plain, _texts(value))) else "which may refer to code, a file or a server"
 
 
 def _model_reason(setting: str, name: Any, directory: Path | None) -> str | None:
@@ -179,7 +165,7 @@ def _model_reason(setting: str, name: Any, directory: Path | None) -> str | None
 
 
 def _is_inside(place: str | Path, directory: Path | None) -> bool:
-    """True if a path and all files below it are inside the run folder, after links are resolved."""
+    """Return True if a path and all files below it are inside the run folder, after links are resolved."""
     if directory is None:
         return False
     try:
@@ -195,7 +181,6 @@ def _is_plain(text: str) -> bool:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Iterate over the texts in a JSON value."""
     if isinstance(value, Mapping):
         value = [*value.keys(), *value.values()]
     if isinstance(value, list | tuple):
@@ -210,35 +195,23 @@ def _short(value: Any) -> str:
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
-_TRUSTING = ("resume", "evaluate", "chat", "replay")
-"""Commands that have the option `--trust`."""
+_TRUSTING = ("resume", "evaluate", "chat", "replay")  # Commands that have the option `--trust`
 
 
 def run_command(name: str, directory: Path, *options: str, env: str | None = None) -> str:
     """Return a command line for a run, with `--trust` if the run's settings need it.
 
-    Args:
-        name: command of `collm`, such as resume.
-        directory: folder of the run.
-        options: further arguments of the command.
-        env: environment of a replay; only this environment is then checked for trust. None: all settings are checked.
+    `env` is the environment of a replay, which alone is checked for trust. None: all settings are checked.
     """
     words = ["collm", name, str(directory), *options]
-    if name in _TRUSTING and _needs_trust(directory, env):
-        words.append("--trust")
+    if name in _TRUSTING:
+        with suppress(FileNotFoundError, UserError), explained_content(directory):  # the command will report the error
+            saved = read_config(directory) if env is None else {"env": env}
+            if needs_trust(saved, directory) is not None:
+                words.append("--trust")
     return shlex.join(words)
 
 
 def next_commands(directory: Path) -> str:
-    """Suggested follow-up commands of a finished run."""
     commands = [run_command(name, directory) for name in ("report", "evaluate", "chat")]
     return ", ".join([*commands, run_command("export", directory, "OUT")])
-
-
-def _needs_trust(directory: Path, env: str | None) -> bool:
-    try:
-        with explained_content(directory):
-            saved = read_config(directory) if env is None else {"env": env}
-            return needs_trust(saved, directory) is not None
-    except (FileNotFoundError, UserError):  # the command will report the error
-        return False

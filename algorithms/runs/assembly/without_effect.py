@@ -1,7 +1,4 @@
-"""Notices about settings that have no effect in combination with the other settings or the environment.
-
-Settings that have their default values are never reported.
-"""
+"""Notices about settings that have no effect with the other settings or the environment."""
 
 from __future__ import annotations
 
@@ -30,8 +27,7 @@ class Setup:
     model: ModelConfig
     network: NetworkConfig
     env: ParallelEnv[str, Any, Any]
-    num_envs: int
-    """Number of environment copies for training."""
+    num_envs: int  # Number of environment copies for training
 
     @property
     def config(self) -> Any:  # its class may have no fields for critics
@@ -43,12 +39,10 @@ class Setup:
 
     @property
     def is_registered(self) -> bool:
-        """True if a registered policy is used, whose factory may read any setting."""
         return any(registered_policy(name) is not None for name in self.model.model.split(","))
 
     @property
     def has_own_loss(self) -> bool:
-        """True if the algorithm overrides the loss, which may read any setting."""
         return type(self.algorithm).loss is not Algorithm.loss
 
     @property
@@ -60,7 +54,6 @@ class Setup:
         return not self.writes and registered_critic(self.config.critic_model_name_or_path) is None
 
     def estimates(self, estimator: str) -> bool:
-        """True if this estimator computes the advantages or the critic's targets."""
         config = self.config
         if type(self.algorithm).advantages is not ActorCritic.advantages:
             return True
@@ -82,16 +75,15 @@ class Setup:
 class Rule(NamedTuple):
     """Condition under which settings have an effect."""
 
-    names: str
-    """Names of the settings, separated by spaces."""
-    needs: str
-    """Text of the condition in the notice."""
+    names: str  # Names of the settings, separated by spaces
+    needs: str  # Text of the condition in the notice
     holds: Callable[[Setup], bool]
 
 
 _OF_TEXT = " ".join(each.name for each in fields(ModelConfig) if each.name not in ("weights", "device"))
 _OF_VECTORS = " ".join(each.name for each in fields(NetworkConfig))
 _OF_CRITICS = "critic_learning_rate critic_steps critic_batch_size critic_replay critic_warmup"
+# A registered policy and an algorithm with its own loss may read any setting.
 RULES = (
     Rule("num_collectors collector_options", "collectors", lambda s: s.config.collectors is not None),
     Rule("fsdp", "several processes (torchrun)", lambda s: current().size > 1),

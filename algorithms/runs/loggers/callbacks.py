@@ -9,12 +9,9 @@ if TYPE_CHECKING:  # both import torch, which would slow down the help of the co
     from ...rollout.collector import RolloutCollector
     from ..evaluation import Evaluated
 
-MAX_NATS = 1.0
-"""Maximum KL divergence of one update without a notice, in nats per token. Usual on the Mini tasks: 0.005 to 0.3."""
-PATIENCE = 20
-"""Consecutive updates with equal returns before the notice. Rare successes are often missing in a few batches."""
-CONSTANT_SUM_PATIENCE = 3
-"""Consecutive updates with equal team returns and different own returns before the notice on constant-sum games."""
+MAX_NATS = 1.0  # Largest usual KL divergence of an update, in nats per token. On the Mini tasks: 0.005 to 0.3.
+PATIENCE = 20  # Updates with equal returns before the notice. Rare successes are often missing in a few batches.
+CONSTANT_SUM_PATIENCE = 3  # Updates with equal team returns and different own returns before the notice
 Notice = Callable[[str], None]
 
 
@@ -38,12 +35,7 @@ class Callback:
         """Called after each evaluation, after `log` of the same update."""
 
     def log_progress(self, name: str, collector: RolloutCollector) -> None:
-        """Called before each decision of an evaluation.
-
-        Args:
-            name: decoding mode, "sampled" or "greedy".
-            collector: collector of the evaluation, which counts its episodes.
-        """
+        """Called before each decision of an evaluation. `name` is its decoding mode, "sampled" or "greedy"."""
 
     def close(self) -> None:
         """Called at the end of the run."""
@@ -61,7 +53,7 @@ def as_callback(logger: Logger | Callback) -> Callback:
 
 
 class JumpWatch(Callback):
-    """Callback that prints a notice, once, if the KL divergence of an update exceeds `MAX_NATS`."""
+    """Callback that prints one notice if the KL divergence of an update exceeds `MAX_NATS`."""
 
     def __init__(self, notice: Notice):
         self._notice = notice
@@ -80,11 +72,9 @@ class JumpWatch(Callback):
 
 
 def silent_since(shares: Sequence[float], patience: int = PATIENCE) -> int | None:
-    """Return the index of the update since which all returns are equal. None: for fewer than `patience` updates.
+    """Return the index of the update since which all returns are equal. None: fewer than `patience` updates.
 
-    Args:
-        shares: `equal_returns` of each update; NaN if an update does not have this metric.
-        patience: minimum number of consecutive updates.
+    `shares` contains the metric `equal_returns` of each update, or NaN.
     """
     start = len(shares)
     while start and shares[start - 1] == 1:
@@ -93,7 +83,7 @@ def silent_since(shares: Sequence[float], patience: int = PATIENCE) -> int | Non
 
 
 class SilenceWatch(Callback):
-    """Callback that prints a notice, once, if the returns in each group are equal for many updates.
+    """Callback that prints one notice if the returns in each group are equal for many updates.
 
     Every advantage is then 0. In a constant-sum game only the team returns are equal; the notice suggests a setting.
     """

@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -25,8 +24,7 @@ from .callbacks import Callback
 
 BARS = "▁▂▃▄▅▆▇█"
 SPARKLINE_WIDTH = 60
-LINE_S = 10.0
-"""Minimum seconds between two progress lines of an evaluation."""
+LINE_S = 10.0  # Minimum seconds between two progress lines of an evaluation
 SHOWN = {
     "return": "return",
     "entropy": "entropy, nats per token",
@@ -54,19 +52,17 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def progress_of(collector: RolloutCollector) -> str:
-    """Return the progress of a collector, such as "12 of 64 episodes, 3,400 joint turns"."""
     return f"{collector.num_ended} of {collector.num_planned} episodes, {collector.num_decided:,} joint turns"
 
 
 class ProgressLines:
-    """Printer of the progress of an evaluation, one line every `LINE_S` seconds."""
+    """Prints the progress of an evaluation, one line every `LINE_S` seconds."""
 
     def __init__(self, console: Console):
         self.console = console
         self._printed_at = time.monotonic()
 
     def __call__(self, name: str, collector: RolloutCollector) -> None:
-        """Print a name and the progress of a collector if the last line is old enough."""
         now = time.monotonic()
         if now - self._printed_at >= LINE_S:
             self._printed_at = now
@@ -77,13 +73,7 @@ class ProgressLines:
 
 
 class TrainingDisplay(Callback):
-    """Progress of a training run, as a context manager and a callback.
-
-    Args:
-        title: heading of the panel.
-        num_updates: updates of the whole run.
-        console: output. Without a terminal, about 20 lines are printed instead of the panel.
-    """
+    """Callback that shows the progress of a training: a live panel, or about 20 lines without a terminal."""
 
     def __init__(self, title: str, num_updates: int, console: Console):
         self.title = title
@@ -113,9 +103,7 @@ class TrainingDisplay(Callback):
             self.live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self.live is not None:
             self.live.stop()
 
@@ -148,7 +136,6 @@ class TrainingDisplay(Callback):
             self.live.update(self._panel())
 
     def evaluation_table(self) -> Table:
-        """Return a table of the returns on held-out tasks before, during and after training."""
         title = "return on held-out tasks, mean [95 %]"
         table = Table("after update", "sampled", "greedy", title=title, title_justify="left")
         for update, metrics in self.evaluations:
@@ -166,11 +153,11 @@ class TrainingDisplay(Callback):
         for i in range(half):
             row = [found[i]] + ([found[i + half]] if i + half < len(found) else [])
             table.add_row(*(cell for label, value in row for cell in (f"[dim]{label}[/]", f"{value:.4g}")))
-        curve = sparkline(self.returns)
         lines: list[RenderableType] = [self.progress]
         if self._evaluating:
             lines.append(self._evaluating)
         if self.returns:
+            curve = sparkline(self.returns)
             lines.append(f"[cyan]{curve}[/]  return {min(self.returns):.3f} … {max(self.returns):.3f}")
         return Panel(Group(*lines, table), title=Text(shown(self.title)), title_align="left")
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Sink = Literal["wandb", "tensorboard", "trackio"]
 _PACKAGES: dict[Sink, str] = {"wandb": "wandb", "tensorboard": "torch.utils.tensorboard", "trackio": "trackio"}
 WANDB_FILE = "wandb_id.txt"
-TRANSCRIPT_COLUMNS = ("played", "seed", "return", "agent", "text")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +37,7 @@ class LogConfig(Checked):
 
 
 class WandbLogger(Callback):
-    """Logs to Weights & Biases, configured by its environment variables (WANDB_MODE=offline, WANDB_ENTITY, …).
+    """Callback that logs to Weights & Biases, which reads its environment variables (WANDB_ENTITY, …).
 
     The id of the W&B run is stored in the folder, so that a resumed run continues its curves. W&B ignores steps that
     are logged again.
@@ -63,7 +62,8 @@ class WandbLogger(Callback):
             shown[f"evaluation/{name}/returns"] = self._wandb.Histogram(list(returns))
         if evaluated.transcripts:
             rows = [list(row) for row in evaluated.transcripts]
-            shown["evaluation/transcripts"] = self._wandb.Table(columns=list(TRANSCRIPT_COLUMNS), data=rows)
+            columns = ["played", "seed", "return", "agent", "text"]
+            shown["evaluation/transcripts"] = self._wandb.Table(columns=columns, data=rows)
         if evaluated.animation is not None:
             shown["evaluation/world"] = self._wandb.Video(str(evaluated.animation), format="gif")
         self._run.log(shown, step=step)
@@ -73,7 +73,7 @@ class WandbLogger(Callback):
 
 
 class TensorboardLogger(Callback):
-    """Writes TensorBoard event files into the run's folder. A resumed run hides its earlier events after `update`."""
+    """Callback that writes TensorBoard files. A resumed run hides its earlier events after `update`."""
 
     def __init__(self, directory: Path, update: int = 0):
         from torch.utils.tensorboard import SummaryWriter
@@ -93,7 +93,8 @@ class TensorboardLogger(Callback):
             )
         for played, seed, earned, agent, text in evaluated.transcripts:
             heading = f"{played}, seed {seed}, return {earned:.3f}"
-            self._writer.add_text(f"transcripts/{played}/{agent}", f"{heading}\n\n{_indented(text)}", step)
+            code = "\n".join(f"    {line}" for line in text.splitlines())  # a Markdown code block
+            self._writer.add_text(f"transcripts/{played}/{agent}", f"{heading}\n\n{code}", step)
         if evaluated.animation is not None:
             self._add_animation("evaluation/world", evaluated.animation, step)
 
@@ -101,7 +102,7 @@ class TensorboardLogger(Callback):
         self._writer.close()
 
     def _add_animation(self, name: str, path: Path, step: int) -> None:
-        """Add a GIF as an image, because `add_video` needs moviepy."""
+        # As an image, because `add_video` needs moviepy.
         from PIL import Image
         from tensorboard.compat.proto.summary_pb2 import Summary
 
@@ -113,7 +114,7 @@ class TensorboardLogger(Callback):
 
 
 class TrackioLogger(Callback):
-    """Logs to trackio, with project, name and group from wandb's environment variables."""
+    """Callback that logs to trackio. Environment variables of wandb give project, name and group."""
 
     def __init__(self, directory: Path, config: Mapping[str, Any]):
         import trackio
@@ -132,11 +133,7 @@ class TrackioLogger(Callback):
 
 
 def check_sinks(sinks: Sequence[Sink]) -> None:
-    """Check that the packages of sinks are installed.
-
-    Raises:
-        UserError: if a package is missing; the message contains the install command.
-    """
+    """Raise `UserError` if the package of a log service is missing."""
     for sink in sinks:
         try:
             importlib.import_module(_PACKAGES[sink])
@@ -147,17 +144,7 @@ def check_sinks(sinks: Sequence[Sink]) -> None:
 def make_loggers(
     directory: Path, sinks: Sequence[Sink], config: Mapping[str, Any], *, update: int = 0
 ) -> list[Callback]:
-    """Make a logger for each sink.
-
-    Args:
-        directory: folder of the run.
-        sinks: names of the log services.
-        config: settings of the run, which the services show.
-        update: update from which the run resumes; 0 for a new run.
-
-    Raises:
-        UserError: if a package is missing.
-    """
+    """Make a callback for each log service. `update` is the update from which a run resumes, or 0."""
     check_sinks(sinks)
     made: dict[Sink, Any] = {
         "wandb": lambda: WandbLogger(directory, config),
@@ -169,8 +156,3 @@ def make_loggers(
 
 def _names(directory: Path) -> dict[str, str]:
     return {"project": os.environ.get("WANDB_PROJECT", "collm"), "name": os.environ.get("WANDB_NAME", directory.name)}
-
-
-def _indented(text: str) -> str:
-    """Format a text as a Markdown code block."""
-    return "\n".join(f"    {line}" for line in text.splitlines())
