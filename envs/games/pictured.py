@@ -22,7 +22,7 @@ Constructor = TypeVar("Constructor", bound=Callable[..., None])
 def with_published(defaults: Mapping[str, Any]) -> Callable[[Constructor], Constructor]:
     """Return a decorator of constructors: with `variant="published"`, the given values replace the defaults.
 
-    Explicit arguments take precedence. The constructor must have the argument `variant`.
+    Explicit arguments take precedence, except `prompts=None`. The constructor must have the argument `variant`.
     """
 
     def decorated(construct: Constructor) -> Constructor:
@@ -30,7 +30,11 @@ def with_published(defaults: Mapping[str, Any]) -> Callable[[Constructor], Const
         def chosen(*args: Any, **kwargs: Any) -> None:
             variant = kwargs.get("variant", "ours")
             refuse_other("variant", variant, get_args(Variant))
-            construct(*args, **({**defaults, **kwargs} if variant == "published" else kwargs))
+            if variant == "published":
+                if kwargs.get("prompts") is None:
+                    kwargs.pop("prompts", None)
+                kwargs = {**defaults, **kwargs}
+            construct(*args, **kwargs)
 
         return cast(Constructor, chosen)
 
