@@ -5,16 +5,21 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from collm.agents.core import Completion, Policy, Request
+from collm.algorithms.rollout.collector import Plan, RolloutCollector
+from collm.algorithms.rollout.protocols import INSTRUCTIONS as PROTOCOLS
+from collm.algorithms.rollout.protocols import with_protocol
 from collm.benchmarks.commands.envs import mean_scores
 from collm.envs import EnvSpec, make, specs
 from collm.envs.checks.exploits import NUM_EPISODES as NUM_EXPLOIT_EPISODES
 from collm.envs.checks.exploits import exploit_standings
 from collm.envs.core import TextParallelEnv
 from collm.envs.registration.registry import accepted_arguments
+from collm.envs.vectors.vector import SyncVector
 
 FOLDER = Path(__file__).resolve().parent / "environments"
 NAMESPACE = "collm/"
@@ -84,6 +89,8 @@ def page(spec: EnvSpec, has_exploits: bool = True) -> str:
         scores(env),
         *ceilings(env),
         *(["## Degenerate players", exploits(env)] if has_exploits else []),
+        "## Execution protocols",
+        protocols(env),
         "## Reward terms",
         rewards(env),
         "## Arguments",
@@ -170,6 +177,43 @@ def exploits(env: TextParallelEnv) -> str:
             "[Players](../extend/environment.md#exploits)",
             "",
             "| player | return | share | reason |",
+            "|---|---:|---:|---|",
+            *rows,
+        ]
+    )
+
+
+class ReferencePolicy(Policy):
+    """Plays the reference replies of all agents, and stores the requests."""
+
+    def __init__(self, env: TextParallelEnv):
+        self.env = env
+        self.requests: list[Request] = []
+
+    def act(self, requests: Sequence[Request], *, greedy: bool = False) -> list[Completion]:
+        self.requests += requests
+        return [Completion(self.env.reference_reply(request.agent)) for request in requests]
+
+
+def protocols(env: TextParallelEnv) -> str:
+    """Return the table of the reference players' first episode under each execution protocol."""
+    rows = []
+    last = env.possible_agents[-1]
+    for protocol in PROTOCOLS:
+        reference = ReferencePolicy(env)
+        instructions = env.protocol_instructions.get(protocol)
+        team = with_protocol(dict.fromkeys(env.possible_agents, reference), protocol, instructions)
+        (episode,) = RolloutCollector(SyncVector(lambda: env, 1), team).collect([Plan(0, group=0)])
+        num_replies = len(reference.requests) / sum(len(turns) for turns in episode.tracks.values())
+        told = next(request for request in reversed(reference.requests) if request.agent == last)
+        instruction = str(told.observation).rstrip().rsplit("\n\n", 1)[1]
+        rows.append(f"| {protocol} | {episode.team_return:.2f} | {num_replies:.0f} | {instruction} |")
+    return "\n".join(
+        [
+            f"Reference play with seed 0, and what `{last}` reads after the other replies",
+            "([protocols](../paper.md)).",
+            "",
+            "| protocol | return | replies per agent and turn | instruction |",
             "|---|---:|---:|---|",
             *rows,
         ]
