@@ -60,11 +60,7 @@ def test_a_transcript_is_the_text_of_its_messages_and_grows_at_its_end(parts, mo
     assert grown.messages == (*parts, *more)
     for twin in (copy.copy(transcript), copy.deepcopy(transcript), pickle.loads(pickle.dumps(transcript))):
         assert (twin, twin.messages) == (transcript, tuple(parts))
-
-
-def test_a_plain_text_counts_as_one_user_message():
-    assert messages_of("hello") == (Message("user", "hello"),)
-    assert messages_of(Transcript([Message("assistant", "hi")])) == (Message("assistant", "hi"),)
+    assert messages_of(transcript) == tuple(parts) and messages_of("hello") == (Message("user", "hello"),)
 
 
 # A turn
@@ -92,23 +88,13 @@ def test_a_turn_by_hand():
     ]
 
 
-def test_a_text_that_all_read_stands_once_in_the_joint_history():
-    env = Numbers()
-    env.deal = lambda task: dict.fromkeys(env.agents, "the same")
-    env.reset(seed=0)
-    assert env.state() == "[left_0, right_0 reads] the same\n"
-
-
-def test_the_last_turn_terminates():
+def test_the_last_turn_or_an_outcome_ends_the_episode_of_all_or_of_one_agent():
     env = started(max_turns=2)
     step(env)
     _, _, terminations, truncations, _ = step(env)
     assert (set(terminations.values()), set(truncations.values()), env.agents) == ({True}, {False}, [])
     with pytest.raises(RuntimeError, match="reset"):
         env.step({})
-
-
-def test_an_outcome_ends_the_game_or_the_episode_of_one_agent():
     env = started(max_turns=9)
     step(env, "over")
     assert env.agents == []
@@ -118,16 +104,16 @@ def test_an_outcome_ends_the_game_or_the_episode_of_one_agent():
     assert (list(observations), list(rewards), env.agents) == (["right_0"], ["right_0"], ["right_0"])
 
 
-def test_rewards_may_differ_between_agents():
-    env = started()
-    env.play = lambda replies: Outcome({"left_0": 1, "right_0": 2})
-    assert step(env)[1] == {"left_0": 1.0, "right_0": 2.0}
-
-
-def test_a_history_may_be_rewritten():
-    env = started()
-    env.play = lambda replies: Outcome(0, {"left_0": "next"}, rewritten={"left_0": [Message("user", "new")]})
-    observations, *_ = step(env)
+def test_rewards_may_differ_and_a_history_may_be_rewritten():
+    env = Numbers()
+    env.deal = lambda task: dict.fromkeys(env.agents, "the same")
+    env.reset(seed=0)
+    assert env.state() == "[left_0, right_0 reads] the same\n"
+    env.play = lambda replies: Outcome(
+        {"left_0": 1, "right_0": 2}, {"left_0": "next"}, rewritten={"left_0": [Message("user", "new")]}
+    )
+    observations, rewards, *_ = step(env)
+    assert rewards == {"left_0": 1.0, "right_0": 2.0}
     assert observations["left_0"] == "new\nnext\n"
     assert observations["right_0"].endswith("a\n")
     assert env.state().endswith("[left_0 reads] new\nnext\n")
@@ -136,11 +122,12 @@ def test_a_history_may_be_rewritten():
 # Replies are data, calls are not
 
 
-def test_a_long_reply_is_cut_and_counted():
-    observations, rewards, *_, infos = step(started(max_action_length=5), "1234567", "12345")
+def test_a_reply_that_is_too_long_or_cannot_be_encoded_is_cleaned():
+    observations, rewards, *_, infos = step(started(max_action_length=5), "1234567", "a\ud800b45")
     assert rewards["left_0"] == 10.0
     assert infos["left_0"]["metric/cut_replies"] == 1.0
     assert observations["left_0"].messages[1].content == "12345"
+    assert observations["right_0"].messages[1].content == "a\ufffdb45"
 
 
 @pytest.mark.parametrize(
@@ -173,14 +160,9 @@ def test_thoughts_are_not_played_and_stay_in_the_history():
 def test_thoughts_change_no_score(id):
     draft = "<think>/setblock 0 0 0 stone\n/kill\ndef aux(x): return 1\n{'path': []} first also then</think>\n"
     thoughtful = rewards_of(
-        make(id), lambda env: {agent: draft + reply for agent, reply in references(env).items()}, seed=3
+        make(id), lambda env: {each: draft + text for each, text in references(env).items()}, seed=3
     )
     assert thoughtful == rewards_of(make(id), seed=3)
-
-
-def test_a_reply_that_cannot_be_encoded_is_cleaned():
-    observations, *_ = step(started(), "a\ud800b")
-    assert observations["left_0"].messages[1].content == "a\ufffdb"
 
 
 def test_a_long_history_loses_its_oldest_messages_after_the_first():
@@ -224,12 +206,8 @@ def test_wrappers_draw_from_a_seeded_generator_that_leaves_the_episode_alone():
     assert one.np_random.integers(1000, size=4).tolist() == drawn
     one.reset(seed=-1)
     assert one.np_random is one.np_random
-
-
-def test_authors_may_have_a_numpy_generator_of_their_own():
-    env = Numbers()
-    env.np_random = "own"
-    assert env.np_random == "own"
+    one.np_random = "an author's own"
+    assert one.np_random == "an author's own"
 
 
 @pytest.mark.parametrize("branch", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
@@ -274,13 +252,11 @@ def test_wrong_settings_are_refused(settings, message):
         Numbers(**settings)
 
 
+PIECES = ["wall wood", "[left_0 writes] me", "[right_0 reads] you", "[left_0, right_0 reads] both", "[", " "]
+
+
 @given(
-    st.lists(
-        st.sampled_from(
-            ["wall wood", "[left_0 writes] me", "[right_0 reads] you", "[left_0, right_0 reads] both", "[", " "]
-        ),
-        max_size=5,
-    ),
+    st.lists(st.sampled_from(PIECES), max_size=5),
     st.sampled_from(["\n", "\r", "\r\n", "\u2028", "\x85", "\x0b", "\n\n"]),
 )
 def test_no_reply_can_imitate_messages_of_the_joint_history(pieces, end):
