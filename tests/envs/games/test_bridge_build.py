@@ -39,6 +39,13 @@ def act(*cmds, comm="", probe=(), path=()):
     return json.dumps({"comm": comm, "probe": list(probe), "cmds": list(cmds), "path": list(path)})
 
 
+def check_terms(rewards, infos, expected):
+    info = infos["worker_0"]
+    assert infos["worker_1"] == info and rewards["worker_0"] == rewards["worker_1"]
+    assert rewards["worker_0"] == pytest.approx(expected, abs=1e-9)
+    assert sum(info[key] for key in info if key.startswith("reward/")) == pytest.approx(expected, abs=1e-9)
+
+
 @pytest.mark.parametrize(
     ("first", "second", "expected"),
     [
@@ -62,12 +69,13 @@ def act(*cmds, comm="", probe=(), path=()):
 def test_partial_builds_score_by_hand_as_published(strait, first, second, expected):
     env = strait(reward="reference", reach="map")
     _, rewards, over, _, infos = env.step({"worker_0": first, "worker_1": second})
-    assert rewards["worker_0"] == rewards["worker_1"] == pytest.approx(expected, abs=1e-9)
-    info = infos["worker_0"]
-    assert sum(info[key] for key in info if key.startswith("reward/")) == pytest.approx(expected, abs=1e-9)
-    assert over["worker_0"] == (info["metric/connected"] == 1.0)
+    check_terms(rewards, infos, expected)
+    assert over["worker_0"] == (infos["worker_0"]["metric/connected"] == 1.0)
 
 
+on_every_map = pytest.mark.parametrize(
+    "settings", [{"difficulty": d} for d in range(1, 6)] + [{"split": "all", "data": "builtin"}]
+)
 PLANK = 5 / 23  # of 25 cells two are pillars
 
 
@@ -99,9 +107,7 @@ PLANK = 5 / 23  # of 25 cells two are pillars
 def test_partial_builds_score_by_hand(strait, first, second, expected):
     env = strait()
     _, rewards, _, _, infos = env.step({"worker_0": first, "worker_1": second})
-    info = infos["worker_1"]
-    assert rewards["worker_0"] == rewards["worker_1"] == pytest.approx(expected, abs=1e-9)
-    assert sum(info[key] for key in info if key.startswith("reward/")) == pytest.approx(expected, abs=1e-9)
+    check_terms(rewards, infos, expected)
 
 
 def test_nothing_is_earned_by_taking_away_and_laying_again(strait):
@@ -112,19 +118,19 @@ def test_nothing_is_earned_by_taking_away_and_laying_again(strait):
 
 
 def flood(env):
-    """Every row filled, by whoever reaches it."""
+    """Every row filled, by both workers."""
     rows = [f"/fill 0 {z} {env.task.width - 1} {z} oak_planks" for z in range(env.task.depth)]
     return {"worker_0": act(*rows), "worker_1": act(*rows)}
 
 
 def band(env):
-    """All water between the columns of S and T, and one column more, row by row, by whoever reaches it."""
+    """All water between the columns of S and T, and one column more, by both workers."""
     xs = [x for x, _ in env.task.cells("ST")]
     rows = [f"/fill {max(0, min(xs) - 1)} {z} {max(xs)} {z} oak_planks" for z in range(1, env.task.depth - 1)]
     return {"worker_0": act(*rows), "worker_1": act(*rows)}
 
 
-@pytest.mark.parametrize("settings", [{"difficulty": d} for d in range(1, 6)] + [{"split": "all", "data": "builtin"}])
+@on_every_map
 @pytest.mark.parametrize("play", [flood, band])
 def test_covering_the_water_blindly_gets_at_most_sixty_percent(settings, play):
     env = BridgeBuild(**settings)
@@ -138,9 +144,8 @@ def test_covering_the_water_blindly_gets_at_most_sixty_percent(settings, play):
     assert reached <= 0.6 * best
 
 
-@pytest.mark.parametrize("settings", [{"difficulty": d} for d in range(1, 6)] + [{"split": "all", "data": "builtin"}])
+@on_every_map
 def test_one_worker_that_knows_the_map_gets_at_most_sixty_percent(settings):
-    """All planks of the plan, ordered by one worker, which may even join a small map: pillars carry."""
     env = BridgeBuild(**settings)
     best, reached, num_joined = 0.0, {"worker_0": 0.0, "worker_1": 0.0}, 0
     for task in range(20 if "difficulty" in settings else 10):
@@ -167,9 +172,8 @@ def test_reference_workers_earn_on_their_sides_what_they_earn_where_each_reaches
             earned.append(rewards["worker_0"])
             assert all(over.values()) and infos["worker_0"]["metric/rejected"] == 0.0
         assert earned[0] == pytest.approx(earned[1], abs=1e-12)
-        assert earned[1] == pytest.approx(
-            10 + 5 * len(env.task.true_pillars) - 5 * len(env.task.plan) / env.task.num_placeable
-        )
+        pillars, planks = len(env.task.true_pillars), len(env.task.plan)
+        assert earned[1] == pytest.approx(10 + 5 * pillars - 5 * planks / env.task.num_placeable)
 
 
 @pytest.mark.parametrize(
@@ -208,48 +212,29 @@ def test_no_plank_of_the_plan_is_one_too_many(cut):
             assert rewards["worker_0"] < best
 
 
-def test_the_prompt_says_that_land_does_not_carry():
-    assert "land does not carry" in BridgeBuild().reset(seed=0)[0]["worker_0"]
-
-
-def test_the_plan_of_the_strait_by_hand():
+def test_the_plan_of_the_strait_by_hand_is_built_over_what_is_in_the_way(strait):
     plan = Bridge("strait", tuple(ROWS)).plan
     assert len(plan) == 4 and {(1, 1), (1, 3)} <= plan
     assert not plan & {(3, 1), (3, 3), (2, 2), (4, 2)}
-
-
-@pytest.mark.parametrize("difficulty", range(1, 6))
-def test_workers_who_know_the_map_lose_nothing_on_generated_maps(difficulty):
-    env = BridgeBuild(difficulty=difficulty, reward="reference", reach="side")
-    for task in range(100):
-        env.reset(seed=0, options={"task": task})
-        _, rewards, over, _, _ = env.step(references(env))
-        assert rewards["worker_0"] == 0.0 and all(over.values())
-
-
-def test_reference_workers_lose_nothing_on_the_sample():
-    env = BridgeBuild("all", data="builtin", reward="reference", reach="side")
-    for task in range(10):
-        env.reset(seed=0, options={"task": task})
-        assert env.step(references(env))[1]["worker_1"] == 0.0
-
-
-def test_reference_workers_clear_what_is_in_the_way(strait):
     env = strait(reward="reference")
     env.step({"worker_0": act("/fill 3 1 3 1 oak_planks"), "worker_1": ""})
     assert env.step(references(env))[1]["worker_0"] == 0.0
 
 
+@on_every_map
+def test_workers_who_know_the_map_lose_nothing(settings):
+    env = BridgeBuild(**settings, reward="reference", reach="side")
+    for task in range(100 if "difficulty" in settings else 10):
+        env.reset(seed=0, options={"task": task})
+        _, rewards, over, _, _ = env.step(references(env))
+        assert rewards["worker_0"] == 0.0 and all(over.values())
+
+
 @pytest.mark.parametrize("difficulty", range(1, 6))
-def test_honest_workers_need_messages(difficulty):
+def test_honest_workers_need_messages_and_earn_three_quarters_of_what_workers_earn_who_know_the_map(difficulty):
     env = BridgeBuild(difficulty=difficulty)
     assert share(env, "talking", 25) == 1.0
     assert 0 < share(env, "silent", 25) < 0.4
-
-
-@pytest.mark.parametrize("difficulty", range(1, 6))
-def test_talking_workers_earn_three_quarters_of_what_workers_earn_who_know_the_map(difficulty):
-    env = BridgeBuild(difficulty=difficulty)
     talking = known = 0.0
     for task in range(20):
         talking += sum(rewards_of(env, task=task))
@@ -267,7 +252,6 @@ def test_no_worker_that_does_not_look_earns_as_much_as_a_silent_one(difficulty):
 
 @pytest.mark.parametrize("name", ["silent", "talking"])
 def test_honest_workers_read_nothing_hidden(name):
-    """Unseen cells and the kinds of pillars that it has not probed do not change a worker's reply."""
     env = BridgeBuild()
     for seed in range(10):
         env.reset(seed=seed)
@@ -293,40 +277,30 @@ def test_a_message_tells_what_is_known_of_a_part_of_the_map(seed):
     assert read_message("from 0 0: zz 3 2 is false") == {} and read_message("hello") == {}
 
 
-def test_a_probed_kind_counts_before_an_unknown_one_whoever_tells_it():
+def test_the_cheapest_way_keeps_away_from_false_pillars_and_probed_kinds_count_first():
+    known = known_cells(["##S##", ".N...", ".....", "...Y.", "##T##"])
+    price, way = cheapest_way(known, (2, 0), (2, 4), 5, 5)
+    assert set(way) == {(3, 0), (3, 1), (3, 2), (2, 3)} and price == pytest.approx(4 * 0.05)
     for maps in ([{(0, 0): "P"}, {(0, 0): "Y"}], [{(0, 0): "Y"}, {(0, 0): "P"}]):
         assert merged(maps) == {(0, 0): "Y"}
 
 
-def test_the_cheapest_way_keeps_away_from_false_pillars():
-    """Straight down it would pass by the false pillar; a true one in the way carries without a plank."""
-    known = known_cells(["##S##", ".N...", ".....", "...Y.", "##T##"])
-    price, way = cheapest_way(known, (2, 0), (2, 4), 5, 5)
-    assert set(way) == {(3, 0), (3, 1), (3, 2), (2, 3)} and price == pytest.approx(4 * 0.05)
-
-
-def test_splits_share_no_map():
+def test_splits_share_no_map_and_plans_fit_the_limit_of_commands():
     train = {new_bridge(seed, 1, "train").rows for seed in range(300)}
     test = {new_bridge(seed, 1, "test").rows for seed in range(100)}
     assert not train & test
-
-
-def test_a_generated_plan_fits_the_limit_of_commands():
     for seed in range(50):
         bridge = new_bridge(seed, 5)
         for part in (missing, missing_on_side):
             assert all(len(part(bridge, beginning(bridge), worker)) <= MAX_COMMANDS // 2 for worker in (0, 1))
 
 
-def test_a_worker_sees_only_near_where_it_has_been(strait):
+def test_a_worker_sees_near_where_it_has_been_its_own_probes_and_messages(strait):
     env = strait(view=1)
     assert "??S" not in env.reset(seed=0)[0]["worker_0"]
     assert env.reset(seed=0)[0]["worker_0"].splitlines()[-7:-2] == ["?#S#?", "?...?", "?????", "?????", "??T??"]
     observations = env.step({"worker_0": act(path=[[2, 0], [2, 1]]), "worker_1": ""})[0]
     assert "You are at 2 1.\n?#S#?\n?...?\n?P.P?\n" in observations["worker_0"].messages[-1].content
-
-
-def test_a_probe_is_known_to_the_one_who_made_it_and_a_message_to_the_other(strait):
     env = strait()
     observations = env.step({"worker_0": act(probe=[[3, 2], [0, 0]], comm="3 2 is N\nIgnore"), "worker_1": ""})[0]
     assert "Probed: 0 0 is no pillar; 3 2 is a false pillar." in observations["worker_0"]
@@ -335,7 +309,7 @@ def test_a_probe_is_known_to_the_one_who_made_it_and_a_message_to_the_other(stra
     assert heard.endswith("Your partner says: 3 2 is N Ignore") and "Probed: nothing" in heard
 
 
-def test_the_truth_is_the_whole_world_and_what_was_paid_for(strait):
+def test_the_truth_is_the_whole_world_and_tells_apart_maps_that_look_the_same(strait):
     env = strait(view=1, reach="map")
     assert env.truth().splitlines() == [
         *ROWS,
@@ -349,22 +323,16 @@ def test_the_truth_is_the_whole_world_and_what_was_paid_for(strait):
         "Worker 1 is at 1 0, worker 2 at 2 4.",
         "Planks on S or T: 2 0. Planks taken away: 0 0, 0 1, 3 3. Pillars that have had a plank beside them: 1 2, 3 2.",
     ]
-
-
-def test_the_truth_tells_apart_maps_that_look_the_same_to_both_workers(tmp_path):
     other = [row.replace("Y", "*").replace("N", "Y").replace("*", "N") for row in ROWS]
     envs = [BridgeBuild(data=[{"task_id": "strait", "map": rows}]) for rows in (ROWS, other)]
     assert envs[0].reset(seed=0) == envs[1].reset(seed=0) and envs[0].state() == envs[1].state()
     assert envs[0].truth() != envs[1].truth()
 
 
-def test_commands_beyond_a_workers_half_are_refused(strait):
+def test_commands_beyond_a_workers_half_are_refused_and_feedback_may_tell_the_score(strait):
     env = strait()
     info = env.step({"worker_0": act(*["/fill 0 1 0 1 oak_planks"] * 25), "worker_1": ""})[4]["worker_0"]
     assert info["metric/rejected"] == 5.0
-
-
-def test_feedback_may_tell_the_score(strait):
     told = strait(feedback="score", reward="reference").step({"worker_0": "", "worker_1": ""})[0]
     assert told["worker_0"].messages[-1].content.startswith("Score -7.000.")
 
@@ -401,10 +369,7 @@ def test_no_action_builds_outside_or_over_pillars(first, second, cut):
     assert infos["worker_0"]["metric/planks"] <= 7 * 13 - len(bridge_env.task.pillars)
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [(["S", "T."], "one length"), (["S."], "S and T"), (["S?T"], "characters"), ([], "rows")],
-)
-def test_a_malformed_map_is_refused(rows, message):
-    with pytest.raises(ValueError, match=message):
-        Bridge("wrong", tuple(rows))
+def test_a_malformed_map_is_refused():
+    for rows, message in [(["S", "T."], "one length"), (["S."], "S and T"), (["S?T"], "characters"), ([], "rows")]:
+        with pytest.raises(ValueError, match=message):
+            Bridge("wrong", tuple(rows))

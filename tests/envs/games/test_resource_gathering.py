@@ -8,26 +8,21 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replies import rewards_of, share, steps_of
+from replies import rewards_of, share
 
 from collm.envs.games.resource_gathering import Land, ResourceGathering, new_land
 from collm.envs.games.resource_gathering.prompts import land, row
 from collm.envs.games.resource_gathering.rules import Settings, beginning, steps_to_work, visible
 
 # A at x=0 wants the wood at 7, B at x=8 the stone and iron at 1; each is 5 away from where it can take them.
-STRIP = {
-    "task_id": "strip",
-    "goal": {"wood": 4, "stone": 3, "iron": 1},
-    "rows": ["A (0,3,2) . . . . . (4,0,0) B"],
-}
+STRIP = {"task_id": "strip", "goal": {"wood": 4, "stone": 3, "iron": 1}, "rows": ["A (0,3,2) . . . . . (4,0,0) B"]}
 
 
 @pytest.fixture
-def strip(tmp_path):
+def strip():
     def made(goal=None, **kwargs):
-        path = tmp_path / "lands.json"
-        path.write_text(json.dumps([{**STRIP, "goal": goal or STRIP["goal"]}]))
-        env = ResourceGathering("all", data=str(path), **{"view": 2, "reach": 2, **kwargs})
+        data = [{**STRIP, "goal": goal or STRIP["goal"]}]
+        env = ResourceGathering(data=data, **{"view": 2, "reach": 2, **kwargs})
         env.reset(seed=0)
         return env
 
@@ -99,18 +94,14 @@ def test_walking_to_and_fro_is_paid_only_as_published(strip, reward, expected):
     assert total == pytest.approx(expected, abs=1e-9)
 
 
-def test_telling_pays_no_more_than_once_for_all_that_is_needed(tmp_path):
-    """Five heaps that would each do: the first fact is worth 0.1, the others nothing more."""
-    path = tmp_path / "lands.json"
+@pytest.mark.parametrize(("reward", "expected"), [("bounded", 0.1), ("reference", 0.2)])
+def test_telling_of_two_heaps_that_would_each_do_pays_once_or_as_published(reward, expected):
     rows = ["A (0,9,1) (0,9,0) . . . . . . (4,0,0) B"]
-    path.write_text(json.dumps([{"task_id": "rich", "goal": {"wood": 4, "stone": 3, "iron": 1}, "rows": rows}]))
-    totals = {}
-    for reward in ("bounded", "reference"):
-        env = ResourceGathering("all", data=str(path), reward=reward)
-        env.reset(seed=0)
-        tells = [go(0, tell=[(x, "stone")]) for x in (1, 2)]
-        totals[reward] = sum(env.step({"gatherer_0": tell, "gatherer_1": ""})[1]["gatherer_0"] for tell in tells)
-    assert totals == {"bounded": pytest.approx(0.1), "reference": pytest.approx(0.2)}
+    env = ResourceGathering(data=[{**STRIP, "rows": rows}], reward=reward)
+    env.reset(seed=0)
+    tells = [go(0, tell=[(x, "stone")]) for x in (1, 2)]
+    total = sum(env.step({"gatherer_0": tell, "gatherer_1": ""})[1]["gatherer_0"] for tell in tells)
+    assert total == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("max_turns", [4, 60])
@@ -134,16 +125,13 @@ def test_no_walk_earns_more_than_the_bound_however_long(max_turns):
         assert total <= bound + 1e-9
 
 
-def test_progress_alone_is_worth_fourteen(strip):
+@pytest.mark.parametrize("settings", [{"difficulty": d} for d in range(1, 6)] + [{"split": "all", "data": "builtin"}])
+def test_reference_gatherers_finish_every_land_and_progress_alone_is_worth_fourteen(settings, strip):
+    env = ResourceGathering(**settings, reward="progress")
+    for task in range(100 if "difficulty" in settings else 10):
+        assert sum(rewards_of(env, task=task)) == pytest.approx(14.0, abs=1e-9)
     env = strip(reward="progress")
     assert sum(rewards_of(env)) == pytest.approx(14.0, abs=1e-9) and env.turn == 3
-
-
-@pytest.mark.parametrize("difficulty", range(1, 6))
-def test_reference_gatherers_finish_every_generated_land(difficulty):
-    env = ResourceGathering(difficulty=difficulty, reward="progress")
-    for task in range(100):
-        assert sum(rewards_of(env, task=task)) == pytest.approx(14.0, abs=1e-9)
 
 
 @pytest.mark.parametrize("difficulty", range(1, 6))
@@ -160,11 +148,9 @@ def test_no_gatherer_that_does_not_look_goes_more_than_half_of_the_way(difficult
     assert len(shares) >= 6 and max(shares.values()) <= 0.5
 
 
-@pytest.mark.parametrize("is_talking", [False, True])
-def test_honest_gatherers_read_nothing_hidden(is_talking):
-    """Things that a gatherer neither sees nor was told of do not change its reply."""
+@pytest.mark.parametrize("name", ["silent", "talking"])
+def test_honest_gatherers_read_nothing_hidden(name):
     env = ResourceGathering()
-    name = "talking" if is_talking else "silent"
     for seed in range(10):
         env.reset(seed=seed)
         while env.agents:
@@ -189,14 +175,7 @@ def test_each_thing_lies_at_first_where_only_the_other_gatherer_sees_it():
             assert not own & visible(task, state, gatherer, Settings())
 
 
-def test_reference_gatherers_finish_the_sample():
-    env = ResourceGathering("all", data="builtin")
-    for task in range(10):
-        *_, (*_, infos) = steps_of(env, task=task)
-        assert infos["gatherer_0"]["metric/success"] == 1.0
-
-
-def test_a_gatherer_sees_its_surroundings_and_hears_only_facts(strip):
+def test_a_gatherer_sees_its_surroundings_hears_only_facts_and_takes_what_its_tools_fit(strip):
     env = strip()
     observations, _ = env.reset(seed=0)
     assert "You see, as x z: 1 0 3 stone, 2 iron." in observations["gatherer_0"]
@@ -204,9 +183,12 @@ def test_a_gatherer_sees_its_surroundings_and_hears_only_facts(strip):
     observations = env.step({"gatherer_0": go(0, tell=[STONE]), "gatherer_1": go(8, tell=[(2, "wood")])})[0]
     assert observations["gatherer_1"].messages[-1].content.endswith("Your partner tells: 1 0 3 stone.")
     assert observations["gatherer_0"].messages[-1].content.endswith("Your partner tells: nothing.")
+    env = strip()
+    env.step({"gatherer_0": go(0, 1), "gatherer_1": go(8, 7)})
+    assert env.step({"gatherer_0": "", "gatherer_1": ""})[4]["gatherer_0"]["metric/progress"] == 0.0
 
 
-def test_the_truth_is_the_whole_world_and_what_was_paid_for(strip):
+def test_the_truth_is_the_whole_world_and_tells_apart_lands_that_look_the_same(strip):
     env = strip()
     assert env.truth().splitlines() == [
         "Gatherer 1 is at 0 0, gatherer 2 at 8 0.",
@@ -220,9 +202,6 @@ def test_the_truth_is_the_whole_world_and_what_was_paid_for(strip):
         "On the map, as x z: 1 0 3 stone, 2 iron.",
         "Have been at work: gatherer 1. Usefulness told: 1.00 0.00.",
     ]
-
-
-def test_the_truth_tells_apart_lands_that_look_the_same_to_both_gatherers():
     far = {**STRIP, "rows": ["A . . . (0,3,2) . (4,0,0) . . . B"]}
     other = {**STRIP, "rows": ["A . . . (4,0,0) . (0,3,2) . . . B"]}
     envs = [ResourceGathering(data=[row], view=2) for row in (far, other)]
@@ -230,24 +209,14 @@ def test_the_truth_tells_apart_lands_that_look_the_same_to_both_gatherers():
     assert envs[0].truth() != envs[1].truth()
 
 
-def test_nobody_takes_what_its_tools_do_not_fit(strip):
-    env = strip()
-    env.step({"gatherer_0": go(0, 1), "gatherer_1": go(8, 7)})
-    assert env.step({"gatherer_0": "", "gatherer_1": ""})[4]["gatherer_0"]["metric/progress"] == 0.0
-
-
-def test_splits_share_no_land():
+def test_splits_share_no_land_and_a_land_as_written_reads_back():
     def content(split, count):
         lands = (new_land(seed, 1, split) for seed in range(count))
         return {(tuple(sorted(task.lies.items())), task.starts, task.goal) for task in lands}
 
     assert not content("train", 300) & content("test", 100)
-
-
-def test_a_land_as_written_reads_back():
     task = new_land(3, 4)
-    again = land(json.loads(json.dumps(row(task))))
-    assert again == task
+    assert land(json.loads(json.dumps(row(task)))) == task
 
 
 @settings(max_examples=200, deadline=None)
@@ -281,8 +250,5 @@ def test_any_reply_is_scored_and_nobody_leaves_the_map(reply):
 def test_a_malformed_land_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         land({**STRIP, **change})
-
-
-def test_things_off_the_map_are_refused():
     with pytest.raises(ValueError, match="on the map"):
         Land("wrong", 2, 2, {(2, 0): (1, 0, 0)}, ((0, 0), (1, 1)), (1, 1, 1))

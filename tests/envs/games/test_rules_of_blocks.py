@@ -56,15 +56,12 @@ def disturbed(wanted, seed):
     return {cell: rng.randrange(3) if rng.random() < 0.4 else block for cell, block in wanted.items()}
 
 
-def test_a_house_is_read_at_its_height_whatever_the_order_of_its_layers():
+def test_a_house_is_read_at_its_height_and_a_box_at_another_height_is_refused():
     task, wanted = random_house(1)
     assert (task.id, task.blocks, task.letters) == ("random", ("air", "stone", "glass"), "ABC")
     assert task.box.lower == (0, 64, 0) and task.box.upper == max(wanted)
     assert np.array_equal(task.target, as_world(task, wanted))
     assert not task.target.flags.writeable
-
-
-def test_a_house_whose_box_lies_at_another_height_than_its_layers_is_refused():
     layers = [{"y": 3, "rows": ["BC"]}]
     row = {"task_id": 7, "inventory": INVENTORY, "target_spec": {"layers": layers}}
     assert house({**row, "bbox": {"from": [1, 3, 2], "to": [2, 3, 2]}}).box.lower == (1, 3, 2)
@@ -80,28 +77,23 @@ def test_tasks_and_scores_cannot_be_changed(rules):
         if is_dataclass(made) and isinstance(made, type):
             with pytest.raises(FrozenInstanceError):
                 setattr(object.__new__(made), fields(made)[0].name, None)
+    # Tasks are told apart by identity: their worlds are arrays, which have no single truth of being equal.
+    assert len({random_house(1)[0], random_house(1)[0], word("I", "id", 1), word("I", "id", 1)}) == 4
 
 
-def test_tasks_are_told_apart_by_identity_and_can_be_keys():
-    """Their worlds are arrays, which have no single truth of being equal."""
-    tasks = {random_house(1)[0], random_house(1)[0], word("I", "id", 1), word("I", "id", 1)}
-    assert len(tasks) == 4
+HALVES = [(1, 1), (2, 1), (3, 2), (4, 3), (5, 4), (7, 5), (8, 6)]
+THIRDS = [(1, 1), (3, 1), (5, 2), (6, 3), (7, 4), (8, 4), (12, 6)]
 
 
-@pytest.mark.parametrize(("count", "stock"), [(1, 1), (2, 1), (3, 2), (4, 3), (5, 4), (7, 5), (8, 6)])
-def test_a_stock_is_half_rounded_up_and_a_quarter_rounded_down(count, stock):
+@pytest.mark.parametrize("team, count, stock", [(2, *each) for each in HALVES] + [(3, *each) for each in THIRDS])
+def test_a_stock_is_an_equal_share_rounded_up_and_half_of_one_rounded_down(team, count, stock):
     layers = [{"y": 0, "rows": ["B" * count + "CA"]}]
-    task = house({"task_id": "row", "inventory": INVENTORY, "target_spec": {"layers": layers}})
+    task = replace(
+        house({"task_id": "row", "inventory": INVENTORY, "target_spec": {"layers": layers}}), num_builders=team
+    )
     assert task.stock == {1: stock, 2: 1}
     fills = [houses.Fill(0, 0, 0, 1, 0, 0, 1), houses.Fill(0, 0, 0, 0, 0, 0, 2), houses.Fill(0, 0, 0, 0, 0, 0, AIR)]
     assert houses.stock_left(task, fills) == {1: stock - 2, 2: 0}
-
-
-@pytest.mark.parametrize(("count", "stock"), [(1, 1), (3, 1), (5, 2), (6, 3), (7, 4), (8, 4), (12, 6)])
-def test_each_of_three_has_a_third_rounded_up_and_a_sixth_rounded_down(count, stock):
-    layers = [{"y": 0, "rows": ["B" * count + "CA"]}]
-    task = house({"task_id": "row", "inventory": INVENTORY, "target_spec": {"layers": layers}})
-    assert replace(task, num_builders=3).stock == {1: stock, 2: 1}
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -147,9 +139,7 @@ def test_two_builders_mend_any_world_each_in_cells_of_its_own(seed):
     world = as_world(task, stands)
     owner = {}
     for block in (1, 2):
-        places = sorted(
-            (cell for cell in wanted if wanted[cell] == block), key=lambda cell: (cell[1], cell[2], cell[0])
-        )
+        places = sorted((cell for cell in wanted if wanted[cell] == block), key=in_order)
         half = -(-len(places) // 2)
         owner |= {cell: int(number >= half) for number, cell in enumerate(places)}
     owner |= {cell: 1 for cell, block in wanted.items() if not block}
@@ -212,7 +202,6 @@ def test_what_is_affordable_is_the_largest_first_and_the_largest_part_of_one_mor
     [(1, 1, 1), (3, 3, 1), (4, 2, 2), (5, 2, 2), (7, 3, 2), (11, 3, 3), (12, 3, 4), (99, 3, 4)],
 )
 def test_the_largest_part_of_a_floor_by_hand(stock, width, depth):
-    """Of parts of one size the widest, from the floor's lower corner."""
     target_spec = {"layers": [{"y": 7, "rows": ["BBB"] * 4}]}
     place = {"from": [5, 7, 2], "to": [7, 7, 5]}
     task = house({"task_id": "floor", "inventory": INVENTORY, "target_spec": target_spec, "bbox": place})
@@ -243,8 +232,7 @@ def test_a_word_s_score_is_that_of_a_loop_over_the_cells(seed):
     assert score.same_neighbours == pytest.approx(sum(stands[a] == stands[b] for a, b in pairs) / len(pairs))
     assert score.num_idle == sum(not {a, b} <= set(stands.values()) for a, b in ((1, 2), (3, 4)))
     assert score.iou == pytest.approx(len(wanted & stands.keys()) / len(wanted | stands.keys()))
-    strict = score.iou * (1 - score.same_neighbours) * (1 - score.num_idle / 2)
-    assert score.strict == pytest.approx(strict)
+    assert score.strict == pytest.approx(score.iou * (1 - score.same_neighbours) * (1 - score.num_idle / 2))
 
 
 def test_an_empty_world_scores_without_pairs_and_a_full_box_has_no_other_cells():
@@ -269,7 +257,6 @@ def test_two_builders_make_the_plan_of_any_world_with_blocks_of_their_own(seed):
 
 @pytest.mark.parametrize("text", ["I", "T", "hi"])
 def test_a_word_has_a_cell_for_each_kind_of_block_of_its_builders(text):
-    """Two kinds per builder."""
     num_cells = sum(row.count("#") for row in word(text, "id", 1).rows)
     task = word(text, "id", 1, num_cells // 2)
     assert task.target.sum() == num_cells and task.num_builders == num_cells // 2
@@ -288,15 +275,12 @@ def test_kinds_in_turn_differ_from_their_left_and_lower_neighbours_and_are_used_
     assert counts.max() - counts.min() <= 2
 
 
-def test_a_word_s_task_says_what_it_is():
+def test_words_say_what_they_are_and_generated_ones_have_a_length_a_number_and_every_letter():
     task = word("hi", "an id", 2)
     assert (task.id, task.text, task.difficulty) == ("an id", "HI", 2)
     assert task.box.upper == (len(task.rows[0]) - 1, 4, 0)
     assert not task.target.flags.writeable and not task.plan.flags.writeable
     assert task.target[0, 0].tolist() == [dot == "#" for dot in task.rows[-1]]
-
-
-def test_generated_words_have_a_length_a_number_and_every_letter():
     drawn = [new_word(seed, 3) for seed in range(150)]
     assert {len(task.text) for task in drawn} == {3} and {task.difficulty for task in drawn} == {3}
     assert drawn[4].id == "train-3-4" and new_word(4, 3, "test").id == "test-3-4"

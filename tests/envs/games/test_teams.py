@@ -12,18 +12,15 @@ from collm.envs.games.pictures import LETTERS
 from collm.envs.games.str_build import BLOCKS, StrBuild, score, word
 
 PARTS = (
-    "wall roof door window floor stair tower gate bridge fence beam arch bench lamp shelf stove bed desk rug path well "
-    "pond shed dome"
-).split()
+    "wall roof door window floor stair tower gate bridge fence beam arch bench lamp shelf stove bed desk rug path well"
+)
+PARTS = f"{PARTS} pond shed dome".split()
 MATERIALS = "wood stone brick glass clay iron sand wool".split()
 GAMES = (MiniBuild, StrBuild, HouseBuild)
-TEAMS = (2, 3, 4)
-each_team = pytest.mark.parametrize("team", TEAMS)
-each_game = pytest.mark.parametrize("game", GAMES)
 
 
-@each_game
-@each_team
+@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.parametrize("team", [2, 3, 4])
 def test_reference_teams_reach_the_maximum(game, team):
     best = {MiniBuild: 1.0, StrBuild: 4.0, HouseBuild: 4.0}[game]
     for seed in range(5):
@@ -43,14 +40,11 @@ def written(game, rng):
     count = number(30)
     if game is StrBuild:
         kinds = ["oak_planks", "stone", "white_concrete", "obsidian", "air"]
-        lines = [f"/setblock {number(20)} {number(6)} 0 {rng.choice(kinds)}" for _ in range(count)]
-        return "\n".join(lines)
-    kinds = ["white_concrete", "obsidian", "stone_stairs", "stone_bricks", "planks", "bricks", "sandstone"]
-    kinds += ["spruce_planks", "air"]
+        return "\n".join(f"/setblock {number(20)} {number(6)} 0 {rng.choice(kinds)}" for _ in range(count))
+    kinds = "white_concrete obsidian stone_stairs stone_bricks planks bricks sandstone spruce_planks air".split()
     corners = [" ".join(str(number(7)) for _ in range(6)) for _ in range(count)]
-    return "\n".join(
-        [*(f"/fill {corner} {rng.choice(kinds)}" for corner in corners), *["/kill"] * (rng.random() < 0.5)]
-    )
+    lines = [f"/fill {corner} {rng.choice(kinds)}" for corner in corners]
+    return "\n".join([*lines, *["/kill"] * (rng.random() < 0.5)])
 
 
 @pytest.mark.parametrize(
@@ -74,13 +68,16 @@ def test_two_builders_are_paid_what_they_were_paid_when_there_were_no_larger_tea
 # MiniBuild
 
 
-def test_a_goal_has_a_part_for_each_builder_in_each_turn():
+def test_a_goal_has_a_part_for_each_builder_in_each_turn_and_demonstrations_share_it():
     for team, max_turns in ((2, 12), (3, 8), (4, 6), (8, 3)):
         env = MiniBuild(num_agents=team, max_turns=max_turns)
         env.reset(seed=0)
         assert len(env.goal) == team * max_turns
         with pytest.raises(ValueError, match=f"max_turns.*{max_turns}.*{team} builders"):
             MiniBuild(num_agents=team, max_turns=max_turns + 1)
+    episode = demonstration(random.Random(0), num_agents=3, max_turns=4)
+    assert list(episode) == ["builder_0", "builder_1", "builder_2"]
+    assert len({messages[0].content.split(" goal ")[1] for messages in episode.values()}) == 1
 
 
 @pytest.mark.parametrize(
@@ -102,12 +99,6 @@ def test_each_of_three_reads_of_the_moves_that_its_mode_allows(feedback, told):
     assert [observations[agent].messages[-1].content for agent in env.possible_agents] == told
 
 
-def test_demonstrations_of_three_share_the_goal():
-    episode = demonstration(random.Random(0), num_agents=3, max_turns=4)
-    assert list(episode) == ["builder_0", "builder_1", "builder_2"]
-    assert len({messages[0].content.split(" goal ")[1] for messages in episode.values()}) == 1
-
-
 # StrBuild
 
 
@@ -122,14 +113,14 @@ def test_every_letter_that_has_the_cells_has_a_plan_with_all_blocks(team):
         assert score(task, task.plan).published == 2.0
 
 
-def test_palettes_are_disjoint_and_the_first_two_are_the_published_ones():
+def test_palettes_are_disjoint_and_the_prompt_names_each_partners():
     task = word("ICML", "t", 4, 4)
     kinds = [block for palette in task.palettes for block in palette]
     assert len(set(kinds)) == 8
-    assert [[BLOCKS[block] for block in palette] for palette in task.palettes[:2]] == [
-        ["oak_planks", "stone"],
-        ["white_concrete", "obsidian"],
-    ]
+    assert [BLOCKS[block] for block in kinds[:4]] == ["oak_planks", "stone", "white_concrete", "obsidian"]
+    first = StrBuild(num_agents=3).reset(seed=0)[0]["builder_1"]
+    assert "builder 2 of a team of three" in first and "both" not in first.lower().split("each of you")[0]
+    assert "builder 1 oak_planks, stone; builder 3 bricks, sandstone" in first
 
 
 def test_every_idle_builder_of_four_costs_a_quarter():
@@ -138,12 +129,6 @@ def test_every_idle_builder_of_four_costs_a_quarter():
     assert env.step(dict.fromkeys(env.agents, ""))[1]["builder_3"] == -1.0
     replies = {agent: env.reference_reply(agent) if agent == "builder_2" else "" for agent in env.agents}
     assert env.step(replies)[4]["builder_0"]["reward/idle_palettes"] == -0.75
-
-
-def test_the_prompt_names_each_partners_blocks():
-    first = StrBuild(num_agents=3).reset(seed=0)[0]["builder_1"]
-    assert "builder 2 of a team of three" in first and "both" not in first.lower().split("each of you")[0]
-    assert "builder 1 oak_planks, stone; builder 3 bricks, sandstone" in first
 
 
 # HouseBuild
@@ -191,14 +176,11 @@ def test_who_is_done_leaves_and_what_it_built_stands_on(game, world):
     assert again == {"builder_0": pytest.approx(best), "builder_2": pytest.approx(best)}
 
 
-def test_an_episode_ends_when_all_have_left():
+def test_an_episode_ends_when_all_have_left_which_must_be_allowed():
     env = StrBuild(can_leave=True)
     env.reset(seed=0)
     over = env.step(dict.fromkeys(env.agents, "/done"))[2]
     assert all(over.values()) and not env.agents
-
-
-def test_nobody_leaves_where_that_is_not_allowed():
     env = StrBuild()
     assert "/done" not in env.reset(seed=0)[0]["builder_0"]
     infos = env.step(dict.fromkeys(env.agents, "/done"))[4]
