@@ -224,16 +224,13 @@ def f(x): return x""",
 ATTACKS = FILES | NETWORK | PROCESSES | KERNEL
 
 
-def _fingerprint() -> str:
-    return hashlib.sha256(b"".join(Path(module.__file__).read_bytes() for module in (os, json, hashlib))).hexdigest()
-
-
 @pytest.mark.parametrize("tier", ["A", "B", "C"])
 @pytest.mark.parametrize("name", ATTACKS)
 def test_no_attack_reaches_outside(attack: Callable[..., object], tier: str, name: str) -> None:
-    before = _fingerprint()
+    sources = [Path(module.__file__) for module in (os, json, hashlib)]
+    before = [path.read_bytes() for path in sources]
     report = attack(tier, ATTACKS[name])
-    assert _fingerprint() == before
+    assert [path.read_bytes() for path in sources] == before
     assert report.failure is None or report.failure.kind != "AssertionError", f"a door is open: {report.failure}"
 
 
@@ -268,15 +265,11 @@ def test_without_the_filter_the_attack_gets_through(unfiltered: Sandbox, outside
     assert got_through or did_start or spoke_twice
 
 
-def test_an_unconfined_run_can_connect_to_the_listeners(outside) -> None:
+def test_an_unconfined_run_can_make_processes_and_connect_to_the_listeners(outside) -> None:
     with Sandbox(1, isolation="none") as sandbox:
+        code = "import subprocess\ndef f(x):\n    return subprocess.run(['/bin/echo', x], capture_output=True).stdout"
+        assert sandbox.call(code, "f", [("hi",)]).values == (b"hi\n",)
         for name in ("connect to a listener", "connect to an abstract listener"):
             assert sandbox.call(outside.header() + NETWORK[name], "f", [(1,)]).status == "ok"
     assert len(outside.damage()) == 2
     assert outside.damage() == []
-
-
-def test_an_unconfined_run_sees_processes_and_makes_them() -> None:
-    with Sandbox(1, isolation="none") as sandbox:
-        code = "import subprocess\ndef f(x):\n    return subprocess.run(['/bin/echo', x], capture_output=True).stdout"
-        assert sandbox.call(code, "f", [("hi",)]).values == (b"hi\n",)

@@ -217,30 +217,19 @@ LIMITS = {
         "assert f(1).name == 'RED'",
         "a C is not plain data",
     ),
-    "a field of a named tuple": (
-        POINT + "def f(x):\n    return Pair(x, 2)",
-        "assert f(1).y == 2",
-        "has no attribute 'y'",
-    ),
+    "a field of a named tuple": (POINT + "def f(x): return Pair(x, 2)", "assert f(1).y == 2", "has no attribute 'y'"),
     "output": (
         "def f(x):\n    print(x)",
         "import contextlib, io\nheard = io.StringIO()\nwith contextlib.redirect_stdout(heard):\n    f(1)\n"
         "assert heard.getvalue()",
         "",
     ),
-    "a thread": (
-        "import threading\ndef f(x):\n    threading.Thread(target=f).start()",
-        "assert f(1) is None",
-        "thread",
-    ),
+    "a thread": ("import threading\ndef f(x): threading.Thread(target=f).start()", "assert f(1) is None", "thread"),
 }
 INSTEAD = {
-    "a coroutine": (
-        "import asyncio\nasync def g(x):\n    return x\ndef f(x):\n    return asyncio.run(g(x))",
-        "assert f(1) == 1",
-    ),
-    "an int enum": (POINT + "class C(enum.IntEnum):\n    RED = 1\ndef f(x):\n    return C(x)", "assert f(1) == 1"),
-    "a named tuple": (POINT + "def f(x):\n    return Pair(x, 2)", "assert f(1) == (1, 2) and f(1)[1] == 2"),
+    "a coroutine": ("import asyncio\nasync def g(x): return x\ndef f(x): return asyncio.run(g(x))", "assert f(1) == 1"),
+    "an enum": (POINT + "class C(enum.IntEnum):\n    RED = 1\ndef f(x):\n    return C(x)", "assert f(1) == 1"),
+    "a field of a named tuple": (POINT + "def f(x):\n    return Pair(x, 2)", "assert f(1) == (1, 2) and f(1)[1] == 2"),
 }
 
 
@@ -249,8 +238,5 @@ def test_a_documented_limit_fails_with_its_reason(sandbox: Sandbox, name: str) -
     code, tests, reason = LIMITS[name]
     report = sandbox.run_tests(code, tests, "f")
     assert not report.all_passed and reason in report.tests[0].message
-
-
-@pytest.mark.parametrize("name", INSTEAD)
-def test_what_the_page_advises_instead_passes(sandbox: Sandbox, name: str) -> None:
-    assert sandbox.run_tests(*INSTEAD[name], "f").all_passed
+    if name in INSTEAD:  # which the page advises
+        assert sandbox.run_tests(*INSTEAD[name], "f").all_passed

@@ -32,15 +32,16 @@ from collm.envs.sandbox.workers import run as run_module
 SQUARE = "def f(x):\n    return x * x"
 
 
-def test_values_by_hand(sandbox: Sandbox) -> None:
+def test_values_and_verdicts_by_hand(sandbox: Sandbox) -> None:
     code = "def f(a, b=1, *, c=0):\n    print('called', a)\n    return {(a, b): [a / b, {c}], 'text': 'é\\n'}"
     report = sandbox.call(code, "f", [(3, 2), (5,)], keywords={"c": 7})
-    assert report.status == "ok"
-    assert report.failure is None
+    assert report.status == "ok" and report.failure is None and report.is_isolated
     assert report.values == ({(3, 2): [1.5, {7}], "text": "é\n"}, {(5, 1): [5.0, {7}], "text": "é\n"})
     assert report.stdout == "called 3\ncalled 5\n"
-    assert report.is_isolated
     assert 0 < report.cpu_s < 1
+    cases = [Case((10,), accepts=lambda value: value in (2, 5)), Case((9,), accepts=lambda value: value == 2)]
+    verdict = sandbox.check("def f(n):\n    return 5 if n == 10 else 3", "f", cases)
+    assert verdict.passed == (True, False) and verdict.fraction == 0.5 and not verdict.all_passed
 
 
 def test_an_exception_names_its_type_message_and_line(sandbox: Sandbox) -> None:
@@ -52,13 +53,10 @@ def test_an_exception_names_its_type_message_and_line(sandbox: Sandbox) -> None:
     assert sandbox.call("x = 1", "f", [()]).failure.kind == "AttributeError"
 
 
-def test_each_call_of_a_run_sees_the_ones_before_and_no_run_sees_another(sandbox: Sandbox) -> None:
+def test_calls_of_a_run_see_the_ones_before_and_runs_of_one_seed_are_equal(sandbox: Sandbox) -> None:
     code = "seen = []\ndef f(x):\n    seen.append(x)\n    return list(seen)"
     assert sandbox.call(code, "f", [(1,), (2,)]).values == ([1], [1, 2])
     assert sandbox.call(code, "f", [(3,)]).values == ([3],)
-
-
-def test_runs_of_one_seed_are_equal(sandbox: Sandbox) -> None:
     code = "import random\ndef f():\n    return [random.random(), hash('text'), list({'a', 'b', 'c', 'd'})]"
     first, again, other = (sandbox.call(code, "f", [()], seed=seed).values for seed in (5, 5, 6))
     assert first == again
@@ -75,12 +73,6 @@ def test_a_program_reads_stdin_and_writes_stdout(sandbox: Sandbox) -> None:
     failed = sandbox.run_program("import sys\nsys.stderr.write('bad')\nsys.exit(3)")
     assert failed.stderr == "bad"
     assert failed.outcomes[0].failure.kind == "SystemExit"
-
-
-def test_several_right_answers_are_judged_by_a_predicate(sandbox: Sandbox) -> None:
-    cases = [Case((10,), accepts=lambda value: value in (2, 5)), Case((9,), accepts=lambda value: value == 2)]
-    verdict = sandbox.check("def f(n):\n    return 5 if n == 10 else 3", "f", cases)
-    assert verdict.passed == (True, False) and verdict.fraction == 0.5 and not verdict.all_passed
 
 
 PROGRAMS = {
@@ -114,10 +106,10 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_ordinary_programs_run(sandbox: Sandbox, name: str) -> None:
-    report = sandbox.call(PROGRAMS[name], "f", [(7,)], limits=Limits(cpu_s=5, wall_s=60))
-    assert report.values == (7,), report
+def test_ordinary_programs_run(sandbox: Sandbox) -> None:
+    for name, code in PROGRAMS.items():
+        report = sandbox.call(code, "f", [(7,)], limits=Limits(cpu_s=5, wall_s=60))
+        assert report.values == (7,), (name, report)
 
 
 def test_threads_run_only_where_they_are_allowed(sandbox: Sandbox) -> None:
@@ -157,10 +149,8 @@ def f(n):
     "options, rule",
     [
         ({"isolation": "D"}, "isolation='D'"),
-        ({"num_workers": 0}, "at least 1"),
-        ({"runs_per_worker": 0}, "at least 1"),
-        ({"cpu_limit_s": 0}, "above 0"),
-        ({"memory_limit_mb": -1}, "above 0"),
+        *(({name: 0}, "at least 1") for name in ("num_workers", "runs_per_worker")),
+        *((each, "above 0") for each in ({"cpu_limit_s": 0}, {"memory_limit_mb": -1})),
     ],
 )
 def test_a_setting_out_of_range_is_refused(options: dict, rule: str) -> None:
@@ -179,13 +169,12 @@ def test_an_unisolated_run_is_marked_and_logged(caplog: pytest.LogCaptureFixture
     assert "isolation='none'" in caplog.text
 
 
-def test_without_a_tier_that_holds_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tier_that_does_not_hold_is_never_used_and_without_one_it_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(isolation, "holes", lambda _: ["could fork"])
     with pytest.raises(SandboxUnavailable, match=r"A: .*could fork; B: .*could fork.*isolation='none'"):
         Sandbox(1).start()
-
-
-def test_a_worker_that_does_not_hold_is_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
     def holes(worker) -> list[str]:

@@ -46,6 +46,7 @@ class TestPurse(unittest.TestCase):
 """
 ROW = {"task_id": "purse", "class_name": "Purse", "skeleton": SKELETON, "test": TEST}
 PUT = "def put(self, coin):\n    self.coins.append(coin)\n    return len(self.coins)"
+YES = "class Yes:\n    def __eq__(self, other):\n        return True\n"
 TOTAL = "def total(self):\n    return sum(self.coins)"
 
 
@@ -78,11 +79,7 @@ def feedback(env, first, second):
         ("def total(self):\n    return (", PUT, 0.0),
         ("def total(self):\n    while True: pass", PUT, 2.0 + 2 * 1 / 4),
         ("import os\ndef total(self):\n    os._exit(0)", PUT, 2.0 + 2 * 1 / 4),
-        (
-            "class Yes:\n    def __eq__(self, other):\n        return True\ndef total(self):\n    return Yes()",
-            PUT,
-            2.0 + 2 * 1 / 4,
-        ),
+        (f"{YES}def total(self):\n    return Yes()", PUT, 2.0 + 2 * 1 / 4),
     ],
 )
 def test_rewards_by_hand(env, first, second, reward):
@@ -108,14 +105,11 @@ def test_references_of_the_sample_reach_six_and_mutants_do_not(split, team):
         assert infos["programmer_0"]["metric/solved"] == 0, row["id"]
 
 
-def test_prompts_divide_the_methods(env):
+def test_prompts_divide_the_methods_and_may_be_a_users_own(env):
     observations, _ = env().reset(seed=0)
     assert "You write these methods: `total`. The other programmer writes: `put`" in observations["programmer_0"]
     assert "You write these methods: `put`. The other programmer writes: `total`" in observations["programmer_1"]
     assert all(SKELETON.strip() in text and "test_secret" not in text for text in observations.values())
-
-
-def test_prompts_may_be_a_users_own(env):
     text = "{class_name}: {own_methods} of {own_methods}, {other_methods}\n{skeleton}"
     observations, _ = env(prompts={"programmer_0": text}).reset(seed=0)
     assert observations["programmer_0"].messages[0].content == f"Purse: total of total, put\n{SKELETON}"
@@ -203,57 +197,43 @@ def test_the_solution_of_each_form_of_rows_reaches_six(jsonl, name):
     assert infos["programmer_0"]["metric/solved"] == 1
 
 
-def test_without_a_solution_there_is_no_reference(env):
+def test_a_reference_needs_a_solution_and_both_can_be_needed_only_in_our_variant(env):
     made = env()
     with pytest.raises(RuntimeError, match="reset"):
         made.reference_reply("programmer_0")
     made.reset(seed=0)
     with pytest.raises(ValueError, match="no solution"):
         made.reference_reply("programmer_0")
+    with pytest.raises(ValueError, match=r"needs_both=True.*variant='published'"):
+        env(needs_both=True, variant="published")
 
 
 # Both programmers are needed
 
+BOTH = f"{TOTAL}\n\n{PUT}"
 FURTHER = f"{PUT}\n\n{TOTAL.replace('total', 'own_total')}"
+ANY_NAME = f"{FURTHER}\n\ndef __getattr__(self, name):\n    return getattr(self, f'own_{{name}}')"
+ADD = "def put(self, coin):\n    self.add(coin)\n    return len(self.coins)\n\n"
+ADD += "def add(self, coin):\n    self.coins.append(coin)"
+ADD_TO = "def add(coins, coin):\n    coins.append(coin)\n\n"
+ADD_TO += "def put(self, coin):\n    add(self.coins, coin)\n    return len(self.coins)"
 
 
 @pytest.mark.parametrize(
     ("first", "second", "paid", "unpaid"),
     [
         (TOTAL, PUT, 6.0, 6.0),
-        (f"{TOTAL}\n\n{PUT}", f"{TOTAL}\n\n{PUT}", 5.0, 0.0),  # both write all: nothing counts
-        ("", f"{TOTAL}\n\n{PUT}", 6.0, 1.0 + 2 * 1 / 4),  # one writes all: its own method counts
+        (BOTH, BOTH, 5.0, 0.0),  # both write all: nothing counts
+        ("", BOTH, 6.0, 1.0 + 2 * 1 / 4),  # one writes all: its own method counts
         (PUT, TOTAL, 6.0, 0.0),  # each writes the other's
-        (f"{TOTAL}\n\n{PUT}", PUT, 5.5, 1.0 + 2 * 1 / 4),
+        (BOTH, PUT, 5.5, 1.0 + 2 * 1 / 4),
         ("def total(self):\n    return self.own_total()", FURTHER, 6.0, 2.0 + 2 * 1 / 4),
         ("def total(self):\n    return getattr(self, 'own_total')()", FURTHER, 6.0, 2.0 + 2 * 1 / 4),
-        (
-            "",
-            f"{FURTHER}\n\ndef __getattr__(self, name):\n    return getattr(self, f'own_{{name}}')",
-            5.0,
-            1.0 + 2 * 1 / 4,
-        ),
-        (
-            TOTAL,
-            "def put(self, coin):\n    self.add(coin)\n    return len(self.coins)\n\n"
-            "def add(self, coin):\n    self.coins.append(coin)",
-            6.0,
-            6.0,
-        ),  # an extra method
-        (
-            TOTAL,
-            "def add(coins, coin):\n    coins.append(coin)\n\n"
-            "def put(self, coin):\n    add(self.coins, coin)\n    return len(self.coins)",
-            6.0,
-            6.0,
-        ),
+        ("", ANY_NAME, 5.0, 1.0 + 2 * 1 / 4),
+        (TOTAL, ADD, 6.0, 6.0),  # an extra method
+        (TOTAL, ADD_TO, 6.0, 6.0),
     ],
 )
 def test_rewards_by_hand_if_both_are_needed(env, first, second, paid, unpaid):
     assert played(env(max_turns=1), first, second)[1] == pytest.approx(paid)
     assert played(env(max_turns=1, needs_both=True), first, second)[1] == pytest.approx(unpaid)
-
-
-def test_both_can_be_needed_only_in_our_variant(env):
-    with pytest.raises(ValueError, match=r"needs_both=True.*variant='published'"):
-        env(needs_both=True, variant="published")

@@ -66,11 +66,7 @@ def reference_reward(env, task):
 )
 def test_rewards_by_hand(env, aux, main, reward, pass_rate):
     _, got, _, infos = played(env(test_seconds=0.2), aux, main)
-    assert got == pytest.approx(reward, abs=1e-9)
-    assert infos["metric/pass_rate"] == pytest.approx(pass_rate, abs=1e-9)
-
-
-SLOW = pytest.mark.slow
+    assert (got, infos["metric/pass_rate"]) == pytest.approx((reward, pass_rate), abs=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -82,9 +78,8 @@ SLOW = pytest.mark.slow
         {"tests": "generated"},
         {"needs_both": True},
         {"num_agents": 3},
-        pytest.param({"num_agents": 3, "tests": "generated"}, marks=SLOW),
-        pytest.param({"num_agents": 4}, marks=SLOW),
-        pytest.param({"num_agents": 4, "tests": "generated"}, marks=SLOW),
+        pytest.param({"num_agents": 4}, marks=pytest.mark.slow),
+        *(pytest.param({"num_agents": team, "tests": "generated"}, marks=pytest.mark.slow) for team in (3, 4)),
     ],
     ids=str,
 )
@@ -98,12 +93,9 @@ def test_references_of_the_sample_reach_four_and_mutants_fail(kind, split, setti
             assert infos["main_0"]["metric/solved"] == 0, row["id"]
 
 
-def test_the_three_samples_have_fifteen_problems_each_and_none_in_common():
+def test_prompts_state_the_task_and_the_function_to_write(env):
     ids = [row["id"] for kind in KINDS for split in ("train", "test") for row in kind(split=split).tasks]
     assert len(ids) == len(set(ids)) == 3 * 15
-
-
-def test_prompts_state_the_task_and_the_function_to_write(env):
     observations, _ = env().reset(seed=0)
     assert "helper" in observations["helper_0"] and "aux" in observations["helper_0"]
     assert all(ROW["prompt"].strip() in text for text in observations.values())
@@ -198,17 +190,11 @@ def test_the_output_of_a_program_reaches_a_prompt_only_fenced_and_marked(env, mo
     assert "`````" not in lines[opening + 1 : at] and "`````" in lines[at:]
 
 
-@pytest.mark.parametrize(
-    ("flags", "has_prompt", "has_reply"),
-    [
-        ({}, True, True),
-        ({"original_prompt": False}, False, True),
-        ({"previous_response": False}, True, False),
-        ({"original_prompt": False, "previous_response": False}, False, False),
-    ],
-)
-def test_flags_remove_the_prompt_and_replies_from_the_history(env, flags, has_prompt, has_reply):
-    observation = played(env(**flags), ROW["aux"], FLOOR)[0]["main_0"]
+@pytest.mark.parametrize("has_prompt", [True, False])
+@pytest.mark.parametrize("has_reply", [True, False])
+def test_flags_remove_the_prompt_and_replies_from_the_history(env, has_prompt, has_reply):
+    made = env(original_prompt=has_prompt, previous_response=has_reply)
+    observation = played(made, ROW["aux"], FLOOR)[0]["main_0"]
     assert ("You are the main programmer" in observation) is has_prompt
     assert ("aux(a + b) // 1" in observation) is has_reply
     assert observation.messages[-1].role == "user" and "tests: 3 of 4" in observation.messages[-1].content
@@ -229,16 +215,13 @@ def test_an_expert_is_asked_once_for_all(env, team, found):
     assert all("Use true division." in observation for observation in observations.values())
 
 
-def test_public_tests_are_shown_and_only_the_others_count(env):
+def test_public_tests_are_shown_and_only_the_others_count_generated_or_not(env):
     made = env(num_public=2)
     observations, _ = made.reset(seed=0)
     assert "assert half_sum(2, 4) == 3\nassert half_sum(0, 0) == 0" in observations["helper_0"]
     assert "half_sum(1, 0)" not in observations["helper_0"]
     assert played(made, ROW["aux"], FLOOR)[3]["metric/pass_rate"] == 0.5
     assert played(env(num_public=9), ROW["aux"], FLOOR)[3]["metric/pass_rate"] == 1.0  # one is always kept back
-
-
-def test_generated_tests_are_drawn_from_the_seed_and_may_be_public(env):
     made = env(tests="generated", num_public=3, num_generated=8)
     texts = [made.reset(seed=seed)[0]["main_0"] for seed in (1, 1, 2)]
     assert texts[0] == texts[1] != texts[2] and texts[0].count("assert half_sum(") == 3
@@ -281,15 +264,10 @@ def test_the_solution_of_each_form_of_rows_reaches_four(jsonl, name):
     code, tests = SHAPES[name]
     made = MBPP(data=jsonl({"task_id": name, "prompt": "Write it.", "code": code, "test_list": tests}), max_turns=1)
     assert reference_reward(made, 0) == pytest.approx(4.0)
-    made.reset(seed=0)
+    texts = made.reset(seed=0)[0].values()
+    assert all(("The tests also use the class `Node`" in text) == (name == "a class") for text in texts)
     wrong = f"{NODES}def g(x): pass\ndef {made.problem.entry_point}(*a):\n    return aux('wrong')"
     assert made.step({"helper_0": "def aux(x): return x", "main_0": wrong})[4]["main_0"]["metric/solved"] == 0
-
-
-def test_prompts_name_the_classes_that_the_tests_use(jsonl):
-    code, tests = SHAPES["a class"]
-    made = MBPP(data=jsonl({"task_id": 1, "prompt": "Write it.", "code": code, "test_list": tests}))
-    assert all("The tests also use the class `Node`" in text for text in made.reset(seed=0)[0].values())
 
 
 BAD = {"bad tests": "assert (", "no tests": "", "a package": "import no_such_package\nassert half_sum(1, 1) == 1"}
@@ -328,23 +306,15 @@ def test_broken_tests_are_an_error(jsonl):
 @pytest.mark.parametrize(
     "kwargs",
     [
-        {"style": "prose"},
-        {"feedback": "all"},
-        {"feedback": "expert"},
-        {"expert": str},
-        {"tests": "hidden"},
-        {"num_public": -1},
+        *({name: "unknown"} for name in ("style", "feedback", "tests", "on_bad_row", "packages", "variant")),
+        *({"feedback": "expert"}, {"expert": str}),
+        *({name: -1} for name in ("num_public", "num_revealed")),
+        *({name: 0} for name in ("test_seconds", "max_timeouts", "max_turns")),
         {"tests": "generated", "num_public": 16},
-        {"num_revealed": -1},
-        {"test_seconds": 0},
-        {"max_timeouts": 0},
-        {"on_bad_row": "drop"},
-        {"max_turns": 0},
-        {"packages": "numpy"},
-        {"variant": "paper"},
-        {"variant": "published", "tests": "generated"},
-        {"variant": "published", "num_public": 1},
-        {"variant": "published", "needs_both": True},
+        *(
+            {"variant": "published", **each}
+            for each in ({"tests": "generated"}, {"num_public": 1}, {"needs_both": True})
+        ),
         {"num_agents": 3, "needs_both": True},
     ],
     ids=str,
@@ -403,21 +373,15 @@ def test_a_pair_of_which_one_does_all_earns_what_a_solution_without_helper_does(
     paid, unpaid = (played(env(needs_both=needs_both, max_turns=1), *pair(name))[1] for needs_both in (False, True))
     assert unpaid == pytest.approx(2.1) == pytest.approx(played(env(max_turns=1), "", ALONE)[1])
     assert paid > 3.4
+    if name == "aux is a known constant":
+        text = feedback(env(needs_both=True), *pair(name))
+        assert "the work is not divided" in text and "uses aux" not in text
 
 
 def test_a_main_whose_loop_depends_on_aux_is_stopped_early_without_it(env):
-    aux = "def aux(x):\n    return x - 1"
-    main = (
-        "def half_sum(a, b):\n    total, left = a + b, 400\n"
-        "    while left:\n        left = aux(left)\n    return total / 2"
-    )
+    loop = "    total, left = a + b, 400\n    while left:\n        left = aux(left)\n    return total / 2"
     made = env(needs_both=True, max_turns=1)
-    assert played(made, aux, main)[1] == pytest.approx(4.0)
-
-
-def test_feedback_reports_undivided_work(env):
-    text = feedback(env(needs_both=True), *pair("aux is a known constant"))
-    assert "the work is not divided" in text and "uses aux" not in text
+    assert played(made, "def aux(x):\n    return x - 1", f"def half_sum(a, b):\n{loop}")[1] == pytest.approx(4.0)
 
 
 def test_the_reference_of_a_single_solution_is_divided_if_both_are_needed(jsonl):
