@@ -25,23 +25,16 @@ def test_a_tree_that_is_too_deep_is_no_program(shape):
     assert parsed(f"def f(x):\n{SHAPES[shape](2)}") is not None
     for size in (MAX_DEPTH, 180, 900, 5_000):
         assert parsed(f"def f(x):\n{SHAPES[shape](size)}") is None
+    tried = (parsed(f"def f(x):\n{SHAPES[shape](size)}") for size in range(MAX_DEPTH, 0, -1))
+    deepest = next(found for found in tried if found is not None)  # is written out in half of the stack
+    assert called_from(400, lambda: source(deepest)) == source(deepest) is not None
 
 
-def test_the_bound_counts_the_nodes_on_the_longest_path():
+def test_text_that_python_refuses_is_no_program_and_the_bound_counts_the_nodes_on_the_longest_path():
+    for text in ("x = '\x00'", "x = '\ud800'", "x = " + "9" * 5_000, "(" * 5_000, "x = ("):
+        assert parsed(text) is None
     deepest = "x = " + "-" * (MAX_DEPTH - 3) + "1"  # 3: the module, the assignment, the number
     assert parsed(deepest) is not None and parsed(deepest.replace("=", "= -")) is None
-
-
-@pytest.mark.parametrize("shape", NESTED)
-def test_a_tree_within_the_bound_is_written_out_in_half_of_the_stack(shape):
-    tried = (parsed(f"def f(x):\n{SHAPES[shape](size)}") for size in range(MAX_DEPTH, 0, -1))
-    statements = next(found for found in tried if found is not None)
-    assert called_from(400, lambda: source(statements)) == source(statements) is not None
-
-
-@pytest.mark.parametrize("text", ["x = '\x00'", "x = '\ud800'", "x = " + "9" * 5_000, "(" * 5_000, "x = ("])
-def test_text_that_python_refuses_is_no_program(text):
-    assert parsed(text) is None
 
 
 def function(body):
@@ -86,25 +79,18 @@ def test_a_function_uses_aux_only_if_it_does_not_bind_the_name(body, is_used):
 
 
 THIN = [
-    "return aux(x)",
-    '"""Words."""\nreturn aux(x)',
-    "y = aux(x)\nreturn y",
-    "y: int = aux(x, 1, key=2)\nreturn y",
-    "return aux(*x)",
-    "if True:\n    return aux(x)",
-    "aux(x)",
-    "y = x\nz = aux(y)\nreturn z",
+    *["return aux(x)", '"""Words."""\nreturn aux(x)', "y = aux(x)\nreturn y", "y: int = aux(x, 1, key=2)\nreturn y"],
+    *["return aux(*x)", "if True:\n    return aux(x)", "aux(x)", "y = x\nz = aux(y)\nreturn z"],
 ]
 WORKING = [
-    "return aux(x) + 1",
-    "return aux(x + 1)",
-    "return [aux(y) for y in x]",
-    "return sum(aux(x))",
-    "if x:\n    return aux(x)\nreturn 0",
-    "return aux(aux(x))",
-    "return x",
-    "return aux(x)[0]",
-    "for y in x:\n    aux(y)",
+    *[
+        "return aux(x) + 1",
+        "return aux(x + 1)",
+        "return [aux(y) for y in x]",
+        "return sum(aux(x))",
+        "return aux(aux(x))",
+    ],
+    *["if x:\n    return aux(x)\nreturn 0", "return x", "return aux(x)[0]", "for y in x:\n    aux(y)"],
     "return sorted(x, key=aux)",
 ]
 
@@ -155,29 +141,18 @@ if __name__ == "__main__":
 
 def test_a_function_is_taken_with_what_it_needs_and_no_more():
     taken = source(needed_statements(parsed(PROGRAM), "aux", foreign={"main"}))
-    assert [line.split("(")[0] for line in taken.splitlines() if not line.startswith(" ") and line] == [
-        "import math, os.path",
-        "from string import *",
-        "LIMIT: int = 3",
-        "LIMIT = LIMIT + 1",
-        "def inner",
-        "def aux",
-    ]
+    lines = [line.split("(")[0] for line in taken.splitlines() if not line.startswith(" ") and line]
+    limits = ["LIMIT: int = 3", "LIMIT = LIMIT + 1"]
+    assert lines == ["import math, os.path", "from string import *", *limits, "def inner", "def aux"]
     taken = needed_statements(parsed(PROGRAM), "main", foreign={"aux"})
     assert function_named(taken, "main") and not function_named(taken, "aux")
     assert needed_statements(parsed(PROGRAM), "missing") == ()
 
 
-def test_the_last_of_two_definitions_counts():
+def test_the_last_definition_and_a_lambda_beside_it_count_and_results_are_passed_through():
     assert function_named(parsed("def f(): return 1\ndef f(): return 2"), "f").lineno == 2
-
-
-def test_results_are_passed_through_another_function():
     node = function("if x:\n    return 1\ndef inner():\n    return 2\nreturn inner()")[0]
     changed = source([returned_through(node, "main", "aux")])
     assert changed.count("aux(") == 2 and "return aux(1)" in changed and "return 2" in changed
-
-
-def test_a_lambda_beside_the_function_counts_as_well():
     program = parsed("half = lambda x: aux(x)\ndef main(x):\n    return half(x)")
     assert uses_function(program, "aux") and not ignores_result(program, "aux")

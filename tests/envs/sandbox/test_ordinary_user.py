@@ -19,6 +19,7 @@ from collm.envs import sandbox
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the tests already run as an ordinary user")
 
 USER = 1000
+QUICK_FILES = ("test_verdict_attacks", "test_leak_attacks", "test_host_attacks")
 RUNNER = """
 import json, os, secrets, sys, tempfile
 sys.path.insert(0, sys.argv[1])
@@ -89,15 +90,7 @@ def as_user() -> list[str]:
 
 
 @pytest.mark.parametrize("tier", ["A", "B", "C"])
-@pytest.mark.parametrize(
-    "file",
-    [
-        "test_verdict_attacks",
-        "test_leak_attacks",
-        "test_host_attacks",
-        pytest.param("test_resource_attacks", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("file", [*QUICK_FILES, pytest.param("test_resource_attacks", marks=pytest.mark.slow)])
 def test_no_attack_succeeds_for_an_ordinary_user(package: Path, interpreter: str, file: str, tier: str) -> None:
     attacks = attacks_of(file)
     attacks.pop("resolve and fetch", None)  # needs a listener

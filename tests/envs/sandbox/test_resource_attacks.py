@@ -130,33 +130,23 @@ def test_no_attack_takes_more_than_its_share(attack: Callable[..., Report], tier
     assert time.perf_counter() - started < 10
 
 
-SLOW_TIERS = [pytest.param(tier, marks=pytest.mark.slow) for tier in "BC"]
+@pytest.mark.parametrize("tier", ["auto", *(pytest.param(tier, marks=pytest.mark.slow) for tier in "BC")])
+@pytest.mark.parametrize("name", TO_THE_CPU_LIMIT | TO_THE_WALL_LIMIT)
+def test_cpu_time_ends_a_busy_run_and_the_clock_an_idle_one(
+    attack: Callable[..., Report], tier: str, name: str
+) -> None:
+    is_busy = name in TO_THE_CPU_LIMIT
+    report = attack(tier, (TO_THE_CPU_LIMIT | TO_THE_WALL_LIMIT)[name], BUSY if is_busy else IDLE)
+    if tier != "C" or report.status != "load_error":
+        assert report.status == ("cpu_limit" if is_busy else "wall_limit")
+        assert 0.3 <= report.cpu_s < 0.6 if is_busy else report.cpu_s < 0.2
 
 
-@pytest.mark.parametrize("tier", ["auto", *SLOW_TIERS])
-@pytest.mark.parametrize("name", TO_THE_CPU_LIMIT)
-def test_cpu_time_ends_a_busy_run(attack: Callable[..., Report], tier: str, name: str) -> None:
-    report = attack(tier, TO_THE_CPU_LIMIT[name], BUSY)
-    assert report.status == "cpu_limit" or (tier == "C" and report.status == "load_error")
-    assert report.status == "load_error" or 0.3 <= report.cpu_s < 0.6
-
-
-@pytest.mark.parametrize("tier", ["auto", *SLOW_TIERS])
-@pytest.mark.parametrize("name", TO_THE_WALL_LIMIT)
-def test_the_clock_ends_an_idle_run(attack: Callable[..., Report], tier: str, name: str) -> None:
-    report = attack(tier, TO_THE_WALL_LIMIT[name], IDLE)
-    assert report.status == "wall_limit" or (tier == "C" and report.status == "load_error")
-    assert report.cpu_s < 0.2
-
-
-def test_more_memory_than_the_limit_is_refused_and_less_is_not(sandbox: Sandbox) -> None:
+def test_memory_and_output_past_their_limits_are_refused_and_less_is_not(sandbox: Sandbox) -> None:
     code = "def f(mb):\n    return len(bytearray(mb << 20)) >> 20"
     report = sandbox.call(code, "f", [(50,), (400,)], limits=Limits(memory_mb=100))
     assert report.values == (50, None)
     assert report.outcomes[1].failure.kind == "MemoryError"
-
-
-def test_output_past_the_limit_is_cut_or_refused(sandbox: Sandbox) -> None:
     limits = Limits(output_kb=64, stdout_kb=1)
     printed = sandbox.call("def f(n):\n    print('é' * n)", "f", [(5000,)], limits=limits)
     assert printed.status == "ok"
@@ -175,8 +165,7 @@ def f(seconds):
     cases = [Case((0.05,), 0.05), Case((0.3,), 0.3)]
     verdict = sandbox.check(code, "f", cases, limits=Limits(cpu_s=0.2, wall_s=20))
     assert verdict.report.status == "cpu_limit"
-    assert verdict.passed == (True, False)
-    assert not verdict.all_passed
+    assert verdict.passed == (True, False) and not verdict.all_passed
 
 
 def test_calls_after_a_death_are_made_in_another_life_if_the_limits_allow(sandbox: Sandbox) -> None:
@@ -185,6 +174,5 @@ def test_calls_after_a_death_are_made_in_another_life_if_the_limits_allow(sandbo
     once = sandbox.check(code, "f", cases, limits=Limits(cpu_s=0.2, wall_s=5))
     twice = sandbox.check(code, "f", cases, limits=Limits(cpu_s=0.2, wall_s=5, max_deaths=2))
     assert once.passed == (True, False, False, False)
-    assert twice.passed == (True, False, True, True)
-    assert not twice.all_passed
+    assert twice.passed == (True, False, True, True) and not twice.all_passed
     assert twice.report.status == "cpu_limit"

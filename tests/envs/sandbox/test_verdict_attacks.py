@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -149,15 +151,9 @@ def f(x):
 }
 TRUSTED_TEST = "assert f(3) == 'a long and random answer'"
 FOOLS_AN_EXIT_STATUS = (
-    "exit at import",
-    "leave at import",
-    "exit in the function",
-    "leave in the function",
-    "object equal to everything",
-    "string equal to everything",
+    *("exit at import", "leave at import", "exit in the function", "leave in the function", "forged frames"),
+    *("object equal to everything", "string equal to everything", "metaclass that is equal to everything"),
     "object that lies about its class",
-    "metaclass that is equal to everything",
-    "forged frames",
 )
 
 
@@ -167,13 +163,12 @@ def test_no_attack_on_the_verdict_passes(attack: Callable[..., object], tier: st
     attack(tier, ATTACKS[name])
 
 
-@pytest.mark.parametrize("name", FOOLS_AN_EXIT_STATUS)
-def test_the_same_attacks_fool_a_grader_that_trusts_an_exit_status(
-    naive_verdict: Callable[[str, str], bool], name: str
-) -> None:
-    assert naive_verdict(ATTACKS[name], TRUSTED_TEST)
+def test_the_same_attacks_fool_a_grader_that_trusts_an_exit_status() -> None:
+    def passes(code: str) -> bool:
+        ran = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", f"{code}\n{TRUSTED_TEST}"], capture_output=True, timeout=10
+        )
+        return ran.returncode == 0
 
-
-def test_a_grader_that_trusts_an_exit_status_does_judge_plain_code(naive_verdict: Callable[[str, str], bool]) -> None:
-    assert not naive_verdict("def f(x): return x", TRUSTED_TEST)
-    assert naive_verdict("def f(x): return 'a long and random answer'", TRUSTED_TEST)
+    assert [name for name in FOOLS_AN_EXIT_STATUS if not passes(ATTACKS[name])] == []
+    assert not passes("def f(x): return x") and passes("def f(x): return 'a long and random answer'")

@@ -38,12 +38,9 @@ def test_main_stays_more_than_a_wrapper_and_other_helpers_return_their_argument(
     assert main == "def f(a):\n    if a:\n        return aux_2(aux_1(a))\n    return aux_2(aux_1(0))"
 
 
-def test_a_helper_that_main_calls_already_is_left_alone():
+def test_a_helper_that_main_calls_is_left_alone_and_a_new_one_takes_the_imports_that_it_needs():
     second, main = team("def f(a, b):\n    return abs(aux_1(a) - aux_1(b)) + a * b", 1, known=("aux_1",))
     assert second == "def aux_2(a, b):\n    return a * b" and main.count("aux_1(") == 2
-
-
-def test_a_helper_takes_the_imports_that_it_needs():
     code = "import math, re\nfrom os import path\ndef f(a):\n    root = math.sqrt(a + 7)\n    return [root, root]"
     helper, main = team(code, 1)
     assert helper == "import math, re\n\ndef aux_1(a):\n    return math.sqrt(a + 7)" and "from os import path" in main

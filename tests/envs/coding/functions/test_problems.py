@@ -31,6 +31,8 @@ def test_a_human_eval_row_by_hand():
     assert problem.description.startswith("Sum them.")
     aux, main = problem.reference
     assert aux.startswith("def aux(value)") and main.count("return aux(") == 2
+    shown = [(3, "assert total([1]) == 1"), (7, "assert total([]) == 0, 'empty'")]
+    assert shown_assertions(HUMAN_EVAL["test"], "total") == shown
 
 
 def test_an_mbpp_row_by_hand():
@@ -40,19 +42,9 @@ def test_an_mbpp_row_by_hand():
     assert problem.tests.splitlines() == ["import math", *MBPP["test_list"]]
     assert problem.preamble == "" and problem.description == MBPP["prompt"]
     assert "return aux(helper(x) * 2)" in problem.reference[1]
-
-
-def test_without_a_solution_the_name_is_the_first_that_the_tests_call():
     row = {key: value for key, value in MBPP.items() if key != "code"} | {"test_list": ["assert len(twice('a')) == 2"]}
     problem = problem_of(row)
     assert problem.entry_point == problem.head == "twice" and problem.reference is None
-
-
-def test_only_plain_assertions_are_shown_under_the_functions_own_name():
-    assert shown_assertions(HUMAN_EVAL["test"], "total") == [
-        (3, "assert total([1]) == 1"),
-        (7, "assert total([]) == 0, 'empty'"),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -90,8 +82,5 @@ def test_values_match_their_description(part, law):
 def test_calls_are_different_as_far_as_there_are_different_ones():
     assert len(set(drawn_arguments([{"int": [0, 99]}], random.Random(0), 20))) == 20
     assert sorted(drawn_arguments([{"bool": True}], random.Random(0), 20)) == [(False,), (True,)]
-
-
-def test_an_unknown_description_is_refused():
     with pytest.raises(ValueError, match=r"'integer'.*'inputs'"):
         drawn({"integer": [0, 1]}, random.Random(0))

@@ -46,7 +46,7 @@ def held_at_once(ceiling: Ceiling, sizes_mb: list[int]) -> None:
         list(pool.map(hold, sizes_mb))
 
 
-def test_no_more_runs_go_on_at_once_than_the_ceiling_allows() -> None:
+def test_no_more_runs_go_on_at_once_than_the_ceiling_allows_and_one_that_raises_gives_its_share_back() -> None:
     ceiling = Watched(3, 1000)
     held_at_once(ceiling, [1] * 24)
     assert ceiling.most_runs == 3
@@ -54,15 +54,9 @@ def test_no_more_runs_go_on_at_once_than_the_ceiling_allows() -> None:
     held_at_once(ceiling, [300] * 24)
     assert ceiling.most_runs == 3 and ceiling.most_memory_mb == 900
     assert ceiling.num_runs == ceiling.memory_mb == 0
-
-
-def test_a_run_that_is_too_large_has_the_ceiling_to_itself_and_waits_its_turn() -> None:
     ceiling = Watched(4, 100)
     held_at_once(ceiling, [10, 5000, 10, 5000] * 4)
     assert ceiling.most_memory_mb == 5000 and ceiling.num_runs == 0
-
-
-def test_one_that_raises_gives_its_share_back() -> None:
     ceiling = Ceiling(1, 10)
     for _ in range(3):
         with pytest.raises(KeyError), ceiling.taken(5):
