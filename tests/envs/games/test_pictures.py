@@ -36,9 +36,6 @@ def test_text_has_a_letter_for_each_cell_and_colour_only_when_asked():
     rows = [PanelRow("A", [[[0, 1], [1, 1]], [[0]]])]
     assert ansi(rows, ".x") == "A\n.x  .\nxx   \n"
     assert "\x1b[97;48;2;0;255;0mx \x1b[0m" in ansi(rows, ".x", PALETTE)
-
-
-def test_an_unknown_block_still_has_a_colour():
     assert len(colours(["air", "gold"])) == 2
 
 
@@ -56,17 +53,12 @@ def test_every_game_is_drawn_before_during_and_after_an_episode(game):
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_human_output_is_plain_where_there_is_no_terminal(game, capsys):
+def test_human_output_is_coloured_in_a_terminal_alone(game, capsys, monkeypatch):
     env = game(render_mode="human")
     env.reset(seed=0)
     env.render()
     printed = capsys.readouterr().out
     assert "\x1b" not in printed and env.panels()[0].caption in printed
-
-
-def test_human_output_is_coloured_in_a_terminal(capsys, monkeypatch):
-    env = StrBuild(render_mode="human")
-    env.reset(seed=0)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     env.render()
     assert "\x1b[" in capsys.readouterr().out
@@ -84,9 +76,6 @@ def test_an_episode_becomes_a_gif_of_all_its_frames(tmp_path):
     with image.open(tmp_path / "episode.gif") as gif:
         assert gif.n_frames == 3
         assert gif.size == (frames[0].shape[1], frames[0].shape[0])
-
-
-@pytest.mark.parametrize(("frames", "fps"), [([], 1.0), ([np.zeros((2, 2, 3), np.uint8)], 0.0)])
-def test_a_gif_of_nothing_is_refused(tmp_path, frames, fps):
-    with pytest.raises(ValueError, match="at least one frame"):
-        write_gif(tmp_path / "no.gif", frames, fps)
+    for none, fps in (([], 1.0), (frames, 0.0)):
+        with pytest.raises(ValueError, match="at least one frame"):
+            write_gif(tmp_path / "no.gif", none, fps)

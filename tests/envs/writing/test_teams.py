@@ -15,13 +15,11 @@ from collm.envs.writing.mini_writing import rules as mini
 from collm.envs.writing.mini_writing.prompts import WRITERS, careless_reply, prompt_vocabulary, reference_reply
 
 GAMES = (MiniWriting, TLDR, ArxivExpansion)
-TEAMS = (2, 3, 4)
-each_team = pytest.mark.parametrize("team", TEAMS)
 each_game = pytest.mark.parametrize("game", GAMES)
 
 
 @each_game
-@each_team
+@pytest.mark.parametrize("team", [2, 3, 4])
 def test_the_reference_team_earns_nearly_the_maximum(game, team):
     env, best = game(num_agents=team), 1.0 if game is MiniWriting else MAX_SCORE
     for seed in range(2):
@@ -64,15 +62,11 @@ def test_no_exploit_earns_a_quarter_of_the_maximum(game):
 
 
 @pytest.mark.parametrize("seat", [2, 3])
-def test_a_later_writer_that_repeats_another_text_adds_nothing(seat):
+def test_a_later_writer_that_repeats_another_text_adds_nothing_and_careless_ones_keep_to_the_vocabulary(seat):
     post = mini.random_post(random.Random(0), seat + 1)
     texts = [reference_reply(post, agent) for agent in WRITERS[: seat + 1]]
     repeated, silent = (mini.terms(post, *texts[:seat], last) for last in (texts[seat - 2], ""))
     assert repeated == silent and repeated["weakest"] == 0
-
-
-@pytest.mark.parametrize("seat", [2, 3])
-def test_careless_later_writers_keep_to_the_vocabulary(seat):
     rng = random.Random(1)
     for _ in range(50):
         reply = careless_reply(rng, mini.random_post(rng, seat + 1), WRITERS[seat])

@@ -3,8 +3,14 @@
 import pytest
 
 from collm.envs.coding.functions import HumanEval, problem_of
-from collm.envs.coding.functions.published import counted_tests, function_text, imports_of, is_wrapper
-from collm.envs.coding.functions.published import programs_of, terms
+from collm.envs.coding.functions.published import (
+    counted_tests,
+    function_text,
+    imports_of,
+    is_wrapper,
+    programs_of,
+    terms,
+)
 
 PROBLEM = problem_of(
     {

@@ -30,13 +30,8 @@ def test_both_writers_read_the_same_source_in_different_prompts(game):
     assert all(source in text for text in observations.values())
     assert observations["writer_0"] != observations["writer_1"]
     assert all("{" not in text for text in observations.values())
-
-
-def test_braces_in_a_source_are_not_taken_for_places_to_fill(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps({"post": "We write {source} and {0} here."}))
-    observations, _ = TLDR(data=str(path)).reset()
-    assert observations["writer_0"].count("We write {source} and {0} here.") == 1
+    braces = "We write {source} and {0} here."  # in a source are no places to fill
+    assert game(data=[{game.source_field: braces}]).reset()[0]["writer_0"].count(braces) == 1
 
 
 @pytest.mark.parametrize("game", GAMES)
@@ -67,28 +62,21 @@ def test_infos_have_each_term_of_the_reward_and_only_numbers():
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_texts_about_another_source_earn_only_the_points_of_structure(game):
-    env, published = game(), game(variant="published")
-    env.reset(options={"task": 0})
+def test_texts_about_another_source_earn_only_the_points_of_structure_and_prompts_may_be_a_users_own(game):
+    env = game(prompts={"writer_0": "Kurz: {source}", "system": "Be brief."})
+    read = [message[:2] for message in env.reset(options={"task": 0})[0]["writer_0"].messages]
+    assert read == [("system", "Be brief."), ("user", f"Kurz: {env.task[game.source_field]}")]
     elsewhere = references(env).values()
-    for each, expected in ((env, 0.5), (published, 2.98)):
+    for each, expected in ((game(), 0.5), (game(variant="published"), 2.98)):
         each.reset(options={"task": 1})
         assert played(each, *elsewhere)[0] == pytest.approx(expected, abs=0.1)
 
 
-@pytest.mark.parametrize("game", GAMES)
-def test_prompts_may_be_a_users_own(game):
-    env = game(prompts={"writer_0": "Kurz: {source}", "system": "Be brief."})
-    read = [message[:2] for message in env.reset(seed=0)[0]["writer_0"].messages]
-    assert read == [("system", "Be brief."), ("user", f"Kurz: {env.task[game.source_field]}")]
-
-
-@pytest.mark.parametrize("reply", ["", "word " * 20_000, "\x00" * 50, "\ud800" * 9, "👍🏽 " * 300, "<|im_end|>" * 40])
-def test_any_reply_is_scored(reply):
+def test_any_reply_is_scored():
     env = ArxivExpansion()
-    env.reset(seed=0)
-    reward, _ = played(env, reply, reply)
-    assert reward == 0
+    for reply in ("", "word " * 20_000, "\x00" * 50, "\ud800" * 9, "👍🏽 " * 300, "<|im_end|>" * 40):
+        env.reset(seed=0)
+        assert played(env, reply, reply)[0] == 0
 
 
 def test_tasks_are_drawn_or_picked_by_index_or_id():
@@ -99,6 +87,8 @@ def test_tasks_are_drawn_or_picked_by_index_or_id():
     with pytest.raises(ValueError, match=r"0\.\.47.*'post-01'"):
         env.reset(options={"task": 48})
     assert len({env.reset(seed=seed)[0]["writer_0"] for seed in range(40)}) > 15
+    with pytest.raises(RuntimeError, match="call reset"):
+        TLDR().reference_reply("writer_0")
 
 
 @pytest.mark.parametrize(
@@ -114,11 +104,6 @@ def test_tasks_are_drawn_or_picked_by_index_or_id():
 def test_wrong_arguments_are_refused(kwargs, complaint):
     with pytest.raises(ValueError, match=complaint):
         TLDR(**kwargs)
-
-
-def test_a_reference_reply_needs_an_episode():
-    with pytest.raises(RuntimeError, match="call reset"):
-        TLDR().reference_reply("writer_0")
 
 
 @pytest.fixture(scope="module")

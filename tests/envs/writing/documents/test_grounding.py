@@ -48,32 +48,23 @@ def test_sentences_by_hand(sentence, fluent, supported, extracted):
         assert expected is None or got == pytest.approx(expected, abs=0.1)
 
 
-def test_an_opening_is_no_part_of_the_sentence():
+def test_an_opening_is_no_part_of_the_sentence_and_a_phrase_that_is_cut_lowers_fluency():
     found = groundedness("However, the old dog found a large bone in the garden.", SOURCE)
     assert (found.fluency, found.support, found.extracted) == (1, 1, 1)
     assert groundedness("The neighbour, the old dog found a large bone in the garden.", SOURCE).extracted < 0.8
-
-
-def test_a_phrase_that_is_cut_in_the_middle_lowers_fluency():
     whole = judged("First, it buried the bone behind the shed.")[0]
     assert whole > 0.7 > judged("First, buried the bone behind the.")[0]
     assert judged("First, old dog found a large.")[0] < 0.5
 
 
-def test_the_source_has_full_credit_unless_it_is_repeated():
+def test_the_source_has_full_credit_unless_it_is_repeated_and_no_words_have_none():
     assert groundedness(SOURCE, SOURCE).credit == 1
     repeated = groundedness(" ".join([SOURCE] * 4), SOURCE)
     assert repeated.variety == pytest.approx(0.25, abs=0.02) and repeated.credit == 0
-
-
-def test_a_broken_sentence_lowers_the_fluency_of_the_text():
     mixed = f"{SOURCE} Bone a garden found the in dog large old the shed before it see."
     assert 0.5 < groundedness(mixed, SOURCE).fluency < 0.8
-
-
-@pytest.mark.parametrize("text", ["", " \n", "!?", "\x00", "👍🏽 \u0301"])
-def test_a_text_without_words_is_not_grounded(text):
-    assert groundedness(text, SOURCE).credit == NOT_GROUNDED.credit == 0
+    for text in ("", " \n", "!?", "\x00", "👍🏽 \u0301"):
+        assert groundedness(text, SOURCE).credit == NOT_GROUNDED.credit == 0
 
 
 HONEST = {
@@ -106,10 +97,8 @@ def salads(source, rng):
     yield "five words at a time", " ".join(word for five in shuffled for word in five)
     yield "halves exchanged", ". ".join(" ".join(s[len(s) // 2 :] + s[: len(s) // 2]) for s in told)
     yield "every second word", ". ".join(" ".join(s[::2]) for s in told)
-    yield (
-        "template",
-        ". ".join("the {} of {} and the {}".format(*subject[at : at + 3]) for at in range(len(subject) - 2)),
-    )
+    threes = (subject[at : at + 3] for at in range(len(subject) - 2))
+    yield "template", ". ".join("the {} of {} and the {}".format(*three) for three in threes)
     yield "permuted", re.sub(r"\w+", lambda m: m[0] if m[0].lower() in OWN.fillers else next(permuted, ""), source)
     yield "not", re.sub(r"\w+", lambda m: m[0] if m[0].lower() in OWN.fillers else f"not {m[0]}", source)
     yield "clippings", ". ".join("However, " + " ".join(clip).rstrip(".,") for clip in clips)
@@ -122,15 +111,9 @@ def test_summaries_by_people_have_more_credit_than_salads_and_extracts_have_all(
     rows = [json.loads(line) for line in (SCITLDR / "dev.jsonl").read_text(encoding="utf-8").splitlines()[:80]]
     for row, other in zip(rows, rows[1:] + rows[:1], strict=True):
         source = " ".join(row["source"])
-        texts = [
-            ("extract", " ".join(row["source"][::2])),
-            ("people", row["target"][0]),
-            ("another source", " ".join(other["source"])),
-            *salads(source, rng),
-        ]
-        for name, text in texts:
+        texts = [("extract", " ".join(row["source"][::2])), ("people", row["target"][0])]
+        for name, text in (*texts, ("another source", " ".join(other["source"])), *salads(source, rng)):
             credits.setdefault(name, []).append(groundedness(text, source).credit)
     means = {name: fmean(found) for name, found in credits.items()}
-    assert means.pop("extract") > 0.9
-    assert means.pop("people") > 0.25
+    assert means.pop("extract") > 0.9 and means.pop("people") > 0.25
     assert len(means) == 8 and max(means.values()) < 0.1, means

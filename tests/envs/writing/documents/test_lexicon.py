@@ -1,7 +1,5 @@
 """Word lists of the writing scores."""
 
-import pytest
-
 from collm.envs.writing.documents.lexicon import OWN, Lexicon, published, words
 
 INSIDE = Lexicon(OWN.function_words, OWN.transitions, is_whole=False)
@@ -21,13 +19,10 @@ def test_every_transition_phrase_is_found_in_a_sentence_in_both_ways():
         assert wanted <= OWN.transition_categories(sentence) & INSIDE.transition_categories(sentence), phrase
 
 
-@pytest.mark.parametrize(("text", "category"), [("a person", "cause"), ("the best gift", "condition"), ("ask", "time")])
-def test_a_phrase_inside_a_word_counts_only_as_substring(text, category):
-    assert category not in OWN.transition_categories(text)
-    assert category in INSIDE.transition_categories(text)
-
-
-def test_a_phrase_is_found_across_a_line_end_and_in_any_case():
+def test_a_phrase_is_found_across_a_line_end_and_in_any_case_but_inside_a_word_only_as_substring():
+    for text, category in [("a person", "cause"), ("the best gift", "condition"), ("ask", "time")]:
+        assert category not in OWN.transition_categories(text)
+        assert category in INSIDE.transition_categories(text)
     assert OWN.transition_categories("FOR\nExample") == {"example"}
     assert OWN.transition_categories("Dogs bark at night.") == frozenset()
     assert all(" ".join(words(phrase)) == phrase for phrase in [*OWN.function_words, *PHRASES])

@@ -63,12 +63,9 @@ def words_in(text: str) -> set[str]:
 # Posts
 
 
-def test_topics_have_twelve_words_each_and_share_none():
+def test_topics_share_no_word_and_splits_no_post():
     assert len({word for topic in TOPICS.values() for word in topic.words}) == 12 * len(TOPICS) == 120
     assert vocabulary() < prompt_vocabulary() and len(prompt_vocabulary()) < 200
-
-
-def test_the_two_splits_share_no_post_and_one_in_five_is_a_test_post():
     posts = {split: {generated_post(Random(seed), split).text for seed in range(300)} for split in ("train", "test")}
     assert not posts["train"] & posts["test"] and len(posts["train"]) > 290
     rng = Random(0)
@@ -127,13 +124,8 @@ def test_terms_by_hand():
     got = terms(POST, text_of([MAIN, LIE]), text_of([SECOND, LIE, THIRD], ("then",)))
     short, facts = 1 / (2 + 1 - 1), 2 / (3 + 3 - 2)
     long = facts * (0.8 + 0.2 / 3)  # one linking word of three
-    assert got == pytest.approx(
-        {
-            "facts": 0.7 * (short + 0.8 * facts) / 2,
-            "links": 0.7 * (facts * 0.2 / 3) / 2,
-            "weakest": 0.3 * long,
-        }
-    )
+    links = 0.7 * (facts * 0.2 / 3) / 2
+    assert got == pytest.approx({"facts": 0.7 * (short + 0.8 * facts) / 2, "links": links, "weakest": 0.3 * long})
     assert sum(got.values()) == pytest.approx(of_scores(short, long))
 
 
@@ -163,22 +155,16 @@ def test_credits_by_hand(first, second, expected):
     assert credits(POST, [first, second]) == expected
 
 
-@pytest.mark.parametrize(
-    "worse",
-    [
+def test_worse_sentences_lower_the_reward_and_different_linking_words_earn_only_before_true_ones():
+    for worse in (
         text_of([SECOND, THIRD]),  # too few
         text_of([*REST, LIE]),
         text_of([*REST, MAIN]),  # a fact of the first writer's
         text_of([*REST, FOURTH]),  # a fact twice
         text_of(REST) + " the goat.",
         text_of([SECOND, THIRD, FOURTH._replace(thing="barn")]),
-    ],
-)
-def test_missing_false_repeated_and_broken_sentences_lower_the_reward(worse):
-    assert reward(MAIN.sentence, worse) < reward(MAIN.sentence, text_of(REST))
-
-
-def test_different_linking_words_earn_only_before_true_sentences():
+    ):
+        assert reward(MAIN.sentence, worse) < reward(MAIN.sentence, text_of(REST))
     plain, linked = text_of(REST), text_of(REST, LINKS)
     assert reward(MAIN.sentence, plain) == pytest.approx(of_scores(1, 0.8))
     assert reward(MAIN.sentence, linked) == pytest.approx(1)
@@ -197,13 +183,10 @@ def test_every_reward_is_between_0_and_1(team, data):
     assert min(parts.values()) >= 0 and sum(parts.values()) <= 1 + 1e-9
 
 
-def test_truth_by_hand():
+def test_truth_by_hand_and_its_f1_score_is_1_only_for_the_whole_post():
     texts = text_of([MAIN, LIE]), text_of([MAIN, SECOND], LINKS) + " the goat."
     assert truth(POST, *texts) == {"true_sentences": 3 / 5, "well_formed": 4 / 5, "facts": 2 / 4, "fact_f1": 4 / 9}
     assert set(truth(POST, "", "").values()) == {0.0}
-
-
-def test_the_f1_score_of_facts_is_1_only_for_the_whole_post():
     whole = [*POST.facts]
     assert truth(POST, text_of(whole), "")["fact_f1"] == 1
     for worse in (whole[1:], [*whole, MAIN], [*whole, LIE], [MAIN] * 4):
@@ -221,16 +204,13 @@ def share_of(player, team: int, num_posts: int = 100) -> float:
 
 @each_team
 @pytest.mark.parametrize("name", EXPLOITS)
-def test_no_degenerate_team_earns_more_than_the_limit(name, team):
-    assert share_of(EXPLOITS[name], team) <= LIMIT
-
-
-@each_team
-def test_words_outside_of_sentences_earn_nothing_and_one_wrong_word_per_sentence_less_than_a_third(team):
-    for name in ("one word", "words rotated by three", "linking words alone", "one run-on sentence", "another topic"):
-        assert share_of(EXPLOITS[name], team) == 0, name
-    for name in ("adjectives swapped", "verbs swapped", "things swapped"):
-        assert share_of(EXPLOITS[name], team) < 1 / 3, name
+def test_no_degenerate_team_earns_more_than_its_limit(name, team):
+    share = share_of(EXPLOITS[name], team)
+    assert share <= LIMIT
+    if name in ("one word", "words rotated by three", "linking words alone", "one run-on sentence", "another topic"):
+        assert share == 0
+    if name in ("adjectives swapped", "verbs swapped", "things swapped"):
+        assert share < 1 / 3
 
 
 def test_lies_earn_less_than_one_honest_writer():
@@ -268,33 +248,24 @@ def test_an_episode_has_one_turn_and_infos_with_terms_and_truth(team):
     env = MiniWriting(num_agents=team)
     observations, _ = env.reset(options={"task": 7})
     post = generated_post(Random(7), num_writers=team)
-    assert {agent: text.messages[0].content for agent, text in observations.items()} == {
-        agent: prompt(post, agent) for agent in WRITERS[:team]
-    }
+    assert [text.messages[0].content for text in observations.values()] == [prompt(post, a) for a in WRITERS[:team]]
     replies = {agent: "" if agent == "writer_1" else env.reference_reply(agent) for agent in env.agents}
     _, rewards, terminations, _, infos = env.step(replies)
     assert rewards == pytest.approx(dict.fromkeys(replies, reward(*replies.values(), post=post)))
     assert all(terminations.values())
     found = infos["writer_0"]
-    assert sum(value for name, value in found.items() if name.startswith("reward/")) == pytest.approx(
-        rewards["writer_0"]
-    )
+    parts = [value for name, value in found.items() if name.startswith("reward/")]
+    assert sum(parts) == pytest.approx(rewards["writer_0"])
     assert (found["metric/true_sentences"], found["metric/well_formed"]) == (1, 1)
     assert found["metric/facts"] == 1 - 3 / num_facts(team)
 
 
-def test_an_unknown_split_is_refused():
-    with pytest.raises(ValueError, match="split='dev'"):
-        MiniWriting(split="dev")
-
-
-@pytest.mark.parametrize("task", [-1, True, "7", 1.5])
-def test_a_task_that_is_no_seed_is_refused(task):
-    with pytest.raises(ValueError, match=f"task={task!r}"):
-        MiniWriting().reset(options={"task": task})
-
-
-def test_prompts_may_be_a_users_own():
+def test_prompts_may_be_a_users_own_and_wrong_splits_and_tasks_are_refused():
     env = MiniWriting(prompts={"system": "You write.", "writer_1": "{task} { x } {post}"})
     read = [message.content for message in env.reset(options={"task": 7})[0]["writer_1"].messages]
     assert read == ["You write.", f"long summary with linking words: {{ x }} {generated_post(Random(7)).text}"]
+    with pytest.raises(ValueError, match="split='dev'"):
+        MiniWriting(split="dev")
+    for task in (-1, True, "7", 1.5):
+        with pytest.raises(ValueError, match=f"task={task!r}"):
+            MiniWriting().reset(options={"task": task})
