@@ -31,14 +31,13 @@ def test_the_reference_player_reaches_the_maximum_under_a_view_too(view):
     assert played(env, reference_player(env), seed=0)[0] == 1.0
 
 
-@pytest.mark.parametrize("env", [Plain(), make("gymnasium/CartPole-v1")])
-def test_an_environment_without_reference_replies_has_no_reference_player(env):
-    assert reference_player(env) is scripted_player(env, "reference") is None
-
-
-def test_an_environment_without_text_has_no_empty_reply():
+def test_players_that_an_environment_does_not_have():
+    for env in (Plain(), make("gymnasium/CartPole-v1")):
+        assert reference_player(env) is scripted_player(env, "reference") is None
     assert scripted_player(make("gymnasium/CartPole-v1"), "empty") is None
     assert scripted_player(make("collm/MiniBuild-v0"), "empty")("builder_0", None) == ""
+    with pytest.raises(ValueError, match=f"'clever'.*{', '.join(PLAYERS)}"):
+        scripted_player(Plain(), "clever")
 
 
 def test_random_actions_are_the_seeds_and_leave_the_spaces_alone():
@@ -82,8 +81,3 @@ def test_every_scripted_player_can_be_pickled(name):
     player = scripted_player(env, name)
     again = pickle.loads(pickle.dumps(player))
     assert again("builder_1", None) == player("builder_1", None)
-
-
-def test_an_unknown_player_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match=f"'clever'.*{', '.join(PLAYERS)}"):
-        scripted_player(Plain(), "clever")

@@ -6,7 +6,6 @@ from collm.envs import Message
 from collm.envs.templates import templates
 
 AGENTS = ("builder_0", "builder_1")
-SYSTEM = Message("system", "Be {brief}.")
 
 
 def made(given):
@@ -33,10 +32,8 @@ def opening(given, agent="builder_0"):
 )
 def test_the_agents_template_comes_before_the_common_one_and_the_environments_prompt(given, expected):
     assert opening(given) == [Message("user", expected)]
-
-
-def test_the_system_prompt_comes_first_and_has_no_placeholders():
-    assert opening({"system": "Be {brief}."}) == [SYSTEM, Message("user", "OWN {target}")]
+    system = {"system": "Be {brief}.", **(given or {})}  # comes first and has no placeholders
+    assert opening(system) == [Message("system", "Be {brief}."), Message("user", expected)]
 
 
 def test_a_folder_holds_a_file_per_name(tmp_path):

@@ -21,7 +21,7 @@ from collm.envs import make
 from collm.envs.checks.play import difference
 from collm.envs.views import TupleTeam
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # warnings of others' making
 OLD = "gymnasium/collm.benchmarks.comparison.foraging:ForagingVersion2-8x8-2p-3f-v0"
 PAGES = Path(__file__).resolve().parents[3] / "docs" / "use_with"
 (BLOCK,) = fenced((PAGES / "classics.md").read_text(), "console")
@@ -35,7 +35,6 @@ GAMES = {
 }
 
 
-@pytest.mark.filterwarnings("ignore")  # of others' making
 @pytest.mark.parametrize("id", GAMES)
 def test_a_classic_plays_and_trains_as_a_team(id):
     package, num_agents, kwargs = GAMES[id]
@@ -49,7 +48,6 @@ def test_a_classic_plays_and_trains_as_a_team(id):
     assert metrics["environment_steps"] == 40 and np.isfinite(metrics["policy_loss"])
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("id", GAMES)
 def test_an_episode_of_a_seed_is_the_same_after_other_episodes(id):
     package, _, kwargs = GAMES[id]
@@ -60,7 +58,6 @@ def test_an_episode_of_a_seed_is_the_same_after_other_episodes(id):
         assert difference(played(used, seed), played(make(id, **kwargs), seed)) is None, seed
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("id", GAMES)
 def test_a_training_on_a_classic_goes_on_where_it_was_stopped(id, tmp_path):
     package, _, kwargs = GAMES[id]
@@ -78,7 +75,6 @@ def test_a_training_on_a_classic_goes_on_where_it_was_stopped(id, tmp_path):
     assert whole["policy_loss"] == run["policy_loss"] and whole.get("return") == run.get("return")
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("command", BLOCK.splitlines())
 def test_a_suite_that_the_page_shows_runs_with_a_small_budget(command, tmp_path):
     for package in ("lbforaging", "rware", "minigrid"):
@@ -90,7 +86,6 @@ def test_a_suite_that_the_page_shows_runs_with_a_small_budget(command, tmp_path)
     assert len([*tmp_path.glob("runs/*/*/seed-0/finished.json")]) == len(jobs(replace(suite, seeds=(0,))))
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_the_command_for_foraging_of_gymnasiums_page_trains(tmp_path):
     pytest.importorskip("lbforaging")
     (command,) = SHOWN
@@ -113,7 +108,6 @@ def last(file):
     return file.read_text().splitlines()[-1]
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_version_2_of_foraging_draws_levels_below_the_bounds_as_it_did():
     """The levels of lbforaging 1.1.1's `reset`: numpy's randint(1, 3) and randint(1, sum of the players' levels)."""
     pytest.importorskip("lbforaging")

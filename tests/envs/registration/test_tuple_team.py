@@ -43,9 +43,6 @@ class Meeting(gymnasium.Env):
         return self.seen(), [0.7 * has_met, 0.3 * has_met], done, False, [{"own": 0}, {"own": 1}]
 
 
-gymnasium.register("Meeting-v0", Meeting, max_episode_steps=6)
-
-
 class Haunted(Meeting):
     """Start cells exclude the last cells of the episode before, as in lbforaging 2.0.0."""
 
@@ -56,6 +53,7 @@ class Haunted(Meeting):
         return self.seen(), {}
 
 
+gymnasium.register("Meeting-v0", Meeting, max_episode_steps=6)
 gymnasium.register("Haunted-v0", Haunted, max_episode_steps=6)
 
 
@@ -100,15 +98,12 @@ def test_who_is_done_waits_for_the_others_as_in_epymarl():
     assert all(env.step({"agent_0": 1, "agent_1": 1})[2].values()) and env.agents == []
 
 
-def test_a_time_limit_truncates_the_whole_team():
+def test_the_id_finds_out_whether_it_is_a_team_and_a_time_limit_truncates_all_of_it():
     env = TupleTeam("Meeting-v0")
     env.reset(seed=0)
     for _ in range(6):
         _, _, terminations, truncations, _ = env.step({"agent_0": 1, "agent_1": 1})
     assert not any(terminations.values()) and all(truncations.values())
-
-
-def test_the_id_finds_out_whether_it_is_a_team():
     assert isinstance(make("gymnasium/Meeting-v0"), TupleTeam)
     assert isinstance(make("gymnasium/Blackjack-v1"), GymAsParallel)  # its observations are a tuple of one agent's
     assert isinstance(make(f"{__name__}:Meeting", done_of_each=True), TupleTeam)

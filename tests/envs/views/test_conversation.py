@@ -79,14 +79,11 @@ def test_thoughts_stay_with_the_speaker_and_who_leaves_is_asked_no_more():
     assert talks.numbers == {"reward/half": 1.0}
 
 
-def test_a_rewritten_history_is_refused():
+def test_a_rewritten_history_is_refused_and_an_episode_must_be_opened():
     talks = Conversations(Asking())
     talks.reset(seed=0)
     with pytest.raises(ValueError, match="rewrote a history"):
         talks.step({"asker_0": "forget", "asker_1": "a"})
-
-
-def test_an_episode_must_be_opened():
     with pytest.raises(RuntimeError, match="reset"):
         Conversations(Asking()).step({})
     with pytest.raises(RuntimeError, match="reset"):

@@ -61,12 +61,8 @@ def test_pettingzoo_aec_api(id):
 
 
 @every_id
-def test_pettingzoo_state(id):
+def test_pettingzoo_state_and_render(id):
     state_test(to_aec(make(id)), make(id), num_cycles=3)
-
-
-@every_id
-def test_pettingzoo_render(id):
     render_test(lambda **kwargs: to_aec(make(id, **kwargs)), {"ansi": lambda drawn: isinstance(drawn, str)})
 
 
@@ -84,14 +80,9 @@ def test_pettingzoo_max_cycles(id):
 
 @every_id
 @pytest.mark.parametrize("view", ["text", "tokens", "chat", "dict"])
-def test_gymnasium_check_env(id, view):
-    gymnasium_check_env(gymnasium.make(id, view=view, disable_env_checker=True).unwrapped)
-
-
-@every_id
-@pytest.mark.parametrize("view", ["text", "tokens", "chat", "dict"])
-def test_gymnasium_environments_are_pickled_in_the_middle_of_an_episode(id, view):
+def test_gymnasium_check_env_and_pickles_in_the_middle_of_an_episode(id, view):
     env = gymnasium.make(id, view=view, disable_env_checker=True)
+    gymnasium_check_env(env.unwrapped)
     env.reset(seed=0)
     action = env.action_space.sample()
     returned = [branch.step(action)[:4] for branch in (pickle.loads(pickle.dumps(env)), deepcopy(env), env)]

@@ -27,7 +27,7 @@ from collm.envs.views import (
 )
 
 
-def test_chat_is_fresh_messages_with_roles():
+def test_chat_is_fresh_messages_with_roles_and_a_dict_has_one_entry():
     env = ChatObservations(Heard())
     first, _ = env.reset(seed=0)
     second, *_ = env.step({"a_0": "yes", "b_0": "no"})
@@ -35,9 +35,6 @@ def test_chat_is_fresh_messages_with_roles():
     assert [message["content"] for message in second["a_0"]][1:] == ["yes", "so"]
     assert env.observation_space("a_0").contains(second["a_0"])
     assert first["a_0"][0] == second["a_0"][0] and first["a_0"][0] is not second["a_0"][0]
-
-
-def test_a_dict_has_one_entry():
     env = DictObservations(Heard(max_observation_length=99), key="story")
     assert env.observation_space("a_0") == Dict({"story": OpenText(99)})
     assert env.reset(seed=0)[0]["a_0"]["story"].startswith("a_0 reads")
@@ -49,22 +46,16 @@ def test_a_phrase_is_chosen_by_number():
     env.reset(seed=0)
     env.step({"a_0": np.array([1]), "b_0": 0})
     assert env.unwrapped.heard == {"a_0": "no", "b_0": "so"}
-
-
-def test_an_agent_without_phrases_is_refused():
     with pytest.raises(ValueError, match="'b_0'"):
         PhraseActions(Heard(), {"a_0": ["yes"]})
 
 
-def test_a_tasks_own_phrases_are_its_reference_replies():
+def test_a_tasks_own_phrases_are_its_reference_replies_with_which_it_can_be_won():
     env = Knowing()
     env.reset(seed=5)
     before = env.state()
     assert reference_phrases(env, 3) == {"a_0": ("a_0 at 0", "a_0 at 1"), "b_0": ("b_0 at 0", "b_0 at 1")}
     assert env.state() == before
-
-
-def test_choosing_among_a_tasks_own_phrases_can_win():
     plain = make("collm/MiniWriting-v2")
     env = PhraseActions(plain, reference_phrases(plain, 1))
     env.reset(seed=0)
@@ -130,19 +121,17 @@ def test_a_dict_becomes_a_row_by_hand(capsys):
     parallel_api_test(env, num_cycles=5)
 
 
+class Mission(Space):
+    @property
+    def is_np_flattenable(self):
+        raise NotImplementedError
+
+
 def test_what_has_no_fixed_size_is_refused():
     with pytest.raises(TypeError, match="cannot be flattened"):
         FlatObservations(make("collm/MiniBuild-v0"))
     with pytest.raises(TypeError, match="fixed size"):
         FlatObservations(ChatObservations(make("collm/MiniBuild-v0")))
-
-
-def test_a_space_that_does_not_know_its_size_is_refused_like_a_text():
-    class Mission(Space):
-        @property
-        def is_np_flattenable(self):
-            raise NotImplementedError
-
     board = Board()
     board.spaces = Dict({"fields": Box(0, 9, (2,), np.int8), "mission": Mission()})
     with pytest.raises(TypeError, match="fixed size"):
@@ -177,12 +166,6 @@ def test_infos_tell_which_phrases_are_legal_now():
     assert env.agents == [] and all("action_mask" not in info for info in infos.values())
 
 
-def test_a_rule_that_leaves_no_phrase_is_refused():
-    env = PhraseActions(make("collm/MiniBuild-v0"), PHRASES, is_legal=lambda *_: False)
-    with pytest.raises(ValueError, match="3 phrases of 'builder_0'"):
-        env.reset(seed=0)
-
-
 def test_masks_move_into_observations():
     plain, env = masked(), MaskedObservations(masked())
     seen, infos = plain.reset(seed=1)
@@ -196,9 +179,11 @@ def test_masks_move_into_observations():
         assert policy.act([Request(agent, moved[agent], (0,))])[0].action == 2
 
 
-def test_without_a_rule_everything_is_legal():
+def test_without_a_rule_everything_is_legal_and_a_rule_that_leaves_no_phrase_is_refused():
     env = PhraseActions(make("collm/MiniBuild-v0"), PHRASES)
     assert not any("action_mask" in info for info in env.reset(seed=0)[1].values())
     assert MaskedObservations(env).reset(seed=0)[0]["builder_0"]["action_mask"].tolist() == [1, 1, 1]
     with pytest.raises(TypeError, match="Discrete"):
         MaskedObservations(make("collm/MiniBuild-v0"))
+    with pytest.raises(ValueError, match="3 phrases of 'builder_0'"):
+        PhraseActions(make("collm/MiniBuild-v0"), PHRASES, is_legal=lambda *_: False).reset(seed=0)

@@ -49,14 +49,11 @@ def test_a_summary_stands_for_what_is_left_out_without_two_messages_of_one_role_
     assert len(seen.messages) + len(left_out) == len(whole.messages)
 
 
-def test_the_joint_history_stays_whole():
+def test_the_joint_history_stays_whole_and_no_turns_and_no_text_are_refused():
     short, whole = LastTurns(make(ID), 1), make(ID)
     histories(short), histories(whole)
     assert short.state() == whole.state()
     assert short.remembered("a text").messages == (Message("user", "a text"),)
-
-
-def test_no_turns_and_no_text_are_refused():
     with pytest.raises(ValueError, match=r"num_turns.*got 0"):
         LastTurns(make(ID), 0)
     with pytest.raises(TypeError, match=r"summary.*got 3"):

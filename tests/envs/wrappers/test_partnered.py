@@ -18,15 +18,12 @@ def episode(env, seed=3):
     return rewards, str(env.state())
 
 
-def test_a_reference_partner_plays_as_the_reference_does():
+def test_a_reference_or_empty_partner_plays_as_the_reference_or_an_empty_reply_does():
     alone, joint = episode(make(ID, partners={"builder_1": "reference"}))
     together, same = episode(make(ID))
     assert joint == same
     assert [set(each) for each in alone] == [{"builder_0"}] * len(alone)
     assert [each["builder_0"] for each in alone] == [each["builder_0"] for each in together]
-
-
-def test_an_empty_partner_earns_what_an_empty_reply_earns():
     env = make(ID, partners={"builder_0": "empty"})
     plain = make(ID)
     env.reset(seed=5), plain.reset(seed=5)

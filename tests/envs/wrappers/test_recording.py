@@ -51,23 +51,19 @@ def test_episodes_are_added_and_one_that_was_left_says_so(tmp_path):
     play(env, seed=2, max_turns=1)
     env.close()
     play(Recorded(make(ID), tmp_path), seed=5)
-    assert [(each["index"], each["seed"], each["is_complete"]) for each in lines(tmp_path)] == [
-        *((0, 0, True), (1, 1, False), (2, 2, False), (3, 5, True))
-    ]
+    found = [(each["index"], each["seed"], each["is_complete"]) for each in lines(tmp_path)]
+    assert found == [(0, 0, True), (1, 1, False), (2, 2, False), (3, 5, True)]
 
 
-def test_a_history_that_was_rewritten_is_written_whole(tmp_path):
+def test_a_history_that_was_rewritten_is_written_whole_and_branches_are_no_episodes(tmp_path):
     play(Recorded(LastTurns(make(ID), 1), tmp_path))
     read = [turn["read"] for turn in lines(tmp_path)[0]["agents"]["builder_0"]["turns"]]
     assert [len(messages) for messages in read] == [1, 1, 3, 3, 3, 3]
-
-
-def test_branches_are_no_episodes(tmp_path):
-    recorded = Recorded(make(ID), tmp_path)
+    recorded = Recorded(make(ID), tmp_path / "branches")
     recorded.reset(seed=0)
     play(deepcopy(recorded))
     play(Shares(recorded))
-    assert len(lines(tmp_path)) == 1
+    assert len(lines(tmp_path / "branches")) == 1
 
 
 def test_an_animation_has_a_frame_for_the_start_and_each_turn_and_needs_a_render_mode(tmp_path):

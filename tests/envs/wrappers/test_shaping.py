@@ -40,14 +40,11 @@ def test_an_episode_is_worth_what_it_was_less_the_first_potential_whatever_is_pl
         assert shaped == pytest.approx(plain - first)
 
 
-def test_turns_by_hand():
+def test_turns_by_hand_and_a_truncated_episode_keeps_its_potential():
     env = PotentialShaping(make(ID, max_turns=2), quality, 0.5)
     steps = steps_of(env)
     paid = [(infos["builder_1"]["reward/shaping"], rewards["builder_1"]) for _, rewards, *_, infos in steps]
     assert paid == [(0.5 * 4 - 2, 0.0 + 0.0), (0 - 4.0, 1.0 - 4.0)]  # two parts stand after a turn, four at the end
-
-
-def test_a_truncated_episode_keeps_its_potential_as_its_value_is_bootstrapped():
     env = PotentialShaping(TurnLimit(make(ID), 1), quality)
     env.reset(seed=0)
     _, rewards, _, truncations, _ = env.step(references(env))

@@ -123,9 +123,8 @@ def own_rewards(lengths):
     ],
 )
 def test_losses_of_several_turns_by_hand(env, turns, expected):
-    assert told(env, *turns) == pytest.approx(
-        {f"player_{number}": loss / sum(expected) for number, loss in enumerate(expected)}
-    )
+    shares = {f"player_{number}": loss / sum(expected) for number, loss in enumerate(expected)}
+    assert told(env, *turns) == pytest.approx(shares)
 
 
 def test_only_the_last_turn_tells_and_the_episode_is_as_without_the_wrapper():
@@ -137,11 +136,6 @@ def test_only_the_last_turn_tells_and_the_episode_is_as_without_the_wrapper():
         assert one[:4] == other[:4]
         assert any(name.startswith(PREFIX) for name in other[4]["player_0"]) == (turn == 1)
     assert plain.said == shared.unwrapped.said
-
-
-def test_agents_that_do_not_write_have_no_empty_reply():
-    with pytest.raises(TypeError, match="text actions"):
-        Shares(GymAsParallel("CartPole-v1"))
 
 
 QUICK = ("collm/MiniBuild-v0", "collm/MiniCode-v1", "collm/MiniWriting-v2", "collm/TLDR-v2", "collm/StrBuild-v2")
@@ -184,7 +178,7 @@ def without(id, seed, replies, missing):
     return earned
 
 
-def test_a_copy_in_the_middle_tells_the_same():
+def test_a_copy_in_the_middle_tells_the_same_and_agents_that_do_not_write_are_refused():
     shared = Shares(make("collm/MiniBuild-v0"))
     shared.reset(seed=0)
     shared.step(references(shared))
@@ -195,3 +189,5 @@ def test_a_copy_in_the_middle_tells_the_same():
             *_, infos = env.step(references(env))
         ends.append(infos)
     assert ends[0] == ends[1] and ends[0]["builder_0"][f"{PREFIX}builder_0"] == 0.5
+    with pytest.raises(TypeError, match="text actions"):
+        Shares(GymAsParallel("CartPole-v1"))
