@@ -1,7 +1,5 @@
 """Transcripts, and the base class of text environments."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import re

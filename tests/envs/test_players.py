@@ -1,7 +1,5 @@
 """Scripted players."""
 
-from __future__ import annotations
-
 import pickle
 from copy import deepcopy
 

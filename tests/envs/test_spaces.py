@@ -1,7 +1,5 @@
 """The space OpenText: texts of bounded length."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

@@ -1,7 +1,5 @@
 """Messages of `check_env` after common mistakes of authors: the field, the value, and the place in the code."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 

@@ -1,7 +1,5 @@
 """`check_env` passes correct environments, and names the rule that a wrong one breaks."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """Rules of HouseBuild and StrBuild, each against a loop over single cells, on small random worlds."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from itertools import product

@@ -1,7 +1,5 @@
 """Rules of BridgeBuild and ResourceGathering against brute force, on small random maps."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from itertools import combinations, pairwise, product

@@ -1,7 +1,5 @@
 """Environments of lbforaging, rware and MiniGrid pass the checks and train."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Gymnasium environments as parallel environments with a single agent."""
 
-from __future__ import annotations
-
 import gymnasium
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Held-out seeds are fixed, derived from ids, and never drawn by training."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 

@@ -1,7 +1,5 @@
 """Ids of environments, their errors, plugins, and the registries of other libraries."""
 
-from __future__ import annotations
-
 import gymnasium
 import pettingzoo
 import pytest

@@ -1,7 +1,5 @@
 """Multi-agent Gymnasium environments as parallel environments."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import gymnasium

@@ -1,7 +1,5 @@
 """PettingZoo's turn-based environments as parallel environments: waiting agents have one legal action."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

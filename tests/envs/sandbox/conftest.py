@@ -1,7 +1,5 @@
 """Sandboxes of each tier, and targets outside of them that no attack may reach."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import socket

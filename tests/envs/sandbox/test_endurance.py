@@ -1,7 +1,5 @@
 """Runs leave no process, descriptor or mount behind, and verdicts do not depend on the load of the machine."""
 
-from __future__ import annotations
-
 import gc
 import os
 import subprocess

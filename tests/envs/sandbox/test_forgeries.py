@@ -1,7 +1,5 @@
 """Attacks on the verdict of tests in two jails: known forgeries, variants of them, and generated combinations."""
 
-from __future__ import annotations
-
 import json
 import random
 import secrets

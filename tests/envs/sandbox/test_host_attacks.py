@@ -1,7 +1,5 @@
 """Attacks on the host: files, network, other processes, the kernel."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

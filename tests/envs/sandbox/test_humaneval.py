@@ -1,7 +1,5 @@
 """HumanEval: every reference solution passes, and every broken one fails."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

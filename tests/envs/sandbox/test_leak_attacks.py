@@ -1,7 +1,5 @@
 """Attacks that search for expected answers, for data of other runs, or for data of the host."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The attacks as an unprivileged user, if the tests run as root."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

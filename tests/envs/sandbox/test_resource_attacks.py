@@ -1,7 +1,5 @@
 """Attacks on resources: time, memory, output, descriptors, and the host's time to decode results."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Correct code passes: operations of public test suites reach the code under test, or fail with a clear message."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 from collections import Counter, deque

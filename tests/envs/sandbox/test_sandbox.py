@@ -1,7 +1,5 @@
 """The interface of the sandbox: values, errors, settings, ownership, threads, forks and restarts."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import json

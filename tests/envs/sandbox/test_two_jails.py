@@ -1,7 +1,5 @@
 """Test sources run in one jail against code in another jail."""
 
-from __future__ import annotations
-
 import pytest
 
 from collm.envs.sandbox import Limits, Sandbox

@@ -1,7 +1,5 @@
 """Values outside of the jail: exact limits of what is decoded and refused, and the rule of equality."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from datetime import date, datetime, time, timedelta, timezone

@@ -1,7 +1,5 @@
 """Attacks on the verdict of `check`: wrong code that tries to pass."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

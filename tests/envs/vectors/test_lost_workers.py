@@ -1,7 +1,5 @@
 """Lost worker processes do not change episodes; an episode that cannot be replayed is reported with the reason."""
 
-from __future__ import annotations
-
 import pickle
 from collections import deque
 from functools import partial

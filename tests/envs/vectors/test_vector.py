@@ -1,7 +1,5 @@
 """Vectorized environments play the same episodes as one environment, in this process and in worker processes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Conversations of one agent and of a team."""
 
-from __future__ import annotations
-
 import gymnasium
 import pytest
 

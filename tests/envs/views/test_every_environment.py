@@ -1,7 +1,5 @@
 """Tests of PettingZoo and Gymnasium on every registered environment and view; `check_env` has the parallel API test."""
 
-from __future__ import annotations
-
 import pickle
 from copy import deepcopy
 from functools import partial

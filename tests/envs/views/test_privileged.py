@@ -1,7 +1,5 @@
 """The state of a privileged critic."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

@@ -1,7 +1,5 @@
 """One agent of a team as a Gymnasium environment."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import re

@@ -1,7 +1,5 @@
 """Views of chats, dicts, flat arrays, phrases, masks and infos."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

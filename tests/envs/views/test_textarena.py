@@ -1,7 +1,5 @@
 """Games of TextArena."""
 
-from __future__ import annotations
-
 import enum
 import random
 import warnings

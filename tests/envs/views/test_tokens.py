@@ -1,7 +1,5 @@
 """Texts as numbers and back."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, MultiDiscrete

@@ -1,7 +1,5 @@
 """Teams of constant size."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from pettingzoo.test import parallel_api_test

@@ -1,7 +1,5 @@
 """Observations with the last turns only."""
 
-from __future__ import annotations
-
 import pytest
 
 from collm.envs import Message, make

@@ -1,7 +1,5 @@
 """Scripted partners in place of agents."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest

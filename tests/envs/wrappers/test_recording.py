@@ -1,7 +1,5 @@
 """Records of episodes."""
 
-from __future__ import annotations
-
 import json
 from copy import deepcopy
 

@@ -1,7 +1,5 @@
 """Rewards by functions of the user."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

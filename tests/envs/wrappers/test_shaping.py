@@ -1,7 +1,5 @@
 """Potential-based shaping: over an episode it adds a constant."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

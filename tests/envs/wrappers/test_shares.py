@@ -1,7 +1,5 @@
 """Shares of the return: by hand, and against replays from the seed in every environment."""
 
-from __future__ import annotations
-
 import random
 from copy import deepcopy
 

@@ -1,7 +1,5 @@
 """The single-model baseline."""
 
-from __future__ import annotations
-
 import pytest
 from replies import references, steps_of
 

@@ -1,7 +1,5 @@
 """Information about the host that runs must not obtain, and errors of the host."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

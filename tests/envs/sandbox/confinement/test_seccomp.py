@@ -1,7 +1,5 @@
 """The filter programs follow the rules for every call number, in a small BPF interpreter."""
 
-from __future__ import annotations
-
 import errno
 import struct
 import unittest.mock

@@ -1,7 +1,5 @@
 """The common limit of many sandboxes and environments."""
 
-from __future__ import annotations
-
 import copy
 import threading
 import time
