@@ -106,6 +106,11 @@ def test_what_main_does_on_the_value_of_aux_is_part_of_its_operand_or_none():
     part = ("def aux ( x ) : return x * x", "def main ( x , y ) : return 2 * aux ( x ) + y % 2")
     assert reward(*whole, task) == pytest.approx(1.0)
     assert reward(*part, task) < 0.45 < reward(*part, task, needs_both=False)
+    assert parsed_reply(f"```python\n{AUX}\n```").name == "aux"
+    assert parsed_reply(f"Here:\n```python\n{AUX}\n```") is None
+    task = Exercise(Operand(("half", "square"), "y"), "minus", Operand(("negate",), "x"))
+    assert phrase(task) == "half of square of y minus negate of x"
+    assert expected(task, (4, 5)) == 12 - -4
 
 
 OTHER_EXPRESSIONS = [
@@ -156,14 +161,6 @@ def test_a_function_has_the_value_that_python_gives_it_within_bounds(expression)
         assert wanted is None or "*" in expression
     with pytest.raises(ArithmeticError, match="beyond"):
         value(parsed_function("def f ( x ) : return " + " * ".join(["999"] * 10)), (1,), {})
-
-
-def test_replies_and_phrases_by_hand():
-    assert parsed_reply(f"```python\n{AUX}\n```").name == "aux"
-    assert parsed_reply(f"Here:\n```python\n{AUX}\n```") is None
-    task = Exercise(Operand(("half", "square"), "y"), "minus", Operand(("negate",), "x"))
-    assert phrase(task) == "half of square of y minus negate of x"
-    assert expected(task, (4, 5)) == 12 - -4
 
 
 def test_splits_share_no_task_and_tests_are_drawn_for_each_episode():

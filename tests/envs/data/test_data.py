@@ -103,11 +103,22 @@ def test_a_dataset_with_splits_gives_the_requested_one(datasets, tmp_path):
         load(str(tmp_path / "posts"), "dev")
 
 
-def test_columns_are_renamed_sentences_joined_and_other_fields_kept(written):
+def test_columns_are_renamed_and_splits_are_files_or_fractions(tmp_path, written):
     path = written([{"source": ["One.", "Two."], "key": 7, "tests": ["a", "b"]}])
     columns = {"post": "source", "id": "key"}
     tasks = load_tasks(str(path), text_fields=["post"], other_fields=["tests"], columns=columns)
     assert tasks[0] == {"source": ["One.", "Two."], "key": 7, "tests": ["a", "b"], "post": "One. Two.", "id": "7"}
+    train, test = written(POSTS[:3], "train.jsonl"), written(POSTS[3:], "test.jsonl")
+    for data in (str(tmp_path / "{split}.jsonl"), {"train": train, "test": str(test)}):
+        assert [texts(load(data, split)) for split in ("train", "test")] == [TEXTS[:3], TEXTS[3:]]
+    with pytest.raises(ValueError, match=r"'dev'.*'train', 'test'"):
+        load({"train": train, "test": test}, "dev")
+    rows = [{"post": f"Post {i}."} for i in range(400)]
+    path = str(written(rows))
+    train, test = (texts(load(path, split, test_fraction=0.25)) for split in ("train", "test"))
+    assert not set(train) & set(test) and len(train) + len(test) == 400 and 60 < len(test) < 140
+    before = texts(load(str(written(rows[:50], "a.jsonl")), "test", test_fraction=0.25))
+    assert test[: len(before)] == before
 
 
 @pytest.mark.parametrize(
@@ -172,23 +183,6 @@ def test_a_name_with_the_suffix_of_a_file_is_not_requested_from_the_hub_and_one_
     monkeypatch.setattr(data_module, "_hub_rows", lambda *_: [(1, POSTS[0])])
     for name in ("glue", "owner/name-v1.0", "owner/name/default@v2.1:train[:100]", "owner/c4.en"):
         assert len(load(name)) == 1
-
-
-def test_splits_may_be_files_of_a_pattern_or_a_mapping(written, tmp_path):
-    train, test = written(POSTS[:3], "train.jsonl"), written(POSTS[3:], "test.jsonl")
-    for data in (str(tmp_path / "{split}.jsonl"), {"train": train, "test": str(test)}):
-        assert [texts(load(data, split)) for split in ("train", "test")] == [TEXTS[:3], TEXTS[3:]]
-    with pytest.raises(ValueError, match=r"'dev'.*'train', 'test'"):
-        load({"train": train, "test": test}, "dev")
-
-
-def test_test_fraction_divides_rows_and_new_rows_do_not_move_old_ones(written):
-    rows = [{"post": f"Post {i}."} for i in range(400)]
-    path = str(written(rows))
-    train, test = (texts(load(path, split, test_fraction=0.25)) for split in ("train", "test"))
-    assert not set(train) & set(test) and len(train) + len(test) == 400 and 60 < len(test) < 140
-    before = texts(load(str(written(rows[:50], "a.jsonl")), "test", test_fraction=0.25))
-    assert test[: len(before)] == before
 
 
 @pytest.mark.parametrize(

@@ -68,9 +68,6 @@ def test_a_kill_counts_as_a_command_and_a_fill_beyond_the_stock_is_refused_whole
     orders = fills(reply, stock={1: 4})
     assert [fill.y1 for fill in orders.fills] == [0, 2, 0]
     assert orders.num_rejected == 1
-
-
-def test_a_command_as_written_reads_back():
     fill = Fill(0, 1, 2, 3, 4, 4, 2)
     assert fills(command(fill, NAMES)).fills == (fill,)
     cell = Fill(3, 4, 2, 3, 4, 2, 1)

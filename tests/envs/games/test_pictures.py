@@ -6,7 +6,7 @@ import pytest
 from collm.envs.games.bridge_build import BridgeBuild
 from collm.envs.games.house_build import HouseBuild
 from collm.envs.games.mini_build import MiniBuild
-from collm.envs.games.pictures import PanelRow, ansi, colours, drawn, write_gif
+from collm.envs.games.pictures import LETTERS, PanelRow, ansi, colours, drawn, write_gif, written
 from collm.envs.games.resource_gathering import ResourceGathering
 from collm.envs.games.str_build import StrBuild
 
@@ -14,7 +14,7 @@ GAMES = (MiniBuild, StrBuild, HouseBuild, BridgeBuild, ResourceGathering)
 PALETTE = [(0, 0, 255), (0, 255, 0)]
 
 
-def test_a_panel_has_its_cells_colours_and_crosses_where_wrong():
+def test_panels_have_colours_and_crosses_layers_side_by_side_and_rows_below_one_another():
     plain = drawn([PanelRow("A", [[[0, 1]]])], PALETTE)
     crossed = drawn([PanelRow("A", [[[0, 1]]], [[[False, True]]])], PALETTE)
     assert plain.dtype == np.uint8 and plain.shape == crossed.shape and plain.shape[2] == 3
@@ -22,9 +22,6 @@ def test_a_panel_has_its_cells_colours_and_crosses_where_wrong():
         assert (plain == colour).all(2).any()
     changed = (plain != crossed).any(2).nonzero()[1]
     assert changed.min() >= plain.shape[1] // 2  # only the cell on the right
-
-
-def test_layers_stand_side_by_side_and_rows_below_one_another():
     one = drawn([PanelRow("A", [[[0]]])], PALETTE)
     beside = drawn([PanelRow("A", [[[0]], [[1]]])], PALETTE)
     below = drawn([PanelRow("A", [[[0]]]), PanelRow("B", [[[0]]])], PALETTE)
@@ -79,3 +76,14 @@ def test_an_episode_becomes_a_gif_of_all_its_frames(tmp_path):
     for none, fps in (([], 1.0), (frames, 0.0)):
         with pytest.raises(ValueError, match="at least one frame"):
             write_gif(tmp_path / "no.gif", none, fps)
+
+
+def test_all_letters_differ_and_fill_their_square_and_what_has_none_is_refused():
+    assert written("IC") == ("#####...####", *["..#....#...."] * 3, "#####...####")
+    assert written("ML")[:3] == ("#...#..#....", "##.##..#....", "#.#.#..#....")
+    glyphs = {written(letter) for letter in LETTERS}
+    assert len(glyphs) == 26
+    assert all(len(glyph) == 5 and {len(row) for row in glyph} == {5} for glyph in glyphs)
+    for text in ("", "A-B", "é"):
+        with pytest.raises(ValueError, match="letters"):
+            written(text)

@@ -10,7 +10,6 @@ import pytest
 
 from collm.envs.sandbox import Limits, Sandbox
 
-NUM_PROBLEMS = 164
 EQUAL_TO_EVERYTHING = """
 class Anything:
     def __eq__(self, other): return True
@@ -73,12 +72,10 @@ def passed(sandbox: Sandbox, problem: dict[str, str], code: str) -> bool:
 
 def test_every_reference_solution_passes(sandbox: Sandbox, problems: list[dict[str, str]]) -> None:
     solved = [each for each in problems if passed(sandbox, each, each["prompt"] + each["canonical_solution"])]
-    assert len(problems) == NUM_PROBLEMS
-    assert solved == problems
+    assert len(problems) == 164 and solved == problems
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in BROKEN])
 def test_every_broken_solution_fails(sandbox: Sandbox, problems: list[dict[str, str]], name: str) -> None:
     fooled = [problem["task_id"] for problem in problems if passed(sandbox, problem, BROKEN[name](problem))]
-    assert len(problems) == NUM_PROBLEMS
-    assert fooled == []
+    assert len(problems) == 164 and fooled == []

@@ -135,7 +135,7 @@ def test_a_unittest_works_on_objects_in_the_other_jail(sandbox: Sandbox) -> None
     assert failed == ["TestAccount.test_add", "TestAccount.test_two"]
 
 
-def test_a_dead_solution_is_not_taken_for_an_expected_exception(sandbox: Sandbox) -> None:
+def test_a_dead_solution_is_not_taken_for_an_expected_exception_and_may_get_another_life(sandbox: Sandbox) -> None:
     tests = """
 import unittest
 class T(unittest.TestCase):
@@ -152,9 +152,6 @@ class T(unittest.TestCase):
     assert sandbox.run_tests("def f(x): raise KeyError(x)", tests, "f").all_passed
     for code in ("import sys\nsys.exit(0)", "import os\ndef f(x): os._exit(0)"):
         assert sandbox.run_tests(code, tests, "f").fraction == 0
-
-
-def test_solutions_that_die_get_another_life_if_the_limits_allow(sandbox: Sandbox) -> None:
     code = "def f(x):\n    while x == 1: pass\n    return x + 1"
     limits = Limits(cpu_s=0.2, wall_s=10, max_deaths=2)
     report = sandbox.run_tests(code, "assert f(0) == 1\nassert f(1) == 2\nassert f(2) == 3", "f", limits=limits)
@@ -163,12 +160,18 @@ def test_solutions_that_die_get_another_life_if_the_limits_allow(sandbox: Sandbo
     assert not report.all_passed
 
 
-def test_support_is_the_trusted_helper_that_tests_refer_to(sandbox: Sandbox) -> None:
+def test_support_is_the_trusted_helper_and_texts_of_failures_can_always_be_encoded(sandbox: Sandbox) -> None:
     support = "def helper(x):\n    return x * 10\ndef f(x):\n    return 'replaced by the solution'"
     tests = "def check(candidate):\n    assert candidate(2) == helper(2)"
     hostile = "def helper(x): return None\ndef f(x): return None"
     assert sandbox.run_tests("def f(x): return x * 10", tests, "f", support=support).all_passed
     assert not sandbox.run_tests(hostile, tests, "f", support=support).all_passed
+    code = "def f(x):\n    print('\\ud800')\n    raise ValueError('\\udfff')"
+    report = sandbox.call(code, "f", [(1,)])
+    tested = sandbox.run_tests(code, "assert f(1) == 2", "f")
+    for text in (report.stdout, str(report.outcomes[0].failure), tested.tests[0].message):
+        assert "?" in text
+        text.encode()
 
 
 @pytest.mark.parametrize("tests", ["assert f(1 ==", "raise ValueError('broken')\nassert f(1) == 2", "while True: pass"])
@@ -197,12 +200,3 @@ assert f(1) == 2"""
     assert not report.all_passed
     assert report.test_failure is not None
     assert sandbox.run_tests(RIGHT, CHECK, "f").all_passed
-
-
-def test_texts_of_failures_can_always_be_encoded(sandbox: Sandbox) -> None:
-    code = "def f(x):\n    print('\\ud800')\n    raise ValueError('\\udfff')"
-    report = sandbox.call(code, "f", [(1,)])
-    tested = sandbox.run_tests(code, "assert f(1) == 2", "f")
-    for text in (report.stdout, str(report.outcomes[0].failure), tested.tests[0].message):
-        assert "?" in text
-        text.encode()

@@ -226,16 +226,6 @@ def test_a_worker_that_dies_is_replaced_and_its_episodes_go_on(tmp_path):
         assert vector.lost() == {}
 
 
-def test_an_idle_copy_of_a_worker_that_died_is_brought_back_to_where_it_was(tmp_path):
-    with SyncVector(SPEC, 1) as alone:
-        expected = played(alone, 0, 5, ["one", "two"])
-    with ProcessVector(SPEC, 2, num_workers=1) as vector:
-        found = played(vector, 1, 5, ["one"])
-        vector.reset(0, seed=0)
-        vector.step(say(vector, {0: f"die once {tmp_path / 'died'}"}))
-        assert [*found, (vector.step(say(vector, {1: "two"}))[1], vector.state(1))] == expected
-
-
 @pytest.mark.parametrize(("reply", "reason"), [("die", "died with exit code -9"), ("sleep", "no answer within")])
 def test_an_episode_that_fails_twice_is_given_up_and_the_others_go_on(reply, reason):
     with ProcessVector(SPEC, 2, num_workers=1, timeout_s=0.5) as vector:

@@ -59,11 +59,15 @@ def methods(program):
     return {node.name: ast.unparse(node) for node in target.body if isinstance(node, ast.FunctionDef)}
 
 
-def test_the_first_programmer_writes_methods_of_self_alone_and_imports_come_first():
+def test_the_first_programmer_writes_methods_of_self_alone_and_what_methods_need_comes_along():
     assert TASK.shares == (("reset",), ("up", "kinds", "get"))
     assert TASK.methods == ("reset", "up", "kinds", "get")
     assert TASK.skeleton.startswith("import math\nfrom typing import List\n")
     assert TASK.tests.startswith("import math\n")
+    around = "import math, os\nLIMIT = 3\ndef half(x): return x / 2\nunused()"
+    text = f"{around}\ndef up(self, by):\n    half(LIMIT, math)\n{RESET}"
+    delivery = delivery_of(TASK, code_in(text))
+    assert [ast.unparse(node).split("(")[0] for node in delivery.around] == ["import math, os", "LIMIT = 3", "def half"]
 
 
 @pytest.mark.parametrize(
@@ -88,13 +92,6 @@ def test_empty_methods_count_as_not_written_except_on_request(body, is_bare):
 )
 def test_methods_are_found_in_a_class_or_bare(text):
     assert set(delivery_of(TASK, code_in(text)).methods) == {"up", "get"}
-
-
-def test_what_methods_need_around_them_comes_along():
-    around = "import math, os\nLIMIT = 3\ndef half(x): return x / 2\nunused()"
-    text = f"{around}\ndef up(self, by):\n    half(LIMIT, math)\n{RESET}"
-    delivery = delivery_of(TASK, code_in(text))
-    assert [ast.unparse(node).split("(")[0] for node in delivery.around] == ["import math, os", "LIMIT = 3", "def half"]
 
 
 def test_the_merged_class_keeps_what_is_given_and_takes_the_owners_version():

@@ -24,7 +24,7 @@ MBPP = {
 }
 
 
-def test_a_human_eval_row_by_hand():
+def test_rows_of_human_eval_and_mbpp_by_hand():
     problem = problem_of(HUMAN_EVAL)
     assert problem.preamble == "from typing import List"
     assert problem.head == "def total(xs: List[int])"
@@ -33,9 +33,6 @@ def test_a_human_eval_row_by_hand():
     assert aux.startswith("def aux(value)") and main.count("return aux(") == 2
     shown = [(3, "assert total([1]) == 1"), (7, "assert total([]) == 0, 'empty'")]
     assert shown_assertions(HUMAN_EVAL["test"], "total") == shown
-
-
-def test_an_mbpp_row_by_hand():
     problem = problem_of(MBPP)
     assert problem.entry_point == "twice"
     assert problem.head == "def twice(x)"

@@ -48,22 +48,16 @@ def test_published_rewards_by_hand(helper, main, pass_rate, expected):
     assert sum(terms(programs_of(PROBLEM, [helper, main]), pass_rate).values()) == pytest.approx(expected, abs=1e-9)
 
 
-def test_a_function_ends_where_its_lines_are_not_indented_deeper_than_the_latest_def():
+def test_functions_wrappers_and_tests_are_told_by_their_lines():
     text = "def aux(x):\n    def inner(y):\n        return y\n    return inner(x)\n\nprint(aux(1))"
     assert function_text(text, "aux") == "def aux(x):\n    def inner(y):\n        return y"
     text = "def other():\n    return 1\ndef aux(x):\n\n    return x\nx = 1"
     assert function_text(text, "aux") == "def aux(x):\n\n    return x"
-
-
-def test_a_wrapper_is_told_by_its_lines():
     assert is_wrapper('def f(x):\n    """Doc."""\n    # note\n    return aux(x) + 1')
     assert is_wrapper("def f(x):\n    y = aux(x)\n    return y")
     assert is_wrapper('def f(x):\n    """Doc\n    of two lines."""')
     assert not is_wrapper("def f(x):\n    y = aux(x)\n    return y + 1")
     assert not is_wrapper("def f(x):\n    return x")
-
-
-def test_tests_are_the_different_lines_that_assert_of_the_function():
     tests = "def check(candidate):\n    assert candidate(1) == 1\n    assert candidate(1) == 1\n    assert True\n"
     tests += "    assert candidate(\n        2) == 2\n    for i in range(3):\n        assert candidate(i) == i\n"
     lines = counted_tests(tests, "f").split("def check(candidate):\n")[1].split("\n")

@@ -34,31 +34,20 @@ def test_both_writers_read_the_same_source_in_different_prompts(game):
     assert game(data=[{game.source_field: braces}]).reset()[0]["writer_0"].count(braces) == 1
 
 
-@pytest.mark.parametrize("game", GAMES)
-@pytest.mark.parametrize(("split", "num_tasks"), [("train", 48), ("test", 12)])
-def test_the_reference_scores_at_least_98_percent_of_the_maximum_on_all_built_in_tasks(game, split, num_tasks):
-    env = game(split=split)
-    assert len(env.tasks) == num_tasks
-    for index in range(num_tasks):
-        env.reset(options={"task": index})
-        reward, _ = played(env, *references(env).values())
-        assert 0.98 * MAX_SCORE < reward <= MAX_SCORE + 1e-9
-
-
 @pytest.mark.parametrize(("game", "shortest", "longest"), [(TLDR, 60, 150), (ArxivExpansion, 100, 200)])
-def test_built_in_sources_have_the_documented_length_and_are_in_one_split(game, shortest, longest):
-    sources = [task[game.source_field] for split in ("train", "test") for task in game(split=split).tasks]
+def test_the_reference_scores_98_percent_of_the_maximum_on_built_in_sources_of_the_documented_length(
+    game, shortest, longest
+):
+    sources = []
+    for split, num_tasks in (("train", 48), ("test", 12)):
+        env = game(split=split)
+        sources += [task[game.source_field] for task in env.tasks]
+        assert len(env.tasks) == num_tasks
+        for index in range(num_tasks):
+            env.reset(options={"task": index})
+            assert 0.98 * MAX_SCORE < played(env, *references(env).values())[0] <= MAX_SCORE + 1e-9
     assert len(set(sources)) == len(sources)
     assert all(shortest <= len(source.split()) <= longest for source in sources)
-
-
-def test_infos_have_each_term_of_the_reward_and_only_numbers():
-    env = TLDR()
-    env.reset(seed=0)
-    reward, infos = played(env, *references(env).values())
-    assert reward == pytest.approx(sum(infos[f"reward/{name}"] for name in (*TERMS, "groundedness")))
-    assert infos["metric/gates_passed"] == 3
-    assert all(isinstance(value, float) for value in infos.values())
 
 
 @pytest.mark.parametrize("game", GAMES)
@@ -72,11 +61,17 @@ def test_texts_about_another_source_earn_only_the_points_of_structure_and_prompt
         assert played(each, *elsewhere)[0] == pytest.approx(expected, abs=0.1)
 
 
-def test_any_reply_is_scored():
+def test_any_reply_is_scored_and_infos_have_each_term_of_the_reward():
     env = ArxivExpansion()
     for reply in ("", "word " * 20_000, "\x00" * 50, "\ud800" * 9, "👍🏽 " * 300, "<|im_end|>" * 40):
         env.reset(seed=0)
         assert played(env, reply, reply)[0] == 0
+    env = TLDR()
+    env.reset(seed=0)
+    reward, infos = played(env, *references(env).values())
+    assert reward == pytest.approx(sum(infos[f"reward/{name}"] for name in (*TERMS, "groundedness")))
+    assert infos["metric/gates_passed"] == 3
+    assert all(isinstance(value, float) for value in infos.values())
 
 
 def test_tasks_are_drawn_or_picked_by_index_or_id():

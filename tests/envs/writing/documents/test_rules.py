@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collm.envs import make
-from collm.envs.writing.documents.grounding import coverage
+from collm.envs.writing.documents.grounding import Band, coverage
 from collm.envs.writing.documents.lexicon import OWN, published
 from collm.envs.writing.documents.rules import (
     ARXIV_EXPANSION,
@@ -44,54 +44,46 @@ def test_a_perfect_pair_earns_every_point_and_the_published_ones_ignore_grounded
         assert got == pytest.approx(expected) and sum(got.values()) == pytest.approx(PUBLISHED_MAX_SCORE)
 
 
-@pytest.mark.parametrize(
-    ("form", "num_words", "is_passed"),
-    [
-        (TLDR, (7, 20), False), (TLDR, (8, 20), True), (TLDR, (20, 7), False), (TLDR, (20, 8), True),
-        (TLDR, (256, 256), True), (TLDR, (257, 256), False), (TLDR, (256, 257), False),
-        (ARXIV_EXPANSION, (127, 190), False), (ARXIV_EXPANSION, (128, 190), True),
-        (ARXIV_EXPANSION, (128, 127), False), (ARXIV_EXPANSION, (128, 256), True),
-        (ARXIV_EXPANSION, (128, 257), False),
-    ],
-)  # fmt: skip
-def test_the_gate_of_structure(form, num_words, is_passed):
-    got = points(form, num_words=num_words)
-    assert got["structure"] == (0.5 if is_passed else 0)
-    assert (sum(got.values()) > 0) == is_passed
+def test_the_gate_of_structure():
+    counts = {
+        TLDR: [(8, 20), (20, 8), (256, 256), (7, 20), (20, 7), (257, 256), (256, 257)],
+        ARXIV_EXPANSION: [(128, 190), (128, 256), (127, 190), (128, 127), (128, 257)],
+    }
+    for form, num_passed in ((TLDR, 3), (ARXIV_EXPANSION, 2)):
+        for number, num_words in enumerate(counts[form]):
+            got = points(form, num_words=num_words)
+            assert got["structure"] == (0.5 if number < num_passed else 0), num_words
+            assert (sum(got.values()) > 0) == (number < num_passed), num_words
 
 
-@pytest.mark.parametrize(
-    ("form", "ratio", "credit"),
-    [
-        (TLDR, 1.099, None), (TLDR, 1.1, 0.0), (TLDR, 1.35, 0.5), (TLDR, 1.6, 1.0), (TLDR, 3.2, 1.0), (TLDR, 4.1, 0.5),
-        (TLDR, 5.0, 0.0), (TLDR, 5.001, None), (TLDR, 0.0, None),
-        (ARXIV_EXPANSION, 0.799, None), (ARXIV_EXPANSION, 0.8, 0.0), (ARXIV_EXPANSION, 1.05, 0.5),
-        (ARXIV_EXPANSION, 1.3, 1.0), (ARXIV_EXPANSION, 1.6, 1.0), (ARXIV_EXPANSION, 1.8, 0.5),
-        (ARXIV_EXPANSION, 2.0, 0.0), (ARXIV_EXPANSION, 2.001, None),
-    ],
-)  # fmt: skip
-def test_the_gate_and_ramps_of_the_length_ratio(form, ratio, credit):
-    got = points(form, length_ratio=ratio)
-    assert got["length_ratio"] == pytest.approx(credit or 0.0, abs=1e-12)
-    assert (got["vocabulary_ratio"] == 0) == (credit is None)
-    assert sum(got.values()) == pytest.approx(0.5 if credit is None else 3.48 - 1.0 + credit)
+LENGTHS = [
+    (TLDR, 1.099, None), (TLDR, 1.1, 0.0), (TLDR, 1.35, 0.5), (TLDR, 1.6, 1.0), (TLDR, 3.2, 1.0), (TLDR, 4.1, 0.5),
+    (TLDR, 5.0, 0.0), (TLDR, 5.001, None), (TLDR, 0.0, None),
+    (ARXIV_EXPANSION, 0.799, None), (ARXIV_EXPANSION, 0.8, 0.0), (ARXIV_EXPANSION, 1.05, 0.5),
+    (ARXIV_EXPANSION, 1.3, 1.0), (ARXIV_EXPANSION, 1.6, 1.0), (ARXIV_EXPANSION, 1.8, 0.5),
+    (ARXIV_EXPANSION, 2.0, 0.0), (ARXIV_EXPANSION, 2.001, None),
+]  # fmt: skip
+VOCABULARIES = [
+    (TLDR, 1.299, None), (TLDR, 1.3, 0.0), (TLDR, 1.65, 0.25), (TLDR, 2.0, 0.5), (TLDR, 90.0, 0.5), (TLDR, 0.0, None),
+    (ARXIV_EXPANSION, 0.499, None), (ARXIV_EXPANSION, 0.5, 0.0), (ARXIV_EXPANSION, 0.6, 0.25),
+    (ARXIV_EXPANSION, 0.7, 0.5), (ARXIV_EXPANSION, 1.3, 0.5), (ARXIV_EXPANSION, 1.5, 0.25),
+    (ARXIV_EXPANSION, 1.7, 0.0), (ARXIV_EXPANSION, 1.701, None),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("form", "ratio", "credit"),
-    [
-        (TLDR, 1.299, None), (TLDR, 1.3, 0.0), (TLDR, 1.65, 0.25), (TLDR, 2.0, 0.5), (TLDR, 90.0, 0.5),
-        (TLDR, 0.0, None),
-        (ARXIV_EXPANSION, 0.499, None), (ARXIV_EXPANSION, 0.5, 0.0), (ARXIV_EXPANSION, 0.6, 0.25),
-        (ARXIV_EXPANSION, 0.7, 0.5), (ARXIV_EXPANSION, 1.3, 0.5), (ARXIV_EXPANSION, 1.5, 0.25),
-        (ARXIV_EXPANSION, 1.7, 0.0), (ARXIV_EXPANSION, 1.701, None),
-    ],
-)  # fmt: skip
-def test_the_gate_and_ramps_of_the_vocabulary_ratio(form, ratio, credit):
-    got = points(form, vocabulary_ratio=ratio)
-    assert got["vocabulary_ratio"] == pytest.approx(credit or 0.0, abs=1e-12)
-    assert (got["overlap"] == 0) == (credit is None)
-    assert sum(got.values()) == pytest.approx(1.5 if credit is None else 3.48 - 0.5 + credit)
+def test_the_gates_and_ramps_of_the_ratios_of_length_and_vocabulary():
+    ratios = [
+        ("length_ratio", LENGTHS, "vocabulary_ratio", 0.5, 1.0),
+        ("vocabulary_ratio", VOCABULARIES, "overlap", 1.5, 0.5),
+    ]
+    for name, cases, gated, before, most in ratios:
+        for form, ratio, credit in cases:
+            got = points(form, **{name: ratio})
+            assert got[name] == pytest.approx(credit or 0.0, abs=1e-12)
+            assert (got[gated] == 0) == (credit is None)
+            assert sum(got.values()) == pytest.approx(before if credit is None else 3.48 - most + credit)
+    with pytest.raises(ValueError, match="ascending"):
+        Band(2.0, 1.0)
 
 
 def test_transition_credit_and_the_cap_of_overlap_by_hand():
@@ -168,13 +160,10 @@ def test_transition_words_count_in_the_texts_of_the_form_and_inside_of_words_as_
     text = "A person asked about a gift."
     assert measures(TLDR, "x", text, text).num_transition_categories == 0
     assert measures(TLDR, "x", text, text, published()).num_transition_categories == 3  # so, as, if
-
-
-@pytest.mark.parametrize("text", ["", " \n", "!?", "\x00", "👍🏽 \u0301"])
-def test_texts_without_words_measure_nothing(text):
-    seen = measures(TLDR, "A post.", text, text)
-    assert (seen.vocabulary_ratio, seen.overlap, seen.groundedness) == (0, 0, (0, 0))
-    assert sum(terms(TLDR, seen).values()) == 0
+    for text in ("", " \n", "!?", "\x00", "👍🏽 \u0301"):
+        seen = measures(TLDR, "A post.", text, text)
+        assert (seen.vocabulary_ratio, seen.overlap, seen.groundedness) == (0, 0, (0, 0))
+        assert sum(terms(TLDR, seen).values()) == 0
 
 
 SIXTEEN = "cats chase mice dogs guard sheep cows graze milk hens hatch eggs bees sip honey ants"  # four words a quarter
