@@ -128,24 +128,18 @@ def test_a_reply_that_is_too_long_or_cannot_be_encoded_is_cleaned():
     assert observations["right_0"].messages[1].content == "a\ufffdb45"
 
 
-@pytest.mark.parametrize(
-    ("reply", "answer"),
-    [
-        ("plain", "plain"),
-        ("<think>a draft</think>plain", "plain"),
-        ("a draft, begun by the prompt</think>\nplain", "\nplain"),
-        ("<think>one</think>not yet<think>two</think>plain", "plain"),
-        ("\n<think>broken off", ""),
-        ("the tag <think> in a sentence", "the tag <think> in a sentence"),
-        ("</think>", ""),
-        ("", ""),
-    ],
-)
-def test_thoughts_are_no_part_of_the_answer(reply, answer):
-    assert answer_in(reply) == answer
-
-
 def test_thoughts_are_not_played_and_stay_in_the_history():
+    for draft in (
+        "",
+        "<think>a draft</think>",
+        "a draft, begun by the prompt</think>",
+        "<think>one</think>no<think>two</think>",
+    ):
+        assert answer_in(f"{draft}plain") == "plain"
+    assert answer_in("a draft</think>\nplain") == "\nplain"
+    for tag in ("\n<think>broken off", "</think>", ""):
+        assert answer_in(tag) == ""
+    assert answer_in("the tag <think> in a sentence") == "the tag <think> in a sentence"
     thoughts = "<think>" + 30 * "x" + "</think>"
     observations, rewards, *_, infos = step(started(max_action_length=20), f"{thoughts}123", "12345")
     assert rewards["left_0"] == 8.0
@@ -172,9 +166,6 @@ def test_a_long_history_loses_its_oldest_messages_after_the_first():
     assert observations["left_0"].endswith("others: 7\n")
     assert infos["left_0"]["metric/dropped_messages"] > 0
     assert env.state_space.contains(env.state())
-
-
-def test_missing_replies_and_replies_of_other_types_are_refused():
     env = started()
     with pytest.raises(ValueError, match="'right_0' is missing"):
         env.step({"left_0": ""})
@@ -190,10 +181,6 @@ def test_an_episode_follows_from_the_seed_and_the_next_one_from_the_generator():
     assert one.reset(seed=5) == other.reset(seed=5)
     assert one.reset() == other.reset() != one.reset(seed=5)
     assert len({Numbers().reset()[0]["left_0"] for _ in range(20)}) > 1
-
-
-def test_wrappers_draw_from_a_seeded_generator_that_leaves_the_episode_alone():
-    """As `supersuit.frame_skip_v0` does."""
     one, other = started(5), started(5)
     branches = [copy.deepcopy(one), pickle.loads(pickle.dumps(one)), other]
     drawn = one.np_random.integers(1000, size=4).tolist()
@@ -208,14 +195,14 @@ def test_wrappers_draw_from_a_seeded_generator_that_leaves_the_episode_alone():
     assert one.np_random == "an author's own"
 
 
-@pytest.mark.parametrize("branch", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
-def test_a_branch_in_mid_episode_is_identical_and_independent(branch):
-    env = started(max_turns=3)
-    step(env)
-    step(branch(env), "something else")
-    assert env.turn == 1
-    third = branch(env)
-    assert step(env, "b") == step(third, "b")
+def test_a_branch_in_mid_episode_is_identical_and_independent():
+    for branch in (copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))):
+        env = started(max_turns=3)
+        step(env)
+        step(branch(env), "something else")
+        assert env.turn == 1
+        third = branch(env)
+        assert step(env, "b") == step(third, "b")
 
 
 def test_render_shows_the_joint_history_and_the_scene(capsys):
@@ -227,9 +214,6 @@ def test_render_shows_the_joint_history_and_the_scene(capsys):
     assert env.render() is None
     assert capsys.readouterr().out.endswith("a wall\n\n")
     assert Numbers().render() is None
-
-
-def test_spaces_have_the_given_lengths_and_pettingzoos_attribute_changes_no_turns():
     env = Numbers(max_turns=2, max_action_length=9)
     assert env.action_space("left_0") == OpenText(9)
     env.max_cycles = 1000  # as PettingZoo's test does

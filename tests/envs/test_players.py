@@ -72,10 +72,10 @@ def test_an_exploit_of_the_environment_is_a_player_in_the_very_copy():
     assert player("builder_1", None) == offers[1] != offers[0]
 
 
-@pytest.mark.parametrize("name", [*PLAYERS, "first of the list"])
-def test_every_scripted_player_can_be_pickled(name):
+def test_every_scripted_player_can_be_pickled():
     env = make("collm/MiniShift-v0")
     env.reset(seed=5)
-    player = scripted_player(env, name)
-    again = pickle.loads(pickle.dumps(player))
-    assert again("builder_1", None) == player("builder_1", None)
+    for name in (*PLAYERS, "first of the list"):
+        player = scripted_player(env, name)
+        again = pickle.loads(pickle.dumps(player))
+        assert again("builder_1", None) == player("builder_1", None)

@@ -110,11 +110,16 @@ def test_partial_builds_score_by_hand(strait, first, second, expected):
     check_terms(rewards, infos, expected)
 
 
-def test_nothing_is_earned_by_taking_away_and_laying_again(strait):
+def test_nothing_is_earned_by_laying_again_nor_beyond_a_workers_half(strait):
     env = strait()
     lay, clear = act("/fill 1 1 1 1 oak_planks"), act("/fill 1 1 1 1 air")
     rewards = [env.step({"worker_0": reply, "worker_1": ""})[1]["worker_0"] for reply in (lay, clear, lay)]
     assert rewards == pytest.approx([5 - PLANK, 0, 0], abs=1e-9)
+    env = strait()
+    info = env.step({"worker_0": act(*["/fill 0 1 0 1 oak_planks"] * 25), "worker_1": ""})[4]["worker_0"]
+    assert info["metric/rejected"] == 5.0
+    told = strait(feedback="score", reward="reference").step({"worker_0": "", "worker_1": ""})[0]
+    assert told["worker_0"].messages[-1].content.startswith("Score -7.000.")
 
 
 def flood(env):
@@ -235,19 +240,15 @@ def test_honest_workers_need_messages_and_earn_three_quarters_of_what_workers_ea
     env = BridgeBuild(difficulty=difficulty)
     assert share(env, "talking", 25) == 1.0
     assert 0 < share(env, "silent", 25) < 0.4
+    if difficulty in (1, 3, 5):  # who does not look earns less
+        shares = {name: share(env, name, 15) for name in env.exploits()}
+        assert len(shares) >= 7 and max(shares.values()) < 0.2
     talking = known = 0.0
     for task in range(20):
         talking += sum(rewards_of(env, task=task))
         env.reset(seed=0, options={"task": task})
         known += env.step({agent: env.knowing_reply(agent) for agent in env.agents})[1]["worker_0"]
     assert 0.75 * known < talking < known
-
-
-@pytest.mark.parametrize("difficulty", [1, 3, 5])
-def test_no_worker_that_does_not_look_earns_as_much_as_a_silent_one(difficulty):
-    env = BridgeBuild(difficulty=difficulty)
-    shares = {name: share(env, name, 15) for name in env.exploits()}
-    assert len(shares) >= 7 and max(shares.values()) < 0.2
 
 
 @pytest.mark.parametrize("name", ["silent", "talking"])
@@ -266,14 +267,13 @@ def test_honest_workers_read_nothing_hidden(name):
             env.step(replies)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_a_message_tells_what_is_known_of_a_part_of_the_map(seed):
-    rows = new_bridge(seed, 1 + seed % 5).rows
-    shown = [row.replace("N", "?") for row in rows]
-    box = new_bridge(seed, 1 + seed % 5).sides[seed % 2]
-    told = read_message(message_of(shown, box))
-    assert told == {cell: kind for cell, kind in known_cells(shown).items() if box.contains(cell[0], 0, cell[1])}
-    assert num_words(message_of(shown, box)) == 4 + box.depth
+def test_a_message_tells_what_is_known_of_a_part_of_the_map():
+    for seed in range(20):
+        bridge = new_bridge(seed, 1 + seed % 5)
+        shown, box = [row.replace("N", "?") for row in bridge.rows], bridge.sides[seed % 2]
+        told = read_message(message_of(shown, box))
+        assert told == {cell: kind for cell, kind in known_cells(shown).items() if box.contains(cell[0], 0, cell[1])}
+        assert num_words(message_of(shown, box)) == 4 + box.depth
     assert read_message("from 0 0: zz 3 2 is false") == {} and read_message("hello") == {}
 
 
@@ -283,6 +283,9 @@ def test_the_cheapest_way_keeps_away_from_false_pillars_and_probed_kinds_count_f
     assert set(way) == {(3, 0), (3, 1), (3, 2), (2, 3)} and price == pytest.approx(4 * 0.05)
     for maps in ([{(0, 0): "P"}, {(0, 0): "Y"}], [{(0, 0): "Y"}, {(0, 0): "P"}]):
         assert merged(maps) == {(0, 0): "Y"}
+    for rows, message in [(["S", "T."], "one length"), (["S."], "S and T"), (["S?T"], "characters"), ([], "rows")]:
+        with pytest.raises(ValueError, match=message):
+            Bridge("wrong", tuple(rows))
 
 
 def test_splits_share_no_map_and_plans_fit_the_limit_of_commands():
@@ -329,14 +332,6 @@ def test_the_truth_is_the_whole_world_and_tells_apart_maps_that_look_the_same(st
     assert envs[0].truth() != envs[1].truth()
 
 
-def test_commands_beyond_a_workers_half_are_refused_and_feedback_may_tell_the_score(strait):
-    env = strait()
-    info = env.step({"worker_0": act(*["/fill 0 1 0 1 oak_planks"] * 25), "worker_1": ""})[4]["worker_0"]
-    assert info["metric/rejected"] == 5.0
-    told = strait(feedback="score", reward="reference").step({"worker_0": "", "worker_1": ""})[0]
-    assert told["worker_0"].messages[-1].content.startswith("Score -7.000.")
-
-
 commands = st.lists(
     st.tuples(
         st.sampled_from(["/fill", "fill", "/setblock"]),
@@ -367,9 +362,3 @@ def test_no_action_builds_outside_or_over_pillars(first, second, cut):
     assert rewards["worker_0"] <= 10 + 5 * len(bridge_env.task.true_pillars)
     assert infos["worker_0"]["metric/score"] <= 0
     assert infos["worker_0"]["metric/planks"] <= 7 * 13 - len(bridge_env.task.pillars)
-
-
-def test_a_malformed_map_is_refused():
-    for rows, message in [(["S", "T."], "one length"), (["S."], "S and T"), (["S?T"], "characters"), ([], "rows")]:
-        with pytest.raises(ValueError, match=message):
-            Bridge("wrong", tuple(rows))

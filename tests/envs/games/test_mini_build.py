@@ -48,33 +48,12 @@ def test_partial_builds_score_by_hand(moves, verdicts, score):
     assert quality(site) == pytest.approx(score, abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("text", "move"),
-    [
-        ("roof wood", ("roof", "wood")),
-        ("  Wood, for the ROOF!", ("roof", "wood")),
-        ("", None),
-        ("roof", None),
-        ("wood", None),
-        ("roof wall wood", None),
-        ("roof wood stone", None),
-        ("roof roof wood", None),
-        ("rooftop wooden", None),
-        ("\x00 roof\nwood \ud7ff", ("roof", "wood")),
-    ],
-)
-def test_a_reply_names_exactly_one_part_and_one_material(text, move):
-    assert parsed_move(text) == move
+def test_a_reply_names_exactly_one_part_and_one_material():
+    for text in ("roof wood", "  Wood, for the ROOF!", "\x00 roof\nwood \ud7ff"):
+        assert parsed_move(text) == ("roof", "wood")
+    for text in ("", "roof", "wood", "roof wall wood", "roof wood stone", "roof roof wood", "rooftop wooden"):
+        assert parsed_move(text) is None
     assert all(parsed_move(reply(pair)) == pair for pair in product(PARTS, MATERIALS))
-
-
-def test_splits_share_no_goal_in_any_order_and_a_goal_is_a_function_of_its_number():
-    train = {frozenset(new_goal(seed, 2, "train")) for seed in range(3000)}
-    test = {frozenset(new_goal(seed, 2, "test")) for seed in range(1000)}
-    assert not train & test
-    assert is_held_out(GOAL) == is_held_out(GOAL[::-1])
-    assert new_goal(7, 12) == new_goal(7, 12)
-    assert new_goal(7, 12) != new_goal(8, 12)
 
 
 HELD_OUT = [  # of the goals of one part, in the order of parts and materials
@@ -83,12 +62,18 @@ HELD_OUT = [  # of the goals of one part, in the order of parts and materials
 ]
 
 
-def test_the_goals_that_are_held_out_stay_those():
+def test_the_goals_that_are_held_out_stay_those_and_splits_share_none():
     """Results on the test split of another time are of the same goals."""
     order = {(part, material): 8 * i + j for i, part in enumerate(PARTS) for j, material in enumerate(MATERIALS)}
     found = [i for (pair, i) in order.items() if is_held_out((pair,))]
     assert found == HELD_OUT
     assert set(new_goal(0, 1, "test")) <= {pair for pair, i in order.items() if i in HELD_OUT}
+    train = {frozenset(new_goal(seed, 2, "train")) for seed in range(3000)}
+    test = {frozenset(new_goal(seed, 2, "test")) for seed in range(1000)}
+    assert not train & test
+    assert is_held_out(GOAL) == is_held_out(GOAL[::-1])
+    assert new_goal(7, 12) == new_goal(7, 12)
+    assert new_goal(7, 12) != new_goal(8, 12)
 
 
 def test_goals_have_each_part_once_and_no_more_than_there_are():
@@ -100,6 +85,9 @@ def test_goals_have_each_part_once_and_no_more_than_there_are():
     with pytest.raises(ValueError, match=r"max_turns=4.* 3 .*8 builders"):
         MiniBuild(num_agents=8, max_turns=4)
     assert len(MiniBuild(num_agents=8, max_turns=3).goal) == 24
+    for task in ("roof", "3", 3.5, True, -1):
+        with pytest.raises(ValueError, match=r"task=.*number"):
+            MiniBuild().reset(options={"task": task})
 
 
 def test_the_first_of_two_equal_moves_is_drawn_anew_each_turn():
@@ -177,12 +165,6 @@ def test_demonstrations_are_legal_and_far_from_perfect():
         for messages in demonstration(rng, max_turns=8, preference=preference, mistakes=(0.0, 0.0)).values():
             parts = [message.content.split()[0] for message in messages if message.role == "assistant"]
             assert len(set(parts)) == len(parts) == 8
-
-
-@pytest.mark.parametrize("task", ["roof", "3", 3.5, True, -1])
-def test_a_task_that_is_no_number_from_0_up_is_refused(task):
-    with pytest.raises(ValueError, match=r"task=.*number"):
-        MiniBuild().reset(options={"task": task})
 
 
 @pytest.mark.parametrize(("name", "lack"), [("random pairs", "neither"), ("random pairs, none again", "no convention")])

@@ -84,24 +84,17 @@ def test_second_turns_score_by_hand(strip, goal, first, second, expected):
     assert all(over.values()) == (infos["gatherer_0"]["metric/success"] == 1.0)
 
 
-@pytest.mark.parametrize(("reward", "expected"), [("bounded", 0.0), ("reference", 5 * 0.05)])
-def test_walking_to_and_fro_is_paid_only_as_published(strip, reward, expected):
-    env = strip(reward=reward, max_turns=10)
-    total = 0.0
-    for turn in range(10):
-        path = (0, 1) if turn % 2 == 0 else (1, 0)
-        total += env.step({"gatherer_0": go(*path), "gatherer_1": ""})[1]["gatherer_0"]
-    assert total == pytest.approx(expected, abs=1e-9)
-
-
-@pytest.mark.parametrize(("reward", "expected"), [("bounded", 0.1), ("reference", 0.2)])
-def test_telling_of_two_heaps_that_would_each_do_pays_once_or_as_published(reward, expected):
+@pytest.mark.parametrize(("reward", "walked", "told"), [("bounded", 0.0, 0.1), ("reference", 5 * 0.05, 0.2)])
+def test_walking_to_and_fro_and_telling_of_two_heaps_pay_twice_only_as_published(reward, walked, told):
     rows = ["A (0,9,1) (0,9,0) . . . . . . (4,0,0) B"]
-    env = ResourceGathering(data=[{**STRIP, "rows": rows}], reward=reward)
-    env.reset(seed=0)
+    strip, rich = ({**STRIP, "rows": each} for each in (STRIP["rows"], rows))
+    walks = [go(0, 1), go(1, 0)] * 5
     tells = [go(0, tell=[(x, "stone")]) for x in (1, 2)]
-    total = sum(env.step({"gatherer_0": tell, "gatherer_1": ""})[1]["gatherer_0"] for tell in tells)
-    assert total == pytest.approx(expected)
+    for land_row, replies, expected in ((strip, walks, walked), (rich, tells, told)):
+        env = ResourceGathering(data=[land_row], reward=reward, max_turns=10)
+        env.reset(seed=0)
+        total = sum(env.step({"gatherer_0": reply, "gatherer_1": ""})[1]["gatherer_0"] for reply in replies)
+        assert total == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("max_turns", [4, 60])
@@ -139,13 +132,9 @@ def test_honest_gatherers_need_messages(difficulty):
     env = ResourceGathering(difficulty=difficulty)
     assert share(env, "talking", 25) == 1.0
     assert share(env, "silent", 25) < 0.5
-
-
-@pytest.mark.parametrize("difficulty", [1, 3, 5])
-def test_no_gatherer_that_does_not_look_goes_more_than_half_of_the_way(difficulty):
-    env = ResourceGathering(difficulty=difficulty)
-    shares = {name: share(env, name, 25) for name in env.exploits()}
-    assert len(shares) >= 6 and max(shares.values()) <= 0.5
+    if difficulty in (1, 3, 5):  # who does not look goes half of the way at most
+        shares = {name: share(env, name, 25) for name in env.exploits()}
+        assert len(shares) >= 6 and max(shares.values()) <= 0.5
 
 
 @pytest.mark.parametrize("name", ["silent", "talking"])
@@ -163,16 +152,6 @@ def test_honest_gatherers_read_nothing_hidden(name):
                 other._state = replace(env._state, lies=lies)
                 assert other.honest_players()[name](agent) == replies[agent]
             env.step(replies)
-
-
-def test_each_thing_lies_at_first_where_only_the_other_gatherer_sees_it():
-    for seed in range(50):
-        task = new_land(seed, 1 + seed % 5)
-        state = beginning(task, Settings())
-        for gatherer, kinds in enumerate(((0,), (1, 2))):
-            own = {cell for cell, heap in task.lies.items() if any(heap[kind] for kind in kinds)}
-            assert own <= visible(task, state, 1 - gatherer, Settings())
-            assert not own & visible(task, state, gatherer, Settings())
 
 
 def test_a_gatherer_sees_its_surroundings_hears_only_facts_and_takes_what_its_tools_fit(strip):
@@ -209,7 +188,7 @@ def test_the_truth_is_the_whole_world_and_tells_apart_lands_that_look_the_same(s
     assert envs[0].truth() != envs[1].truth()
 
 
-def test_splits_share_no_land_and_a_land_as_written_reads_back():
+def test_splits_share_no_land_and_each_thing_lies_where_only_the_other_gatherer_sees_it():
     def content(split, count):
         lands = (new_land(seed, 1, split) for seed in range(count))
         return {(tuple(sorted(task.lies.items())), task.starts, task.goal) for task in lands}
@@ -217,6 +196,13 @@ def test_splits_share_no_land_and_a_land_as_written_reads_back():
     assert not content("train", 300) & content("test", 100)
     task = new_land(3, 4)
     assert land(json.loads(json.dumps(row(task)))) == task
+    for seed in range(50):
+        task = new_land(seed, 1 + seed % 5)
+        state = beginning(task, Settings())
+        for gatherer, kinds in enumerate(((0,), (1, 2))):
+            own = {cell for cell, heap in task.lies.items() if any(heap[kind] for kind in kinds)}
+            assert own <= visible(task, state, 1 - gatherer, Settings())
+            assert not own & visible(task, state, gatherer, Settings())
 
 
 @settings(max_examples=200, deadline=None)

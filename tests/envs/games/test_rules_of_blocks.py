@@ -125,11 +125,6 @@ def test_spiders_and_the_price_of_killing_them_twice(num_kills, is_safe, attacks
     assert score.strict == pytest.approx(1 - 0.1 * damage - price)
 
 
-def test_three_spiders_do_one_to_three_of_damage_each():
-    drawn = [houses.spiders(random.Random(seed)) for seed in range(60)]
-    assert {len(each) for each in drawn} == {3} and {damage for each in drawn for damage in each} == {1, 2, 3}
-
-
 @pytest.mark.parametrize("seed", range(12))
 def test_two_builders_mend_any_world_each_in_cells_of_its_own(seed):
     task, wanted = random_house(seed)
@@ -195,16 +190,14 @@ def test_what_is_affordable_is_the_largest_first_and_the_largest_part_of_one_mor
     assert houses.affordable_rectangles(task, {}) == []
 
 
-@pytest.mark.parametrize(
-    ("stock", "width", "depth"),
-    [(1, 1, 1), (3, 3, 1), (4, 2, 2), (5, 2, 2), (7, 3, 2), (11, 3, 3), (12, 3, 4), (99, 3, 4)],
-)
-def test_the_largest_part_of_a_floor_by_hand(stock, width, depth):
+def test_the_largest_part_of_a_floor_by_hand():
     target_spec = {"layers": [{"y": 7, "rows": ["BBB"] * 4}]}
     place = {"from": [5, 7, 2], "to": [7, 7, 5]}
     task = house({"task_id": "floor", "inventory": INVENTORY, "target_spec": target_spec, "bbox": place})
-    part = houses.Fill(5, 7, 2, 5 + width - 1, 7, 2 + depth - 1, 1)
-    assert houses.affordable_rectangles(task, {1: stock}) == [part]
+    parts = [(1, 1, 1), (3, 3, 1), (4, 2, 2), (5, 2, 2), (7, 3, 2), (11, 3, 3), (12, 3, 4), (99, 3, 4)]
+    for stock, width, depth in parts:  # of parts of one size the widest, from the floor's lower corner
+        part = houses.Fill(5, 7, 2, 5 + width - 1, 7, 2 + depth - 1, 1)
+        assert houses.affordable_rectangles(task, {1: stock}) == [part]
 
 
 def random_word(seed):
@@ -233,12 +226,14 @@ def test_a_word_s_score_is_that_of_a_loop_over_the_cells(seed):
     assert score.strict == pytest.approx(score.iou * (1 - score.same_neighbours) * (1 - score.num_idle / 2))
 
 
-def test_an_empty_world_scores_without_pairs_and_a_full_box_has_no_other_cells():
+def test_an_empty_world_scores_without_pairs_and_three_spiders_do_one_to_three_of_damage_each():
     task = word("I", "id", 1)
     empty = words.score(task, task.box.empty_world())
     assert (empty.same_neighbours, empty.extra, empty.num_idle, empty.strict) == (0, 0, 2, 0)
     full = words.Word("full", "?", 1, ("##",), np.ones((1, 1, 2), bool), np.array([[[1, 3]]], np.uint8))
     assert words.score(full, full.plan).extra == 0
+    drawn = [houses.spiders(random.Random(seed)) for seed in range(60)]
+    assert {len(each) for each in drawn} == {3} and {damage for each in drawn for damage in each} == {1, 2, 3}
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -253,15 +248,6 @@ def test_two_builders_make_the_plan_of_any_world_with_blocks_of_their_own(seed):
     assert np.array_equal(after, task.plan)
 
 
-@pytest.mark.parametrize("text", ["I", "T", "hi"])
-def test_a_word_has_a_cell_for_each_kind_of_block_of_its_builders(text):
-    num_cells = sum(row.count("#") for row in word(text, "id", 1).rows)
-    task = word(text, "id", 1, num_cells // 2)
-    assert task.target.sum() == num_cells and task.num_builders == num_cells // 2
-    with pytest.raises(ValueError, match=rf"{num_cells} cells.*{num_cells // 2 + 1}"):
-        word(text, "id", 1, num_cells // 2 + 1)
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_kinds_in_turn_differ_from_their_left_and_lower_neighbours_and_are_used_alike(seed):
     target = np.random.default_rng(seed).random((5, 1, 9)) < 0.8
@@ -274,6 +260,12 @@ def test_kinds_in_turn_differ_from_their_left_and_lower_neighbours_and_are_used_
 
 
 def test_words_say_what_they_are_and_generated_ones_have_a_length_a_number_and_every_letter():
+    for text in ("I", "T", "hi"):  # two kinds of block per builder need a cell each
+        num_cells = sum(row.count("#") for row in word(text, "id", 1).rows)
+        task = word(text, "id", 1, num_cells // 2)
+        assert task.target.sum() == num_cells and task.num_builders == num_cells // 2
+        with pytest.raises(ValueError, match=rf"{num_cells} cells.*{num_cells // 2 + 1}"):
+            word(text, "id", 1, num_cells // 2 + 1)
     task = word("hi", "an id", 2)
     assert (task.id, task.text, task.difficulty) == ("an id", "HI", 2)
     assert task.box.upper == (len(task.rows[0]) - 1, 4, 0)

@@ -123,12 +123,22 @@ def test_palettes_are_disjoint_and_the_prompt_names_each_partners():
     assert "builder 1 oak_planks, stone; builder 3 bricks, sandstone" in first
 
 
-def test_every_idle_builder_of_four_costs_a_quarter():
+def test_every_idle_builder_of_four_costs_a_quarter_and_one_cannot_build_the_house_alone():
     env = StrBuild(num_agents=4, reward="reference")
     env.reset(seed=0)
     assert env.step(dict.fromkeys(env.agents, ""))[1]["builder_3"] == -1.0
     replies = {agent: env.reference_reply(agent) if agent == "builder_2" else "" for agent in env.agents}
     assert env.step(replies)[4]["builder_0"]["reward/idle_palettes"] == -0.75
+    env = HouseBuild(num_agents=4)
+    alone = whole = 0.0
+    for seed in range(10):
+        env.reset(seed=seed)
+        everything = "/kill\n" + "\n".join(env.reference_reply(agent) for agent in env.agents)
+        whole += env.step(references(env))[4]["builder_0"]["metric/iou"]
+        env.reset(seed=seed)
+        replies = {agent: everything if agent == "builder_0" else "" for agent in env.agents}
+        alone += env.step(replies)[4]["builder_0"]["metric/iou"]
+    assert whole == 10 and alone < 5
 
 
 # HouseBuild
@@ -142,19 +152,6 @@ def test_a_share_of_the_stock_is_a_share_of_the_house_and_half_of_it():
             n = int(counts[block])
             assert stock == -(-n // team) + n // (2 * team)
             assert max((task.owners[task.target == block] == i).sum() for i in range(team)) <= stock if n else True
-
-
-def test_one_of_four_cannot_build_the_house_alone():
-    env = HouseBuild(num_agents=4)
-    alone = whole = 0.0
-    for seed in range(10):
-        env.reset(seed=seed)
-        everything = "/kill\n" + "\n".join(env.reference_reply(agent) for agent in env.agents)
-        whole += env.step(references(env))[4]["builder_0"]["metric/iou"]
-        env.reset(seed=seed)
-        replies = {agent: everything if agent == "builder_0" else "" for agent in env.agents}
-        alone += env.step(replies)[4]["builder_0"]["metric/iou"]
-    assert whole == 10 and alone < 5
 
 
 # Builders that leave

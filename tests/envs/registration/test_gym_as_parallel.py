@@ -17,7 +17,7 @@ def test_a_gymnasium_environment_passes_the_checks(name, capsys):
     parallel_api_test(GymAsParallel(name), num_cycles=50)
 
 
-def test_episodes_are_those_of_the_environment_itself():
+def test_episodes_are_those_of_the_environment_itself_and_the_time_limit_truncates():
     team, alone = GymAsParallel("CartPole-v1"), gymnasium.make("CartPole-v1")
     (ours, _), (theirs, _) = team.reset(seed=3), alone.reset(seed=3)
     assert team.np_random is team.env.unwrapped.np_random  # from which wrappers draw
@@ -27,9 +27,6 @@ def test_episodes_are_those_of_the_environment_itself():
         theirs, reward, is_terminated, is_truncated, _ = alone.step(1)
         assert (rewards, terminations) == ({"agent_0": reward}, {"agent_0": is_terminated})
         assert truncations == {"agent_0": is_truncated}
-
-
-def test_the_time_limit_truncates():
     env = GymAsParallel("Pendulum-v1", max_episode_steps=3)
     env.reset(seed=0)
     for _ in range(3):

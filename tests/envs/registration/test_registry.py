@@ -126,7 +126,13 @@ def test_a_wrong_argument_is_refused_by_name(id, kwargs, words):
         make(id, **kwargs)
 
 
-def test_arguments_handed_on_to_a_base_class_are_taken():
+def test_a_malformed_id_or_entry_point_is_refused_and_arguments_of_a_base_class_are_taken():
+    for id in ("Echo-v0", "test/Echo", "test/Echo-v", "te st/Echo-v0", "test/Echo_v0", "", "a/b/C-v0"):
+        with pytest.raises(ValueError, match="id="):
+            register(id, Echo)
+    for entry_point in ("module", "module.Class", "a:b:c", ":Class"):
+        with pytest.raises(ValueError, match="entry_point="):
+            register("test/Echo-v0", entry_point)
     accepted = accepted_arguments(Echo)
     assert accepted is not None and {"word", "max_turns", "render_mode", "max_action_length"} <= accepted
     assert accepted_arguments(lambda **anything: None) is None
@@ -134,16 +140,7 @@ def test_arguments_handed_on_to_a_base_class_are_taken():
     assert accepted_arguments(NotAnEnvironment) == frozenset()
 
 
-def test_a_malformed_id_or_entry_point_is_refused():
-    for id in ("Echo-v0", "test/Echo", "test/Echo-v", "te st/Echo-v0", "test/Echo_v0", "", "a/b/C-v0"):
-        with pytest.raises(ValueError, match="id="):
-            register(id, Echo)
-    for entry_point in ("module", "module.Class", "a:b:c", ":Class"):
-        with pytest.raises(ValueError, match="entry_point="):
-            register("test/Echo-v0", entry_point)
-
-
-def test_registering_twice_does_nothing_but_another_thing_needs_replace():
+def test_another_thing_needs_replace_and_a_specification_survives_json():
     register("test/Echo-v0", Echo)
     register("test/Echo-v0", Echo)
     with pytest.raises(ValueError, match="already registered"):
@@ -151,6 +148,13 @@ def test_registering_twice_does_nothing_but_another_thing_needs_replace():
     register("test/Echo-v0", Echo, kwargs={"word": "other"}, replace=True)
     assert make("test/Echo-v0").word == "other"
     assert gymnasium.registry["test/Echo-v0"].kwargs == {"env_id": "test/Echo-v0"}, "so that it is replaced there, too"
+    original = EnvSpec("test/Echo-v0", "collm.envs.core:TextParallelEnv", {"a": [1, 2]}, 3, "An echo.")
+    assert EnvSpec.from_json(original.to_json()) == original
+    assert EnvSpec.from_json(EnvSpec("test/Echo-v0", Echo).to_json()).entry_point == f"{__name__}:Echo"
+    with pytest.raises(ValueError, match="cannot be imported by name"):
+        EnvSpec("test/Echo-v0", lambda: None).to_json()
+    with pytest.raises(ValueError, match="are not JSON"):
+        EnvSpec("test/Echo-v0", "a:b", {"rng": object()}).to_json()
 
 
 @pytest.mark.parametrize("own", [{}, {"max_turns": 1}])
@@ -163,16 +167,6 @@ def test_a_limit_from_outside_truncates_and_the_own_last_turn_terminates(own):
     assert env.agents == []
     with pytest.raises(RuntimeError, match="reset"):
         env.step({})
-
-
-def test_a_specification_survives_json():
-    original = EnvSpec("test/Echo-v0", "collm.envs.core:TextParallelEnv", {"a": [1, 2]}, 3, "An echo.")
-    assert EnvSpec.from_json(original.to_json()) == original
-    assert EnvSpec.from_json(EnvSpec("test/Echo-v0", Echo).to_json()).entry_point == f"{__name__}:Echo"
-    with pytest.raises(ValueError, match="cannot be imported by name"):
-        EnvSpec("test/Echo-v0", lambda: None).to_json()
-    with pytest.raises(ValueError, match="are not JSON"):
-        EnvSpec("test/Echo-v0", "a:b", {"rng": object()}).to_json()
 
 
 def test_an_environment_is_found_in_pettingzoo():

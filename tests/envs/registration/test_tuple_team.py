@@ -55,13 +55,10 @@ gymnasium.register("Meeting-v0", Meeting, max_episode_steps=6)
 gymnasium.register("Haunted-v0", Haunted, max_episode_steps=6)
 
 
-def test_what_an_environment_keeps_of_its_last_episode_does_not_change_the_next_one():
+def test_a_tuple_team_keeps_the_contract_whatever_an_environment_keeps_of_its_last_episode(capsys):
     assert "reset_midway" in check_env(lambda: make("gymnasium/Haunted-v0"))
     with pytest.raises(AssertionError, match="reset_midway"):
         check_env(lambda: TupleTeam(Haunted()))  # only ids are built again
-
-
-def test_a_tuple_team_keeps_the_contract(capsys):
     assert "same_seed" in check_env(lambda: TupleTeam("Meeting-v0"))
     parallel_api_test(TupleTeam("Meeting-v0"), num_cycles=30)
 
@@ -82,7 +79,7 @@ def test_observations_rewards_and_infos_come_in_the_agents_order(done_of_each):
         env.step({"agent_0": 0, "agent_1": 0})
 
 
-def test_who_is_done_waits_for_the_others_as_in_epymarl():
+def test_who_is_done_waits_for_the_others_and_other_spaces_and_short_lists_of_rewards_are_refused():
     class Uneven(Meeting):
         turn = 0
 
@@ -94,20 +91,6 @@ def test_who_is_done_waits_for_the_others_as_in_epymarl():
     env.reset(seed=0)
     assert not any(env.step({"agent_0": 1, "agent_1": 1})[2].values()) and len(env.agents) == 2
     assert all(env.step({"agent_0": 1, "agent_1": 1})[2].values()) and env.agents == []
-
-
-def test_the_id_finds_out_whether_it_is_a_team_and_a_time_limit_truncates_all_of_it():
-    env = TupleTeam("Meeting-v0")
-    env.reset(seed=0)
-    for _ in range(6):
-        _, _, terminations, truncations, _ = env.step({"agent_0": 1, "agent_1": 1})
-    assert not any(terminations.values()) and all(truncations.values())
-    assert isinstance(make("gymnasium/Meeting-v0"), TupleTeam)
-    assert isinstance(make("gymnasium/Blackjack-v1"), GymAsParallel)  # its observations are a tuple of one agent's
-    assert isinstance(make(f"{__name__}:Meeting", done_of_each=True), TupleTeam)
-
-
-def test_other_spaces_and_short_lists_of_rewards_are_refused():
     with pytest.raises(TypeError, match="TupleTeam needs a Tuple"):
         TupleTeam("Blackjack-v1")
 
@@ -119,6 +102,17 @@ def test_other_spaces_and_short_lists_of_rewards_are_refused():
     env.reset(seed=0)
     with pytest.raises(TypeError, match="rewards must have an entry for each of 2 agents"):
         env.step({"agent_0": 1, "agent_1": 1})
+
+
+def test_the_id_finds_out_whether_it_is_a_team_and_a_time_limit_truncates_all_of_it():
+    env = TupleTeam("Meeting-v0")
+    env.reset(seed=0)
+    for _ in range(6):
+        _, _, terminations, truncations, _ = env.step({"agent_0": 1, "agent_1": 1})
+    assert not any(terminations.values()) and all(truncations.values())
+    assert isinstance(make("gymnasium/Meeting-v0"), TupleTeam)
+    assert isinstance(make("gymnasium/Blackjack-v1"), GymAsParallel)  # its observations are a tuple of one agent's
+    assert isinstance(make(f"{__name__}:Meeting", done_of_each=True), TupleTeam)
 
 
 def test_an_entry_of_dict_observations_is_chosen_by_name():

@@ -149,7 +149,7 @@ def test_an_episode_that_is_another_one_when_it_is_played_again_is_given_up_and_
     assert vector.reset(0, seed=0)[0] == SyncVector(Diary, 1).reset(0, seed=0)[0]  # the copy serves another episode
 
 
-def test_who_waits_for_an_episode_that_is_another_one_gets_its_fault():
+def test_who_waits_for_an_episode_that_is_another_one_gets_its_fault_in_one_line():
     vector = NearbyVector(partial(Diary, drifts=True), 1, 1)
     vector.reset(0, seed=0)
     vector.step(said("one"))
@@ -159,9 +159,6 @@ def test_who_waits_for_an_episode_that_is_another_one_gets_its_fault():
         vector.step(said("three"))
     with pytest.raises(RuntimeError, match="closed"):
         vector.reset(0)
-
-
-def test_an_episode_under_way_in_two_lost_workers_is_given_up_in_one_line():
     vector = NearbyVector(Diary, 1, 1, {2: {0}, 3: {0}}, max_failures=2)  # each dies at the turn, not before
     vector.reset(0, seed=7)
     vector.send(said("fall over"))

@@ -61,13 +61,10 @@ def test_a_tasks_own_phrases_are_its_reference_replies_with_which_it_can_be_won(
     assert set(rewards.values()) == {1.0}
 
 
-def test_only_numbers_are_told():
+def test_only_numbers_are_told_and_turn_by_turn_the_team_gets_the_same():
     env = NumericInfos(Heard())
     env.env.step = lambda actions: ({}, {}, {}, {}, {"a_0": {"x": 1.0, "y": "text", "z": np.ones(2), "w": [1]}})
     assert sorted(env.step({})[4]["a_0"]) == ["x", "z"]
-
-
-def test_turn_by_turn_the_team_gets_the_same():
     alone, by_turns = Heard(), to_aec(Heard())
     alone.reset(seed=0)
     by_turns.reset(seed=0)
@@ -110,22 +107,13 @@ class Board(ParallelEnv):
         return self._seen(), {"player_0": 1.0}, {"player_0": True}, {"player_0": False}, {"player_0": {}}
 
 
-def test_a_dict_becomes_a_row_by_hand(capsys):
+def test_a_dict_becomes_a_row_by_hand_and_what_has_no_fixed_size_is_refused(capsys):
     env = FlatObservations(Board())
     observations, _ = env.reset(seed=0)
     assert observations["player_0"].tolist() == [4, 7, 0, 1, 0]
     assert env.observation_space("player_0").shape == (5,)
     assert env.action_space("player_0") is env.unwrapped.action_space("player_0")
     parallel_api_test(env, num_cycles=5)
-
-
-class Mission(Space):
-    @property
-    def is_np_flattenable(self):
-        raise NotImplementedError
-
-
-def test_what_has_no_fixed_size_is_refused():
     with pytest.raises(TypeError, match="cannot be flattened"):
         FlatObservations(make("collm/MiniBuild-v0"))
     with pytest.raises(TypeError, match="fixed size"):
@@ -134,6 +122,12 @@ def test_what_has_no_fixed_size_is_refused():
     board.spaces = Dict({"fields": Box(0, 9, (2,), np.int8), "mission": Mission()})
     with pytest.raises(TypeError, match="fixed size"):
         FlatObservations(board).observation_space("player_0")
+
+
+class Mission(Space):
+    @property
+    def is_np_flattenable(self):
+        raise NotImplementedError
 
 
 # Masks

@@ -21,15 +21,6 @@ def test_texts_survive_bytes_and_any_bytes_are_a_text(text, ids):
     assert isinstance(codec.decode(ids), str)
 
 
-def test_words_lose_what_is_not_among_them_and_a_list_that_is_none_is_refused():
-    codec = WordCodec(["red", "green"])
-    assert codec.encode("green or red") == [1, 0]
-    assert codec.decode([1, 0, 1]) == "green red green"
-    for words in ([], ["a", "a"], ["a b"], [""]):
-        with pytest.raises(ValueError, match="WordCodec"):
-            WordCodec(words)
-
-
 def test_observations_are_the_newest_bytes_padded_in_front_and_floats_are_scaled_to_one():
     env = TokenObservations(heard(), 8, "multi_discrete")
     assert env.observation_space("a_0") == MultiDiscrete([257] * 8)
@@ -43,24 +34,27 @@ def test_observations_are_the_newest_bytes_padded_in_front_and_floats_are_scaled
     assert np.array_equal(floats.reset(seed=0)[0]["a_0"], expected)
 
 
-def test_a_bag_holds_the_newest_words_in_no_order():
+def test_words_lose_what_is_not_among_them_and_a_bag_holds_the_newest_in_no_order():
     env = TokenObservations(heard(), 2, "bag", WordCodec(["abé", "say", "no"]))
     assert env.observation_space("a_0") == Box(0.0, 1.0, (3,), np.float32)
     assert env.seen("a_0", "say no abé abé no").tolist() == [1.0, 0.0, 1.0]
     assert env.seen("a_0", "no abé").tolist() == env.seen("a_0", "abé no").tolist()
     assert env.seen("a_0", "").tolist() == [0.0, 0.0, 0.0]
+    codec = WordCodec(["red", "green"])
+    assert codec.encode("green or red") == [1, 0]
+    assert codec.decode([1, 0, 1]) == "green red green"
+    for words in ([], ["a", "a"], ["a b"], [""]):
+        with pytest.raises(ValueError, match="WordCodec"):
+            WordCodec(words)
 
 
-def test_actions_are_read_up_to_the_stop_id():
+def test_actions_are_read_up_to_the_stop_id_and_a_view_may_be_one_agents_alone():
     env = TokenActions(heard(), 4, WordCodec(["red", "green"]))
     assert env.action_space("a_0") == MultiDiscrete([3] * 4)
     env.reset(seed=0)
     env.step({"a_0": np.array([1, 0, env.stop_id, 1]), "b_0": [env.stop_id] * 4})
     assert env.unwrapped.heard == {"a_0": "green red", "b_0": ""}
     assert TokenActions(heard(), 2).acted("a_0", [ord("o"), ord("k")]) == "ok"
-
-
-def test_a_view_may_be_one_agents_alone():
     env = TokenActions(TokenObservations(heard(), 8, agents=["a_0"]), 2, agents=["a_0"])
     observations, _ = env.reset(seed=0)
     assert (type(observations["a_0"]), observations["b_0"]) == (np.ndarray, "abé\n")

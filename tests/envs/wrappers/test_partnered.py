@@ -32,13 +32,10 @@ def test_a_reference_or_empty_partner_plays_as_the_reference_or_an_empty_reply_d
     assert not plain.agents
 
 
-def test_a_random_partner_is_a_function_of_the_seed_and_differs_between_seeds():
+def test_a_random_partner_is_a_function_of_the_seed_and_a_copy_asks_its_own_world():
     env = make(ID, partners={"builder_1": "random"})
     assert episode(env, 3) == episode(env, 3) == episode(make(ID, partners={"builder_1": "random"}), 3)
     assert episode(env, 3)[1] != episode(env, 4)[1]
-
-
-def test_a_copy_in_the_middle_asks_its_own_world():
     env = make(ID, partners={"builder_1": "reference"})
     env.reset(seed=3)
     env.step({"builder_0": ""})

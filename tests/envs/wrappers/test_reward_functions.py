@@ -60,13 +60,10 @@ def test_a_function_sees_the_task_the_replies_the_histories_and_the_world():
     assert isinstance(turn.joint, Transcript) and all(reply in turn.joint for reply in replies.values())
     assert (turn.turn, turn.is_last, set(turn.reward)) == (1, False, set(replies))
     assert turn.numbers["metric/ok"] == 2.0
-
-
-@pytest.mark.parametrize("id", ["collm/TLDR-v2", "collm/MiniWriting-v2", "collm/MiniCode-v1", "collm/StrBuild-v2"])
-def test_every_environment_says_what_its_task_is(id):
-    env = make(id)
-    env.reset(seed=0)
-    assert env.unwrapped.task is not None
+    for id in ("collm/TLDR-v2", "collm/MiniWriting-v2", "collm/MiniCode-v1", "collm/StrBuild-v2"):
+        env = make(id)
+        env.reset(seed=0)
+        assert env.unwrapped.task is not None
 
 
 def test_functions_are_imported_by_name_and_the_wrapper_works_on_and_under_others():
@@ -79,8 +76,6 @@ def test_functions_are_imported_by_name_and_the_wrapper_works_on_and_under_other
     tokens = TokenObservations(RewardFunctions(LastTurns(make(ID), 1), [seat]), 64)
     assert played(tokens)[0][0] == {"builder_0": 0.0, "builder_1": 1.0}
 
-
-def test_an_environment_with_functions_of_its_own_takes_them_itself():
     class Own(RewardFunctions):
         def __init__(self, reward_funcs=(), render_mode=None):
             super().__init__(make(ID), [*reward_funcs, brevity])

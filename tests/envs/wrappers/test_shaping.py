@@ -47,9 +47,6 @@ def test_turns_by_hand_and_a_truncated_episode_keeps_its_potential():
     env.reset(seed=0)
     _, rewards, _, truncations, _ = env.step(references(env))
     assert truncations["builder_0"] and rewards["builder_0"] == 2.0
-
-
-def test_a_discount_and_a_potential_that_are_none_are_refused():
     with pytest.raises(ValueError, match=r"discount.*got 1\.5"):
         PotentialShaping(make(ID), quality, 1.5)
     with pytest.raises(ValueError, match=r"potential.*got inf"):

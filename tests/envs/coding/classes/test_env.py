@@ -116,14 +116,11 @@ def test_prompts_divide_the_methods_and_may_be_a_users_own(env):
     assert "You write these methods: `put`" in observations["programmer_1"]
 
 
-def test_later_turns_are_paid_for_their_improvement_or_as_published(env):
+def test_later_turns_are_paid_for_their_improvement_and_a_programmer_without_methods_is_told_so(jsonl, env):
     for variant, first, second in (("ours", 1.5, 4.5), ("published", 2.0 + 4 * 1 / 4 - 6, 0.0)):
         made = env(variant=variant)
         assert played(made, "def total(self):\n    pass", PUT)[1:3] == (pytest.approx(first), False)
         assert step(made, TOTAL, PUT)[1:3] == (pytest.approx(second), True)
-
-
-def test_a_programmer_without_methods_is_told_so_unless_both_are_needed(jsonl):
     row = ROW | {"skeleton": SKELETON.replace("total(self)", "total(self, start)")}
     for needs_both, sizes in ((False, [0, 2]), (True, [1, 1])):
         made = ClassEval(data=jsonl(row), needs_both=needs_both)

@@ -93,7 +93,7 @@ def test_references_of_the_sample_reach_four_and_mutants_fail(kind, split, setti
             assert infos["main_0"]["metric/solved"] == 0, row["id"]
 
 
-def test_prompts_state_the_task_and_the_function_to_write(env):
+def test_prompts_state_the_task_and_the_function_to_write_or_are_a_users_own(env):
     ids = [row["id"] for kind in KINDS for split in ("train", "test") for row in kind(split=split).tasks]
     assert len(ids) == len(set(ids)) == 3 * 15
     observations, _ = env().reset(seed=0)
@@ -101,6 +101,14 @@ def test_prompts_state_the_task_and_the_function_to_write(env):
     assert all(ROW["prompt"].strip() in text for text in observations.values())
     described = env(MBPP).reset(seed=0)[0]["main_0"]
     assert "Half of the sum of a and b." in described and "def half_sum(a, b)" in described and '"""' not in described
+    text = "Schreib {entry_point}, {description}, {a: 1}.\n{public_tests}"
+    made = env(prompts={"main_0": text, "system": "You write Python."}, num_public=1, original_prompt=False)
+    assert [message[:2] for message in made.reset(seed=0)[0]["main_0"].messages] == [
+        ("system", "You write Python."),
+        ("user", "Schreib half_sum, Half of the sum of a and b., {a: 1}.\nassert half_sum(2, 4) == 3"),
+    ]
+    observations, *_ = made.step({"helper_0": ROW["aux"], "main_0": FLOOR})
+    assert [message.role for message in observations["main_0"].messages] == ["system", "user"]
 
 
 @pytest.mark.parametrize("team", [3, 4])
@@ -126,17 +134,6 @@ def test_feedback_reports_each_helper_and_requests_its_function(env):
         assert "- aux_2: defined, and it returns a value\n- aux_3: no function `aux_3` with a return" in found
         assert "half_sum does not call aux_3\n- cooperation: half_sum ignores what aux_2 returns" in found
         assert "half_sum uses aux_1 and adds to it" in found
-
-
-def test_prompts_may_be_a_users_own(env):
-    text = "Schreib {entry_point}, {description}, {a: 1}.\n{public_tests}"
-    made = env(prompts={"main_0": text, "system": "You write Python."}, num_public=1, original_prompt=False)
-    assert [message[:2] for message in made.reset(seed=0)[0]["main_0"].messages] == [
-        ("system", "You write Python."),
-        ("user", "Schreib half_sum, Half of the sum of a and b., {a: 1}.\nassert half_sum(2, 4) == 3"),
-    ]
-    observations, *_ = made.step({"helper_0": ROW["aux"], "main_0": FLOOR})
-    assert [message.role for message in observations["main_0"].messages] == ["system", "user"]
 
 
 @pytest.mark.parametrize(
@@ -229,18 +226,6 @@ def test_public_tests_are_shown_and_only_the_others_count_generated_or_not(env):
     assert 0 < played(made, ROW["aux"], FLOOR)[3]["metric/pass_rate"] < 1
 
 
-def test_a_row_of_mbpp_can_be_played(jsonl):
-    row = {
-        "task_id": 11,
-        "text": "Write a function to double a number.",
-        "code": "def twice(x):\r\n    return x * 2",
-        "test_setup_code": "import math",
-        "test_list": ["assert twice(2) == 4", "assert math.isclose(twice(0.5), 1)"],
-    }
-    env = MBPP(data=jsonl(row), columns={"prompt": "text"}, max_turns=1)
-    assert reference_reward(env, 0) == pytest.approx(4.0)
-
-
 NODES = "class Node:\n    def __init__(self, value):\n        self.value, self.left = value, None\n"
 SHAPES = {  # code and tests of rows
     "a class": (
@@ -296,11 +281,29 @@ def test_packages_of_solutions_and_tests_are_named_before_the_first_episode(json
     assert played(HumanEval(data=jsonl(row), packages="installed"), ROW["aux"], ROW["main"])[1] == pytest.approx(4.0)
 
 
-def test_broken_tests_are_an_error(jsonl):
+def test_broken_tests_missing_inputs_and_missing_solutions_are_errors_and_a_row_of_mbpp_can_be_played(jsonl):
     env = HumanEval(data=jsonl(ROW | {"prompt": "LIMIT = 1 / 0\n" + ROW["prompt"]}), max_turns=1)
     env.reset(seed=0)
     with pytest.raises(ValueError, match="broken"):
         env.step({"helper_0": ROW["aux"], "main_0": ROW["main"]})
+    row = {
+        "task_id": 11,
+        "text": "Write a function to double a number.",
+        "code": "def twice(x):\r\n    return x * 2",
+        "test_setup_code": "import math",
+        "test_list": ["assert twice(2) == 4", "assert math.isclose(twice(0.5), 1)"],
+    }
+    env = MBPP(data=jsonl(row), columns={"prompt": "text"}, max_turns=1)
+    assert reference_reward(env, 0) == pytest.approx(4.0)
+    row = {key: value for key, value in ROW.items() if key not in ("inputs", "aux", "main")}
+    with pytest.raises(ValueError, match="'inputs'"):
+        HumanEval(data=jsonl(row), tests="generated")
+    env = HumanEval(data=jsonl(row))
+    with pytest.raises(RuntimeError, match="reset"):
+        env.reference_reply("main_0")
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="no solution"):
+        env.reference_reply("main_0")
 
 
 @pytest.mark.parametrize(
@@ -322,18 +325,6 @@ def test_broken_tests_are_an_error(jsonl):
 def test_wrong_settings_are_refused(kwargs):
     with pytest.raises(ValueError, match=list(kwargs)[-1]):
         HumanEval(**kwargs)
-
-
-def test_generated_tests_need_inputs_and_references_need_a_solution(jsonl):
-    row = {key: value for key, value in ROW.items() if key not in ("inputs", "aux", "main")}
-    with pytest.raises(ValueError, match="'inputs'"):
-        HumanEval(data=jsonl(row), tests="generated")
-    env = HumanEval(data=jsonl(row))
-    with pytest.raises(RuntimeError, match="reset"):
-        env.reference_reply("main_0")
-    env.reset(seed=0)
-    with pytest.raises(ValueError, match="no solution"):
-        env.reference_reply("main_0")
 
 
 # Both programmers are needed
@@ -378,13 +369,10 @@ def test_a_pair_of_which_one_does_all_earns_what_a_solution_without_helper_does(
         assert "the work is not divided" in text and "uses aux" not in text
 
 
-def test_a_main_whose_loop_depends_on_aux_is_stopped_early_without_it(env):
+def test_a_main_whose_loop_depends_on_aux_is_stopped_early_and_a_single_solution_is_divided(jsonl, env):
     loop = "    total, left = a + b, 400\n    while left:\n        left = aux(left)\n    return total / 2"
     made = env(needs_both=True, max_turns=1)
     assert played(made, "def aux(x):\n    return x - 1", f"def half_sum(a, b):\n{loop}")[1] == pytest.approx(4.0)
-
-
-def test_the_reference_of_a_single_solution_is_divided_if_both_are_needed(jsonl):
     solution = "def part(x):\n    return x * 4\n\ndef half_sum(a, b):\n    total = part(a + b)\n    return total / 8"
     row = {key: value for key, value in ROW.items() if key not in ("aux", "main")} | {"code": solution}
     env = HumanEval(data=jsonl(row), max_turns=1, needs_both=True)

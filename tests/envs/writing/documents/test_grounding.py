@@ -48,16 +48,13 @@ def test_sentences_by_hand(sentence, fluent, supported, extracted):
         assert expected is None or got == pytest.approx(expected, abs=0.1)
 
 
-def test_an_opening_is_no_part_of_the_sentence_and_a_phrase_that_is_cut_lowers_fluency():
+def test_openings_cut_phrases_repetitions_and_texts_without_words():
     found = groundedness("However, the old dog found a large bone in the garden.", SOURCE)
     assert (found.fluency, found.support, found.extracted) == (1, 1, 1)
     assert groundedness("The neighbour, the old dog found a large bone in the garden.", SOURCE).extracted < 0.8
     whole = judged("First, it buried the bone behind the shed.")[0]
     assert whole > 0.7 > judged("First, buried the bone behind the.")[0]
     assert judged("First, old dog found a large.")[0] < 0.5
-
-
-def test_the_source_has_full_credit_unless_it_is_repeated_and_no_words_have_none():
     assert groundedness(SOURCE, SOURCE).credit == 1
     repeated = groundedness(" ".join([SOURCE] * 4), SOURCE)
     assert repeated.variety == pytest.approx(0.25, abs=0.02) and repeated.credit == 0

@@ -120,16 +120,13 @@ def test_the_reference_scores_one_and_states_every_fact(team, seed, split):
     assert set(truth(post, *replies).values()) == {1.0}
 
 
-def test_terms_by_hand():
+def test_terms_and_credits_of_near_sentences_by_hand():
     got = terms(POST, text_of([MAIN, LIE]), text_of([SECOND, LIE, THIRD], ("then",)))
     short, facts = 1 / (2 + 1 - 1), 2 / (3 + 3 - 2)
     long = facts * (0.8 + 0.2 / 3)  # one linking word of three
     links = 0.7 * (facts * 0.2 / 3) / 2
     assert got == pytest.approx({"facts": 0.7 * (short + 0.8 * facts) / 2, "links": links, "weakest": 0.3 * long})
     assert sum(got.values()) == pytest.approx(of_scores(short, long))
-
-
-def test_the_credit_of_a_sentence_depends_on_its_equal_places():
     one_wrong = MAIN._replace(thing="soup")
     two_wrong = one_wrong._replace(verb="stirred")
     three_wrong = two_wrong._replace(subject="cook")
@@ -213,12 +210,6 @@ def test_no_degenerate_team_earns_more_than_its_limit(name, team):
         assert share < 1 / 3
 
 
-def test_lies_earn_less_than_one_honest_writer():
-    honest = min(share_of(EXPLOITS[name], 2) for name in ("long writers idle", "whole post by all"))
-    lies = ("words recombined", "adjectives swapped", "verbs swapped", "things swapped", "subject and thing swapped")
-    assert max(share_of(EXPLOITS[name], 2) for name in lies) < honest
-
-
 # Prompts and demonstrations
 
 
@@ -232,12 +223,15 @@ def test_prompts_and_demonstrations_are_short_and_within_the_vocabulary(agent):
         assert 6 <= len(reply.split()) <= 28
 
 
-def test_demonstrations_leave_room_to_learn():
+def test_demonstrations_leave_room_to_learn_and_lies_earn_less_than_one_honest_writer():
     rng = Random(2)
     posts = [generated_post(rng) for _ in range(400)]
     scores = [reward(*(careless_reply(rng, post, agent) for agent in AGENTS), post=post) for post in posts]
     assert 0.2 < mean(scores) < 0.35
     assert min(scores) < 0.1 and max(scores) > 0.65
+    honest = min(share_of(EXPLOITS[name], 2) for name in ("long writers idle", "whole post by all"))
+    lies = ("words recombined", "adjectives swapped", "verbs swapped", "things swapped", "subject and thing swapped")
+    assert max(share_of(EXPLOITS[name], 2) for name in lies) < honest
 
 
 # The environment
