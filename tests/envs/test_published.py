@@ -149,11 +149,9 @@ def test_builders_of_houses_read_slices_and_limits(checkout):
     assert f"- {house.blocks[block]}: {count}" in texts["builder_1"].partition("no limit):")[2]
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [("def broken(", "copy.py"), ("x = 1", "make_prompt"), ('def make_prompt():\n    f"{other}"', "other")],
-)
-def test_a_file_without_the_prompts_is_refused(tmp_path, text, named):
-    (tmp_path / "copy.py").write_text(text)
-    with pytest.raises(ValueError, match=named):
-        original_prompts(tmp_path, Originals("copy.py", {"a": "make_prompt"}, {"prompt": "{source}"}))
+def test_a_file_without_the_prompts_is_refused(tmp_path):
+    other = 'def make_prompt():\n    f"{other}"'
+    for text, named in [("def broken(", "copy.py"), ("x = 1", "make_prompt"), (other, "other")]:
+        (tmp_path / "copy.py").write_text(text)
+        with pytest.raises(ValueError, match=named):
+            original_prompts(tmp_path, Originals("copy.py", {"a": "make_prompt"}, {"prompt": "{source}"}))

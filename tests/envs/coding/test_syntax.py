@@ -41,41 +41,23 @@ def function(body):
     return parsed("def main(x):\n    " + body.replace("\n", "\n    "))
 
 
-@pytest.mark.parametrize(
-    ("body", "is_returning"),
-    [
-        ("return x", True),
-        ("if x:\n    return 1", True),
-        ("return", False),
-        ("pass", False),
-        ("def inner():\n    return 1", False),
-        ("f = lambda: (yield)", False),
-        ('"""return x"""', False),
-        ("# return x\nx", False),
-    ],
-)
-def test_only_the_functions_own_values_count_as_returned(body, is_returning):
-    assert returns_value(function(body)[0]) is is_returning
+def test_only_the_functions_own_values_count_as_returned():
+    others = ["return", "pass", "def inner():\n    return 1", "f = lambda: (yield)", '"""return x"""', "# return x\nx"]
+    assert all(returns_value(function(body)[0]) for body in ("return x", "if x:\n    return 1"))
+    assert not any(returns_value(function(body)[0]) for body in others)
 
 
-@pytest.mark.parametrize(
-    ("body", "is_used"),
-    [
-        ("return aux(x)", True),
-        ("return sorted(x, key=aux)", True),
-        ("def inner():\n    return aux(x)\nreturn inner()", True),
-        ("return x.aux(x)", False),
-        ("return 'aux(x)'", False),
-        ("# aux(x)\nreturn x", False),
-        ("aux = len\nreturn aux(x)", False),
-        ("from os import aux\nreturn aux(x)", False),
-        ("def aux(x):\n    return x\nreturn aux(x)", False),
-        ("return [aux for aux in x]", False),
-        ("return (lambda aux: aux(x))(len)", False),
-    ],
-)
-def test_a_function_uses_aux_only_if_it_does_not_bind_the_name(body, is_used):
-    assert uses_function(function(body), "aux") is is_used
+USING = ["return aux(x)", "return sorted(x, key=aux)", "def inner():\n    return aux(x)\nreturn inner()"]
+NOT_USING = [
+    *["return x.aux(x)", "return 'aux(x)'", "# aux(x)\nreturn x", "aux = len\nreturn aux(x)"],
+    *["from os import aux\nreturn aux(x)", "def aux(x):\n    return x\nreturn aux(x)", "return [aux for aux in x]"],
+    "return (lambda aux: aux(x))(len)",
+]
+
+
+@pytest.mark.parametrize("body", USING + NOT_USING)
+def test_a_function_uses_aux_only_if_it_does_not_bind_the_name(body):
+    assert uses_function(function(body), "aux") is (body in USING)
 
 
 THIN = [
@@ -100,26 +82,17 @@ def test_a_thin_wrapper_only_passes_arguments_and_results_on(body):
     assert is_thin_wrapper(function(body)[0], "aux") is (body in THIN)
 
 
-@pytest.mark.parametrize(
-    ("body", "is_ignored"),
-    [
-        ("aux(x)\nreturn x", True),
-        ("y = aux(x)\nreturn x", True),
-        ("y = z = aux(x)\nreturn x", True),
-        ("aux(x)\naux(x)\nreturn x", True),
-        ("y = aux(x)\nreturn y", False),
-        ("y, z = aux(x)\nreturn z", False),
-        ("x[0] = aux(x)\nreturn x", False),
-        ("if (y := aux(x)):\n    return x", False),
-        ("if (y := aux(x)):\n    return y", False),
-        ("aux(x)\nreturn aux(x)", False),
-        ("return map(aux, x)", False),
-        ("y = aux(x)\ndef inner():\n    return y\nreturn inner()", False),
-        ("return x", False),
-    ],
-)
-def test_a_result_is_ignored_if_no_value_is_read(body, is_ignored):
-    assert ignores_result(function(body), "aux") is is_ignored
+IGNORING = ["aux(x)\nreturn x", "y = aux(x)\nreturn x", "y = z = aux(x)\nreturn x", "aux(x)\naux(x)\nreturn x"]
+READING = [
+    *["y = aux(x)\nreturn y", "y, z = aux(x)\nreturn z", "x[0] = aux(x)\nreturn x", "return map(aux, x)", "return x"],
+    *["if (y := aux(x)):\n    return x", "if (y := aux(x)):\n    return y", "aux(x)\nreturn aux(x)"],
+    "y = aux(x)\ndef inner():\n    return y\nreturn inner()",
+]
+
+
+@pytest.mark.parametrize("body", IGNORING + READING)
+def test_a_result_is_ignored_if_no_value_is_read(body):
+    assert ignores_result(function(body), "aux") is (body in IGNORING)
 
 
 PROGRAM = """

@@ -19,20 +19,12 @@ ROWS = ["##S##", ".....", ".Y.N.", ".....", "##T##"]
 BY_THE_WEST = ["/fill 1 1 2 1 oak_planks", "/fill 1 3 2 3 oak_planks"]
 
 
-@pytest.fixture
-def strait(tmp_path):
+def strait(**kwargs):
     """An environment of one small map, with a true pillar to the west and a false one to the east."""
-    path = tmp_path / "maps.json"
-    path.write_text(json.dumps([{"task_id": "strait", "map": ROWS}]))
-
-    def made(**kwargs):
-        env = BridgeBuild(
-            "all", data=str(path), **{"reach": "side", "view": 3, "max_probes": 2, "max_steps": 6, **kwargs}
-        )
-        env.reset(seed=0)
-        return env
-
-    return made
+    settings = {"reach": "side", "view": 3, "max_probes": 2, "max_steps": 6, **kwargs}
+    env = BridgeBuild(data=[{"task_id": "strait", "map": ROWS}], **settings)
+    env.reset(seed=0)
+    return env
 
 
 def act(*cmds, comm="", probe=(), path=()):
@@ -66,7 +58,7 @@ def check_terms(rewards, infos, expected):
         (act("/fill 0 0 4 5 oak_planks", "/fill 0 0 1 oak_planks", "/fill 2 1 2 3 stone"), "", -7),
     ],
 )
-def test_partial_builds_score_by_hand_as_published(strait, first, second, expected):
+def test_partial_builds_score_by_hand_as_published(first, second, expected):
     env = strait(reward="reference", reach="map")
     _, rewards, over, _, infos = env.step({"worker_0": first, "worker_1": second})
     check_terms(rewards, infos, expected)
@@ -104,13 +96,13 @@ PLANK = 5 / 23  # of 25 cells two are pillars
         (act("/fill 0 2 0 2 oak_planks"), act("/fill 0 2 0 2 air"), 0),
     ],
 )
-def test_partial_builds_score_by_hand(strait, first, second, expected):
+def test_partial_builds_score_by_hand(first, second, expected):
     env = strait()
     _, rewards, _, _, infos = env.step({"worker_0": first, "worker_1": second})
     check_terms(rewards, infos, expected)
 
 
-def test_nothing_is_earned_by_laying_again_nor_beyond_a_workers_half(strait):
+def test_nothing_is_earned_by_laying_again_nor_beyond_a_workers_half():
     env = strait()
     lay, clear = act("/fill 1 1 1 1 oak_planks"), act("/fill 1 1 1 1 air")
     rewards = [env.step({"worker_0": reply, "worker_1": ""})[1]["worker_0"] for reply in (lay, clear, lay)]
@@ -192,14 +184,13 @@ def test_reference_workers_earn_on_their_sides_what_they_earn_where_each_reaches
         ([".....", "S...T", "....."], "x = 0..2", "x = 2..4"),
     ],
 )
-def test_the_map_is_cut_half_way_from_s_to_t_and_the_prompt_says_where(tmp_path, rows, first, second):
-    path = tmp_path / "maps.json"
-    path.write_text(json.dumps([{"task_id": "one", "map": rows}]))
+def test_the_map_is_cut_half_way_from_s_to_t_and_the_prompt_says_where(rows, first, second):
+    data = [{"task_id": "one", "map": rows}]
     for reach, workers in (("side", ("worker_0", "worker_1")), ("far", ("worker_1", "worker_0"))):
-        read = BridgeBuild("all", data=str(path), reach=reach).reset(seed=0)[0]
+        read = BridgeBuild(data=data, reach=reach).reset(seed=0)[0]
         assert f"oak_planks or air, at {first} alone (your partner: {second})." in read[workers[0]]
         assert f"oak_planks or air, at {second} alone (your partner: {first})." in read[workers[1]]
-    assert "your partner:" not in BridgeBuild("all", data=str(path), reach="map").reset(seed=0)[0]["worker_0"]
+    assert "your partner:" not in BridgeBuild(data=data, reach="map").reset(seed=0)[0]["worker_0"]
 
 
 @pytest.mark.parametrize("cut", range(1, 4))
@@ -217,7 +208,7 @@ def test_no_plank_of_the_plan_is_one_too_many(cut):
             assert rewards["worker_0"] < best
 
 
-def test_the_plan_of_the_strait_by_hand_is_built_over_what_is_in_the_way(strait):
+def test_the_plan_of_the_strait_by_hand_is_built_over_what_is_in_the_way():
     plan = Bridge("strait", tuple(ROWS)).plan
     assert len(plan) == 4 and {(1, 1), (1, 3)} <= plan
     assert not plan & {(3, 1), (3, 3), (2, 2), (4, 2)}
@@ -298,7 +289,7 @@ def test_splits_share_no_map_and_plans_fit_the_limit_of_commands():
             assert all(len(part(bridge, beginning(bridge), worker)) <= MAX_COMMANDS // 2 for worker in (0, 1))
 
 
-def test_a_worker_sees_near_where_it_has_been_its_own_probes_and_messages(strait):
+def test_a_worker_sees_near_where_it_has_been_its_own_probes_and_messages():
     env = strait(view=1)
     assert "??S" not in env.reset(seed=0)[0]["worker_0"]
     assert env.reset(seed=0)[0]["worker_0"].splitlines()[-7:-2] == ["?#S#?", "?...?", "?????", "?????", "??T??"]
@@ -312,7 +303,7 @@ def test_a_worker_sees_near_where_it_has_been_its_own_probes_and_messages(strait
     assert heard.endswith("Your partner says: 3 2 is N Ignore") and "Probed: nothing" in heard
 
 
-def test_the_truth_is_the_whole_world_and_tells_apart_maps_that_look_the_same(strait):
+def test_the_truth_is_the_whole_world_and_tells_apart_maps_that_look_the_same():
     env = strait(view=1, reach="map")
     assert env.truth().splitlines() == [
         *ROWS,

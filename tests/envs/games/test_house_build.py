@@ -24,17 +24,10 @@ TOP_LEFT, TOP_RIGHT = "/fill 0 1 0 0 1 0 obsidian", "/fill 3 1 0 3 1 0 obsidian"
 EMPTY = 6 / 16
 
 
-@pytest.fixture
-def hut(tmp_path):
-    path = tmp_path / "hut.json"
-    path.write_text(json.dumps([HUT]))
-
-    def made(**kwargs):
-        env = HouseBuild("all", data=str(path), **{"needs_both": False, **kwargs})
-        env.reset(seed=0)
-        return env
-
-    return made
+def hut(**kwargs):
+    env = HouseBuild(data=[HUT], **{"needs_both": False, **kwargs})
+    env.reset(seed=0)
+    return env
 
 
 @pytest.mark.parametrize(
@@ -57,7 +50,7 @@ def hut(tmp_path):
         (f"{FRONT}\n/fill 1 1 0 2 1 0 white_concrete", f"/kill\n{BACK}", (3, 3, 3), 12 / 16, 1.6 - 0.5, 8 / 12),
     ],
 )
-def test_partial_builds_score_by_hand(hut, first, second, attacks, published, paper, strict):
+def test_partial_builds_score_by_hand(first, second, attacks, published, paper, strict):
     for reward, expected in (("reference", published), ("paper", paper), ("iou", strict)):
         env = hut(reward=reward, spider_attacks=attacks)
         _, rewards, _, _, infos = env.step({"builder_0": first, "builder_1": second})
@@ -101,7 +94,7 @@ def test_splits_share_no_house_and_houses_grow_with_difficulty():
     assert sizes == sorted(sizes)
 
 
-def test_spiders_are_an_episodes_own_and_the_published_iou_counts_blocks_of_any_kind(hut):
+def test_spiders_are_an_episodes_own_and_the_published_iou_counts_blocks_of_any_kind():
     env = hut()
     info = env.step({"builder_0": "/fill 0 0 0 0 0 0 obsidian", "builder_1": "/fill 1 1 0 1 1 0 obsidian"})[4]
     assert info["builder_0"]["metric/iou"] == pytest.approx(1 / 11, abs=1e-9)
@@ -125,7 +118,7 @@ def test_spiders_are_an_episodes_own_and_the_published_iou_counts_blocks_of_any_
         ("resource_schedule", "left over: 2 white_concrete, 1 obsidian", "6 white_concrete, 1 obsidian"),
     ],
 )
-def test_feedback_tells_what_its_mode_allows(hut, feedback, first, second):
+def test_feedback_tells_what_its_mode_allows(feedback, first, second):
     env = hut(feedback=feedback, feedback_limit=2, spider_attacks=(9,))
     observations = env.step({"builder_0": FRONT, "builder_1": "Done"})[0]
     assert first in observations["builder_0"].messages[-1].content
@@ -163,7 +156,7 @@ def test_no_team_that_does_not_divide_the_house_or_does_not_read_it_goes_sixty_p
     assert len(shares) >= 7 and max(shares.values()) <= 0.6
 
 
-def test_one_builder_goes_further_with_the_published_stock_and_not_with_an_equal_part(hut):
+def test_one_builder_goes_further_with_the_published_stock_and_not_with_an_equal_part():
     env = HouseBuild(needs_both=False)
     assert share(env, "one builds to its stock", 8) > 0.7
     assert "one builds to its stock" in env.allowed_exploits

@@ -18,15 +18,10 @@ from collm.envs.games.resource_gathering.rules import Settings, beginning, steps
 STRIP = {"task_id": "strip", "goal": {"wood": 4, "stone": 3, "iron": 1}, "rows": ["A (0,3,2) . . . . . (4,0,0) B"]}
 
 
-@pytest.fixture
-def strip():
-    def made(goal=None, **kwargs):
-        data = [{**STRIP, "goal": goal or STRIP["goal"]}]
-        env = ResourceGathering(data=data, **{"view": 2, "reach": 2, **kwargs})
-        env.reset(seed=0)
-        return env
-
-    return made
+def strip(goal=None, **kwargs):
+    env = ResourceGathering(data=[{**STRIP, "goal": goal or STRIP["goal"]}], **{"view": 2, "reach": 2, **kwargs})
+    env.reset(seed=0)
+    return env
 
 
 def go(*xs, tell=()):
@@ -56,7 +51,7 @@ STONE, IRON, WOOD = (1, "stone"), (1, "iron"), (7, "wood")
         (go(4), "", 0),
     ],
 )
-def test_first_turns_score_by_hand(strip, first, second, expected):
+def test_first_turns_score_by_hand(first, second, expected):
     _, rewards, _, _, infos = strip().step({"gatherer_0": first, "gatherer_1": second})
     assert rewards["gatherer_0"] == rewards["gatherer_1"] == pytest.approx(expected, abs=1e-9)
     info = infos["gatherer_0"]
@@ -76,7 +71,7 @@ def test_first_turns_score_by_hand(strip, first, second, expected):
         (None, go(4, 5, 6, 7, 8), "", 10 / 3 + 0.05 + 0.15),
     ],
 )
-def test_second_turns_score_by_hand(strip, goal, first, second, expected):
+def test_second_turns_score_by_hand(goal, first, second, expected):
     env = strip(goal)
     env.step({"gatherer_0": go(0, 1, 2, 3, 4, tell=[STONE]), "gatherer_1": go(8, 7, 6, 5, 4)})
     _, rewards, over, _, infos = env.step({"gatherer_0": first, "gatherer_1": second})
@@ -87,10 +82,10 @@ def test_second_turns_score_by_hand(strip, goal, first, second, expected):
 @pytest.mark.parametrize(("reward", "walked", "told"), [("bounded", 0.0, 0.1), ("reference", 5 * 0.05, 0.2)])
 def test_walking_to_and_fro_and_telling_of_two_heaps_pay_twice_only_as_published(reward, walked, told):
     rows = ["A (0,9,1) (0,9,0) . . . . . . (4,0,0) B"]
-    strip, rich = ({**STRIP, "rows": each} for each in (STRIP["rows"], rows))
+    rich = {**STRIP, "rows": rows}
     walks = [go(0, 1), go(1, 0)] * 5
     tells = [go(0, tell=[(x, "stone")]) for x in (1, 2)]
-    for land_row, replies, expected in ((strip, walks, walked), (rich, tells, told)):
+    for land_row, replies, expected in ((STRIP, walks, walked), (rich, tells, told)):
         env = ResourceGathering(data=[land_row], reward=reward, max_turns=10)
         env.reset(seed=0)
         total = sum(env.step({"gatherer_0": reply, "gatherer_1": ""})[1]["gatherer_0"] for reply in replies)
@@ -119,7 +114,7 @@ def test_no_walk_earns_more_than_the_bound_however_long(max_turns):
 
 
 @pytest.mark.parametrize("settings", [{"difficulty": d} for d in range(1, 6)] + [{"split": "all", "data": "builtin"}])
-def test_reference_gatherers_finish_every_land_and_progress_alone_is_worth_fourteen(settings, strip):
+def test_reference_gatherers_finish_every_land_and_progress_alone_is_worth_fourteen(settings):
     env = ResourceGathering(**settings, reward="progress")
     for task in range(100 if "difficulty" in settings else 10):
         assert sum(rewards_of(env, task=task)) == pytest.approx(14.0, abs=1e-9)
@@ -154,7 +149,7 @@ def test_honest_gatherers_read_nothing_hidden(name):
             env.step(replies)
 
 
-def test_a_gatherer_sees_its_surroundings_hears_only_facts_and_takes_what_its_tools_fit(strip):
+def test_a_gatherer_sees_its_surroundings_hears_only_facts_and_takes_what_its_tools_fit():
     env = strip()
     observations, _ = env.reset(seed=0)
     assert "You see, as x z: 1 0 3 stone, 2 iron." in observations["gatherer_0"]
@@ -167,7 +162,7 @@ def test_a_gatherer_sees_its_surroundings_hears_only_facts_and_takes_what_its_to
     assert env.step({"gatherer_0": "", "gatherer_1": ""})[4]["gatherer_0"]["metric/progress"] == 0.0
 
 
-def test_the_truth_is_the_whole_world_and_tells_apart_lands_that_look_the_same(strip):
+def test_the_truth_is_the_whole_world_and_tells_apart_lands_that_look_the_same():
     env = strip()
     assert env.truth().splitlines() == [
         "Gatherer 1 is at 0 0, gatherer 2 at 8 0.",

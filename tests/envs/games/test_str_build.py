@@ -13,18 +13,11 @@ BENCHMARK = Path(__file__).parents[4] / "shared/data/minecraft/str_build.csv"
 needs_benchmark = pytest.mark.skipif(not BENCHMARK.exists(), reason="the benchmark's own words are not here")
 
 
-@pytest.fixture
-def letter_i(tmp_path):
+def letter_i(**kwargs):
     """An environment of the one word I: 13 letter cells in a box of 25."""
-    path = tmp_path / "words.csv"
-    path.write_text("string,difficulty\nI,1\n")
-
-    def made(**kwargs):
-        env = StrBuild("all", data=str(path), **kwargs)
-        env.reset(seed=0)
-        return env
-
-    return made
+    env = StrBuild(data=[{"string": "I", "difficulty": 1}], **kwargs)
+    env.reset(seed=0)
+    return env
 
 
 def line(blocks, y=0, x=0):
@@ -52,7 +45,7 @@ def line(blocks, y=0, x=0):
         ("\n".join([line("o.o.o"), line("o.o.o", 4), line("o", 2, 2)]), line(".w.w"), 18 / 13 - 0.5, 9 / 13),
     ],
 )
-def test_partial_builds_score_by_hand(letter_i, first, second, expected, iou):
+def test_partial_builds_score_by_hand(first, second, expected, iou):
     env = letter_i(reward="reference")
     _, rewards, _, _, infos = env.step({"builder_0": first, "builder_1": second})
     assert rewards == {"builder_0": pytest.approx(expected, abs=1e-9), "builder_1": pytest.approx(expected, abs=1e-9)}
@@ -114,7 +107,7 @@ def test_splits_share_no_word_and_every_text_has_a_plan_worth_two():
         assert score(task, task.plan).published == 2.0
 
 
-def test_worlds_keep_the_last_word_and_refuse_what_is_beyond_a_half(letter_i):
+def test_worlds_keep_the_last_word_and_refuse_what_is_beyond_a_half():
     for world, stands in (("kept", 2), ("rebuilt", 1)):
         env = letter_i(world=world)
         env.step({"builder_0": line("o"), "builder_1": ""})
@@ -128,7 +121,7 @@ def test_worlds_keep_the_last_word_and_refuse_what_is_beyond_a_half(letter_i):
     assert (infos["builder_0"]["metric/accepted"], infos["builder_0"]["metric/rejected"]) == (150, 11)
 
 
-def test_an_episode_may_stop_at_a_score_and_be_shifted(letter_i):
+def test_an_episode_may_stop_at_a_score_and_be_shifted():
     env = letter_i(reward="reference", stop_at=1.9, shift=-2.0)
     assert env.step({"builder_0": "", "builder_1": ""})[1]["builder_0"] == pytest.approx(-2.5)
     _, rewards, over, _, _ = env.step(references(env))
@@ -147,18 +140,16 @@ def test_an_episode_may_stop_at_a_score_and_be_shifted(letter_i):
         ("perfect", "2 0 stone; 4 0 oak_planks; 2 1 oak_planks", "1 0 white_concrete; 3 0 obsidian"),
     ],
 )
-def test_feedback_tells_what_its_mode_allows(letter_i, feedback, first, second):
+def test_feedback_tells_what_its_mode_allows(feedback, first, second):
     env = letter_i(feedback=feedback)
     observations = env.step({"builder_0": line("o"), "builder_1": "What?"})[0]
     assert first in observations["builder_0"].messages[-1].content
     assert second in observations["builder_1"].messages[-1].content
 
 
-def test_an_unknown_task_or_a_difficulty_that_is_no_number_is_refused(tmp_path):
-    path = tmp_path / "words.csv"
-    path.write_text("string,difficulty\nI,1\nC,hard\n")
+def test_an_unknown_task_or_a_difficulty_that_is_no_number_is_refused():
     with pytest.raises(ValueError, match=r"row 2: .*difficulty='hard'"):
-        words(str(path), "all")
+        words([{"string": "I", "difficulty": 1}, {"string": "C", "difficulty": "hard"}], "train")
     for data, task in (("generated", "I"), ("builtin", 99), ("builtin", "I")):
         with pytest.raises(ValueError, match=r"task"):
             StrBuild(data=data).reset(options={"task": task})

@@ -60,11 +60,9 @@ def test_ranges_hold_for_the_registered_arguments_and_for_those_that_pay_the_sam
 @pytest.mark.parametrize("reward", ["sparse", "terminal", "dense"])
 @pytest.mark.parametrize("name", ["MiniBuild", "MiniShift"])
 def test_building_games_keep_their_ranges_whatever_their_arguments(name, reward):
-    changed = spec(f"collm/{name}-v0").given(
-        **{"reward": reward, "num_agents": 3, "max_turns": 5, "threshold": 0.3, "feedback": "both"}
-    )
-    assert changed.return_range == (0.0, 1.0)
-    assert "ranges" in check_env(changed, hash_seeds=False)
+    given = {"reward": reward, "num_agents": 3, "max_turns": 5, "threshold": 0.3, "feedback": "both"}
+    changed = spec(f"collm/{name}-v0").given(**given)
+    assert changed.return_range == (0.0, 1.0) and "ranges" in check_env(changed, hash_seeds=False)
 
 
 @pytest.mark.parametrize(

@@ -108,16 +108,12 @@ def test_what_tests_do_with_an_object_reaches_it(sandbox: Sandbox, name: str) ->
     assert not sandbox.run_tests(broken, tests, "Shelf", classes=("Shelf",)).all_passed
 
 
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        ("self.assertEqual(it.raw, b'ab')\nit.raw[0:1] = b'x'", "TypeError"),
-        ("held = it.items\nit.fill(int)\nheld.append(5)\nself.assertEqual(it.state()[0], [0, 5])", "both changed it"),
-    ],
-)
-def test_changes_that_cannot_be_sent_fail_with_a_message(sandbox: Sandbox, body: str, reason: str) -> None:
-    (test,) = sandbox.run_tests(SHELF, method(body), "Shelf", classes=("Shelf",)).tests
-    assert not test.passed and reason in test.message
+def test_changes_that_cannot_be_sent_fail_with_a_message(sandbox: Sandbox) -> None:
+    held = "held = it.items\nit.fill(int)\nheld.append(5)\nself.assertEqual(it.state()[0], [0, 5])"
+    raw = "self.assertEqual(it.raw, b'ab')\nit.raw[0:1] = b'x'"
+    for body, reason in ((raw, "TypeError"), (held, "both changed it")):
+        (test,) = sandbox.run_tests(SHELF, method(body), "Shelf", classes=("Shelf",)).tests
+        assert not test.passed and reason in test.message
 
 
 CHECKS = {
@@ -129,10 +125,7 @@ CHECKS = {
     "a function as an argument": ("def f(g, xs): return sorted(xs, key=g)", "assert f(lambda x: -x, [1, 2]) == [2, 1]"),
     "functions in a list": ("def f(gs): return [g(3) for g in gs]", "assert f([str, lambda x: x + 1]) == ['3', 4]"),
     "a function as the result": ("def f(n): return lambda x: x + n", "assert f(2)(3) == 5"),
-    "a decorator": (
-        "def f(g):\n    def h(*a): return g(*a) * 2\n    return h",
-        "@f\ndef two(x): return x\nassert two(4) == 8",
-    ),
+    "a decorator": ("def f(g): return lambda *a: g(*a) * 2", "@f\ndef two(x): return x\nassert two(4) == 8"),
     "exceptions of a function": (
         "def f(g):\n    try: return g()\n    except ZeroDivisionError: return 'caught'",
         "assert f(lambda: 1 / 0) == 'caught'",
@@ -144,10 +137,7 @@ CHECKS = {
         "assert f('x') is None and not f('')",
     ),
     "a type": ("def f(xs, kind): return [x for x in xs if type(x) is kind]", "assert f([1, 'a', 2.0], int) == [1]"),
-    "a long integer": (
-        "def f(n):\n    import math\n    return math.factorial(n)",
-        "import math\nassert f(3000) == math.factorial(3000)",
-    ),
+    "a long integer": ("def f(n): return 7**n", "assert f(9000) == 7**9000"),
     "long arguments": (
         "def f(xs): return len(xs)",
         "assert f(list(range(200_000))) == 200_000\nassert f('x' * 1_100_000) == 1_100_000",

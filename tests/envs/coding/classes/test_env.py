@@ -50,10 +50,8 @@ YES = "class Yes:\n    def __eq__(self, other):\n        return True\n"
 TOTAL = "def total(self):\n    return sum(self.coins)"
 
 
-@pytest.fixture
-def env(jsonl):
-    """A function that makes an environment of one row."""
-    return lambda **kwargs: ClassEval(data=jsonl(ROW), **kwargs)
+def env(**kwargs):
+    return ClassEval(data=[ROW], **kwargs)
 
 
 def played(env, first, second):
@@ -82,7 +80,7 @@ def feedback(env, first, second):
         (f"{YES}def total(self):\n    return Yes()", PUT, 2.0 + 2 * 1 / 4),
     ],
 )
-def test_rewards_by_hand(env, first, second, reward):
+def test_rewards_by_hand(first, second, reward):
     _, got, _, infos = played(env(test_seconds=0.2), first, second)
     assert got == pytest.approx(reward, abs=1e-9), infos
 
@@ -105,7 +103,7 @@ def test_references_of_the_sample_reach_six_and_mutants_do_not(split, team):
         assert infos["programmer_0"]["metric/solved"] == 0, row["id"]
 
 
-def test_prompts_divide_the_methods_and_may_be_a_users_own(env):
+def test_prompts_divide_the_methods_and_may_be_a_users_own():
     observations, _ = env().reset(seed=0)
     assert "You write these methods: `total`. The other programmer writes: `put`" in observations["programmer_0"]
     assert "You write these methods: `put`. The other programmer writes: `total`" in observations["programmer_1"]
@@ -116,14 +114,14 @@ def test_prompts_divide_the_methods_and_may_be_a_users_own(env):
     assert "You write these methods: `put`" in observations["programmer_1"]
 
 
-def test_later_turns_are_paid_for_their_improvement_and_a_programmer_without_methods_is_told_so(jsonl, env):
+def test_later_turns_are_paid_for_their_improvement_and_a_programmer_without_methods_is_told_so():
     for variant, first, second in (("ours", 1.5, 4.5), ("published", 2.0 + 4 * 1 / 4 - 6, 0.0)):
         made = env(variant=variant)
         assert played(made, "def total(self):\n    pass", PUT)[1:3] == (pytest.approx(first), False)
         assert step(made, TOTAL, PUT)[1:3] == (pytest.approx(second), True)
     row = ROW | {"skeleton": SKELETON.replace("total(self)", "total(self, start)")}
     for needs_both, sizes in ((False, [0, 2]), (True, [1, 1])):
-        made = ClassEval(data=jsonl(row), needs_both=needs_both)
+        made = ClassEval(data=[row], needs_both=needs_both)
         assert ("Answer with `pass`" in made.reset(seed=0)[0]["programmer_0"]) is not needs_both
         assert [len(share) for share in made.task.shares] == sizes
 
@@ -137,7 +135,7 @@ def test_later_turns_are_paid_for_their_improvement_and_a_programmer_without_met
         ("level_feedback", ["methods: 2 of 2", "tests: 2 of 4", "TestPurse.test_both"], ["test_put", "18", "11"]),
     ],
 )
-def test_feedback_of_each_mode(env, mode, told, untold):
+def test_feedback_of_each_mode(mode, told, untold):
     observations, *_ = played(env(feedback=mode), "def total(self):\n    return 0", PUT)
     for agent, observation in observations.items():
         *_, own, message = observation.messages
@@ -156,7 +154,7 @@ def test_feedback_of_each_mode(env, mode, told, untold):
         ({"needs_both": True}, "", f"{TOTAL}\n\n{PUT}", "written by a programmer who was not asked for it: `total`"),
     ],
 )
-def test_feedback_names_methods_that_do_not_count(env, settings, first, second, found):
+def test_feedback_names_methods_that_do_not_count(settings, first, second, found):
     assert found in feedback(env(**settings), first, second)
 
 
@@ -175,7 +173,7 @@ SHAPES = {  # methods of the solution, and a test
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_the_solution_of_each_form_of_rows_reaches_six(jsonl, name):
+def test_the_solution_of_each_form_of_rows_reaches_six(name):
     methods, body = SHAPES[name]
     init = "    def __init__(self):\n        self.coins = []\n"
     row = {
@@ -187,14 +185,14 @@ def test_the_solution_of_each_form_of_rows_reaches_six(jsonl, name):
         "test": "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        purse = Purse()\n"
         f"        {body}\n",
     }
-    made = ClassEval(data=jsonl(row), max_turns=1, packages="installed")
+    made = ClassEval(data=[row], max_turns=1, packages="installed")
     made.reset(seed=0)
     rewards, infos = made.step(references(made))[1::3]
     assert rewards["programmer_0"] == pytest.approx(6.0), infos
     assert infos["programmer_0"]["metric/solved"] == 1
 
 
-def test_a_reference_needs_a_solution_and_both_can_be_needed_only_in_our_variant(env):
+def test_a_reference_needs_a_solution_and_both_can_be_needed_only_in_our_variant():
     made = env()
     with pytest.raises(RuntimeError, match="reset"):
         made.reference_reply("programmer_0")
@@ -231,6 +229,6 @@ ADD_TO += "def put(self, coin):\n    add(self.coins, coin)\n    return len(self.
         (TOTAL, ADD_TO, 6.0, 6.0),
     ],
 )
-def test_rewards_by_hand_if_both_are_needed(env, first, second, paid, unpaid):
+def test_rewards_by_hand_if_both_are_needed(first, second, paid, unpaid):
     assert played(env(max_turns=1), first, second)[1] == pytest.approx(paid)
     assert played(env(max_turns=1, needs_both=True), first, second)[1] == pytest.approx(unpaid)

@@ -18,13 +18,12 @@ ROW = {
     "main": "def half_sum(a, b):\n    return aux(a) + aux(b)",
     "inputs": [{"int": [0, 99]}, {"int": [0, 99]}],
 }
+YES = "class Yes:\n    def __eq__(self, other): return True\nYES = Yes()\n"
 FLOOR = "def half_sum(a, b):\n    return aux(a + b) // 1"  # right in 3 of the 4 tests
 
 
-@pytest.fixture
-def env(jsonl):
-    """A function that makes an environment of one row."""
-    return lambda kind=HumanEval, **kwargs: kind(data=jsonl(ROW), **kwargs)
+def env(kind=HumanEval, **kwargs):
+    return kind(data=[ROW], **kwargs)
 
 
 def played(env, aux, main):
@@ -54,17 +53,12 @@ def reference_reward(env, task):
         (ROW["aux"], "", 0.4, 0.0),
         (ROW["aux"], "import sys\nsys.exit(0)\ndef half_sum(a, b):\n    sys.exit(0)", 1.5, 0.0),
         (ROW["aux"], "def half_sum(a, b):\n    import os\n    os._exit(0)", 1.5, 0.0),
-        (
-            "class Yes:\n    def __eq__(self, other): return True\nYES = Yes()\ndef aux(x):\n    return YES",
-            "def half_sum(a, b):\n    return [aux(a)][0]",
-            1.5,
-            0.0,
-        ),
+        (f"{YES}def aux(x):\n    return YES", "def half_sum(a, b):\n    return [aux(a)][0]", 1.5, 0.0),
         ("def aux(x):\n    while True: pass\n    return x", ROW["main"], 1.5, 0.0),
         ("def aux(x):\n    if x == 4:\n        while True: pass\n    return x / 2", ROW["main"], 1.5 + 0.375, 0.75),
     ],
 )
-def test_rewards_by_hand(env, aux, main, reward, pass_rate):
+def test_rewards_by_hand(aux, main, reward, pass_rate):
     _, got, _, infos = played(env(test_seconds=0.2), aux, main)
     assert (got, infos["metric/pass_rate"]) == pytest.approx((reward, pass_rate), abs=1e-9)
 
@@ -93,7 +87,7 @@ def test_references_of_the_sample_reach_four_and_mutants_fail(kind, split, setti
             assert infos["main_0"]["metric/solved"] == 0, row["id"]
 
 
-def test_prompts_state_the_task_and_the_function_to_write_or_are_a_users_own(env):
+def test_prompts_state_the_task_and_the_function_to_write_or_are_a_users_own():
     ids = [row["id"] for kind in KINDS for split in ("train", "test") for row in kind(split=split).tasks]
     assert len(ids) == len(set(ids)) == 3 * 15
     observations, _ = env().reset(seed=0)
@@ -112,7 +106,7 @@ def test_prompts_state_the_task_and_the_function_to_write_or_are_a_users_own(env
 
 
 @pytest.mark.parametrize("team", [3, 4])
-def test_each_of_several_helpers_reads_its_own_function_and_the_partners(env, team):
+def test_each_of_several_helpers_reads_its_own_function_and_the_partners(team):
     observations, _ = env(num_agents=team).reset(seed=0)
     names = [f"aux_{place}" for place in range(1, team)]
     assert list(observations) == [*(f"helper_{seat}" for seat in range(team - 1)), "main_0"]
@@ -122,7 +116,7 @@ def test_each_of_several_helpers_reads_its_own_function_and_the_partners(env, te
         assert ("Three", "Four")[team - 3] in text
 
 
-def test_feedback_reports_each_helper_and_requests_its_function(env):
+def test_feedback_reports_each_helper_and_requests_its_function():
     made = env(num_agents=4)
     made.reset(seed=0)
     codes = ("def aux_1(x):\n    return x / 2", "def aux_2(x):\n    return x", "def aux_3(x):\n    print(x)")
@@ -148,7 +142,7 @@ def test_feedback_reports_each_helper_and_requests_its_function(env):
         ({"feedback": "level_feedback", "partner_code": True}, ["other programmer's last code"], []),
     ],
 )
-def test_feedback_of_each_mode(env, settings, told, untold):
+def test_feedback_of_each_mode(settings, told, untold):
     made = env(**settings)
     observations, *_ = played(made, ROW["aux"], FLOOR)
     for agent, observation in observations.items():
@@ -168,13 +162,13 @@ def test_feedback_of_each_mode(env, settings, told, untold):
         ("def aux(x):\n    raise KeyError(x)\n    return 1", FLOOR, ["KeyError"]),
     ],
 )
-def test_feedback_names_the_fault(env, aux, main, found):
+def test_feedback_names_the_fault(aux, main, found):
     text = feedback(env(), aux, main)
     assert all(part in text for part in found)
 
 
 @pytest.mark.parametrize("mode", ["level_feedback", "expert"])
-def test_the_output_of_a_program_reaches_a_prompt_only_fenced_and_marked(env, mode):
+def test_the_output_of_a_program_reaches_a_prompt_only_fenced_and_marked(mode):
     asked = []
     expert = {"expert": lambda transcript: asked.append(transcript) or "Hm."} if mode == "expert" else {}
     fences = "chr(96) * 3 + '\\n' + chr(96) * 4"
@@ -189,7 +183,7 @@ def test_the_output_of_a_program_reaches_a_prompt_only_fenced_and_marked(env, mo
 
 @pytest.mark.parametrize("has_prompt", [True, False])
 @pytest.mark.parametrize("has_reply", [True, False])
-def test_flags_remove_the_prompt_and_replies_from_the_history(env, has_prompt, has_reply):
+def test_flags_remove_the_prompt_and_replies_from_the_history(has_prompt, has_reply):
     made = env(original_prompt=has_prompt, previous_response=has_reply)
     observation = played(made, ROW["aux"], FLOOR)[0]["main_0"]
     assert ("You are the main programmer" in observation) is has_prompt
@@ -201,7 +195,7 @@ def test_flags_remove_the_prompt_and_replies_from_the_history(env, has_prompt, h
     ("team", "found"),
     [(2, ["aux(a + b) // 1", "3 of 4", "Tell both"]), (3, ["the work of three programmers", "Tell all of them"])],
 )
-def test_an_expert_is_asked_once_for_all(env, team, found):
+def test_an_expert_is_asked_once_for_all(team, found):
     questions = []
     made = env(feedback="expert", expert=lambda text: questions.append(text) or "Use true division.", num_agents=team)
     made.reset(seed=0)
@@ -212,7 +206,7 @@ def test_an_expert_is_asked_once_for_all(env, team, found):
     assert all("Use true division." in observation for observation in observations.values())
 
 
-def test_public_tests_are_shown_and_only_the_others_count_generated_or_not(env):
+def test_public_tests_are_shown_and_only_the_others_count_generated_or_not():
     made = env(num_public=2)
     observations, _ = made.reset(seed=0)
     assert "assert half_sum(2, 4) == 3\nassert half_sum(0, 0) == 0" in observations["helper_0"]
@@ -232,22 +226,16 @@ SHAPES = {  # code and tests of rows
         NODES + "def height(node):\n    return 0 if node is None else 1 + height(node.left)",
         ["root = Node(1)\nroot.left = Node(2)\nassert height(root) == 2", "assert height(Node(1)) == 1"],
     ),
-    "an import of the solution": (
-        "import sys\ndef f(x):\n    return sys.getsizeof(x)",
-        ["assert f(()) == sys.getsizeof(())"],
-    ),
+    "an import of the solution": ("import sys\ndef f(x): return sys.maxsize - x", ["assert f(1) == sys.maxsize - 1"]),
     "a second function": ("def g(x):\n    return x + 1\ndef f(x):\n    return g(x)", ["assert f(1) == g(1)"]),
-    "a function called aux": (
-        "def f(x):\n    def aux(y):\n        return y * 2\n    return aux(x)",
-        ["assert f(2) == 4"],
-    ),
+    "a function called aux": ("def f(x):\n    def aux(y): return y * 2\n    return aux(x)", ["assert f(2) == 4"]),
 }
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_the_solution_of_each_form_of_rows_reaches_four(jsonl, name):
+def test_the_solution_of_each_form_of_rows_reaches_four(name):
     code, tests = SHAPES[name]
-    made = MBPP(data=jsonl({"task_id": name, "prompt": "Write it.", "code": code, "test_list": tests}), max_turns=1)
+    made = MBPP(data=[{"task_id": name, "prompt": "Write it.", "code": code, "test_list": tests}], max_turns=1)
     assert reference_reward(made, 0) == pytest.approx(4.0)
     texts = made.reset(seed=0)[0].values()
     assert all(("The tests also use the class `Node`" in text) == (name == "a class") for text in texts)
@@ -259,30 +247,30 @@ BAD = {"bad tests": "assert (", "no tests": "", "a package": "import no_such_pac
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_rows_that_cannot_be_used_are_named_before_the_first_episode(jsonl, name, caplog):
-    data = jsonl(ROW, ROW | {"task_id": "bad", "test": BAD[name]}, ROW | {"task_id": "good"})
+def test_rows_that_cannot_be_used_are_named_before_the_first_episode(name, caplog):
+    data = [ROW, ROW | {"task_id": "bad", "test": BAD[name]}, ROW | {"task_id": "good"}]
     with pytest.raises(ValueError, match=r"1 of 3 rows.*on_bad_row='skip'.*row 1, 'bad'"):
         HumanEval(data=data)
     made = HumanEval(data=data, on_bad_row="skip")
     assert [row["id"] for row in made.tasks] == ["half", "good"] and "row 1, 'bad'" in caplog.text
     with pytest.raises(ValueError, match="1 of 1 rows"):
-        HumanEval(data=jsonl(ROW | {"test": BAD[name]}), on_bad_row="skip")
+        HumanEval(data=[ROW | {"test": BAD[name]}], on_bad_row="skip")
 
 
-def test_packages_of_solutions_and_tests_are_named_before_the_first_episode(jsonl, caplog):
+def test_packages_of_solutions_and_tests_are_named_before_the_first_episode(caplog):
     main = "import numpy, no_such_package\n" + ROW["main"]
-    made = HumanEval(data=jsonl(ROW | {"main": main}))
+    made = HumanEval(data=[ROW | {"main": main}])
     assert made.missing_packages == {"half": ("no_such_package", "numpy")} and "no_such_package" in caplog.text
-    made = HumanEval(data=jsonl(ROW | {"main": main}), packages="installed")
+    made = HumanEval(data=[ROW | {"main": main}], packages="installed")
     assert made.missing_packages == {"half": ("no_such_package",)}
     row = ROW | {"test": "import numpy\nassert numpy.isclose(half_sum(1, 2), 1.5)"}
     with pytest.raises(ValueError, match=r"packages=\('numpy',\)"):
-        HumanEval(data=jsonl(row))
-    assert played(HumanEval(data=jsonl(row), packages="installed"), ROW["aux"], ROW["main"])[1] == pytest.approx(4.0)
+        HumanEval(data=[row])
+    assert played(HumanEval(data=[row], packages="installed"), ROW["aux"], ROW["main"])[1] == pytest.approx(4.0)
 
 
-def test_broken_tests_missing_inputs_and_missing_solutions_are_errors_and_a_row_of_mbpp_can_be_played(jsonl):
-    env = HumanEval(data=jsonl(ROW | {"prompt": "LIMIT = 1 / 0\n" + ROW["prompt"]}), max_turns=1)
+def test_broken_tests_missing_inputs_and_missing_solutions_are_errors_and_a_row_of_mbpp_can_be_played():
+    env = HumanEval(data=[ROW | {"prompt": "LIMIT = 1 / 0\n" + ROW["prompt"]}], max_turns=1)
     env.reset(seed=0)
     with pytest.raises(ValueError, match="broken"):
         env.step({"helper_0": ROW["aux"], "main_0": ROW["main"]})
@@ -293,12 +281,12 @@ def test_broken_tests_missing_inputs_and_missing_solutions_are_errors_and_a_row_
         "test_setup_code": "import math",
         "test_list": ["assert twice(2) == 4", "assert math.isclose(twice(0.5), 1)"],
     }
-    env = MBPP(data=jsonl(row), columns={"prompt": "text"}, max_turns=1)
+    env = MBPP(data=[row], columns={"prompt": "text"}, max_turns=1)
     assert reference_reward(env, 0) == pytest.approx(4.0)
     row = {key: value for key, value in ROW.items() if key not in ("inputs", "aux", "main")}
     with pytest.raises(ValueError, match="'inputs'"):
-        HumanEval(data=jsonl(row), tests="generated")
-    env = HumanEval(data=jsonl(row))
+        HumanEval(data=[row], tests="generated")
+    env = HumanEval(data=[row])
     with pytest.raises(RuntimeError, match="reset"):
         env.reference_reply("main_0")
     env.reset(seed=0)
@@ -360,7 +348,7 @@ def pair(name):
 
 
 @pytest.mark.parametrize("name", ONE_DOES_ALL)
-def test_a_pair_of_which_one_does_all_earns_what_a_solution_without_helper_does(env, name):
+def test_a_pair_of_which_one_does_all_earns_what_a_solution_without_helper_does(name):
     paid, unpaid = (played(env(needs_both=needs_both, max_turns=1), *pair(name))[1] for needs_both in (False, True))
     assert unpaid == pytest.approx(2.1) == pytest.approx(played(env(max_turns=1), "", ALONE)[1])
     assert paid > 3.4
@@ -369,13 +357,13 @@ def test_a_pair_of_which_one_does_all_earns_what_a_solution_without_helper_does(
         assert "the work is not divided" in text and "uses aux" not in text
 
 
-def test_a_main_whose_loop_depends_on_aux_is_stopped_early_and_a_single_solution_is_divided(jsonl, env):
+def test_a_main_whose_loop_depends_on_aux_is_stopped_early_and_a_single_solution_is_divided():
     loop = "    total, left = a + b, 400\n    while left:\n        left = aux(left)\n    return total / 2"
     made = env(needs_both=True, max_turns=1)
     assert played(made, "def aux(x):\n    return x - 1", f"def half_sum(a, b):\n{loop}")[1] == pytest.approx(4.0)
     solution = "def part(x):\n    return x * 4\n\ndef half_sum(a, b):\n    total = part(a + b)\n    return total / 8"
     row = {key: value for key, value in ROW.items() if key not in ("aux", "main")} | {"code": solution}
-    env = HumanEval(data=jsonl(row), max_turns=1, needs_both=True)
-    env.reset(seed=0)
-    replies = references(env)
-    assert "a + b" in replies["helper_0"] and env.step(replies)[1]["main_0"] == pytest.approx(4.0)
+    made = HumanEval(data=[row], max_turns=1, needs_both=True)
+    made.reset(seed=0)
+    replies = references(made)
+    assert "a + b" in replies["helper_0"] and made.step(replies)[1]["main_0"] == pytest.approx(4.0)
