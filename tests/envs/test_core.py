@@ -36,7 +36,6 @@ class Numbers(TextParallelEnv):
 
 
 def started(seed=0, task=None, **settings):
-    """An environment after its reset."""
     env = Numbers(**settings)
     env.reset(seed=seed, options={"task": task})
     return env

@@ -59,7 +59,6 @@ def made(game, team, **settings):
 
 
 def replies_of(env, rng):
-    """Replies that are partly right; where builders may leave, some do."""
     found = any_replies(env, rng)
     if type(env) in LEAVES:
         found = {agent: text + "\n/done" if rng.random() < 0.15 else text for agent, text in found.items()}
@@ -67,7 +66,6 @@ def replies_of(env, rng):
 
 
 def played(env, seed):
-    """Results of the reset and of each step of an episode, with the states."""
     rng = random.Random(seed)
     record = [env.reset(seed=seed), env.state()]
     while env.agents:

@@ -10,8 +10,6 @@ from collm.envs.checks.checker import CheckFailure
 
 
 class Returns(TextParallelEnv):
-    """A correct game whose `play` returns a given value."""
-
     metadata = TextParallelEnv.metadata | {"name": "returns_v0"}
 
     def __init__(self, outcome=None):

@@ -41,19 +41,14 @@ class Sound(TextParallelEnv):
 
 
 def stepping(change):
-    """Sound with a changed result of `step`; `change` gets the list of its five parts."""
-
     return having(step=lambda self, actions: tuple(change(list(Sound.step(self, actions)))))
 
 
 def having(**attributes):
-    """Sound with other attributes."""
     return type("Changed", (Sound,), attributes)
 
 
 def with_part(number, change):
-    """Sound with one part of each result of `step` changed."""
-
     def changed(parts):
         parts[number] = change(parts[number])
         return parts
@@ -66,7 +61,6 @@ def forgets(self, replies):
 
 
 def unread(observations):
-    """The agents' own replies as messages of the user."""
     return {
         agent: Transcript(
             message._replace(role="user") if message.author == agent else message for message in text.messages

@@ -21,7 +21,6 @@ few_teams = pytest.mark.parametrize("team", [2, 3, pytest.param(4, marks=pytest.
 
 
 def shares(env, replies):
-    """Return each agent's share of the work in an episode of one turn, and the reward."""
     env.reset(seed=1)
     rewards, *_, infos = env.step({agent: replies(env.unwrapped, agent) for agent in env.agents})[1:]
     agents = env.possible_agents

@@ -32,8 +32,6 @@ def texts(tasks: Tasks) -> list[str]:
 
 @pytest.fixture
 def written(tmp_path):
-    """A function that writes rows to a JSONL file and returns its path."""
-
     def write(rows, name="rows.jsonl") -> Path:
         path = tmp_path / name
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

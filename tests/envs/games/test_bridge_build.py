@@ -115,7 +115,6 @@ def test_nothing_is_earned_by_laying_again_nor_beyond_a_workers_half():
 
 
 def flood(env):
-    """Every row filled, by both workers."""
     rows = [f"/fill 0 {z} {env.task.width - 1} {z} oak_planks" for z in range(env.task.depth)]
     return {"worker_0": act(*rows), "worker_1": act(*rows)}
 

@@ -63,7 +63,6 @@ HELD_OUT = [  # of the goals of one part, in the order of parts and materials
 
 
 def test_the_goals_that_are_held_out_stay_those_and_splits_share_none():
-    """Results on the test split of another time are of the same goals."""
     order = {(part, material): 8 * i + j for i, part in enumerate(PARTS) for j, material in enumerate(MATERIALS)}
     found = [i for (pair, i) in order.items() if is_held_out((pair,))]
     assert found == HELD_OUT

@@ -45,7 +45,6 @@ def as_world(task, cells):
 
 
 def in_order(cell):
-    """By height, then depth, then width."""
     return cell[1], cell[2], cell[0]
 
 
@@ -246,17 +245,6 @@ def test_two_builders_make_the_plan_of_any_world_with_blocks_of_their_own(seed):
         assert all(fill[:3] == fill[3:6] and world[fill.y1, fill.z1, fill.x1] != fill.block for fill in fills)
         after = built(after, task.box, fills)
     assert np.array_equal(after, task.plan)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_kinds_in_turn_differ_from_their_left_and_lower_neighbours_and_are_used_alike(seed):
-    target = np.random.default_rng(seed).random((5, 1, 9)) < 0.8
-    plan = words._in_turn(target, np.array([1, 2, 3, 4, 5, 6], np.uint8))
-    assert ((plan != AIR) == target).all()
-    for one, other in ((plan[:, :, 1:], plan[:, :, :-1]), (plan[1:], plan[:-1])):
-        assert (one[(one == other)] == AIR).all()
-    counts = np.bincount(plan[target], minlength=7)[1:]
-    assert counts.max() - counts.min() <= 2
 
 
 def test_words_say_what_they_are_and_generated_ones_have_a_length_a_number_and_every_letter():

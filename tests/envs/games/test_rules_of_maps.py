@@ -39,7 +39,6 @@ def cells_of(bridge, kinds):
 
 
 def joined(bridge, planks):
-    """Whether S and T are in one connected piece, by SciPy."""
     carries = np.zeros((bridge.depth, bridge.width))
     for x, z in planks | cells_of(bridge, "STYN"):
         carries[z, x] = 1

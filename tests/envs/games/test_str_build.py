@@ -21,7 +21,6 @@ def letter_i(**kwargs):
 
 
 def line(blocks, y=0, x=0):
-    """Blocks side by side, by their first letters."""
     names = {"o": "oak_planks", "s": "stone", "w": "white_concrete", "b": "obsidian", ".": None, "a": "air"}
     return "\n".join(f"/setblock {x + i} {y} 0 {names[b]}" for i, b in enumerate(blocks) if names[b])
 

@@ -92,7 +92,6 @@ def test_the_command_for_foraging_of_gymnasiums_page_trains(tmp_path):
 
 
 def played(env, seed, num_turns=30):
-    """Observations and rewards of an episode with random actions."""
     rng = np.random.default_rng(seed)
     observations, _ = env.reset(seed=seed)
     course = [observations]

@@ -14,8 +14,6 @@ pytestmark = pytest.mark.usefixtures("clean_registry")
 
 
 class Echo(TextParallelEnv):
-    """Two agents that read a word."""
-
     metadata = TextParallelEnv.metadata | {"name": "echo_v0"}
 
     def __init__(self, word: str = "tree", max_turns: int = 2, **kwargs):

@@ -17,8 +17,6 @@ LIMITS = Limits(cpu_s=0.3, wall_s=15, memory_mb=96)
 
 @dataclass(frozen=True)
 class Outside:
-    """Targets of attacks."""
-
     canary: Path
     secret: str
     nonce: str

@@ -31,14 +31,12 @@ class Yes:
 
 
 def outcome(sandbox: Sandbox, code: str, tests: str, *, is_class: bool = False) -> results.TestReport:
-    """Report on tests of `f`, or of a class `Account`."""
     if is_class:
         return sandbox.run_tests(code, tests, "Account", classes=("Account",), limits=QUICK)
     return sandbox.run_tests(code, tests, "f", limits=QUICK)
 
 
 def method(body: str, *, of: str = "Account()") -> str:
-    """Test source with one test method of an object `it`."""
     lines = "".join(f"        {line}\n" for line in body.splitlines())
     return f"import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        it = {of}\n{lines}"
 
@@ -546,7 +544,6 @@ FORMS = [
 
 
 def generated(count: int) -> list[tuple[str, str]]:
-    """Code and tests of `count` different attacks."""
     every = [(result, place, form) for result in RESULTS for place in PLACES for form in FORMS]
     head = YES + "import collections, decimal, os, re\ndef fail(kind): raise kind\n"
     chosen = random.Random(14).sample(every, count)

@@ -50,7 +50,6 @@ print(json.dumps(failed))
 
 
 def attacks_of(name: str) -> dict[str, str]:
-    """The attacks of a test file."""
     path = Path(__file__).with_name(f"{name}.py")
     spec = importlib.util.spec_from_file_location(f"attacks_of_{name}", path)
     module = importlib.util.module_from_spec(spec)
@@ -60,7 +59,6 @@ def attacks_of(name: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def package() -> Iterator[Path]:
-    """A world-readable copy of the package alone."""
     source = Path(sandbox.__file__).parent
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         Path(folder).chmod(0o755)
@@ -70,7 +68,6 @@ def package() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def interpreter() -> str:
-    """An interpreter that an ordinary user can access."""
     if shutil.which("setpriv") is None:
         pytest.skip("setpriv is not installed")
     for candidate in (os.path.realpath(sys.executable), "/usr/bin/python3", "/usr/local/bin/python3"):

@@ -95,7 +95,6 @@ class T(unittest.TestCase):
 
 
 def method(body: str) -> str:
-    """Test source with this body of a test method of the object `it`."""
     return HEAD + "".join(f"        {line}\n" for line in body.splitlines())
 
 

@@ -35,7 +35,6 @@ DATA = st.recursive(
 
 
 def wire(value: Any) -> Any:
-    """A value as it arrives."""
     return parse(f'["v",{codec.encode(value)}]'.encode())[1]
 
 

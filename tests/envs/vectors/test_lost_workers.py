@@ -39,11 +39,7 @@ class Diary(TextParallelEnv):
 
 
 class NearbyVector(ProcessVector):
-    """Simulated workers in this process.
-
-    Args:
-        losses: workers that die, by the number of earlier replies. A worker that is being built does not die.
-    """
+    """Simulated workers in this process. `losses`: workers that die, by the number of earlier replies."""
 
     def __init__(self, build, num_envs, num_workers, losses=None, max_failures=1_000):
         self.max_failures = max_failures

@@ -67,12 +67,10 @@ SPEC = EnvSpec("test/Counting-v0", Counting)
 
 
 def say(vector, replies):
-    """Actions in which both agents of each copy give the copy's reply."""
     return {index: dict.fromkeys(vector.agents(index), reply) for index, reply in replies.items()}
 
 
 def arrived(vector, count):
-    """The next results of so many copies."""
     found = {}
     while len(found) < count:
         found |= vector.ready()

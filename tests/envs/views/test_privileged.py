@@ -19,7 +19,6 @@ every_id = pytest.mark.parametrize(
 
 
 def episode(env, seed=0):
-    """Observations, states and truths of the reference players' episode."""
     observations, _ = env.reset(seed=seed)
     found = [(observations, env.state(), env.unwrapped.truth())]
     while env.agents:

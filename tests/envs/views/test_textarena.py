@@ -24,7 +24,6 @@ needs_textarena = pytest.mark.usefixtures("textarena")
 
 
 def halving(env, seed):
-    """Return of a player that halves the range."""
     low, high = 1, 20
     observations, _ = env.reset(seed=seed)
     earned = 0.0

@@ -9,7 +9,6 @@ ID = "collm/MiniBuild-v0"
 
 
 def histories(env):
-    """Each observation of the first agent, with what it wrote so far."""
     observations, _ = env.reset(seed=0)
     found = [(observations["builder_0"], [])]
     while env.agents:

@@ -11,7 +11,6 @@ ID = "collm/MiniBuild-v0"
 
 
 def episode(env, seed=3):
-    """Rewards and the joint history of an episode in which all agents give reference replies."""
     rewards = [earned for _, earned, *_ in steps_of(env, seed=seed)]
     return rewards, str(env.state())
 

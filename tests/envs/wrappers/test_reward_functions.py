@@ -15,12 +15,10 @@ pytestmark = pytest.mark.usefixtures("clean_registry")
 
 
 def brevity(turn: JudgedTurn) -> float:
-    """Minus the words of both."""
     return -float(sum(len(reply.split()) for reply in turn.replies.values()))
 
 
 def seat(turn: JudgedTurn) -> dict[str, float]:
-    """Pays each agent its number."""
     return {agent: float(agent[-1]) for agent in turn.replies}
 
 
@@ -30,7 +28,6 @@ def keep(turn: JudgedTurn) -> float:
 
 
 def played(env, seed=0):
-    """Rewards and infos of each turn of the reference players."""
     return [(rewards, infos) for _, rewards, *_, infos in steps_of(env, seed=seed)]
 
 

@@ -37,8 +37,6 @@ class Sum(TextParallelEnv):
 
 
 class PaidAtTheEnd(Sum):
-    """Pays only in the last turn, for all turns."""
-
     def play(self, replies):
         super().play(replies)
         lengths = [sum(turn) for turn in zip(*self.said, strict=True)]
@@ -67,7 +65,6 @@ class Stays(Sum):
 
 
 def told(env, *turns, seed=0):
-    """The shares that the infos tell after these turns, one reply for each agent."""
     shared = Shares(env)
     shared.reset(seed=seed)
     for turn in turns:

@@ -12,7 +12,6 @@ TEXTS = ["collm/MiniShift-v0", "collm/MiniBuild-v0", "collm/StrBuild-v2", "collm
 
 
 def played(env, replies, seed=4):
-    """Team returns, and names with values of the last turn's infos, of an episode in which `replies(env)` act."""
     steps = list(steps_of(env, replies, seed=seed))
     total = sum(sum(rewards.values()) for _, rewards, *_ in steps) / len(env.possible_agents)
     return total, next(iter(steps[-1][4].values()))

@@ -14,7 +14,6 @@ REFUSED = ERRNO | errno.EPERM
 
 
 def outcome(code: bytes, arch: int, number: int, arguments: tuple[int, ...] = (0,) * 6) -> int:
-    """The kernel's decision on a call."""
     data = struct.pack("<IIQ6Q", number, arch, 0, *arguments)
     position, accumulator = 0, 0
     while True:
@@ -34,7 +33,6 @@ def outcome(code: bytes, arch: int, number: int, arguments: tuple[int, ...] = (0
 
 
 def both(machine: Machine, **options: bool) -> tuple[bytes, bytes]:
-    """The two programs that apply to a run."""
     options = {"allow_paths": True, "allow_threads": False, "allow_uname": True} | options
     name = next(name for name, known in MACHINES.items() if known is machine)
     with unittest.mock.patch("os.uname", lambda: unittest.mock.Mock(machine=name)):
@@ -43,7 +41,6 @@ def both(machine: Machine, **options: bool) -> tuple[bytes, bytes]:
 
 
 def run_outcome(machine: Machine, number: int, arguments: tuple[int, ...] = (0,) * 6, **options: bool) -> int:
-    """The stricter decision of the two programs."""
     results = [outcome(code, machine.audit_arch, number, arguments) for code in both(machine, **options)]
     return next((result for result in results if result != ALLOW), ALLOW)
 

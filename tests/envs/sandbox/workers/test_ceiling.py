@@ -23,8 +23,6 @@ def ceiling_as_it_was() -> Iterator[None]:
 
 
 class Watched(Ceiling):
-    """Records the maxima."""
-
     most_runs = most_memory_mb = 0
 
     def __setattr__(self, name: str, value: int) -> None:
@@ -34,8 +32,6 @@ class Watched(Ceiling):
 
 
 def held_at_once(ceiling: Ceiling, sizes_mb: list[int]) -> None:
-    """Run one thread per size."""
-
     def hold(memory_mb: int) -> None:
         with ceiling.taken(memory_mb):
             time.sleep(0.002)

@@ -15,7 +15,6 @@ SCITLDR = Path(__file__).parents[4].parent / "shared" / "data" / "scitldr"
 
 
 def played(env, *replies):
-    """Return the reward and the infos of an episode with these replies."""
     _, rewards, terminations, truncations, infos = env.step(dict(zip(env.possible_agents, replies, strict=True)))
     assert all(terminations.values()) and not any(truncations.values()) and env.agents == []
     assert rewards["writer_0"] == rewards["writer_1"]
