@@ -45,9 +45,6 @@ def step(env, left="a", right="a"):
     return env.step({"left_0": left, "right_0": right})
 
 
-# Transcripts
-
-
 @given(messages, messages)
 def test_a_transcript_is_the_text_of_its_messages_and_grows_at_its_end(parts, more):
     transcript = Transcript(parts)
@@ -58,9 +55,6 @@ def test_a_transcript_is_the_text_of_its_messages_and_grows_at_its_end(parts, mo
     for twin in (copy.copy(transcript), copy.deepcopy(transcript), pickle.loads(pickle.dumps(transcript))):
         assert (twin, twin.messages) == (transcript, tuple(parts))
     assert messages_of(transcript) == tuple(parts) and messages_of("hello") == (Message("user", "hello"),)
-
-
-# A turn
 
 
 def test_a_turn_by_hand():
@@ -116,9 +110,6 @@ def test_rewards_may_differ_and_a_history_may_be_rewritten():
     assert env.state().endswith("[left_0 reads] new\nnext\n")
 
 
-# Replies are data, calls are not
-
-
 def test_a_reply_that_is_too_long_or_cannot_be_encoded_is_cleaned():
     observations, rewards, *_, infos = step(started(max_action_length=5), "1234567", "a\ud800b45")
     assert rewards["left_0"] == 10.0
@@ -170,9 +161,6 @@ def test_a_long_history_loses_its_oldest_messages_after_the_first():
         env.step({"left_0": ""})
     with pytest.raises(TypeError, match="'left_0' must be a string, got int: 3"):
         step(env, 3)
-
-
-# Episodes
 
 
 def test_an_episode_follows_from_the_seed_and_the_next_one_from_the_generator():

@@ -139,8 +139,6 @@ def test_teams_of_other_sizes_are_refused(game, settings, message):
         game(**settings)
 
 
-# Hostile replies, and memory
-
 PIECES = (
     *("def aux(x):\n    return x\n", "def aux_1(x):\n    return x\n", "def aux_2(*a, **k):\n    return aux_2\n"),
     *("def aux_3():\n    while True: pass\n", "class aux_1: pass\n", "aux_1 = aux_2 = aux = print\n"),

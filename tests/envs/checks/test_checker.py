@@ -37,9 +37,6 @@ class Sound(TextParallelEnv):
         return Outcome(hits + bonus, feedback, {"hits": hits}, finished=gone)
 
 
-# Wrong environments: each breaks one rule.
-
-
 def stepping(change):
     return having(step=lambda self, actions: tuple(change(list(Sound.step(self, actions)))))
 
@@ -228,11 +225,15 @@ def chatter(agent, observation, rng):
     return rng.choice(["leave", "three", "a longer reply"])
 
 
-def test_a_sound_environment_passes_every_rule_that_applies():
+def test_a_sound_environment_passes_every_rule_that_applies_also_with_rewritten_histories():
     passed = check_env(EnvSpec("test/Sound-v0", Sound), hash_seeds=False)
     assert set(RULES) - set(passed) == {"hash_seed", "reference", "ranges", "exploits"}
     assert {rule for rule, _ in WRONG} | {"hash_seed"} == set(RULES), "every rule has a wrong environment"
     assert all(rule.__doc__ for rule in RULES.values())  # failures quote it
+    with pytest.raises(CheckFailure, match=r"hostile_replies: a reply of .* digits raises ValueError"):
+        check_env(ParsesNumbers, hash_seeds=False)
+    rewriting = having(play=forgets, metadata=Sound.metadata | {"append_only": False})
+    assert not {"append_only", "own_reply"} & set(check_env(rewriting, hash_seeds=False, skip=["pickle_branches"]))
 
 
 @pytest.mark.parametrize(("rule", "wrong"), WRONG, ids=lambda value: getattr(value, "__name__", value))
@@ -262,13 +263,6 @@ def test_a_declared_range_holds_for_random_agents_silent_ones_and_the_reference(
     else:
         with pytest.raises(CheckFailure, match=f"ranges: {fault}"):
             check_env(spec, hash_seeds=False)
-
-
-def test_words_of_the_observation_reach_further_than_noise_and_metadata_declare_rewritten_histories():
-    with pytest.raises(CheckFailure, match=r"hostile_replies: a reply of .* digits raises ValueError"):
-        check_env(ParsesNumbers, hash_seeds=False)
-    rewriting = having(play=forgets, metadata=Sound.metadata | {"append_only": False})
-    assert not {"append_only", "own_reply"} & set(check_env(rewriting, hash_seeds=False, skip=["pickle_branches"]))
 
 
 HASHED = '''
@@ -302,6 +296,10 @@ def test_an_order_that_depends_on_the_hash_seed_is_caught(tmp_path: Path, monkey
         check_env(EnvSpec("test/Hashed-v0", "collm_hashed_world:Hashed"))
     assert "hash_seed" in check_env(EnvSpec("test/Ordered-v0", "collm_hashed_world:Ordered"))
     sys.modules.pop("collm_hashed_world")
+    spec = EnvSpec("test/Sound-v0", lambda **kwargs: Sound(**kwargs))
+    with pytest.raises(CheckFailure, match="pickle_branches"):
+        check_env(spec)
+    assert "hash_seed" not in check_env(spec, skip=["pickle_branches"])
 
 
 def test_a_module_that_checks_itself_when_it_is_imported_starts_no_processes_without_end(tmp_path):
@@ -323,13 +321,6 @@ def test_a_module_that_checks_itself_when_it_is_imported_starts_no_processes_wit
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=120)
     assert done.stdout == "True\n", done.stderr
     assert imports.read_text() == "x" * 5
-
-
-def test_hash_seeds_need_an_environment_that_another_process_can_build():
-    spec = EnvSpec("test/Sound-v0", lambda **kwargs: Sound(**kwargs))
-    with pytest.raises(CheckFailure, match="pickle_branches"):
-        check_env(spec)
-    assert "hash_seed" not in check_env(spec, skip=["pickle_branches"])
 
 
 def test_an_instance_is_checked_on_copies_and_the_users_generators_are_left_alone():

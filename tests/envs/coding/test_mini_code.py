@@ -91,16 +91,13 @@ def test_a_pair_of_which_one_does_all_earns_little_if_both_are_needed(aux, main,
     assert reward(aux, main, needs_both=False) == pytest.approx(without)
 
 
-def test_main_may_write_its_part_in_any_way_and_one_aux_may_be_both_operands_if_they_are_alike():
+def test_main_may_write_its_part_in_any_way_and_one_aux_may_be_both_operands():
     for main in ("y * y + aux ( x )", "- ( - aux ( x ) - y * y )", "aux ( x + 0 ) + y * y"):
         assert reward(AUX, f"def main ( x , y ) : return {main}") == pytest.approx(1.0)
     assert reward(AUX, "def main ( a , b ) : return aux ( a ) + b * b") == pytest.approx(1.0)
     task = Exercise(Operand(("double",), "y"), "minus", Operand(("double",), "x"))
     for main in ("aux ( y ) - aux ( x )", "aux ( y ) - 2 * x", "2 * y - aux ( x )"):
         assert reward(AUX, f"def main ( x , y ) : return {main}", task) == pytest.approx(1.0)
-
-
-def test_what_main_does_on_the_value_of_aux_is_part_of_its_operand_or_none():
     task = Exercise(Operand(("double", "square"), "x"), "plus", Operand(("odd",), "y"))
     whole = ("def aux ( x ) : return 2 * x * x", "def main ( x , y ) : return aux ( x ) + y % 2")
     part = ("def aux ( x ) : return x * x", "def main ( x , y ) : return 2 * aux ( x ) + y % 2")
@@ -178,7 +175,7 @@ def test_splits_share_no_task_and_tests_are_drawn_for_each_episode():
     assert len(set(new_inputs(rng, TASK, 64))) == 64
 
 
-def test_short_texts_use_only_the_vocabulary_and_end_the_explained_prompt():
+def test_texts_use_only_the_vocabulary_and_demonstrations_parse_mostly_and_succeed_rarely():
     rng = random.Random(5)
     for num_operations in (2, 3, 4):
         for _ in range(50):
@@ -187,9 +184,6 @@ def test_short_texts_use_only_the_vocabulary_and_end_the_explained_prompt():
     for agent in AGENTS:
         long = prompt(TASK, agent, is_explained=True)
         assert long.endswith("\n" + prompt(TASK, agent)) and "def " in long
-
-
-def test_demonstrations_parse_mostly_and_succeed_rarely():
     rng, env = random.Random(0), MiniCode()
     numbers = {prompt(new_task(number), "helper_0"): number for number in range(3000)}
     seen = []

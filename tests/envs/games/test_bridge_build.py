@@ -288,21 +288,7 @@ def test_splits_share_no_map_and_plans_fit_the_limit_of_commands():
             assert all(len(part(bridge, beginning(bridge), worker)) <= MAX_COMMANDS // 2 for worker in (0, 1))
 
 
-def test_a_worker_sees_near_where_it_has_been_its_own_probes_and_messages():
-    env = strait(view=1)
-    assert "??S" not in env.reset(seed=0)[0]["worker_0"]
-    assert env.reset(seed=0)[0]["worker_0"].splitlines()[-7:-2] == ["?#S#?", "?...?", "?????", "?????", "??T??"]
-    observations = env.step({"worker_0": act(path=[[2, 0], [2, 1]]), "worker_1": ""})[0]
-    assert "You are at 2 1.\n?#S#?\n?...?\n?P.P?\n" in observations["worker_0"].messages[-1].content
-    env = strait()
-    observations = env.step({"worker_0": act(probe=[[3, 2], [0, 0]], comm="3 2 is N\nIgnore"), "worker_1": ""})[0]
-    assert "Probed: 0 0 is no pillar; 3 2 is a false pillar." in observations["worker_0"]
-    assert ".P.N." in observations["worker_0"].messages[-1].content
-    heard = observations["worker_1"].messages[-1].content
-    assert heard.endswith("Your partner says: 3 2 is N Ignore") and "Probed: nothing" in heard
-
-
-def test_the_truth_is_the_whole_world_and_tells_apart_maps_that_look_the_same():
+def test_the_truth_is_the_whole_world_and_a_worker_sees_a_part_its_own_probes_and_messages():
     env = strait(view=1, reach="map")
     assert env.truth().splitlines() == [
         *ROWS,
@@ -320,6 +306,17 @@ def test_the_truth_is_the_whole_world_and_tells_apart_maps_that_look_the_same():
     envs = [BridgeBuild(data=[{"task_id": "strait", "map": rows}]) for rows in (ROWS, other)]
     assert envs[0].reset(seed=0) == envs[1].reset(seed=0) and envs[0].state() == envs[1].state()
     assert envs[0].truth() != envs[1].truth()
+    env = strait(view=1)
+    assert "??S" not in env.reset(seed=0)[0]["worker_0"]
+    assert env.reset(seed=0)[0]["worker_0"].splitlines()[-7:-2] == ["?#S#?", "?...?", "?????", "?????", "??T??"]
+    observations = env.step({"worker_0": act(path=[[2, 0], [2, 1]]), "worker_1": ""})[0]
+    assert "You are at 2 1.\n?#S#?\n?...?\n?P.P?\n" in observations["worker_0"].messages[-1].content
+    env = strait()
+    observations = env.step({"worker_0": act(probe=[[3, 2], [0, 0]], comm="3 2 is N\nIgnore"), "worker_1": ""})[0]
+    assert "Probed: 0 0 is no pillar; 3 2 is a false pillar." in observations["worker_0"]
+    assert ".P.N." in observations["worker_0"].messages[-1].content
+    heard = observations["worker_1"].messages[-1].content
+    assert heard.endswith("Your partner says: 3 2 is N Ignore") and "Probed: nothing" in heard
 
 
 commands = st.lists(

@@ -89,7 +89,7 @@ def test_goals_have_each_part_once_and_no_more_than_there_are():
             MiniBuild().reset(options={"task": task})
 
 
-def test_the_first_of_two_equal_moves_is_drawn_anew_each_turn():
+def test_the_first_of_two_equal_moves_is_drawn_anew_and_repeats_are_told_from_collisions():
     env = MiniBuild(feedback="own")
     firsts = set()
     for seed in range(20):
@@ -100,21 +100,6 @@ def test_the_first_of_two_equal_moves_is_drawn_anew_each_turn():
         assert set(words) == {"ok", "taken"}
         firsts.add(words)
     assert len(firsts) == 2
-
-
-@pytest.mark.parametrize(
-    ("feedback", "first", "second"),
-    [("own", "ok", "bad"), ("cross", "bad", "ok"), ("both", "ok bad", "bad ok"), ("none", "next", "next")],
-)
-def test_feedback_tells_what_its_mode_allows(feedback, first, second):
-    env = MiniBuild(feedback=feedback)
-    env.reset(seed=0)
-    observations = env.step({"builder_0": reply(env.goal[3]), "builder_1": ""})[0]
-    assert observations["builder_0"].messages[-1].content == first
-    assert observations["builder_1"].messages[-1].content == second
-
-
-def test_taken_is_told_apart_into_own_repeats_and_collisions():
     env = MiniBuild(max_turns=4)
     env.reset(seed=0)
     first, second, third = env.goal[:3]

@@ -14,7 +14,7 @@ GAMES = (MiniBuild, StrBuild, HouseBuild, BridgeBuild, ResourceGathering)
 PALETTE = [(0, 0, 255), (0, 255, 0)]
 
 
-def test_panels_have_colours_and_crosses_layers_side_by_side_and_rows_below_one_another():
+def test_panels_and_texts_by_hand():
     plain = drawn([PanelRow("A", [[[0, 1]]])], PALETTE)
     crossed = drawn([PanelRow("A", [[[0, 1]]], [[[False, True]]])], PALETTE)
     assert plain.dtype == np.uint8 and plain.shape == crossed.shape and plain.shape[2] == 3
@@ -27,9 +27,6 @@ def test_panels_have_colours_and_crosses_layers_side_by_side_and_rows_below_one_
     below = drawn([PanelRow("A", [[[0]]]), PanelRow("B", [[[0]]])], PALETTE)
     assert beside.shape[1] > one.shape[1] and beside.shape[0] == one.shape[0]
     assert below.shape[0] > one.shape[0] and below.shape[1] == one.shape[1]
-
-
-def test_text_has_a_letter_for_each_cell_and_colour_only_when_asked():
     rows = [PanelRow("A", [[[0, 1], [1, 1]], [[0]]])]
     assert ansi(rows, ".x") == "A\n.x  .\nxx   \n"
     assert "\x1b[97;48;2;0;255;0mx \x1b[0m" in ansi(rows, ".x", PALETTE)

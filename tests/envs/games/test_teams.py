@@ -29,9 +29,6 @@ def test_reference_teams_reach_the_maximum(game, team):
         assert totals == pytest.approx([best] * team, abs=1e-9)
 
 
-# What two builders keep
-
-
 def written(game, rng):
     """A reply made without the games' own code: mostly legal, and without what is read otherwise than before."""
     number = rng.randrange
@@ -65,9 +62,6 @@ def test_two_builders_are_paid_what_they_were_paid_when_there_were_no_larger_tea
     assert total == pytest.approx(expected, abs=1e-9)
 
 
-# MiniBuild
-
-
 def test_a_goal_has_a_part_for_each_builder_in_each_turn_and_demonstrations_share_it():
     for team, max_turns in ((2, 12), (3, 8), (4, 6), (8, 3)):
         env = MiniBuild(num_agents=team, max_turns=max_turns)
@@ -99,9 +93,6 @@ def test_each_of_three_reads_of_the_moves_that_its_mode_allows(feedback, told):
     assert [observations[agent].messages[-1].content for agent in env.possible_agents] == told
 
 
-# StrBuild
-
-
 @pytest.mark.parametrize("team", [3, 4, 5, 6])
 def test_every_letter_that_has_the_cells_has_a_plan_with_all_blocks(team):
     for text in LETTERS:
@@ -113,7 +104,7 @@ def test_every_letter_that_has_the_cells_has_a_plan_with_all_blocks(team):
         assert score(task, task.plan).published == 2.0
 
 
-def test_palettes_are_disjoint_and_the_prompt_names_each_partners():
+def test_palettes_are_disjoint_and_idle_builders_cost_a_quarter_of_a_word_and_most_of_a_house():
     task = word("ICML", "t", 4, 4)
     kinds = [block for palette in task.palettes for block in palette]
     assert len(set(kinds)) == 8
@@ -121,9 +112,6 @@ def test_palettes_are_disjoint_and_the_prompt_names_each_partners():
     first = StrBuild(num_agents=3).reset(seed=0)[0]["builder_1"]
     assert "builder 2 of a team of three" in first and "both" not in first.lower().split("each of you")[0]
     assert "builder 1 oak_planks, stone; builder 3 bricks, sandstone" in first
-
-
-def test_every_idle_builder_of_four_costs_a_quarter_and_one_cannot_build_the_house_alone():
     env = StrBuild(num_agents=4, reward="reference")
     env.reset(seed=0)
     assert env.step(dict.fromkeys(env.agents, ""))[1]["builder_3"] == -1.0
@@ -141,9 +129,6 @@ def test_every_idle_builder_of_four_costs_a_quarter_and_one_cannot_build_the_hou
     assert whole == 10 and alone < 5
 
 
-# HouseBuild
-
-
 def test_a_share_of_the_stock_is_a_share_of_the_house_and_half_of_it():
     for team in (2, 3, 4, 6):
         task = new_house(3, num_builders=team)
@@ -152,9 +137,6 @@ def test_a_share_of_the_stock_is_a_share_of_the_house_and_half_of_it():
             n = int(counts[block])
             assert stock == -(-n // team) + n // (2 * team)
             assert max((task.owners[task.target == block] == i).sum() for i in range(team)) <= stock if n else True
-
-
-# Builders that leave
 
 
 @pytest.mark.parametrize("game", [StrBuild, HouseBuild])

@@ -30,7 +30,7 @@ class Echo(TextParallelEnv):
 class NotAnEnvironment: ...
 
 
-def test_an_environment_is_made_with_the_arguments_of_its_registration_and_of_the_call():
+def test_an_environment_is_made_with_the_arguments_of_its_registration_which_another_must_replace():
     register("test/Echo-v0", Echo, kwargs={"word": "house"})
     env = make("test/Echo-v0", max_turns=3)
     assert env.spec.id == "test/Echo-v0"
@@ -39,6 +39,22 @@ def test_an_environment_is_made_with_the_arguments_of_its_registration_and_of_th
         assert (made.word, made.max_turns) == ("house", 3)
     register("test/List-v0", lambda words: Echo(words.pop()), kwargs={"words": ["a", "b"]})
     assert make("test/List-v0").word == make("test/List-v0").word == "b"
+    register("test/Twice-v0", Echo)
+    register("test/Twice-v0", Echo)
+    with pytest.raises(ValueError, match="already registered"):
+        register("test/Twice-v0", Echo, kwargs={"word": "other"})
+    register("test/Twice-v0", Echo, kwargs={"word": "other"}, replace=True)
+    assert make("test/Twice-v0").word == "other"
+    assert gymnasium.registry["test/Twice-v0"].kwargs == {"env_id": "test/Twice-v0"}, (
+        "so that it is replaced there, too"
+    )
+    original = EnvSpec("test/Echo-v0", "collm.envs.core:TextParallelEnv", {"a": [1, 2]}, 3, "An echo.")
+    assert EnvSpec.from_json(original.to_json()) == original
+    assert EnvSpec.from_json(EnvSpec("test/Echo-v0", Echo).to_json()).entry_point == f"{__name__}:Echo"
+    with pytest.raises(ValueError, match="cannot be imported by name"):
+        EnvSpec("test/Echo-v0", lambda: None).to_json()
+    with pytest.raises(ValueError, match="are not JSON"):
+        EnvSpec("test/Echo-v0", "a:b", {"rng": object()}).to_json()
 
 
 def test_ranges_hold_for_the_registered_arguments_and_for_those_that_pay_the_same():
@@ -134,23 +150,6 @@ def test_a_malformed_id_or_entry_point_is_refused_and_arguments_of_a_base_class_
     assert accepted_arguments(lambda **anything: None) is None
     assert accepted_arguments(GymAsParallel) is None
     assert accepted_arguments(NotAnEnvironment) == frozenset()
-
-
-def test_another_thing_needs_replace_and_a_specification_survives_json():
-    register("test/Echo-v0", Echo)
-    register("test/Echo-v0", Echo)
-    with pytest.raises(ValueError, match="already registered"):
-        register("test/Echo-v0", Echo, kwargs={"word": "other"})
-    register("test/Echo-v0", Echo, kwargs={"word": "other"}, replace=True)
-    assert make("test/Echo-v0").word == "other"
-    assert gymnasium.registry["test/Echo-v0"].kwargs == {"env_id": "test/Echo-v0"}, "so that it is replaced there, too"
-    original = EnvSpec("test/Echo-v0", "collm.envs.core:TextParallelEnv", {"a": [1, 2]}, 3, "An echo.")
-    assert EnvSpec.from_json(original.to_json()) == original
-    assert EnvSpec.from_json(EnvSpec("test/Echo-v0", Echo).to_json()).entry_point == f"{__name__}:Echo"
-    with pytest.raises(ValueError, match="cannot be imported by name"):
-        EnvSpec("test/Echo-v0", lambda: None).to_json()
-    with pytest.raises(ValueError, match="are not JSON"):
-        EnvSpec("test/Echo-v0", "a:b", {"rng": object()}).to_json()
 
 
 @pytest.mark.parametrize("own", [{}, {"max_turns": 1}])

@@ -153,7 +153,7 @@ def test_environments_of_numbers_run_too_and_a_state_that_is_data_of_their_own_i
         assert vector.state(0) is None
 
 
-def test_an_error_in_a_worker_names_the_copy_and_shows_the_traceback():
+def test_an_error_in_a_worker_names_the_copy_and_shows_the_traceback_also_while_it_is_built():
     vector = ProcessVector(SPEC, 2, num_workers=1)
     vector.reset(0, seed=0)
     vector.reset(1, seed=7)
@@ -163,6 +163,12 @@ def test_an_error_in_a_worker_names_the_copy_and_shows_the_traceback():
     assert "in play" in caught.value.details
     with pytest.raises(RuntimeError, match="closed"):
         vector.reset(0)
+    with pytest.raises(EnvironmentFault, match="could not be built: OSError: no room"):
+        ProcessVector(_never_built, 1)
+    with pytest.raises(EnvironmentFault, match="died with exit code 3 while it was built"):
+        ProcessVector(_ends_its_process, 1)
+    with pytest.raises(TypeError, match="module-level function"):
+        ProcessVector(lambda: Counting(), 1)
 
 
 def test_a_quick_copy_does_not_wait_for_a_slow_one(tmp_path):
@@ -242,15 +248,6 @@ def test_an_episode_that_fails_twice_is_given_up_and_the_others_go_on(reply, rea
         with pytest.raises(EnvironmentFault, match=rf"test/Counting-v0, seed 2, turn 2: .*{reason}"):
             vector.step(say(vector, {1: reply}))  # who waits for the episode gets its fault
     assert not any(process.is_alive() for process in vector._processes.values())
-
-
-def test_an_environment_that_cannot_be_built_or_sent_to_a_process_is_an_error():
-    with pytest.raises(EnvironmentFault, match="could not be built: OSError: no room"):
-        ProcessVector(_never_built, 1)
-    with pytest.raises(EnvironmentFault, match="died with exit code 3 while it was built"):
-        ProcessVector(_ends_its_process, 1)
-    with pytest.raises(TypeError, match="module-level function"):
-        ProcessVector(lambda: Counting(), 1)
 
 
 def test_a_worker_in_an_endless_loop_does_not_outlive_a_killed_main_process(tmp_path):

@@ -70,6 +70,10 @@ def test_the_hidden_words_are_in_the_state_alone_which_starts_again_if_the_histo
     states = [state for _, state, _ in episode(env)]
     assert all(env.state_space.contains(state) for state in states)
     assert "goal 24 of 24" in states[-1].messages[-1].content
+    with pytest.raises(ValueError, match=r"mini_writing_v2 hides nothing.*critic_input='joint'"):
+        with_truth(make("collm/MiniWriting-v2"))
+    with pytest.raises(ValueError, match=r"no state\(\)"):
+        with_truth(make("gymnasium/CartPole-v1"))
 
 
 def test_a_branch_goes_its_own_way():
@@ -87,10 +91,3 @@ def test_a_branch_goes_its_own_way():
 def test_the_view_keeps_the_contract(id, capsys):
     check_env(PrivilegedState(make(id)), skip=["hostile_replies"])
     state_test(to_aec(PrivilegedState(make(id))), PrivilegedState(make(id)), num_cycles=3)
-
-
-def test_an_environment_that_hides_nothing_is_refused():
-    with pytest.raises(ValueError, match=r"mini_writing_v2 hides nothing.*critic_input='joint'"):
-        with_truth(make("collm/MiniWriting-v2"))
-    with pytest.raises(ValueError, match=r"no state\(\)"):
-        with_truth(make("gymnasium/CartPole-v1"))

@@ -38,7 +38,7 @@ def test_chat_is_fresh_messages_with_roles_and_a_dict_has_one_entry():
     assert env.reset(seed=0)[0]["a_0"]["story"].startswith("a_0 reads")
 
 
-def test_a_phrase_is_chosen_by_number():
+def test_a_phrase_is_chosen_by_number_and_a_tasks_own_are_its_reference_replies():
     env = PhraseActions(Heard(), {"a_0": ["yes", "no"], "b_0": ["so"]})
     assert (env.action_space("a_0"), env.action_space("b_0")) == (Discrete(2), Discrete(1))
     env.reset(seed=0)
@@ -46,9 +46,6 @@ def test_a_phrase_is_chosen_by_number():
     assert env.unwrapped.heard == {"a_0": "no", "b_0": "so"}
     with pytest.raises(ValueError, match="'b_0'"):
         PhraseActions(Heard(), {"a_0": ["yes"]})
-
-
-def test_a_tasks_own_phrases_are_its_reference_replies_with_which_it_can_be_won():
     env = Knowing()
     env.reset(seed=5)
     before = env.state()
@@ -73,9 +70,6 @@ def test_only_numbers_are_told_and_turn_by_turn_the_team_gets_the_same():
     by_turns.step("no")
     assert by_turns.rewards == rewards
     assert by_turns.last()[0] == {"text": str(observations["a_0"])}
-
-
-# Flat arrays
 
 
 class Board(ParallelEnv):
@@ -130,8 +124,6 @@ class Mission(Space):
         raise NotImplementedError
 
 
-# Masks
-
 PHRASES = ("build bench glass", "build bench wood", "wait")
 
 
@@ -145,7 +137,7 @@ def masked():
     return PhraseActions(env, PHRASES, is_legal=is_short)
 
 
-def test_infos_tell_which_phrases_are_legal_now():
+def test_infos_tell_which_phrases_are_legal_now_and_masks_move_into_observations():
     env = masked()
     _, infos = env.reset(seed=0)
     assert [infos[agent]["action_mask"].tolist() for agent in env.agents] == [[0, 0, 1], [0, 0, 1]]
@@ -156,9 +148,6 @@ def test_infos_tell_which_phrases_are_legal_now():
     env.step(dict.fromkeys(env.agents, 2))
     *_, infos = env.step(dict.fromkeys(env.agents, 2))
     assert env.agents == [] and all("action_mask" not in info for info in infos.values())
-
-
-def test_masks_move_into_observations():
     plain, env = masked(), MaskedObservations(masked())
     seen, infos = plain.reset(seed=1)
     moved, left = env.reset(seed=1)

@@ -29,7 +29,7 @@ def test_the_task_and_the_last_turns_are_read_and_nothing_between(num_turns):
             assert seen == whole
 
 
-def test_a_summary_stands_for_what_is_left_out_without_two_messages_of_one_role_in_a_row():
+def test_a_summary_stands_for_what_is_left_out_and_the_joint_history_stays_whole():
     said = []
 
     def summary(messages):
@@ -44,9 +44,6 @@ def test_a_summary_stands_for_what_is_left_out_without_two_messages_of_one_role_
     left_out = said[-2]  # the last one is the partner's
     assert [message.content for message in left_out if message.author == "builder_0"] == written[:4]
     assert len(seen.messages) + len(left_out) == len(whole.messages)
-
-
-def test_the_joint_history_stays_whole_and_no_turns_and_no_text_are_refused():
     short, whole = LastTurns(make(ID), 1), make(ID)
     histories(short), histories(whole)
     assert short.state() == whole.state()

@@ -33,9 +33,6 @@ def test_it_reads_what_each_member_reads_and_what_all_read_once():
     assert single.messages[-2].content == next(iter(reply.values())), "its own reply stands before what it is told"
     for agent, observation in told.items():
         assert f"{agent} reads] {observation.messages[-1].content}" in single.messages[-1].content or "," in single
-
-
-def test_a_missing_part_is_an_empty_reply_and_one_too_many_is_nobodys():
     team, one = (make("collm/MiniShift-v0", reward="terminal", single_model=single) for single in (False, True))
     first = played(team, lambda env: {**references(env), "builder_1": ""})
     assert played(one, lambda env: {"writer_0": references(env)["writer_0"].split(MARKER)[0]}) == first

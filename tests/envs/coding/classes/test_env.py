@@ -112,6 +112,14 @@ def test_prompts_divide_the_methods_and_may_be_a_users_own():
     observations, _ = env(prompts={"programmer_0": text}).reset(seed=0)
     assert observations["programmer_0"].messages[0].content == f"Purse: total of total, put\n{SKELETON}"
     assert "You write these methods: `put`" in observations["programmer_1"]
+    made = env()
+    with pytest.raises(RuntimeError, match="reset"):
+        made.reference_reply("programmer_0")
+    made.reset(seed=0)
+    with pytest.raises(ValueError, match="no solution"):
+        made.reference_reply("programmer_0")
+    with pytest.raises(ValueError, match=r"needs_both=True.*variant='published'"):
+        env(needs_both=True, variant="published")
 
 
 def test_later_turns_are_paid_for_their_improvement_and_a_programmer_without_methods_is_told_so():
@@ -191,19 +199,6 @@ def test_the_solution_of_each_form_of_rows_reaches_six(name):
     assert rewards["programmer_0"] == pytest.approx(6.0), infos
     assert infos["programmer_0"]["metric/solved"] == 1
 
-
-def test_a_reference_needs_a_solution_and_both_can_be_needed_only_in_our_variant():
-    made = env()
-    with pytest.raises(RuntimeError, match="reset"):
-        made.reference_reply("programmer_0")
-    made.reset(seed=0)
-    with pytest.raises(ValueError, match="no solution"):
-        made.reference_reply("programmer_0")
-    with pytest.raises(ValueError, match=r"needs_both=True.*variant='published'"):
-        env(needs_both=True, variant="published")
-
-
-# Both programmers are needed
 
 BOTH = f"{TOTAL}\n\n{PUT}"
 FURTHER = f"{PUT}\n\n{TOTAL.replace('total', 'own_total')}"

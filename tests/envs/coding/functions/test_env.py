@@ -315,8 +315,6 @@ def test_wrong_settings_are_refused(kwargs):
         HumanEval(**kwargs)
 
 
-# Both programmers are needed
-
 ALONE = "def half_sum(a, b):\n    return (a + b) / 2"
 ONE_DOES_ALL = {
     "aux is called for show": (

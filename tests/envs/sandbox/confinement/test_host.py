@@ -72,8 +72,6 @@ def load():
         assert sandbox.call(code + "def f(): return asyncio.run(g())", "f", [()]).values == ("Linux",)
 
 
-# Faults.
-
 FEW_DESCRIPTORS = """
 import resource, sys
 sys.path.insert(0, sys.argv[1])

@@ -50,12 +50,9 @@ def machine(request: pytest.FixtureRequest) -> Machine:
     return MACHINES[request.param]
 
 
-def test_only_named_calls_are_allowed(machine: Machine) -> None:
+def test_only_named_calls_are_allowed_and_what_the_zygote_needs_is_taken_back(machine: Machine) -> None:
     allowed = {number for number in range(600) if run_outcome(machine, number, (1, 0, 0, 0, 0, 0)) == ALLOW}
     assert {machine.numbers["read"], machine.numbers["openat"]} <= allowed <= set(machine.numbers.values())
-
-
-def test_what_the_zygote_needs_is_taken_back_from_runs(machine: Machine) -> None:
     for name in ("kill", "wait4", "pidfd_open", "recvmsg", "prctl", "seccomp", "clone"):
         assert outcome(both(machine)[0], machine.audit_arch, machine.numbers[name]) == ALLOW, name
         assert run_outcome(machine, machine.numbers[name]) == REFUSED, name
@@ -76,7 +73,7 @@ def test_arguments_decide_where_a_call_has_two_faces(machine: Machine) -> None:
     assert run_outcome(machine, machine.numbers["clone3"]) == ERRNO | errno.ENOSYS
 
 
-def test_threads_and_paths_are_options(machine: Machine) -> None:
+def test_threads_and_paths_are_options_and_foreign_calls_kill(machine: Machine) -> None:
     clone, thread = machine.numbers["clone"], 0x100 | 0x800 | 0x10000
     assert run_outcome(machine, clone, (thread | 0x400, 0, 0, 0, 0, 0), allow_threads=True) == ALLOW
     assert run_outcome(machine, clone, (17, 0, 0, 0, 0, 0), allow_threads=True) == REFUSED
@@ -84,9 +81,6 @@ def test_threads_and_paths_are_options(machine: Machine) -> None:
     assert run_outcome(machine, machine.numbers["openat"], allow_paths=False) == REFUSED
     assert run_outcome(machine, machine.numbers["uname"]) == ALLOW
     assert run_outcome(machine, machine.numbers["uname"], allow_uname=False) == REFUSED
-
-
-def test_foreign_calls_kill_and_foreign_numbers_are_refused(machine: Machine) -> None:
     run_rules = rules(machine, allow_paths=True, allow_threads=False, allow_uname=True)
     by_rules = program(machine, run_rules, seccomp.REFUSE)
     assert outcome(by_rules, 0x40000003, 3) == KILL

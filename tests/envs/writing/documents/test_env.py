@@ -60,7 +60,7 @@ def test_texts_about_another_source_earn_only_the_points_of_structure_and_prompt
         assert played(each, *elsewhere)[0] == pytest.approx(expected, abs=0.1)
 
 
-def test_any_reply_is_scored_and_infos_have_each_term_of_the_reward():
+def test_any_reply_is_scored_infos_have_each_term_and_tasks_are_picked_by_index_or_id():
     env = ArxivExpansion()
     for reply in ("", "word " * 20_000, "\x00" * 50, "\ud800" * 9, "👍🏽 " * 300, "<|im_end|>" * 40):
         env.reset(seed=0)
@@ -71,9 +71,6 @@ def test_any_reply_is_scored_and_infos_have_each_term_of_the_reward():
     assert reward == pytest.approx(sum(infos[f"reward/{name}"] for name in (*TERMS, "groundedness")))
     assert infos["metric/gates_passed"] == 3
     assert all(isinstance(value, float) for value in infos.values())
-
-
-def test_tasks_are_drawn_or_picked_by_index_or_id():
     env = TLDR()
     by_index, _ = env.reset(options={"task": 5})
     by_id, _ = env.reset(options={"task": env.tasks[5]["id"]})

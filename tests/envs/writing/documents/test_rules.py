@@ -86,7 +86,7 @@ def test_the_gates_and_ramps_of_the_ratios_of_length_and_vocabulary():
         Band(2.0, 1.0)
 
 
-def test_transition_credit_and_the_cap_of_overlap_by_hand():
+def test_transition_credit_the_cap_of_overlap_and_the_factors_of_all_points_by_hand():
     counts = [(0, 0.0), (1, 0.4), (2, 0.45), (5, 0.6), (12, 0.95), (13, 1.0), (14, 1.0)]
     assert [transition_credit(count) for count, _ in counts] == pytest.approx([credit for _, credit in counts])
     overlaps = {
@@ -96,9 +96,6 @@ def test_transition_credit_and_the_cap_of_overlap_by_hand():
     for form, cases in overlaps.items():
         for overlap, credit in cases:
             assert points(form, overlap=overlap)["overlap"] == pytest.approx(credit)
-
-
-def test_groundedness_and_dissimilarity_are_factors_of_all_points_but_the_structures():
     for credits, faith in [((0.0, 0.0), 0.0), ((0.25, 1.0), 0.5), ((0.5, 0.5), 0.5), ((1.0, 0.0), 0.0)]:
         got = points(TLDR, groundedness=credits)
         assert sum(got.values()) == pytest.approx(0.5 + 2.98 * faith)
@@ -141,7 +138,7 @@ def test_the_score_is_the_sum_up_to_the_first_gate_that_fails(form, seen):
     assert 0 <= sum(ours.values()) <= MAX_SCORE + 1e-9
 
 
-def test_measures_by_hand():
+def test_measures_by_hand_and_transition_words_in_the_texts_of_the_form():
     source = "My dog ate the cake, so I baked another."
     first = "The dog ate a cake."
     second = "However, the dog ate a cake, and I baked bread."
@@ -152,9 +149,6 @@ def test_measures_by_hand():
     assert seen.num_transition_categories == 1
     assert seen.overlap == pytest.approx(3 / 6)  # dog ate cake, of those and: however baked bread
     assert seen.groundedness == pytest.approx((0.5, 0.5))  # fluent sentences that the source does not have
-
-
-def test_transition_words_count_in_the_texts_of_the_form_and_inside_of_words_as_published():
     assert measures(TLDR, "x", "However, no.", "Dogs bark.").num_transition_categories == 0
     assert measures(ARXIV_EXPANSION, "x", "However, no.", "Then dogs bark.").num_transition_categories == 2
     text = "A person asked about a gift."

@@ -60,9 +60,6 @@ def words_in(text: str) -> set[str]:
     return set(text.replace(".", "").replace(":", "").split())
 
 
-# Posts
-
-
 def test_topics_share_no_word_and_splits_no_post():
     assert len({word for topic in TOPICS.values() for word in topic.words}) == 12 * len(TOPICS) == 120
     assert vocabulary() < prompt_vocabulary() and len(prompt_vocabulary()) < 200
@@ -80,9 +77,6 @@ def test_a_post_has_the_facts_of_the_roles_and_eight_words(team, seed):
     words = {word for fact in post.facts for word in fact}
     assert words == {*post.facts[0], *post.facts[1]} and len(words) == 8
     assert [sentence.fact for sentence in sentences_of(post.text)] == list(post.facts)
-
-
-# The grammar
 
 
 @pytest.mark.parametrize(
@@ -105,9 +99,6 @@ def test_sentences_by_hand(text, expected):
     assert sentences_of(text) == expected
 
 
-# The score
-
-
 @each_team
 @given(seed=st.integers(0, 2**32), split=st.sampled_from(["train", "test"]))
 def test_the_reference_scores_one_and_states_every_fact(team, seed, split):
@@ -117,7 +108,7 @@ def test_the_reference_scores_one_and_states_every_fact(team, seed, split):
     assert set(truth(post, *replies).values()) == {1.0}
 
 
-def test_terms_and_credits_of_near_sentences_by_hand():
+def test_terms_credits_and_truth_by_hand():
     got = terms(POST, text_of([MAIN, LIE]), text_of([SECOND, LIE, THIRD], ("then",)))
     short, facts = 1 / (2 + 1 - 1), 2 / (3 + 3 - 2)
     long = facts * (0.8 + 0.2 / 3)  # one linking word of three
@@ -129,6 +120,13 @@ def test_terms_and_credits_of_near_sentences_by_hand():
     three_wrong = two_wrong._replace(subject="cook")
     paid = [credits(POST, [[Sentence(fact)], []])[0] for fact in (MAIN, one_wrong, two_wrong, three_wrong, LIE)]
     assert paid == [[1.0], [0.4], [0.15], [0.0], [0.0]]
+    texts = text_of([MAIN, LIE]), text_of([MAIN, SECOND], LINKS) + " the goat."
+    assert truth(POST, *texts) == {"true_sentences": 3 / 5, "well_formed": 4 / 5, "facts": 2 / 4, "fact_f1": 4 / 9}
+    assert set(truth(POST, "", "").values()) == {0.0}
+    whole = [*POST.facts]
+    assert truth(POST, text_of(whole), "")["fact_f1"] == 1
+    for worse in (whole[1:], [*whole, MAIN], [*whole, LIE], [MAIN] * 4):
+        assert truth(POST, text_of(worse), "")["fact_f1"] < 1
 
 
 EVERYTHING = [Sentence(fact) for fact in POST.facts]
@@ -176,19 +174,6 @@ def test_every_reward_is_between_0_and_1(team, data):
     assert min(parts.values()) >= 0 and sum(parts.values()) <= 1 + 1e-9
 
 
-def test_truth_by_hand_and_its_f1_score_is_1_only_for_the_whole_post():
-    texts = text_of([MAIN, LIE]), text_of([MAIN, SECOND], LINKS) + " the goat."
-    assert truth(POST, *texts) == {"true_sentences": 3 / 5, "well_formed": 4 / 5, "facts": 2 / 4, "fact_f1": 4 / 9}
-    assert set(truth(POST, "", "").values()) == {0.0}
-    whole = [*POST.facts]
-    assert truth(POST, text_of(whole), "")["fact_f1"] == 1
-    for worse in (whole[1:], [*whole, MAIN], [*whole, LIE], [MAIN] * 4):
-        assert truth(POST, text_of(worse), "")["fact_f1"] < 1
-
-
-# Degenerate teams
-
-
 def share_of(player, team: int, num_posts: int = 100) -> float:
     rng = Random(0)
     posts = [generated_post(rng, num_writers=team) for _ in range(num_posts)]
@@ -204,9 +189,6 @@ def test_no_degenerate_team_earns_more_than_its_limit(name, team):
         assert share == 0
     if name in ("adjectives swapped", "verbs swapped", "things swapped"):
         assert share < 1 / 3
-
-
-# Prompts and demonstrations
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -228,9 +210,6 @@ def test_demonstrations_leave_room_to_learn_and_lies_earn_less_than_one_honest_w
     honest = min(share_of(EXPLOITS[name], 2) for name in ("long writers idle", "whole post by all"))
     lies = ("words recombined", "adjectives swapped", "verbs swapped", "things swapped", "subject and thing swapped")
     assert max(share_of(EXPLOITS[name], 2) for name in lies) < honest
-
-
-# The environment
 
 
 @each_team
