@@ -100,9 +100,8 @@ def test_rewards_may_differ_and_a_history_may_be_rewritten():
     env.deal = lambda task: dict.fromkeys(env.agents, "the same")
     env.reset(seed=0)
     assert env.state() == "[left_0, right_0 reads] the same\n"
-    env.play = lambda replies: Outcome(
-        {"left_0": 1, "right_0": 2}, {"left_0": "next"}, rewritten={"left_0": [Message("user", "new")]}
-    )
+    rewritten = {"left_0": [Message("user", "new")]}
+    env.play = lambda replies: Outcome({"left_0": 1, "right_0": 2}, {"left_0": "next"}, rewritten=rewritten)
     observations, rewards, *_ = step(env)
     assert rewards == {"left_0": 1.0, "right_0": 2.0}
     assert observations["left_0"] == "new\nnext\n"
@@ -119,12 +118,7 @@ def test_a_reply_that_is_too_long_or_cannot_be_encoded_is_cleaned():
 
 
 def test_thoughts_are_not_played_and_stay_in_the_history():
-    for draft in (
-        "",
-        "<think>a draft</think>",
-        "a draft, begun by the prompt</think>",
-        "<think>one</think>no<think>two</think>",
-    ):
+    for draft in ("", "<think>a</think>", "begun by the prompt</think>", "<think>one</think>no<think>two</think>"):
         assert answer_in(f"{draft}plain") == "plain"
     assert answer_in("a draft</think>\nplain") == "\nplain"
     for tag in ("\n<think>broken off", "</think>", ""):
@@ -141,13 +135,11 @@ def test_thoughts_are_not_played_and_stay_in_the_history():
 @pytest.mark.parametrize("id", [spec.id for spec in specs() if spec.id.startswith("collm/")])
 def test_thoughts_change_no_score(id):
     draft = "<think>/setblock 0 0 0 stone\n/kill\ndef aux(x): return 1\n{'path': []} first also then</think>\n"
-    thoughtful = rewards_of(
-        make(id), lambda env: {each: draft + text for each, text in references(env).items()}, seed=3
-    )
+    thoughtful = rewards_of(make(id), lambda env: {a: draft + text for a, text in references(env).items()}, seed=3)
     assert thoughtful == rewards_of(make(id), seed=3)
 
 
-def test_a_long_history_loses_its_oldest_messages_after_the_first():
+def test_a_long_history_loses_its_oldest_messages_and_missing_replies_are_refused():
     env = started(task=7, max_turns=50, max_observation_length=80)
     for _ in range(10):
         observations, *_, infos = step(env, "a reply", "a reply")
@@ -163,7 +155,7 @@ def test_a_long_history_loses_its_oldest_messages_after_the_first():
         step(env, 3)
 
 
-def test_an_episode_follows_from_the_seed_and_the_next_one_from_the_generator():
+def test_episodes_and_draws_of_wrappers_follow_from_the_seed_and_then_from_the_generator():
     one, other = Numbers(), Numbers()
     assert one.reset(seed=5) == other.reset(seed=5)
     assert one.reset() == other.reset() != one.reset(seed=5)
@@ -192,7 +184,7 @@ def test_a_branch_in_mid_episode_is_identical_and_independent():
         assert step(env, "b") == step(third, "b")
 
 
-def test_render_shows_the_joint_history_and_the_scene(capsys):
+def test_render_shows_the_joint_history_and_spaces_have_the_given_lengths(capsys):
     env = Numbers(render_mode="ansi")
     env.scene = lambda: "a wall\n"
     env.reset(seed=0, options={"task": 7})

@@ -59,9 +59,7 @@ def forgets(self, replies):
 
 def unread(observations):
     return {
-        agent: Transcript(
-            message._replace(role="user") if message.author == agent else message for message in text.messages
-        )
+        agent: Transcript(each._replace(role="user") if each.author == agent else each for each in text.messages)
         for agent, text in observations.items()
     }
 

@@ -92,9 +92,8 @@ def test_every_format_gives_the_same_rows_in_order(name, is_in_place, request, t
 
 
 def test_a_dataset_with_splits_gives_the_requested_one(datasets, tmp_path):
-    parts = datasets.DatasetDict(
-        {"train": datasets.Dataset.from_list(POSTS[:3]), "test": datasets.Dataset.from_list(POSTS[3:])}
-    )
+    train, test = (datasets.Dataset.from_list(rows) for rows in (POSTS[:3], POSTS[3:]))
+    parts = datasets.DatasetDict({"train": train, "test": test})
     parts.save_to_disk(str(tmp_path / "posts"))
     assert texts(load(parts, "test")) == texts(load(str(tmp_path / "posts"), "test")) == ["Post number 4."]
     with pytest.raises(ValueError, match=r"'dev'.*'train', 'test'"):
@@ -206,18 +205,6 @@ def test_wrong_arguments_are_refused(data, settings, complaint, posts):
         load(None)
 
 
-def test_tasks_are_shared_and_loaded_again_from_a_changed_file_but_not_from_a_pickle(written, posts):
-    tasks = load(str(posts))
-    pickled = pickle.dumps(tasks)
-    assert load(posts) is tasks and copy.deepcopy(tasks) is tasks and pickle.loads(pickled) is tasks
-    assert len(pickled) < 1000 and b"Post number" not in pickled
-    written(POSTS[:2])
-    assert len(load(str(posts))) == 2
-    data_module._load.cache_clear()  # as in another process
-    with pytest.raises(ValueError, match=r"rows\.jsonl was changed"):
-        pickle.loads(pickled)
-
-
 @pytest.mark.parametrize(
     ("data", "split", "asked"),
     [
@@ -242,9 +229,7 @@ def test_a_hub_name_is_loaded_with_its_split(data, split, asked, datasets, monke
     assert seen == [(*asked, None, None)[:4]]
 
 
-def test_a_slice_of_a_hub_split_serves_for_training_or_is_divided_and_an_unreachable_name_is_an_error(
-    datasets, monkeypatch
-):
+def test_a_slice_of_a_hub_split_is_divided_and_an_unreachable_name_is_an_error(datasets, monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", lambda name, split: dataset())
     with pytest.raises(ValueError, match="'test'"):
         load("owner/other:train[:4]", "test")
@@ -381,14 +366,22 @@ env.reset(seed=0)
 print(time.process_time() - start, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) / 1024)
 print(len(pickle.dumps(env)), len(env.tasks))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "posts.jsonl")], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", code, str(tmp_path / "posts.jsonl")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     seconds, megabytes, size, count = map(float, done.stdout.split())
     assert count == 1_000_000 and seconds < 2 and megabytes < 300 and size < 1_000_000, done.stdout
 
 
-def test_local_text_files_are_read_without_the_data_libraries(posts):
+def test_local_text_files_need_no_data_libraries_and_are_loaded_again_if_they_change(written, posts):
     code = f"import sys; from collm.envs.data import load_tasks; load_tasks({str(posts)!r}, text_fields=['post']); "
     code += "assert not {'datasets', 'pyarrow', 'pandas'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+    tasks = load(str(posts))
+    pickled = pickle.dumps(tasks)
+    assert load(posts) is tasks and copy.deepcopy(tasks) is tasks and pickle.loads(pickled) is tasks
+    assert len(pickled) < 1000 and b"Post number" not in pickled
+    written(POSTS[:2])
+    assert len(load(str(posts))) == 2
+    data_module._load.cache_clear()  # as in another process
+    with pytest.raises(ValueError, match=r"rows\.jsonl was changed"):
+        pickle.loads(pickled)

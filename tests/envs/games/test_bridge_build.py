@@ -65,9 +65,8 @@ def test_partial_builds_score_by_hand_as_published(first, second, expected):
     assert over["worker_0"] == (infos["worker_0"]["metric/connected"] == 1.0)
 
 
-on_every_map = pytest.mark.parametrize(
-    "settings", [{"difficulty": d} for d in range(1, 6)] + [{"split": "all", "data": "builtin"}]
-)
+MAPS = [{"difficulty": d} for d in range(1, 6)] + [{"split": "all", "data": "builtin"}]
+on_every_map = pytest.mark.parametrize("settings", MAPS)
 PLANK = 5 / 23  # of 25 cells two are pillars
 
 
@@ -157,7 +156,7 @@ def test_one_worker_that_knows_the_map_gets_at_most_sixty_percent(settings):
     assert 0 < max(reached.values()) <= 0.6 * best and num_joined <= 2
 
 
-@pytest.mark.parametrize("settings", [{"difficulty": d} for d in (1, 3, 5)] + [{"split": "all", "data": "builtin"}])
+@pytest.mark.parametrize("settings", MAPS[::2] + MAPS[5:])
 def test_reference_workers_earn_on_their_sides_what_they_earn_where_each_reaches_the_whole_map(settings):
     whole, parted = BridgeBuild(**settings, reach="map"), BridgeBuild(**settings, reach="side")
     for task in range(40 if "difficulty" in settings else 10):

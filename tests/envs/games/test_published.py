@@ -18,9 +18,7 @@ GAMES = {
     "str_build": (StrBuild, DATA / "minecraft/str_build.csv", -2.0),
     "house_build": (HouseBuild, DATA / "minecraft/house_build.json", -1.0),
 }
-needs_scores = pytest.mark.skipif(
-    not (DATA / "published_scores").exists(), reason="the scores of the published code are not here"
-)
+needs_scores = pytest.mark.skipif(not (DATA / "published_scores").exists(), reason="the published scores are not here")
 
 
 def rows(name):

@@ -85,9 +85,8 @@ THIRDS = [(1, 1), (3, 1), (5, 2), (6, 3), (7, 4), (8, 4), (12, 6)]
 @pytest.mark.parametrize("team, count, stock", [(2, *each) for each in HALVES] + [(3, *each) for each in THIRDS])
 def test_a_stock_is_an_equal_share_rounded_up_and_half_of_one_rounded_down(team, count, stock):
     layers = [{"y": 0, "rows": ["B" * count + "CA"]}]
-    task = replace(
-        house({"task_id": "row", "inventory": INVENTORY, "target_spec": {"layers": layers}}), num_builders=team
-    )
+    row = {"task_id": "row", "inventory": INVENTORY, "target_spec": {"layers": layers}}
+    task = replace(house(row), num_builders=team)
     assert task.stock == {1: stock, 2: 1}
     fills = [houses.Fill(0, 0, 0, 1, 0, 0, 1), houses.Fill(0, 0, 0, 0, 0, 0, 2), houses.Fill(0, 0, 0, 0, 0, 0, AIR)]
     assert houses.stock_left(task, fills) == {1: stock - 2, 2: 0}

@@ -11,10 +11,8 @@ from collm.envs.games.mini_build import MiniBuild, demonstration
 from collm.envs.games.pictures import LETTERS
 from collm.envs.games.str_build import BLOCKS, StrBuild, score, word
 
-PARTS = (
-    "wall roof door window floor stair tower gate bridge fence beam arch bench lamp shelf stove bed desk rug path well"
-)
-PARTS = f"{PARTS} pond shed dome".split()
+PARTS = "wall roof door window floor stair tower gate bridge fence beam arch bench lamp shelf stove bed desk".split()
+PARTS += "rug path well pond shed dome".split()
 MATERIALS = "wood stone brick glass clay iron sand wool".split()
 GAMES = (MiniBuild, StrBuild, HouseBuild)
 

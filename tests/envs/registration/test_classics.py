@@ -61,9 +61,8 @@ def test_a_training_on_a_classic_goes_on_where_it_was_stopped(id, tmp_path):
     package, _, kwargs = GAMES[id]
     pytest.importorskip(package)
     # 70 turns end in the middle of episodes, which the resumed run plays again from their seeds.
-    config = IPPOConfig(
-        num_updates=2, num_envs=4, turns_per_update=70, critic_warmup=0, save_interval=1, eval_num_samples=2
-    )
+    config = IPPOConfig(num_updates=2, num_envs=4, turns_per_update=70, critic_warmup=0, save_interval=1)
+    config = replace(config, eval_num_samples=2)
     experiment = Experiment(algorithm="ippo", config=config, env=id, env_kwargs=kwargs)
     run_experiment(experiment, tmp_path / "whole")
     stopped = replace(experiment, config=replace(config, num_updates=1))

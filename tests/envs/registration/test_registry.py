@@ -45,9 +45,7 @@ def test_an_environment_is_made_with_the_arguments_of_its_registration_which_ano
         register("test/Twice-v0", Echo, kwargs={"word": "other"})
     register("test/Twice-v0", Echo, kwargs={"word": "other"}, replace=True)
     assert make("test/Twice-v0").word == "other"
-    assert gymnasium.registry["test/Twice-v0"].kwargs == {"env_id": "test/Twice-v0"}, (
-        "so that it is replaced there, too"
-    )
+    assert gymnasium.registry["test/Twice-v0"].kwargs == {"env_id": "test/Twice-v0"}  # so it is replaced there, too
     original = EnvSpec("test/Echo-v0", "collm.envs.core:TextParallelEnv", {"a": [1, 2]}, 3, "An echo.")
     assert EnvSpec.from_json(original.to_json()) == original
     assert EnvSpec.from_json(EnvSpec("test/Echo-v0", Echo).to_json()).entry_point == f"{__name__}:Echo"

@@ -43,6 +43,7 @@ def method(body: str, *, of: str = "Account()") -> str:
 
 # What tests draw.
 
+TIMED = "import random, time\ndef f():\n    t = int(time.time()) // 100 * 100"
 DRAWN = {
     "random": "import random\ndef f(): return random.random()\n",
     "range": "import random\ndef f(): return [random.randrange(1 << 60) for _ in range(3)]\n",
@@ -50,12 +51,8 @@ DRAWN = {
     "hash": "def f(): return hash('a text')\n",
     "uuid": "import uuid\ndef f(): return str(uuid.uuid4()) + str(uuid.uuid1())\n",
     "system": "import os, random\ndef f(): return [os.urandom(8), random.SystemRandom().random()]\n",
-    "the time in seconds": (
-        "import random, time\ndef f():\n    random.seed(int(time.time()) // 100 * 100)\n    return random.random()\n"
-    ),
-    "the time in milliseconds": (
-        "import random, time\ndef f():\n    r = random.Random(int(time.time()) // 100 * 10**5)\n    return r.random()\n"
-    ),
+    "the time in seconds": TIMED + "\n    random.seed(t)\n    return random.random()\n",
+    "the time in milliseconds": TIMED.replace("* 100", "* 10**5") + "\n    return random.Random(t).random()\n",
 }
 
 
@@ -288,9 +285,7 @@ def test_no_exception_of_the_solution_ends_a_loop_of_the_tests(sandbox: Sandbox,
 
 
 def test_methods_end_no_loop_either(sandbox: Sandbox) -> None:
-    code = (
-        "class Account:\n    def get(self, x): raise StopIteration\n    def __getitem__(self, x): raise StopIteration"
-    )
+    code = "class Account:\n    def get(self, x): raise StopIteration\n    __getitem__ = get"
     for loop in (
         "for got in map(it.get, [1]): self.assertEqual(got, 2)",
         "for got in map(it.__getitem__, [1]): self.assertEqual(got, 2)",
@@ -421,9 +416,8 @@ def check(candidate):
 
 def test_replies_in_advance_or_in_part_pass_nothing(sandbox: Sandbox) -> None:
     for said in ('["v",true]', '["v","' + SECRET[:5], "\x00\x00\x01\x00half"):
-        code = (
-            SAYING + f"import time\nfor _ in range(9): say({said!r})\nos.write(4, b'\\0\\0\\1\\0half')\ntime.sleep(99)"
-        )
+        forged = f"for _ in range(9): say({said!r})\nos.write(4, b'\\0\\0\\1\\0half')\n"
+        code = f"{SAYING}{forged}import time\ntime.sleep(99)"
         tests = f"assert f(1) == '{SECRET}'\nassert f(2) == '{SECRET}'"
         report = sandbox.run_tests(code, tests, "f", limits=Limits(cpu_s=0.2, wall_s=0.4))
         assert report.fraction == 0 and not report.all_passed

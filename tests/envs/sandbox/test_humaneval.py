@@ -36,9 +36,8 @@ def {name}(*arguments):
 
 def after(code: str) -> Callable[[dict[str, str]], str]:
     """The problem's solution, followed by code that may replace it."""
-    return lambda problem: "\n".join(
-        (problem["prompt"], problem["canonical_solution"], code.replace("{name}", problem["entry_point"]))
-    )
+    keys = ("prompt", "canonical_solution")
+    return lambda row: "\n".join([*(row[key] for key in keys), code.replace("{name}", row["entry_point"])])
 
 
 BROKEN: dict[str, Callable[[dict[str, str]], str]] = {

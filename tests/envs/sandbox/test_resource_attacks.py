@@ -130,9 +130,7 @@ def test_no_attack_takes_more_than_its_share(attack: Callable[..., Report], tier
 
 @pytest.mark.parametrize("tier", ["auto", *(pytest.param(tier, marks=pytest.mark.slow) for tier in "BC")])
 @pytest.mark.parametrize("name", TO_THE_CPU_LIMIT | TO_THE_WALL_LIMIT)
-def test_cpu_time_ends_a_busy_run_and_the_clock_an_idle_one(
-    attack: Callable[..., Report], tier: str, name: str
-) -> None:
+def test_cpu_time_ends_a_busy_run_and_the_clock_an_idle(attack: Callable[..., Report], tier: str, name: str) -> None:
     is_busy = name in TO_THE_CPU_LIMIT
     report = attack(tier, (TO_THE_CPU_LIMIT | TO_THE_WALL_LIMIT)[name], BUSY if is_busy else IDLE)
     if tier != "C" or report.status != "load_error":

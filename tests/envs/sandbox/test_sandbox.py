@@ -68,9 +68,7 @@ def test_calls_of_a_run_see_the_ones_before_and_runs_of_one_seed_are_equal(sandb
 
 
 PROGRAMS = {
-    "asyncio": (
-        "import asyncio\nasync def g(x):\n    await asyncio.sleep(0)\n    return x\ndef f(x): return asyncio.run(g(x))"
-    ),
+    "asyncio": "import asyncio\nasync def g(x): return await asyncio.sleep(0, x)\ndef f(x): return asyncio.run(g(x))",
     "dataclass": "from dataclasses import dataclass\n@dataclass\nclass P:\n    x: 'int'\ndef f(x): return P(x).x",
     "future": (
         "from __future__ import annotations\nfrom typing import NamedTuple\nclass P(NamedTuple):\n    x: int\n"
@@ -161,9 +159,7 @@ def test_an_unisolated_run_is_marked_and_logged(caplog: pytest.LogCaptureFixture
     assert "isolation='none'" in caplog.text
 
 
-def test_a_tier_that_does_not_hold_is_never_used_and_without_one_it_says_what_is_missing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_tier_that_does_not_hold_is_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolation, "holes", lambda _: ["could fork"])
     with pytest.raises(SandboxUnavailable, match=r"A: .*could fork; B: .*could fork.*isolation='none'"):
         Sandbox(1).start()
@@ -313,7 +309,6 @@ def test_an_event_loop_goes_on_while_runs_wait() -> None:
 def test_it_imports_alone_and_quickly(root: Path) -> None:
     script = "import sys; sys.path.insert(0, sys.argv[1]); import sandbox; print([m for m in sys.modules if m in BAD])"
     bad = "BAD = ('numpy', 'torch', 'gymnasium', 'pettingzoo', 'collm', 'multiprocessing')\n"
-    ran = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", bad + script, str(root / "envs")], capture_output=True, text=True
-    )
+    command = [sys.executable, "-I", "-S", "-c", bad + script, str(root / "envs")]
+    ran = subprocess.run(command, capture_output=True, text=True)
     assert ran.stdout == "[]\n", ran.stderr

@@ -163,10 +163,8 @@ def test_no_attack_on_the_verdict_passes(attack: Callable[..., object], tier: st
 
 def test_the_same_attacks_fool_a_grader_that_trusts_an_exit_status() -> None:
     def passes(code: str) -> bool:
-        ran = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", f"{code}\n{TRUSTED_TEST}"], capture_output=True, timeout=10
-        )
-        return ran.returncode == 0
+        command = [sys.executable, "-I", "-S", "-c", f"{code}\n{TRUSTED_TEST}"]
+        return subprocess.run(command, capture_output=True, timeout=10).returncode == 0
 
     assert [name for name in FOOLS_AN_EXIT_STATUS if not passes(ATTACKS[name])] == []
     assert not passes("def f(x): return x") and passes("def f(x): return 'a long and random answer'")

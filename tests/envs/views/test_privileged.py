@@ -13,9 +13,8 @@ from collm.envs.views import PrivilegedState, to_aec, with_truth
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:pettingzoo")  # it warns of whatever is no array
 
-every_id = pytest.mark.parametrize(
-    "id", ["collm/MiniBuild-v0", "collm/MiniCode-v1", "collm/BridgeBuild-v2", "collm/ResourceGathering-v2"]
-)
+IDS = ["collm/MiniBuild-v0", "collm/MiniCode-v1", "collm/BridgeBuild-v2", "collm/ResourceGathering-v2"]
+every_id = pytest.mark.parametrize("id", IDS)
 
 
 def episode(env, seed=0):

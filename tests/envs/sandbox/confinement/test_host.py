@@ -141,9 +141,7 @@ def test_threads_run_beside_many_processes_of_the_same_user() -> None:
 
 
 @pytest.mark.parametrize("number, remedy", [(11, "ulimit -u"), (12, "num_workers"), (24, "ulimit -n"), (5, "error")])
-def test_a_worker_that_cannot_be_started_is_reported_with_the_remedy(
-    monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
-) -> None:
+def test_a_worker_that_cannot_be_started_is_reported_with_the_remedy(monkeypatch, number: int, remedy: str) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 

@@ -34,9 +34,7 @@ def test_both_writers_read_the_same_source_in_different_prompts(game):
 
 
 @pytest.mark.parametrize(("game", "shortest", "longest"), [(TLDR, 60, 150), (ArxivExpansion, 100, 200)])
-def test_the_reference_scores_98_percent_of_the_maximum_on_built_in_sources_of_the_documented_length(
-    game, shortest, longest
-):
+def test_the_reference_scores_98_percent_on_built_in_sources_of_the_documented_length(game, shortest, longest):
     sources = []
     for split, num_tasks in (("train", 48), ("test", 12)):
         env = game(split=split)
