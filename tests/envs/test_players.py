@@ -61,7 +61,7 @@ def test_an_episode_has_the_mean_return_of_the_agents_and_the_infos_of_each_turn
     assert [info["metric/turn"] for info in infos] == [0, 1]
 
 
-def test_an_exploit_of_the_environment_is_a_player_in_the_very_copy():
+def test_an_exploit_is_a_player_in_the_very_copy_and_every_scripted_player_can_be_pickled():
     env = make("collm/MiniShift-v0", max_turns=2)
     copy = deepcopy(env)
     player = scripted_player(copy, "first of the list")
@@ -70,9 +70,6 @@ def test_an_exploit_of_the_environment_is_a_player_in_the_very_copy():
     copy.step(dict.fromkeys(copy.agents, ""))
     offers = [" ".join(each.unwrapped.offer.pairs[0]) for each in (env, copy)]
     assert player("builder_1", None) == offers[1] != offers[0]
-
-
-def test_every_scripted_player_can_be_pickled():
     env = make("collm/MiniShift-v0")
     env.reset(seed=5)
     for name in (*PLAYERS, "first of the list"):

@@ -48,7 +48,7 @@ def test_the_function_is_found_in_any_surrounding_text(completion):
     assert source(found) == CODE
 
 
-def test_multi_line_strings_decorators_and_brackets_stay_in_one_statement():
+def test_multi_line_statements_stay_whole_prose_holds_no_function_and_broken_definitions_are_kept():
     text = 'Here:\ndef aux(x):\n    return """one\ntwo\nthree"""\n\nThat is it, done.'
     assert [type(node).__name__ for node in code_in(text).statements] == ["FunctionDef"]
     text = "It is:\nimport functools\n@functools.cache\ndef aux(\n    x,\n):\n    return x\n\nas you see it."
@@ -56,9 +56,6 @@ def test_multi_line_strings_decorators_and_brackets_stay_in_one_statement():
     text = 'def aux(x):\n    return """a\n```\nb"""'  # a fence inside a string does not end a longer one
     expected = parsed('def aux(x):\n    return "a\\n```\\nb"')
     assert source(code_in(f"````\n{text}\n````").statements) == source(expected)
-
-
-def test_prose_holds_no_function_and_broken_definitions_are_kept_separately():
     for text in ("", "No code here.", "I define a function. def is a word", "```\n```", "import antic"):
         assert defined(text) == []
     code = code_in(f"```python\n{CODE}\n\ndef main(x):\n    return (aux(x) +\n```")

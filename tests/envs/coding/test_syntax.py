@@ -112,7 +112,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_function_is_taken_with_what_it_needs_and_no_more():
+def test_a_function_is_taken_with_what_it_needs_and_results_are_passed_through():
     taken = source(needed_statements(parsed(PROGRAM), "aux", foreign={"main"}))
     lines = [line.split("(")[0] for line in taken.splitlines() if not line.startswith(" ") and line]
     limits = ["LIMIT: int = 3", "LIMIT = LIMIT + 1"]
@@ -120,9 +120,6 @@ def test_a_function_is_taken_with_what_it_needs_and_no_more():
     taken = needed_statements(parsed(PROGRAM), "main", foreign={"aux"})
     assert function_named(taken, "main") and not function_named(taken, "aux")
     assert needed_statements(parsed(PROGRAM), "missing") == ()
-
-
-def test_the_last_definition_and_a_lambda_beside_it_count_and_results_are_passed_through():
     assert function_named(parsed("def f(): return 1\ndef f(): return 2"), "f").lineno == 2
     node = function("if x:\n    return 1\ndef inner():\n    return 2\nreturn inner()")[0]
     changed = source([returned_through(node, "main", "aux")])

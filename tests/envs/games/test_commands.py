@@ -45,23 +45,12 @@ def test_what_is_no_legal_command_is_counted_and_left_out(line):
     assert setblocks(line).num_rejected == (line not in {"/"})
 
 
-def test_what_looks_like_a_list_marker_inside_a_command_is_part_of_it():
-    lines = ["setblock 1 -1 3 stone", "- setblock 1 2 -3 stone", "setblock 3.0 2 3 stone", "/SETBLOCK 1 2 3. stone"]
-    lines += ["1) setblock 1 -2 3 stone", "setblock 1 2 3) stone", "setblock 1 *2 3 stone"]
-    for line in lines:
-        assert setblocks(line) == Orders((), 0, 1)
-        assert fills(line.replace("setblock", "fill 0 0 0").replace("SETBLOCK", "fill 0 0 0")) == Orders((), 0, 1)
-
-
-def test_fills_have_corners_in_any_order_within_the_box_and_no_mode_and_commands_have_a_limit():
+def test_fills_kills_limits_and_list_markers_by_hand():
     assert fills("/fill 5 0 4 0 6 1 planks").fills == (Fill(0, 0, 1, 5, 6, 4, 2),)
     for rest in ("5 6 5 stone", "5 6 4", "5 6 4 stone keep", "5 6 4 obsidian"):
         assert fills(f"/fill 0 0 0 {rest}") == Orders((), 0, 1)
     orders = setblocks("/setblock 1 1 1 stone\n" * 7)
     assert (orders.num_accepted, orders.num_rejected) == (5, 2)
-
-
-def test_a_kill_counts_as_a_command_and_a_fill_beyond_the_stock_is_refused_whole():
     orders = fills("/kill @e[type=spider]\nkill\n/fill 0 0 0 0 0 0 stone", can_kill=True, max_commands=2)
     assert orders == Orders((), 2, 1)
     reply = "/fill 0 0 0 2 0 0 stone\n/fill 0 1 0 2 1 0 stone\n/fill 0 2 0 0 2 0 stone\n/fill 0 0 0 5 6 4 air"
@@ -72,6 +61,11 @@ def test_a_kill_counts_as_a_command_and_a_fill_beyond_the_stock_is_refused_whole
     assert fills(command(fill, NAMES)).fills == (fill,)
     cell = Fill(3, 4, 2, 3, 4, 2, 1)
     assert setblocks(command(cell, NAMES, "setblock")).fills == (cell,)
+    lines = ["setblock 1 -1 3 stone", "- setblock 1 2 -3 stone", "setblock 3.0 2 3 stone", "/SETBLOCK 1 2 3. stone"]
+    lines += ["1) setblock 1 -2 3 stone", "setblock 1 2 3) stone", "setblock 1 *2 3 stone"]
+    for line in lines:
+        assert setblocks(line) == Orders((), 0, 1)
+        assert fills(line.replace("setblock", "fill 0 0 0").replace("SETBLOCK", "fill 0 0 0")) == Orders((), 0, 1)
 
 
 number = st.one_of(st.integers(-3, 9).map(str), st.sampled_from(["~", "^1", "1e9", "9" * 40, "+2", "-0", "٣", "nan"]))

@@ -33,20 +33,16 @@ def test_an_action_is_the_last_object_with_a_known_key(reply, found):
     assert action(reply, KEYS) == found
 
 
-def test_the_work_on_a_hostile_reply_is_bounded_and_an_object_after_some_that_never_close_is_read():
-    pieces = ['{"comm":', '{"comm":[', "{", "{'comm':", '{"comm":"', "{'comm': [(", "{\"comm\":{'path':"]
-    for piece in pieces:
-        start = time.process_time()
-        action(piece * (100_000 // len(piece)), KEYS)
-        assert time.process_time() - start < 1, piece
-    assert action('{"comm": {' * 100 + '{"path": [[1, 2]]}', KEYS) == {"path": [[1, 2]]}
-
-
-def test_a_cell_may_be_written_in_three_ways():
+def test_cells_walks_and_what_is_seen_by_hand():
     one_two = [[1, 2], [1, "2", 3], "(1, 2)", "1,2", [1.0, 2.0]]
     none = [[1], [1.5, 2], [float("inf"), 2], [float("nan"), 2], [True, 2], {"x": 1}, None]
     assert [cell(value) for value in one_two] == [(1, 2)] * 5 and [cell(value) for value in none] == [None] * 7
     assert cell({"x": 1, "z": -2}) == (1, -2) and cell(["3.0", 2]) == (3, 2)
+    assert straight_walk((0, 0), (3, 1), None) == ((0, 0), (1, 1), (2, 1), (3, 1))
+    assert straight_walk((0, 0), (3, 1), 2) == ((0, 0), (1, 1), (2, 1))
+    assert walk([[x, 0] for x in range(6)], (0, 0), width=6, depth=1, max_steps=None)[-1] == (5, 0)
+    assert seen_from([(0, 0)], 1, 5, 5) == {(0, 0), (1, 0), (0, 1), (1, 1)}
+    assert len(seen_from([(2, 2), (3, 2)], 1, 9, 9)) == 12
 
 
 @pytest.mark.parametrize(
@@ -65,7 +61,7 @@ def test_a_walk_is_legal_or_not_walked(path, walked):
     assert walk(path, (1, 1), width=6, depth=6, max_steps=3) == walked
 
 
-def test_a_message_is_one_readable_line():
+def test_a_message_is_one_readable_line_and_the_work_on_a_hostile_reply_is_bounded():
     assert message("a\nb\ud800c") == "a b c"
     assert message("go\u2028Probed: 2 1 Y\x85\u2029\x0c\x1c.") == "go Probed: 2 1 Y    ."
     assert message("a\u202eb\u2066c\u200f") == "a b c"
@@ -74,14 +70,12 @@ def test_a_message_is_one_readable_line():
     assert message({}) == message([]) == message(None) == ""
     assert len(message("long " * 500)) <= 400
     assert num_words("go to (3, 4)!") == 8
-
-
-def test_a_straight_walk_is_short_a_walk_may_be_without_limit_and_a_square_is_seen():
-    assert straight_walk((0, 0), (3, 1), None) == ((0, 0), (1, 1), (2, 1), (3, 1))
-    assert straight_walk((0, 0), (3, 1), 2) == ((0, 0), (1, 1), (2, 1))
-    assert walk([[x, 0] for x in range(6)], (0, 0), width=6, depth=1, max_steps=None)[-1] == (5, 0)
-    assert seen_from([(0, 0)], 1, 5, 5) == {(0, 0), (1, 0), (0, 1), (1, 1)}
-    assert len(seen_from([(2, 2), (3, 2)], 1, 9, 9)) == 12
+    pieces = ['{"comm":', '{"comm":[', "{", "{'comm':", '{"comm":"', "{'comm': [(", "{\"comm\":{'path':"]
+    for piece in pieces:
+        start = time.process_time()
+        action(piece * (100_000 // len(piece)), KEYS)
+        assert time.process_time() - start < 1, piece
+    assert action('{"comm": {' * 100 + '{"path": [[1, 2]]}', KEYS) == {"path": [[1, 2]]}
 
 
 scraps = st.recursive(

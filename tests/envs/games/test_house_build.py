@@ -86,12 +86,20 @@ def test_reference_players_reach_the_maximum_on_a_thousand_generated_houses_and_
         assert rewards_of(sample, task=task) == pytest.approx([1] * 4, abs=1e-9)
 
 
-def test_splits_share_no_house_and_houses_grow_with_difficulty():
+def test_splits_share_no_house_and_one_builder_goes_further_only_with_the_published_stock():
     train = {new_house(seed, 1, "train").target.tobytes() for seed in range(500)}
     test = {new_house(seed, 1, "test").target.tobytes() for seed in range(200)}
     assert len(train) > 450 and not train & test
     sizes = [np.mean([(new_house(seed, d).target != 0).sum() for seed in range(30)]) for d in range(1, 6)]
     assert sizes == sorted(sizes)
+    env = HouseBuild(needs_both=False)
+    assert share(env, "one builds to its stock", 8) > 0.7
+    assert "one builds to its stock" in env.allowed_exploits
+    assert "one builds to its stock" not in HouseBuild().allowed_exploits
+    env = hut(needs_both=True)
+    assert env.task.stock == {1: 4, 2: 1}
+    infos = env.step({"builder_0": f"{FRONT}\n/fill 0 0 1 0 0 1 white_concrete", "builder_1": ""})[4]
+    assert (infos["builder_0"]["metric/accepted"], infos["builder_0"]["metric/rejected"]) == (1.0, 1.0)
 
 
 def test_spiders_are_an_episodes_own_and_the_published_iou_counts_blocks_of_any_kind():
@@ -154,14 +162,3 @@ def test_no_team_that_does_not_divide_the_house_or_does_not_read_it_goes_sixty_p
     env = HouseBuild(**kwargs)
     shares = {name: share(env, name, 8) for name in env.exploits()}
     assert len(shares) >= 7 and max(shares.values()) <= 0.6
-
-
-def test_one_builder_goes_further_with_the_published_stock_and_not_with_an_equal_part():
-    env = HouseBuild(needs_both=False)
-    assert share(env, "one builds to its stock", 8) > 0.7
-    assert "one builds to its stock" in env.allowed_exploits
-    assert "one builds to its stock" not in HouseBuild().allowed_exploits
-    env = hut(needs_both=True)
-    assert env.task.stock == {1: 4, 2: 1}
-    infos = env.step({"builder_0": f"{FRONT}\n/fill 0 0 1 0 0 1 white_concrete", "builder_1": ""})[4]
-    assert (infos["builder_0"]["metric/accepted"], infos["builder_0"]["metric/rejected"]) == (1.0, 1.0)

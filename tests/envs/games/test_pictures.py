@@ -34,7 +34,7 @@ def test_panels_and_texts_by_hand():
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_every_game_is_drawn_before_during_and_after_an_episode(game):
+def test_every_game_is_drawn_in_an_episode_and_coloured_in_a_terminal_alone(capsys, monkeypatch, game):
     env = game(render_mode="rgb_array")
     pictures = [env.render()]
     env.reset(seed=0)
@@ -44,10 +44,6 @@ def test_every_game_is_drawn_before_during_and_after_an_episode(game):
         pictures.append(env.render())
     assert all(picture.dtype == np.uint8 and picture.ndim == 3 for picture in pictures)
     assert (pictures[1] != pictures[-1]).any()
-
-
-@pytest.mark.parametrize("game", GAMES)
-def test_human_output_is_coloured_in_a_terminal_alone(game, capsys, monkeypatch):
     env = game(render_mode="human")
     env.reset(seed=0)
     env.render()

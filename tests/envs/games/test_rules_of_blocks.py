@@ -209,7 +209,7 @@ def random_word(seed):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_word_s_score_is_that_of_a_loop_over_the_cells(seed):
+def test_a_word_s_score_is_that_of_a_loop_over_the_cells_and_two_builders_make_its_plan(seed):
     task, world = random_word(seed)
     height, width = len(task.rows), len(task.rows[0])
     wanted = {(x, y) for y in range(height) for x in range(width) if task.rows[height - 1 - y][x] == "#"}
@@ -222,6 +222,13 @@ def test_a_word_s_score_is_that_of_a_loop_over_the_cells(seed):
     assert score.num_idle == sum(not {a, b} <= set(stands.values()) for a, b in ((1, 2), (3, 4)))
     assert score.iou == pytest.approx(len(wanted & stands.keys()) / len(wanted | stands.keys()))
     assert score.strict == pytest.approx(score.iou * (1 - score.same_neighbours) * (1 - score.num_idle / 2))
+    after = world
+    for builder, palette in ((0, {1, 2}), (1, {3, 4, AIR})):
+        fills = words.missing(task, world, builder)
+        assert {fill.block for fill in fills} <= palette
+        assert all(fill[:3] == fill[3:6] and world[fill.y1, fill.z1, fill.x1] != fill.block for fill in fills)
+        after = built(after, task.box, fills)
+    assert np.array_equal(after, task.plan)
 
 
 def test_an_empty_world_scores_without_pairs_and_three_spiders_do_one_to_three_of_damage_each():
@@ -232,18 +239,6 @@ def test_an_empty_world_scores_without_pairs_and_three_spiders_do_one_to_three_o
     assert words.score(full, full.plan).extra == 0
     drawn = [houses.spiders(random.Random(seed)) for seed in range(60)]
     assert {len(each) for each in drawn} == {3} and {damage for each in drawn for damage in each} == {1, 2, 3}
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_two_builders_make_the_plan_of_any_world_with_blocks_of_their_own(seed):
-    task, world = random_word(seed)
-    after = world
-    for builder, palette in ((0, {1, 2}), (1, {3, 4, AIR})):
-        fills = words.missing(task, world, builder)
-        assert {fill.block for fill in fills} <= palette
-        assert all(fill[:3] == fill[3:6] and world[fill.y1, fill.z1, fill.x1] != fill.block for fill in fills)
-        after = built(after, task.box, fills)
-    assert np.array_equal(after, task.plan)
 
 
 def test_words_say_what_they_are_and_generated_ones_have_a_length_a_number_and_every_letter():

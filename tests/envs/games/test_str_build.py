@@ -96,7 +96,7 @@ def test_every_plan_gives_each_builder_its_quota_of_which_two_cells_are_a_part()
     assert rewards["builder_0"] == pytest.approx(2 / quota) == infos["builder_0"]["metric/division"]
 
 
-def test_splits_share_no_word_and_every_text_has_a_plan_worth_two():
+def test_splits_share_no_word_and_unknown_tasks_and_difficulties_are_refused():
     train = {new_word(seed, 2, "train").text for seed in range(2000)}
     test = {new_word(seed, 2, "test").text for seed in range(500)}
     assert not train & test
@@ -104,9 +104,14 @@ def test_splits_share_no_word_and_every_text_has_a_plan_worth_two():
     for text in ("K", "V", "X", "KV", "A B", "2048"):
         task = word(text, "t", 1)
         assert score(task, task.plan).published == 2.0
+    with pytest.raises(ValueError, match=r"row 2: .*difficulty='hard'"):
+        words([{"string": "I", "difficulty": 1}, {"string": "C", "difficulty": "hard"}], "train")
+    for data, task in (("generated", "I"), ("builtin", 99), ("builtin", "I")):
+        with pytest.raises(ValueError, match=r"task"):
+            StrBuild(data=data).reset(options={"task": task})
 
 
-def test_worlds_keep_the_last_word_and_refuse_what_is_beyond_a_half():
+def test_worlds_keep_the_last_word_and_an_episode_may_stop_at_a_score_and_be_shifted():
     for world, stands in (("kept", 2), ("rebuilt", 1)):
         env = letter_i(world=world)
         env.step({"builder_0": line("o"), "builder_1": ""})
@@ -118,9 +123,6 @@ def test_worlds_keep_the_last_word_and_refuse_what_is_beyond_a_half():
     env = letter_i()
     infos = env.step({"builder_0": line("o") * 1 + ("\n" + line("o")) * 160, "builder_1": ""})[4]
     assert (infos["builder_0"]["metric/accepted"], infos["builder_0"]["metric/rejected"]) == (150, 11)
-
-
-def test_an_episode_may_stop_at_a_score_and_be_shifted():
     env = letter_i(reward="reference", stop_at=1.9, shift=-2.0)
     assert env.step({"builder_0": "", "builder_1": ""})[1]["builder_0"] == pytest.approx(-2.5)
     _, rewards, over, _, _ = env.step(references(env))
@@ -144,11 +146,3 @@ def test_feedback_tells_what_its_mode_allows(feedback, first, second):
     observations = env.step({"builder_0": line("o"), "builder_1": "What?"})[0]
     assert first in observations["builder_0"].messages[-1].content
     assert second in observations["builder_1"].messages[-1].content
-
-
-def test_an_unknown_task_or_a_difficulty_that_is_no_number_is_refused():
-    with pytest.raises(ValueError, match=r"row 2: .*difficulty='hard'"):
-        words([{"string": "I", "difficulty": 1}, {"string": "C", "difficulty": "hard"}], "train")
-    for data, task in (("generated", "I"), ("builtin", 99), ("builtin", "I")):
-        with pytest.raises(ValueError, match=r"task"):
-            StrBuild(data=data).reset(options={"task": task})

@@ -102,31 +102,6 @@ def test_every_letter_that_has_the_cells_has_a_plan_with_all_blocks(team):
         assert score(task, task.plan).published == 2.0
 
 
-def test_palettes_are_disjoint_and_idle_builders_cost_a_quarter_of_a_word_and_most_of_a_house():
-    task = word("ICML", "t", 4, 4)
-    kinds = [block for palette in task.palettes for block in palette]
-    assert len(set(kinds)) == 8
-    assert [BLOCKS[block] for block in kinds[:4]] == ["oak_planks", "stone", "white_concrete", "obsidian"]
-    first = StrBuild(num_agents=3).reset(seed=0)[0]["builder_1"]
-    assert "builder 2 of a team of three" in first and "both" not in first.lower().split("each of you")[0]
-    assert "builder 1 oak_planks, stone; builder 3 bricks, sandstone" in first
-    env = StrBuild(num_agents=4, reward="reference")
-    env.reset(seed=0)
-    assert env.step(dict.fromkeys(env.agents, ""))[1]["builder_3"] == -1.0
-    replies = {agent: env.reference_reply(agent) if agent == "builder_2" else "" for agent in env.agents}
-    assert env.step(replies)[4]["builder_0"]["reward/idle_palettes"] == -0.75
-    env = HouseBuild(num_agents=4)
-    alone = whole = 0.0
-    for seed in range(10):
-        env.reset(seed=seed)
-        everything = "/kill\n" + "\n".join(env.reference_reply(agent) for agent in env.agents)
-        whole += env.step(references(env))[4]["builder_0"]["metric/iou"]
-        env.reset(seed=seed)
-        replies = {agent: everything if agent == "builder_0" else "" for agent in env.agents}
-        alone += env.step(replies)[4]["builder_0"]["metric/iou"]
-    assert whole == 10 and alone < 5
-
-
 def test_a_share_of_the_stock_is_a_share_of_the_house_and_half_of_it():
     for team in (2, 3, 4, 6):
         task = new_house(3, num_builders=team)
@@ -153,7 +128,7 @@ def test_who_is_done_leaves_and_what_it_built_stands_on(game, world):
     assert again == {"builder_0": pytest.approx(best), "builder_2": pytest.approx(best)}
 
 
-def test_an_episode_ends_when_all_have_left_which_must_be_allowed():
+def test_idle_builders_cost_a_quarter_of_a_word_and_an_episode_ends_when_all_have_left():
     env = StrBuild(can_leave=True)
     env.reset(seed=0)
     over = env.step(dict.fromkeys(env.agents, "/done"))[2]
@@ -162,3 +137,25 @@ def test_an_episode_ends_when_all_have_left_which_must_be_allowed():
     assert "/done" not in env.reset(seed=0)[0]["builder_0"]
     infos = env.step(dict.fromkeys(env.agents, "/done"))[4]
     assert len(env.agents) == 2 and infos["builder_0"]["metric/rejected"] == 2
+    task = word("ICML", "t", 4, 4)
+    kinds = [block for palette in task.palettes for block in palette]
+    assert len(set(kinds)) == 8
+    assert [BLOCKS[block] for block in kinds[:4]] == ["oak_planks", "stone", "white_concrete", "obsidian"]
+    first = StrBuild(num_agents=3).reset(seed=0)[0]["builder_1"]
+    assert "builder 2 of a team of three" in first and "both" not in first.lower().split("each of you")[0]
+    assert "builder 1 oak_planks, stone; builder 3 bricks, sandstone" in first
+    env = StrBuild(num_agents=4, reward="reference")
+    env.reset(seed=0)
+    assert env.step(dict.fromkeys(env.agents, ""))[1]["builder_3"] == -1.0
+    replies = {agent: env.reference_reply(agent) if agent == "builder_2" else "" for agent in env.agents}
+    assert env.step(replies)[4]["builder_0"]["reward/idle_palettes"] == -0.75
+    env = HouseBuild(num_agents=4)
+    alone = whole = 0.0
+    for seed in range(10):
+        env.reset(seed=seed)
+        everything = "/kill\n" + "\n".join(env.reference_reply(agent) for agent in env.agents)
+        whole += env.step(references(env))[4]["builder_0"]["metric/iou"]
+        env.reset(seed=seed)
+        replies = {agent: everything if agent == "builder_0" else "" for agent in env.agents}
+        alone += env.step(replies)[4]["builder_0"]["metric/iou"]
+    assert whole == 10 and alone < 5

@@ -34,7 +34,7 @@ GAMES = {
 
 
 @pytest.mark.parametrize("id", GAMES)
-def test_a_classic_plays_and_trains_as_a_team(id):
+def test_a_classic_plays_and_trains_as_a_team_and_an_episode_follows_from_its_seed(id):
     package, num_agents, kwargs = GAMES[id]
     pytest.importorskip(package)
     env = make(id, **kwargs)
@@ -44,12 +44,6 @@ def test_a_classic_plays_and_trains_as_a_team(id):
     config = MAPPOConfig(num_updates=1, num_envs=2, turns_per_update=20, critic_warmup=0)
     _, metrics = Experiment(algorithm="mappo", config=config, env=id, env_kwargs=kwargs).make_trainer().step()
     assert metrics["environment_steps"] == 40 and np.isfinite(metrics["policy_loss"])
-
-
-@pytest.mark.parametrize("id", GAMES)
-def test_an_episode_of_a_seed_is_the_same_after_other_episodes(id):
-    package, _, kwargs = GAMES[id]
-    pytest.importorskip(package)
     used = make(id, **kwargs)
     for seed in range(20):
         played(used, 100 + seed)  # and left in the middle

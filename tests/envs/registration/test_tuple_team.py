@@ -55,14 +55,6 @@ gymnasium.register("Meeting-v0", Meeting, max_episode_steps=6)
 gymnasium.register("Haunted-v0", Haunted, max_episode_steps=6)
 
 
-def test_a_tuple_team_keeps_the_contract_whatever_an_environment_keeps_of_its_last_episode(capsys):
-    assert "reset_midway" in check_env(lambda: make("gymnasium/Haunted-v0"))
-    with pytest.raises(AssertionError, match="reset_midway"):
-        check_env(lambda: TupleTeam(Haunted()))  # only ids are built again
-    assert "same_seed" in check_env(lambda: TupleTeam("Meeting-v0"))
-    parallel_api_test(TupleTeam("Meeting-v0"), num_cycles=30)
-
-
 @pytest.mark.parametrize("done_of_each", [False, True])
 def test_observations_rewards_and_infos_come_in_the_agents_order(done_of_each):
     env = TupleTeam(Meeting(done_of_each))
@@ -104,7 +96,7 @@ def test_who_is_done_waits_for_the_others_and_other_spaces_and_short_lists_of_re
         env.step({"agent_0": 1, "agent_1": 1})
 
 
-def test_the_id_finds_out_whether_it_is_a_team_and_a_time_limit_truncates_all_of_it():
+def test_a_tuple_team_is_found_by_id_truncated_as_a_whole_and_keeps_the_contract(capsys):
     env = TupleTeam("Meeting-v0")
     env.reset(seed=0)
     for _ in range(6):
@@ -113,6 +105,11 @@ def test_the_id_finds_out_whether_it_is_a_team_and_a_time_limit_truncates_all_of
     assert isinstance(make("gymnasium/Meeting-v0"), TupleTeam)
     assert isinstance(make("gymnasium/Blackjack-v1"), GymAsParallel)  # its observations are a tuple of one agent's
     assert isinstance(make(f"{__name__}:Meeting", done_of_each=True), TupleTeam)
+    assert "reset_midway" in check_env(lambda: make("gymnasium/Haunted-v0"))
+    with pytest.raises(AssertionError, match="reset_midway"):
+        check_env(lambda: TupleTeam(Haunted()))  # only ids are built again
+    assert "same_seed" in check_env(lambda: TupleTeam("Meeting-v0"))
+    parallel_api_test(TupleTeam("Meeting-v0"), num_cycles=30)
 
 
 def test_an_entry_of_dict_observations_is_chosen_by_name():

@@ -163,6 +163,14 @@ def test_no_object_of_the_solution_is_asked_whether_it_is_right(sandbox: Sandbox
     assert not leaked.all_passed, "the solution was told the answer"
 
 
+SAYING = """
+import os, struct
+def say(b):
+    b = b if isinstance(b, bytes) else b.encode()
+    data = struct.pack('!I', len(b)) + b
+    while data: data = data[os.write(4, data):]
+say('["ready"]')
+"""
 MADE = ["Yes()", "lambda *a: Yes()", "[Yes()]", "iter([Yes()])", "Yes", "(y for y in [Yes()])"]
 CODES = {f"returns {made}": f"{YES}\ndef f(x): return {made}\nf.attribute = Yes()" for made in MADE} | {
     "returns an object with another attribute": YES.replace("True\n", "Yes()\n", 1) + "def f(x): return Yes()",
@@ -171,24 +179,12 @@ CODES = {f"returns {made}": f"{YES}\ndef f(x): return {made}\nf.attribute = Yes(
     "exit": "import sys\nsys.exit(0)",
     "leave": "import os\nos._exit(0)",
     "leave in the function": "import os\ndef f(x): os._exit(0)",
-    "a forged verdict": """
-import os, struct
-def say(b): os.write(4, struct.pack('!I', len(b)) + b)
-say(b'["ready"]')
-for b in (b'["plan",[["a",1]]]', b'["result",0,true,""]', b'["done",null]', b'["end","",""]'): say(b)
+    "a forged verdict": SAYING
+    + """
+for b in ('["plan",[["a",1]]]', '["result",0,true,""]', '["done",null]', '["end","",""]'): say(b)
 while True: os.read(4, 1000)""",
-    "a forged handle": """
-import os, struct
-def say(b): os.write(4, struct.pack('!I', len(b)) + b)
-say(b'["ready"]')
-while True:
-    os.read(4, 65536); say(b'["v",["h",0]]')""",
-    "a handle inside of data": """
-import os, struct
-def say(b): os.write(4, struct.pack('!I', len(b)) + b)
-say(b'["ready"]')
-while True:
-    os.read(4, 65536); say(b'["v",["l",["h",0],["g","f"]]]')""",
+    "a forged handle": SAYING + 'while os.read(4, 65536): say(\'["v",["h",0]]\')',
+    "a handle inside of data": SAYING + 'while os.read(4, 65536): say(\'["v",["l",["h",0],["g","f"]]]\')',
     "exceptions that stop the tests": "def f(x): raise [SystemExit, KeyboardInterrupt, GeneratorExit][x % 3](0)",
     "an exception named like success": "class SkipTest(Exception): pass\ndef f(x): raise SkipTest('passed')",
     "frames": """
@@ -284,17 +280,6 @@ def test_no_exception_of_the_solution_ends_a_loop_of_the_tests(sandbox: Sandbox,
         assert report.fraction == 0 and not report.all_passed, (name, report)
 
 
-def test_methods_end_no_loop_either(sandbox: Sandbox) -> None:
-    code = "class Account:\n    def get(self, x): raise StopIteration\n    __getitem__ = get"
-    for loop in (
-        "for got in map(it.get, [1]): self.assertEqual(got, 2)",
-        "for got in map(it.__getitem__, [1]): self.assertEqual(got, 2)",
-        "self.assertTrue(all(map(it.get, [1])))",
-        "for got in iter(lambda: it[0], 3): self.assertEqual(got, 2)",
-    ):
-        assert outcome(sandbox, code, method(loop), is_class=True).fraction == 0
-
-
 NOT_RUN = {
     "for": "for v in candidate(3): assert v == 1",
     "while": "while candidate(3): assert candidate(1) == 1",
@@ -346,7 +331,7 @@ def check(candidate):
     assert [test.passed for test in report.tests] == [True, False]
 
 
-def test_methods_of_tests_that_can_say_nothing_are_no_tests(sandbox: Sandbox) -> None:
+def test_methods_of_tests_that_can_say_nothing_are_no_tests_and_methods_end_no_loop(sandbox: Sandbox) -> None:
     tests = """
 import unittest
 class T(unittest.TestCase):
@@ -361,18 +346,18 @@ class T(unittest.TestCase):
     assert outcome(sandbox, "def f(x): raise StopIteration", tests).fraction == 0
     empty = tests.replace("self.assertEqual(f(1), 1)", "pass").replace("self.compare(f(1), 1)", "pass")
     assert not outcome(sandbox, "def f(x): return x", empty).all_passed
+    code = "class Account:\n    def get(self, x): raise StopIteration\n    __getitem__ = get"
+    for loop in (
+        "for got in map(it.get, [1]): self.assertEqual(got, 2)",
+        "for got in map(it.__getitem__, [1]): self.assertEqual(got, 2)",
+        "self.assertTrue(all(map(it.get, [1])))",
+        "for got in iter(lambda: it[0], 3): self.assertEqual(got, 2)",
+    ):
+        assert outcome(sandbox, code, method(loop), is_class=True).fraction == 0
 
 
 # Forged replies.
 
-SAYING = """
-import os, struct
-def say(b):
-    b = b if isinstance(b, bytes) else b.encode()
-    data = struct.pack('!I', len(b)) + b
-    while data: data = data[os.write(4, data):]
-say('["ready"]')
-"""
 RAISED = [
     *[("KeyboardInterrupt", "KeyboardInterrupt"), ("SystemExit", "SystemExit"), ("SkipTest", "SkipTest")],
     *[("SkipTest", "Exception"), ("_SkipTest", "__import__"), ("E", "ExceptionGroup"), ("E", "BaseException")],

@@ -102,7 +102,7 @@ def test_ordinary_programs_run(sandbox: Sandbox) -> None:
         assert report.values == (7,), (name, report)
 
 
-def test_threads_run_only_where_they_are_allowed(sandbox: Sandbox) -> None:
+def test_threads_and_numpy_run_only_where_they_are_allowed(sandbox: Sandbox) -> None:
     code = """
 from concurrent.futures import ThreadPoolExecutor
 def f(n):
@@ -116,9 +116,6 @@ def f(n):
         fork = "import os\ndef f(n): return os.fork()"
         assert threaded.call(fork, "f", [(1,)]).outcomes[0].failure.kind == "PermissionError"
         assert threaded.call(code, "f", [(10,)]).values == (45,)
-
-
-def test_numpy_runs_where_it_is_asked_for(sandbox: Sandbox) -> None:
     code = """
 import numpy as np
 def f(n):
@@ -205,7 +202,9 @@ def test_a_closed_sandbox_starts_again_when_it_is_used_and_worn_workers_are_repl
         assert len(seen) >= 3
 
 
-def test_a_dead_worker_is_replaced_and_the_run_made_again() -> None:
+def test_a_dead_worker_is_replaced_and_one_that_fails_twice_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with Sandbox(1) as sandbox:
         (before,) = sandbox.process_ids
         zygote = youngest_descendant(before)
@@ -215,8 +214,6 @@ def test_a_dead_worker_is_replaced_and_the_run_made_again() -> None:
         assert sandbox.check(SQUARE, "f", [Case((3,), 9)]).all_passed
         assert before not in sandbox.process_ids
 
-
-def test_an_executor_that_fails_twice_is_an_error_and_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     def die(self, max_messages) -> None:
         raise run_module.Broken("the zygote died")
 

@@ -98,7 +98,16 @@ def names_failed(report) -> list[str]:
     return [test.name for test in report.tests if not test.passed]
 
 
-def test_assertions_of_check_and_of_the_module_are_counted_one_by_one(sandbox: Sandbox) -> None:
+def test_assertions_are_counted_one_by_one_and_what_is_not_reached_does_not_pass(sandbox: Sandbox) -> None:
+    tests = "def check(candidate):\n    assert candidate(1) == 2\n    candidate('x')\n    assert candidate(2) == 3"
+    report = sandbox.run_tests(RIGHT, tests, "f")
+    assert [test.passed for test in report.tests] == [True, False]
+    assert report.failure.kind == "TypeError"
+    assert not report.all_passed
+    tests = "def check(candidate):\n    if candidate(1) != 2: raise ValueError('no')"
+    assert sandbox.run_tests(RIGHT, tests, "f").all_passed
+    assert names_failed(sandbox.run_tests("def f(x): return 3", tests, "f")) == ["check"]
+    assert not sandbox.run_tests(RIGHT, "x = 1", "f").all_passed
     report = sandbox.run_tests(RIGHT, CHECK, "f")
     assert report.all_passed
     assert [(test.name, test.line) for test in report.tests] == [
@@ -113,18 +122,6 @@ def test_assertions_of_check_and_of_the_module_are_counted_one_by_one(sandbox: S
     report = sandbox.run_tests(RIGHT, "assert f(1) == 2\nassert f(2) == 4\nassert f(3) == 4", "f")
     assert [test.passed for test in report.tests] == [True, False, True]
     assert not report.all_passed
-
-
-def test_what_is_not_reached_does_not_pass_and_a_check_without_assertions_is_one_test(sandbox: Sandbox) -> None:
-    tests = "def check(candidate):\n    assert candidate(1) == 2\n    candidate('x')\n    assert candidate(2) == 3"
-    report = sandbox.run_tests(RIGHT, tests, "f")
-    assert [test.passed for test in report.tests] == [True, False]
-    assert report.failure.kind == "TypeError"
-    assert not report.all_passed
-    tests = "def check(candidate):\n    if candidate(1) != 2: raise ValueError('no')"
-    assert sandbox.run_tests(RIGHT, tests, "f").all_passed
-    assert names_failed(sandbox.run_tests("def f(x): return 3", tests, "f")) == ["check"]
-    assert not sandbox.run_tests(RIGHT, "x = 1", "f").all_passed
 
 
 def test_a_unittest_works_on_objects_in_the_other_jail(sandbox: Sandbox) -> None:

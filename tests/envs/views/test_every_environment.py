@@ -52,14 +52,10 @@ def quiet(capsys):
 
 
 @every_id
-def test_pettingzoo_aec_api(id):
+def test_pettingzoo_aec_api_state_and_render(id):
     env = to_aec(make(id))
     api_test(env, num_cycles=5 if env.unwrapped.metadata.get("runs_programs") else 20)  # programs take seconds
     seed_test(lambda: to_aec(make(id)), num_cycles=5)
-
-
-@every_id
-def test_pettingzoo_state_and_render(id):
     state_test(to_aec(make(id)), make(id), num_cycles=3)
     render_test(lambda **kwargs: to_aec(make(id, **kwargs)), {"ansi": lambda drawn: isinstance(drawn, str)})
 

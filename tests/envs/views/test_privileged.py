@@ -47,7 +47,7 @@ def test_the_state_by_hand():
 
 
 @every_id
-def test_only_the_state_of_the_view_has_the_truth_and_it_only_grows(id):
+def test_the_view_keeps_the_contract_and_only_its_state_has_the_truth_which_only_grows(capsys, id):
     env, before = PrivilegedState(make(id)), ()
     for (observed, state, truth), (observed_with, privileged, _) in zip(episode(make(id)), episode(env), strict=True):
         assert observed_with == observed
@@ -57,6 +57,8 @@ def test_only_the_state_of_the_view_has_the_truth_and_it_only_grows(id):
         assert env.state_space.contains(privileged)
         assert privileged.messages[: len(before)] == before != privileged.messages
         before = privileged.messages
+    check_env(PrivilegedState(make(id)), skip=["hostile_replies"])
+    state_test(to_aec(PrivilegedState(make(id))), PrivilegedState(make(id)), num_cycles=3)
 
 
 def test_the_hidden_words_are_in_the_state_alone_which_starts_again_if_the_history_is_cut():
@@ -84,9 +86,3 @@ def test_a_branch_goes_its_own_way():
         assert env.state() != branch.state()
         branch.step(dict.fromkeys(branch.agents, "nothing"))
         assert env.state() == branch.state()
-
-
-@every_id
-def test_the_view_keeps_the_contract(id, capsys):
-    check_env(PrivilegedState(make(id)), skip=["hostile_replies"])
-    state_test(to_aec(PrivilegedState(make(id))), PrivilegedState(make(id)), num_cycles=3)

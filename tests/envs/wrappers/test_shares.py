@@ -122,7 +122,7 @@ def test_losses_of_several_turns_by_hand(env, turns, expected):
     assert told(env, *turns) == pytest.approx(shares)
 
 
-def test_only_the_last_turn_tells_and_the_episode_is_as_without_the_wrapper():
+def test_only_the_last_turn_tells_and_a_copy_in_the_middle_tells_the_same():
     plain, shared = PaidAtTheEnd(max_turns=2), Shares(PaidAtTheEnd(max_turns=2))
     assert plain.reset(seed=1) == shared.reset(seed=1)
     for turn in range(2):
@@ -131,6 +131,18 @@ def test_only_the_last_turn_tells_and_the_episode_is_as_without_the_wrapper():
         assert one[:4] == other[:4]
         assert any(name.startswith(PREFIX) for name in other[4]["player_0"]) == (turn == 1)
     assert plain.said == shared.unwrapped.said
+    shared = Shares(make("collm/MiniBuild-v0"))
+    shared.reset(seed=0)
+    shared.step(references(shared))
+    other = deepcopy(shared)
+    ends = []
+    for env in (shared, other):
+        while env.agents:
+            *_, infos = env.step(references(env))
+        ends.append(infos)
+    assert ends[0] == ends[1] and ends[0]["builder_0"][f"{PREFIX}builder_0"] == 0.5
+    with pytest.raises(TypeError, match="text actions"):
+        Shares(GymAsParallel("CartPole-v1"))
 
 
 QUICK = ("collm/MiniBuild-v0", "collm/MiniCode-v1", "collm/MiniWriting-v2", "collm/TLDR-v2", "collm/StrBuild-v2")
@@ -171,18 +183,3 @@ def without(id, seed, replies, missing):
         _, rewards, *_ = env.step({agent: said[agent] for agent in env.agents})
         earned += sum(rewards.values())
     return earned
-
-
-def test_a_copy_in_the_middle_tells_the_same_and_agents_that_do_not_write_are_refused():
-    shared = Shares(make("collm/MiniBuild-v0"))
-    shared.reset(seed=0)
-    shared.step(references(shared))
-    other = deepcopy(shared)
-    ends = []
-    for env in (shared, other):
-        while env.agents:
-            *_, infos = env.step(references(env))
-        ends.append(infos)
-    assert ends[0] == ends[1] and ends[0]["builder_0"][f"{PREFIX}builder_0"] == 0.5
-    with pytest.raises(TypeError, match="text actions"):
-        Shares(GymAsParallel("CartPole-v1"))

@@ -58,7 +58,7 @@ def test_no_more_runs_go_on_at_once_than_the_ceiling_allows_and_one_that_raises_
     assert ceiling.num_runs == 0
 
 
-def test_defaults_follow_the_machine_and_others_are_checked() -> None:
+def test_defaults_follow_the_machine_and_many_sandboxes_share_one_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
     set_ceiling()
     assert shared_ceiling().max_runs == 2 * num_processors() and shared_ceiling().max_memory_mb > 100
     set_ceiling(max_runs=3, max_memory_mb=77)
@@ -66,9 +66,6 @@ def test_defaults_follow_the_machine_and_others_are_checked() -> None:
     for wrong in ({"max_runs": 0}, {"max_memory_mb": -1}):
         with pytest.raises(ValueError, match="at least 1"):
             set_ceiling(**wrong)
-
-
-def test_many_sandboxes_share_one_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
     ceiling = Watched(2, 1500)
     monkeypatch.setattr("collm.envs.sandbox.sandbox.shared_ceiling", lambda: ceiling)
     sandboxes = [Sandbox(2) for _ in range(3)]

@@ -22,7 +22,7 @@ def played(env, *replies):
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_both_writers_read_the_same_source_in_different_prompts(game):
+def test_both_writers_read_the_same_source_and_texts_about_another_earn_only_the_points_of_structure(game):
     env = game()
     observations, _ = env.reset(options={"task": 3})
     source = env.tasks[3][game.source_field]
@@ -31,6 +31,13 @@ def test_both_writers_read_the_same_source_in_different_prompts(game):
     assert all("{" not in text for text in observations.values())
     braces = "We write {source} and {0} here."  # in a source are no places to fill
     assert game(data=[{game.source_field: braces}]).reset()[0]["writer_0"].count(braces) == 1
+    env = game(prompts={"writer_0": "Kurz: {source}", "system": "Be brief."})
+    read = [message[:2] for message in env.reset(options={"task": 0})[0]["writer_0"].messages]
+    assert read == [("system", "Be brief."), ("user", f"Kurz: {env.task[game.source_field]}")]
+    elsewhere = references(env).values()
+    for each, expected in ((game(), 0.5), (game(variant="published"), 2.98)):
+        each.reset(options={"task": 1})
+        assert played(each, *elsewhere)[0] == pytest.approx(expected, abs=0.1)
 
 
 @pytest.mark.parametrize(("game", "shortest", "longest"), [(TLDR, 60, 150), (ArxivExpansion, 100, 200)])
@@ -45,17 +52,6 @@ def test_the_reference_scores_98_percent_on_built_in_sources_of_the_documented_l
             assert 0.98 * MAX_SCORE < played(env, *references(env).values())[0] <= MAX_SCORE + 1e-9
     assert len(set(sources)) == len(sources)
     assert all(shortest <= len(source.split()) <= longest for source in sources)
-
-
-@pytest.mark.parametrize("game", GAMES)
-def test_texts_about_another_source_earn_only_the_points_of_structure_and_prompts_may_be_a_users_own(game):
-    env = game(prompts={"writer_0": "Kurz: {source}", "system": "Be brief."})
-    read = [message[:2] for message in env.reset(options={"task": 0})[0]["writer_0"].messages]
-    assert read == [("system", "Be brief."), ("user", f"Kurz: {env.task[game.source_field]}")]
-    elsewhere = references(env).values()
-    for each, expected in ((game(), 0.5), (game(variant="published"), 2.98)):
-        each.reset(options={"task": 1})
-        assert played(each, *elsewhere)[0] == pytest.approx(expected, abs=0.1)
 
 
 def test_any_reply_is_scored_infos_have_each_term_and_tasks_are_picked_by_index_or_id():

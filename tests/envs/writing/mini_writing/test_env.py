@@ -60,13 +60,21 @@ def words_in(text: str) -> set[str]:
     return set(text.replace(".", "").replace(":", "").split())
 
 
-def test_topics_share_no_word_and_splits_no_post():
+def test_topics_share_no_word_splits_no_post_and_demonstrations_leave_room_to_learn():
     assert len({word for topic in TOPICS.values() for word in topic.words}) == 12 * len(TOPICS) == 120
     assert vocabulary() < prompt_vocabulary() and len(prompt_vocabulary()) < 200
     posts = {split: {generated_post(Random(seed), split).text for seed in range(300)} for split in ("train", "test")}
     assert not posts["train"] & posts["test"] and len(posts["train"]) > 290
     rng = Random(0)
     assert mean(split_of(random_post(rng)) == "test" for _ in range(4000)) == pytest.approx(0.2, abs=0.03)
+    rng = Random(2)
+    posts = [generated_post(rng) for _ in range(400)]
+    scores = [reward(*(careless_reply(rng, post, agent) for agent in AGENTS), post=post) for post in posts]
+    assert 0.2 < mean(scores) < 0.35
+    assert min(scores) < 0.1 and max(scores) > 0.65
+    honest = min(share_of(EXPLOITS[name], 2) for name in ("long writers idle", "whole post by all"))
+    lies = ("words recombined", "adjectives swapped", "verbs swapped", "things swapped", "subject and thing swapped")
+    assert max(share_of(EXPLOITS[name], 2) for name in lies) < honest
 
 
 @each_team
@@ -199,17 +207,6 @@ def test_prompts_and_demonstrations_are_short_and_within_the_vocabulary(agent):
         assert words_in(asked) | words_in(reply) <= prompt_vocabulary()
         assert 25 <= len(asked.split()) <= 50
         assert 6 <= len(reply.split()) <= 28
-
-
-def test_demonstrations_leave_room_to_learn_and_lies_earn_less_than_one_honest_writer():
-    rng = Random(2)
-    posts = [generated_post(rng) for _ in range(400)]
-    scores = [reward(*(careless_reply(rng, post, agent) for agent in AGENTS), post=post) for post in posts]
-    assert 0.2 < mean(scores) < 0.35
-    assert min(scores) < 0.1 and max(scores) > 0.65
-    honest = min(share_of(EXPLOITS[name], 2) for name in ("long writers idle", "whole post by all"))
-    lies = ("words recombined", "adjectives swapped", "verbs swapped", "things swapped", "subject and thing swapped")
-    assert max(share_of(EXPLOITS[name], 2) for name in lies) < honest
 
 
 @each_team
