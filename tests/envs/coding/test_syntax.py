@@ -3,18 +3,8 @@
 import pytest
 from replies import SHAPES, called_from
 
-from collm.envs.coding.syntax import (
-    MAX_DEPTH,
-    function_named,
-    ignores_result,
-    is_thin_wrapper,
-    needed_statements,
-    parsed,
-    returned_through,
-    returns_value,
-    source,
-    uses_function,
-)
+from collm.envs.coding import syntax
+from collm.envs.coding.syntax import MAX_DEPTH, function_named, needed_statements, parsed, source
 
 FLAT = ("parentheses", "statements", "line", "text", "number", "null")
 NESTED = [shape for shape in SHAPES if shape not in FLAT]
@@ -43,8 +33,8 @@ def function(body):
 
 def test_only_the_functions_own_values_count_as_returned():
     others = ["return", "pass", "def inner():\n    return 1", "f = lambda: (yield)", '"""return x"""', "# return x\nx"]
-    assert all(returns_value(function(body)[0]) for body in ("return x", "if x:\n    return 1"))
-    assert not any(returns_value(function(body)[0]) for body in others)
+    assert all(syntax.returns_value(function(body)[0]) for body in ("return x", "if x:\n    return 1"))
+    assert not any(syntax.returns_value(function(body)[0]) for body in others)
 
 
 USING = ["return aux(x)", "return sorted(x, key=aux)", "def inner():\n    return aux(x)\nreturn inner()"]
@@ -57,7 +47,7 @@ NOT_USING = [
 
 @pytest.mark.parametrize("body", USING + NOT_USING)
 def test_a_function_uses_aux_only_if_it_does_not_bind_the_name(body):
-    assert uses_function(function(body), "aux") is (body in USING)
+    assert syntax.uses_function(function(body), "aux") is (body in USING)
 
 
 THIN = [
@@ -79,7 +69,7 @@ WORKING = [
 
 @pytest.mark.parametrize("body", THIN + WORKING)
 def test_a_thin_wrapper_only_passes_arguments_and_results_on(body):
-    assert is_thin_wrapper(function(body)[0], "aux") is (body in THIN)
+    assert syntax.is_thin_wrapper(function(body)[0], "aux") is (body in THIN)
 
 
 IGNORING = ["aux(x)\nreturn x", "y = aux(x)\nreturn x", "y = z = aux(x)\nreturn x", "aux(x)\naux(x)\nreturn x"]
@@ -92,7 +82,7 @@ READING = [
 
 @pytest.mark.parametrize("body", IGNORING + READING)
 def test_a_result_is_ignored_if_no_value_is_read(body):
-    assert ignores_result(function(body), "aux") is (body in IGNORING)
+    assert syntax.ignores_result(function(body), "aux") is (body in IGNORING)
 
 
 PROGRAM = """
@@ -122,7 +112,7 @@ def test_a_function_is_taken_with_what_it_needs_and_results_are_passed_through()
     assert needed_statements(parsed(PROGRAM), "missing") == ()
     assert function_named(parsed("def f(): return 1\ndef f(): return 2"), "f").lineno == 2
     node = function("if x:\n    return 1\ndef inner():\n    return 2\nreturn inner()")[0]
-    changed = source([returned_through(node, "main", "aux")])
+    changed = source([syntax.returned_through(node, "main", "aux")])
     assert changed.count("aux(") == 2 and "return aux(1)" in changed and "return 2" in changed
     program = parsed("half = lambda x: aux(x)\ndef main(x):\n    return half(x)")
-    assert uses_function(program, "aux") and not ignores_result(program, "aux")
+    assert syntax.uses_function(program, "aux") and not syntax.ignores_result(program, "aux")

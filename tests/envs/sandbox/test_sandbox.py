@@ -202,9 +202,7 @@ def test_a_closed_sandbox_starts_again_when_it_is_used_and_worn_workers_are_repl
         assert len(seen) >= 3
 
 
-def test_a_dead_worker_is_replaced_and_one_that_fails_twice_is_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_dead_worker_is_replaced_and_one_that_fails_twice_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with Sandbox(1) as sandbox:
         (before,) = sandbox.process_ids
         zygote = youngest_descendant(before)

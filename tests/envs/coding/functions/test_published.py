@@ -2,15 +2,7 @@
 
 import pytest
 
-from collm.envs.coding.functions import HumanEval, problem_of
-from collm.envs.coding.functions.published import (
-    counted_tests,
-    function_text,
-    imports_of,
-    is_wrapper,
-    programs_of,
-    terms,
-)
+from collm.envs.coding.functions import HumanEval, problem_of, published
 
 PROBLEM = problem_of(
     {
@@ -45,25 +37,26 @@ MAIN = "def half_sum(a, b):\n    left = aux(a)\n    return left + aux(b)"
     ],
 )
 def test_published_rewards_by_hand(helper, main, pass_rate, expected):
-    assert sum(terms(programs_of(PROBLEM, [helper, main]), pass_rate).values()) == pytest.approx(expected, abs=1e-9)
+    found = published.terms(published.programs_of(PROBLEM, [helper, main]), pass_rate)
+    assert sum(found.values()) == pytest.approx(expected, abs=1e-9)
 
 
 def test_functions_wrappers_and_tests_are_told_by_their_lines():
     text = "def aux(x):\n    def inner(y):\n        return y\n    return inner(x)\n\nprint(aux(1))"
-    assert function_text(text, "aux") == "def aux(x):\n    def inner(y):\n        return y"
+    assert published.function_text(text, "aux") == "def aux(x):\n    def inner(y):\n        return y"
     text = "def other():\n    return 1\ndef aux(x):\n\n    return x\nx = 1"
-    assert function_text(text, "aux") == "def aux(x):\n\n    return x"
-    assert is_wrapper('def f(x):\n    """Doc."""\n    # note\n    return aux(x) + 1')
-    assert is_wrapper("def f(x):\n    y = aux(x)\n    return y")
-    assert is_wrapper('def f(x):\n    """Doc\n    of two lines."""')
-    assert not is_wrapper("def f(x):\n    y = aux(x)\n    return y + 1")
-    assert not is_wrapper("def f(x):\n    return x")
+    assert published.function_text(text, "aux") == "def aux(x):\n\n    return x"
+    assert published.is_wrapper('def f(x):\n    """Doc."""\n    # note\n    return aux(x) + 1')
+    assert published.is_wrapper("def f(x):\n    y = aux(x)\n    return y")
+    assert published.is_wrapper('def f(x):\n    """Doc\n    of two lines."""')
+    assert not published.is_wrapper("def f(x):\n    y = aux(x)\n    return y + 1")
+    assert not published.is_wrapper("def f(x):\n    return x")
     tests = "def check(candidate):\n    assert candidate(1) == 1\n    assert candidate(1) == 1\n    assert True\n"
     tests += "    assert candidate(\n        2) == 2\n    for i in range(3):\n        assert candidate(i) == i\n"
-    lines = counted_tests(tests, "f").split("def check(candidate):\n")[1].split("\n")
+    lines = published.counted_tests(tests, "f").split("def check(candidate):\n")[1].split("\n")
     found = [line.strip() for line in lines if line]
     assert found == ["assert candidate(1) == 1", "assert False", "assert candidate(i) == i"]
-    assert imports_of(PROBLEM.prompt) == "import math\nfrom typing import List"
+    assert published.imports_of(PROBLEM.prompt) == "import math\nfrom typing import List"
 
 
 @pytest.mark.usefixtures("sandbox")

@@ -9,14 +9,7 @@ from statistics import fmean
 import pytest
 
 from collm.envs.writing.documents.forms import sentences
-from collm.envs.writing.documents.grounding import (
-    NOT_GROUNDED,
-    _read,
-    extract_credit,
-    fluency,
-    groundedness,
-    support,
-)
+from collm.envs.writing.documents.grounding import NOT_GROUNDED, _read, extract_credit, fluency, groundedness, support
 from collm.envs.writing.documents.lexicon import OWN
 
 SCITLDR = Path(__file__).parents[4].parent / "shared" / "data" / "scitldr"

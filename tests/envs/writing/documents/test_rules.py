@@ -7,22 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collm.envs import make
+from collm.envs.writing.documents import rules
 from collm.envs.writing.documents.grounding import Band, coverage
 from collm.envs.writing.documents.lexicon import OWN, published
-from collm.envs.writing.documents.rules import (
-    ARXIV_EXPANSION,
-    MAX_SCORE,
-    PUBLISHED_MAX_SCORE,
-    TERMS,
-    TLDR,
-    Measures,
-    measures,
-    num_gates_passed,
-    published_terms,
-    team_terms,
-    terms,
-    transition_credit,
-)
+from collm.envs.writing.documents.rules import ARXIV_EXPANSION, TERMS, TLDR, Measures, measures, team_terms, terms
 
 GOOD_TLDR = Measures((10, 20), 2.0, 2.0, 12, 0.5, (1.0, 1.0))
 GOOD_ARXIV = Measures((130, 190), 1.4, 1.0, 12, 0.5, (1.0, 1.0))
@@ -38,10 +26,10 @@ def points(form, **changed):
 def test_a_perfect_pair_earns_every_point_and_the_published_ones_ignore_groundedness(form):
     expected = dict(structure=0.5, length_ratio=1.0, vocabulary_ratio=0.5, transitions=0.38, overlap=0.6)
     assert points(form) == pytest.approx(expected | {"groundedness": 0.5})
-    assert sum(points(form).values()) == pytest.approx(MAX_SCORE) == pytest.approx(3.48)
+    assert sum(points(form).values()) == pytest.approx(rules.MAX_SCORE) == pytest.approx(3.48)
     for groundedness in ((1.0, 1.0), (0.0, 0.0)):
-        got = published_terms(form, replace(GOOD[form], groundedness=groundedness))
-        assert got == pytest.approx(expected) and sum(got.values()) == pytest.approx(PUBLISHED_MAX_SCORE)
+        got = rules.published_terms(form, replace(GOOD[form], groundedness=groundedness))
+        assert got == pytest.approx(expected) and sum(got.values()) == pytest.approx(rules.PUBLISHED_MAX_SCORE)
 
 
 def test_the_gate_of_structure():
@@ -88,7 +76,7 @@ def test_the_gates_and_ramps_of_the_ratios_of_length_and_vocabulary():
 
 def test_transition_credit_the_cap_of_overlap_and_the_factors_of_all_points_by_hand():
     counts = [(0, 0.0), (1, 0.4), (2, 0.45), (5, 0.6), (12, 0.95), (13, 1.0), (14, 1.0)]
-    assert [transition_credit(count) for count, _ in counts] == pytest.approx([credit for _, credit in counts])
+    assert [rules.transition_credit(count) for count, _ in counts] == pytest.approx([credit for _, credit in counts])
     overlaps = {
         TLDR: [(0.0, 0.0), (0.015, 0.3), (0.03, 0.6), (0.04, 0.6)],
         ARXIV_EXPANSION: [(0.115, 0.3), (0.23, 0.6), (0.5, 0.6)],
@@ -117,7 +105,7 @@ def test_transition_credit_the_cap_of_overlap_and_the_factors_of_all_points_by_h
     ),
 )
 def test_the_score_is_the_sum_up_to_the_first_gate_that_fails(form, seen):
-    got = published_terms(form, seen)
+    got = rules.published_terms(form, seen)
     is_open = [all(form.min_words <= count <= form.max_words for count in seen.num_words)]
     is_open.append(is_open[-1] and seen.length_ratio in form.length_ratio)
     is_open.append(is_open[-1] and seen.vocabulary_ratio in form.vocabulary_ratio)
@@ -125,17 +113,17 @@ def test_the_score_is_the_sum_up_to_the_first_gate_that_fails(form, seen):
         0.5,
         form.length_ratio.credit(seen.length_ratio),
         0.5 * form.vocabulary_ratio.credit(seen.vocabulary_ratio),
-        0.4 * transition_credit(seen.num_transition_categories),
+        0.4 * rules.transition_credit(seen.num_transition_categories),
         0.6 * min(seen.overlap, form.full_overlap) / form.full_overlap,
     )
     gates = (*is_open, is_open[2], is_open[2])
     assert tuple(got) == TERMS
     assert sum(got.values()) == pytest.approx(sum(value for value, gate in zip(ungated, gates, strict=True) if gate))
-    assert num_gates_passed(form, seen) == sum(is_open)
+    assert rules.num_gates_passed(form, seen) == sum(is_open)
     ours = terms(form, seen)
     assert ours["structure"] == got["structure"]
     assert all(0 <= ours[name] <= got[name] + 1e-12 for name in TERMS)
-    assert 0 <= sum(ours.values()) <= MAX_SCORE + 1e-9
+    assert 0 <= sum(ours.values()) <= rules.MAX_SCORE + 1e-9
 
 
 def test_measures_by_hand_and_transition_words_in_the_texts_of_the_form():

@@ -9,33 +9,10 @@ from hypothesis import strategies as st
 
 from collm.envs.checks.exploits import LIMIT
 from collm.envs.writing import MiniWriting
+from collm.envs.writing.mini_writing import prompts, rules
 from collm.envs.writing.mini_writing.env import EXPLOITS
-from collm.envs.writing.mini_writing.prompts import (
-    AGENTS,
-    WRITERS,
-    careless_reply,
-    demonstration,
-    prompt,
-    prompt_vocabulary,
-    reference_reply,
-    text_of,
-)
-from collm.envs.writing.mini_writing.rules import (
-    LINKS,
-    TOPICS,
-    Fact,
-    Post,
-    Sentence,
-    credits,
-    generated_post,
-    num_facts,
-    random_post,
-    sentences_of,
-    split_of,
-    terms,
-    truth,
-    vocabulary,
-)
+from collm.envs.writing.mini_writing.prompts import WRITERS, prompt_vocabulary, text_of
+from collm.envs.writing.mini_writing.rules import LINKS, Fact, Post, Sentence, credits, generated_post, terms, truth
 
 MAIN = Fact("dusty", "goat", "fed", "barn")
 SECOND = Fact("golden", "hay", "plowed", "tractor")
@@ -61,15 +38,17 @@ def words_in(text: str) -> set[str]:
 
 
 def test_topics_share_no_word_splits_no_post_and_demonstrations_leave_room_to_learn():
-    assert len({word for topic in TOPICS.values() for word in topic.words}) == 12 * len(TOPICS) == 120
-    assert vocabulary() < prompt_vocabulary() and len(prompt_vocabulary()) < 200
+    assert len({word for topic in rules.TOPICS.values() for word in topic.words}) == 12 * len(rules.TOPICS) == 120
+    assert rules.vocabulary() < prompt_vocabulary() and len(prompt_vocabulary()) < 200
     posts = {split: {generated_post(Random(seed), split).text for seed in range(300)} for split in ("train", "test")}
     assert not posts["train"] & posts["test"] and len(posts["train"]) > 290
     rng = Random(0)
-    assert mean(split_of(random_post(rng)) == "test" for _ in range(4000)) == pytest.approx(0.2, abs=0.03)
+    assert mean(rules.split_of(rules.random_post(rng)) == "test" for _ in range(4000)) == pytest.approx(0.2, abs=0.03)
     rng = Random(2)
     posts = [generated_post(rng) for _ in range(400)]
-    scores = [reward(*(careless_reply(rng, post, agent) for agent in AGENTS), post=post) for post in posts]
+    scores = [
+        reward(*(prompts.careless_reply(rng, post, agent) for agent in prompts.AGENTS), post=post) for post in posts
+    ]
     assert 0.2 < mean(scores) < 0.35
     assert min(scores) < 0.1 and max(scores) > 0.65
     honest = min(share_of(EXPLOITS[name], 2) for name in ("long writers idle", "whole post by all"))
@@ -81,10 +60,10 @@ def test_topics_share_no_word_splits_no_post_and_demonstrations_leave_room_to_le
 @given(seed=st.integers(0, 2**32))
 def test_a_post_has_the_facts_of_the_roles_and_eight_words(team, seed):
     post = generated_post(Random(seed), num_writers=team)
-    assert len(set(post.facts)) == len(post.facts) == num_facts(team) == {2: 4, 3: 5, 4: 8}[team]
+    assert len(set(post.facts)) == len(post.facts) == rules.num_facts(team) == {2: 4, 3: 5, 4: 8}[team]
     words = {word for fact in post.facts for word in fact}
     assert words == {*post.facts[0], *post.facts[1]} and len(words) == 8
-    assert [sentence.fact for sentence in sentences_of(post.text)] == list(post.facts)
+    assert [sentence.fact for sentence in rules.sentences_of(post.text)] == list(post.facts)
 
 
 @pytest.mark.parametrize(
@@ -104,14 +83,14 @@ def test_a_post_has_the_facts_of_the_roles_and_eight_words(team, seed):
     ],
 )
 def test_sentences_by_hand(text, expected):
-    assert sentences_of(text) == expected
+    assert rules.sentences_of(text) == expected
 
 
 @each_team
 @given(seed=st.integers(0, 2**32), split=st.sampled_from(["train", "test"]))
 def test_the_reference_scores_one_and_states_every_fact(team, seed, split):
     post = generated_post(Random(seed), split, team)
-    replies = [reference_reply(post, agent) for agent in WRITERS[:team]]
+    replies = [prompts.reference_reply(post, agent) for agent in WRITERS[:team]]
     assert reward(*replies, post=post) == pytest.approx(1.0)
     assert set(truth(post, *replies).values()) == {1.0}
 
@@ -199,11 +178,11 @@ def test_no_degenerate_team_earns_more_than_its_limit(name, team):
         assert share < 1 / 3
 
 
-@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("agent", prompts.AGENTS)
 def test_prompts_and_demonstrations_are_short_and_within_the_vocabulary(agent):
     rng = Random(1)
     for _ in range(300):
-        asked, reply = demonstration(rng, agent)
+        asked, reply = prompts.demonstration(rng, agent)
         assert words_in(asked) | words_in(reply) <= prompt_vocabulary()
         assert 25 <= len(asked.split()) <= 50
         assert 6 <= len(reply.split()) <= 28
@@ -214,7 +193,9 @@ def test_an_episode_has_one_turn_and_infos_with_terms_and_truth(team):
     env = MiniWriting(num_agents=team)
     observations, _ = env.reset(options={"task": 7})
     post = generated_post(Random(7), num_writers=team)
-    assert [text.messages[0].content for text in observations.values()] == [prompt(post, a) for a in WRITERS[:team]]
+    assert [text.messages[0].content for text in observations.values()] == [
+        prompts.prompt(post, a) for a in WRITERS[:team]
+    ]
     replies = {agent: "" if agent == "writer_1" else env.reference_reply(agent) for agent in env.agents}
     _, rewards, terminations, _, infos = env.step(replies)
     assert rewards == pytest.approx(dict.fromkeys(replies, reward(*replies.values(), post=post)))
@@ -223,7 +204,7 @@ def test_an_episode_has_one_turn_and_infos_with_terms_and_truth(team):
     parts = [value for name, value in found.items() if name.startswith("reward/")]
     assert sum(parts) == pytest.approx(rewards["writer_0"])
     assert (found["metric/true_sentences"], found["metric/well_formed"]) == (1, 1)
-    assert found["metric/facts"] == 1 - 3 / num_facts(team)
+    assert found["metric/facts"] == 1 - 3 / rules.num_facts(team)
 
 
 def test_prompts_may_be_a_users_own_and_wrong_splits_and_tasks_are_refused():
