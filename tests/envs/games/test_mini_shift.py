@@ -62,19 +62,21 @@ def test_moves_are_judged_by_this_turn_s_offer_alone():
     assert sorted(verdicts[2]) == ["ok", "taken"]
 
 
-@pytest.mark.parametrize(
-    ("feedback", "first", "second"),
-    [("own", "ok", "bad"), ("cross", "bad", "ok"), ("both", "ok bad", "bad ok"), ("none", "next", "next")],
-)
-def test_after_a_turn_builders_read_what_their_mode_allows_and_the_next_list(feedback, first, second):
-    env = MiniShift(feedback=feedback, max_turns=2)
-    env.reset(seed=0)
-    observations = turn(env, env.offer.pairs[1], None)[0]
-    listed = " ".join(f"{part} {material}" for part, material in env.offer.pairs)
-    assert observations["builder_0"].messages[-1].content == f"{first} goal {listed}"
-    assert observations["builder_1"].messages[-1].content == f"{second} goal {listed}"
-    observations = turn(env, env.offer.pairs[1], None)[0]
-    assert observations["builder_0"].messages[-1].content == first, "after the last turn there is no list"
+def test_after_a_turn_builders_read_what_their_mode_allows_and_the_next_list():
+    for feedback, first, second in [
+        ("own", "ok", "bad"),
+        ("cross", "bad", "ok"),
+        ("both", "ok bad", "bad ok"),
+        ("none", "next", "next"),
+    ]:
+        env = MiniShift(feedback=feedback, max_turns=2)
+        env.reset(seed=0)
+        observations = turn(env, env.offer.pairs[1], None)[0]
+        listed = " ".join(f"{part} {material}" for part, material in env.offer.pairs)
+        assert observations["builder_0"].messages[-1].content == f"{first} goal {listed}"
+        assert observations["builder_1"].messages[-1].content == f"{second} goal {listed}"
+        observations = turn(env, env.offer.pairs[1], None)[0]
+        assert observations["builder_0"].messages[-1].content == first, "after the last turn there is no list"
 
 
 def test_sparse_reward_pays_at_the_threshold_and_only_at_the_end():

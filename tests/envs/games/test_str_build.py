@@ -133,16 +133,13 @@ def test_worlds_keep_the_last_word_and_an_episode_may_stop_at_a_score_and_be_shi
     assert "#####\n..#..\n" in observations["builder_1"]
 
 
-@pytest.mark.parametrize(
-    ("feedback", "first", "second"),
-    [
+def test_feedback_tells_what_its_mode_allows():
+    for feedback, first, second in [
         ("score", "Score 0.0000. Letters covered 0.077", "1 lines refused"),
         ("position", "Take about half of them (6)", "0 4, 1 4, 2 4"),
         ("perfect", "2 0 stone; 4 0 oak_planks; 2 1 oak_planks", "1 0 white_concrete; 3 0 obsidian"),
-    ],
-)
-def test_feedback_tells_what_its_mode_allows(feedback, first, second):
-    env = letter_i(feedback=feedback)
-    observations = env.step({"builder_0": line("o"), "builder_1": "What?"})[0]
-    assert first in observations["builder_0"].messages[-1].content
-    assert second in observations["builder_1"].messages[-1].content
+    ]:
+        env = letter_i(feedback=feedback)
+        observations = env.step({"builder_0": line("o"), "builder_1": "What?"})[0]
+        assert first in observations["builder_0"].messages[-1].content
+        assert second in observations["builder_1"].messages[-1].content

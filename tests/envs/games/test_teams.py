@@ -72,23 +72,20 @@ def test_a_goal_has_a_part_for_each_builder_in_each_turn_and_demonstrations_shar
     assert len({messages[0].content.split(" goal ")[1] for messages in episode.values()}) == 1
 
 
-@pytest.mark.parametrize(
-    ("feedback", "told"),
-    [
+def test_each_of_three_reads_of_the_moves_that_its_mode_allows():
+    for feedback, told in [
         ("own", ["ok", "bad", "wrong"]),
         ("cross", ["bad wrong", "ok wrong", "ok bad"]),
         ("both", ["ok bad wrong", "bad ok wrong", "wrong ok bad"]),
         ("none", ["next"] * 3),
-    ],
-)
-def test_each_of_three_reads_of_the_moves_that_its_mode_allows(feedback, told):
-    env = MiniBuild(num_agents=3, max_turns=2, feedback=feedback)
-    env.reset(seed=0)
-    (one, right), (other, material) = env.goal[:2]
-    wrong = "wood" if material != "wood" else "stone"
-    replies = dict(zip(env.agents, [f"{one} {right}", "hello", f"{other} {wrong}"], strict=True))
-    observations = env.step(replies)[0]
-    assert [observations[agent].messages[-1].content for agent in env.possible_agents] == told
+    ]:
+        env = MiniBuild(num_agents=3, max_turns=2, feedback=feedback)
+        env.reset(seed=0)
+        (one, right), (other, material) = env.goal[:2]
+        wrong = "wood" if material != "wood" else "stone"
+        replies = dict(zip(env.agents, [f"{one} {right}", "hello", f"{other} {wrong}"], strict=True))
+        observations = env.step(replies)[0]
+        assert [observations[agent].messages[-1].content for agent in env.possible_agents] == told
 
 
 @pytest.mark.parametrize("team", [3, 4, 5, 6])

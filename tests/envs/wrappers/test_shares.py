@@ -105,9 +105,8 @@ def own_rewards(lengths):
     return ({"player_0": float(lengths[0]), "player_1": 2.0 * lengths[1]},)
 
 
-@pytest.mark.parametrize(
-    ("env", "turns", "expected"),
-    [
+def test_losses_of_several_turns_by_hand():
+    for env, turns, expected in [
         (MissedOne(sum), [("aa", "aaa")], (1, 1)),
         (PaidAtTheEnd(max_turns=3), [("aa", ""), ("a", ""), ("", "a")], (3, 1)),
         # 0.25 + 1; without the first 0 + 0.25 + 0 + 0, without the second 0.25 + 0.25 + 0 + 0
@@ -115,11 +114,9 @@ def own_rewards(lengths):
         (Sum(own_rewards), [("aa", "aaa")], (1, 3)),
         # 4 for both, then 4 for the remaining one: 12; without either 2 for both, then 2: 6
         (Stays(max_turns=2), [("aa", "BB"), ("aa",)], (1, 1)),
-    ],
-)
-def test_losses_of_several_turns_by_hand(env, turns, expected):
-    shares = {f"player_{number}": loss / sum(expected) for number, loss in enumerate(expected)}
-    assert told(env, *turns) == pytest.approx(shares)
+    ]:
+        shares = {f"player_{number}": loss / sum(expected) for number, loss in enumerate(expected)}
+        assert told(env, *turns) == pytest.approx(shares)
 
 
 def test_only_the_last_turn_tells_and_a_copy_in_the_middle_tells_the_same():

@@ -134,36 +134,30 @@ def test_later_turns_are_paid_for_their_improvement_and_a_programmer_without_met
         assert [len(share) for share in made.task.shares] == sizes
 
 
-@pytest.mark.parametrize(
-    ("mode", "told", "untold"),
-    [
+def test_feedback_of_each_mode():
+    for mode, told, untold in [
         ("plain", [], ["passed", "test_both"]),
         ("passed", ["Not all tests passed"], ["2 of 4", "test_both"]),
         ("level_passed", ["methods: 2 of 2", "tests: 2 of 4"], ["test_both"]),
         ("level_feedback", ["methods: 2 of 2", "tests: 2 of 4", "TestPurse.test_both"], ["test_put", "18", "11"]),
-    ],
-)
-def test_feedback_of_each_mode(mode, told, untold):
-    observations, *_ = played(env(feedback=mode), "def total(self):\n    return 0", PUT)
-    for agent, observation in observations.items():
-        *_, own, message = observation.messages
-        assert own.author == agent and message.role == "user"
-        assert all(part in message.content for part in told), message.content
-        assert not any(part in message.content for part in untold), message.content
+    ]:
+        observations, *_ = played(env(feedback=mode), "def total(self):\n    return 0", PUT)
+        for agent, observation in observations.items():
+            *_, own, message = observation.messages
+            assert own.author == agent and message.role == "user"
+            assert all(part in message.content for part in told), message.content
+            assert not any(part in message.content for part in untold), message.content
 
 
-@pytest.mark.parametrize(
-    ("settings", "first", "second", "found"),
-    [
+def test_feedback_names_methods_that_do_not_count():
+    for settings, first, second, found in [
         ({}, "", PUT, "not written: `total`"),
         ({}, f"{PUT}\n\ndef total(self):\n    return 0", PUT, "written by both of you: `put`"),
         ({}, "def total(self):\n    return (", PUT, "syntax error"),
         ({"needs_both": True}, f"{TOTAL}\n\n{PUT}", f"{TOTAL}\n\n{PUT}", "written by both of you: `total`, `put`"),
         ({"needs_both": True}, "", f"{TOTAL}\n\n{PUT}", "written by a programmer who was not asked for it: `total`"),
-    ],
-)
-def test_feedback_names_methods_that_do_not_count(settings, first, second, found):
-    assert found in feedback(env(**settings), first, second)
+    ]:
+        assert found in feedback(env(**settings), first, second)
 
 
 SHAPES = {  # methods of the solution, and a test

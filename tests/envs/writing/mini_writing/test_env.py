@@ -120,18 +120,15 @@ EVERYTHING = [Sentence(fact) for fact in POST.facts]
 NEAR = Sentence(MAIN._replace(thing="soup"))
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "expected"),
-    [
+def test_credits_by_hand():
+    for first, second, expected in [
         ([Sentence(SECOND)], [Sentence(THIRD)], [[0.5], [1.0]]),  # the first writer missed the main point
         ([Sentence(MAIN)], [Sentence(MAIN), Sentence(MAIN, "then"), Sentence(SECOND)], [[1.0], [0.0, 0.0, 1.0]]),
         (EVERYTHING, EVERYTHING, [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 1.0, 1.0]]),  # as many facts as the role has
         ([NEAR], [], [[0.4], []]),
         ([NEAR], [Sentence(MAIN)], [[0.15 * 0.5], [1.0]]),  # a true sentence comes first; NEAR has 2 places of FOURTH
-    ],
-)
-def test_credits_by_hand(first, second, expected):
-    assert credits(POST, [first, second]) == expected
+    ]:
+        assert credits(POST, [first, second]) == expected
 
 
 def test_worse_sentences_lower_the_reward_and_different_linking_words_earn_only_before_true_ones():
