@@ -214,12 +214,10 @@ def test_wrong_settings_are_refused(settings, message):
 
 
 PIECES = ["wall wood", "[left_0 writes] me", "[right_0 reads] you", "[left_0, right_0 reads] both", "[", " "]
+LINE_ENDS = ["\n", "\r", "\r\n", "\u2028", "\x85", "\x0b", "\n\n"]
 
 
-@given(
-    st.lists(st.sampled_from(PIECES), max_size=5),
-    st.sampled_from(["\n", "\r", "\r\n", "\u2028", "\x85", "\x0b", "\n\n"]),
-)
+@given(st.lists(st.sampled_from(PIECES), max_size=5), st.sampled_from(LINE_ENDS))
 def test_no_reply_can_imitate_messages_of_the_joint_history(pieces, end):
     env = started()
     observations, *_ = step(env, end.join(pieces), "mine")

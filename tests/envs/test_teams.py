@@ -157,11 +157,9 @@ OTHER_PIECES = (
 def hostile(env, rng):
     """Replies of pieces: broken and endless code, commands, the functions of all, control characters, floods."""
     if type(env) not in BEST:
-        texts = {agent: "".join(rng.choices(OTHER_PIECES, k=rng.randrange(40))) for agent in env.agents}
-        return {
-            agent: text if rng.random() < 0.97 else "x " * rng.choice([1, 8_192, 50_000])
-            for agent, text in texts.items()
-        }
+        texts = ["".join(rng.choices(OTHER_PIECES, k=rng.randrange(40))) for _ in env.agents]
+        texts = [text if rng.random() < 0.97 else "x " * rng.choice([1, 8_192, 50_000]) for text in texts]
+        return dict(zip(env.agents, texts, strict=True))
     if isinstance(env, FUNCTIONS):
         names = [env.problem.entry_point]
     else:

@@ -347,10 +347,8 @@ def test_environments_of_numbers_are_checked_by_the_rules_that_apply():
     simple_spread_v3 = pytest.importorskip("mpe2.simple_spread_v3")
     with pytest.raises(CheckFailure, match=r"deepcopy_branches.*EzPickle"):
         check_env(lambda: simple_spread_v3.parallel_env(max_cycles=5))
-    passed = check_env(
-        lambda: simple_spread_v3.parallel_env(max_cycles=5),
-        skip=["deepcopy_branches", "pickle_branches", "shared_objects"],
-    )
+    skip = ["deepcopy_branches", "pickle_branches", "shared_objects"]
+    passed = check_env(lambda: simple_spread_v3.parallel_env(max_cycles=5), skip=skip)
     assert "same_seed" in passed and "hostile_replies" not in passed
 
 

@@ -55,14 +55,8 @@ THIN = [
     *["return aux(*x)", "if True:\n    return aux(x)", "aux(x)", "y = x\nz = aux(y)\nreturn z"],
 ]
 WORKING = [
-    *[
-        "return aux(x) + 1",
-        "return aux(x + 1)",
-        "return [aux(y) for y in x]",
-        "return sum(aux(x))",
-        "return aux(aux(x))",
-    ],
-    *["if x:\n    return aux(x)\nreturn 0", "return x", "return aux(x)[0]", "for y in x:\n    aux(y)"],
+    *["return aux(x) + 1", "return aux(x + 1)", "return [aux(y) for y in x]", "return sum(aux(x))", "return x"],
+    *["if x:\n    return aux(x)\nreturn 0", "return aux(x)[0]", "for y in x:\n    aux(y)", "return aux(aux(x))"],
     "return sorted(x, key=aux)",
 ]
 

@@ -184,11 +184,8 @@ def test_the_rewards_of_a_turn_by_hand_and_what_is_seen_is_passed_on_once():
     land = Land("row", 9, 1, {(1, 0): (0, 3, 2), (7, 0): (4, 0, 0)}, ((0, 0), (8, 0)), (4, 3, 1))
     settings = Settings(max_facts=5)
     state = lands.beginning(land, settings)
-    claims = [
-        *[((1, 0), kind) for kind in ("iron", "iron", "wood", "gold", "stone")],
-        ((7, 0), "wood"),
-        ((2, 0), "stone"),
-    ]
+    claims = [((1, 0), kind) for kind in ("iron", "iron", "wood", "gold", "stone")]
+    claims += [((7, 0), "wood"), ((2, 0), "stone")]
     told = lands.true_facts(land, state, 0, claims, settings)
     assert told == [Fact((1, 0), "iron", 2), Fact((1, 0), "stone", 3)]
     assert lands.still_wanted(land, replace(state, gathered=(3, 3, 0)), 1) == {"iron": 1}

@@ -125,8 +125,10 @@ def test_an_unknown_id_is_refused_with_the_nearest(wrong, words):
     ("id", "kwargs", "words"),
     [
         ("test/Echo-v0", {"wort": "tree"}, "'wort'.*'word'"),
-        *[(f"collm/{name}", {"max_turns": 3}, "'max_turns'.*TurnLimit") for name in ("MiniWriting-v2", "TLDR-v2")],
-        ("collm/MiniCode-v1", {"max_turns": 3}, "'max_turns'.*TurnLimit"),
+        *[
+            (f"collm/{x}", {"max_turns": 3}, "'max_turns'.*TurnLimit")
+            for x in ("MiniWriting-v2", "TLDR-v2", "MiniCode-v1")
+        ],
         ("collm/MiniCode-v1", {"agents": ("player_0",)}, "'agents'"),
     ],
 )

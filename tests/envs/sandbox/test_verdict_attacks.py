@@ -6,6 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
+SAY = """
+import os, struct
+def say(body, times=1):
+    for fd in range(3, 20):
+        try: os.write(fd, (struct.pack('!I', len(body)) + body) * times)
+        except OSError: pass
+"""
 ATTACKS = {
     "exit at import": "import sys\nsys.exit(0)\ndef f(x): return x",
     "leave at import": "import os\nos._exit(0)\ndef f(x): return x",
@@ -70,28 +77,16 @@ import json
 json.dumps = lambda *a, **k: '["v",true]'
 json.JSONEncoder.encode = lambda *a, **k: '["v",true]'
 def f(x): return x""",
-    "forged frames": """
-import os, struct
-for body in (b'["v",true]', b'["end","",""]', b'["passed"]', b'{"passed":[true,true,true],"all":true}'):
-    for fd in range(3, 20):
-        try: os.write(fd, struct.pack('!I', len(body)) + body)
-        except OSError: pass
+    "forged frames": """SAY
+for body in (b'["v",true]', b'["end","",""]', b'["passed"]', b'{"passed":[true,true,true],"all":true}'): say(body)
 os._exit(0)
 def f(x): return x""",
-    "more answers than questions": """
-import os, struct
-body = b'["v","x"]'
-for fd in range(3, 20):
-    try: os.write(fd, (struct.pack('!I', len(body)) + body) * 50)
-    except OSError: pass
+    "more answers than questions": """SAY
+say(b'["v","x"]', 50)
 def f(x): return x""",
-    "claims to have failed to load": """
-import os, struct
-body = b'["load",["E","",null,[]]]'
+    "claims to have failed to load": """SAY
 def f(x):
-    for fd in range(3, 20):
-        try: os.write(fd, struct.pack('!I', len(body)) + body)
-        except OSError: pass
+    say(b'["load",["E","",null,[]]]')
     os._exit(0)""",
     "pretends that the executor failed": "import os\ndef f(x): os._exit(70)",
     "closes the channel": "import os\ndef f(x): os.closerange(0, 64)",
@@ -147,6 +142,7 @@ def f(x):
     f = lambda x: True
     return f""",
 }
+ATTACKS = {name: code.replace("SAY", SAY, 1) for name, code in ATTACKS.items()}
 TRUSTED_TEST = "assert f(3) == 'a long and random answer'"
 FOOLS_AN_EXIT_STATUS = (
     *("exit at import", "leave at import", "exit in the function", "leave in the function", "forged frames"),

@@ -311,10 +311,7 @@ def test_wrong_settings_are_refused(kwargs):
 
 ALONE = "def half_sum(a, b):\n    return (a + b) / 2"
 ONE_DOES_ALL = {
-    "aux is called for show": (
-        "def aux(x):\n    return None",
-        "    if aux(0) is None:\n        return None or own(a, b)",
-    ),
+    "aux is called for show": ("def aux(x):\n    return None", "    if aux(0) is None:\n        return own(a, b)"),
     "aux is a known constant": ("def aux(x):\n    return 7", "    return own(a, b) if aux(0) == 7 else None"),
     "aux is one known value": ("def aux(x):\n    return x + 1", "    return own(a, b) if aux(3) == 4 else None"),
     "aux hands back what main found": ("def aux(x):\n    return x", "    return aux(own(a, b))"),

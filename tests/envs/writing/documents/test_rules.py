@@ -10,6 +10,7 @@ from collm.envs import make
 from collm.envs.writing.documents import rules
 from collm.envs.writing.documents.grounding import Band, coverage
 from collm.envs.writing.documents.lexicon import OWN, published
+from collm.envs.writing.documents.reference import reference_team
 from collm.envs.writing.documents.rules import ARXIV_EXPANSION, TERMS, TLDR, Measures, measures, team_terms, terms
 
 GOOD_TLDR = Measures((10, 20), 2.0, 2.0, 12, 0.5, (1.0, 1.0))
@@ -180,3 +181,11 @@ def test_coverage_is_a_factor_of_all_points_but_the_structures():
     half = sum(team_terms(TLDR, longer, texts, pairs).values())
     assert half == pytest.approx(0.5 + 2.98 * 0.5)  # half told, from 1/4 to 3/4
     assert team_terms(ARXIV_EXPANSION, source, texts, pairs) == terms(ARXIV_EXPANSION, pairs[0])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_reference_passes_the_gate_of_structure_for_any_source(form):
+    few_words = "Cats, dogs; mice. " * 9 + "{source}"
+    for source in ("Short.", "One two three four five.", "word " * 400, few_words, "数 学 は 楽しい です。"):
+        first, second = reference_team(form, source, 2)
+        assert rules.num_gates_passed(form, measures(form, source, first, second)) >= 1, source
