@@ -48,7 +48,7 @@ def test_the_function_is_found_in_any_surrounding_text(completion):
     assert source(found) == CODE
 
 
-def test_multi_line_statements_stay_whole_prose_holds_no_function_and_broken_definitions_are_kept():
+def test_multi_line_statements_stay_whole_and_broken_definitions_are_kept():
     text = 'Here:\ndef aux(x):\n    return """one\ntwo\nthree"""\n\nThat is it, done.'
     assert [type(node).__name__ for node in code_in(text).statements] == ["FunctionDef"]
     text = "It is:\nimport functools\n@functools.cache\ndef aux(\n    x,\n):\n    return x\n\nas you see it."

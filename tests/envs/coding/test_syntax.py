@@ -20,7 +20,7 @@ def test_a_tree_that_is_too_deep_is_no_program(shape):
     assert called_from(400, lambda: source(deepest)) == source(deepest) is not None
 
 
-def test_text_that_python_refuses_is_no_program_and_the_bound_counts_the_nodes_on_the_longest_path():
+def test_text_that_python_refuses_or_that_is_nested_too_deep_is_no_program():
     for text in ("x = '\x00'", "x = '\ud800'", "x = " + "9" * 5_000, "(" * 5_000, "x = ("):
         assert parsed(text) is None
     deepest = "x = " + "-" * (MAX_DEPTH - 3) + "1"  # 3: the module, the assignment, the number

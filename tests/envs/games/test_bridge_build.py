@@ -225,7 +225,7 @@ def test_workers_who_know_the_map_lose_nothing(settings):
 
 
 @pytest.mark.parametrize("difficulty", range(1, 6))
-def test_honest_workers_need_messages_and_earn_three_quarters_of_what_workers_earn_who_know_the_map(difficulty):
+def test_honest_workers_need_messages_and_earn_three_quarters_of_the_reference(difficulty):
     env = BridgeBuild(difficulty=difficulty)
     assert share(env, "talking", 25) == 1.0
     assert 0 < share(env, "silent", 25) < 0.4

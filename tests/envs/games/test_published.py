@@ -40,7 +40,7 @@ def test_every_published_score_is_met(name):
     assert not different
 
 
-def test_a_published_episode_is_shifted_a_given_argument_counts_first_and_no_reply_passes_for_a_partners():
+def test_a_published_episode_is_shifted_and_a_given_argument_counts_first():
     for game, solved, shift in [(StrBuild, 2.0, -2.0), (HouseBuild, 1.0, -1.0)]:
         env = game(variant="published")
         env.reset(seed=0)

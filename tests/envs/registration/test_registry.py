@@ -30,7 +30,7 @@ class Echo(TextParallelEnv):
 class NotAnEnvironment: ...
 
 
-def test_an_environment_is_made_with_the_arguments_of_its_registration_which_another_must_replace():
+def test_an_environment_is_made_with_registered_arguments_which_others_must_replace():
     register("test/Echo-v0", Echo, kwargs={"word": "house"})
     env = make("test/Echo-v0", max_turns=3)
     assert env.spec.id == "test/Echo-v0"

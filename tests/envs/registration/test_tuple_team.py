@@ -71,7 +71,7 @@ def test_observations_rewards_and_infos_come_in_the_agents_order(done_of_each):
         env.step({"agent_0": 0, "agent_1": 0})
 
 
-def test_who_is_done_waits_for_the_others_and_other_spaces_and_short_lists_of_rewards_are_refused():
+def test_who_is_done_waits_and_other_spaces_and_short_lists_of_rewards_are_refused():
     class Uneven(Meeting):
         turn = 0
 

@@ -59,7 +59,7 @@ def message(text: str) -> bytes:
     return f'["v",{text}]'.encode()
 
 
-def test_decimals_are_short_and_a_message_with_too_many_arrays_is_too_large_but_not_tampered_with() -> None:
+def test_decimals_are_short_and_a_message_has_a_limit_of_arrays() -> None:
     for just_right, value, too_much in SHORT:
         assert parse(message(just_right)) == ["v", value]
         with pytest.raises(MalformedValue):

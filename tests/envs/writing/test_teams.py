@@ -61,7 +61,7 @@ def test_no_exploit_earns_a_quarter_of_the_maximum(game):
 
 
 @pytest.mark.parametrize("seat", [2, 3])
-def test_a_later_writer_that_repeats_another_text_adds_nothing_and_careless_ones_keep_to_the_vocabulary(seat):
+def test_a_later_writer_that_repeats_adds_nothing_and_careless_ones_keep_to_the_vocabulary(seat):
     post = mini.random_post(random.Random(0), seat + 1)
     texts = [reference_reply(post, agent) for agent in WRITERS[: seat + 1]]
     repeated, silent = (mini.terms(post, *texts[:seat], last) for last in (texts[seat - 2], ""))

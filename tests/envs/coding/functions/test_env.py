@@ -263,7 +263,7 @@ def test_packages_of_solutions_and_tests_are_named_before_the_first_episode(capl
     assert played(HumanEval(data=[row], packages="installed"), ROW["aux"], ROW["main"])[1] == pytest.approx(4.0)
 
 
-def test_broken_tests_missing_inputs_and_missing_solutions_are_errors_and_a_row_of_mbpp_can_be_played():
+def test_broken_tests_and_missing_inputs_are_errors_and_a_row_of_mbpp_can_be_played():
     env = HumanEval(data=[ROW | {"prompt": "LIMIT = 1 / 0\n" + ROW["prompt"]}], max_turns=1)
     env.reset(seed=0)
     with pytest.raises(ValueError, match="broken"):

@@ -40,7 +40,7 @@ def held_at_once(ceiling: Ceiling, sizes_mb: list[int]) -> None:
         list(pool.map(hold, sizes_mb))
 
 
-def test_no_more_runs_go_on_at_once_than_the_ceiling_allows_and_one_that_raises_gives_its_share_back() -> None:
+def test_no_more_runs_go_on_at_once_than_the_ceiling_allows() -> None:
     ceiling = Watched(3, 1000)
     held_at_once(ceiling, [1] * 24)
     assert ceiling.most_runs == 3

@@ -22,7 +22,7 @@ def played(env, *replies):
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_both_writers_read_the_same_source_and_texts_about_another_earn_only_the_points_of_structure(game):
+def test_both_writers_read_the_same_source_and_texts_about_another_earn_little(game):
     env = game()
     observations, _ = env.reset(options={"task": 3})
     source = env.tasks[3][game.source_field]
