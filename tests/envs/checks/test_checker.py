@@ -262,22 +262,16 @@ def test_a_declared_range_holds_for_random_agents_silent_ones_and_the_reference(
 
 HASHED = '''
 from collm.envs import Outcome, TextParallelEnv
-
 class Hashed(TextParallelEnv):
     """Deals words in the order of a set."""
-
     metadata = TextParallelEnv.metadata | {"name": "hashed_v0"}
-
     def __init__(self, **kwargs):
         super().__init__(["player_0"], 1, **kwargs)
-
     def deal(self, task):
         print("a print must not confuse the other process")
         return {"player_0": " ".join({"tree", "house", "river", "bird", "stone", "cloud", "road"})}
-
     def play(self, replies):
         return Outcome(1.0)
-
 class Ordered(Hashed):
     def deal(self, task):
         return {"player_0": " ".join(sorted({"tree", "house", "river"}))}

@@ -177,17 +177,13 @@ def test_an_environment_is_found_in_pettingzoo():
 
 PLUGIN = """
 from collm.envs import Outcome, TextParallelEnv, register
-
 class Plugged(TextParallelEnv):
     def __init__(self):
         super().__init__(["agent_0"], 1)
-
     def deal(self, task):
         return {"agent_0": "hello"}
-
     def play(self, replies):
         return Outcome(1.0)
-
 register("plugged/Word-v0", Plugged, summary="A word from outside.")
 """
 

@@ -15,16 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from collm.envs.sandbox import (
-    AsyncSandbox,
-    Case,
-    Limits,
-    Sandbox,
-    SandboxError,
-    SandboxUnavailable,
-    isolation,
-    shared_sandbox,
-)
+from collm.envs.sandbox import AsyncSandbox, Case, Limits, Sandbox, SandboxError, SandboxUnavailable, isolation
+from collm.envs.sandbox.sandbox import shared_sandbox
 from collm.envs.sandbox.workers import run as run_module
 
 SQUARE = "def f(x):\n    return x * x"
@@ -51,8 +43,7 @@ def test_values_verdicts_exceptions_and_programs_by_hand(sandbox: Sandbox) -> No
     assert sandbox.run_program(program, "1\n2\n").stdout == "3\n!"
     assert sandbox.run_program("import sys\nsys.exit(0)").outcomes[0].has_returned
     failed = sandbox.run_program("import sys\nsys.stderr.write('bad')\nsys.exit(3)")
-    assert failed.stderr == "bad"
-    assert failed.outcomes[0].failure.kind == "SystemExit"
+    assert failed.stderr == "bad" and failed.outcomes[0].failure.kind == "SystemExit"
 
 
 def test_calls_of_a_run_see_the_ones_before_and_runs_of_one_seed_are_equal(sandbox: Sandbox) -> None:
@@ -61,9 +52,7 @@ def test_calls_of_a_run_see_the_ones_before_and_runs_of_one_seed_are_equal(sandb
     assert sandbox.call(code, "f", [(3,)]).values == ([3],)
     code = "import random\ndef f():\n    return [random.random(), hash('text'), list({'a', 'b', 'c', 'd'})]"
     first, again, other = (sandbox.call(code, "f", [()], seed=seed).values for seed in (5, 5, 6))
-    assert first == again
-    assert first[0][0] != other[0][0]
-    assert first[0][1:] == other[0][1:]
+    assert first == again and first[0][0] != other[0][0] and first[0][1:] == other[0][1:]
     assert sandbox.call(code, "f", [()]).values == sandbox.call(code, "f", [()]).values
 
 

@@ -48,22 +48,18 @@ class Account:
 """
 UNITTEST = """
 import unittest
-
 class TestAccount(unittest.TestCase):
     def setUp(self):
         self.account = Account(5)
-
     def test_add(self):
         self.assertEqual(self.account.add(3), 8)
         self.assertEqual(self.account.balance, 8)
         self.assertEqual(self.account.history, [3])
         self.assertEqual(len(self.account), 1)
         self.assertEqual(str(self.account), 'Account(8)')
-
     def test_refuses(self):
         with self.assertRaises(ValueError):
             self.account.add(-1)
-
     def test_two(self):
         other = Account(10)
         self.assertEqual(self.account.take(other, 4), 9)
@@ -71,24 +67,19 @@ class TestAccount(unittest.TestCase):
         self.assertIsInstance(other, Account)
         self.assertEqual(Account(3), Account(3))
         self.assertNotEqual(Account(3), Account(4))
-
     def test_state(self):
         self.account.balance = 50
         self.assertEqual(self.account.balance, 50)
         with self.account as account:
             account.add(1)
         self.assertEqual(self.account.balance, 0)
-
     def test_in_place(self):
         numbers = [3, 1, 2]
         self.account.sort(numbers)
         self.assertEqual(numbers, [1, 2, 3])
-
     def test_class(self):
         self.assertEqual(Account.double(4), 8)
         self.assertEqual(Account.kind, 'plain')
-
-
 if __name__ == '__main__':
     unittest.main()
 """

@@ -12,32 +12,25 @@ pytestmark = pytest.mark.usefixtures("sandbox")
 
 SKELETON = '''class Purse:
     """Holds coins."""
-
     def __init__(self):
         self.coins = []
-
     def put(self, coin):
         """Add a coin; return how many there are."""
-
     def total(self):
         """Return their sum."""
 '''
 TEST = """import unittest
-
 class TestPurse(unittest.TestCase):
     def test_put(self):
         purse = Purse()
         self.assertEqual([purse.put(2), purse.put(5)], [1, 2])
-
     def test_total(self):
         purse = Purse()
         self.assertEqual(purse.total(), 0)
-
     def test_both(self):
         purse = Purse()
         purse.put(3)
         self.assertEqual(purse.total(), 3)
-
     def test_secret(self):
         purse = Purse()
         purse.put(7)

@@ -15,26 +15,19 @@ from collm.envs.coding.syntax import parsed
 SKELETON = '''
 class Counter:
     """Counts."""
-
     step = 1
-
     def __init__(self):
         self.number = 0
-
     def name(self):
         return "counter"
-
     def up(self, by):
         """Count up."""
-
     def reset(self):
         """Begin again."""
         pass
-
     @staticmethod
     def kinds():
         raise NotImplementedError("yet")
-
     def get(self, *, exact=True):
         ...
 '''
