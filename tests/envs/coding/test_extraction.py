@@ -20,9 +20,8 @@ def defined(completion):
     return [node.name for node in code_in(completion).statements if isinstance(node, ast.FunctionDef)]
 
 
-@pytest.mark.parametrize(
-    "completion",
-    [
+def test_the_function_is_found_in_any_surrounding_text():
+    for completion in [
         CODE,
         f"```python\n{CODE}\n```",
         f"```\n{CODE}\n```",
@@ -40,12 +39,10 @@ def defined(completion):
         CODE.replace("\n", "\r\n"),
         f"```python\n{CODE}\n\ndef main(x):\n    return (aux(x) +\n```",
         f"Use it so: ```python\n{CODE}\n``` ok",
-    ],
-)
-def test_the_function_is_found_in_any_surrounding_text(completion):
-    assert defined(completion) == ["aux"]
-    found = needed_statements(code_in(completion).statements, "aux")
-    assert source(found) == CODE
+    ]:
+        assert defined(completion) == ["aux"]
+        found = needed_statements(code_in(completion).statements, "aux")
+        assert source(found) == CODE
 
 
 def test_multi_line_statements_stay_whole_and_broken_definitions_are_kept():

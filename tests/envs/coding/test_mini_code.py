@@ -75,20 +75,16 @@ PACKED = (
 )
 
 
-@pytest.mark.parametrize(
-    ("aux", "main", "without"),
-    [
+def test_a_pair_of_which_one_does_all_earns_little_if_both_are_needed():
+    for aux, main, without in [
         ("def aux ( x ) : return x + 1", UNDOING, 1.0),
         ("def aux ( x ) : return x + 1", SECRET, 1.0),  # main computes both operands only if aux is x + 1
         ("def aux ( x , y ) : return 2 * x + y * y", "def main ( x , y ) : return aux ( x , y )", 1.0),
         (PACKED, "def main ( x , y ) : return aux ( 100 * x + y )", 1.0),
         (AUX, "def main ( x , y ) : return 2 * x + y * y + 0 * aux ( x )", 0.4),
-    ],
-    ids=["main undoes aux", "main knows a fixed aux", "aux does all", "aux unpacks x and y", "main ignores aux"],
-)
-def test_a_pair_of_which_one_does_all_earns_little_if_both_are_needed(aux, main, without):
-    assert reward(aux, main) < 0.5
-    assert reward(aux, main, needs_both=False) == pytest.approx(without)
+    ]:
+        assert reward(aux, main) < 0.5
+        assert reward(aux, main, needs_both=False) == pytest.approx(without)
 
 
 def test_main_may_write_its_part_in_any_way_and_one_aux_may_be_both_operands():

@@ -3,7 +3,6 @@
 import json
 import time
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,9 +11,8 @@ from collm.envs.games.fog import action, cell, message, num_words, seen_from, st
 KEYS = frozenset({"comm", "path"})
 
 
-@pytest.mark.parametrize(
-    ("reply", "found"),
-    [
+def test_an_action_is_the_last_object_with_a_known_key():
+    for reply, found in [
         ('{"comm": "hi"}', {"comm": "hi"}),
         ('I think {so}: ```json\n{"path": [[1, 2]]}\n``` {"comm": 1}', {"comm": 1}),
         ('{"comm": 1} {"other": 1}', {"comm": 1}),
@@ -27,10 +25,8 @@ KEYS = frozenset({"comm", "path"})
         *((text, {}) for text in ("", "{" * 5000, '["comm"]', "{'comm': __import__('os')}", "{'comm': 1 for x in y}")),
         *((text, {}) for text in ("{'comm': " * 3000, "{'comm': " + "[" * 9000 + "]" * 9000 + "}")),
         *((text, {}) for text in ('{"comm": ' + "[" * 4000, '{"comm": 1' + "0" * 5000 + "}")),
-    ],
-)
-def test_an_action_is_the_last_object_with_a_known_key(reply, found):
-    assert action(reply, KEYS) == found
+    ]:
+        assert action(reply, KEYS) == found
 
 
 def test_cells_walks_and_what_is_seen_by_hand():
@@ -45,9 +41,8 @@ def test_cells_walks_and_what_is_seen_by_hand():
     assert len(seen_from([(2, 2), (3, 2)], 1, 9, 9)) == 12
 
 
-@pytest.mark.parametrize(
-    ("path", "walked"),
-    [
+def test_a_walk_is_legal_or_not_walked():
+    for path, walked in [
         ([[1, 1], [2, 2], [2, 3]], ((1, 1), (2, 2), (2, 3))),
         ([[1, 1], [1, 1], [0, 0]], ((1, 1), (1, 1), (0, 0))),
         ([[2, 2]], ((1, 1), (2, 2))),
@@ -55,10 +50,8 @@ def test_cells_walks_and_what_is_seen_by_hand():
         ([[1, 1], [1.0, 2.0]], ((1, 1), (1, 2))),
         ([[1, 1], [2, 1], [3, 1], [4, 1], "far"], ((1, 1), (2, 1), (3, 1), (4, 1))),
         *((path, ((1, 1),)) for path in ([[3, 3]], [[1, 1], [3, 1]], [[1, 1], [1, 0], [1, -1]], "north", [])),
-    ],
-)
-def test_a_walk_is_legal_or_not_walked(path, walked):
-    assert walk(path, (1, 1), width=6, depth=6, max_steps=3) == walked
+    ]:
+        assert walk(path, (1, 1), width=6, depth=6, max_steps=3) == walked
 
 
 def test_a_message_is_one_readable_line_and_the_work_on_a_hostile_reply_is_bounded():

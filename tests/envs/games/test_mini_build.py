@@ -23,9 +23,8 @@ def test_reference_players_reach_one(reward, max_turns, split):
         assert steps[-1][4]["builder_0"]["metric/quality"] == 1.0
 
 
-@pytest.mark.parametrize(
-    ("moves", "verdicts", "score"),
-    [
+def test_partial_builds_score_by_hand():
+    for moves, verdicts, score in [
         ([], [], 0.0),
         ([("roof", "wood")], ["ok"], 0.25),
         ([("roof", "stone")], ["wrong"], 0.0),
@@ -37,15 +36,13 @@ def test_reference_players_reach_one(reward, max_turns, split):
         ([("lamp", "iron"), ("door", "wood"), ("wall", "stone")], ["ok", "wrong", "ok"], 0.5),
         ([("lamp", "iron"), ("door", "glass"), ("wall", "stone")], ["ok", "ok", "ok"], 0.75),
         ([*GOAL], ["ok"] * 4, 1.0),
-    ],
-)
-def test_partial_builds_score_by_hand(moves, verdicts, score):
-    site, seen = Site(GOAL), []
-    for move in moves:
-        site, verdict = placed(site, move)
-        seen.append(verdict)
-    assert seen == verdicts
-    assert quality(site) == pytest.approx(score, abs=1e-9)
+    ]:
+        site, seen = Site(GOAL), []
+        for move in moves:
+            site, verdict = placed(site, move)
+            seen.append(verdict)
+        assert seen == verdicts
+        assert quality(site) == pytest.approx(score, abs=1e-9)
 
 
 def test_a_reply_names_exactly_one_part_and_one_material():

@@ -152,9 +152,8 @@ def test_measures_by_hand_and_transition_words_in_the_texts_of_the_form():
 SIXTEEN = "cats chase mice dogs guard sheep cows graze milk hens hatch eggs bees sip honey ants"  # four words a quarter
 
 
-@pytest.mark.parametrize(
-    ("texts", "expected"),
-    [
+def test_coverage_by_hand():
+    for texts, expected in [
         (["cats chase mice."], 0.25),  # two pairs
         (["cats chase."], 0.0),  # one pair is too few
         (["cats dogs sheep."], 0.25),  # dogs stands three words behind cats, sheep two behind dogs
@@ -164,10 +163,8 @@ SIXTEEN = "cats chase mice dogs guard sheep cows graze milk hens hatch eggs bees
         (["cats chase mice. sheep cows graze. hatch eggs bees. sip honey ants"], 1.0),
         ([SIXTEEN], 1.0),
         (["", "anything else"], 0.0),
-    ],
-)
-def test_coverage_by_hand(texts, expected):
-    assert coverage(texts, SIXTEEN, OWN) == expected
+    ]:
+        assert coverage(texts, SIXTEEN, OWN) == expected
 
 
 def test_coverage_is_a_factor_of_all_points_but_the_structures():
