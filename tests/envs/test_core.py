@@ -109,15 +109,12 @@ def test_rewards_may_differ_and_a_history_may_be_rewritten():
     assert env.state().endswith("[left_0 reads] new\nnext\n")
 
 
-def test_a_reply_that_is_too_long_or_cannot_be_encoded_is_cleaned():
+def test_replies_are_cut_and_cleaned_and_thoughts_are_not_played():
     observations, rewards, *_, infos = step(started(max_action_length=5), "1234567", "a\ud800b45")
     assert rewards["left_0"] == 10.0
     assert infos["left_0"]["metric/cut_replies"] == 1.0
     assert observations["left_0"].messages[1].content == "12345"
     assert observations["right_0"].messages[1].content == "a\ufffdb45"
-
-
-def test_thoughts_are_not_played_and_stay_in_the_history():
     for draft in ("", "<think>a</think>", "begun by the prompt</think>", "<think>one</think>no<think>two</think>"):
         assert answer_in(f"{draft}plain") == "plain"
     assert answer_in("a draft</think>\nplain") == "\nplain"

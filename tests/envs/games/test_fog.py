@@ -30,18 +30,6 @@ def test_an_action_is_the_last_object_with_a_known_key():
 
 
 def test_cells_walks_and_what_is_seen_by_hand():
-    one_two = [[1, 2], [1, "2", 3], "(1, 2)", "1,2", [1.0, 2.0]]
-    none = [[1], [1.5, 2], [float("inf"), 2], [float("nan"), 2], [True, 2], {"x": 1}, None]
-    assert [cell(value) for value in one_two] == [(1, 2)] * 5 and [cell(value) for value in none] == [None] * 7
-    assert cell({"x": 1, "z": -2}) == (1, -2) and cell(["3.0", 2]) == (3, 2)
-    assert straight_walk((0, 0), (3, 1), None) == ((0, 0), (1, 1), (2, 1), (3, 1))
-    assert straight_walk((0, 0), (3, 1), 2) == ((0, 0), (1, 1), (2, 1))
-    assert walk([[x, 0] for x in range(6)], (0, 0), width=6, depth=1, max_steps=None)[-1] == (5, 0)
-    assert seen_from([(0, 0)], 1, 5, 5) == {(0, 0), (1, 0), (0, 1), (1, 1)}
-    assert len(seen_from([(2, 2), (3, 2)], 1, 9, 9)) == 12
-
-
-def test_a_walk_is_legal_or_not_walked():
     for path, walked in [
         ([[1, 1], [2, 2], [2, 3]], ((1, 1), (2, 2), (2, 3))),
         ([[1, 1], [1, 1], [0, 0]], ((1, 1), (1, 1), (0, 0))),
@@ -52,6 +40,15 @@ def test_a_walk_is_legal_or_not_walked():
         *((path, ((1, 1),)) for path in ([[3, 3]], [[1, 1], [3, 1]], [[1, 1], [1, 0], [1, -1]], "north", [])),
     ]:
         assert walk(path, (1, 1), width=6, depth=6, max_steps=3) == walked
+    one_two = [[1, 2], [1, "2", 3], "(1, 2)", "1,2", [1.0, 2.0]]
+    none = [[1], [1.5, 2], [float("inf"), 2], [float("nan"), 2], [True, 2], {"x": 1}, None]
+    assert [cell(value) for value in one_two] == [(1, 2)] * 5 and [cell(value) for value in none] == [None] * 7
+    assert cell({"x": 1, "z": -2}) == (1, -2) and cell(["3.0", 2]) == (3, 2)
+    assert straight_walk((0, 0), (3, 1), None) == ((0, 0), (1, 1), (2, 1), (3, 1))
+    assert straight_walk((0, 0), (3, 1), 2) == ((0, 0), (1, 1), (2, 1))
+    assert walk([[x, 0] for x in range(6)], (0, 0), width=6, depth=1, max_steps=None)[-1] == (5, 0)
+    assert seen_from([(0, 0)], 1, 5, 5) == {(0, 0), (1, 0), (0, 1), (1, 1)}
+    assert len(seen_from([(2, 2), (3, 2)], 1, 9, 9)) == 12
 
 
 def test_a_message_is_one_readable_line_and_the_work_on_a_hostile_reply_is_bounded():

@@ -159,7 +159,7 @@ def test_no_exploit_comes_far_even_where_parts_of_the_work_are_paid():
         assert found["the whole list"] == 0.0
 
 
-def test_prompts_are_words_of_mini_build_explained_or_given():
+def test_prompts_are_words_of_mini_build_and_the_picture_shows_the_whole_shift():
     for feedback in ("own", "cross", "both", "none"):
         episode = demonstration(random.Random(5), num_agents=4, feedback=feedback, is_shuffled=True)
         for messages in episode.values():
@@ -173,6 +173,13 @@ def test_prompts_are_words_of_mini_build_explained_or_given():
     first = env.reset(seed=0)[0]["builder_1"]
     assert [message.content.split(":")[0] for message in first.messages] == ["Short.", "Seat 1"]
     assert " ".join(env.offer.pairs[0]) in first
+    env = MiniShift(max_turns=2)
+    env.reset(seed=1)
+    turn(env, env.offer.pairs[0], env.offer.pairs[0])
+    target, built = env.panels()
+    assert len(target.layers[0][0]) == len(built.layers[0][0]) == 4
+    equal = [cell == wanted for cell, wanted in zip(built.layers[0][0], target.layers[0][0], strict=True)]
+    assert equal == [True, False, False, False]
 
 
 def test_demonstrations_know_the_materials_and_do_not_divide():
@@ -188,13 +195,3 @@ def test_demonstrations_know_the_materials_and_do_not_divide():
     assert total == 1600
     assert 0.2 < counts["taken"] / total < 0.28, "collisions in almost half of the turns, each wastes one move of two"
     assert 0.01 < (counts["wrong"] + counts["bad"]) / total < 0.05
-
-
-def test_the_picture_shows_the_whole_shift_and_what_is_wrong_in_it():
-    env = MiniShift(max_turns=2)
-    env.reset(seed=1)
-    turn(env, env.offer.pairs[0], env.offer.pairs[0])
-    target, built = env.panels()
-    assert len(target.layers[0][0]) == len(built.layers[0][0]) == 4
-    equal = [cell == wanted for cell, wanted in zip(built.layers[0][0], target.layers[0][0], strict=True)]
-    assert equal == [True, False, False, False]

@@ -53,7 +53,7 @@ def disturbed(wanted, seed):
     return {cell: rng.randrange(3) if rng.random() < 0.4 else block for cell, block in wanted.items()}
 
 
-def test_a_house_is_read_at_its_height_and_a_box_at_another_height_is_refused():
+def test_houses_and_the_largest_part_of_a_floor_by_hand():
     task, wanted = random_house(1)
     assert (task.id, task.blocks, task.letters) == ("random", ("air", "stone", "glass"), "ABC")
     assert task.box.lower == (0, 64, 0) and task.box.upper == max(wanted)
@@ -66,6 +66,13 @@ def test_a_house_is_read_at_its_height_and_a_box_at_another_height_is_refused():
     for corners in ([1, 4, 2], [2, 4, 2]), ([1, 3, 2], [2, 3, 3]), ([1, 3, 2], [3, 3, 2]):
         with pytest.raises(ValueError, match="does not fit"):
             house({**row, "bbox": dict(zip(("from", "to"), corners, strict=True))})
+    target_spec = {"layers": [{"y": 7, "rows": ["BBB"] * 4}]}
+    place = {"from": [5, 7, 2], "to": [7, 7, 5]}
+    task = house({"task_id": "floor", "inventory": INVENTORY, "target_spec": target_spec, "bbox": place})
+    parts = [(1, 1, 1), (3, 3, 1), (4, 2, 2), (5, 2, 2), (7, 3, 2), (11, 3, 3), (12, 3, 4), (99, 3, 4)]
+    for stock, width, depth in parts:  # of parts of one size the widest, from the floor's lower corner
+        part = houses.Fill(5, 7, 2, 5 + width - 1, 7, 2 + depth - 1, 1)
+        assert houses.affordable_rectangles(task, {1: stock}) == [part]
 
 
 @pytest.mark.parametrize("rules", [houses, words, minis])
@@ -188,16 +195,6 @@ def test_what_is_affordable_is_the_largest_first_and_the_largest_part_of_one_mor
     assert houses.affordable_rectangles(task, {}) == []
 
 
-def test_the_largest_part_of_a_floor_by_hand():
-    target_spec = {"layers": [{"y": 7, "rows": ["BBB"] * 4}]}
-    place = {"from": [5, 7, 2], "to": [7, 7, 5]}
-    task = house({"task_id": "floor", "inventory": INVENTORY, "target_spec": target_spec, "bbox": place})
-    parts = [(1, 1, 1), (3, 3, 1), (4, 2, 2), (5, 2, 2), (7, 3, 2), (11, 3, 3), (12, 3, 4), (99, 3, 4)]
-    for stock, width, depth in parts:  # of parts of one size the widest, from the floor's lower corner
-        part = houses.Fill(5, 7, 2, 5 + width - 1, 7, 2 + depth - 1, 1)
-        assert houses.affordable_rectangles(task, {1: stock}) == [part]
-
-
 def random_word(seed):
     rng = random.Random(seed)
     task = word(["I", "LO", "a b", "X7"][seed % 4], "id", 2)
@@ -231,17 +228,7 @@ def test_a_word_s_score_is_that_of_a_loop_over_the_cells_and_two_builders_make_i
     assert np.array_equal(after, task.plan)
 
 
-def test_an_empty_world_scores_without_pairs_and_three_spiders_do_one_to_three_of_damage_each():
-    task = word("I", "id", 1)
-    empty = words.score(task, task.box.empty_world())
-    assert (empty.same_neighbours, empty.extra, empty.num_idle, empty.strict) == (0, 0, 2, 0)
-    full = words.Word("full", "?", 1, ("##",), np.ones((1, 1, 2), bool), np.array([[[1, 3]]], np.uint8))
-    assert words.score(full, full.plan).extra == 0
-    drawn = [houses.spiders(random.Random(seed)) for seed in range(60)]
-    assert {len(each) for each in drawn} == {3} and {damage for each in drawn for damage in each} == {1, 2, 3}
-
-
-def test_words_say_what_they_are_and_generated_ones_have_a_length_a_number_and_every_letter():
+def test_words_empty_worlds_and_spiders_by_hand():
     for text in ("I", "T", "hi"):  # two kinds of block per builder need a cell each
         num_cells = sum(row.count("#") for row in word(text, "id", 1).rows)
         task = word(text, "id", 1, num_cells // 2)
@@ -260,3 +247,10 @@ def test_words_say_what_they_are_and_generated_ones_have_a_length_a_number_and_e
     assert len(new_word(0, 8).text) == 8 and len(new_word(0).text) == 3
     with pytest.raises(ValueError, match="1 to 8"):
         new_word(0, 9)
+    task = word("I", "id", 1)
+    empty = words.score(task, task.box.empty_world())
+    assert (empty.same_neighbours, empty.extra, empty.num_idle, empty.strict) == (0, 0, 2, 0)
+    full = words.Word("full", "?", 1, ("##",), np.ones((1, 1, 2), bool), np.array([[[1, 3]]], np.uint8))
+    assert words.score(full, full.plan).extra == 0
+    drawn = [houses.spiders(random.Random(seed)) for seed in range(60)]
+    assert {len(each) for each in drawn} == {3} and {damage for each in drawn for damage in each} == {1, 2, 3}

@@ -86,13 +86,20 @@ def test_a_turn_on_a_bridge_is_worth_what_a_loop_finds(seed):
     assert bridges.visible(bridge, state, 0, 1) == view
 
 
-def test_the_second_worker_has_the_last_word_and_an_idle_one_costs_nothing():
+def test_bridges_and_plans_by_hand():
     bridge = Bridge("row", ("S.T",))
     lay, clear = Action((Fill(1, 0, 0, 1, 0, 0, PLANK),)), Action((Fill(1, 0, 0, 1, 0, 0, AIR),))
     for actions, stands in (((lay, clear), 0), ((clear, lay), 1)):
         assert bridges.after(bridge, bridges.beginning(bridge), actions)[0].world.sum() == stands
     idle = Action()
     assert (idle.fills, idle.probes, idle.walk, idle.num_words, idle.num_rejected) == ((), (), (), 0, 0)
+    bridge = Bridge("detour", ("S.....T", ".YY.YY.", "......."))
+    assert bridge.plan is not None and published(bridge, set(bridge.plan))[0] == 0
+    assert len(bridge.plan) == 3 and (3, 1) in bridge.plan
+    bridge = Bridge("pair", ("S.T....", ".......", "....Y.Y"))
+    assert bridge.plan == {(1, 0), (5, 2)}
+    plans = [random_bridge(seed, 3, 3, 7).plan for seed in range(30)]
+    assert 5 < sum(plan is None for plan in plans) < 25
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -109,17 +116,6 @@ def test_a_plan_scores_0_with_the_shortest_way_or_there_is_none(seed):
     clean = [each for each in subsets if joined(bridge, each) and not published(bridge, each)[1]]
     # one plank more, at most, for each true pillar that the shortest way leaves bare
     assert len(min(clean, key=len)) <= len(bridge.plan) <= len(min(clean, key=len)) + len(cells_of(bridge, "Y"))
-
-
-def test_plans_by_hand():
-    """Two planks suffice by the pillars of the second row; five would be needed along the first."""
-    bridge = Bridge("detour", ("S.....T", ".YY.YY.", "......."))
-    assert bridge.plan is not None and published(bridge, set(bridge.plan))[0] == 0
-    assert len(bridge.plan) == 3 and (3, 1) in bridge.plan
-    bridge = Bridge("pair", ("S.T....", ".......", "....Y.Y"))
-    assert bridge.plan == {(1, 0), (5, 2)}
-    plans = [random_bridge(seed, 3, 3, 7).plan for seed in range(30)]
-    assert 5 < sum(plan is None for plan in plans) < 25
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -177,7 +173,7 @@ def share(land, gathered):
     return sum(min(1, has / wants) for has, wants in zip(gathered, land.goal, strict=True)) / 3
 
 
-def test_the_rewards_of_a_turn_by_hand_and_what_is_seen_is_passed_on_once():
+def test_gathering_by_hand():
     score = lands.TurnScore(0.5, True, 3, 1, 0.25, -2, 0.125)
     assert score.bounded == pytest.approx(5 + 4 - 0.1 + 0.15 + 0.0125)
     assert score.published == pytest.approx(5 + 4 + 0.15 + 0.15 + 0.025)
@@ -191,6 +187,11 @@ def test_the_rewards_of_a_turn_by_hand_and_what_is_seen_is_passed_on_once():
     assert lands.still_wanted(land, replace(state, gathered=(3, 3, 0)), 1) == {"iron": 1}
     # a partner is helped at most once over, whatever it is told
     assert lands.usefulness(land, state, 0, [Fact((1, 0), "stone", 3), Fact((1, 0), "iron", 2)], settings) == 1
+    assert Settings() == Settings(view=3, reach=1, max_steps=4, max_facts=1)
+    assert (bridges.MAX_COMMANDS, bridges.BLOCKS) == (40, ("air", "oak_planks"))
+    for goal in [(0, 1, 1), (1, 1, 0), (1, -1, 1)]:
+        with pytest.raises(ValueError, match="goal="):
+            Land("wrong", 1, 2, {}, ((0, 0), (0, 1)), goal)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -308,11 +309,3 @@ def test_tasks_and_states_cannot_be_changed(rules):
                 setattr(object.__new__(made), fields(made)[0].name, None)
     bridge = random_bridge(0)  # states are told apart by identity: arrays have no single truth of being equal
     assert len({bridges.beginning(bridge), bridges.beginning(bridge)}) == 2
-
-
-def test_the_game_s_numbers_are_the_documented_ones_and_a_goal_of_nothing_is_refused():
-    assert Settings() == Settings(view=3, reach=1, max_steps=4, max_facts=1)
-    assert (bridges.MAX_COMMANDS, bridges.BLOCKS) == (40, ("air", "oak_planks"))
-    for goal in [(0, 1, 1), (1, 1, 0), (1, -1, 1)]:
-        with pytest.raises(ValueError, match="goal="):
-            Land("wrong", 1, 2, {}, ((0, 0), (0, 1)), goal)

@@ -60,7 +60,7 @@ def test_two_builders_are_paid_what_they_were_paid_when_there_were_no_larger_tea
     assert total == pytest.approx(expected, abs=1e-9)
 
 
-def test_a_goal_has_a_part_for_each_builder_in_each_turn_and_demonstrations_share_it():
+def test_goals_have_a_part_for_each_builder_and_stocks_a_share_of_the_house():
     for team, max_turns in ((2, 12), (3, 8), (4, 6), (8, 3)):
         env = MiniBuild(num_agents=team, max_turns=max_turns)
         env.reset(seed=0)
@@ -70,6 +70,13 @@ def test_a_goal_has_a_part_for_each_builder_in_each_turn_and_demonstrations_shar
     episode = demonstration(random.Random(0), num_agents=3, max_turns=4)
     assert list(episode) == ["builder_0", "builder_1", "builder_2"]
     assert len({messages[0].content.split(" goal ")[1] for messages in episode.values()}) == 1
+    for team in (2, 3, 4, 6):
+        task = new_house(3, num_builders=team)
+        counts = np.bincount(task.target.ravel(), minlength=len(task.blocks))
+        for block, stock in task.stock.items():
+            n = int(counts[block])
+            assert stock == -(-n // team) + n // (2 * team)
+            assert max((task.owners[task.target == block] == i).sum() for i in range(team)) <= stock if n else True
 
 
 def test_each_of_three_reads_of_the_moves_that_its_mode_allows():
@@ -97,16 +104,6 @@ def test_every_letter_that_has_the_cells_has_a_plan_with_all_blocks(team):
             continue
         task = word(text, "t", 1, team)
         assert score(task, task.plan).published == 2.0
-
-
-def test_a_share_of_the_stock_is_a_share_of_the_house_and_half_of_it():
-    for team in (2, 3, 4, 6):
-        task = new_house(3, num_builders=team)
-        counts = np.bincount(task.target.ravel(), minlength=len(task.blocks))
-        for block, stock in task.stock.items():
-            n = int(counts[block])
-            assert stock == -(-n // team) + n // (2 * team)
-            assert max((task.owners[task.target == block] == i).sum() for i in range(team)) <= stock if n else True
 
 
 @pytest.mark.parametrize("game", [StrBuild, HouseBuild])

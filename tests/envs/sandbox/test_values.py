@@ -147,7 +147,7 @@ def test_extended_forms_that_are_just_right(form: Any, value: Any) -> None:
     assert is_equal(form, value) and not is_equal(form, [value])
 
 
-def test_the_wire_form_by_hand_and_integers_have_3500_digits_at_most() -> None:
+def test_the_wire_form_by_hand_and_instances_of_subclasses_travel_as_their_builtin() -> None:
     assert read(["i", "f" * 3500]) == 16**3500 - 1
     with pytest.raises(MalformedValue, match="print"):
         read(["i", "f" * 3501])
@@ -156,6 +156,18 @@ def test_the_wire_form_by_hand_and_integers_have_3500_digits_at_most() -> None:
     assert wire([1, (2.5, None), {"a": {True}}]) == ["l", 1, ["t", 2.5, None], ["d", "a", ["s", True]]]
     assert wire(1 << 60) == ["i", "1000000000000000"]
     assert wire('a"é') == ["u", "6122c3a9"]
+
+    class Colour(str, Enum):
+        RED = "red"
+
+    class Number(IntEnum):
+        ONE = 1
+
+    pair = namedtuple("pair", "a b")
+    builtins = [(Colour.RED, "red"), (Number.ONE, 1), (pair(1, 2), (1, 2)), (defaultdict(int, a=2), {"a": 2})]
+    for value, expected in builtins:
+        assert read(wire(value)) == expected == plain(value)
+        assert type(plain(value)) is type(expected)
 
 
 def nested(depth: int, tag: str = "l") -> list[Any]:
@@ -309,20 +321,6 @@ def test_no_integer_is_another_one_whatever_the_tolerance(expected: int, other: 
     assert is_equal(wire(other), expected, tolerance) is (other == expected)
     if abs(other) < 10**300:
         assert is_equal(wire(float(other)), expected, tolerance) is (float(other) == expected)
-
-
-def test_instances_of_subclasses_travel_as_their_builtin() -> None:
-    class Colour(str, Enum):
-        RED = "red"
-
-    class Number(IntEnum):
-        ONE = 1
-
-    pair = namedtuple("pair", "a b")
-    builtins = [(Colour.RED, "red"), (Number.ONE, 1), (pair(1, 2), (1, 2)), (defaultdict(int, a=2), {"a": 2})]
-    for value, expected in builtins:
-        assert read(wire(value)) == expected == plain(value)
-        assert type(plain(value)) is type(expected)
 
 
 EXTENDED = [

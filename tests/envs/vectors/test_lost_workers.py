@@ -129,7 +129,7 @@ def said(words, index=0):
     return {index: dict.fromkeys(("a_0", "b_0"), words)}
 
 
-def test_an_episode_that_is_another_one_when_it_is_played_again_is_given_up_and_the_others_go_on():
+def test_an_episode_that_is_another_one_when_it_is_played_again_is_given_up():
     vector = NearbyVector(partial(Diary, drifts=True), 2, 1)
     for index in (0, 1):
         vector.reset(index, seed=index)
@@ -143,9 +143,6 @@ def test_an_episode_that_is_another_one_when_it_is_played_again_is_given_up_and_
     assert (fault.copy, fault.seed) == (0, 0)
     assert "turn 2 returned other" in str(fault)
     assert vector.reset(0, seed=0)[0] == SyncVector(Diary, 1).reset(0, seed=0)[0]  # the copy serves another episode
-
-
-def test_who_waits_for_an_episode_that_is_another_one_gets_its_fault_in_one_line():
     vector = NearbyVector(partial(Diary, drifts=True), 1, 1)
     vector.reset(0, seed=0)
     vector.step(said("one"))

@@ -99,7 +99,16 @@ def test_copies_play_the_episodes_of_one_alone(vector):
     assert vector.agents(0) == []
 
 
-def test_send_and_ready_return_the_results_of_reset_and_step(vector):
+def test_a_vector_tells_of_its_environment_and_send_and_ready_return_the_results_of_step(vector):
+    assert vector.num_envs == 3
+    assert vector.possible_agents == ["player_0", "player_1"]
+    assert vector.action_space("player_0") == OpenText(16_384)
+    assert vector.observation_space("player_1") == vector.state_space == OpenText(1_048_576)
+    assert vector.spec.id == "test/Counting-v0"
+    assert vector.turn_limit == 3
+    observations, _ = vector.reset(1, seed=0, options={"task": "a task"})
+    assert isinstance(observations["player_0"], Transcript)
+    assert observations["player_0"].messages[0].content.startswith("a task 0.")
     expected = [vector.reset(index, seed=index) for index in (0, 2)]
     for index in (0, 2):
         vector.send_reset(index, seed=index)
@@ -112,18 +121,6 @@ def test_send_and_ready_return_the_results_of_reset_and_step(vector):
         vector.reset(index, seed=index)
     assert found == vector.step(actions)
     assert vector.ready() == {}
-
-
-def test_a_vector_tells_of_its_environment_and_keeps_transcripts(vector):
-    assert vector.num_envs == 3
-    assert vector.possible_agents == ["player_0", "player_1"]
-    assert vector.action_space("player_0") == OpenText(16_384)
-    assert vector.observation_space("player_1") == vector.state_space == OpenText(1_048_576)
-    assert vector.spec.id == "test/Counting-v0"
-    assert vector.turn_limit == 3
-    observations, _ = vector.reset(1, seed=0, options={"task": "a task"})
-    assert isinstance(observations["player_0"], Transcript)
-    assert observations["player_0"].messages[0].content.startswith("a task 0.")
 
 
 @pytest.mark.parametrize("kind", [SyncVector, ProcessVector])

@@ -61,7 +61,7 @@ def test_the_view_keeps_the_contract_and_only_its_state_has_the_truth_which_only
     state_test(to_aec(PrivilegedState(make(id))), PrivilegedState(make(id)), num_cycles=3)
 
 
-def test_the_hidden_words_are_in_the_state_alone_which_starts_again_if_the_history_is_cut():
+def test_hidden_words_are_in_the_state_alone_and_a_branch_goes_its_own_way():
     env = PrivilegedState(MiniBuild(max_turns=4, feedback="none"))
     told = episode(env)
     for observed, *_ in told:
@@ -75,9 +75,6 @@ def test_the_hidden_words_are_in_the_state_alone_which_starts_again_if_the_histo
         with_truth(make("collm/MiniWriting-v2"))
     with pytest.raises(ValueError, match=r"no state\(\)"):
         with_truth(make("gymnasium/CartPole-v1"))
-
-
-def test_a_branch_goes_its_own_way():
     env = PrivilegedState(MiniBuild(max_turns=3))
     env.reset(seed=1)
     branches = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]

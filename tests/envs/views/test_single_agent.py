@@ -19,7 +19,7 @@ def repeat(agent, observation, rng):
     return f"{agent} saw {observation.split()[0]}"
 
 
-def test_partners_act_on_what_they_read_and_the_rest_give_reference_replies():
+def test_partners_act_on_what_they_read_and_seeds_and_spaces_are_those_of_the_team():
     env = SingleAgent(Heard(TEAM, 3), "b_0", repeat)
     observation, _ = env.reset(seed=0, options={"task": "T"})
     assert observation.startswith("b_0 reads T")
@@ -30,6 +30,12 @@ def test_partners_act_on_what_they_read_and_the_rest_give_reference_replies():
     env.reset(seed=0)
     env.step("mine")
     assert env.env.heard == {"a_0": "mine", "b_0": "b_0 saw b_0", "b_1": "b_1 at 0"}
+    env = SingleAgent(make("collm/MiniWriting-v2"))
+    assert env.reset(seed=3)[0] == make("collm/MiniWriting-v2").reset(seed=3)[0]["writer_0"]
+    env = SingleAgent(TokenObservations(Heard(TEAM, 3), 8, agents=["a_0"]), partners=repeat)
+    assert env.reset(seed=0)[0].shape == env.observation_space.shape == (8,)
+    env.step("mine")
+    assert env.env.unwrapped.heard["b_0"] == "b_0 saw b_0"
 
 
 def test_default_partners_draw_from_the_seed_and_those_of_a_copy_read_the_copy():
@@ -60,15 +66,6 @@ def test_the_episode_ends_with_the_agents_own_and_partners_that_leave_are_not_as
     env.step("a")
     env.step("b")
     assert env.env.heard == {"a_0": "b"}
-
-
-def test_the_seed_is_the_teams_and_spaces_are_the_agents_even_under_a_view():
-    env = SingleAgent(make("collm/MiniWriting-v2"))
-    assert env.reset(seed=3)[0] == make("collm/MiniWriting-v2").reset(seed=3)[0]["writer_0"]
-    env = SingleAgent(TokenObservations(Heard(TEAM, 3), 8, agents=["a_0"]), partners=repeat)
-    assert env.reset(seed=0)[0].shape == env.observation_space.shape == (8,)
-    env.step("mine")
-    assert env.env.unwrapped.heard["b_0"] == "b_0 saw b_0"
 
 
 def test_gymnasium_makes_one_or_many_by_id_with_arguments():

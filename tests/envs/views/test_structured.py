@@ -14,7 +14,7 @@ from collm.agents.numeric.policy import NumericPolicy
 from collm.envs import OpenText, make, views
 
 
-def test_chat_is_fresh_messages_with_roles_and_a_dict_has_one_entry():
+def test_chats_dicts_numeric_infos_and_play_turn_by_turn():
     env = views.ChatObservations(Heard())
     first, _ = env.reset(seed=0)
     second, *_ = env.step({"a_0": "yes", "b_0": "no"})
@@ -25,6 +25,17 @@ def test_chat_is_fresh_messages_with_roles_and_a_dict_has_one_entry():
     env = views.DictObservations(Heard(max_observation_length=99), key="story")
     assert env.observation_space("a_0") == Dict({"story": OpenText(99)})
     assert env.reset(seed=0)[0]["a_0"]["story"].startswith("a_0 reads")
+    env = views.NumericInfos(Heard())
+    env.env.step = lambda actions: ({}, {}, {}, {}, {"a_0": {"x": 1.0, "y": "text", "z": np.ones(2), "w": [1]}})
+    assert sorted(env.step({})[4]["a_0"]) == ["x", "z"]
+    alone, by_turns = Heard(), views.to_aec(Heard())
+    alone.reset(seed=0)
+    by_turns.reset(seed=0)
+    observations, rewards, *_ = alone.step({"a_0": "yes", "b_0": "no"})
+    by_turns.step("yes")
+    by_turns.step("no")
+    assert by_turns.rewards == rewards
+    assert by_turns.last()[0] == {"text": str(observations["a_0"])}
 
 
 def test_a_phrase_is_chosen_by_number_and_a_tasks_own_are_its_reference_replies():
@@ -45,20 +56,6 @@ def test_a_phrase_is_chosen_by_number_and_a_tasks_own_are_its_reference_replies(
     env.reset(seed=0)
     _, rewards, *_ = env.step(dict.fromkeys(env.agents, 0))
     assert set(rewards.values()) == {1.0}
-
-
-def test_only_numbers_are_told_and_turn_by_turn_the_team_gets_the_same():
-    env = views.NumericInfos(Heard())
-    env.env.step = lambda actions: ({}, {}, {}, {}, {"a_0": {"x": 1.0, "y": "text", "z": np.ones(2), "w": [1]}})
-    assert sorted(env.step({})[4]["a_0"]) == ["x", "z"]
-    alone, by_turns = Heard(), views.to_aec(Heard())
-    alone.reset(seed=0)
-    by_turns.reset(seed=0)
-    observations, rewards, *_ = alone.step({"a_0": "yes", "b_0": "no"})
-    by_turns.step("yes")
-    by_turns.step("no")
-    assert by_turns.rewards == rewards
-    assert by_turns.last()[0] == {"text": str(observations["a_0"])}
 
 
 class Board(ParallelEnv):

@@ -21,7 +21,7 @@ def test_texts_survive_bytes_and_any_bytes_are_a_text(text, ids):
     assert isinstance(codec.decode(ids), str)
 
 
-def test_observations_are_the_newest_bytes_padded_in_front_and_floats_are_scaled_to_one():
+def test_observations_are_the_newest_bytes_scaled_bytes_or_a_bag_of_words():
     env = TokenObservations(heard(), 8, "multi_discrete")
     assert env.observation_space("a_0") == MultiDiscrete([257] * 8)
     observations, _ = env.reset(seed=0)
@@ -32,9 +32,6 @@ def test_observations_are_the_newest_bytes_padded_in_front_and_floats_are_scaled
     assert floats.observation_space("a_0") == Box(0.0, 1.0, (8,), np.float32)
     expected = (ids.reset(seed=0)[0]["a_0"] / 256).astype(np.float32)
     assert np.array_equal(floats.reset(seed=0)[0]["a_0"], expected)
-
-
-def test_words_lose_what_is_not_among_them_and_a_bag_holds_the_newest_in_no_order():
     env = TokenObservations(heard(), 2, "bag", WordCodec(["abé", "say", "no"]))
     assert env.observation_space("a_0") == Box(0.0, 1.0, (3,), np.float32)
     assert env.seen("a_0", "say no abé abé no").tolist() == [1.0, 0.0, 1.0]

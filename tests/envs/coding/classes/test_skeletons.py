@@ -63,14 +63,7 @@ def test_the_first_programmer_writes_methods_of_self_alone_and_what_methods_need
     assert [ast.unparse(node).split("(")[0] for node in delivery.around] == ["import math, os", "LIMIT = 3", "def half"]
 
 
-def test_empty_methods_count_as_not_written_except_on_request():
-    for body in ("pass", "...", "'''Words.'''", "raise NotImplementedError", "return 1"):
-        code = code_in(f"def reset(self):\n    {body}")
-        assert set(delivery_of(TASK, code).methods) == ({"reset"} if body == "return 1" else set())
-        assert set(delivery_of(TASK, code, keeps_empty=True).methods) == {"reset"}
-
-
-def test_methods_are_found_in_a_class_or_bare():
+def test_methods_are_found_in_a_class_or_bare_and_empty_ones_only_on_request():
     for text in (
         f"{UP}\n\n{GET}",
         f"class Counter:\n{indent(UP, '    ')}\n{indent(GET, '    ')}",
@@ -79,6 +72,10 @@ def test_methods_are_found_in_a_class_or_bare():
         f"{UP}\n{GET}\ncounter = Counter()\nprint(counter.get())",
     ):
         assert set(delivery_of(TASK, code_in(text)).methods) == {"up", "get"}
+    for body in ("pass", "...", "'''Words.'''", "raise NotImplementedError", "return 1"):
+        code = code_in(f"def reset(self):\n    {body}")
+        assert set(delivery_of(TASK, code).methods) == ({"reset"} if body == "return 1" else set())
+        assert set(delivery_of(TASK, code, keeps_empty=True).methods) == {"reset"}
 
 
 def test_the_merged_class_keeps_what_is_given_and_takes_the_owners_version():

@@ -116,20 +116,6 @@ def test_each_of_several_helpers_reads_its_own_function_and_the_partners(team):
         assert ("Three", "Four")[team - 3] in text
 
 
-def test_feedback_reports_each_helper_and_requests_its_function():
-    made = env(num_agents=4)
-    made.reset(seed=0)
-    codes = ("def aux_1(x):\n    return x / 2", "def aux_2(x):\n    return x", "def aux_3(x):\n    print(x)")
-    main = "def half_sum(a, b):\n    aux_2(a)\n    return aux_1(a) + aux_1(b) // 1"
-    observations, *_ = made.step(dict(zip(made.agents, (*codes, main), strict=True)))
-    for name, text in zip(("aux_1", "aux_2", "aux_3", "half_sum"), observations.values(), strict=True):
-        found = text.messages[-1].content
-        assert f"Write `{name}` once more" in found
-        assert "- aux_2: defined, and it returns a value\n- aux_3: no function `aux_3` with a return" in found
-        assert "half_sum does not call aux_3\n- cooperation: half_sum ignores what aux_2 returns" in found
-        assert "half_sum uses aux_1 and adds to it" in found
-
-
 @pytest.mark.parametrize(
     ("settings", "told", "untold"),
     [
@@ -153,7 +139,7 @@ def test_feedback_of_each_mode(settings, told, untold):
     assert "aux(a + b)" not in observations["helper_0"] or made._shows_partner
 
 
-def test_feedback_names_the_fault():
+def test_feedback_names_the_fault_and_reports_each_helper():
     for aux, main, found in [
         ("no code", "def half_sum(a, b):\n    return (", ["no function `aux`", "no function `half_sum`"]),
         ("def aux(x): return (", FLOOR, ["syntax error"]),
@@ -162,6 +148,17 @@ def test_feedback_names_the_fault():
     ]:
         text = feedback(env(), aux, main)
         assert all(part in text for part in found)
+    made = env(num_agents=4)
+    made.reset(seed=0)
+    codes = ("def aux_1(x):\n    return x / 2", "def aux_2(x):\n    return x", "def aux_3(x):\n    print(x)")
+    main = "def half_sum(a, b):\n    aux_2(a)\n    return aux_1(a) + aux_1(b) // 1"
+    observations, *_ = made.step(dict(zip(made.agents, (*codes, main), strict=True)))
+    for name, text in zip(("aux_1", "aux_2", "aux_3", "half_sum"), observations.values(), strict=True):
+        found = text.messages[-1].content
+        assert f"Write `{name}` once more" in found
+        assert "- aux_2: defined, and it returns a value\n- aux_3: no function `aux_3` with a return" in found
+        assert "half_sum does not call aux_3\n- cooperation: half_sum ignores what aux_2 returns" in found
+        assert "half_sum uses aux_1 and adds to it" in found
 
 
 @pytest.mark.parametrize("mode", ["level_feedback", "expert"])

@@ -22,7 +22,7 @@ def judged(sentence):
     return tuple(judge(told, _read(SOURCE)) for judge in (fluency, support, extract_credit))
 
 
-def test_sentences_by_hand():
+def test_sentences_openings_cut_phrases_and_repetitions_by_hand():
     for sentence, fluent, supported, extracted in [
         ("The old dog found a large bone in the garden.", 1, 1, 1),
         ("The old dog found a large bone.", 1, 1, 1),  # shortened
@@ -36,9 +36,6 @@ def test_sentences_by_hand():
     ]:
         for got, expected in zip(judged(sentence), (fluent, supported, extracted), strict=True):
             assert expected is None or got == pytest.approx(expected, abs=0.1)
-
-
-def test_openings_cut_phrases_repetitions_and_texts_without_words():
     found = groundedness("However, the old dog found a large bone in the garden.", SOURCE)
     assert (found.fluency, found.support, found.extracted) == (1, 1, 1)
     assert groundedness("The neighbour, the old dog found a large bone in the garden.", SOURCE).extracted < 0.8

@@ -33,18 +33,6 @@ def test_a_perfect_pair_earns_every_point_and_the_published_ones_ignore_grounded
         assert got == pytest.approx(expected) and sum(got.values()) == pytest.approx(rules.PUBLISHED_MAX_SCORE)
 
 
-def test_the_gate_of_structure():
-    counts = {
-        TLDR: [(8, 20), (20, 8), (256, 256), (7, 20), (20, 7), (257, 256), (256, 257)],
-        ARXIV_EXPANSION: [(128, 190), (128, 256), (127, 190), (128, 127), (128, 257)],
-    }
-    for form, num_passed in ((TLDR, 3), (ARXIV_EXPANSION, 2)):
-        for number, num_words in enumerate(counts[form]):
-            got = points(form, num_words=num_words)
-            assert got["structure"] == (0.5 if number < num_passed else 0), num_words
-            assert (sum(got.values()) > 0) == (number < num_passed), num_words
-
-
 LENGTHS = [
     (TLDR, 1.099, None), (TLDR, 1.1, 0.0), (TLDR, 1.35, 0.5), (TLDR, 1.6, 1.0), (TLDR, 3.2, 1.0), (TLDR, 4.1, 0.5),
     (TLDR, 5.0, 0.0), (TLDR, 5.001, None), (TLDR, 0.0, None),
@@ -60,7 +48,16 @@ VOCABULARIES = [
 ]  # fmt: skip
 
 
-def test_the_gates_and_ramps_of_the_ratios_of_length_and_vocabulary():
+def test_the_gates_of_structure_and_of_the_ratios_of_length_and_vocabulary():
+    counts = {
+        TLDR: [(8, 20), (20, 8), (256, 256), (7, 20), (20, 7), (257, 256), (256, 257)],
+        ARXIV_EXPANSION: [(128, 190), (128, 256), (127, 190), (128, 127), (128, 257)],
+    }
+    for form, num_passed in ((TLDR, 3), (ARXIV_EXPANSION, 2)):
+        for number, num_words in enumerate(counts[form]):
+            got = points(form, num_words=num_words)
+            assert got["structure"] == (0.5 if number < num_passed else 0), num_words
+            assert (sum(got.values()) > 0) == (number < num_passed), num_words
     ratios = [
         ("length_ratio", LENGTHS, "vocabulary_ratio", 0.5, 1.0),
         ("vocabulary_ratio", VOCABULARIES, "overlap", 1.5, 0.5),
@@ -152,7 +149,7 @@ def test_measures_by_hand_and_transition_words_in_the_texts_of_the_form():
 SIXTEEN = "cats chase mice dogs guard sheep cows graze milk hens hatch eggs bees sip honey ants"  # four words a quarter
 
 
-def test_coverage_by_hand():
+def test_coverage_by_hand_is_a_factor_of_all_points_but_the_structures():
     for texts, expected in [
         (["cats chase mice."], 0.25),  # two pairs
         (["cats chase."], 0.0),  # one pair is too few
@@ -165,9 +162,6 @@ def test_coverage_by_hand():
         (["", "anything else"], 0.0),
     ]:
         assert coverage(texts, SIXTEEN, OWN) == expected
-
-
-def test_coverage_is_a_factor_of_all_points_but_the_structures():
     env = make("collm/TLDR-v2")
     env.reset(options={"task": 3})
     source = env.task["post"]

@@ -92,7 +92,19 @@ def test_the_reference_scores_one_and_states_every_fact(team, seed, split):
     assert set(truth(post, *replies).values()) == {1.0}
 
 
-def test_terms_credits_and_truth_by_hand():
+EVERYTHING = [Sentence(fact) for fact in POST.facts]
+NEAR = Sentence(MAIN._replace(thing="soup"))
+
+
+def test_credits_terms_and_truth_by_hand():
+    for first, second, expected in [
+        ([Sentence(SECOND)], [Sentence(THIRD)], [[0.5], [1.0]]),  # the first writer missed the main point
+        ([Sentence(MAIN)], [Sentence(MAIN), Sentence(MAIN, "then"), Sentence(SECOND)], [[1.0], [0.0, 0.0, 1.0]]),
+        (EVERYTHING, EVERYTHING, [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 1.0, 1.0]]),  # as many facts as the role has
+        ([NEAR], [], [[0.4], []]),
+        ([NEAR], [Sentence(MAIN)], [[0.15 * 0.5], [1.0]]),  # a true sentence comes first; NEAR has 2 places of FOURTH
+    ]:
+        assert credits(POST, [first, second]) == expected
     got = terms(POST, text_of([MAIN, LIE]), text_of([SECOND, LIE, THIRD], ("then",)))
     short, facts = 1 / (2 + 1 - 1), 2 / (3 + 3 - 2)
     long = facts * (0.8 + 0.2 / 3)  # one linking word of three
@@ -111,21 +123,6 @@ def test_terms_credits_and_truth_by_hand():
     assert truth(POST, text_of(whole), "")["fact_f1"] == 1
     for worse in (whole[1:], [*whole, MAIN], [*whole, LIE], [MAIN] * 4):
         assert truth(POST, text_of(worse), "")["fact_f1"] < 1
-
-
-EVERYTHING = [Sentence(fact) for fact in POST.facts]
-NEAR = Sentence(MAIN._replace(thing="soup"))
-
-
-def test_credits_by_hand():
-    for first, second, expected in [
-        ([Sentence(SECOND)], [Sentence(THIRD)], [[0.5], [1.0]]),  # the first writer missed the main point
-        ([Sentence(MAIN)], [Sentence(MAIN), Sentence(MAIN, "then"), Sentence(SECOND)], [[1.0], [0.0, 0.0, 1.0]]),
-        (EVERYTHING, EVERYTHING, [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 1.0, 1.0]]),  # as many facts as the role has
-        ([NEAR], [], [[0.4], []]),
-        ([NEAR], [Sentence(MAIN)], [[0.15 * 0.5], [1.0]]),  # a true sentence comes first; NEAR has 2 places of FOURTH
-    ]:
-        assert credits(POST, [first, second]) == expected
 
 
 def test_worse_sentences_lower_the_reward_and_different_linking_words_earn_only_before_true_ones():
