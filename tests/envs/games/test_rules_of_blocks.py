@@ -100,7 +100,7 @@ def test_a_stock_is_an_equal_share_rounded_up_and_half_of_one_rounded_down(team,
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_score_is_that_of_a_loop_over_the_cells(seed):
+def test_a_score_is_that_of_a_loop_over_the_cells_and_two_builders_mend_any_world(seed):
     task, wanted = random_house(seed, share_of_air=0.0 if seed % 4 == 0 else 0.4)
     stands = disturbed(wanted, seed)
     score = houses.score(task, as_world(task, stands), attacks=(1, 2), num_kills=0)
@@ -114,24 +114,6 @@ def test_a_score_is_that_of_a_loop_over_the_cells(seed):
     assert score.iou == pytest.approx(sum(stands[cell] > 0 for cell in filled) / len(either))
     assert score.exact_iou == pytest.approx(len(set(filled) & set(right)) / len(either))
     assert (score.damage, score.num_kills) == (3 / 5, 0)
-
-
-@pytest.mark.parametrize(
-    ("num_kills", "is_safe", "attacks", "damage", "price"),
-    [(0, False, (2, 2), 0.8, 0), (0, False, (3, 3), 1, 0), (0, False, (), 0, 0), (0, True, (3, 3), 0, 0),
-     (1, False, (3, 3), 0, 0), (2, False, (3, 3), 0, 0.01), (4, True, (3, 3), 0, 0.03)],
-)  # fmt: skip
-def test_spiders_and_the_price_of_killing_them_twice(num_kills, is_safe, attacks, damage, price):
-    task, wanted = random_house(3)
-    score = houses.score(task, as_world(task, wanted), attacks=attacks, num_kills=num_kills, is_safe=is_safe)
-    assert score.damage == pytest.approx(damage)
-    assert score.published == pytest.approx(1 - 0.1 * damage)
-    assert score.paper == pytest.approx(2 - 0.2 * damage)
-    assert score.strict == pytest.approx(1 - 0.1 * damage - price)
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_two_builders_mend_any_world_each_in_cells_of_its_own(seed):
     task, wanted = random_house(seed)
     stands = disturbed(wanted, seed)
     world = as_world(task, stands)
@@ -152,6 +134,20 @@ def test_two_builders_mend_any_world_each_in_cells_of_its_own(seed):
     assert np.array_equal(built(world, task.box, of_both), task.target)
     expected = [(*cell, wanted[cell]) for cell in wanted if wanted[cell] != stands[cell]]
     assert houses.wrong_cells(task, world) == sorted(expected, key=in_order)
+
+
+@pytest.mark.parametrize(
+    ("num_kills", "is_safe", "attacks", "damage", "price"),
+    [(0, False, (2, 2), 0.8, 0), (0, False, (3, 3), 1, 0), (0, False, (), 0, 0), (0, True, (3, 3), 0, 0),
+     (1, False, (3, 3), 0, 0), (2, False, (3, 3), 0, 0.01), (4, True, (3, 3), 0, 0.03)],
+)  # fmt: skip
+def test_spiders_and_the_price_of_killing_them_twice(num_kills, is_safe, attacks, damage, price):
+    task, wanted = random_house(3)
+    score = houses.score(task, as_world(task, wanted), attacks=attacks, num_kills=num_kills, is_safe=is_safe)
+    assert score.damage == pytest.approx(damage)
+    assert score.published == pytest.approx(1 - 0.1 * damage)
+    assert score.paper == pytest.approx(2 - 0.2 * damage)
+    assert score.strict == pytest.approx(1 - 0.1 * damage - price)
 
 
 def cells_of(fill):

@@ -41,16 +41,12 @@ def quiet(capsys):
 
 
 @every_id
-def test_pettingzoo_aec_api_state_and_render(id):
+def test_pettingzoo_aec_api_state_render_and_max_cycles(id):
     env = views.to_aec(make(id))
     api_test(env, num_cycles=5 if env.unwrapped.metadata.get("runs_programs") else 20)  # programs take seconds
     seed_test(lambda: views.to_aec(make(id)), num_cycles=5)
     state_test(views.to_aec(make(id)), make(id), num_cycles=3)
     render_test(lambda **kwargs: views.to_aec(make(id, **kwargs)), {"ansi": lambda drawn: isinstance(drawn, str)})
-
-
-@every_id
-def test_pettingzoo_max_cycles(id):
     made = SimpleNamespace(parallel_env=partial(make_parallel, id), env=partial(make_aec, id))
     if takes_max_turns(registry[id].constructor()):
         max_cycles_test(made)
