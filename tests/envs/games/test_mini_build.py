@@ -116,7 +116,7 @@ def test_sparse_reward_pays_at_the_threshold_and_only_at_the_end():
         assert rewards == [0, 0, 0, 0, expected]
 
 
-def test_prompts_are_short_explained_or_given(tmp_path):
+def test_prompts_are_short_explained_or_given():
     for feedback in ("own", "cross", "both", "none"):
         for messages in demonstration(random.Random(5), feedback=feedback).values():
             assert {word for message in messages for word in message.content.split()} <= set(VOCABULARY)
