@@ -377,11 +377,9 @@ REPLIES = [
 ]
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(n, marks=pytest.mark.slow) if n % 3 else n for n in range(len(REPLIES))]
-)
-def test_no_reply_passes_a_test(sandbox: Sandbox, number: int) -> None:
-    code = SAYING + f"reply = {REPLIES[number]!r}\nwhile b'stop' not in os.read(4, 65536): say(reply)"
+@pytest.mark.parametrize("n", [pytest.param(n, marks=pytest.mark.slow) if n % 3 else n for n in range(len(REPLIES))])
+def test_no_reply_passes_a_test(sandbox: Sandbox, n: int) -> None:
+    code = SAYING + f"reply = {REPLIES[n]!r}\nwhile b'stop' not in os.read(4, 65536): say(reply)"
     tests = f"""
 def check(candidate):
     expected = ['{SECRET}']
