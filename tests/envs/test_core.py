@@ -1,7 +1,5 @@
 """Transcripts, and the base class of text environments."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import re
@@ -38,7 +36,6 @@ class Numbers(TextParallelEnv):
 
 
 def started(seed=0, task=None, **settings):
-    """An environment after its reset."""
     env = Numbers(**settings)
     env.reset(seed=seed, options={"task": task})
     return env
@@ -46,9 +43,6 @@ def started(seed=0, task=None, **settings):
 
 def step(env, left="a", right="a"):
     return env.step({"left_0": left, "right_0": right})
-
-
-# Transcripts
 
 
 @given(messages, messages)
@@ -60,14 +54,7 @@ def test_a_transcript_is_the_text_of_its_messages_and_grows_at_its_end(parts, mo
     assert grown.messages == (*parts, *more)
     for twin in (copy.copy(transcript), copy.deepcopy(transcript), pickle.loads(pickle.dumps(transcript))):
         assert (twin, twin.messages) == (transcript, tuple(parts))
-
-
-def test_a_plain_text_counts_as_one_user_message():
-    assert messages_of("hello") == (Message("user", "hello"),)
-    assert messages_of(Transcript([Message("assistant", "hi")])) == (Message("assistant", "hi"),)
-
-
-# A turn
+    assert messages_of(transcript) == tuple(parts) and messages_of("hello") == (Message("user", "hello"),)
 
 
 def test_a_turn_by_hand():
@@ -92,23 +79,13 @@ def test_a_turn_by_hand():
     ]
 
 
-def test_a_text_that_all_read_stands_once_in_the_joint_history():
-    env = Numbers()
-    env.deal = lambda task: dict.fromkeys(env.agents, "the same")
-    env.reset(seed=0)
-    assert env.state() == "[left_0, right_0 reads] the same\n"
-
-
-def test_the_last_turn_terminates():
+def test_the_last_turn_or_an_outcome_ends_the_episode_of_all_or_of_one_agent():
     env = started(max_turns=2)
     step(env)
     _, _, terminations, truncations, _ = step(env)
     assert (set(terminations.values()), set(truncations.values()), env.agents) == ({True}, {False}, [])
     with pytest.raises(RuntimeError, match="reset"):
         env.step({})
-
-
-def test_an_outcome_ends_the_game_or_the_episode_of_one_agent():
     env = started(max_turns=9)
     step(env, "over")
     assert env.agents == []
@@ -118,49 +95,32 @@ def test_an_outcome_ends_the_game_or_the_episode_of_one_agent():
     assert (list(observations), list(rewards), env.agents) == (["right_0"], ["right_0"], ["right_0"])
 
 
-def test_rewards_may_differ_between_agents():
-    env = started()
-    env.play = lambda replies: Outcome({"left_0": 1, "right_0": 2})
-    assert step(env)[1] == {"left_0": 1.0, "right_0": 2.0}
-
-
-def test_a_history_may_be_rewritten():
-    env = started()
-    env.play = lambda replies: Outcome(0, {"left_0": "next"}, rewritten={"left_0": [Message("user", "new")]})
-    observations, *_ = step(env)
+def test_rewards_may_differ_and_a_history_may_be_rewritten():
+    env = Numbers()
+    env.deal = lambda task: dict.fromkeys(env.agents, "the same")
+    env.reset(seed=0)
+    assert env.state() == "[left_0, right_0 reads] the same\n"
+    rewritten = {"left_0": [Message("user", "new")]}
+    env.play = lambda replies: Outcome({"left_0": 1, "right_0": 2}, {"left_0": "next"}, rewritten=rewritten)
+    observations, rewards, *_ = step(env)
+    assert rewards == {"left_0": 1.0, "right_0": 2.0}
     assert observations["left_0"] == "new\nnext\n"
     assert observations["right_0"].endswith("a\n")
     assert env.state().endswith("[left_0 reads] new\nnext\n")
 
 
-# Replies are data, calls are not
-
-
-def test_a_long_reply_is_cut_and_counted():
-    observations, rewards, *_, infos = step(started(max_action_length=5), "1234567", "12345")
+def test_replies_are_cut_and_cleaned_and_thoughts_are_not_played():
+    observations, rewards, *_, infos = step(started(max_action_length=5), "1234567", "a\ud800b45")
     assert rewards["left_0"] == 10.0
     assert infos["left_0"]["metric/cut_replies"] == 1.0
     assert observations["left_0"].messages[1].content == "12345"
-
-
-@pytest.mark.parametrize(
-    ("reply", "answer"),
-    [
-        ("plain", "plain"),
-        ("<think>a draft</think>plain", "plain"),
-        ("a draft, begun by the prompt</think>\nplain", "\nplain"),
-        ("<think>one</think>not yet<think>two</think>plain", "plain"),
-        ("\n<think>broken off", ""),
-        ("the tag <think> in a sentence", "the tag <think> in a sentence"),
-        ("</think>", ""),
-        ("", ""),
-    ],
-)
-def test_thoughts_are_no_part_of_the_answer(reply, answer):
-    assert answer_in(reply) == answer
-
-
-def test_thoughts_are_not_played_and_stay_in_the_history():
+    assert observations["right_0"].messages[1].content == "a\ufffdb45"
+    for draft in ("", "<think>a</think>", "begun by the prompt</think>", "<think>one</think>no<think>two</think>"):
+        assert answer_in(f"{draft}plain") == "plain"
+    assert answer_in("a draft</think>\nplain") == "\nplain"
+    for tag in ("\n<think>broken off", "</think>", ""):
+        assert answer_in(tag) == ""
+    assert answer_in("the tag <think> in a sentence") == "the tag <think> in a sentence"
     thoughts = "<think>" + 30 * "x" + "</think>"
     observations, rewards, *_, infos = step(started(max_action_length=20), f"{thoughts}123", "12345")
     assert rewards["left_0"] == 8.0
@@ -172,18 +132,11 @@ def test_thoughts_are_not_played_and_stay_in_the_history():
 @pytest.mark.parametrize("id", [spec.id for spec in specs() if spec.id.startswith("collm/")])
 def test_thoughts_change_no_score(id):
     draft = "<think>/setblock 0 0 0 stone\n/kill\ndef aux(x): return 1\n{'path': []} first also then</think>\n"
-    thoughtful = rewards_of(
-        make(id), lambda env: {agent: draft + reply for agent, reply in references(env).items()}, seed=3
-    )
+    thoughtful = rewards_of(make(id), lambda env: {a: draft + text for a, text in references(env).items()}, seed=3)
     assert thoughtful == rewards_of(make(id), seed=3)
 
 
-def test_a_reply_that_cannot_be_encoded_is_cleaned():
-    observations, *_ = step(started(), "a\ud800b")
-    assert observations["left_0"].messages[1].content == "a\ufffdb"
-
-
-def test_a_long_history_loses_its_oldest_messages_after_the_first():
+def test_a_long_history_loses_its_oldest_messages_and_missing_replies_are_refused():
     env = started(task=7, max_turns=50, max_observation_length=80)
     for _ in range(10):
         observations, *_, infos = step(env, "a reply", "a reply")
@@ -192,9 +145,6 @@ def test_a_long_history_loses_its_oldest_messages_after_the_first():
     assert observations["left_0"].endswith("others: 7\n")
     assert infos["left_0"]["metric/dropped_messages"] > 0
     assert env.state_space.contains(env.state())
-
-
-def test_missing_replies_and_replies_of_other_types_are_refused():
     env = started()
     with pytest.raises(ValueError, match="'right_0' is missing"):
         env.step({"left_0": ""})
@@ -202,18 +152,11 @@ def test_missing_replies_and_replies_of_other_types_are_refused():
         step(env, 3)
 
 
-# Episodes
-
-
-def test_an_episode_follows_from_the_seed_and_the_next_one_from_the_generator():
+def test_episodes_and_draws_of_wrappers_follow_from_the_seed_and_then_from_the_generator():
     one, other = Numbers(), Numbers()
     assert one.reset(seed=5) == other.reset(seed=5)
     assert one.reset() == other.reset() != one.reset(seed=5)
     assert len({Numbers().reset()[0]["left_0"] for _ in range(20)}) > 1
-
-
-def test_wrappers_draw_from_a_seeded_generator_that_leaves_the_episode_alone():
-    """As `supersuit.frame_skip_v0` does."""
     one, other = started(5), started(5)
     branches = [copy.deepcopy(one), pickle.loads(pickle.dumps(one)), other]
     drawn = one.np_random.integers(1000, size=4).tolist()
@@ -224,25 +167,21 @@ def test_wrappers_draw_from_a_seeded_generator_that_leaves_the_episode_alone():
     assert one.np_random.integers(1000, size=4).tolist() == drawn
     one.reset(seed=-1)
     assert one.np_random is one.np_random
+    one.np_random = "an author's own"
+    assert one.np_random == "an author's own"
 
 
-def test_authors_may_have_a_numpy_generator_of_their_own():
-    env = Numbers()
-    env.np_random = "own"
-    assert env.np_random == "own"
+def test_a_branch_in_mid_episode_is_identical_and_independent():
+    for branch in (copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))):
+        env = started(max_turns=3)
+        step(env)
+        step(branch(env), "something else")
+        assert env.turn == 1
+        third = branch(env)
+        assert step(env, "b") == step(third, "b")
 
 
-@pytest.mark.parametrize("branch", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
-def test_a_branch_in_mid_episode_is_identical_and_independent(branch):
-    env = started(max_turns=3)
-    step(env)
-    step(branch(env), "something else")
-    assert env.turn == 1
-    third = branch(env)
-    assert step(env, "b") == step(third, "b")
-
-
-def test_render_shows_the_joint_history_and_the_scene(capsys):
+def test_render_shows_the_joint_history_and_spaces_have_the_given_lengths(capsys):
     env = Numbers(render_mode="ansi")
     env.scene = lambda: "a wall\n"
     env.reset(seed=0, options={"task": 7})
@@ -251,9 +190,6 @@ def test_render_shows_the_joint_history_and_the_scene(capsys):
     assert env.render() is None
     assert capsys.readouterr().out.endswith("a wall\n\n")
     assert Numbers().render() is None
-
-
-def test_spaces_have_the_given_lengths_and_pettingzoos_attribute_changes_no_turns():
     env = Numbers(max_turns=2, max_action_length=9)
     assert env.action_space("left_0") == OpenText(9)
     env.max_cycles = 1000  # as PettingZoo's test does
@@ -274,15 +210,11 @@ def test_wrong_settings_are_refused(settings, message):
         Numbers(**settings)
 
 
-@given(
-    st.lists(
-        st.sampled_from(
-            ["wall wood", "[left_0 writes] me", "[right_0 reads] you", "[left_0, right_0 reads] both", "[", " "]
-        ),
-        max_size=5,
-    ),
-    st.sampled_from(["\n", "\r", "\r\n", "\u2028", "\x85", "\x0b", "\n\n"]),
-)
+PIECES = ["wall wood", "[left_0 writes] me", "[right_0 reads] you", "[left_0, right_0 reads] both", "[", " "]
+LINE_ENDS = ["\n", "\r", "\r\n", "\u2028", "\x85", "\x0b", "\n\n"]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=5), st.sampled_from(LINE_ENDS))
 def test_no_reply_can_imitate_messages_of_the_joint_history(pieces, end):
     env = started()
     observations, *_ = step(env, end.join(pieces), "mine")

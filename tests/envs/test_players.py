@@ -1,7 +1,5 @@
 """Scripted players."""
 
-from __future__ import annotations
-
 import pickle
 from copy import deepcopy
 
@@ -31,14 +29,13 @@ def test_the_reference_player_reaches_the_maximum_under_a_view_too(view):
     assert played(env, reference_player(env), seed=0)[0] == 1.0
 
 
-@pytest.mark.parametrize("env", [Plain(), make("gymnasium/CartPole-v1")])
-def test_an_environment_without_reference_replies_has_no_reference_player(env):
-    assert reference_player(env) is scripted_player(env, "reference") is None
-
-
-def test_an_environment_without_text_has_no_empty_reply():
+def test_players_that_an_environment_does_not_have():
+    for env in (Plain(), make("gymnasium/CartPole-v1")):
+        assert reference_player(env) is scripted_player(env, "reference") is None
     assert scripted_player(make("gymnasium/CartPole-v1"), "empty") is None
     assert scripted_player(make("collm/MiniBuild-v0"), "empty")("builder_0", None) == ""
+    with pytest.raises(ValueError, match=f"'clever'.*{', '.join(PLAYERS)}"):
+        scripted_player(Plain(), "clever")
 
 
 def test_random_actions_are_the_seeds_and_leave_the_spaces_alone():
@@ -64,7 +61,7 @@ def test_an_episode_has_the_mean_return_of_the_agents_and_the_infos_of_each_turn
     assert [info["metric/turn"] for info in infos] == [0, 1]
 
 
-def test_an_exploit_of_the_environment_is_a_player_in_the_very_copy():
+def test_an_exploit_is_a_player_in_the_very_copy_and_every_scripted_player_can_be_pickled():
     env = make("collm/MiniShift-v0", max_turns=2)
     copy = deepcopy(env)
     player = scripted_player(copy, "first of the list")
@@ -73,17 +70,9 @@ def test_an_exploit_of_the_environment_is_a_player_in_the_very_copy():
     copy.step(dict.fromkeys(copy.agents, ""))
     offers = [" ".join(each.unwrapped.offer.pairs[0]) for each in (env, copy)]
     assert player("builder_1", None) == offers[1] != offers[0]
-
-
-@pytest.mark.parametrize("name", [*PLAYERS, "first of the list"])
-def test_every_scripted_player_can_be_pickled(name):
     env = make("collm/MiniShift-v0")
     env.reset(seed=5)
-    player = scripted_player(env, name)
-    again = pickle.loads(pickle.dumps(player))
-    assert again("builder_1", None) == player("builder_1", None)
-
-
-def test_an_unknown_player_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match=f"'clever'.*{', '.join(PLAYERS)}"):
-        scripted_player(Plain(), "clever")
+    for name in (*PLAYERS, "first of the list"):
+        player = scripted_player(env, name)
+        again = pickle.loads(pickle.dumps(player))
+        assert again("builder_1", None) == player("builder_1", None)

@@ -7,14 +7,9 @@ from collm.envs.templates import Originals, original_prompts
 
 BUILTIN = {"data": "builtin", "split": "all"}
 TASKS = [
-    ("TLDR-v2", {}),
-    ("ArxivExpansion-v2", {}),
-    ("HumanEval-v1", {}),
-    ("MBPP-v1", {}),
-    ("CoopHumanEval-v1", {}),
-    ("ClassEval-v1", {}),
-    ("StrBuild-v2", BUILTIN),
-    ("HouseBuild-v2", BUILTIN),
+    *((f"{name}-v1", {}) for name in ("HumanEval", "MBPP", "CoopHumanEval", "ClassEval")),
+    *((f"{name}-v2", {}) for name in ("TLDR", "ArxivExpansion")),
+    *((f"{name}-v2", BUILTIN) for name in ("StrBuild", "HouseBuild")),
 ]
 
 
@@ -34,11 +29,6 @@ def test_published_prompts_state_neither_gates_nor_scores(id, kwargs):
         assert text != own[agent]
         for gate in ("at least", "140", "128", "256", "two to three times", "turns", "Rules of the score"):
             assert gate not in text.replace(source, "")
-
-
-def test_prompts_can_replace_the_published_prompts():
-    _, texts = read("TLDR-v2", variant="published", prompts={"writer_0": "Sum up: {source}"})
-    assert texts["writer_0"].startswith("Sum up: ") and "Two writers" in texts["writer_1"]
 
 
 WRITING = '''
@@ -112,23 +102,23 @@ def checkout(tmp_path):
     return written
 
 
-def test_writers_read_the_prompts_of_a_copy_of_the_repository(checkout):
-    env, texts = read("TLDR-v2", prompts=checkout(train_magrpo=WRITING))
+def test_writers_read_the_prompts_of_a_copy_of_the_repository_which_is_not_run(checkout, tmp_path):
+    touched = tmp_path / "touched"
+    folder = checkout(train_magrpo=f"open({str(touched)!r}, 'w')\n{WRITING}")
+    env, texts = read("TLDR-v2", prompts=folder)
     post = env.task["post"]
-    assert texts == {
-        "writer_0": f"Shorten this.\n\n{post}\n\n- In one sentence\n\n",
-        "writer_1": f"Lengthen this: {post}\n",
-    }
+    first = f"Shorten this.\n\n{post}\n\n- In one sentence\n\n"
+    assert texts == {"writer_0": first, "writer_1": f"Lengthen this: {post}\n"}
+    assert not touched.exists()
+    _, texts = read("TLDR-v2", variant="published", prompts={"writer_0": "Sum up: {source}"})
+    assert texts["writer_0"].startswith("Sum up: ") and "Two writers" in texts["writer_1"]
 
 
-def test_programmers_read_them_with_the_parameters_of_the_function(checkout):
+def test_programmers_read_the_parameters_of_the_function_or_their_methods_as_a_list(checkout):
     env, texts = read("HumanEval-v1", prompts=str(checkout(train_magrpo=CODE)))
     problem = env.problem
     assert texts["helper_0"] == f"Help with {problem.prompt} by aux(...)\n"
     assert texts["main_0"] == f"Solve {problem.prompt}: {problem.head}:\n # code\n"
-
-
-def test_programmers_of_a_class_read_their_methods_as_a_list(checkout):
     env, texts = read("ClassEval-v1", prompts=checkout(utils__prompting=CLASSES))
     own = env.task.shares[1]
     listed = "\n".join(f"- {name}" for name in own)
@@ -159,17 +149,9 @@ def test_builders_of_houses_read_slices_and_limits(checkout):
     assert f"- {house.blocks[block]}: {count}" in texts["builder_1"].partition("no limit):")[2]
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [("def broken(", "copy.py"), ("x = 1", "make_prompt"), ('def make_prompt():\n    f"{other}"', "other")],
-)
-def test_a_file_without_the_prompts_is_refused(tmp_path, text, named):
-    (tmp_path / "copy.py").write_text(text)
-    with pytest.raises(ValueError, match=named):
-        original_prompts(tmp_path, Originals("copy.py", {"a": "make_prompt"}, {"prompt": "{source}"}))
-
-
-def test_the_file_is_not_run(checkout, tmp_path):
-    touched = tmp_path / "touched"
-    read("TLDR-v2", prompts=checkout(train_magrpo=f"open({str(touched)!r}, 'w')\n{WRITING}"))
-    assert not touched.exists()
+def test_a_file_without_the_prompts_is_refused(tmp_path):
+    other = 'def make_prompt():\n    f"{other}"'
+    for text, named in [("def broken(", "copy.py"), ("x = 1", "make_prompt"), (other, "other")]:
+        (tmp_path / "copy.py").write_text(text)
+        with pytest.raises(ValueError, match=named):
+            original_prompts(tmp_path, Originals("copy.py", {"a": "make_prompt"}, {"prompt": "{source}"}))

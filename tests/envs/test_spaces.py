@@ -1,7 +1,5 @@
 """The space OpenText: texts of bounded length."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 
@@ -30,28 +28,20 @@ def test_samples_are_in_the_space_and_follow_the_seed(low, extra, seed):
     assert all(spaces[0].contains(sample) for sample in samples[0])
 
 
-def test_spaces_with_equal_bounds_are_equal_and_hash_alike():
+def test_spaces_with_equal_bounds_are_equal_and_a_copy_samples_on_as_the_original():
     assert OpenText(5) == OpenText(5) != OpenText(6)
     assert len({OpenText(5), OpenText(5), OpenText(5, min_length=1)}) == 2
     assert OpenText(5) != gymnasium.spaces.Text(5)
     assert repr(OpenText(5)) == "OpenText(0, 5)"
-
-
-def test_a_copy_samples_on_as_the_original():
     space = OpenText(30, seed=1)
     space.sample()
     twins = [copy.deepcopy(space), pickle.loads(pickle.dumps(space))]
     assert [twin.sample() for twin in twins] == [space.sample()] * 2
     assert all(twin == space for twin in twins)
+    assert batch_space(OpenText(5), 2).contains(("a", "b\n"))
 
 
-@pytest.mark.parametrize(("high", "low"), [(-1, 0), (3, 4), (3, -1)])
-def test_impossible_bounds_are_refused(high, low):
-    with pytest.raises(ValueError, match="0 <= min_length <= max_length"):
-        OpenText(high, min_length=low)
-
-
-def test_masks_flattening_and_shared_memory_are_refused():
+def test_masks_flattening_shared_memory_and_impossible_bounds_are_refused():
     space = OpenText(5)
     with pytest.raises(ValueError, match="mask"):
         space.sample(mask=(1, None))
@@ -60,7 +50,6 @@ def test_masks_flattening_and_shared_memory_are_refused():
             function(space, *args)
     with pytest.raises(TypeError, match="shared_memory"):
         create_shared_memory(space, 2)
-
-
-def test_a_batch_of_texts_is_a_tuple():
-    assert batch_space(OpenText(5), 2).contains(("a", "b\n"))
+    for high, low in [(-1, 0), (3, 4), (3, -1)]:
+        with pytest.raises(ValueError, match="0 <= min_length <= max_length"):
+            OpenText(high, min_length=low)

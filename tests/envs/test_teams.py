@@ -59,7 +59,6 @@ def made(game, team, **settings):
 
 
 def replies_of(env, rng):
-    """Replies that are partly right; where builders may leave, some do."""
     found = any_replies(env, rng)
     if type(env) in LEAVES:
         found = {agent: text + "\n/done" if rng.random() < 0.15 else text for agent, text in found.items()}
@@ -67,7 +66,6 @@ def replies_of(env, rng):
 
 
 def played(env, seed):
-    """Results of the reset and of each step of an episode, with the states."""
     rng = random.Random(seed)
     record = [env.reset(seed=seed), env.state()]
     while env.agents:
@@ -141,8 +139,6 @@ def test_teams_of_other_sizes_are_refused(game, settings, message):
         game(**settings)
 
 
-# Hostile replies, and memory
-
 PIECES = (
     *("def aux(x):\n    return x\n", "def aux_1(x):\n    return x\n", "def aux_2(*a, **k):\n    return aux_2\n"),
     *("def aux_3():\n    while True: pass\n", "class aux_1: pass\n", "aux_1 = aux_2 = aux = print\n"),
@@ -161,11 +157,9 @@ OTHER_PIECES = (
 def hostile(env, rng):
     """Replies of pieces: broken and endless code, commands, the functions of all, control characters, floods."""
     if type(env) not in BEST:
-        texts = {agent: "".join(rng.choices(OTHER_PIECES, k=rng.randrange(40))) for agent in env.agents}
-        return {
-            agent: text if rng.random() < 0.97 else "x " * rng.choice([1, 8_192, 50_000])
-            for agent, text in texts.items()
-        }
+        texts = ["".join(rng.choices(OTHER_PIECES, k=rng.randrange(40))) for _ in env.agents]
+        texts = [text if rng.random() < 0.97 else "x " * rng.choice([1, 8_192, 50_000]) for text in texts]
+        return dict(zip(env.agents, texts, strict=True))
     if isinstance(env, FUNCTIONS):
         names = [env.problem.entry_point]
     else:

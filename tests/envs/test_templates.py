@@ -6,7 +6,6 @@ from collm.envs import Message
 from collm.envs.templates import templates
 
 AGENTS = ("builder_0", "builder_1")
-SYSTEM = Message("system", "Be {brief}.")
 
 
 def made(given):
@@ -17,9 +16,8 @@ def opening(given, agent="builder_0"):
     return made(given).opening(agent, {"target": "{a} tower", "turns": 3}, "OWN {target}")
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
+def test_the_agents_template_comes_before_the_common_one_and_the_environments_prompt():
+    for given, expected in [
         (None, "OWN {target}"),
         (
             {"prompt": 'Baue {target} in {turns} Zügen, {"x": [{}]}, {0}.'},
@@ -29,14 +27,10 @@ def opening(given, agent="builder_0"):
         ({"prompt": "all {target}", "builder_0": "one {target}"}, "one {a} tower"),
         ({"builder_1": "one {target}"}, "OWN {target}"),
         ({"prompt": "Please.\n{default}"}, "Please.\nOWN {target}"),
-    ],
-)
-def test_the_agents_template_comes_before_the_common_one_and_the_environments_prompt(given, expected):
-    assert opening(given) == [Message("user", expected)]
-
-
-def test_the_system_prompt_comes_first_and_has_no_placeholders():
-    assert opening({"system": "Be {brief}."}) == [SYSTEM, Message("user", "OWN {target}")]
+    ]:
+        assert opening(given) == [Message("user", expected)]
+        system = {"system": "Be {brief}.", **(given or {})}  # comes first and has no placeholders
+        assert opening(system) == [Message("system", "Be {brief}."), Message("user", expected)]
 
 
 def test_a_folder_holds_a_file_per_name(tmp_path):

@@ -1,7 +1,5 @@
 """Messages of `check_env` after common mistakes of authors: the field, the value, and the place in the code."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 
@@ -12,8 +10,6 @@ from collm.envs.checks.checker import CheckFailure
 
 
 class Returns(TextParallelEnv):
-    """A correct game whose `play` returns a given value."""
-
     metadata = TextParallelEnv.metadata | {"name": "returns_v0"}
 
     def __init__(self, outcome=None):
@@ -82,12 +78,9 @@ def test_a_mistake_names_the_value_and_the_line(build, kind, value, line):
     assert value in caught.value.message and f"{__file__}:{number}" in caught.value.message
 
 
-def test_a_constructor_that_forgets_its_base_class_is_told_so():
+def test_a_constructor_without_its_base_class_and_a_rule_that_needs_another_process_are_named(caplog):
     with pytest.raises(CheckFailure, match=r"NoConstructor.__init__.*super\(\)"):
         check_env(NoConstructor, hash_seeds=False)
-
-
-def test_a_warning_names_the_rule_that_needs_another_process(caplog):
     with caplog.at_level(logging.WARNING):
         assert "hash_seed" not in check_env(Returns)
     assert "hash_seed" in caplog.text

@@ -20,9 +20,8 @@ def defined(completion):
     return [node.name for node in code_in(completion).statements if isinstance(node, ast.FunctionDef)]
 
 
-@pytest.mark.parametrize(
-    "completion",
-    [
+def test_the_function_is_found_in_any_surrounding_text():
+    for completion in [
         CODE,
         f"```python\n{CODE}\n```",
         f"```\n{CODE}\n```",
@@ -40,44 +39,24 @@ def defined(completion):
         CODE.replace("\n", "\r\n"),
         f"```python\n{CODE}\n\ndef main(x):\n    return (aux(x) +\n```",
         f"Use it so: ```python\n{CODE}\n``` ok",
-    ],
-)
-def test_the_function_is_found_in_any_surrounding_text(completion):
-    assert defined(completion) == ["aux"]
-    found = needed_statements(code_in(completion).statements, "aux")
-    assert source(found) == CODE
+    ]:
+        assert defined(completion) == ["aux"]
+        found = needed_statements(code_in(completion).statements, "aux")
+        assert source(found) == CODE
 
 
-def test_a_fence_inside_a_string_does_not_end_a_longer_one():
-    code = 'def aux(x):\n    return "a\\n```\\nb"'
-    text = 'def aux(x):\n    return """a\n```\nb"""'
-    assert source(code_in(f"````\n{text}\n````").statements) == source(parsed(code))
-
-
-@pytest.mark.parametrize(
-    ("text", "kinds"),
-    [
-        ('Here:\ndef aux(x):\n    return """one\ntwo\nthree"""\n\nThat is it, done.', ["FunctionDef"]),
-        (
-            "It is:\nimport functools\n@functools.cache\ndef aux(\n    x,\n):\n    return x\n\nas you see it.",
-            ["Import", "FunctionDef"],
-        ),
-    ],
-)
-def test_multi_line_strings_decorators_and_brackets_stay_in_one_statement(text, kinds):
-    assert [type(node).__name__ for node in code_in(text).statements] == kinds
-
-
-def test_broken_definitions_are_kept_separately():
+def test_multi_line_statements_stay_whole_and_broken_definitions_are_kept():
+    text = 'Here:\ndef aux(x):\n    return """one\ntwo\nthree"""\n\nThat is it, done.'
+    assert [type(node).__name__ for node in code_in(text).statements] == ["FunctionDef"]
+    text = "It is:\nimport functools\n@functools.cache\ndef aux(\n    x,\n):\n    return x\n\nas you see it."
+    assert [type(node).__name__ for node in code_in(text).statements] == ["Import", "FunctionDef"]
+    text = 'def aux(x):\n    return """a\n```\nb"""'  # a fence inside a string does not end a longer one
+    expected = parsed('def aux(x):\n    return "a\\n```\\nb"')
+    assert source(code_in(f"````\n{text}\n````").statements) == source(expected)
+    for text in ("", "No code here.", "I define a function. def is a word", "```\n```", "import antic"):
+        assert defined(text) == []
     code = code_in(f"```python\n{CODE}\n\ndef main(x):\n    return (aux(x) +\n```")
     assert code.broken.startswith("def main(x):") and len(code.statements) == 1
-
-
-@pytest.mark.parametrize(
-    "text", ["", "No code here.", "I define a function. def is a word", "```\n```", "import antic"]
-)
-def test_prose_holds_no_function(text):
-    assert defined(text) == []
 
 
 HOSTILE = [
@@ -143,7 +122,6 @@ class Cycle:
 
 
 def test_many_threads_parse_code_concurrently():
-    """Older Python versions have one recursion counter for all threads, and raise if it is inconsistent."""
     nested = f"def f(x):\n    return {'(' * 40}x{' + 1)' * 40}"
 
     def statements_beside_garbage(_):

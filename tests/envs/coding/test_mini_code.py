@@ -75,80 +75,49 @@ PACKED = (
 )
 
 
-@pytest.mark.parametrize(
-    ("aux", "main", "without"),
-    [
+def test_a_pair_of_which_one_does_all_earns_little_if_both_are_needed():
+    for aux, main, without in [
         ("def aux ( x ) : return x + 1", UNDOING, 1.0),
         ("def aux ( x ) : return x + 1", SECRET, 1.0),  # main computes both operands only if aux is x + 1
         ("def aux ( x , y ) : return 2 * x + y * y", "def main ( x , y ) : return aux ( x , y )", 1.0),
         (PACKED, "def main ( x , y ) : return aux ( 100 * x + y )", 1.0),
         (AUX, "def main ( x , y ) : return 2 * x + y * y + 0 * aux ( x )", 0.4),
-    ],
-    ids=["main undoes aux", "main knows a fixed aux", "aux does all", "aux unpacks x and y", "main ignores aux"],
-)
-def test_a_pair_of_which_one_does_all_earns_little_if_both_are_needed(aux, main, without):
-    assert reward(aux, main) < 0.5
-    assert reward(aux, main, needs_both=False) == pytest.approx(without)
+    ]:
+        assert reward(aux, main) < 0.5
+        assert reward(aux, main, needs_both=False) == pytest.approx(without)
 
 
-@pytest.mark.parametrize(
-    "main",
-    [
-        MAIN,
-        "def main ( x , y ) : return y * y + aux ( x )",
-        "def main ( x , y ) : return - ( - aux ( x ) - y * y )",
-        "def main ( a , b ) : return aux ( a + 0 ) + b * b",
-    ],
-)
-def test_main_may_write_its_part_in_any_way(main):
-    assert reward(AUX, main) == pytest.approx(1.0)
-
-
-def test_one_aux_may_be_both_operands_if_they_are_alike():
+def test_main_may_write_its_part_in_any_way_and_one_aux_may_be_both_operands():
+    for main in ("y * y + aux ( x )", "- ( - aux ( x ) - y * y )", "aux ( x + 0 ) + y * y"):
+        assert reward(AUX, f"def main ( x , y ) : return {main}") == pytest.approx(1.0)
+    assert reward(AUX, "def main ( a , b ) : return aux ( a ) + b * b") == pytest.approx(1.0)
     task = Exercise(Operand(("double",), "y"), "minus", Operand(("double",), "x"))
     for main in ("aux ( y ) - aux ( x )", "aux ( y ) - 2 * x", "2 * y - aux ( x )"):
         assert reward(AUX, f"def main ( x , y ) : return {main}", task) == pytest.approx(1.0)
-
-
-def test_what_main_does_on_the_value_of_aux_is_part_of_its_operand_or_none():
     task = Exercise(Operand(("double", "square"), "x"), "plus", Operand(("odd",), "y"))
     whole = ("def aux ( x ) : return 2 * x * x", "def main ( x , y ) : return aux ( x ) + y % 2")
     part = ("def aux ( x ) : return x * x", "def main ( x , y ) : return 2 * aux ( x ) + y % 2")
     assert reward(*whole, task) == pytest.approx(1.0)
     assert reward(*part, task) < 0.45 < reward(*part, task, needs_both=False)
+    assert parsed_reply(f"```python\n{AUX}\n```").name == "aux"
+    assert parsed_reply(f"Here:\n```python\n{AUX}\n```") is None
+    task = Exercise(Operand(("half", "square"), "y"), "minus", Operand(("negate",), "x"))
+    assert phrase(task) == "half of square of y minus negate of x"
+    assert expected(task, (4, 5)) == 12 - -4
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "def f ( x ) : return x ** 2",
-        "def f ( x ) : return x / 2",
-        "def f ( x ) : return z",
-        "def f ( x , x ) : return x",
-        "def f ( f ) : return f",
-        "def f ( x = 1 ) : return x",
-        "def f ( * x ) : return 1",
-        "def f ( x ) : return True",
-        "def f ( x ) : return x if x else 1",
-        "def f ( x ) : return x ( 1 )",
-        "def f ( x ) : return aux ( x = 1 )",
-        "def f ( x ) : return aux ( * x )",
-        "def f ( x ) : return",
-        "def f ( x ) : return x , x",
-        "def f ( x ) : x",
-        "def f ( x ) : return x ; return x",
-        "def f ( x ) : return x.y",
-        "def f ( x ) : return '1'",
-        "def f ( x ) : return 1234",
-        "async def f ( x ) : return x",
-        "@f def f ( x ) : return x",
-        "x + 1",
-        "sure : def f ( x ) : return x",
-        "def f ( x ) : return x def g ( x ) : return x",
-        "def f ( x ) : return " + "- " * 100 + "x",
-        "def f ( x ) : return é",
-    ],
-)
+OTHER_EXPRESSIONS = [
+    *["x ** 2", "x / 2", "z", "True", "x if x else 1", "x ( 1 )", "aux ( x = 1 )", "aux ( * x )", "", "x , x", "x.y"],
+    *["x ; return x", "'1'", "1234", "x def g ( x ) : return x", "- " * 100 + "x", "é"],
+]
+OTHER_PROGRAMS = [
+    *["def f ( x , x ) : return x", "def f ( f ) : return f", "def f ( x = 1 ) : return x", "def f ( * x ) : return 1"],
+    *["def f ( x ) : x", "async def f ( x ) : return x", "@f def f ( x ) : return x", "x + 1"],
+    "sure : def f ( x ) : return x",
+]
+
+
+@pytest.mark.parametrize("text", [*(f"def f ( x ) : return {each}" for each in OTHER_EXPRESSIONS), *OTHER_PROGRAMS])
 def test_other_programs_do_not_parse(text):
     assert parsed_function(text) is None
 
@@ -170,7 +139,7 @@ expressions = st.recursive(
 
 
 @given(expressions)
-def test_a_function_has_the_value_that_python_gives_it(expression):
+def test_a_function_has_the_value_that_python_gives_it_within_bounds(expression):
     function = parsed_function(f"def f ( x , y ) : return {expression}")
     if function is None:
         assert len(expression.split()) > 50
@@ -183,23 +152,11 @@ def test_a_function_has_the_value_that_python_gives_it(expression):
         assert value(function, (5, -3), {}) == wanted
     except ArithmeticError:
         assert wanted is None or "*" in expression
-
-
-def test_numbers_are_bounded():
-    function = parsed_function("def f ( x ) : return " + " * ".join(["999"] * 10))
     with pytest.raises(ArithmeticError, match="beyond"):
-        value(function, (1,), {})
+        value(parsed_function("def f ( x ) : return " + " * ".join(["999"] * 10)), (1,), {})
 
 
-def test_replies_and_phrases_by_hand():
-    assert parsed_reply(f"```python\n{AUX}\n```").name == "aux"
-    assert parsed_reply(f"Here:\n```python\n{AUX}\n```") is None
-    task = Exercise(Operand(("half", "square"), "y"), "minus", Operand(("negate",), "x"))
-    assert phrase(task) == "half of square of y minus negate of x"
-    assert expected(task, (4, 5)) == 12 - -4
-
-
-def test_splits_share_no_task_in_either_order_of_operands():
+def test_splits_share_no_task_and_tests_are_drawn_for_each_episode():
     def unordered(task):
         return frozenset([(task.left.operations, task.left.variable), (task.right.operations, task.right.variable)])
 
@@ -209,15 +166,12 @@ def test_splits_share_no_task_in_either_order_of_operands():
     train, test = tasks("train"), tasks("test")
     assert not train & test and len(train) > 150 and len(test) > 30
     assert is_held_out(TASK) == is_held_out(Exercise(TASK.right, TASK.combination, TASK.left))
-
-
-def test_tests_are_drawn_for_each_episode():
     rng = random.Random(0)
     assert len({new_inputs(rng, TASK, 8) for _ in range(100)}) == 100
     assert len(set(new_inputs(rng, TASK, 64))) == 64
 
 
-def test_short_texts_use_only_the_vocabulary_and_end_the_explained_prompt():
+def test_texts_use_only_the_vocabulary_and_demonstrations_parse_mostly_and_succeed_rarely():
     rng = random.Random(5)
     for num_operations in (2, 3, 4):
         for _ in range(50):
@@ -226,9 +180,6 @@ def test_short_texts_use_only_the_vocabulary_and_end_the_explained_prompt():
     for agent in AGENTS:
         long = prompt(TASK, agent, is_explained=True)
         assert long.endswith("\n" + prompt(TASK, agent)) and "def " in long
-
-
-def test_demonstrations_parse_mostly_and_succeed_rarely():
     rng, env = random.Random(0), MiniCode()
     numbers = {prompt(new_task(number), "helper_0"): number for number in range(3000)}
     seen = []
@@ -241,20 +192,13 @@ def test_demonstrations_parse_mostly_and_succeed_rarely():
     assert 0.15 < sum(infos["metric/success"] for infos in seen) / 400 < 0.35
 
 
-@pytest.mark.parametrize(
-    "kwargs", [{"split": "valid"}, {"num_operations": 1}, {"num_operations": 5}, {"num_tests": 0}, {"num_tests": 65}]
-)
-def test_wrong_settings_are_refused(kwargs):
-    with pytest.raises(ValueError, match=list(kwargs)[-1]):
-        MiniCode(**kwargs)
-
-
-@pytest.mark.parametrize("task", ["double", 3.5, True, -1])
-def test_a_task_that_is_no_number_is_refused(task):
-    with pytest.raises(ValueError, match=f"task={task!r}"):
-        MiniCode().reset(options={"task": task})
-
-
-def test_before_an_episode_there_is_no_task():
+def test_wrong_settings_and_tasks_are_refused():
+    wrong = [("split", "valid"), ("num_operations", 1), ("num_operations", 5), ("num_tests", 0), ("num_tests", 65)]
+    for name, setting in wrong:
+        with pytest.raises(ValueError, match=name):
+            MiniCode(**{name: setting})
+    for task in ("double", 3.5, True, -1):
+        with pytest.raises(ValueError, match=f"task={task!r}"):
+            MiniCode().reset(options={"task": task})
     with pytest.raises(RuntimeError, match="call reset"):
         MiniCode().reference_reply("main_0")

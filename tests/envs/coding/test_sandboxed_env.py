@@ -1,7 +1,5 @@
 """Payment of turns: the return is the best score of an episode."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

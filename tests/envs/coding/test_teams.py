@@ -17,28 +17,20 @@ def test_no_degenerate_team_comes_far(game, team):
     refuse_exploits(exploit_standings(game(num_agents=team)))
 
 
-few_teams = pytest.mark.parametrize("team", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
-
-
 def shares(env, replies):
-    """Return each agent's share of the work in an episode of one turn, and the reward."""
     env.reset(seed=1)
     rewards, *_, infos = env.step({agent: replies(env.unwrapped, agent) for agent in env.agents})[1:]
     agents = env.possible_agents
     return [infos[agents[0]][f"metric/share/{agent}"] for agent in agents], rewards[agents[0]]
 
 
-@few_teams
-def test_shares_tell_helpers_that_help_from_those_that_are_called_for_show(team):
+@pytest.mark.parametrize("team", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
+def test_shares_tell_helpers_that_help_from_those_for_show_and_that_one_wrote_the_whole_class(team):
     env = Shares(HumanEval(num_agents=team, max_turns=1))
     found, earned = shares(env, lambda world, agent: world.reference_reply(agent))
     assert earned == pytest.approx(4.0) and min(found) > 0.1
     found, earned = shares(env, lambda world, agent: world.exploits()["helpers for show"](agent))
     assert earned == pytest.approx(4.0) and found == [0.0] * (team - 1) + [1.0]
-
-
-@few_teams
-def test_shares_tell_that_one_wrote_the_whole_class(team):
     env = Shares(ClassEval(num_agents=team, max_turns=1))
 
     def last_writes_all(world, agent):

@@ -20,101 +20,52 @@ def fills(reply, **kwargs):
     return read_orders(reply, BOX, BLOCKS, verb="fill", max_commands=kwargs.pop("max_commands", 5), **kwargs)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "/setblock 1 2 3 stone",
-        "setblock 1 2 3 stone",
-        "  /SetBlock   1\t2 3   minecraft:stone  ",
-        "- /setblock 1 2 3 stone",
-        "12) /setblock 1 2 3 stone",
-        "3. setblock +1 02 3 stone",
-        "/ setblock 1 2 3 stone",
-        "/setblock 1 2 3 stone replace",
-        "```mcfunction\n/setblock 1 2 3 stone\n```\nDone!",
-        "Here you are:\n```\n/setblock 1 2 3 stone\n```",
-    ],
-)
+WRAPPED = [
+    *["/setblock 1 2 3 stone", "setblock 1 2 3 stone", "  /SetBlock   1\t2 3   minecraft:stone  "],
+    *["- /setblock 1 2 3 stone", "12) /setblock 1 2 3 stone", "3. setblock +1 02 3 stone"],
+    *["/ setblock 1 2 3 stone", "/setblock 1 2 3 stone replace"],
+    "```mcfunction\n/setblock 1 2 3 stone\n```\nDone!",
+    "Here you are:\n```\n/setblock 1 2 3 stone\n```",
+]
+
+
+@pytest.mark.parametrize("line", WRAPPED)
 def test_a_block_is_set_however_it_is_wrapped(line):
     assert setblocks(line) == Orders((Fill(1, 2, 3, 1, 2, 3, 1),), 0, 0)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "/setblock 1 2 3",
-        "/setblock 1 2 3 obsidian",
-        "/setblock 6 2 3 stone",
-        "/setblock 1 7 3 stone",
-        "/setblock 1 2 -1 stone",
-        "/setblock ~1 2 3 stone",
-        "/setblock 1.0 2 3 stone",
-        "/setblock 1_0 2 3 stone",
-        "/setblock 99999999999999999999 2 3 stone",
-        "/setblock \u0661 2 3 stone",
-        "/fill 1 2 3 1 2 3 stone",
-        "/kill",
-        "I place a stone.",
-        "/",
-        "```",
-    ],
-)
+ILLEGAL = ["1 2 3", "1 2 3 obsidian", "6 2 3 stone", "1 7 3 stone", "1 2 -1 stone", "~1 2 3 stone", "1.0 2 3 stone"]
+ILLEGAL += ["1_0 2 3 stone", "99999999999999999999 2 3 stone", "\u0661 2 3 stone"]
+OTHERS = ["/fill 1 2 3 1 2 3 stone", "/kill", "I place a stone.", "/", "```"]
+
+
+@pytest.mark.parametrize("line", [*(f"/setblock {each}" for each in ILLEGAL), *OTHERS])
 def test_what_is_no_legal_command_is_counted_and_left_out(line):
     assert setblocks(line).fills == ()
     assert setblocks(line).num_rejected == (line not in {"/"})
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "setblock 1 -1 3 stone",
-        "- setblock 1 2 -3 stone",
-        "setblock 3.0 2 3 stone",
-        "/SETBLOCK 1 2 3. stone",
-        "1) setblock 1 -2 3 stone",
-        "setblock 1 2 3) stone",
-        "setblock 1 *2 3 stone",
-    ],
-)
-def test_what_looks_like_a_list_marker_inside_a_command_is_part_of_it(line):
-    assert setblocks(line) == Orders((), 0, 1)
-    assert fills(line.replace("setblock", "fill 0 0 0").replace("SETBLOCK", "fill 0 0 0")) == Orders((), 0, 1)
-
-
-def test_corners_may_come_in_any_order():
+def test_fills_kills_limits_and_list_markers_by_hand():
     assert fills("/fill 5 0 4 0 6 1 planks").fills == (Fill(0, 0, 1, 5, 6, 4, 2),)
-
-
-@pytest.mark.parametrize(
-    "line",
-    ["/fill 0 0 0 5 6 5 stone", "/fill 0 0 0 5 6 4", "/fill 0 0 0 5 6 4 stone keep", "/fill 0 0 0 5 6 4 obsidian"],
-)
-def test_a_fill_outside_or_with_a_mode_is_refused(line):
-    assert fills(line) == Orders((), 0, 1)
-
-
-def test_commands_beyond_the_limit_are_refused():
+    for rest in ("5 6 5 stone", "5 6 4", "5 6 4 stone keep", "5 6 4 obsidian"):
+        assert fills(f"/fill 0 0 0 {rest}") == Orders((), 0, 1)
     orders = setblocks("/setblock 1 1 1 stone\n" * 7)
     assert (orders.num_accepted, orders.num_rejected) == (5, 2)
-
-
-def test_a_kill_counts_as_a_command_and_may_say_more():
     orders = fills("/kill @e[type=spider]\nkill\n/fill 0 0 0 0 0 0 stone", can_kill=True, max_commands=2)
     assert orders == Orders((), 2, 1)
-
-
-def test_a_fill_that_asks_for_more_than_is_left_is_refused_whole():
     reply = "/fill 0 0 0 2 0 0 stone\n/fill 0 1 0 2 1 0 stone\n/fill 0 2 0 0 2 0 stone\n/fill 0 0 0 5 6 4 air"
     orders = fills(reply, stock={1: 4})
     assert [fill.y1 for fill in orders.fills] == [0, 2, 0]
     assert orders.num_rejected == 1
-
-
-def test_a_command_as_written_reads_back():
     fill = Fill(0, 1, 2, 3, 4, 4, 2)
     assert fills(command(fill, NAMES)).fills == (fill,)
     cell = Fill(3, 4, 2, 3, 4, 2, 1)
     assert setblocks(command(cell, NAMES, "setblock")).fills == (cell,)
+    lines = ["setblock 1 -1 3 stone", "- setblock 1 2 -3 stone", "setblock 3.0 2 3 stone", "/SETBLOCK 1 2 3. stone"]
+    lines += ["1) setblock 1 -2 3 stone", "setblock 1 2 3) stone", "setblock 1 *2 3 stone"]
+    for line in lines:
+        assert setblocks(line) == Orders((), 0, 1)
+        assert fills(line.replace("setblock", "fill 0 0 0").replace("SETBLOCK", "fill 0 0 0")) == Orders((), 0, 1)
 
 
 number = st.one_of(st.integers(-3, 9).map(str), st.sampled_from(["~", "^1", "1e9", "9" * 40, "+2", "-0", "٣", "nan"]))
@@ -143,14 +94,6 @@ def held_within_the_rules(reply):
             assert fill.block in (0, 1, 2)
 
 
-@settings(max_examples=300, deadline=None)
-@given(hostile)
-def test_no_accepted_command_reaches_outside_the_box_or_over_a_limit(reply):
-    held_within_the_rules(reply)
-
-
-@pytest.mark.slow
-@settings(max_examples=10_000, deadline=None)
-@given(hostile)
-def test_no_accepted_command_reaches_outside_in_ten_thousand_lists(reply):
-    held_within_the_rules(reply)
+@pytest.mark.parametrize("num_lists", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_no_accepted_command_reaches_outside_the_box_or_over_a_limit(num_lists):
+    settings(max_examples=num_lists, deadline=None)(given(hostile)(held_within_the_rules))()

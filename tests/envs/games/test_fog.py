@@ -3,7 +3,6 @@
 import json
 import time
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,9 +11,8 @@ from collm.envs.games.fog import action, cell, message, num_words, seen_from, st
 KEYS = frozenset({"comm", "path"})
 
 
-@pytest.mark.parametrize(
-    ("reply", "found"),
-    [
+def test_an_action_is_the_last_object_with_a_known_key():
+    for reply, found in [
         ('{"comm": "hi"}', {"comm": "hi"}),
         ('I think {so}: ```json\n{"path": [[1, 2]]}\n``` {"comm": 1}', {"comm": 1}),
         ('{"comm": 1} {"other": 1}', {"comm": 1}),
@@ -24,83 +22,36 @@ KEYS = frozenset({"comm", "path"})
         ("{'comm': 'it\\'s \"so\"', 'path': None}", {"comm": 'it\'s "so"', "path": None}),
         ('{"comm": "a", "path": [[1, 2],],}', {"comm": "a", "path": [[1, 2]]}),
         ('{"comm": "as told", "path": [[x, z], [x, z]]} so: {"comm": "b", "path": [],}', {"comm": "b", "path": []}),
-        ("{'comm': __import__('os')}", {}),
-        ("{'comm': 1 for x in y}", {}),
-        ("{'comm': " * 3000, {}),
-        ("{'comm': " + "[" * 9000 + "]" * 9000 + "}", {}),
-        ("", {}),
-        ("{" * 5000, {}),
-        ('{"comm": ' + "[" * 4000, {}),
-        ('{"comm": 1' + "0" * 5000 + "}", {}),
-        ('["comm"]', {}),
-    ],
-)
-def test_an_action_is_the_last_object_with_a_known_key(reply, found):
-    assert action(reply, KEYS) == found
+        *((text, {}) for text in ("", "{" * 5000, '["comm"]', "{'comm': __import__('os')}", "{'comm': 1 for x in y}")),
+        *((text, {}) for text in ("{'comm': " * 3000, "{'comm': " + "[" * 9000 + "]" * 9000 + "}")),
+        *((text, {}) for text in ('{"comm": ' + "[" * 4000, '{"comm": 1' + "0" * 5000 + "}")),
+    ]:
+        assert action(reply, KEYS) == found
 
 
-@pytest.mark.parametrize(
-    "piece", ['{"comm":', '{"comm":[', "{", "{'comm':", '{"comm":"', "{'comm': [(", "{\"comm\":{'path':"]
-)
-def test_the_work_on_a_hostile_reply_is_bounded(piece):
-    start = time.process_time()
-    action(piece * (100_000 // len(piece)), KEYS)
-    assert time.process_time() - start < 1
-
-
-def test_an_object_after_some_that_never_close_is_read():
-    assert action('{"comm": {' * 100 + '{"path": [[1, 2]]}', KEYS) == {"path": [[1, 2]]}
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ([1, 2], (1, 2)),
-        ([1, "2", 3], (1, 2)),
-        ({"x": 1, "z": -2}, (1, -2)),
-        ("(1, 2)", (1, 2)),
-        ("1,2", (1, 2)),
-        ([1], None),
-        ([1.0, 2.0], (1, 2)),
-        (["3.0", 2], (3, 2)),
-        ([1.5, 2], None),
-        ([float("inf"), 2], None),
-        ([float("nan"), 2], None),
-        ([True, 2], None),
-        ({"x": 1}, None),
-        (None, None),
-    ],
-)
-def test_a_cell_may_be_written_in_three_ways(value, expected):
-    assert cell(value) == expected
-
-
-@pytest.mark.parametrize(
-    ("path", "walked"),
-    [
+def test_cells_walks_and_what_is_seen_by_hand():
+    for path, walked in [
         ([[1, 1], [2, 2], [2, 3]], ((1, 1), (2, 2), (2, 3))),
         ([[1, 1], [1, 1], [0, 0]], ((1, 1), (1, 1), (0, 0))),
         ([[2, 2]], ((1, 1), (2, 2))),
         ([[2, 2], [3, 3], [4, 4], [5, 5]], ((1, 1), (2, 2), (3, 3), (4, 4))),
-        ([[3, 3]], ((1, 1),)),
         ([[1, 1], [1.0, 2.0]], ((1, 1), (1, 2))),
-        ([[1, 1], [3, 1]], ((1, 1),)),
-        ([[1, 1], [1, 0], [1, -1]], ((1, 1),)),
         ([[1, 1], [2, 1], [3, 1], [4, 1], "far"], ((1, 1), (2, 1), (3, 1), (4, 1))),
-        ("north", ((1, 1),)),
-        ([], ((1, 1),)),
-    ],
-)
-def test_a_walk_is_legal_or_not_walked(path, walked):
-    assert walk(path, (1, 1), width=6, depth=6, max_steps=3) == walked
+        *((path, ((1, 1),)) for path in ([[3, 3]], [[1, 1], [3, 1]], [[1, 1], [1, 0], [1, -1]], "north", [])),
+    ]:
+        assert walk(path, (1, 1), width=6, depth=6, max_steps=3) == walked
+    one_two = [[1, 2], [1, "2", 3], "(1, 2)", "1,2", [1.0, 2.0]]
+    none = [[1], [1.5, 2], [float("inf"), 2], [float("nan"), 2], [True, 2], {"x": 1}, None]
+    assert [cell(value) for value in one_two] == [(1, 2)] * 5 and [cell(value) for value in none] == [None] * 7
+    assert cell({"x": 1, "z": -2}) == (1, -2) and cell(["3.0", 2]) == (3, 2)
+    assert straight_walk((0, 0), (3, 1), None) == ((0, 0), (1, 1), (2, 1), (3, 1))
+    assert straight_walk((0, 0), (3, 1), 2) == ((0, 0), (1, 1), (2, 1))
+    assert walk([[x, 0] for x in range(6)], (0, 0), width=6, depth=1, max_steps=None)[-1] == (5, 0)
+    assert seen_from([(0, 0)], 1, 5, 5) == {(0, 0), (1, 0), (0, 1), (1, 1)}
+    assert len(seen_from([(2, 2), (3, 2)], 1, 9, 9)) == 12
 
 
-def test_a_walk_may_be_without_limit():
-    path = [[x, 0] for x in range(6)]
-    assert walk(path, (0, 0), width=6, depth=1, max_steps=None)[-1] == (5, 0)
-
-
-def test_a_message_is_one_readable_line():
+def test_a_message_is_one_readable_line_and_the_work_on_a_hostile_reply_is_bounded():
     assert message("a\nb\ud800c") == "a b c"
     assert message("go\u2028Probed: 2 1 Y\x85\u2029\x0c\x1c.") == "go Probed: 2 1 Y    ."
     assert message("a\u202eb\u2066c\u200f") == "a b c"
@@ -109,16 +60,12 @@ def test_a_message_is_one_readable_line():
     assert message({}) == message([]) == message(None) == ""
     assert len(message("long " * 500)) <= 400
     assert num_words("go to (3, 4)!") == 8
-
-
-def test_what_is_seen_is_a_square_cut_by_the_map():
-    assert seen_from([(0, 0)], 1, 5, 5) == {(0, 0), (1, 0), (0, 1), (1, 1)}
-    assert len(seen_from([(2, 2), (3, 2)], 1, 9, 9)) == 12
-
-
-def test_a_straight_walk_is_as_short_as_can_be():
-    assert straight_walk((0, 0), (3, 1), None) == ((0, 0), (1, 1), (2, 1), (3, 1))
-    assert straight_walk((0, 0), (3, 1), 2) == ((0, 0), (1, 1), (2, 1))
+    pieces = ['{"comm":', '{"comm":[', "{", "{'comm':", '{"comm":"', "{'comm': [(", "{\"comm\":{'path':"]
+    for piece in pieces:
+        start = time.process_time()
+        action(piece * (100_000 // len(piece)), KEYS)
+        assert time.process_time() - start < 1, piece
+    assert action('{"comm": {' * 100 + '{"path": [[1, 2]]}', KEYS) == {"path": [[1, 2]]}
 
 
 scraps = st.recursive(

@@ -1,6 +1,7 @@
 """MiniBuild: two builders, one list of parts."""
 
 import random
+from itertools import product
 
 import pytest
 from replies import steps_of
@@ -22,9 +23,8 @@ def test_reference_players_reach_one(reward, max_turns, split):
         assert steps[-1][4]["builder_0"]["metric/quality"] == 1.0
 
 
-@pytest.mark.parametrize(
-    ("moves", "verdicts", "score"),
-    [
+def test_partial_builds_score_by_hand():
+    for moves, verdicts, score in [
         ([], [], 0.0),
         ([("roof", "wood")], ["ok"], 0.25),
         ([("roof", "stone")], ["wrong"], 0.0),
@@ -36,45 +36,21 @@ def test_reference_players_reach_one(reward, max_turns, split):
         ([("lamp", "iron"), ("door", "wood"), ("wall", "stone")], ["ok", "wrong", "ok"], 0.5),
         ([("lamp", "iron"), ("door", "glass"), ("wall", "stone")], ["ok", "ok", "ok"], 0.75),
         ([*GOAL], ["ok"] * 4, 1.0),
-    ],
-)
-def test_partial_builds_score_by_hand(moves, verdicts, score):
-    site, seen = Site(GOAL), []
-    for move in moves:
-        site, verdict = placed(site, move)
-        seen.append(verdict)
-    assert seen == verdicts
-    assert quality(site) == pytest.approx(score, abs=1e-9)
+    ]:
+        site, seen = Site(GOAL), []
+        for move in moves:
+            site, verdict = placed(site, move)
+            seen.append(verdict)
+        assert seen == verdicts
+        assert quality(site) == pytest.approx(score, abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("text", "move"),
-    [
-        ("roof wood", ("roof", "wood")),
-        ("  Wood, for the ROOF!", ("roof", "wood")),
-        ("", None),
-        ("roof", None),
-        ("wood", None),
-        ("roof wall wood", None),
-        ("roof wood stone", None),
-        ("roof roof wood", None),
-        ("rooftop wooden", None),
-        ("\x00 roof\nwood \ud7ff", ("roof", "wood")),
-    ],
-)
-def test_a_reply_names_exactly_one_part_and_one_material(text, move):
-    assert parsed_move(text) == move
-
-
-def test_a_reply_as_written_parses_back():
-    assert all(parsed_move(reply((part, material))) == (part, material) for part in PARTS for material in MATERIALS)
-
-
-def test_splits_share_no_goal_in_any_order():
-    train = {frozenset(new_goal(seed, 2, "train")) for seed in range(3000)}
-    test = {frozenset(new_goal(seed, 2, "test")) for seed in range(1000)}
-    assert not train & test
-    assert is_held_out(GOAL) == is_held_out(GOAL[::-1])
+def test_a_reply_names_exactly_one_part_and_one_material():
+    for text in ("roof wood", "  Wood, for the ROOF!", "\x00 roof\nwood \ud7ff"):
+        assert parsed_move(text) == ("roof", "wood")
+    for text in ("", "roof", "wood", "roof wall wood", "roof wood stone", "roof roof wood", "rooftop wooden"):
+        assert parsed_move(text) is None
+    assert all(parsed_move(reply(pair)) == pair for pair in product(PARTS, MATERIALS))
 
 
 HELD_OUT = [  # of the goals of one part, in the order of parts and materials
@@ -83,37 +59,31 @@ HELD_OUT = [  # of the goals of one part, in the order of parts and materials
 ]
 
 
-def test_the_goals_that_are_held_out_stay_those():
-    """Results on the test split of another time are of the same goals."""
+def test_goals_have_each_part_once_and_those_that_are_held_out_stay_those():
     order = {(part, material): 8 * i + j for i, part in enumerate(PARTS) for j, material in enumerate(MATERIALS)}
     found = [i for (pair, i) in order.items() if is_held_out((pair,))]
     assert found == HELD_OUT
     assert set(new_goal(0, 1, "test")) <= {pair for pair, i in order.items() if i in HELD_OUT}
-
-
-@pytest.mark.parametrize("num_pairs", [1, len(PARTS)])
-def test_goals_have_a_part_or_more_and_each_part_once(num_pairs):
-    assert len({part for part, _ in new_goal(3, num_pairs)}) == num_pairs
-
-
-@pytest.mark.parametrize("num_pairs", [0, len(PARTS) + 1])
-def test_goals_of_no_part_or_more_than_there_are_are_refused(num_pairs):
-    with pytest.raises(ValueError, match="num_pairs must be 1 to 24"):
-        new_goal(3, num_pairs)
-
-
-def test_the_largest_team_is_of_eight():
+    train = {frozenset(new_goal(seed, 2, "train")) for seed in range(3000)}
+    test = {frozenset(new_goal(seed, 2, "test")) for seed in range(1000)}
+    assert not train & test
+    assert is_held_out(GOAL) == is_held_out(GOAL[::-1])
+    assert new_goal(7, 12) == new_goal(7, 12)
+    assert new_goal(7, 12) != new_goal(8, 12)
+    for num_pairs in (1, len(PARTS)):
+        assert len({part for part, _ in new_goal(3, num_pairs)}) == num_pairs
+    for num_pairs in (0, len(PARTS) + 1):
+        with pytest.raises(ValueError, match="num_pairs must be 1 to 24"):
+            new_goal(3, num_pairs)
     with pytest.raises(ValueError, match=r"max_turns=4.* 3 .*8 builders"):
         MiniBuild(num_agents=8, max_turns=4)
     assert len(MiniBuild(num_agents=8, max_turns=3).goal) == 24
+    for task in ("roof", "3", 3.5, True, -1):
+        with pytest.raises(ValueError, match=r"task=.*number"):
+            MiniBuild().reset(options={"task": task})
 
 
-def test_a_goal_is_a_function_of_its_number():
-    assert new_goal(7, 12) == new_goal(7, 12)
-    assert new_goal(7, 12) != new_goal(8, 12)
-
-
-def test_the_first_of_two_equal_moves_is_drawn_anew_each_turn():
+def test_the_first_of_two_equal_moves_is_drawn_anew_and_repeats_are_told_from_collisions():
     env = MiniBuild(feedback="own")
     firsts = set()
     for seed in range(20):
@@ -124,22 +94,6 @@ def test_the_first_of_two_equal_moves_is_drawn_anew_each_turn():
         assert set(words) == {"ok", "taken"}
         firsts.add(words)
     assert len(firsts) == 2
-
-
-@pytest.mark.parametrize(
-    ("feedback", "first", "second"),
-    [("own", "ok", "bad"), ("cross", "bad", "ok"), ("both", "ok bad", "bad ok"), ("none", "next", "next")],
-)
-def test_feedback_tells_what_its_mode_allows(feedback, first, second):
-    env = MiniBuild(feedback=feedback)
-    env.reset(seed=0)
-    observations = env.step({"builder_0": reply(env.goal[3]), "builder_1": ""})[0]
-    assert observations["builder_0"].messages[-1].content == first
-    assert observations["builder_1"].messages[-1].content == second
-
-
-def test_taken_is_told_apart_into_own_repeats_and_collisions():
-    """An own repeat: the builder named the part itself in an earlier turn; all else is a collision."""
     env = MiniBuild(max_turns=4)
     env.reset(seed=0)
     first, second, third = env.goal[:3]
@@ -162,16 +116,17 @@ def test_sparse_reward_pays_at_the_threshold_and_only_at_the_end():
         assert rewards == [0, 0, 0, 0, expected]
 
 
-def test_the_short_texts_use_only_the_vocabulary():
+def test_prompts_are_short_explained_or_given():
     for feedback in ("own", "cross", "both", "none"):
         for messages in demonstration(random.Random(5), feedback=feedback).values():
             assert {word for message in messages for word in message.content.split()} <= set(VOCABULARY)
-
-
-def test_the_explained_prompt_ends_with_the_short_one():
     long = prompt(GOAL, 1, turns=2, feedback="cross", is_explained=True)
     assert long.endswith("\n" + prompt(GOAL, 1, turns=2, feedback="cross"))
     assert "2 turns" in long and "roof wood" in long
+    env = MiniBuild(num_agents=3, max_turns=1, prompts={"system": "Short.", "prompt": "Seat {seat}: {goal}"})
+    first = env.reset(seed=0)[0]["builder_2"]
+    assert [message.content.split(":")[0] for message in first.messages] == ["Short.", "Seat 2"]
+    assert " ".join(env.goal[0]) in first
 
 
 def test_demonstrations_are_legal_and_far_from_perfect():
@@ -184,28 +139,10 @@ def test_demonstrations_are_legal_and_far_from_perfect():
         assert len(replies) == 12 and all(parsed_move(message.content) for message in replies)
         qualities.append(texts.count("ok") / 12)
     assert 0.4 < sum(qualities) / 200 < 0.6
-
-
-@pytest.mark.parametrize("preference", [(0.0, 0.0), (1.0, 1.0)])
-def test_demonstrated_players_who_make_no_mistake_never_name_a_part_twice(preference):
-    rng = random.Random(1)
-    for _ in range(30):
+    for preference in 15 * [(0.0, 0.0), (1.0, 1.0)]:  # players who make no mistake never name a part twice
         for messages in demonstration(rng, max_turns=8, preference=preference, mistakes=(0.0, 0.0)).values():
             parts = [message.content.split()[0] for message in messages if message.role == "assistant"]
             assert len(set(parts)) == len(parts) == 8
-
-
-@pytest.mark.parametrize("task", ["roof", "3", 3.5, True, -1])
-def test_a_task_that_is_no_number_from_0_up_is_refused(task):
-    with pytest.raises(ValueError, match=r"task=.*number"):
-        MiniBuild().reset(options={"task": task})
-
-
-def test_a_prompt_may_be_given(tmp_path):
-    env = MiniBuild(num_agents=3, max_turns=1, prompts={"system": "Short.", "prompt": "Seat {seat}: {goal}"})
-    first = env.reset(seed=0)[0]["builder_2"]
-    assert [message.content.split(":")[0] for message in first.messages] == ["Short.", "Seat 2"]
-    assert " ".join(env.goal[0]) in first
 
 
 @pytest.mark.parametrize(("name", "lack"), [("random pairs", "neither"), ("random pairs, none again", "no convention")])

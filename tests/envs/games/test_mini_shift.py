@@ -62,23 +62,25 @@ def test_moves_are_judged_by_this_turn_s_offer_alone():
     assert sorted(verdicts[2]) == ["ok", "taken"]
 
 
-@pytest.mark.parametrize(
-    ("feedback", "first", "second"),
-    [("own", "ok", "bad"), ("cross", "bad", "ok"), ("both", "ok bad", "bad ok"), ("none", "next", "next")],
-)
-def test_after_a_turn_builders_read_what_their_mode_allows_and_the_next_list(feedback, first, second):
-    env = MiniShift(feedback=feedback, max_turns=2)
-    env.reset(seed=0)
-    observations = turn(env, env.offer.pairs[1], None)[0]
-    listed = " ".join(f"{part} {material}" for part, material in env.offer.pairs)
-    assert observations["builder_0"].messages[-1].content == f"{first} goal {listed}"
-    assert observations["builder_1"].messages[-1].content == f"{second} goal {listed}"
-    observations = turn(env, env.offer.pairs[1], None)[0]
-    assert observations["builder_0"].messages[-1].content == first, "after the last turn there is no list"
+def test_after_a_turn_builders_read_what_their_mode_allows_and_the_next_list():
+    for feedback, first, second in [
+        ("own", "ok", "bad"),
+        ("cross", "bad", "ok"),
+        ("both", "ok bad", "bad ok"),
+        ("none", "next", "next"),
+    ]:
+        env = MiniShift(feedback=feedback, max_turns=2)
+        env.reset(seed=0)
+        observations = turn(env, env.offer.pairs[1], None)[0]
+        listed = " ".join(f"{part} {material}" for part, material in env.offer.pairs)
+        assert observations["builder_0"].messages[-1].content == f"{first} goal {listed}"
+        assert observations["builder_1"].messages[-1].content == f"{second} goal {listed}"
+        observations = turn(env, env.offer.pairs[1], None)[0]
+        assert observations["builder_0"].messages[-1].content == first, "after the last turn there is no list"
 
 
 def test_sparse_reward_pays_at_the_threshold_and_only_at_the_end():
-    """0.85 of 16 parts are 13.6: 14 are enough, so two collisions are forgiven, and three are not."""
+    """0.85 of 16 parts are 13.6: two collisions are forgiven, and three are not."""
     divided, collision = (0, 1), (1, 1)
     for num_collisions, paid in [(0, 1.0), (2, 1.0), (3, 0.0)]:
         plays = [*[collision] * num_collisions, *[divided] * (8 - num_collisions)]
@@ -88,19 +90,12 @@ def test_sparse_reward_pays_at_the_threshold_and_only_at_the_end():
         assert team_return(MiniShift(reward="dense"), plays) == pytest.approx(quality)
 
 
-def test_splits_share_no_offer_in_any_order():
-    shifts = {
-        split: {
-            frozenset(offer.pairs)
-            for number in range(300)
-            for offer in new_shift(number, num_builders=2, num_turns=8, split=split)
-        }
-        for split in ("train", "test")
-    }
-    assert not shifts["train"] & shifts["test"]
+def test_splits_share_no_offer_and_lists_differ_in_their_order_alone():
+    def offers(split):
+        shifts = [new_shift(number, num_builders=2, num_turns=8, split=split) for number in range(300)]
+        return {frozenset(offer.pairs) for shift in shifts for offer in shift}
 
-
-def test_lists_differ_in_their_order_alone_and_horizons_in_their_end_alone():
+    assert not offers("train") & offers("test")
     ordered = new_shift(3, num_builders=3, num_turns=12)
     shuffled = new_shift(3, num_builders=3, num_turns=12, is_shuffled=True)
     assert ordered[:5] == new_shift(3, num_builders=3, num_turns=5)
@@ -124,14 +119,9 @@ def test_ceilings_are_what_all_plays_of_the_game_come_to(reward, team, turns, th
     assert lot == pytest.approx(sum(by_lot) / len(by_lot))
 
 
-def test_the_default_ceiling_by_hand():
-    """Two who draw at random divide half of the lists; at least six of eight: (28 + 8 + 1) / 256."""
-    assert list(MiniShift().ceilings().values())[1] == pytest.approx(37 / 256)
-
-
-def test_no_fixed_preference_of_both_builders_beats_drawing_evenly():
-    """With probability p of the first part, lists are divided with 2 p (1 - p), which a half makes the most of."""
+def test_the_default_ceiling_by_hand_which_no_fixed_preference_of_both_builders_beats():
     even = list(MiniShift().ceilings().values())[1]
+    assert even == pytest.approx(37 / 256)  # at least six of eight lists: (28 + 8 + 1) / 256
     for percent in range(0, 101, 5):
         divided = 2 * (percent / 100) * (1 - percent / 100)
         success = sum(ways * divided**k * (1 - divided) ** (8 - k) for k, ways in ((6, 28), (7, 8), (8, 1)))
@@ -143,7 +133,6 @@ def test_the_ceilings_of_mini_build_are_what_all_plays_of_the_game_come_to(rewar
     env = MiniBuild(max_turns=2, reward=reward, threshold=0.75)
 
     def mean(places):
-        """Over all plays, in which builders name these places in their two turns."""
         total, number = 0.0, 0
         for first, second in itertools.product(*places):
             env.reset(seed=0)
@@ -170,19 +159,27 @@ def test_no_exploit_comes_far_even_where_parts_of_the_work_are_paid():
         assert found["the whole list"] == 0.0
 
 
-def test_the_texts_are_words_of_mini_build():
+def test_prompts_are_words_of_mini_build_and_the_picture_shows_the_whole_shift():
     for feedback in ("own", "cross", "both", "none"):
         episode = demonstration(random.Random(5), num_agents=4, feedback=feedback, is_shuffled=True)
         for messages in episode.values():
             assert {word for message in messages for word in message.content.split()} <= set(VOCABULARY)
-
-
-def test_the_explained_prompt_ends_with_the_short_one():
     pairs = (("roof", "wood"), ("wall", "stone"), ("door", "glass"))
     short = prompt(pairs, 1, turns=5, feedback="cross", num_builders=3)
     assert short == "builder 1 goal roof wood wall stone door glass"
     long = prompt(pairs, 1, turns=5, feedback="cross", num_builders=3, is_explained=True, is_shuffled=True)
     assert long.endswith("\n" + short) and "5 turns" in long and "order of its own" in long and "taken" in long
+    env = MiniShift(prompts={"system": "Short.", "prompt": "Seat {seat}: {offer}"})
+    first = env.reset(seed=0)[0]["builder_1"]
+    assert [message.content.split(":")[0] for message in first.messages] == ["Short.", "Seat 1"]
+    assert " ".join(env.offer.pairs[0]) in first
+    env = MiniShift(max_turns=2)
+    env.reset(seed=1)
+    turn(env, env.offer.pairs[0], env.offer.pairs[0])
+    target, built = env.panels()
+    assert len(target.layers[0][0]) == len(built.layers[0][0]) == 4
+    equal = [cell == wanted for cell, wanted in zip(built.layers[0][0], target.layers[0][0], strict=True)]
+    assert equal == [True, False, False, False]
 
 
 def test_demonstrations_know_the_materials_and_do_not_divide():
@@ -198,24 +195,3 @@ def test_demonstrations_know_the_materials_and_do_not_divide():
     assert total == 1600
     assert 0.2 < counts["taken"] / total < 0.28, "collisions in almost half of the turns, each wastes one move of two"
     assert 0.01 < (counts["wrong"] + counts["bad"]) / total < 0.05
-
-
-def test_a_prompt_may_be_given():
-    env = MiniShift(prompts={"system": "Short.", "prompt": "Seat {seat}: {offer}"})
-    first = env.reset(seed=0)[0]["builder_1"]
-    assert [message.content.split(":")[0] for message in first.messages] == ["Short.", "Seat 1"]
-    assert " ".join(env.offer.pairs[0]) in first
-
-
-def test_the_picture_shows_the_whole_shift_and_what_is_wrong_in_it():
-    env = MiniShift(max_turns=2)
-    env.reset(seed=1)
-    turn(env, env.offer.pairs[0], env.offer.pairs[0])
-    target, built = env.panels()
-    assert len(target.layers[0][0]) == len(built.layers[0][0]) == 4
-    assert [cell == wanted for cell, wanted in zip(built.layers[0][0], target.layers[0][0], strict=True)] == [
-        True,
-        False,
-        False,
-        False,
-    ]

@@ -6,7 +6,7 @@ import pytest
 from collm.envs.games.bridge_build import BridgeBuild
 from collm.envs.games.house_build import HouseBuild
 from collm.envs.games.mini_build import MiniBuild
-from collm.envs.games.pictures import PanelRow, ansi, colours, drawn, write_gif
+from collm.envs.games.pictures import LETTERS, PanelRow, ansi, colours, drawn, write_gif, written
 from collm.envs.games.resource_gathering import ResourceGathering
 from collm.envs.games.str_build import StrBuild
 
@@ -14,7 +14,7 @@ GAMES = (MiniBuild, StrBuild, HouseBuild, BridgeBuild, ResourceGathering)
 PALETTE = [(0, 0, 255), (0, 255, 0)]
 
 
-def test_a_panel_has_its_cells_colours_and_crosses_where_wrong():
+def test_panels_and_texts_by_hand():
     plain = drawn([PanelRow("A", [[[0, 1]]])], PALETTE)
     crossed = drawn([PanelRow("A", [[[0, 1]]], [[[False, True]]])], PALETTE)
     assert plain.dtype == np.uint8 and plain.shape == crossed.shape and plain.shape[2] == 3
@@ -22,28 +22,19 @@ def test_a_panel_has_its_cells_colours_and_crosses_where_wrong():
         assert (plain == colour).all(2).any()
     changed = (plain != crossed).any(2).nonzero()[1]
     assert changed.min() >= plain.shape[1] // 2  # only the cell on the right
-
-
-def test_layers_stand_side_by_side_and_rows_below_one_another():
     one = drawn([PanelRow("A", [[[0]]])], PALETTE)
     beside = drawn([PanelRow("A", [[[0]], [[1]]])], PALETTE)
     below = drawn([PanelRow("A", [[[0]]]), PanelRow("B", [[[0]]])], PALETTE)
     assert beside.shape[1] > one.shape[1] and beside.shape[0] == one.shape[0]
     assert below.shape[0] > one.shape[0] and below.shape[1] == one.shape[1]
-
-
-def test_text_has_a_letter_for_each_cell_and_colour_only_when_asked():
     rows = [PanelRow("A", [[[0, 1], [1, 1]], [[0]]])]
     assert ansi(rows, ".x") == "A\n.x  .\nxx   \n"
     assert "\x1b[97;48;2;0;255;0mx \x1b[0m" in ansi(rows, ".x", PALETTE)
-
-
-def test_an_unknown_block_still_has_a_colour():
     assert len(colours(["air", "gold"])) == 2
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_every_game_is_drawn_before_during_and_after_an_episode(game):
+def test_every_game_is_drawn_in_an_episode_and_coloured_in_a_terminal_alone(capsys, monkeypatch, game):
     env = game(render_mode="rgb_array")
     pictures = [env.render()]
     env.reset(seed=0)
@@ -53,20 +44,11 @@ def test_every_game_is_drawn_before_during_and_after_an_episode(game):
         pictures.append(env.render())
     assert all(picture.dtype == np.uint8 and picture.ndim == 3 for picture in pictures)
     assert (pictures[1] != pictures[-1]).any()
-
-
-@pytest.mark.parametrize("game", GAMES)
-def test_human_output_is_plain_where_there_is_no_terminal(game, capsys):
     env = game(render_mode="human")
     env.reset(seed=0)
     env.render()
     printed = capsys.readouterr().out
     assert "\x1b" not in printed and env.panels()[0].caption in printed
-
-
-def test_human_output_is_coloured_in_a_terminal(capsys, monkeypatch):
-    env = StrBuild(render_mode="human")
-    env.reset(seed=0)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     env.render()
     assert "\x1b[" in capsys.readouterr().out
@@ -84,9 +66,17 @@ def test_an_episode_becomes_a_gif_of_all_its_frames(tmp_path):
     with image.open(tmp_path / "episode.gif") as gif:
         assert gif.n_frames == 3
         assert gif.size == (frames[0].shape[1], frames[0].shape[0])
+    for none, fps in (([], 1.0), (frames, 0.0)):
+        with pytest.raises(ValueError, match="at least one frame"):
+            write_gif(tmp_path / "no.gif", none, fps)
 
 
-@pytest.mark.parametrize(("frames", "fps"), [([], 1.0), ([np.zeros((2, 2, 3), np.uint8)], 0.0)])
-def test_a_gif_of_nothing_is_refused(tmp_path, frames, fps):
-    with pytest.raises(ValueError, match="at least one frame"):
-        write_gif(tmp_path / "no.gif", frames, fps)
+def test_all_letters_differ_and_fill_their_square_and_what_has_none_is_refused():
+    assert written("IC") == ("#####...####", *["..#....#...."] * 3, "#####...####")
+    assert written("ML")[:3] == ("#...#..#....", "##.##..#....", "#.#.#..#....")
+    glyphs = {written(letter) for letter in LETTERS}
+    assert len(glyphs) == 26
+    assert all(len(glyph) == 5 and {len(row) for row in glyph} == {5} for glyph in glyphs)
+    for text in ("", "A-B", "é"):
+        with pytest.raises(ValueError, match="letters"):
+            written(text)

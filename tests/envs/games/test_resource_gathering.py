@@ -8,30 +8,20 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replies import rewards_of, share, steps_of
+from replies import rewards_of, share
 
 from collm.envs.games.resource_gathering import Land, ResourceGathering, new_land
 from collm.envs.games.resource_gathering.prompts import land, row
 from collm.envs.games.resource_gathering.rules import Settings, beginning, steps_to_work, visible
 
 # A at x=0 wants the wood at 7, B at x=8 the stone and iron at 1; each is 5 away from where it can take them.
-STRIP = {
-    "task_id": "strip",
-    "goal": {"wood": 4, "stone": 3, "iron": 1},
-    "rows": ["A (0,3,2) . . . . . (4,0,0) B"],
-}
+STRIP = {"task_id": "strip", "goal": {"wood": 4, "stone": 3, "iron": 1}, "rows": ["A (0,3,2) . . . . . (4,0,0) B"]}
 
 
-@pytest.fixture
-def strip(tmp_path):
-    def made(goal=None, **kwargs):
-        path = tmp_path / "lands.json"
-        path.write_text(json.dumps([{**STRIP, "goal": goal or STRIP["goal"]}]))
-        env = ResourceGathering("all", data=str(path), **{"view": 2, "reach": 2, **kwargs})
-        env.reset(seed=0)
-        return env
-
-    return made
+def strip(goal=None, **kwargs):
+    env = ResourceGathering(data=[{**STRIP, "goal": goal or STRIP["goal"]}], **{"view": 2, "reach": 2, **kwargs})
+    env.reset(seed=0)
+    return env
 
 
 def go(*xs, tell=()):
@@ -61,7 +51,7 @@ STONE, IRON, WOOD = (1, "stone"), (1, "iron"), (7, "wood")
         (go(4), "", 0),
     ],
 )
-def test_first_turns_score_by_hand(strip, first, second, expected):
+def test_first_turns_score_by_hand(first, second, expected):
     _, rewards, _, _, infos = strip().step({"gatherer_0": first, "gatherer_1": second})
     assert rewards["gatherer_0"] == rewards["gatherer_1"] == pytest.approx(expected, abs=1e-9)
     info = infos["gatherer_0"]
@@ -81,7 +71,7 @@ def test_first_turns_score_by_hand(strip, first, second, expected):
         (None, go(4, 5, 6, 7, 8), "", 10 / 3 + 0.05 + 0.15),
     ],
 )
-def test_second_turns_score_by_hand(strip, goal, first, second, expected):
+def test_second_turns_score_by_hand(goal, first, second, expected):
     env = strip(goal)
     env.step({"gatherer_0": go(0, 1, 2, 3, 4, tell=[STONE]), "gatherer_1": go(8, 7, 6, 5, 4)})
     _, rewards, over, _, infos = env.step({"gatherer_0": first, "gatherer_1": second})
@@ -89,28 +79,17 @@ def test_second_turns_score_by_hand(strip, goal, first, second, expected):
     assert all(over.values()) == (infos["gatherer_0"]["metric/success"] == 1.0)
 
 
-@pytest.mark.parametrize(("reward", "expected"), [("bounded", 0.0), ("reference", 5 * 0.05)])
-def test_walking_to_and_fro_is_paid_only_as_published(strip, reward, expected):
-    env = strip(reward=reward, max_turns=10)
-    total = 0.0
-    for turn in range(10):
-        path = (0, 1) if turn % 2 == 0 else (1, 0)
-        total += env.step({"gatherer_0": go(*path), "gatherer_1": ""})[1]["gatherer_0"]
-    assert total == pytest.approx(expected, abs=1e-9)
-
-
-def test_telling_pays_no_more_than_once_for_all_that_is_needed(tmp_path):
-    """Five heaps that would each do: the first fact is worth 0.1, the others nothing more."""
-    path = tmp_path / "lands.json"
+@pytest.mark.parametrize(("reward", "walked", "told"), [("bounded", 0.0, 0.1), ("reference", 5 * 0.05, 0.2)])
+def test_walking_to_and_fro_and_telling_of_two_heaps_pay_twice_only_as_published(reward, walked, told):
     rows = ["A (0,9,1) (0,9,0) . . . . . . (4,0,0) B"]
-    path.write_text(json.dumps([{"task_id": "rich", "goal": {"wood": 4, "stone": 3, "iron": 1}, "rows": rows}]))
-    totals = {}
-    for reward in ("bounded", "reference"):
-        env = ResourceGathering("all", data=str(path), reward=reward)
+    rich = {**STRIP, "rows": rows}
+    walks = [go(0, 1), go(1, 0)] * 5
+    tells = [go(0, tell=[(x, "stone")]) for x in (1, 2)]
+    for land_row, replies, expected in ((STRIP, walks, walked), (rich, tells, told)):
+        env = ResourceGathering(data=[land_row], reward=reward, max_turns=10)
         env.reset(seed=0)
-        tells = [go(0, tell=[(x, "stone")]) for x in (1, 2)]
-        totals[reward] = sum(env.step({"gatherer_0": tell, "gatherer_1": ""})[1]["gatherer_0"] for tell in tells)
-    assert totals == {"bounded": pytest.approx(0.1), "reference": pytest.approx(0.2)}
+        total = sum(env.step({"gatherer_0": reply, "gatherer_1": ""})[1]["gatherer_0"] for reply in replies)
+        assert total == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("max_turns", [4, 60])
@@ -134,16 +113,13 @@ def test_no_walk_earns_more_than_the_bound_however_long(max_turns):
         assert total <= bound + 1e-9
 
 
-def test_progress_alone_is_worth_fourteen(strip):
+@pytest.mark.parametrize("settings", [{"difficulty": d} for d in range(1, 6)] + [{"split": "all", "data": "builtin"}])
+def test_reference_gatherers_finish_every_land_and_progress_alone_is_worth_fourteen(settings):
+    env = ResourceGathering(**settings, reward="progress")
+    for task in range(100 if "difficulty" in settings else 10):
+        assert sum(rewards_of(env, task=task)) == pytest.approx(14.0, abs=1e-9)
     env = strip(reward="progress")
     assert sum(rewards_of(env)) == pytest.approx(14.0, abs=1e-9) and env.turn == 3
-
-
-@pytest.mark.parametrize("difficulty", range(1, 6))
-def test_reference_gatherers_finish_every_generated_land(difficulty):
-    env = ResourceGathering(difficulty=difficulty, reward="progress")
-    for task in range(100):
-        assert sum(rewards_of(env, task=task)) == pytest.approx(14.0, abs=1e-9)
 
 
 @pytest.mark.parametrize("difficulty", range(1, 6))
@@ -151,20 +127,14 @@ def test_honest_gatherers_need_messages(difficulty):
     env = ResourceGathering(difficulty=difficulty)
     assert share(env, "talking", 25) == 1.0
     assert share(env, "silent", 25) < 0.5
+    if difficulty in (1, 3, 5):  # who does not look goes half of the way at most
+        shares = {name: share(env, name, 25) for name in env.exploits()}
+        assert len(shares) >= 6 and max(shares.values()) <= 0.5
 
 
-@pytest.mark.parametrize("difficulty", [1, 3, 5])
-def test_no_gatherer_that_does_not_look_goes_more_than_half_of_the_way(difficulty):
-    env = ResourceGathering(difficulty=difficulty)
-    shares = {name: share(env, name, 25) for name in env.exploits()}
-    assert len(shares) >= 6 and max(shares.values()) <= 0.5
-
-
-@pytest.mark.parametrize("is_talking", [False, True])
-def test_honest_gatherers_read_nothing_hidden(is_talking):
-    """Things that a gatherer neither sees nor was told of do not change its reply."""
+@pytest.mark.parametrize("name", ["silent", "talking"])
+def test_honest_gatherers_read_nothing_hidden(name):
     env = ResourceGathering()
-    name = "talking" if is_talking else "silent"
     for seed in range(10):
         env.reset(seed=seed)
         while env.agents:
@@ -179,24 +149,7 @@ def test_honest_gatherers_read_nothing_hidden(is_talking):
             env.step(replies)
 
 
-def test_each_thing_lies_at_first_where_only_the_other_gatherer_sees_it():
-    for seed in range(50):
-        task = new_land(seed, 1 + seed % 5)
-        state = beginning(task, Settings())
-        for gatherer, kinds in enumerate(((0,), (1, 2))):
-            own = {cell for cell, heap in task.lies.items() if any(heap[kind] for kind in kinds)}
-            assert own <= visible(task, state, 1 - gatherer, Settings())
-            assert not own & visible(task, state, gatherer, Settings())
-
-
-def test_reference_gatherers_finish_the_sample():
-    env = ResourceGathering("all", data="builtin")
-    for task in range(10):
-        *_, (*_, infos) = steps_of(env, task=task)
-        assert infos["gatherer_0"]["metric/success"] == 1.0
-
-
-def test_a_gatherer_sees_its_surroundings_and_hears_only_facts(strip):
+def test_a_gatherer_sees_its_surroundings_hears_only_facts_and_takes_what_its_tools_fit():
     env = strip()
     observations, _ = env.reset(seed=0)
     assert "You see, as x z: 1 0 3 stone, 2 iron." in observations["gatherer_0"]
@@ -204,9 +157,12 @@ def test_a_gatherer_sees_its_surroundings_and_hears_only_facts(strip):
     observations = env.step({"gatherer_0": go(0, tell=[STONE]), "gatherer_1": go(8, tell=[(2, "wood")])})[0]
     assert observations["gatherer_1"].messages[-1].content.endswith("Your partner tells: 1 0 3 stone.")
     assert observations["gatherer_0"].messages[-1].content.endswith("Your partner tells: nothing.")
+    env = strip()
+    env.step({"gatherer_0": go(0, 1), "gatherer_1": go(8, 7)})
+    assert env.step({"gatherer_0": "", "gatherer_1": ""})[4]["gatherer_0"]["metric/progress"] == 0.0
 
 
-def test_the_truth_is_the_whole_world_and_what_was_paid_for(strip):
+def test_the_truth_is_the_whole_world_and_tells_apart_lands_that_look_the_same():
     env = strip()
     assert env.truth().splitlines() == [
         "Gatherer 1 is at 0 0, gatherer 2 at 8 0.",
@@ -220,9 +176,6 @@ def test_the_truth_is_the_whole_world_and_what_was_paid_for(strip):
         "On the map, as x z: 1 0 3 stone, 2 iron.",
         "Have been at work: gatherer 1. Usefulness told: 1.00 0.00.",
     ]
-
-
-def test_the_truth_tells_apart_lands_that_look_the_same_to_both_gatherers():
     far = {**STRIP, "rows": ["A . . . (0,3,2) . (4,0,0) . . . B"]}
     other = {**STRIP, "rows": ["A . . . (4,0,0) . (0,3,2) . . . B"]}
     envs = [ResourceGathering(data=[row], view=2) for row in (far, other)]
@@ -230,24 +183,21 @@ def test_the_truth_tells_apart_lands_that_look_the_same_to_both_gatherers():
     assert envs[0].truth() != envs[1].truth()
 
 
-def test_nobody_takes_what_its_tools_do_not_fit(strip):
-    env = strip()
-    env.step({"gatherer_0": go(0, 1), "gatherer_1": go(8, 7)})
-    assert env.step({"gatherer_0": "", "gatherer_1": ""})[4]["gatherer_0"]["metric/progress"] == 0.0
-
-
-def test_splits_share_no_land():
+def test_splits_share_no_land_and_each_thing_lies_where_only_the_other_gatherer_sees_it():
     def content(split, count):
         lands = (new_land(seed, 1, split) for seed in range(count))
         return {(tuple(sorted(task.lies.items())), task.starts, task.goal) for task in lands}
 
     assert not content("train", 300) & content("test", 100)
-
-
-def test_a_land_as_written_reads_back():
     task = new_land(3, 4)
-    again = land(json.loads(json.dumps(row(task))))
-    assert again == task
+    assert land(json.loads(json.dumps(row(task)))) == task
+    for seed in range(50):
+        task = new_land(seed, 1 + seed % 5)
+        state = beginning(task, Settings())
+        for gatherer, kinds in enumerate(((0,), (1, 2))):
+            own = {cell for cell, heap in task.lies.items() if any(heap[kind] for kind in kinds)}
+            assert own <= visible(task, state, 1 - gatherer, Settings())
+            assert not own & visible(task, state, gatherer, Settings())
 
 
 @settings(max_examples=200, deadline=None)
@@ -281,8 +231,5 @@ def test_any_reply_is_scored_and_nobody_leaves_the_map(reply):
 def test_a_malformed_land_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         land({**STRIP, **change})
-
-
-def test_things_off_the_map_are_refused():
     with pytest.raises(ValueError, match="on the map"):
         Land("wrong", 2, 2, {(2, 0): (1, 0, 0)}, ((0, 0), (1, 1)), (1, 1, 1))

@@ -1,7 +1,5 @@
 """Rules of HouseBuild and StrBuild, each against a loop over single cells, on small random worlds."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from itertools import product
@@ -47,7 +45,6 @@ def as_world(task, cells):
 
 
 def in_order(cell):
-    """By height, then depth, then width."""
     return cell[1], cell[2], cell[0]
 
 
@@ -56,15 +53,12 @@ def disturbed(wanted, seed):
     return {cell: rng.randrange(3) if rng.random() < 0.4 else block for cell, block in wanted.items()}
 
 
-def test_a_house_is_read_at_its_height_whatever_the_order_of_its_layers():
+def test_houses_and_the_largest_part_of_a_floor_by_hand():
     task, wanted = random_house(1)
     assert (task.id, task.blocks, task.letters) == ("random", ("air", "stone", "glass"), "ABC")
     assert task.box.lower == (0, 64, 0) and task.box.upper == max(wanted)
     assert np.array_equal(task.target, as_world(task, wanted))
     assert not task.target.flags.writeable
-
-
-def test_a_house_whose_box_lies_at_another_height_than_its_layers_is_refused():
     layers = [{"y": 3, "rows": ["BC"]}]
     row = {"task_id": 7, "inventory": INVENTORY, "target_spec": {"layers": layers}}
     assert house({**row, "bbox": {"from": [1, 3, 2], "to": [2, 3, 2]}}).box.lower == (1, 3, 2)
@@ -72,6 +66,13 @@ def test_a_house_whose_box_lies_at_another_height_than_its_layers_is_refused():
     for corners in ([1, 4, 2], [2, 4, 2]), ([1, 3, 2], [2, 3, 3]), ([1, 3, 2], [3, 3, 2]):
         with pytest.raises(ValueError, match="does not fit"):
             house({**row, "bbox": dict(zip(("from", "to"), corners, strict=True))})
+    target_spec = {"layers": [{"y": 7, "rows": ["BBB"] * 4}]}
+    place = {"from": [5, 7, 2], "to": [7, 7, 5]}
+    task = house({"task_id": "floor", "inventory": INVENTORY, "target_spec": target_spec, "bbox": place})
+    parts = [(1, 1, 1), (3, 3, 1), (4, 2, 2), (5, 2, 2), (7, 3, 2), (11, 3, 3), (12, 3, 4), (99, 3, 4)]
+    for stock, width, depth in parts:  # of parts of one size the widest, from the floor's lower corner
+        part = houses.Fill(5, 7, 2, 5 + width - 1, 7, 2 + depth - 1, 1)
+        assert houses.affordable_rectangles(task, {1: stock}) == [part]
 
 
 @pytest.mark.parametrize("rules", [houses, words, minis])
@@ -80,32 +81,26 @@ def test_tasks_and_scores_cannot_be_changed(rules):
         if is_dataclass(made) and isinstance(made, type):
             with pytest.raises(FrozenInstanceError):
                 setattr(object.__new__(made), fields(made)[0].name, None)
+    # Tasks are told apart by identity: their worlds are arrays, which have no single truth of being equal.
+    assert len({random_house(1)[0], random_house(1)[0], word("I", "id", 1), word("I", "id", 1)}) == 4
 
 
-def test_tasks_are_told_apart_by_identity_and_can_be_keys():
-    """Their worlds are arrays, which have no single truth of being equal."""
-    tasks = {random_house(1)[0], random_house(1)[0], word("I", "id", 1), word("I", "id", 1)}
-    assert len(tasks) == 4
+HALVES = [(1, 1), (2, 1), (3, 2), (4, 3), (5, 4), (7, 5), (8, 6)]
+THIRDS = [(1, 1), (3, 1), (5, 2), (6, 3), (7, 4), (8, 4), (12, 6)]
 
 
-@pytest.mark.parametrize(("count", "stock"), [(1, 1), (2, 1), (3, 2), (4, 3), (5, 4), (7, 5), (8, 6)])
-def test_a_stock_is_half_rounded_up_and_a_quarter_rounded_down(count, stock):
+@pytest.mark.parametrize("team, count, stock", [(2, *each) for each in HALVES] + [(3, *each) for each in THIRDS])
+def test_a_stock_is_an_equal_share_rounded_up_and_half_of_one_rounded_down(team, count, stock):
     layers = [{"y": 0, "rows": ["B" * count + "CA"]}]
-    task = house({"task_id": "row", "inventory": INVENTORY, "target_spec": {"layers": layers}})
+    row = {"task_id": "row", "inventory": INVENTORY, "target_spec": {"layers": layers}}
+    task = replace(house(row), num_builders=team)
     assert task.stock == {1: stock, 2: 1}
     fills = [houses.Fill(0, 0, 0, 1, 0, 0, 1), houses.Fill(0, 0, 0, 0, 0, 0, 2), houses.Fill(0, 0, 0, 0, 0, 0, AIR)]
     assert houses.stock_left(task, fills) == {1: stock - 2, 2: 0}
 
 
-@pytest.mark.parametrize(("count", "stock"), [(1, 1), (3, 1), (5, 2), (6, 3), (7, 4), (8, 4), (12, 6)])
-def test_each_of_three_has_a_third_rounded_up_and_a_sixth_rounded_down(count, stock):
-    layers = [{"y": 0, "rows": ["B" * count + "CA"]}]
-    task = house({"task_id": "row", "inventory": INVENTORY, "target_spec": {"layers": layers}})
-    assert replace(task, num_builders=3).stock == {1: stock, 2: 1}
-
-
 @pytest.mark.parametrize("seed", range(12))
-def test_a_score_is_that_of_a_loop_over_the_cells(seed):
+def test_a_score_is_that_of_a_loop_over_the_cells_and_two_builders_mend_any_world(seed):
     task, wanted = random_house(seed, share_of_air=0.0 if seed % 4 == 0 else 0.4)
     stands = disturbed(wanted, seed)
     score = houses.score(task, as_world(task, stands), attacks=(1, 2), num_kills=0)
@@ -119,37 +114,12 @@ def test_a_score_is_that_of_a_loop_over_the_cells(seed):
     assert score.iou == pytest.approx(sum(stands[cell] > 0 for cell in filled) / len(either))
     assert score.exact_iou == pytest.approx(len(set(filled) & set(right)) / len(either))
     assert (score.damage, score.num_kills) == (3 / 5, 0)
-
-
-@pytest.mark.parametrize(
-    ("num_kills", "is_safe", "attacks", "damage", "price"),
-    [(0, False, (2, 2), 0.8, 0), (0, False, (3, 3), 1, 0), (0, False, (), 0, 0), (0, True, (3, 3), 0, 0),
-     (1, False, (3, 3), 0, 0), (2, False, (3, 3), 0, 0.01), (4, True, (3, 3), 0, 0.03)],
-)  # fmt: skip
-def test_spiders_and_the_price_of_killing_them_twice(num_kills, is_safe, attacks, damage, price):
-    task, wanted = random_house(3)
-    score = houses.score(task, as_world(task, wanted), attacks=attacks, num_kills=num_kills, is_safe=is_safe)
-    assert score.damage == pytest.approx(damage)
-    assert score.published == pytest.approx(1 - 0.1 * damage)
-    assert score.paper == pytest.approx(2 - 0.2 * damage)
-    assert score.strict == pytest.approx(1 - 0.1 * damage - price)
-
-
-def test_three_spiders_do_one_to_three_of_damage_each():
-    drawn = [houses.spiders(random.Random(seed)) for seed in range(60)]
-    assert {len(each) for each in drawn} == {3} and {damage for each in drawn for damage in each} == {1, 2, 3}
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_two_builders_mend_any_world_each_in_cells_of_its_own(seed):
     task, wanted = random_house(seed)
     stands = disturbed(wanted, seed)
     world = as_world(task, stands)
     owner = {}
     for block in (1, 2):
-        places = sorted(
-            (cell for cell in wanted if wanted[cell] == block), key=lambda cell: (cell[1], cell[2], cell[0])
-        )
+        places = sorted((cell for cell in wanted if wanted[cell] == block), key=in_order)
         half = -(-len(places) // 2)
         owner |= {cell: int(number >= half) for number, cell in enumerate(places)}
     owner |= {cell: 1 for cell, block in wanted.items() if not block}
@@ -164,6 +134,20 @@ def test_two_builders_mend_any_world_each_in_cells_of_its_own(seed):
     assert np.array_equal(built(world, task.box, of_both), task.target)
     expected = [(*cell, wanted[cell]) for cell in wanted if wanted[cell] != stands[cell]]
     assert houses.wrong_cells(task, world) == sorted(expected, key=in_order)
+
+
+@pytest.mark.parametrize(
+    ("num_kills", "is_safe", "attacks", "damage", "price"),
+    [(0, False, (2, 2), 0.8, 0), (0, False, (3, 3), 1, 0), (0, False, (), 0, 0), (0, True, (3, 3), 0, 0),
+     (1, False, (3, 3), 0, 0), (2, False, (3, 3), 0, 0.01), (4, True, (3, 3), 0, 0.03)],
+)  # fmt: skip
+def test_spiders_and_the_price_of_killing_them_twice(num_kills, is_safe, attacks, damage, price):
+    task, wanted = random_house(3)
+    score = houses.score(task, as_world(task, wanted), attacks=attacks, num_kills=num_kills, is_safe=is_safe)
+    assert score.damage == pytest.approx(damage)
+    assert score.published == pytest.approx(1 - 0.1 * damage)
+    assert score.paper == pytest.approx(2 - 0.2 * damage)
+    assert score.strict == pytest.approx(1 - 0.1 * damage - price)
 
 
 def cells_of(fill):
@@ -207,19 +191,6 @@ def test_what_is_affordable_is_the_largest_first_and_the_largest_part_of_one_mor
     assert houses.affordable_rectangles(task, {}) == []
 
 
-@pytest.mark.parametrize(
-    ("stock", "width", "depth"),
-    [(1, 1, 1), (3, 3, 1), (4, 2, 2), (5, 2, 2), (7, 3, 2), (11, 3, 3), (12, 3, 4), (99, 3, 4)],
-)
-def test_the_largest_part_of_a_floor_by_hand(stock, width, depth):
-    """Of parts of one size the widest, from the floor's lower corner."""
-    target_spec = {"layers": [{"y": 7, "rows": ["BBB"] * 4}]}
-    place = {"from": [5, 7, 2], "to": [7, 7, 5]}
-    task = house({"task_id": "floor", "inventory": INVENTORY, "target_spec": target_spec, "bbox": place})
-    part = houses.Fill(5, 7, 2, 5 + width - 1, 7, 2 + depth - 1, 1)
-    assert houses.affordable_rectangles(task, {1: stock}) == [part]
-
-
 def random_word(seed):
     rng = random.Random(seed)
     task = word(["I", "LO", "a b", "X7"][seed % 4], "id", 2)
@@ -231,7 +202,7 @@ def random_word(seed):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_word_s_score_is_that_of_a_loop_over_the_cells(seed):
+def test_a_word_s_score_is_that_of_a_loop_over_the_cells_and_two_builders_make_its_plan(seed):
     task, world = random_word(seed)
     height, width = len(task.rows), len(task.rows[0])
     wanted = {(x, y) for y in range(height) for x in range(width) if task.rows[height - 1 - y][x] == "#"}
@@ -243,21 +214,7 @@ def test_a_word_s_score_is_that_of_a_loop_over_the_cells(seed):
     assert score.same_neighbours == pytest.approx(sum(stands[a] == stands[b] for a, b in pairs) / len(pairs))
     assert score.num_idle == sum(not {a, b} <= set(stands.values()) for a, b in ((1, 2), (3, 4)))
     assert score.iou == pytest.approx(len(wanted & stands.keys()) / len(wanted | stands.keys()))
-    strict = score.iou * (1 - score.same_neighbours) * (1 - score.num_idle / 2)
-    assert score.strict == pytest.approx(strict)
-
-
-def test_an_empty_world_scores_without_pairs_and_a_full_box_has_no_other_cells():
-    task = word("I", "id", 1)
-    empty = words.score(task, task.box.empty_world())
-    assert (empty.same_neighbours, empty.extra, empty.num_idle, empty.strict) == (0, 0, 2, 0)
-    full = words.Word("full", "?", 1, ("##",), np.ones((1, 1, 2), bool), np.array([[[1, 3]]], np.uint8))
-    assert words.score(full, full.plan).extra == 0
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_two_builders_make_the_plan_of_any_world_with_blocks_of_their_own(seed):
-    task, world = random_word(seed)
+    assert score.strict == pytest.approx(score.iou * (1 - score.same_neighbours) * (1 - score.num_idle / 2))
     after = world
     for builder, palette in ((0, {1, 2}), (1, {3, 4, AIR})):
         fills = words.missing(task, world, builder)
@@ -267,36 +224,18 @@ def test_two_builders_make_the_plan_of_any_world_with_blocks_of_their_own(seed):
     assert np.array_equal(after, task.plan)
 
 
-@pytest.mark.parametrize("text", ["I", "T", "hi"])
-def test_a_word_has_a_cell_for_each_kind_of_block_of_its_builders(text):
-    """Two kinds per builder."""
-    num_cells = sum(row.count("#") for row in word(text, "id", 1).rows)
-    task = word(text, "id", 1, num_cells // 2)
-    assert task.target.sum() == num_cells and task.num_builders == num_cells // 2
-    with pytest.raises(ValueError, match=rf"{num_cells} cells.*{num_cells // 2 + 1}"):
-        word(text, "id", 1, num_cells // 2 + 1)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_kinds_in_turn_differ_from_their_left_and_lower_neighbours_and_are_used_alike(seed):
-    target = np.random.default_rng(seed).random((5, 1, 9)) < 0.8
-    plan = words._in_turn(target, np.array([1, 2, 3, 4, 5, 6], np.uint8))
-    assert ((plan != AIR) == target).all()
-    for one, other in ((plan[:, :, 1:], plan[:, :, :-1]), (plan[1:], plan[:-1])):
-        assert (one[(one == other)] == AIR).all()
-    counts = np.bincount(plan[target], minlength=7)[1:]
-    assert counts.max() - counts.min() <= 2
-
-
-def test_a_word_s_task_says_what_it_is():
+def test_words_empty_worlds_and_spiders_by_hand():
+    for text in ("I", "T", "hi"):  # two kinds of block per builder need a cell each
+        num_cells = sum(row.count("#") for row in word(text, "id", 1).rows)
+        task = word(text, "id", 1, num_cells // 2)
+        assert task.target.sum() == num_cells and task.num_builders == num_cells // 2
+        with pytest.raises(ValueError, match=rf"{num_cells} cells.*{num_cells // 2 + 1}"):
+            word(text, "id", 1, num_cells // 2 + 1)
     task = word("hi", "an id", 2)
     assert (task.id, task.text, task.difficulty) == ("an id", "HI", 2)
     assert task.box.upper == (len(task.rows[0]) - 1, 4, 0)
     assert not task.target.flags.writeable and not task.plan.flags.writeable
     assert task.target[0, 0].tolist() == [dot == "#" for dot in task.rows[-1]]
-
-
-def test_generated_words_have_a_length_a_number_and_every_letter():
     drawn = [new_word(seed, 3) for seed in range(150)]
     assert {len(task.text) for task in drawn} == {3} and {task.difficulty for task in drawn} == {3}
     assert drawn[4].id == "train-3-4" and new_word(4, 3, "test").id == "test-3-4"
@@ -304,3 +243,10 @@ def test_generated_words_have_a_length_a_number_and_every_letter():
     assert len(new_word(0, 8).text) == 8 and len(new_word(0).text) == 3
     with pytest.raises(ValueError, match="1 to 8"):
         new_word(0, 9)
+    task = word("I", "id", 1)
+    empty = words.score(task, task.box.empty_world())
+    assert (empty.same_neighbours, empty.extra, empty.num_idle, empty.strict) == (0, 0, 2, 0)
+    full = words.Word("full", "?", 1, ("##",), np.ones((1, 1, 2), bool), np.array([[[1, 3]]], np.uint8))
+    assert words.score(full, full.plan).extra == 0
+    drawn = [houses.spiders(random.Random(seed)) for seed in range(60)]
+    assert {len(each) for each in drawn} == {3} and {damage for each in drawn for damage in each} == {1, 2, 3}

@@ -1,7 +1,5 @@
 """Rules of BridgeBuild and ResourceGathering against brute force, on small random maps."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from itertools import combinations, pairwise, product
@@ -41,7 +39,6 @@ def cells_of(bridge, kinds):
 
 
 def joined(bridge, planks):
-    """Whether S and T are in one connected piece, by SciPy."""
     carries = np.zeros((bridge.depth, bridge.width))
     for x, z in planks | cells_of(bridge, "STYN"):
         carries[z, x] = 1
@@ -84,22 +81,25 @@ def test_a_turn_on_a_bridge_is_worth_what_a_loop_finds(seed):
     assert (score.num_probes, score.num_words) == (3, 7)
     assert score.is_connected == bridges.is_connected(bridge, planks) == joined(bridge, planks)
     assert score.published == pytest.approx(expected - 0.3 * 3 - 0.001 * 7)
-    view = {
-        (x, z) for x in range(4) for z in range(3) for px, pz in state.visited[0] if max(abs(x - px), abs(z - pz)) < 2
-    }
+    cells = product(range(4), range(3))
+    view = {(x, z) for x, z in cells if any(max(abs(x - px), abs(z - pz)) < 2 for px, pz in state.visited[0])}
     assert bridges.visible(bridge, state, 0, 1) == view
 
 
-def test_the_second_worker_has_the_last_word():
+def test_bridges_and_plans_by_hand():
     bridge = Bridge("row", ("S.T",))
     lay, clear = Action((Fill(1, 0, 0, 1, 0, 0, PLANK),)), Action((Fill(1, 0, 0, 1, 0, 0, AIR),))
     for actions, stands in (((lay, clear), 0), ((clear, lay), 1)):
         assert bridges.after(bridge, bridges.beginning(bridge), actions)[0].world.sum() == stands
-
-
-def test_a_worker_that_does_nothing_changes_nothing_and_costs_nothing():
     idle = Action()
     assert (idle.fills, idle.probes, idle.walk, idle.num_words, idle.num_rejected) == ((), (), (), 0, 0)
+    bridge = Bridge("detour", ("S.....T", ".YY.YY.", "......."))
+    assert bridge.plan is not None and published(bridge, set(bridge.plan))[0] == 0
+    assert len(bridge.plan) == 3 and (3, 1) in bridge.plan
+    bridge = Bridge("pair", ("S.T....", ".......", "....Y.Y"))
+    assert bridge.plan == {(1, 0), (5, 2)}
+    plans = [random_bridge(seed, 3, 3, 7).plan for seed in range(30)]
+    assert 5 < sum(plan is None for plan in plans) < 25
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -118,52 +118,26 @@ def test_a_plan_scores_0_with_the_shortest_way_or_there_is_none(seed):
     assert len(min(clean, key=len)) <= len(bridge.plan) <= len(min(clean, key=len)) + len(cells_of(bridge, "Y"))
 
 
-def test_some_random_maps_have_a_plan_and_some_have_none():
-    plans = [random_bridge(seed, 3, 3, 7).plan for seed in range(30)]
-    assert 5 < sum(plan is None for plan in plans) < 25
-
-
-def test_a_way_goes_round_land_is_no_way_and_pillars_cost_nothing():
-    """Two planks suffice by the pillars of the second row; five would be needed along the first."""
-    bridge = Bridge("detour", ("S.....T", ".YY.YY.", "......."))
-    assert bridge.plan is not None and published(bridge, set(bridge.plan))[0] == 0
-    assert len(bridge.plan) == 3 and (3, 1) in bridge.plan
-
-
-def test_one_plank_serves_two_pillars_where_it_can():
-    bridge = Bridge("pair", ("S.T....", ".......", "....Y.Y"))
-    assert bridge.plan == {(1, 0), (5, 2)}
-
-
 @pytest.mark.parametrize("seed", range(12))
-def test_two_workers_make_the_plan_each_on_its_own_side_and_the_sides_are_alike(seed):
+def test_two_workers_make_the_plan_of_any_world_by_halves_or_by_sides_that_are_alike(seed):
     bridge = next(each for each in (random_bridge(100 * seed + n, 5, 4) for n in range(100)) if each.plan)
     rng = random.Random(seed)
     junk = {(x, z) for x in range(5) for z in range(4) if rng.random() < 0.3} - cells_of(bridge, "YN")
     state = replace(bridges.beginning(bridge), world=laid(bridge, junk))
-    shares = [bridges.missing_on_side(bridge, state, worker) for worker in (0, 1)]
-    for side, fills in zip(bridge.sides, shares, strict=True):
+    halves = [bridges.missing(bridge, state, worker) for worker in (0, 1)]
+    sides = [bridges.missing_on_side(bridge, state, worker) for worker in (0, 1)]
+    for fills in (halves[0] + halves[1], sides[0] + sides[1]):
+        assert bridges.plank_cells(built(state.world, bridge.box, fills)) == bridge.plan
+        assert sum(fill.volume for fill in fills) == len(junk ^ bridge.plan)
+    for side, fills in zip(bridge.sides, sides, strict=True):
         assert all(side.contains(*fill[:3]) and side.contains(*fill[3:6]) for fill in fills)
-    assert bridges.plank_cells(built(state.world, bridge.box, shares[0] + shares[1])) == bridge.plan
-    assert sum(fill.volume for fill in shares[0] + shares[1]) == len(junk ^ bridge.plan)
     for mine, others, side in zip(state.places, reversed(state.places), bridge.sides, strict=True):
         across = 0 if abs(mine[0] - others[0]) > abs(mine[1] - others[1]) else 1
         for cell in ((x, z) for x in range(5) for z in range(4)):
             is_near = abs(cell[across] - mine[across]) <= abs(cell[across] - others[across])
             assert side.contains(cell[0], 0, cell[1]) == is_near
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_two_workers_make_the_plan_of_any_world_the_first_the_upper_half(seed):
-    bridge = next(each for each in (random_bridge(100 * seed + n, 5, 4) for n in range(100)) if each.plan)
-    rng = random.Random(seed)
-    junk = {(x, z) for x in range(5) for z in range(4) if rng.random() < 0.3} - cells_of(bridge, "YN")
-    state = replace(bridges.beginning(bridge), world=laid(bridge, junk))
-    first, second = (bridges.missing(bridge, state, worker) for worker in (0, 1))
+    first, second = halves
     assert len(first) - len(second) in (0, 1)
-    assert bridges.plank_cells(built(state.world, bridge.box, first + second)) == bridge.plan
-    changed = sum(fill.volume for fill in first + second)
-    assert changed == len(junk ^ bridge.plan)
     blocks = [fill.block for fill in first + second]
     assert blocks == sorted(blocks)  # what is in the way goes first
     for block in (AIR, PLANK):
@@ -199,10 +173,25 @@ def share(land, gathered):
     return sum(min(1, has / wants) for has, wants in zip(gathered, land.goal, strict=True)) / 3
 
 
-def test_the_rewards_of_a_turn_of_gathering_by_hand():
+def test_gathering_by_hand():
     score = lands.TurnScore(0.5, True, 3, 1, 0.25, -2, 0.125)
     assert score.bounded == pytest.approx(5 + 4 - 0.1 + 0.15 + 0.0125)
     assert score.published == pytest.approx(5 + 4 + 0.15 + 0.15 + 0.025)
+    land = Land("row", 9, 1, {(1, 0): (0, 3, 2), (7, 0): (4, 0, 0)}, ((0, 0), (8, 0)), (4, 3, 1))
+    settings = Settings(max_facts=5)
+    state = lands.beginning(land, settings)
+    claims = [((1, 0), kind) for kind in ("iron", "iron", "wood", "gold", "stone")]
+    claims += [((7, 0), "wood"), ((2, 0), "stone")]
+    told = lands.true_facts(land, state, 0, claims, settings)
+    assert told == [Fact((1, 0), "iron", 2), Fact((1, 0), "stone", 3)]
+    assert lands.still_wanted(land, replace(state, gathered=(3, 3, 0)), 1) == {"iron": 1}
+    # a partner is helped at most once over, whatever it is told
+    assert lands.usefulness(land, state, 0, [Fact((1, 0), "stone", 3), Fact((1, 0), "iron", 2)], settings) == 1
+    assert Settings() == Settings(view=3, reach=1, max_steps=4, max_facts=1)
+    assert (bridges.MAX_COMMANDS, bridges.BLOCKS) == (40, ("air", "oak_planks"))
+    for goal in [(0, 1, 1), (1, 1, 0), (1, -1, 1)]:
+        with pytest.raises(ValueError, match="goal="):
+            Land("wrong", 1, 2, {}, ((0, 0), (0, 1)), goal)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -312,46 +301,11 @@ def test_a_talking_gatherer_tells_the_facts_that_cover_most_as_many_as_allowed(s
             assert lands.true_facts(land, state, who, [(f.cell, f.resource) for f in facts], settings) == facts
 
 
-def test_only_what_is_seen_and_there_is_passed_on_and_each_thing_once():
-    land = Land("row", 9, 1, {(1, 0): (0, 3, 2), (7, 0): (4, 0, 0)}, ((0, 0), (8, 0)), (4, 3, 1))
-    settings = Settings(max_facts=5)
-    state = lands.beginning(land, settings)
-    claims = [
-        ((1, 0), "iron"),
-        ((1, 0), "iron"),
-        ((1, 0), "wood"),
-        ((7, 0), "wood"),
-        ((1, 0), "gold"),
-        ((2, 0), "stone"),
-    ]
-    told = lands.true_facts(land, state, 0, [*claims, ((1, 0), "stone")], settings)
-    assert told == [Fact((1, 0), "iron", 2), Fact((1, 0), "stone", 3)]
-    assert lands.still_wanted(land, replace(state, gathered=(3, 3, 0)), 1) == {"iron": 1}
-    # a partner is helped at most once over, whatever it is told
-    assert lands.usefulness(land, state, 0, [Fact((1, 0), "stone", 3), Fact((1, 0), "iron", 2)], settings) == 1
-
-
 @pytest.mark.parametrize("rules", [bridges, lands])
 def test_tasks_and_states_cannot_be_changed(rules):
     for made in vars(rules).values():
         if is_dataclass(made) and isinstance(made, type):
             with pytest.raises(FrozenInstanceError):
                 setattr(object.__new__(made), fields(made)[0].name, None)
-
-
-def test_states_are_told_apart_by_identity_and_can_be_keys():
-    """Their worlds are arrays, which have no single truth of being equal."""
-    bridge = random_bridge(0)
-    one, other = bridges.beginning(bridge), bridges.beginning(bridge)
-    assert len({one, other}) == 2 and one != other
-
-
-def test_the_game_s_numbers_are_the_documented_ones():
-    assert Settings() == Settings(view=3, reach=1, max_steps=4, max_facts=1)
-    assert (bridges.MAX_COMMANDS, bridges.BLOCKS) == (40, ("air", "oak_planks"))
-
-
-@pytest.mark.parametrize("goal", [(0, 1, 1), (1, 1, 0), (1, -1, 1)])
-def test_a_goal_of_nothing_is_refused(goal):
-    with pytest.raises(ValueError, match="goal="):
-        Land("wrong", 1, 2, {}, ((0, 0), (0, 1)), goal)
+    bridge = random_bridge(0)  # states are told apart by identity: arrays have no single truth of being equal
+    assert len({bridges.beginning(bridge), bridges.beginning(bridge)}) == 2

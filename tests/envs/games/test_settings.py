@@ -8,14 +8,8 @@ from collm.envs import make
 
 WRONG = {
     "collm/BridgeBuild-v2": [
-        *(
-            {"feedback": "all"},
-            {"reward": "iou"},
-            {"reach": "bank"},
-            {"view": -1},
-            {"difficulty": 6},
-            {"split": "valid"},
-        )
+        *({"feedback": "all"}, {"reward": "iou"}, {"reach": "bank"}, {"view": -1}, {"difficulty": 6}),
+        {"split": "valid"},
     ],
     "collm/HouseBuild-v2": [
         *({"split": "valid"}, {"difficulty": 0}, {"world": "new"}, {"reward": "released"}, {"feedback": "none"}),

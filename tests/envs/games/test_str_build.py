@@ -1,5 +1,6 @@
 """StrBuild: a word in blocks."""
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -12,22 +13,14 @@ BENCHMARK = Path(__file__).parents[4] / "shared/data/minecraft/str_build.csv"
 needs_benchmark = pytest.mark.skipif(not BENCHMARK.exists(), reason="the benchmark's own words are not here")
 
 
-@pytest.fixture
-def letter_i(tmp_path):
+def letter_i(**kwargs):
     """An environment of the one word I: 13 letter cells in a box of 25."""
-    path = tmp_path / "words.csv"
-    path.write_text("string,difficulty\nI,1\n")
-
-    def made(**kwargs):
-        env = StrBuild("all", data=str(path), **kwargs)
-        env.reset(seed=0)
-        return env
-
-    return made
+    env = StrBuild(data=[{"string": "I", "difficulty": 1}], **kwargs)
+    env.reset(seed=0)
+    return env
 
 
 def line(blocks, y=0, x=0):
-    """Blocks side by side, by their first letters."""
     names = {"o": "oak_planks", "s": "stone", "w": "white_concrete", "b": "obsidian", ".": None, "a": "air"}
     return "\n".join(f"/setblock {x + i} {y} 0 {names[b]}" for i, b in enumerate(blocks) if names[b])
 
@@ -51,7 +44,7 @@ def line(blocks, y=0, x=0):
         ("\n".join([line("o.o.o"), line("o.o.o", 4), line("o", 2, 2)]), line(".w.w"), 18 / 13 - 0.5, 9 / 13),
     ],
 )
-def test_partial_builds_score_by_hand(letter_i, first, second, expected, iou):
+def test_partial_builds_score_by_hand(first, second, expected, iou):
     env = letter_i(reward="reference")
     _, rewards, _, _, infos = env.step({"builder_0": first, "builder_1": second})
     assert rewards == {"builder_0": pytest.approx(expected, abs=1e-9), "builder_1": pytest.approx(expected, abs=1e-9)}
@@ -63,30 +56,22 @@ def test_partial_builds_score_by_hand(letter_i, first, second, expected, iou):
 @needs_benchmark
 @pytest.mark.parametrize("world", ["rebuilt", "kept"])
 @pytest.mark.parametrize(("reward", "best"), [("reference", 2), ("iou", 1)])
-def test_reference_players_reach_the_maximum_on_the_benchmark(world, reward, best):
+def test_reference_players_reach_the_maximum_on_the_benchmark_which_is_cut_as_published(world, reward, best):
     env = StrBuild("all", data=str(BENCHMARK), world=world, reward=reward)
     for task in range(10):
         assert rewards_of(env, task=task) == pytest.approx([best] * 4, abs=1e-9)
-
-
-@needs_benchmark
-def test_the_benchmark_is_cut_as_published():
     assert [task.text for task in words(str(BENCHMARK), "test")] == ["ICML", "CLIM"]
     assert [task.id for task in words(str(BENCHMARK), "train")][-1] == "str_build_0008"
     assert len(words(str(BENCHMARK), "all")) == 10
 
 
-def test_reference_players_reach_the_maximum_on_the_sample():
-    env = StrBuild("all", data="builtin")
-    for task in range(10):
-        assert rewards_of(env, task=task) == pytest.approx([1] * 4, abs=1e-9)
-
-
 @pytest.mark.parametrize("difficulty", range(1, 9))
-def test_reference_players_reach_the_maximum_on_a_thousand_generated_words(difficulty):
+def test_reference_players_reach_the_maximum_on_a_thousand_generated_words_and_on_the_sample(difficulty):
     env = StrBuild(difficulty=difficulty, max_turns=1)
     for task in range(125):
         assert rewards_of(env, task=task) == pytest.approx([1], abs=1e-9)
+    sample = StrBuild("all", data="builtin")
+    assert rewards_of(sample, task=difficulty) == pytest.approx([1] * 4, abs=1e-9)
 
 
 @pytest.mark.parametrize("team", [{"difficulty": d} for d in (1, 3, 5, 8)] + [{"num_agents": k} for k in (3, 6)])
@@ -96,10 +81,13 @@ def test_no_team_that_does_not_divide_the_word_or_does_not_read_it_goes_sixty_pe
     assert len(shares) >= 6 and max(shares.values()) <= 0.6
 
 
-def test_two_cells_are_a_part_of_the_quota_that_they_are():
-    """Without `needs_both` a builder that sets two cells earns its team everything."""
+def test_every_plan_gives_each_builder_its_quota_of_which_two_cells_are_a_part():
+    for num_builders, difficulty, seed in product(range(2, 7), (2, 3, 8), range(30)):
+        task = new_word(seed, difficulty, num_builders=num_builders)
+        cells = [((task.plan == a) | (task.plan == b)).sum() for a, b in task.palettes]
+        assert min(cells) >= task.quota == max(1, 3 * task.target.sum() // (4 * num_builders))
     tokens = "one builds, others set two cells"
-    assert share(StrBuild(needs_both=False), tokens, 6) == pytest.approx(1.0)
+    assert share(StrBuild(needs_both=False), tokens, 6) == pytest.approx(1.0)  # earns its team everything
     env = StrBuild()
     env.reset(seed=0)
     quota = 3 * env.task.target.sum() // 8
@@ -108,85 +96,50 @@ def test_two_cells_are_a_part_of_the_quota_that_they_are():
     assert rewards["builder_0"] == pytest.approx(2 / quota) == infos["builder_0"]["metric/division"]
 
 
-@pytest.mark.parametrize("num_builders", range(2, 7))
-def test_every_plan_gives_each_builder_its_quota(num_builders):
-    for difficulty in (2, 3, 8):
-        for seed in range(30):
-            task = new_word(seed, difficulty, num_builders=num_builders)
-            cells = [((task.plan == a) | (task.plan == b)).sum() for a, b in task.palettes]
-            assert min(cells) >= task.quota == max(1, 3 * task.target.sum() // (4 * num_builders))
-
-
-def test_splits_share_no_word_and_hold_no_published_one():
+def test_splits_share_no_word_and_unknown_tasks_and_difficulties_are_refused():
     train = {new_word(seed, 2, "train").text for seed in range(2000)}
     test = {new_word(seed, 2, "test").text for seed in range(500)}
     assert not train & test
     assert not (train | test) & {"MC", "CM", "LI"}
-
-
-def test_every_text_has_a_plan_worth_two():
     for text in ("K", "V", "X", "KV", "A B", "2048"):
         task = word(text, "t", 1)
         assert score(task, task.plan).published == 2.0
+    with pytest.raises(ValueError, match=r"row 2: .*difficulty='hard'"):
+        words([{"string": "I", "difficulty": 1}, {"string": "C", "difficulty": "hard"}], "train")
+    for data, task in (("generated", "I"), ("builtin", 99), ("builtin", "I")):
+        with pytest.raises(ValueError, match=r"task"):
+            StrBuild(data=data).reset(options={"task": task})
 
 
-def test_commands_beyond_a_builders_half_are_refused(letter_i):
-    env = letter_i()
-    infos = env.step({"builder_0": line("o") * 1 + ("\n" + line("o")) * 160, "builder_1": ""})[4]
-    assert (infos["builder_0"]["metric/accepted"], infos["builder_0"]["metric/rejected"]) == (150, 11)
-
-
-def test_a_kept_world_keeps_and_a_rebuilt_one_does_not(letter_i):
+def test_worlds_keep_the_last_word_and_an_episode_may_stop_at_a_score_and_be_shifted():
     for world, stands in (("kept", 2), ("rebuilt", 1)):
         env = letter_i(world=world)
         env.step({"builder_0": line("o"), "builder_1": ""})
         env.step({"builder_0": "", "builder_1": line(".w")})
         assert np.count_nonzero(env.world) == stands
-
-
-def test_an_episode_may_stop_at_a_score_and_be_shifted(letter_i):
+    env = letter_i()
+    env.step({"builder_0": line("os"), "builder_1": line("wo")})
+    assert [BLOCKS[block] for block in env.world[0, 0, :2]] == ["white_concrete", "stone"]
+    env = letter_i()
+    infos = env.step({"builder_0": line("o") * 1 + ("\n" + line("o")) * 160, "builder_1": ""})[4]
+    assert (infos["builder_0"]["metric/accepted"], infos["builder_0"]["metric/rejected"]) == (150, 11)
     env = letter_i(reward="reference", stop_at=1.9, shift=-2.0)
     assert env.step({"builder_0": "", "builder_1": ""})[1]["builder_0"] == pytest.approx(-2.5)
     _, rewards, over, _, _ = env.step(references(env))
     assert rewards["builder_0"] == pytest.approx(0.0) and all(over.values()) and not env.agents
-
-
-@pytest.mark.parametrize(
-    ("feedback", "first", "second"),
-    [
-        ("score", "Score 0.0000. Letters covered 0.077", "1 lines refused"),
-        ("position", "Take about half of them (6)", "0 4, 1 4, 2 4"),
-        ("perfect", "2 0 stone; 4 0 oak_planks; 2 1 oak_planks", "1 0 white_concrete; 3 0 obsidian"),
-    ],
-)
-def test_feedback_tells_what_its_mode_allows(letter_i, feedback, first, second):
-    env = letter_i(feedback=feedback)
-    observations = env.step({"builder_0": line("o"), "builder_1": "What?"})[0]
-    assert first in observations["builder_0"].messages[-1].content
-    assert second in observations["builder_1"].messages[-1].content
-
-
-def test_a_hidden_word_shows_after_the_first_turn(letter_i):
     env = letter_i(feedback="score", shows_target=False)
     assert "#####" not in env.state()
     observations = env.step({"builder_0": "", "builder_1": ""})[0]
     assert "#####\n..#..\n" in observations["builder_1"]
 
 
-def test_the_second_builder_has_the_last_word_and_only_its_own_blocks(letter_i):
-    env = letter_i()
-    env.step({"builder_0": line("os"), "builder_1": line("wo")})
-    assert [BLOCKS[block] for block in env.world[0, 0, :2]] == ["white_concrete", "stone"]
-
-
-def test_a_difficulty_that_is_no_number_is_refused_with_its_row(tmp_path):
-    path = tmp_path / "words.csv"
-    path.write_text("string,difficulty\nI,1\nC,hard\n")
-    with pytest.raises(ValueError, match=r"row 2: .*difficulty='hard'"):
-        words(str(path), "all")
-
-
-@pytest.mark.parametrize(("data", "task"), [("generated", "I"), ("builtin", 99), ("builtin", "I")])
-def test_an_unknown_task_is_refused(data, task):
-    with pytest.raises(ValueError, match=r"task"):
-        StrBuild(data=data).reset(options={"task": task})
+def test_feedback_tells_what_its_mode_allows():
+    for feedback, first, second in [
+        ("score", "Score 0.0000. Letters covered 0.077", "1 lines refused"),
+        ("position", "Take about half of them (6)", "0 4, 1 4, 2 4"),
+        ("perfect", "2 0 stone; 4 0 oak_planks; 2 1 oak_planks", "1 0 white_concrete; 3 0 obsidian"),
+    ]:
+        env = letter_i(feedback=feedback)
+        observations = env.step({"builder_0": line("o"), "builder_1": "What?"})[0]
+        assert first in observations["builder_0"].messages[-1].content
+        assert second in observations["builder_1"].messages[-1].content

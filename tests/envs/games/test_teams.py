@@ -11,28 +11,20 @@ from collm.envs.games.mini_build import MiniBuild, demonstration
 from collm.envs.games.pictures import LETTERS
 from collm.envs.games.str_build import BLOCKS, StrBuild, score, word
 
-PARTS = (
-    "wall roof door window floor stair tower gate bridge fence beam arch bench lamp shelf stove bed desk rug path well "
-    "pond shed dome"
-).split()
+PARTS = "wall roof door window floor stair tower gate bridge fence beam arch bench lamp shelf stove bed desk".split()
+PARTS += "rug path well pond shed dome".split()
 MATERIALS = "wood stone brick glass clay iron sand wool".split()
 GAMES = (MiniBuild, StrBuild, HouseBuild)
-TEAMS = (2, 3, 4)
-each_team = pytest.mark.parametrize("team", TEAMS)
-each_game = pytest.mark.parametrize("game", GAMES)
 
 
-@each_game
-@each_team
+@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.parametrize("team", [2, 3, 4])
 def test_reference_teams_reach_the_maximum(game, team):
     best = {MiniBuild: 1.0, StrBuild: 4.0, HouseBuild: 4.0}[game]
     for seed in range(5):
         rewards = [step[1] for step in steps_of(game(num_agents=team), seed=seed)]
         totals = [sum(each[f"builder_{seat}"] for each in rewards) for seat in range(team)]
         assert totals == pytest.approx([best] * team, abs=1e-9)
-
-
-# What two builders keep
 
 
 def written(game, rng):
@@ -43,14 +35,11 @@ def written(game, rng):
     count = number(30)
     if game is StrBuild:
         kinds = ["oak_planks", "stone", "white_concrete", "obsidian", "air"]
-        lines = [f"/setblock {number(20)} {number(6)} 0 {rng.choice(kinds)}" for _ in range(count)]
-        return "\n".join(lines)
-    kinds = ["white_concrete", "obsidian", "stone_stairs", "stone_bricks", "planks", "bricks", "sandstone"]
-    kinds += ["spruce_planks", "air"]
+        return "\n".join(f"/setblock {number(20)} {number(6)} 0 {rng.choice(kinds)}" for _ in range(count))
+    kinds = "white_concrete obsidian stone_stairs stone_bricks planks bricks sandstone spruce_planks air".split()
     corners = [" ".join(str(number(7)) for _ in range(6)) for _ in range(count)]
-    return "\n".join(
-        [*(f"/fill {corner} {rng.choice(kinds)}" for corner in corners), *["/kill"] * (rng.random() < 0.5)]
-    )
+    lines = [f"/fill {corner} {rng.choice(kinds)}" for corner in corners]
+    return "\n".join([*lines, *["/kill"] * (rng.random() < 0.5)])
 
 
 @pytest.mark.parametrize(
@@ -71,44 +60,39 @@ def test_two_builders_are_paid_what_they_were_paid_when_there_were_no_larger_tea
     assert total == pytest.approx(expected, abs=1e-9)
 
 
-# MiniBuild
-
-
-def test_a_goal_has_a_part_for_each_builder_in_each_turn():
+def test_goals_have_a_part_for_each_builder_and_stocks_a_share_of_the_house():
     for team, max_turns in ((2, 12), (3, 8), (4, 6), (8, 3)):
         env = MiniBuild(num_agents=team, max_turns=max_turns)
         env.reset(seed=0)
         assert len(env.goal) == team * max_turns
         with pytest.raises(ValueError, match=f"max_turns.*{max_turns}.*{team} builders"):
             MiniBuild(num_agents=team, max_turns=max_turns + 1)
+    episode = demonstration(random.Random(0), num_agents=3, max_turns=4)
+    assert list(episode) == ["builder_0", "builder_1", "builder_2"]
+    assert len({messages[0].content.split(" goal ")[1] for messages in episode.values()}) == 1
+    for team in (2, 3, 4, 6):
+        task = new_house(3, num_builders=team)
+        counts = np.bincount(task.target.ravel(), minlength=len(task.blocks))
+        for block, stock in task.stock.items():
+            n = int(counts[block])
+            assert stock == -(-n // team) + n // (2 * team)
+            assert max((task.owners[task.target == block] == i).sum() for i in range(team)) <= stock if n else True
 
 
-@pytest.mark.parametrize(
-    ("feedback", "told"),
-    [
+def test_each_of_three_reads_of_the_moves_that_its_mode_allows():
+    for feedback, told in [
         ("own", ["ok", "bad", "wrong"]),
         ("cross", ["bad wrong", "ok wrong", "ok bad"]),
         ("both", ["ok bad wrong", "bad ok wrong", "wrong ok bad"]),
         ("none", ["next"] * 3),
-    ],
-)
-def test_each_of_three_reads_of_the_moves_that_its_mode_allows(feedback, told):
-    env = MiniBuild(num_agents=3, max_turns=2, feedback=feedback)
-    env.reset(seed=0)
-    (one, right), (other, material) = env.goal[:2]
-    wrong = "wood" if material != "wood" else "stone"
-    replies = dict(zip(env.agents, [f"{one} {right}", "hello", f"{other} {wrong}"], strict=True))
-    observations = env.step(replies)[0]
-    assert [observations[agent].messages[-1].content for agent in env.possible_agents] == told
-
-
-def test_demonstrations_of_three_share_the_goal():
-    episode = demonstration(random.Random(0), num_agents=3, max_turns=4)
-    assert list(episode) == ["builder_0", "builder_1", "builder_2"]
-    assert len({messages[0].content.split(" goal ")[1] for messages in episode.values()}) == 1
-
-
-# StrBuild
+    ]:
+        env = MiniBuild(num_agents=3, max_turns=2, feedback=feedback)
+        env.reset(seed=0)
+        (one, right), (other, material) = env.goal[:2]
+        wrong = "wood" if material != "wood" else "stone"
+        replies = dict(zip(env.agents, [f"{one} {right}", "hello", f"{other} {wrong}"], strict=True))
+        observations = env.step(replies)[0]
+        assert [observations[agent].messages[-1].content for agent in env.possible_agents] == told
 
 
 @pytest.mark.parametrize("team", [3, 4, 5, 6])
@@ -120,59 +104,6 @@ def test_every_letter_that_has_the_cells_has_a_plan_with_all_blocks(team):
             continue
         task = word(text, "t", 1, team)
         assert score(task, task.plan).published == 2.0
-
-
-def test_palettes_are_disjoint_and_the_first_two_are_the_published_ones():
-    task = word("ICML", "t", 4, 4)
-    kinds = [block for palette in task.palettes for block in palette]
-    assert len(set(kinds)) == 8
-    assert [[BLOCKS[block] for block in palette] for palette in task.palettes[:2]] == [
-        ["oak_planks", "stone"],
-        ["white_concrete", "obsidian"],
-    ]
-
-
-def test_every_idle_builder_of_four_costs_a_quarter():
-    env = StrBuild(num_agents=4, reward="reference")
-    env.reset(seed=0)
-    assert env.step(dict.fromkeys(env.agents, ""))[1]["builder_3"] == -1.0
-    replies = {agent: env.reference_reply(agent) if agent == "builder_2" else "" for agent in env.agents}
-    assert env.step(replies)[4]["builder_0"]["reward/idle_palettes"] == -0.75
-
-
-def test_the_prompt_names_each_partners_blocks():
-    first = StrBuild(num_agents=3).reset(seed=0)[0]["builder_1"]
-    assert "builder 2 of a team of three" in first and "both" not in first.lower().split("each of you")[0]
-    assert "builder 1 oak_planks, stone; builder 3 bricks, sandstone" in first
-
-
-# HouseBuild
-
-
-def test_a_share_of_the_stock_is_a_share_of_the_house_and_half_of_it():
-    for team in (2, 3, 4, 6):
-        task = new_house(3, num_builders=team)
-        counts = np.bincount(task.target.ravel(), minlength=len(task.blocks))
-        for block, stock in task.stock.items():
-            n = int(counts[block])
-            assert stock == -(-n // team) + n // (2 * team)
-            assert max((task.owners[task.target == block] == i).sum() for i in range(team)) <= stock if n else True
-
-
-def test_one_of_four_cannot_build_the_house_alone():
-    env = HouseBuild(num_agents=4)
-    alone = whole = 0.0
-    for seed in range(10):
-        env.reset(seed=seed)
-        everything = "/kill\n" + "\n".join(env.reference_reply(agent) for agent in env.agents)
-        whole += env.step(references(env))[4]["builder_0"]["metric/iou"]
-        env.reset(seed=seed)
-        replies = {agent: everything if agent == "builder_0" else "" for agent in env.agents}
-        alone += env.step(replies)[4]["builder_0"]["metric/iou"]
-    assert whole == 10 and alone < 5
-
-
-# Builders that leave
 
 
 @pytest.mark.parametrize("game", [StrBuild, HouseBuild])
@@ -191,15 +122,34 @@ def test_who_is_done_leaves_and_what_it_built_stands_on(game, world):
     assert again == {"builder_0": pytest.approx(best), "builder_2": pytest.approx(best)}
 
 
-def test_an_episode_ends_when_all_have_left():
+def test_idle_builders_cost_a_quarter_of_a_word_and_an_episode_ends_when_all_have_left():
     env = StrBuild(can_leave=True)
     env.reset(seed=0)
     over = env.step(dict.fromkeys(env.agents, "/done"))[2]
     assert all(over.values()) and not env.agents
-
-
-def test_nobody_leaves_where_that_is_not_allowed():
     env = StrBuild()
     assert "/done" not in env.reset(seed=0)[0]["builder_0"]
     infos = env.step(dict.fromkeys(env.agents, "/done"))[4]
     assert len(env.agents) == 2 and infos["builder_0"]["metric/rejected"] == 2
+    task = word("ICML", "t", 4, 4)
+    kinds = [block for palette in task.palettes for block in palette]
+    assert len(set(kinds)) == 8
+    assert [BLOCKS[block] for block in kinds[:4]] == ["oak_planks", "stone", "white_concrete", "obsidian"]
+    first = StrBuild(num_agents=3).reset(seed=0)[0]["builder_1"]
+    assert "builder 2 of a team of three" in first and "both" not in first.lower().split("each of you")[0]
+    assert "builder 1 oak_planks, stone; builder 3 bricks, sandstone" in first
+    env = StrBuild(num_agents=4, reward="reference")
+    env.reset(seed=0)
+    assert env.step(dict.fromkeys(env.agents, ""))[1]["builder_3"] == -1.0
+    replies = {agent: env.reference_reply(agent) if agent == "builder_2" else "" for agent in env.agents}
+    assert env.step(replies)[4]["builder_0"]["reward/idle_palettes"] == -0.75
+    env = HouseBuild(num_agents=4)
+    alone = whole = 0.0
+    for seed in range(10):
+        env.reset(seed=seed)
+        everything = "/kill\n" + "\n".join(env.reference_reply(agent) for agent in env.agents)
+        whole += env.step(references(env))[4]["builder_0"]["metric/iou"]
+        env.reset(seed=seed)
+        replies = {agent: everything if agent == "builder_0" else "" for agent in env.agents}
+        alone += env.step(replies)[4]["builder_0"]["metric/iou"]
+    assert whole == 10 and alone < 5

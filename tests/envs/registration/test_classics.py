@@ -1,7 +1,5 @@
 """Environments of lbforaging, rware and MiniGrid pass the checks and train."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -21,7 +19,7 @@ from collm.envs import make
 from collm.envs.checks.play import difference
 from collm.envs.views import TupleTeam
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # warnings of others' making
 OLD = "gymnasium/collm.benchmarks.comparison.foraging:ForagingVersion2-8x8-2p-3f-v0"
 PAGES = Path(__file__).resolve().parents[3] / "docs" / "use_with"
 (BLOCK,) = fenced((PAGES / "classics.md").read_text(), "console")
@@ -35,9 +33,8 @@ GAMES = {
 }
 
 
-@pytest.mark.filterwarnings("ignore")  # of others' making
 @pytest.mark.parametrize("id", GAMES)
-def test_a_classic_plays_and_trains_as_a_team(id):
+def test_a_classic_plays_and_trains_as_a_team_and_an_episode_follows_from_its_seed(id):
     package, num_agents, kwargs = GAMES[id]
     pytest.importorskip(package)
     env = make(id, **kwargs)
@@ -47,28 +44,19 @@ def test_a_classic_plays_and_trains_as_a_team(id):
     config = MAPPOConfig(num_updates=1, num_envs=2, turns_per_update=20, critic_warmup=0)
     _, metrics = Experiment(algorithm="mappo", config=config, env=id, env_kwargs=kwargs).make_trainer().step()
     assert metrics["environment_steps"] == 40 and np.isfinite(metrics["policy_loss"])
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("id", GAMES)
-def test_an_episode_of_a_seed_is_the_same_after_other_episodes(id):
-    package, _, kwargs = GAMES[id]
-    pytest.importorskip(package)
     used = make(id, **kwargs)
     for seed in range(20):
         played(used, 100 + seed)  # and left in the middle
         assert difference(played(used, seed), played(make(id, **kwargs), seed)) is None, seed
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("id", GAMES)
 def test_a_training_on_a_classic_goes_on_where_it_was_stopped(id, tmp_path):
     package, _, kwargs = GAMES[id]
     pytest.importorskip(package)
     # 70 turns end in the middle of episodes, which the resumed run plays again from their seeds.
-    config = IPPOConfig(
-        num_updates=2, num_envs=4, turns_per_update=70, critic_warmup=0, save_interval=1, eval_num_samples=2
-    )
+    config = IPPOConfig(num_updates=2, num_envs=4, turns_per_update=70, critic_warmup=0, save_interval=1)
+    config = replace(config, eval_num_samples=2)
     experiment = Experiment(algorithm="ippo", config=config, env=id, env_kwargs=kwargs)
     run_experiment(experiment, tmp_path / "whole")
     stopped = replace(experiment, config=replace(config, num_updates=1))
@@ -78,7 +66,6 @@ def test_a_training_on_a_classic_goes_on_where_it_was_stopped(id, tmp_path):
     assert whole["policy_loss"] == run["policy_loss"] and whole.get("return") == run.get("return")
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("command", BLOCK.splitlines())
 def test_a_suite_that_the_page_shows_runs_with_a_small_budget(command, tmp_path):
     for package in ("lbforaging", "rware", "minigrid"):
@@ -90,7 +77,6 @@ def test_a_suite_that_the_page_shows_runs_with_a_small_budget(command, tmp_path)
     assert len([*tmp_path.glob("runs/*/*/seed-0/finished.json")]) == len(jobs(replace(suite, seeds=(0,))))
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_the_command_for_foraging_of_gymnasiums_page_trains(tmp_path):
     pytest.importorskip("lbforaging")
     (command,) = SHOWN
@@ -99,7 +85,6 @@ def test_the_command_for_foraging_of_gymnasiums_page_trains(tmp_path):
 
 
 def played(env, seed, num_turns=30):
-    """Observations and rewards of an episode with random actions."""
     rng = np.random.default_rng(seed)
     observations, _ = env.reset(seed=seed)
     course = [observations]
@@ -113,7 +98,6 @@ def last(file):
     return file.read_text().splitlines()[-1]
 
 
-@pytest.mark.filterwarnings("ignore")
 def test_version_2_of_foraging_draws_levels_below_the_bounds_as_it_did():
     """The levels of lbforaging 1.1.1's `reset`: numpy's randint(1, 3) and randint(1, sum of the players' levels)."""
     pytest.importorskip("lbforaging")

@@ -1,7 +1,5 @@
 """Gymnasium environments as parallel environments with a single agent."""
 
-from __future__ import annotations
-
 import gymnasium
 import numpy as np
 import pytest
@@ -19,24 +17,16 @@ def test_a_gymnasium_environment_passes_the_checks(name, capsys):
     parallel_api_test(GymAsParallel(name), num_cycles=50)
 
 
-def test_episodes_are_those_of_the_environment_itself():
+def test_episodes_are_those_of_the_environment_itself_and_the_time_limit_truncates():
     team, alone = GymAsParallel("CartPole-v1"), gymnasium.make("CartPole-v1")
     (ours, _), (theirs, _) = team.reset(seed=3), alone.reset(seed=3)
+    assert team.np_random is team.env.unwrapped.np_random  # from which wrappers draw
     while team.agents:
         assert np.array_equal(ours["agent_0"], theirs)
         ours, rewards, terminations, truncations, _ = team.step({"agent_0": 1})
         theirs, reward, is_terminated, is_truncated, _ = alone.step(1)
         assert (rewards, terminations) == ({"agent_0": reward}, {"agent_0": is_terminated})
         assert truncations == {"agent_0": is_truncated}
-
-
-def test_wrappers_draw_from_the_environments_own_generator():
-    team = GymAsParallel("CartPole-v1")
-    team.reset(seed=3)
-    assert team.np_random is team.env.unwrapped.np_random
-
-
-def test_the_time_limit_truncates():
     env = GymAsParallel("Pendulum-v1", max_episode_steps=3)
     env.reset(seed=0)
     for _ in range(3):
@@ -46,31 +36,25 @@ def test_the_time_limit_truncates():
         env.step({"agent_0": np.zeros(1)})
 
 
-@pytest.mark.parametrize("action", [9.0, [9.0], np.array([9.0]), np.float64(9)])
-def test_an_action_out_of_bounds_counts_as_the_nearest_within(action):
-    env, bounded = GymAsParallel("Pendulum-v1"), GymAsParallel("Pendulum-v1")
-    env.reset(seed=0)
-    bounded.reset(seed=0)
-    assert env.step({"agent_0": action})[1] == bounded.step({"agent_0": np.array([2.0], np.float32)})[1]
+def test_an_action_may_come_in_any_wrapping_and_out_of_bounds_counts_as_the_nearest_within():
+    def earned(name, action):
+        env = GymAsParallel(name)
+        env.reset(seed=0)
+        return env.step({"agent_0": action})[1]
+
+    for action in (9.0, [9.0], np.array([9.0]), np.float64(9)):
+        assert earned("Pendulum-v1", action) == earned("Pendulum-v1", np.array([2.0], np.float32))
+    for action in (1, np.int64(1), np.array(1), np.array([1])):
+        assert earned("CartPole-v1", action) == {"agent_0": 1.0}
 
 
-@pytest.mark.parametrize("action", [1, np.int64(1), np.array(1), np.array([1])])
-def test_a_discrete_action_may_come_in_any_wrapping(action):
-    env = GymAsParallel("CartPole-v1")
-    env.reset(seed=0)
-    env.step({"agent_0": action})
-
-
-def test_arguments_need_an_id():
-    with pytest.raises(TypeError, match="render_mode"):
-        GymAsParallel(gymnasium.make("CartPole-v1"), render_mode="ansi")
-
-
-def test_gymnasium_environments_are_made_by_id():
+def test_gymnasium_environments_are_made_by_id_and_arguments_need_one():
     env = make("gymnasium/CartPole-v1", max_episode_steps=7)
     assert isinstance(env, GymAsParallel)
     assert env.env.spec.max_episode_steps == 7
     assert "hash_seed" in check_env("gymnasium/CartPole-v1")
+    with pytest.raises(TypeError, match="render_mode"):
+        GymAsParallel(gymnasium.make("CartPole-v1"), render_mode="ansi")
 
 
 @pytest.mark.parametrize("kwargs", [{"flatten": True}, {"flatten": False}, {}])
@@ -81,10 +65,7 @@ def test_observations_are_flattened_on_request(kwargs):
     assert env.observation_space("agent_0") == alone.observation_space
     assert np.array_equal(env.reset(seed=3)[0]["agent_0"], alone.reset(seed=3)[0])
     assert env.unwrapped.spec is not None
-
-
-def test_a_flattened_environment_passes_the_checks():
-    assert "same_seed" in check_env(lambda: make("gymnasium/Blackjack-v1", flatten=True))
+    assert "same_seed" in check_env(lambda: make("gymnasium/Blackjack-v1", **kwargs))
 
 
 class Mission(gymnasium.spaces.Space):

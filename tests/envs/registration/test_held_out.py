@@ -1,7 +1,5 @@
 """Held-out seeds are fixed, derived from ids, and never drawn by training."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 
@@ -17,15 +15,20 @@ LISTS = json.loads(SEEDS_FILE.read_text())
 DIGEST_OF_ALL = "f95e7e93c7426660d7389c42497f9c803ffc6b0981a2375e66fb87bde683cb26"
 
 
-def test_every_environment_of_the_package_has_a_list_of_its_own_version():
+def test_every_environment_has_its_published_list_that_is_derived_from_its_id_and_shares_nothing(monkeypatch):
     ours = {each.id for each in specs() if each.id.startswith("collm/")}
     assert set(LISTS) == ours
     assert all(spec(id).held_out.seeds == tuple(LISTS[id]["seeds"]) for id in ours)
-
-
-def test_the_lists_are_those_that_were_published():
-    """Submissions were measured on these seeds. To change them, increase the environment's version."""
+    everything = [seed for lists in LISTS.values() for seed in lists["seeds"]]
+    assert len(set(everything)) == len(everything)
     assert hashlib.sha256(json.dumps(LISTS, sort_keys=True).encode()).hexdigest() == DIGEST_OF_ALL
+    assert {id: held_out_seeds(id).seeds for id in LISTS} == {id: drawn_seeds(id) for id in LISTS}
+    id = "collm/MiniBuild-v0"
+    changed = {id: {**LISTS[id], "seeds": [LISTS[id]["seeds"][0] + 1, *LISTS[id]["seeds"][1:]]}}
+    monkeypatch.setattr(held_out, "_lists", lambda: changed)
+    with pytest.raises(ValueError, match="restore the file"):
+        held_out_seeds(id)
+    assert held_out_seeds("somebody/Else-v3") is None
 
 
 def drawn_seeds(id):
@@ -39,11 +42,6 @@ def drawn_seeds(id):
     return tuple(seeds)
 
 
-@pytest.mark.parametrize("id", sorted(LISTS))
-def test_seeds_are_derived_from_the_id(id):
-    assert held_out_seeds(id).seeds == drawn_seeds(id)
-
-
 def test_no_training_and_no_evaluation_while_training_can_draw_them():
     """Evaluations count upwards from 2^31, a billion seeds below the first held-out seed."""
     assert MAX_SEED == FIRST_EVALUATION_SEED == 2**31
@@ -53,17 +51,3 @@ def test_no_training_and_no_evaluation_while_training_can_draw_them():
     for seed in (0, 1, 2**31 - 1, 2**63):
         for update in (1, 10**6):
             assert all(0 <= drawn < MAX_SEED for drawn in task_seeds(seed, update, 10_000))
-
-
-def test_lists_of_two_environments_share_nothing():
-    everything = [seed for lists in LISTS.values() for seed in lists["seeds"]]
-    assert len(set(everything)) == len(everything)
-
-
-def test_a_changed_list_is_found_out(monkeypatch):
-    id = "collm/MiniBuild-v0"
-    changed = {id: {**LISTS[id], "seeds": [LISTS[id]["seeds"][0] + 1, *LISTS[id]["seeds"][1:]]}}
-    monkeypatch.setattr(held_out, "_lists", lambda: changed)
-    with pytest.raises(ValueError, match="restore the file"):
-        held_out_seeds(id)
-    assert held_out_seeds("somebody/Else-v3") is None

@@ -1,7 +1,5 @@
 """Multi-agent Gymnasium environments as parallel environments."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import gymnasium
@@ -43,9 +41,6 @@ class Meeting(gymnasium.Env):
         return self.seen(), [0.7 * has_met, 0.3 * has_met], done, False, [{"own": 0}, {"own": 1}]
 
 
-gymnasium.register("Meeting-v0", Meeting, max_episode_steps=6)
-
-
 class Haunted(Meeting):
     """Start cells exclude the last cells of the episode before, as in lbforaging 2.0.0."""
 
@@ -56,18 +51,8 @@ class Haunted(Meeting):
         return self.seen(), {}
 
 
+gymnasium.register("Meeting-v0", Meeting, max_episode_steps=6)
 gymnasium.register("Haunted-v0", Haunted, max_episode_steps=6)
-
-
-def test_what_an_environment_keeps_of_its_last_episode_does_not_change_the_next_one():
-    assert "reset_midway" in check_env(lambda: make("gymnasium/Haunted-v0"))
-    with pytest.raises(AssertionError, match="reset_midway"):
-        check_env(lambda: TupleTeam(Haunted()))  # only ids are built again
-
-
-def test_a_tuple_team_keeps_the_contract(capsys):
-    assert "same_seed" in check_env(lambda: TupleTeam("Meeting-v0"))
-    parallel_api_test(TupleTeam("Meeting-v0"), num_cycles=30)
 
 
 @pytest.mark.parametrize("done_of_each", [False, True])
@@ -86,7 +71,7 @@ def test_observations_rewards_and_infos_come_in_the_agents_order(done_of_each):
         env.step({"agent_0": 0, "agent_1": 0})
 
 
-def test_who_is_done_waits_for_the_others_as_in_epymarl():
+def test_who_is_done_waits_and_other_spaces_and_short_lists_of_rewards_are_refused():
     class Uneven(Meeting):
         turn = 0
 
@@ -98,23 +83,6 @@ def test_who_is_done_waits_for_the_others_as_in_epymarl():
     env.reset(seed=0)
     assert not any(env.step({"agent_0": 1, "agent_1": 1})[2].values()) and len(env.agents) == 2
     assert all(env.step({"agent_0": 1, "agent_1": 1})[2].values()) and env.agents == []
-
-
-def test_a_time_limit_truncates_the_whole_team():
-    env = TupleTeam("Meeting-v0")
-    env.reset(seed=0)
-    for _ in range(6):
-        _, _, terminations, truncations, _ = env.step({"agent_0": 1, "agent_1": 1})
-    assert not any(terminations.values()) and all(truncations.values())
-
-
-def test_the_id_finds_out_whether_it_is_a_team():
-    assert isinstance(make("gymnasium/Meeting-v0"), TupleTeam)
-    assert isinstance(make("gymnasium/Blackjack-v1"), GymAsParallel)  # its observations are a tuple of one agent's
-    assert isinstance(make(f"{__name__}:Meeting", done_of_each=True), TupleTeam)
-
-
-def test_other_spaces_and_short_lists_of_rewards_are_refused():
     with pytest.raises(TypeError, match="TupleTeam needs a Tuple"):
         TupleTeam("Blackjack-v1")
 
@@ -126,6 +94,22 @@ def test_other_spaces_and_short_lists_of_rewards_are_refused():
     env.reset(seed=0)
     with pytest.raises(TypeError, match="rewards must have an entry for each of 2 agents"):
         env.step({"agent_0": 1, "agent_1": 1})
+
+
+def test_a_tuple_team_is_found_by_id_truncated_as_a_whole_and_keeps_the_contract(capsys):
+    env = TupleTeam("Meeting-v0")
+    env.reset(seed=0)
+    for _ in range(6):
+        _, _, terminations, truncations, _ = env.step({"agent_0": 1, "agent_1": 1})
+    assert not any(terminations.values()) and all(truncations.values())
+    assert isinstance(make("gymnasium/Meeting-v0"), TupleTeam)
+    assert isinstance(make("gymnasium/Blackjack-v1"), GymAsParallel)  # its observations are a tuple of one agent's
+    assert isinstance(make(f"{__name__}:Meeting", done_of_each=True), TupleTeam)
+    assert "reset_midway" in check_env(lambda: make("gymnasium/Haunted-v0"))
+    with pytest.raises(AssertionError, match="reset_midway"):
+        check_env(lambda: TupleTeam(Haunted()))  # only ids are built again
+    assert "same_seed" in check_env(lambda: TupleTeam("Meeting-v0"))
+    parallel_api_test(TupleTeam("Meeting-v0"), num_cycles=30)
 
 
 def test_an_entry_of_dict_observations_is_chosen_by_name():

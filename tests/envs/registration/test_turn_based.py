@@ -1,7 +1,5 @@
 """PettingZoo's turn-based environments as parallel environments: waiting agents have one legal action."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np
@@ -63,11 +61,8 @@ class Nim(AECEnv):
         self.agent_selection = other
 
 
-def test_a_turn_based_game_keeps_the_contract():
-    assert "same_seed" in check_env(lambda: TurnBased(Nim()))
-
-
 def test_only_the_action_of_who_is_in_turn_counts():
+    assert "same_seed" in check_env(lambda: TurnBased(Nim()))
     env = TurnBased(Nim())
     seen, _ = env.reset(seed=0)
     assert seen["player_0"]["action_mask"].tolist() == [1, 1] and seen["player_1"]["action_mask"].tolist() == [1, 0]
@@ -80,15 +75,13 @@ def test_only_the_action_of_who_is_in_turn_counts():
     assert all(each["action_mask"].tolist() == [1, 0] for each in seen.values())  # nobody is in turn
 
 
-def test_without_masks_of_its_own_the_info_tells_who_waits():
+def test_without_masks_of_its_own_the_info_tells_who_waits_with_the_first_option_of_every_choice():
     env = TurnBased(Nim(tells_masks=False))
     _, infos = env.reset(seed=0)
     assert "action_mask" not in infos["player_0"] and infos["player_1"]["action_mask"].tolist() == [1, 0]
     *_, infos = env.step({"player_0": 0, "player_1": 1})
     assert "action_mask" not in infos["player_1"] and infos["player_0"]["action_mask"].tolist() == [1, 0]
 
-
-def test_every_choice_of_a_waiting_agent_has_its_first_option():
     class Several(Nim):
         def __init__(self):
             super().__init__(tells_masks=False)
@@ -98,13 +91,10 @@ def test_every_choice_of_a_waiting_agent_has_its_first_option():
     assert infos["player_1"]["action_mask"].tolist() == [1, 0, 1, 0, 0]
 
 
-def test_an_entry_point_may_build_an_aec_environment():
+@pytest.mark.filterwarnings("ignore:The old environment creation API")
+def test_an_entry_point_or_a_module_of_pettingzoo_s_form_is_an_environment():
     assert isinstance(make(f"{__name__}:Nim"), TurnBased)
     assert not isinstance(make(f"{__name__}:Nim", is_parallelizable=True), TurnBased)
-
-
-@pytest.mark.filterwarnings("ignore:The old environment creation API")
-def test_a_module_of_pettingzoo_s_form_is_an_environment():
     pytest.importorskip("pygame")
     env = make("pettingzoo.classic.tictactoe_v3")
     assert isinstance(env, TurnBased) and env.possible_agents == ["player_1", "player_2"]

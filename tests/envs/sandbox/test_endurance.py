@@ -1,7 +1,5 @@
 """Runs leave no process, descriptor or mount behind, and verdicts do not depend on the load of the machine."""
 
-from __future__ import annotations
-
 import gc
 import os
 import subprocess
@@ -24,7 +22,6 @@ def f(seconds):
 
 
 def descendants() -> list[str]:
-    """Descendant processes, including zombies."""
     seen = [str(os.getpid())]
     for pid in seen:
         try:
@@ -73,7 +70,6 @@ def test_runs_leave_no_process_descriptor_or_mount(sandbox_of, tier: str, num_ru
 
 @pytest.fixture
 def load() -> Iterator[None]:
-    """Eight busy processes."""
     busy = [subprocess.Popen([sys.executable, "-I", "-S", "-c", "while True: pass"]) for _ in range(8)]
     time.sleep(1)
     yield

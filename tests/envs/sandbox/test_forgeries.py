@@ -1,12 +1,9 @@
 """Attacks on the verdict of tests in two jails: known forgeries, variants of them, and generated combinations."""
 
-from __future__ import annotations
-
 import json
 import random
 import secrets
 import time
-from typing import Any
 
 import pytest
 
@@ -34,20 +31,19 @@ class Yes:
 
 
 def outcome(sandbox: Sandbox, code: str, tests: str, *, is_class: bool = False) -> results.TestReport:
-    """Report on tests of `f`, or of a class `Account`."""
     if is_class:
         return sandbox.run_tests(code, tests, "Account", classes=("Account",), limits=QUICK)
     return sandbox.run_tests(code, tests, "f", limits=QUICK)
 
 
 def method(body: str, *, of: str = "Account()") -> str:
-    """Test source with one test method of an object `it`."""
     lines = "".join(f"        {line}\n" for line in body.splitlines())
     return f"import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        it = {of}\n{lines}"
 
 
 # What tests draw.
 
+TIMED = "import random, time\ndef f():\n    t = int(time.time()) // 100 * 100"
 DRAWN = {
     "random": "import random\ndef f(): return random.random()\n",
     "range": "import random\ndef f(): return [random.randrange(1 << 60) for _ in range(3)]\n",
@@ -55,12 +51,8 @@ DRAWN = {
     "hash": "def f(): return hash('a text')\n",
     "uuid": "import uuid\ndef f(): return str(uuid.uuid4()) + str(uuid.uuid1())\n",
     "system": "import os, random\ndef f(): return [os.urandom(8), random.SystemRandom().random()]\n",
-    "the time in seconds": (
-        "import random, time\ndef f():\n    random.seed(int(time.time()) // 100 * 100)\n    return random.random()\n"
-    ),
-    "the time in milliseconds": (
-        "import random, time\ndef f():\n    r = random.Random(int(time.time()) // 100 * 10**5)\n    return r.random()\n"
-    ),
+    "the time in seconds": TIMED + "\n    random.seed(t)\n    return random.random()\n",
+    "the time in milliseconds": TIMED.replace("* 100", "* 10**5") + "\n    return random.Random(t).random()\n",
 }
 
 
@@ -82,9 +74,6 @@ def drawn_by(sandbox: Sandbox, seed: int | None, what: str) -> str:
 def test_both_streams_follow_from_the_seed_and_no_two_seeds_share_one(sandbox: Sandbox, side: str) -> None:
     assert drawn_by(sandbox, 5, side) == drawn_by(sandbox, 5, side)
     assert len({drawn_by(sandbox, seed, side) for seed in (0, 1, 2, 1 << 70, None, None)}) == 6
-
-
-def test_a_seed_that_is_no_time_is_taken_as_it_is(sandbox: Sandbox) -> None:
     drawn = random.Random(42).random()
     tests = "import random\nrandom.seed(42)\nassert [random.random(), random.Random(42).random()] == f() * 2"
     assert sandbox.run_tests(f"def f(): return [{drawn!r}]", tests, "f").all_passed
@@ -120,12 +109,9 @@ def test_no_wrong_value_passes_a_case_nor_stops_the_judging(sandbox: Sandbox, co
     verdict = sandbox.check(code, "f", [case, Case((1,), accepts=lambda _: True)], limits=QUICK)
     assert verdict.passed[0] is False
     json.dumps([repr(verdict.report.values), str(verdict.report.failure)]).encode()
-
-
-@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), 10**12, 1e12])
-def test_the_right_value_passes_with_a_tolerance(sandbox: Sandbox, value: Any) -> None:
-    case = Case((), value, tolerance=1e-9)
-    assert sandbox.check(f"def f(): return float('{value}')", "f", [case]).all_passed
+    for value in (float("inf"), float("-inf"), float("nan"), 10**12, 1e12):  # the right value passes
+        right = Case((), value, tolerance=1e-9)
+        assert sandbox.check(f"def f(): return float('{value}')", "f", [right]).all_passed
 
 
 # Attributes and results that are objects.
@@ -177,6 +163,14 @@ def test_no_object_of_the_solution_is_asked_whether_it_is_right(sandbox: Sandbox
     assert not leaked.all_passed, "the solution was told the answer"
 
 
+SAYING = """
+import os, struct
+def say(b):
+    b = b if isinstance(b, bytes) else b.encode()
+    data = struct.pack('!I', len(b)) + b
+    while data: data = data[os.write(4, data):]
+say('["ready"]')
+"""
 MADE = ["Yes()", "lambda *a: Yes()", "[Yes()]", "iter([Yes()])", "Yes", "(y for y in [Yes()])"]
 CODES = {f"returns {made}": f"{YES}\ndef f(x): return {made}\nf.attribute = Yes()" for made in MADE} | {
     "returns an object with another attribute": YES.replace("True\n", "Yes()\n", 1) + "def f(x): return Yes()",
@@ -185,24 +179,12 @@ CODES = {f"returns {made}": f"{YES}\ndef f(x): return {made}\nf.attribute = Yes(
     "exit": "import sys\nsys.exit(0)",
     "leave": "import os\nos._exit(0)",
     "leave in the function": "import os\ndef f(x): os._exit(0)",
-    "a forged verdict": """
-import os, struct
-def say(b): os.write(4, struct.pack('!I', len(b)) + b)
-say(b'["ready"]')
-for b in (b'["plan",[["a",1]]]', b'["result",0,true,""]', b'["done",null]', b'["end","",""]'): say(b)
+    "a forged verdict": SAYING
+    + """
+for b in ('["plan",[["a",1]]]', '["result",0,true,""]', '["done",null]', '["end","",""]'): say(b)
 while True: os.read(4, 1000)""",
-    "a forged handle": """
-import os, struct
-def say(b): os.write(4, struct.pack('!I', len(b)) + b)
-say(b'["ready"]')
-while True:
-    os.read(4, 65536); say(b'["v",["h",0]]')""",
-    "a handle inside of data": """
-import os, struct
-def say(b): os.write(4, struct.pack('!I', len(b)) + b)
-say(b'["ready"]')
-while True:
-    os.read(4, 65536); say(b'["v",["l",["h",0],["g","f"]]]')""",
+    "a forged handle": SAYING + 'while os.read(4, 65536): say(\'["v",["h",0]]\')',
+    "a handle inside of data": SAYING + 'while os.read(4, 65536): say(\'["v",["l",["h",0],["g","f"]]]\')',
     "exceptions that stop the tests": "def f(x): raise [SystemExit, KeyboardInterrupt, GeneratorExit][x % 3](0)",
     "an exception named like success": "class SkipTest(Exception): pass\ndef f(x): raise SkipTest('passed')",
     "frames": """
@@ -261,16 +243,9 @@ def test_only_where_tests_put_an_instance_is_an_attribute_one(sandbox: Sandbox) 
         assert outcome(sandbox, hostile, method(f"self.assertTrue({line})"), is_class=True).fraction == 0
     other = f"first = it\nit.next = Account()\nit.next = None\nself.assertTrue(it.next.is_it('{SECRET}'))"
     assert outcome(sandbox, hostile, method(other), is_class=True).fraction == 0
-
-
-def test_what_is_documented_of_two_handles_holds(sandbox: Sandbox) -> None:
-    report = outcome(
-        sandbox,
-        YES + "class Account(Yes): pass",
-        method("self.assertTrue(it)\nself.assertIsInstance(it, Account)\nself.assertEqual(it, Account())"),
-        is_class=True,
-    )
-    assert report.all_passed, "truth, kind and equality of two instances are the solution's own to say"
+    # Truth, kind and equality of two instances are the solution's own to say, as documented.
+    allowed = method("self.assertTrue(it)\nself.assertIsInstance(it, Account)\nself.assertEqual(it, Account())")
+    assert outcome(sandbox, YES + "class Account(Yes): pass", allowed, is_class=True).all_passed
 
 
 # Loops that the solution ends, and what was not reached.
@@ -305,19 +280,6 @@ def test_no_exception_of_the_solution_ends_a_loop_of_the_tests(sandbox: Sandbox,
         assert report.fraction == 0 and not report.all_passed, (name, report)
 
 
-def test_methods_end_no_loop_either(sandbox: Sandbox) -> None:
-    code = (
-        "class Account:\n    def get(self, x): raise StopIteration\n    def __getitem__(self, x): raise StopIteration"
-    )
-    for loop in (
-        "for got in map(it.get, [1]): self.assertEqual(got, 2)",
-        "for got in map(it.__getitem__, [1]): self.assertEqual(got, 2)",
-        "self.assertTrue(all(map(it.get, [1])))",
-        "for got in iter(lambda: it[0], 3): self.assertEqual(got, 2)",
-    ):
-        assert outcome(sandbox, code, method(loop), is_class=True).fraction == 0
-
-
 NOT_RUN = {
     "for": "for v in candidate(3): assert v == 1",
     "while": "while candidate(3): assert candidate(1) == 1",
@@ -334,28 +296,22 @@ NOT_RUN = {
 def test_a_test_of_which_nothing_ran_does_not_pass(sandbox: Sandbox, name: str) -> None:
     tests = f"def check(candidate):\n    {NOT_RUN[name]}\n"
     report = outcome(sandbox, "def f(x): return []", tests)
-    assert not report.all_passed and report.fraction == 0
-    assert report.tests[0].message
+    assert not report.all_passed and report.fraction == 0 and report.tests[0].message
     body = NOT_RUN[name].replace("candidate", "f").replace("\n    ", "\n")
     report = sandbox.run_tests("def f(x): return []", method(body, of="None"), "f")
     assert not report.all_passed and report.fraction == 0
 
 
-def test_a_loop_that_should_have_run_is_told_beside_assertions_that_did(sandbox: Sandbox) -> None:
+def test_a_loop_that_should_have_run_is_told_and_branches_left_out_count_neither_way(sandbox: Sandbox) -> None:
     tests = "def check(candidate):\n    assert candidate(0) == []\n    for v in candidate(3):\n        assert v == 1"
     report = outcome(sandbox, "def f(x): return []", tests)
-    assert [(test.passed, test.message) for test in report.tests] == [
-        (True, ""),
-        (False, "the loop in line 3 never ran"),
-    ]
+    told = [(test.passed, test.message) for test in report.tests]
+    assert told == [(True, ""), (False, "the loop in line 3 never ran")]
     assert outcome(sandbox, "def f(x): return [1] * x", tests).all_passed
     tests = method("self.assertEqual(f(0), [])\nfor v in f(3): self.assertEqual(v, 1)", of="None")
     (test,) = outcome(sandbox, "def f(x): return []", tests).tests
     assert not test.passed and "line 6 never ran" in test.message
     assert outcome(sandbox, "def f(x): return [1] * x", tests).all_passed
-
-
-def test_branches_that_right_code_leaves_out_count_neither_way(sandbox: Sandbox) -> None:
     tests = """
 def check(candidate):
     if isinstance(candidate(1), list):
@@ -375,7 +331,7 @@ def check(candidate):
     assert [test.passed for test in report.tests] == [True, False]
 
 
-def test_methods_of_tests_that_can_say_nothing_are_no_tests(sandbox: Sandbox) -> None:
+def test_methods_of_tests_that_can_say_nothing_are_no_tests_and_methods_end_no_loop(sandbox: Sandbox) -> None:
     tests = """
 import unittest
 class T(unittest.TestCase):
@@ -390,18 +346,18 @@ class T(unittest.TestCase):
     assert outcome(sandbox, "def f(x): raise StopIteration", tests).fraction == 0
     empty = tests.replace("self.assertEqual(f(1), 1)", "pass").replace("self.compare(f(1), 1)", "pass")
     assert not outcome(sandbox, "def f(x): return x", empty).all_passed
+    code = "class Account:\n    def get(self, x): raise StopIteration\n    __getitem__ = get"
+    for loop in (
+        "for got in map(it.get, [1]): self.assertEqual(got, 2)",
+        "for got in map(it.__getitem__, [1]): self.assertEqual(got, 2)",
+        "self.assertTrue(all(map(it.get, [1])))",
+        "for got in iter(lambda: it[0], 3): self.assertEqual(got, 2)",
+    ):
+        assert outcome(sandbox, code, method(loop), is_class=True).fraction == 0
 
 
 # Forged replies.
 
-SAYING = """
-import os, struct
-def say(b):
-    b = b if isinstance(b, bytes) else b.encode()
-    data = struct.pack('!I', len(b)) + b
-    while data: data = data[os.write(4, data):]
-say('["ready"]')
-"""
 RAISED = [
     *[("KeyboardInterrupt", "KeyboardInterrupt"), ("SystemExit", "SystemExit"), ("SkipTest", "SkipTest")],
     *[("SkipTest", "Exception"), ("_SkipTest", "__import__"), ("E", "ExceptionGroup"), ("E", "BaseException")],
@@ -421,11 +377,9 @@ REPLIES = [
 ]
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(n, marks=pytest.mark.slow) if n % 3 else n for n in range(len(REPLIES))]
-)
-def test_no_reply_passes_a_test(sandbox: Sandbox, number: int) -> None:
-    code = SAYING + f"reply = {REPLIES[number]!r}\nwhile b'stop' not in os.read(4, 65536): say(reply)"
+@pytest.mark.parametrize("n", [pytest.param(n, marks=pytest.mark.slow) if n % 3 else n for n in range(len(REPLIES))])
+def test_no_reply_passes_a_test(sandbox: Sandbox, n: int) -> None:
+    code = SAYING + f"reply = {REPLIES[n]!r}\nwhile b'stop' not in os.read(4, 65536): say(reply)"
     tests = f"""
 def check(candidate):
     expected = ['{SECRET}']
@@ -438,18 +392,18 @@ def check(candidate):
 """
     report = sandbox.run_tests(code, tests, "f", limits=Limits(cpu_s=0.2, wall_s=0.3))
     assert report.fraction == 0 and not report.all_passed, report
-    body = f"self.assertTrue(it.owner.startswith('{SECRET}'))\nself.assertEqual(it.get(1), '{SECRET}')"
-    tests = method(body)
+    tests = method(f"self.assertTrue(it.owner.startswith('{SECRET}'))\nself.assertEqual(it.get(1), '{SECRET}')")
     report = sandbox.run_tests(code, tests, "Account", classes=("Account",), limits=Limits(cpu_s=0.2, wall_s=0.3))
     assert report.fraction == 0 and not report.all_passed, report
 
 
-@pytest.mark.parametrize("said", ['["v",true]', '["v","' + SECRET[:5], "\\x00\\x00\\x01\\x00half"])
-def test_replies_in_advance_or_in_part_pass_nothing(sandbox: Sandbox, said: str) -> None:
-    code = SAYING + f"import time\nfor _ in range(9): say({said!r})\nos.write(4, b'\\0\\0\\1\\0half')\ntime.sleep(99)"
-    limits = Limits(cpu_s=0.2, wall_s=0.4)
-    report = sandbox.run_tests(code, f"assert f(1) == '{SECRET}'\nassert f(2) == '{SECRET}'", "f", limits=limits)
-    assert report.fraction == 0 and not report.all_passed
+def test_replies_in_advance_or_in_part_pass_nothing(sandbox: Sandbox) -> None:
+    for said in ('["v",true]', '["v","' + SECRET[:5], "\x00\x00\x01\x00half"):
+        forged = f"for _ in range(9): say({said!r})\nos.write(4, b'\\0\\0\\1\\0half')\n"
+        code = f"{SAYING}{forged}import time\ntime.sleep(99)"
+        tests = f"assert f(1) == '{SECRET}'\nassert f(2) == '{SECRET}'"
+        report = sandbox.run_tests(code, tests, "f", limits=Limits(cpu_s=0.2, wall_s=0.4))
+        assert report.fraction == 0 and not report.all_passed
 
 
 # Classes with special methods that lie, threads, floods.
@@ -494,20 +448,17 @@ def test_threads_that_write_replies_are_contained() -> None:
         assert threaded.run_tests("def f(x): return x", "assert f(1) == 1", "f").all_passed
 
 
-@pytest.mark.parametrize(
-    "flood",
-    [
+def test_no_flood_costs_the_trusted_side_more_than_a_few_runs(sandbox: Sandbox) -> None:
+    for flood in [
         'for _ in range(60_000): say(\'["end","",""]\')',
         "say('[\"v\",[' + '[\"l\"],' * 170_000 + '[\"l\"]]]')",
         'for _ in range(9): say(\'["v",["l",\' + \'["l"],\' * 19_000 + \'["l"]]]\')',
-    ],
-)
-def test_no_flood_costs_the_trusted_side_more_than_a_few_runs(sandbox: Sandbox, flood: str) -> None:
-    code = SAYING.replace("say('[\"ready\"]')", "") + f"def f(x):\n    {flood}\n    os._exit(0)"
-    started = time.process_time()
-    verdict = sandbox.check(code, "f", [Case((1,), SECRET)] * 9, limits=QUICK)
-    assert not any(verdict.passed)
-    assert time.process_time() - started < 0.15
+    ]:
+        code = SAYING.replace("say('[\"ready\"]')", "") + f"def f(x):\n    {flood}\n    os._exit(0)"
+        started = time.process_time()
+        verdict = sandbox.check(code, "f", [Case((1,), SECRET)] * 9, limits=QUICK)
+        assert not any(verdict.passed)
+        assert time.process_time() - started < 0.15
 
 
 def test_a_solution_that_sleeps_shares_one_clock_over_all_its_lives(sandbox: Sandbox) -> None:
@@ -516,8 +467,7 @@ def test_a_solution_that_sleeps_shares_one_clock_over_all_its_lives(sandbox: San
     for before in ("pass", "time.sleep(0.2)\n    while True: pass", "[i for i in range(10**6)]"):
         started = time.monotonic()
         asserted = "".join(f"assert f({number}) == {number}\n" for number in range(9))
-        report = sandbox.run_tests(code.format(before), asserted, "f", limits=limits)
-        assert report.fraction == 0
+        assert sandbox.run_tests(code.format(before), asserted, "f", limits=limits).fraction == 0
         assert time.monotonic() - started < 2 * limits.wall_s + 0.5
         started = time.monotonic()
         verdict = sandbox.check(code.format(before), "f", [Case((n,), n) for n in range(9)], limits=limits)
@@ -528,27 +478,9 @@ def test_a_solution_that_sleeps_shares_one_clock_over_all_its_lives(sandbox: San
 # Generated attacks: every result, in every place, against every form of test.
 
 RESULTS = [
-    *[
-        "Yes()",
-        "[Yes()]",
-        "(Yes(),)",
-        "{Yes(): Yes()}",
-        "iter([Yes()])",
-        "(y for y in (Yes(),))",
-        "Yes",
-        "Yes().__eq__",
-    ],
-    *[
-        "lambda *a, **k: True",
-        "float('nan')",
-        "float('inf')",
-        "range(10**18)",
-        "'\\ud800'",
-        "10**5000",
-        "[]",
-        "''",
-        "{}",
-    ],
+    *["Yes()", "[Yes()]", "(Yes(),)", "{Yes(): Yes()}", "iter([Yes()])", "(y for y in (Yes(),))", "Yes"],
+    *["Yes().__eq__", "lambda *a, **k: True", "float('nan')", "float('inf')", "range(10**18)", "'\\ud800'"],
+    *["10**5000", "[]", "''", "{}"],
     *["re.match('a*', 'a')", "collections.deque([Yes()])", "collections.Counter('a')", "decimal.Decimal('NaN')"],
     *["type('S', (str,), dict(__eq__=lambda s, o: True, __hash__=str.__hash__))('x')", "object()", "None", "True"],
     *["type('I', (int,), dict(__eq__=lambda s, o: True, __hash__=int.__hash__))(3)", "NotImplemented", "...", "int"],
@@ -586,7 +518,6 @@ FORMS = [
 
 
 def generated(count: int) -> list[tuple[str, str]]:
-    """Code and tests of `count` different attacks."""
     every = [(result, place, form) for result in RESULTS for place in PLACES for form in FORMS]
     head = YES + "import collections, decimal, os, re\ndef fail(kind): raise kind\n"
     chosen = random.Random(14).sample(every, count)

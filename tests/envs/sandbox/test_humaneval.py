@@ -1,7 +1,5 @@
 """HumanEval: every reference solution passes, and every broken one fails."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable
@@ -12,7 +10,6 @@ import pytest
 
 from collm.envs.sandbox import Limits, Sandbox
 
-NUM_PROBLEMS = 164
 EQUAL_TO_EVERYTHING = """
 class Anything:
     def __eq__(self, other): return True
@@ -39,9 +36,8 @@ def {name}(*arguments):
 
 def after(code: str) -> Callable[[dict[str, str]], str]:
     """The problem's solution, followed by code that may replace it."""
-    return lambda problem: "\n".join(
-        (problem["prompt"], problem["canonical_solution"], code.replace("{name}", problem["entry_point"]))
-    )
+    keys = ("prompt", "canonical_solution")
+    return lambda row: "\n".join([*(row[key] for key in keys), code.replace("{name}", row["entry_point"])])
 
 
 BROKEN: dict[str, Callable[[dict[str, str]], str]] = {
@@ -75,12 +71,10 @@ def passed(sandbox: Sandbox, problem: dict[str, str], code: str) -> bool:
 
 def test_every_reference_solution_passes(sandbox: Sandbox, problems: list[dict[str, str]]) -> None:
     solved = [each for each in problems if passed(sandbox, each, each["prompt"] + each["canonical_solution"])]
-    assert len(problems) == NUM_PROBLEMS
-    assert solved == problems
+    assert len(problems) == 164 and solved == problems
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in BROKEN])
 def test_every_broken_solution_fails(sandbox: Sandbox, problems: list[dict[str, str]], name: str) -> None:
     fooled = [problem["task_id"] for problem in problems if passed(sandbox, problem, BROKEN[name](problem))]
-    assert len(problems) == NUM_PROBLEMS
-    assert fooled == []
+    assert len(problems) == 164 and fooled == []

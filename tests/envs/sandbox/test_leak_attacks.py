@@ -1,7 +1,5 @@
 """Attacks that search for expected answers, for data of other runs, or for data of the host."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable
 
@@ -134,8 +132,7 @@ def test_an_unconfined_run_can_read_the_canary(outside) -> None:
     with Sandbox(1, isolation="none") as sandbox:
         read = "def f(path):\n    return open(path).read()"
         report = sandbox.call(read, "f", [(str(outside.canary),)])
-    assert report.values == (outside.secret,)
-    assert not report.is_isolated
+    assert report.values == (outside.secret,) and not report.is_isolated
 
 
 def test_a_run_finds_nothing_of_the_one_before_in_memory(sandbox: Sandbox) -> None:

@@ -1,7 +1,5 @@
 """The attacks as an unprivileged user, if the tests run as root."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
@@ -19,6 +17,7 @@ from collm.envs import sandbox
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the tests already run as an ordinary user")
 
 USER = 1000
+QUICK_FILES = ("test_verdict_attacks", "test_leak_attacks", "test_host_attacks")
 RUNNER = """
 import json, os, secrets, sys, tempfile
 sys.path.insert(0, sys.argv[1])
@@ -51,7 +50,6 @@ print(json.dumps(failed))
 
 
 def attacks_of(name: str) -> dict[str, str]:
-    """The attacks of a test file."""
     path = Path(__file__).with_name(f"{name}.py")
     spec = importlib.util.spec_from_file_location(f"attacks_of_{name}", path)
     module = importlib.util.module_from_spec(spec)
@@ -61,7 +59,6 @@ def attacks_of(name: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def package() -> Iterator[Path]:
-    """A world-readable copy of the package alone."""
     source = Path(sandbox.__file__).parent
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         Path(folder).chmod(0o755)
@@ -71,7 +68,6 @@ def package() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def interpreter() -> str:
-    """An interpreter that an ordinary user can access."""
     if shutil.which("setpriv") is None:
         pytest.skip("setpriv is not installed")
     for candidate in (os.path.realpath(sys.executable), "/usr/bin/python3", "/usr/local/bin/python3"):
@@ -89,15 +85,7 @@ def as_user() -> list[str]:
 
 
 @pytest.mark.parametrize("tier", ["A", "B", "C"])
-@pytest.mark.parametrize(
-    "file",
-    [
-        "test_verdict_attacks",
-        "test_leak_attacks",
-        "test_host_attacks",
-        pytest.param("test_resource_attacks", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("file", [*QUICK_FILES, pytest.param("test_resource_attacks", marks=pytest.mark.slow)])
 def test_no_attack_succeeds_for_an_ordinary_user(package: Path, interpreter: str, file: str, tier: str) -> None:
     attacks = attacks_of(file)
     attacks.pop("resolve and fetch", None)  # needs a listener

@@ -1,7 +1,5 @@
 """Correct code passes: operations of public test suites reach the code under test, or fail with a clear message."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 from collections import Counter, deque
@@ -97,7 +95,6 @@ class T(unittest.TestCase):
 
 
 def method(body: str) -> str:
-    """Test source with this body of a test method of the object `it`."""
     return HEAD + "".join(f"        {line}\n" for line in body.splitlines())
 
 
@@ -110,16 +107,12 @@ def test_what_tests_do_with_an_object_reaches_it(sandbox: Sandbox, name: str) ->
     assert not sandbox.run_tests(broken, tests, "Shelf", classes=("Shelf",)).all_passed
 
 
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        ("self.assertEqual(it.raw, b'ab')\nit.raw[0:1] = b'x'", "TypeError"),
-        ("held = it.items\nit.fill(int)\nheld.append(5)\nself.assertEqual(it.state()[0], [0, 5])", "both changed it"),
-    ],
-)
-def test_changes_that_cannot_be_sent_fail_with_a_message(sandbox: Sandbox, body: str, reason: str) -> None:
-    (test,) = sandbox.run_tests(SHELF, method(body), "Shelf", classes=("Shelf",)).tests
-    assert not test.passed and reason in test.message
+def test_changes_that_cannot_be_sent_fail_with_a_message(sandbox: Sandbox) -> None:
+    held = "held = it.items\nit.fill(int)\nheld.append(5)\nself.assertEqual(it.state()[0], [0, 5])"
+    raw = "self.assertEqual(it.raw, b'ab')\nit.raw[0:1] = b'x'"
+    for body, reason in ((raw, "TypeError"), (held, "both changed it")):
+        (test,) = sandbox.run_tests(SHELF, method(body), "Shelf", classes=("Shelf",)).tests
+        assert not test.passed and reason in test.message
 
 
 CHECKS = {
@@ -131,10 +124,7 @@ CHECKS = {
     "a function as an argument": ("def f(g, xs): return sorted(xs, key=g)", "assert f(lambda x: -x, [1, 2]) == [2, 1]"),
     "functions in a list": ("def f(gs): return [g(3) for g in gs]", "assert f([str, lambda x: x + 1]) == ['3', 4]"),
     "a function as the result": ("def f(n): return lambda x: x + n", "assert f(2)(3) == 5"),
-    "a decorator": (
-        "def f(g):\n    def h(*a): return g(*a) * 2\n    return h",
-        "@f\ndef two(x): return x\nassert two(4) == 8",
-    ),
+    "a decorator": ("def f(g): return lambda *a: g(*a) * 2", "@f\ndef two(x): return x\nassert two(4) == 8"),
     "exceptions of a function": (
         "def f(g):\n    try: return g()\n    except ZeroDivisionError: return 'caught'",
         "assert f(lambda: 1 / 0) == 'caught'",
@@ -146,10 +136,7 @@ CHECKS = {
         "assert f('x') is None and not f('')",
     ),
     "a type": ("def f(xs, kind): return [x for x in xs if type(x) is kind]", "assert f([1, 'a', 2.0], int) == [1]"),
-    "a long integer": (
-        "def f(n):\n    import math\n    return math.factorial(n)",
-        "import math\nassert f(3000) == math.factorial(3000)",
-    ),
+    "a long integer": ("def f(n): return 7**n", "assert f(9000) == 7**9000"),
     "long arguments": (
         "def f(xs): return len(xs)",
         "assert f(list(range(200_000))) == 200_000\nassert f('x' * 1_100_000) == 1_100_000",
@@ -217,30 +204,19 @@ LIMITS = {
         "assert f(1).name == 'RED'",
         "a C is not plain data",
     ),
-    "a field of a named tuple": (
-        POINT + "def f(x):\n    return Pair(x, 2)",
-        "assert f(1).y == 2",
-        "has no attribute 'y'",
-    ),
+    "a field of a named tuple": (POINT + "def f(x): return Pair(x, 2)", "assert f(1).y == 2", "has no attribute 'y'"),
     "output": (
         "def f(x):\n    print(x)",
         "import contextlib, io\nheard = io.StringIO()\nwith contextlib.redirect_stdout(heard):\n    f(1)\n"
         "assert heard.getvalue()",
         "",
     ),
-    "a thread": (
-        "import threading\ndef f(x):\n    threading.Thread(target=f).start()",
-        "assert f(1) is None",
-        "thread",
-    ),
+    "a thread": ("import threading\ndef f(x): threading.Thread(target=f).start()", "assert f(1) is None", "thread"),
 }
 INSTEAD = {
-    "a coroutine": (
-        "import asyncio\nasync def g(x):\n    return x\ndef f(x):\n    return asyncio.run(g(x))",
-        "assert f(1) == 1",
-    ),
-    "an int enum": (POINT + "class C(enum.IntEnum):\n    RED = 1\ndef f(x):\n    return C(x)", "assert f(1) == 1"),
-    "a named tuple": (POINT + "def f(x):\n    return Pair(x, 2)", "assert f(1) == (1, 2) and f(1)[1] == 2"),
+    "a coroutine": ("import asyncio\nasync def g(x): return x\ndef f(x): return asyncio.run(g(x))", "assert f(1) == 1"),
+    "an enum": (POINT + "class C(enum.IntEnum):\n    RED = 1\ndef f(x):\n    return C(x)", "assert f(1) == 1"),
+    "a field of a named tuple": (POINT + "def f(x):\n    return Pair(x, 2)", "assert f(1) == (1, 2) and f(1)[1] == 2"),
 }
 
 
@@ -249,8 +225,5 @@ def test_a_documented_limit_fails_with_its_reason(sandbox: Sandbox, name: str) -
     code, tests, reason = LIMITS[name]
     report = sandbox.run_tests(code, tests, "f")
     assert not report.all_passed and reason in report.tests[0].message
-
-
-@pytest.mark.parametrize("name", INSTEAD)
-def test_what_the_page_advises_instead_passes(sandbox: Sandbox, name: str) -> None:
-    assert sandbox.run_tests(*INSTEAD[name], "f").all_passed
+    if name in INSTEAD:  # which the page advises
+        assert sandbox.run_tests(*INSTEAD[name], "f").all_passed

@@ -1,7 +1,5 @@
 """Test sources run in one jail against code in another jail."""
 
-from __future__ import annotations
-
 import pytest
 
 from collm.envs.sandbox import Limits, Sandbox
@@ -50,22 +48,18 @@ class Account:
 """
 UNITTEST = """
 import unittest
-
 class TestAccount(unittest.TestCase):
     def setUp(self):
         self.account = Account(5)
-
     def test_add(self):
         self.assertEqual(self.account.add(3), 8)
         self.assertEqual(self.account.balance, 8)
         self.assertEqual(self.account.history, [3])
         self.assertEqual(len(self.account), 1)
         self.assertEqual(str(self.account), 'Account(8)')
-
     def test_refuses(self):
         with self.assertRaises(ValueError):
             self.account.add(-1)
-
     def test_two(self):
         other = Account(10)
         self.assertEqual(self.account.take(other, 4), 9)
@@ -73,35 +67,38 @@ class TestAccount(unittest.TestCase):
         self.assertIsInstance(other, Account)
         self.assertEqual(Account(3), Account(3))
         self.assertNotEqual(Account(3), Account(4))
-
     def test_state(self):
         self.account.balance = 50
         self.assertEqual(self.account.balance, 50)
         with self.account as account:
             account.add(1)
         self.assertEqual(self.account.balance, 0)
-
     def test_in_place(self):
         numbers = [3, 1, 2]
         self.account.sort(numbers)
         self.assertEqual(numbers, [1, 2, 3])
-
     def test_class(self):
         self.assertEqual(Account.double(4), 8)
         self.assertEqual(Account.kind, 'plain')
-
-
 if __name__ == '__main__':
     unittest.main()
 """
-NUM_METHODS = 6
 
 
 def names_failed(report) -> list[str]:
     return [test.name for test in report.tests if not test.passed]
 
 
-def test_assertions_of_check_are_counted_one_by_one(sandbox: Sandbox) -> None:
+def test_assertions_are_counted_one_by_one_and_what_is_not_reached_does_not_pass(sandbox: Sandbox) -> None:
+    tests = "def check(candidate):\n    assert candidate(1) == 2\n    candidate('x')\n    assert candidate(2) == 3"
+    report = sandbox.run_tests(RIGHT, tests, "f")
+    assert [test.passed for test in report.tests] == [True, False]
+    assert report.failure.kind == "TypeError"
+    assert not report.all_passed
+    tests = "def check(candidate):\n    if candidate(1) != 2: raise ValueError('no')"
+    assert sandbox.run_tests(RIGHT, tests, "f").all_passed
+    assert names_failed(sandbox.run_tests("def f(x): return 3", tests, "f")) == ["check"]
+    assert not sandbox.run_tests(RIGHT, "x = 1", "f").all_passed
     report = sandbox.run_tests(RIGHT, CHECK, "f")
     assert report.all_passed
     assert [(test.name, test.line) for test in report.tests] == [
@@ -113,38 +110,20 @@ def test_assertions_of_check_are_counted_one_by_one(sandbox: Sandbox) -> None:
     assert [test.passed for test in partly.tests] == [True, False, False]
     assert partly.fraction == 1 / 3
     assert partly.tests[2].message == "AssertionError: near"
-
-
-def test_assertions_at_module_level_are_tests(sandbox: Sandbox) -> None:
     report = sandbox.run_tests(RIGHT, "assert f(1) == 2\nassert f(2) == 4\nassert f(3) == 4", "f")
     assert [test.passed for test in report.tests] == [True, False, True]
     assert not report.all_passed
 
 
-def test_what_is_not_reached_does_not_pass(sandbox: Sandbox) -> None:
-    tests = "def check(candidate):\n    assert candidate(1) == 2\n    candidate('x')\n    assert candidate(2) == 3"
-    report = sandbox.run_tests(RIGHT, tests, "f")
-    assert [test.passed for test in report.tests] == [True, False]
-    assert report.failure.kind == "TypeError"
-    assert not report.all_passed
-
-
-def test_a_check_without_assertions_is_one_test(sandbox: Sandbox) -> None:
-    tests = "def check(candidate):\n    if candidate(1) != 2: raise ValueError('no')"
-    assert sandbox.run_tests(RIGHT, tests, "f").all_passed
-    assert names_failed(sandbox.run_tests("def f(x): return 3", tests, "f")) == ["check"]
-
-
 def test_a_unittest_works_on_objects_in_the_other_jail(sandbox: Sandbox) -> None:
     report = sandbox.run_tests(ACCOUNT, UNITTEST, "Account", classes=("Account",))
-    assert report.all_passed, report
-    assert len(report.tests) == NUM_METHODS
+    assert report.all_passed and len(report.tests) == 6, report
     broken = ACCOUNT.replace("self.balance += amount", "pass")
     failed = names_failed(sandbox.run_tests(broken, UNITTEST, "Account", classes=("Account",)))
     assert failed == ["TestAccount.test_add", "TestAccount.test_two"]
 
 
-def test_a_dead_solution_is_not_taken_for_an_expected_exception(sandbox: Sandbox) -> None:
+def test_a_dead_solution_is_not_taken_for_an_expected_exception_and_may_get_another_life(sandbox: Sandbox) -> None:
     tests = """
 import unittest
 class T(unittest.TestCase):
@@ -161,9 +140,6 @@ class T(unittest.TestCase):
     assert sandbox.run_tests("def f(x): raise KeyError(x)", tests, "f").all_passed
     for code in ("import sys\nsys.exit(0)", "import os\ndef f(x): os._exit(0)"):
         assert sandbox.run_tests(code, tests, "f").fraction == 0
-
-
-def test_solutions_that_die_get_another_life_if_the_limits_allow(sandbox: Sandbox) -> None:
     code = "def f(x):\n    while x == 1: pass\n    return x + 1"
     limits = Limits(cpu_s=0.2, wall_s=10, max_deaths=2)
     report = sandbox.run_tests(code, "assert f(0) == 1\nassert f(1) == 2\nassert f(2) == 3", "f", limits=limits)
@@ -172,12 +148,18 @@ def test_solutions_that_die_get_another_life_if_the_limits_allow(sandbox: Sandbo
     assert not report.all_passed
 
 
-def test_support_is_the_trusted_helper_that_tests_refer_to(sandbox: Sandbox) -> None:
+def test_support_is_the_trusted_helper_and_texts_of_failures_can_always_be_encoded(sandbox: Sandbox) -> None:
     support = "def helper(x):\n    return x * 10\ndef f(x):\n    return 'replaced by the solution'"
     tests = "def check(candidate):\n    assert candidate(2) == helper(2)"
     hostile = "def helper(x): return None\ndef f(x): return None"
     assert sandbox.run_tests("def f(x): return x * 10", tests, "f", support=support).all_passed
     assert not sandbox.run_tests(hostile, tests, "f", support=support).all_passed
+    code = "def f(x):\n    print('\\ud800')\n    raise ValueError('\\udfff')"
+    report = sandbox.call(code, "f", [(1,)])
+    tested = sandbox.run_tests(code, "assert f(1) == 2", "f")
+    for text in (report.stdout, str(report.outcomes[0].failure), tested.tests[0].message):
+        assert "?" in text
+        text.encode()
 
 
 @pytest.mark.parametrize("tests", ["assert f(1 ==", "raise ValueError('broken')\nassert f(1) == 2", "while True: pass"])
@@ -206,16 +188,3 @@ assert f(1) == 2"""
     assert not report.all_passed
     assert report.test_failure is not None
     assert sandbox.run_tests(RIGHT, CHECK, "f").all_passed
-
-
-def test_texts_of_failures_can_always_be_encoded(sandbox: Sandbox) -> None:
-    code = "def f(x):\n    print('\\ud800')\n    raise ValueError('\\udfff')"
-    report = sandbox.call(code, "f", [(1,)])
-    tested = sandbox.run_tests(code, "assert f(1) == 2", "f")
-    for text in (report.stdout, str(report.outcomes[0].failure), tested.tests[0].message):
-        assert "?" in text
-        text.encode()
-
-
-def test_tests_of_nothing_pass_nobody(sandbox: Sandbox) -> None:
-    assert not sandbox.run_tests(RIGHT, "x = 1", "f").all_passed

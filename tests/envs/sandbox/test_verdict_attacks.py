@@ -1,11 +1,18 @@
 """Attacks on the verdict of `check`: wrong code that tries to pass."""
 
-from __future__ import annotations
-
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
 
+SAY = """
+import os, struct
+def say(body, times=1):
+    for fd in range(3, 20):
+        try: os.write(fd, (struct.pack('!I', len(body)) + body) * times)
+        except OSError: pass
+"""
 ATTACKS = {
     "exit at import": "import sys\nsys.exit(0)\ndef f(x): return x",
     "leave at import": "import os\nos._exit(0)\ndef f(x): return x",
@@ -70,28 +77,16 @@ import json
 json.dumps = lambda *a, **k: '["v",true]'
 json.JSONEncoder.encode = lambda *a, **k: '["v",true]'
 def f(x): return x""",
-    "forged frames": """
-import os, struct
-for body in (b'["v",true]', b'["end","",""]', b'["passed"]', b'{"passed":[true,true,true],"all":true}'):
-    for fd in range(3, 20):
-        try: os.write(fd, struct.pack('!I', len(body)) + body)
-        except OSError: pass
+    "forged frames": """SAY
+for body in (b'["v",true]', b'["end","",""]', b'["passed"]', b'{"passed":[true,true,true],"all":true}'): say(body)
 os._exit(0)
 def f(x): return x""",
-    "more answers than questions": """
-import os, struct
-body = b'["v","x"]'
-for fd in range(3, 20):
-    try: os.write(fd, (struct.pack('!I', len(body)) + body) * 50)
-    except OSError: pass
+    "more answers than questions": """SAY
+say(b'["v","x"]', 50)
 def f(x): return x""",
-    "claims to have failed to load": """
-import os, struct
-body = b'["load",["E","",null,[]]]'
+    "claims to have failed to load": """SAY
 def f(x):
-    for fd in range(3, 20):
-        try: os.write(fd, struct.pack('!I', len(body)) + body)
-        except OSError: pass
+    say(b'["load",["E","",null,[]]]')
     os._exit(0)""",
     "pretends that the executor failed": "import os\ndef f(x): os._exit(70)",
     "closes the channel": "import os\ndef f(x): os.closerange(0, 64)",
@@ -147,17 +142,12 @@ def f(x):
     f = lambda x: True
     return f""",
 }
+ATTACKS = {name: code.replace("SAY", SAY, 1) for name, code in ATTACKS.items()}
 TRUSTED_TEST = "assert f(3) == 'a long and random answer'"
 FOOLS_AN_EXIT_STATUS = (
-    "exit at import",
-    "leave at import",
-    "exit in the function",
-    "leave in the function",
-    "object equal to everything",
-    "string equal to everything",
+    *("exit at import", "leave at import", "exit in the function", "leave in the function", "forged frames"),
+    *("object equal to everything", "string equal to everything", "metaclass that is equal to everything"),
     "object that lies about its class",
-    "metaclass that is equal to everything",
-    "forged frames",
 )
 
 
@@ -167,13 +157,10 @@ def test_no_attack_on_the_verdict_passes(attack: Callable[..., object], tier: st
     attack(tier, ATTACKS[name])
 
 
-@pytest.mark.parametrize("name", FOOLS_AN_EXIT_STATUS)
-def test_the_same_attacks_fool_a_grader_that_trusts_an_exit_status(
-    naive_verdict: Callable[[str, str], bool], name: str
-) -> None:
-    assert naive_verdict(ATTACKS[name], TRUSTED_TEST)
+def test_the_same_attacks_fool_a_grader_that_trusts_an_exit_status() -> None:
+    def passes(code: str) -> bool:
+        command = [sys.executable, "-I", "-S", "-c", f"{code}\n{TRUSTED_TEST}"]
+        return subprocess.run(command, capture_output=True, timeout=10).returncode == 0
 
-
-def test_a_grader_that_trusts_an_exit_status_does_judge_plain_code(naive_verdict: Callable[[str, str], bool]) -> None:
-    assert not naive_verdict("def f(x): return x", TRUSTED_TEST)
-    assert naive_verdict("def f(x): return 'a long and random answer'", TRUSTED_TEST)
+    assert [name for name in FOOLS_AN_EXIT_STATUS if not passes(ATTACKS[name])] == []
+    assert not passes("def f(x): return x") and passes("def f(x): return 'a long and random answer'")

@@ -1,7 +1,5 @@
 """Lost worker processes do not change episodes; an episode that cannot be replayed is reported with the reason."""
 
-from __future__ import annotations
-
 import pickle
 from collections import deque
 from functools import partial
@@ -41,11 +39,7 @@ class Diary(TextParallelEnv):
 
 
 class NearbyVector(ProcessVector):
-    """Simulated workers in this process.
-
-    Args:
-        losses: workers that die, by the number of earlier replies. A worker that is being built does not die.
-    """
+    """Simulated workers in this process. `losses`: workers that die, by the number of earlier replies."""
 
     def __init__(self, build, num_envs, num_workers, losses=None, max_failures=1_000):
         self.max_failures = max_failures
@@ -127,19 +121,15 @@ LOSSES = st.dictionaries(st.integers(3, 40), st.sets(st.integers(0, 2), min_size
 def test_whatever_workers_are_lost_episodes_are_those_of_one_process(expected, losses, num_envs):
     assert played(NearbyVector(Diary, num_envs, 3, losses)) == expected
     assert all(len(rows) == NUM_TURNS + 1 for seed, rows in expected.items())
-
-
-def test_all_workers_lost_at_once_are_all_replaced(expected):
-    vector = NearbyVector(Diary, 3, 3, {10: {0, 1, 2}})
-    assert played(vector) == expected
-    assert vector.num_started == 6
+    vector = NearbyVector(Diary, 3, 3, {10: {0, 1, 2}})  # all at once
+    assert played(vector) == expected and vector.num_started == 6
 
 
 def said(words, index=0):
     return {index: dict.fromkeys(("a_0", "b_0"), words)}
 
 
-def test_an_episode_that_is_another_one_when_it_is_played_again_is_given_up_and_the_others_go_on():
+def test_an_episode_that_is_another_one_when_it_is_played_again_is_given_up():
     vector = NearbyVector(partial(Diary, drifts=True), 2, 1)
     for index in (0, 1):
         vector.reset(index, seed=index)
@@ -153,9 +143,6 @@ def test_an_episode_that_is_another_one_when_it_is_played_again_is_given_up_and_
     assert (fault.copy, fault.seed) == (0, 0)
     assert "turn 2 returned other" in str(fault)
     assert vector.reset(0, seed=0)[0] == SyncVector(Diary, 1).reset(0, seed=0)[0]  # the copy serves another episode
-
-
-def test_who_waits_for_an_episode_that_is_another_one_gets_its_fault():
     vector = NearbyVector(partial(Diary, drifts=True), 1, 1)
     vector.reset(0, seed=0)
     vector.step(said("one"))
@@ -165,9 +152,6 @@ def test_who_waits_for_an_episode_that_is_another_one_gets_its_fault():
         vector.step(said("three"))
     with pytest.raises(RuntimeError, match="closed"):
         vector.reset(0)
-
-
-def test_an_episode_under_way_in_two_lost_workers_is_given_up_in_one_line():
     vector = NearbyVector(Diary, 1, 1, {2: {0}, 3: {0}}, max_failures=2)  # each dies at the turn, not before
     vector.reset(0, seed=7)
     vector.send(said("fall over"))
@@ -177,7 +161,7 @@ def test_an_episode_under_way_in_two_lost_workers_is_given_up_in_one_line():
     assert "\n" not in str(lost[0]) and vector.num_started == 3
 
 
-def test_a_worker_that_is_lost_while_it_is_built_is_a_fault():
+def test_a_worker_that_is_lost_while_it_is_built_or_never_starts_is_a_fault(monkeypatch):
     class Falling(NearbyVector):
         def _start(self, number):
             super()._start(number)
@@ -186,8 +170,6 @@ def test_a_worker_that_is_lost_while_it_is_built_is_a_fault():
     with pytest.raises(EnvironmentFault, match=r"its worker process died .* while it was built"):
         Falling(Diary, 1, 1)
 
-
-def test_a_worker_that_never_starts_is_said_in_one_line_when_its_time_is_over(monkeypatch):
     class Crowded(NearbyVector):
         def _answering(self, numbers, timeout_s):
             return []
@@ -202,22 +184,15 @@ def result(observation, reward=0.0):
     return {"a_0": observation}, {"a_0": reward}, {"a_0": False}, {"a_0": False}, {}
 
 
-@pytest.mark.parametrize(
-    "same",
-    [
+def test_equal_results_alone_have_equal_digests():
+    for one, other in [
         ("text", "".join(["te", "xt"])),
         ({"x": 1, "y": (2, 3)}, {"y": (2, 3), "x": 1}),
         (np.array([1.0, np.nan], np.float32), np.array([1.0, np.nan], np.float32)),
         (frozenset({1}), pickle.loads(pickle.dumps(frozenset({1})))),
         (np.arange(6).reshape(2, 3)[:, ::2], np.array([[0, 2], [3, 5]])),
-    ],
-)
-def test_equal_observations_have_equal_digests(same):
-    assert digest_of(result(same[0])) == digest_of(result(same[1]))
-    assert digest_of(result(same[0])) != digest_of(result(same[1], 1.0))
-
-
-def test_what_differs_has_another_digest():
+    ]:
+        assert digest_of(result(one)) == digest_of(result(other)) != digest_of(result(other, 1.0))
     shown = ["ab", "a", ("a", "b"), ("ab",), {"a": "b"}, 0, None]
     shown += [np.zeros(2), np.zeros(2, np.float32), np.zeros((2, 1))]
     assert len({digest_of(result(each)) for each in shown}) == len(shown)

@@ -1,7 +1,5 @@
 """Vectorized environments play the same episodes as one environment, in this process and in worker processes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -69,12 +67,10 @@ SPEC = EnvSpec("test/Counting-v0", Counting)
 
 
 def say(vector, replies):
-    """Actions in which both agents of each copy give the copy's reply."""
     return {index: dict.fromkeys(vector.agents(index), reply) for index, reply in replies.items()}
 
 
 def arrived(vector, count):
-    """The next results of so many copies."""
     found = {}
     while len(found) < count:
         found |= vector.ready()
@@ -103,7 +99,16 @@ def test_copies_play_the_episodes_of_one_alone(vector):
     assert vector.agents(0) == []
 
 
-def test_send_and_ready_return_the_results_of_reset_and_step(vector):
+def test_a_vector_tells_of_its_environment_and_send_and_ready_return_the_results_of_step(vector):
+    assert vector.num_envs == 3
+    assert vector.possible_agents == ["player_0", "player_1"]
+    assert vector.action_space("player_0") == OpenText(16_384)
+    assert vector.observation_space("player_1") == vector.state_space == OpenText(1_048_576)
+    assert vector.spec.id == "test/Counting-v0"
+    assert vector.turn_limit == 3
+    observations, _ = vector.reset(1, seed=0, options={"task": "a task"})
+    assert isinstance(observations["player_0"], Transcript)
+    assert observations["player_0"].messages[0].content.startswith("a task 0.")
     expected = [vector.reset(index, seed=index) for index in (0, 2)]
     for index in (0, 2):
         vector.send_reset(index, seed=index)
@@ -118,45 +123,24 @@ def test_send_and_ready_return_the_results_of_reset_and_step(vector):
     assert vector.ready() == {}
 
 
-def test_transcripts_keep_their_messages_between_processes(vector):
-    observations, _ = vector.reset(1, seed=0, options={"task": "a task"})
-    assert isinstance(observations["player_0"], Transcript)
-    assert observations["player_0"].messages[0].content.startswith("a task 0.")
-
-
-def test_what_a_vector_says_of_its_environment(vector):
-    assert vector.num_envs == 3
-    assert vector.possible_agents == ["player_0", "player_1"]
-    assert vector.action_space("player_0") == OpenText(16_384)
-    assert vector.observation_space("player_1") == vector.state_space == OpenText(1_048_576)
-    assert vector.spec.id == "test/Counting-v0"
-    assert vector.turn_limit == 3
-
-
-def test_arguments_reach_the_environment():
-    with SyncVector(Counting, 1, max_turns=1) as vector:
-        vector.reset(0, seed=0)
-        assert all(vector.step(say(vector, {0: ""}))[0][2].values())
-
-
 @pytest.mark.parametrize("kind", [SyncVector, ProcessVector])
 def test_a_vector_of_nothing_is_refused(kind):
     with pytest.raises(ValueError, match="num_envs=0"):
         kind(SPEC, 0)
     with pytest.raises(LookupError, match="no environment is called"):
         kind("test/Nothing-v0", 1)
+    with kind(Counting, 1, max_turns=1) as vector:  # arguments reach the environment
+        vector.reset(0, seed=0)
+        assert all(vector.step(say(vector, {0: ""}))[0][2].values())
 
 
-def test_environments_of_numbers_run_too():
+@pytest.mark.filterwarnings("ignore")  # of others' making
+def test_environments_of_numbers_run_too_and_a_state_that_is_data_of_their_own_is_none():
     simple_spread_v3 = pytest.importorskip("mpe2.simple_spread_v3")
     with SyncVector(simple_spread_v3.parallel_env, 2, max_cycles=2) as vector:
         observations, _ = vector.reset(0, seed=0)
         assert isinstance(vector.state(0), np.ndarray)
         vector.step({0: dict.fromkeys(observations, 0)})
-
-
-@pytest.mark.filterwarnings("ignore")  # of others' making
-def test_a_game_whose_state_is_data_of_its_own_has_none():
     rps_v2 = pytest.importorskip("pettingzoo.classic.rps_v2")
     with SyncVector(rps_v2.parallel_env, 1, num_actions=3) as vector:
         observations, _ = vector.reset(0, seed=0)
@@ -166,7 +150,7 @@ def test_a_game_whose_state_is_data_of_its_own_has_none():
         assert vector.state(0) is None
 
 
-def test_an_error_in_a_worker_names_the_copy_and_shows_the_traceback():
+def test_an_error_in_a_worker_names_the_copy_and_shows_the_traceback_also_while_it_is_built():
     vector = ProcessVector(SPEC, 2, num_workers=1)
     vector.reset(0, seed=0)
     vector.reset(1, seed=7)
@@ -176,6 +160,12 @@ def test_an_error_in_a_worker_names_the_copy_and_shows_the_traceback():
     assert "in play" in caught.value.details
     with pytest.raises(RuntimeError, match="closed"):
         vector.reset(0)
+    with pytest.raises(EnvironmentFault, match="could not be built: OSError: no room"):
+        ProcessVector(_never_built, 1)
+    with pytest.raises(EnvironmentFault, match="died with exit code 3 while it was built"):
+        ProcessVector(_ends_its_process, 1)
+    with pytest.raises(TypeError, match="module-level function"):
+        ProcessVector(lambda: Counting(), 1)
 
 
 def test_a_quick_copy_does_not_wait_for_a_slow_one(tmp_path):
@@ -190,13 +180,17 @@ def test_a_quick_copy_does_not_wait_for_a_slow_one(tmp_path):
         assert list(vector.ready() | vector.ready()) == [0, 2]
 
 
-def test_a_reset_forgets_what_was_begun_before_it():
-    with ProcessVector(SPEC, 1) as vector:
-        first, _ = vector.reset(0, seed=5)
-        vector.send(say(vector, {0: ""}))
-        vector.send_reset(0, seed=5)
-        assert vector.ready()[0][0] == first
-        assert vector.ready() == {}
+def test_a_reset_forgets_what_was_begun_before_it_and_closing_leaves_no_process_behind():
+    vector = ProcessVector(SPEC, 2, num_workers=2)
+    first, _ = vector.reset(0, seed=5)
+    vector.send(say(vector, {0: ""}))
+    vector.send_reset(0, seed=5)
+    assert vector.ready()[0][0] == first
+    assert vector.ready() == {}
+    processes = list(vector._processes.values())
+    vector.close()
+    vector.close()
+    assert [process.exitcode for process in processes] == [0, 0]
 
 
 def test_messages_larger_than_a_pipe_pass_in_both_directions():
@@ -233,16 +227,6 @@ def test_a_worker_that_dies_is_replaced_and_its_episodes_go_on(tmp_path):
         assert vector.lost() == {}
 
 
-def test_an_idle_copy_of_a_worker_that_died_is_brought_back_to_where_it_was(tmp_path):
-    with SyncVector(SPEC, 1) as alone:
-        expected = played(alone, 0, 5, ["one", "two"])
-    with ProcessVector(SPEC, 2, num_workers=1) as vector:
-        found = played(vector, 1, 5, ["one"])
-        vector.reset(0, seed=0)
-        vector.step(say(vector, {0: f"die once {tmp_path / 'died'}"}))
-        assert [*found, (vector.step(say(vector, {1: "two"}))[1], vector.state(1))] == expected
-
-
 @pytest.mark.parametrize(("reply", "reason"), [("die", "died with exit code -9"), ("sleep", "no answer within")])
 def test_an_episode_that_fails_twice_is_given_up_and_the_others_go_on(reply, reason):
     with ProcessVector(SPEC, 2, num_workers=1, timeout_s=0.5) as vector:
@@ -258,21 +242,9 @@ def test_an_episode_that_fails_twice_is_given_up_and_the_others_go_on(reply, rea
         assert (fault.copy, fault.seed, fault.turn) == (1, 1, 1)
         assert reason in str(fault)
         assert len(played(vector, 1, 2, ["go on"])) == 2  # the copy serves the next episode
-
-
-def test_who_waits_for_an_episode_that_is_given_up_gets_its_fault():
-    vector = ProcessVector(SPEC, 1, timeout_s=0.3)
-    vector.reset(0, seed=9)
-    with pytest.raises(EnvironmentFault, match=r"test/Counting-v0, seed 9, turn 1: .*no answer within"):
-        vector.step(say(vector, {0: "sleep"}))
+        with pytest.raises(EnvironmentFault, match=rf"test/Counting-v0, seed 2, turn 2: .*{reason}"):
+            vector.step(say(vector, {1: reply}))  # who waits for the episode gets its fault
     assert not any(process.is_alive() for process in vector._processes.values())
-
-
-def test_an_environment_that_cannot_be_built_says_so():
-    with pytest.raises(EnvironmentFault, match="could not be built: OSError: no room"):
-        ProcessVector(_never_built, 1)
-    with pytest.raises(EnvironmentFault, match="died with exit code 3 while it was built"):
-        ProcessVector(_ends_its_process, 1)
 
 
 def test_a_worker_in_an_endless_loop_does_not_outlive_a_killed_main_process(tmp_path):
@@ -294,16 +266,3 @@ def test_a_worker_in_an_endless_loop_does_not_outlive_a_killed_main_process(tmp_
         time.sleep(0.05)
     assert not _is_running(worker)
     main.stdout.close()
-
-
-def test_what_cannot_be_sent_to_a_process_is_refused():
-    with pytest.raises(TypeError, match="module-level function"):
-        ProcessVector(lambda: Counting(), 1)
-
-
-def test_closing_leaves_no_process_behind():
-    vector = ProcessVector(SPEC, 2, num_workers=2)
-    processes = list(vector._processes.values())
-    vector.close()
-    vector.close()
-    assert [process.exitcode for process in processes] == [0, 0]

@@ -1,7 +1,5 @@
 """Conversations of one agent and of a team."""
 
-from __future__ import annotations
-
 import gymnasium
 import pytest
 
@@ -66,7 +64,7 @@ class Asking(TextParallelEnv):
         return Outcome(1.0, told, {"half": 0.5}, finished=finished, rewritten=rewritten)
 
 
-def test_thoughts_stay_with_the_speaker_and_who_leaves_is_asked_no_more():
+def test_thoughts_stay_with_the_speaker_who_leaves_is_asked_no_more_and_rewriting_is_refused():
     talks = Conversations(Asking())
     assert [message.role for message in talks.reset(seed=0)["asker_0"]] == ["system", "user"]
     heard = talks.step({"asker_0": "<think>so</think>yes", "asker_1": "leave"})
@@ -77,16 +75,10 @@ def test_thoughts_stay_with_the_speaker_and_who_leaves_is_asked_no_more():
     talks.step({"asker_0": "a", "asker_1": "ignored"})
     assert talks.earned == {"asker_0": 2.0, "asker_1": 1.0}
     assert talks.numbers == {"reward/half": 1.0}
-
-
-def test_a_rewritten_history_is_refused():
     talks = Conversations(Asking())
     talks.reset(seed=0)
     with pytest.raises(ValueError, match="rewrote a history"):
         talks.step({"asker_0": "forget", "asker_1": "a"})
-
-
-def test_an_episode_must_be_opened():
     with pytest.raises(RuntimeError, match="reset"):
         Conversations(Asking()).step({})
     with pytest.raises(RuntimeError, match="reset"):

@@ -1,7 +1,5 @@
 """Tests of PettingZoo and Gymnasium on every registered environment and view; `check_env` has the parallel API test."""
 
-from __future__ import annotations
-
 import pickle
 from copy import deepcopy
 from functools import partial
@@ -15,18 +13,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from pettingzoo.test import api_test, max_cycles_test, render_test, seed_test
 from pettingzoo.test.state_test import state_test
 
-from collm.envs import check_env, make, registry, specs
-from collm.envs.views import (
-    ChatObservations,
-    DictObservations,
-    NumericInfos,
-    PhraseActions,
-    TokenActions,
-    TokenObservations,
-    TurnLimit,
-    reference_phrases,
-    to_aec,
-)
+from collm.envs import check_env, make, registry, specs, views
 from collm.envs.views.aec import make_aec, make_parallel, takes_max_turns
 
 IDS = [spec.id for spec in specs()]
@@ -37,14 +24,14 @@ pytestmark = [  # their tests warn of whatever is no array
 every_id = pytest.mark.parametrize("id", IDS)
 
 VIEWS = {
-    "tokens as floats": lambda env: TokenActions(TokenObservations(env, 64), 16),
-    "tokens as ids": lambda env: TokenActions(TokenObservations(env, 32, "multi_discrete"), 16),
-    "bags of bytes": lambda env: TokenObservations(env, 64, "bag"),
-    "phrases": lambda env: PhraseActions(TokenObservations(env, 64), reference_phrases(env, 4)),
-    "chat": ChatObservations,
-    "dict of chat": lambda env: DictObservations(ChatObservations(env), key="messages"),
-    "numeric infos under a limit": lambda env: NumericInfos(TurnLimit(env, 2)),
-    "tokens for one agent": lambda env: TokenObservations(env, 64, agents=env.possible_agents[:1]),
+    "tokens as floats": lambda env: views.TokenActions(views.TokenObservations(env, 64), 16),
+    "tokens as ids": lambda env: views.TokenActions(views.TokenObservations(env, 32, "multi_discrete"), 16),
+    "bags of bytes": lambda env: views.TokenObservations(env, 64, "bag"),
+    "phrases": lambda env: views.PhraseActions(views.TokenObservations(env, 64), views.reference_phrases(env, 4)),
+    "chat": views.ChatObservations,
+    "dict of chat": lambda env: views.DictObservations(views.ChatObservations(env), key="messages"),
+    "numeric infos under a limit": lambda env: views.NumericInfos(views.TurnLimit(env, 2)),
+    "tokens for one agent": lambda env: views.TokenObservations(env, 64, agents=env.possible_agents[:1]),
 }
 
 
@@ -54,24 +41,12 @@ def quiet(capsys):
 
 
 @every_id
-def test_pettingzoo_aec_api(id):
-    env = to_aec(make(id))
+def test_pettingzoo_aec_api_state_render_and_max_cycles(id):
+    env = views.to_aec(make(id))
     api_test(env, num_cycles=5 if env.unwrapped.metadata.get("runs_programs") else 20)  # programs take seconds
-    seed_test(lambda: to_aec(make(id)), num_cycles=5)
-
-
-@every_id
-def test_pettingzoo_state(id):
-    state_test(to_aec(make(id)), make(id), num_cycles=3)
-
-
-@every_id
-def test_pettingzoo_render(id):
-    render_test(lambda **kwargs: to_aec(make(id, **kwargs)), {"ansi": lambda drawn: isinstance(drawn, str)})
-
-
-@every_id
-def test_pettingzoo_max_cycles(id):
+    seed_test(lambda: views.to_aec(make(id)), num_cycles=5)
+    state_test(views.to_aec(make(id)), make(id), num_cycles=3)
+    render_test(lambda **kwargs: views.to_aec(make(id, **kwargs)), {"ansi": lambda drawn: isinstance(drawn, str)})
     made = SimpleNamespace(parallel_env=partial(make_parallel, id), env=partial(make_aec, id))
     if takes_max_turns(registry[id].constructor()):
         max_cycles_test(made)
@@ -84,14 +59,9 @@ def test_pettingzoo_max_cycles(id):
 
 @every_id
 @pytest.mark.parametrize("view", ["text", "tokens", "chat", "dict"])
-def test_gymnasium_check_env(id, view):
-    gymnasium_check_env(gymnasium.make(id, view=view, disable_env_checker=True).unwrapped)
-
-
-@every_id
-@pytest.mark.parametrize("view", ["text", "tokens", "chat", "dict"])
-def test_gymnasium_environments_are_pickled_in_the_middle_of_an_episode(id, view):
+def test_gymnasium_check_env_and_pickles_in_the_middle_of_an_episode(id, view):
     env = gymnasium.make(id, view=view, disable_env_checker=True)
+    gymnasium_check_env(env.unwrapped)
     env.reset(seed=0)
     action = env.action_space.sample()
     returned = [branch.step(action)[:4] for branch in (pickle.loads(pickle.dumps(env)), deepcopy(env), env)]

@@ -1,7 +1,5 @@
 """The state of a privileged critic."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 
@@ -15,13 +13,11 @@ from collm.envs.views import PrivilegedState, to_aec, with_truth
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:pettingzoo")  # it warns of whatever is no array
 
-every_id = pytest.mark.parametrize(
-    "id", ["collm/MiniBuild-v0", "collm/MiniCode-v1", "collm/BridgeBuild-v2", "collm/ResourceGathering-v2"]
-)
+IDS = ["collm/MiniBuild-v0", "collm/MiniCode-v1", "collm/BridgeBuild-v2", "collm/ResourceGathering-v2"]
+every_id = pytest.mark.parametrize("id", IDS)
 
 
 def episode(env, seed=0):
-    """Observations, states and truths of the reference players' episode."""
     observations, _ = env.reset(seed=seed)
     found = [(observations, env.state(), env.unwrapped.truth())]
     while env.agents:
@@ -51,7 +47,7 @@ def test_the_state_by_hand():
 
 
 @every_id
-def test_only_the_state_of_the_view_has_the_truth_and_it_only_grows(id):
+def test_the_view_keeps_the_contract_and_only_its_state_has_the_truth_which_only_grows(capsys, id):
     env, before = PrivilegedState(make(id)), ()
     for (observed, state, truth), (observed_with, privileged, _) in zip(episode(make(id)), episode(env), strict=True):
         assert observed_with == observed
@@ -61,42 +57,29 @@ def test_only_the_state_of_the_view_has_the_truth_and_it_only_grows(id):
         assert env.state_space.contains(privileged)
         assert privileged.messages[: len(before)] == before != privileged.messages
         before = privileged.messages
+    check_env(PrivilegedState(make(id)), skip=["hostile_replies"])
+    state_test(to_aec(PrivilegedState(make(id))), PrivilegedState(make(id)), num_cycles=3)
 
 
-def test_the_hidden_words_are_in_the_state_and_in_no_observation():
+def test_hidden_words_are_in_the_state_alone_and_a_branch_goes_its_own_way():
     env = PrivilegedState(MiniBuild(max_turns=4, feedback="none"))
     told = episode(env)
     for observed, *_ in told:
         assert not {"ok", "wrong", "taken"} & set(" ".join(observed.values()).split())
     assert "builder 0 ok builder 1 ok" in told[-1][1] and "goal 8 of 8" in told[-1][1]
-
-
-def test_the_state_starts_again_if_the_history_is_cut():
     env = PrivilegedState(MiniBuild(max_turns=12, feedback="both", max_observation_length=900))
     states = [state for _, state, _ in episode(env)]
     assert all(env.state_space.contains(state) for state in states)
     assert "goal 24 of 24" in states[-1].messages[-1].content
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
-def test_a_branch_goes_its_own_way(copied):
-    env = PrivilegedState(MiniBuild(max_turns=3))
-    env.reset(seed=1)
-    branch = copied(env)
-    env.step(dict.fromkeys(env.agents, "nothing"))
-    assert env.state() != branch.state()
-    branch.step(dict.fromkeys(branch.agents, "nothing"))
-    assert env.state() == branch.state()
-
-
-@every_id
-def test_the_view_keeps_the_contract(id, capsys):
-    check_env(PrivilegedState(make(id)), skip=["hostile_replies"])
-    state_test(to_aec(PrivilegedState(make(id))), PrivilegedState(make(id)), num_cycles=3)
-
-
-def test_an_environment_that_hides_nothing_is_refused():
     with pytest.raises(ValueError, match=r"mini_writing_v2 hides nothing.*critic_input='joint'"):
         with_truth(make("collm/MiniWriting-v2"))
     with pytest.raises(ValueError, match=r"no state\(\)"):
         with_truth(make("gymnasium/CartPole-v1"))
+    env = PrivilegedState(MiniBuild(max_turns=3))
+    env.reset(seed=1)
+    branches = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
+    env.step(dict.fromkeys(env.agents, "nothing"))
+    for branch in branches:
+        assert env.state() != branch.state()
+        branch.step(dict.fromkeys(branch.agents, "nothing"))
+        assert env.state() == branch.state()

@@ -1,7 +1,5 @@
 """One agent of a team as a Gymnasium environment."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import re
@@ -21,23 +19,26 @@ def repeat(agent, observation, rng):
     return f"{agent} saw {observation.split()[0]}"
 
 
-def test_partners_act_on_what_they_read():
+def test_partners_act_on_what_they_read_and_seeds_and_spaces_are_those_of_the_team():
     env = SingleAgent(Heard(TEAM, 3), "b_0", repeat)
     observation, _ = env.reset(seed=0, options={"task": "T"})
     assert observation.startswith("b_0 reads T")
     _, reward, *_ = env.step("mine")
     assert env.env.heard == {"a_0": "a_0 saw a_0", "b_0": "mine", "b_1": "b_1 saw b_1"}
     assert reward == 3.0
-
-
-def test_partners_may_differ_and_the_rest_give_reference_replies():
     env = SingleAgent(Knowing(TEAM, 3), partners={"b_0": repeat})
     env.reset(seed=0)
     env.step("mine")
     assert env.env.heard == {"a_0": "mine", "b_0": "b_0 saw b_0", "b_1": "b_1 at 0"}
+    env = SingleAgent(make("collm/MiniWriting-v2"))
+    assert env.reset(seed=3)[0] == make("collm/MiniWriting-v2").reset(seed=3)[0]["writer_0"]
+    env = SingleAgent(TokenObservations(Heard(TEAM, 3), 8, agents=["a_0"]), partners=repeat)
+    assert env.reset(seed=0)[0].shape == env.observation_space.shape == (8,)
+    env.step("mine")
+    assert env.env.unwrapped.heard["b_0"] == "b_0 saw b_0"
 
 
-def test_default_partners_draw_from_the_seed():
+def test_default_partners_draw_from_the_seed_and_those_of_a_copy_read_the_copy():
     heard = []
     for _ in range(2):
         env = SingleAgent(Heard(TEAM, 3))
@@ -45,27 +46,21 @@ def test_default_partners_draw_from_the_seed():
         env.step("mine")
         heard.append(env.env.heard)
     assert heard[0] == heard[1]
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
-def test_default_partners_of_a_copy_read_the_copy(copied):
     env = SingleAgent(Knowing(TEAM, 3))
     env.reset(seed=0)
-    branch = copied(env)
+    branches = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
     env.step("mine")
-    branch.step("mine")
-    assert branch.env.heard["b_0"] == "b_0 at 0"
+    for branch in branches:
+        branch.step("mine")
+        assert branch.env.heard["b_0"] == "b_0 at 0"
 
 
-def test_the_episode_ends_with_the_agents_own():
+def test_the_episode_ends_with_the_agents_own_and_partners_that_leave_are_not_asked_again():
     env = SingleAgent(Heard(TEAM, 3), partners=repeat)
     env.reset(seed=0)
     assert env.step("leave")[2:4] == (True, False)
     with pytest.raises(RuntimeError, match="reset"):
         env.step("more")
-
-
-def test_partners_that_leave_are_not_asked_again():
     env = SingleAgent(Heard(TEAM, 3), partners=lambda agent, observation, rng: "leave")
     env.reset(seed=0)
     env.step("a")
@@ -73,43 +68,22 @@ def test_partners_that_leave_are_not_asked_again():
     assert env.env.heard == {"a_0": "b"}
 
 
-def test_the_seed_is_the_teams_seed():
-    env = SingleAgent(make("collm/MiniWriting-v2"))
-    assert env.reset(seed=3)[0] == make("collm/MiniWriting-v2").reset(seed=3)[0]["writer_0"]
-
-
-def test_spaces_are_the_agents_even_under_a_view():
-    env = SingleAgent(TokenObservations(Heard(TEAM, 3), 8, agents=["a_0"]), partners=repeat)
-    assert env.reset(seed=0)[0].shape == env.observation_space.shape == (8,)
-    env.step("mine")
-    assert env.env.unwrapped.heard["b_0"] == "b_0 saw b_0"
-
-
-def test_an_unknown_agent_or_view_is_refused():
-    with pytest.raises(ValueError, match="'c_0'"):
-        SingleAgent(Heard(TEAM, 3), "c_0")
-    with pytest.raises(ValueError, match="tokenz"):
-        gymnasium.make("collm/MiniWriting-v2", view="tokenz")
-
-
-def test_gymnasium_makes_it_by_id_with_arguments():
+def test_gymnasium_makes_one_or_many_by_id_with_arguments():
     env = gymnasium.make("collm/MiniWriting-v2", agent="writer_1", split="test", view="tokens")
     assert env.unwrapped.agent == "writer_1"
     observation, _ = env.reset(seed=0)
     assert observation.dtype == np.float32
     assert env.spec.to_json()
-
-
-def test_gymnasium_makes_many_by_id():
     envs = gymnasium.make_vec("collm/MiniWriting-v2", num_envs=3, vectorization_mode="sync")
     observations, _ = envs.reset(seed=0)
     assert len(observations) == 3
     _, rewards, terminations, *_ = envs.step(("a", "b", "c"))
     assert rewards.shape == (3,) and terminations.all()
     envs.close()
-
-
-def test_an_environments_own_argument_may_have_a_name_that_is_taken():
+    with pytest.raises(ValueError, match="'c_0'"):
+        SingleAgent(Heard(TEAM, 3), "c_0")
+    with pytest.raises(ValueError, match="tokenz"):
+        gymnasium.make("collm/MiniWriting-v2", view="tokenz")
     env = gymnasium.make("collm/BridgeBuild-v2", view="tokens", env_kwargs={"view": 3})
     assert env.unwrapped.env.unwrapped._view == 3
     with pytest.raises(ValueError, match=re.escape("env_kwargs={'view': 3}")):

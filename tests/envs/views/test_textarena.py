@@ -1,7 +1,5 @@
 """Games of TextArena."""
 
-from __future__ import annotations
-
 import enum
 import random
 import warnings
@@ -26,7 +24,6 @@ needs_textarena = pytest.mark.usefixtures("textarena")
 
 
 def halving(env, seed):
-    """Return of a player that halves the range."""
     low, high = 1, 20
     observations, _ = env.reset(seed=seed)
     earned = 0.0
@@ -70,9 +67,6 @@ def test_missing_partners_and_seats_are_refused():
         TextArena(DILEMMA, num_players=2)
     with pytest.raises(ValueError, match=r"seat.*got 1"):
         TextArena(NUMBER, seat=1)
-
-
-def test_a_game_may_swap_a_messages_author_and_kind():
     kind = enum.Enum("Kind", "PROMPT").PROMPT
     for message in ((1, "hi", kind), (kind, "hi", 1)):
         assert _with_author(message, reader=0) == "[player_1] hi"

@@ -1,7 +1,5 @@
 """Rules of `check_env` under every wrapper."""
 
-from __future__ import annotations
-
 import pytest
 
 from collm.envs import check_env, make

@@ -1,7 +1,5 @@
 """Observations with the last turns only."""
 
-from __future__ import annotations
-
 import pytest
 
 from collm.envs import Message, make
@@ -11,7 +9,6 @@ ID = "collm/MiniBuild-v0"
 
 
 def histories(env):
-    """Each observation of the first agent, with what it wrote so far."""
     observations, _ = env.reset(seed=0)
     found = [(observations["builder_0"], [])]
     while env.agents:
@@ -32,7 +29,7 @@ def test_the_task_and_the_last_turns_are_read_and_nothing_between(num_turns):
             assert seen == whole
 
 
-def test_a_summary_stands_for_what_is_left_out_without_two_messages_of_one_role_in_a_row():
+def test_a_summary_stands_for_what_is_left_out_and_the_joint_history_stays_whole():
     said = []
 
     def summary(messages):
@@ -47,16 +44,10 @@ def test_a_summary_stands_for_what_is_left_out_without_two_messages_of_one_role_
     left_out = said[-2]  # the last one is the partner's
     assert [message.content for message in left_out if message.author == "builder_0"] == written[:4]
     assert len(seen.messages) + len(left_out) == len(whole.messages)
-
-
-def test_the_joint_history_stays_whole():
     short, whole = LastTurns(make(ID), 1), make(ID)
     histories(short), histories(whole)
     assert short.state() == whole.state()
     assert short.remembered("a text").messages == (Message("user", "a text"),)
-
-
-def test_no_turns_and_no_text_are_refused():
     with pytest.raises(ValueError, match=r"num_turns.*got 0"):
         LastTurns(make(ID), 0)
     with pytest.raises(TypeError, match=r"summary.*got 3"):

@@ -1,7 +1,5 @@
 """Scripted partners in place of agents."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest
@@ -13,20 +11,16 @@ ID = "collm/MiniBuild-v0"
 
 
 def episode(env, seed=3):
-    """Rewards and the joint history of an episode in which all agents give reference replies."""
     rewards = [earned for _, earned, *_ in steps_of(env, seed=seed)]
     return rewards, str(env.state())
 
 
-def test_a_reference_partner_plays_as_the_reference_does():
+def test_a_reference_or_empty_partner_plays_as_the_reference_or_an_empty_reply_does():
     alone, joint = episode(make(ID, partners={"builder_1": "reference"}))
     together, same = episode(make(ID))
     assert joint == same
     assert [set(each) for each in alone] == [{"builder_0"}] * len(alone)
     assert [each["builder_0"] for each in alone] == [each["builder_0"] for each in together]
-
-
-def test_an_empty_partner_earns_what_an_empty_reply_earns():
     env = make(ID, partners={"builder_0": "empty"})
     plain = make(ID)
     env.reset(seed=5), plain.reset(seed=5)
@@ -37,13 +31,10 @@ def test_an_empty_partner_earns_what_an_empty_reply_earns():
     assert not plain.agents
 
 
-def test_a_random_partner_is_a_function_of_the_seed_and_differs_between_seeds():
+def test_a_random_partner_is_a_function_of_the_seed_and_a_copy_asks_its_own_world():
     env = make(ID, partners={"builder_1": "random"})
     assert episode(env, 3) == episode(env, 3) == episode(make(ID, partners={"builder_1": "random"}), 3)
     assert episode(env, 3)[1] != episode(env, 4)[1]
-
-
-def test_a_copy_in_the_middle_asks_its_own_world():
     env = make(ID, partners={"builder_1": "reference"})
     env.reset(seed=3)
     env.step({"builder_0": ""})

@@ -1,7 +1,5 @@
 """Records of episodes."""
 
-from __future__ import annotations
-
 import json
 from copy import deepcopy
 
@@ -44,30 +42,23 @@ def test_a_record_holds_what_was_read_written_and_earned(tmp_path):
     assert sum(again.step(turn)[1]["builder_0"] for turn in replies) == record["return"]
 
 
-def test_episodes_are_added_and_one_that_was_left_says_so(tmp_path):
+def test_episodes_are_added_but_no_branches_and_a_rewritten_history_is_written_whole(tmp_path):
     env = Recorded(make(ID), tmp_path)
     play(env, seed=0)
     play(env, seed=1, max_turns=2)
     play(env, seed=2, max_turns=1)
     env.close()
     play(Recorded(make(ID), tmp_path), seed=5)
-    assert [(each["index"], each["seed"], each["is_complete"]) for each in lines(tmp_path)] == [
-        *((0, 0, True), (1, 1, False), (2, 2, False), (3, 5, True))
-    ]
-
-
-def test_a_history_that_was_rewritten_is_written_whole(tmp_path):
-    play(Recorded(LastTurns(make(ID), 1), tmp_path))
-    read = [turn["read"] for turn in lines(tmp_path)[0]["agents"]["builder_0"]["turns"]]
+    found = [(each["index"], each["seed"], each["is_complete"]) for each in lines(tmp_path)]
+    assert found == [(0, 0, True), (1, 1, False), (2, 2, False), (3, 5, True)]
+    play(Recorded(LastTurns(make(ID), 1), tmp_path / "rewritten"))
+    read = [turn["read"] for turn in lines(tmp_path / "rewritten")[0]["agents"]["builder_0"]["turns"]]
     assert [len(messages) for messages in read] == [1, 1, 3, 3, 3, 3]
-
-
-def test_branches_are_no_episodes(tmp_path):
-    recorded = Recorded(make(ID), tmp_path)
+    recorded = Recorded(make(ID), tmp_path / "branches")
     recorded.reset(seed=0)
     play(deepcopy(recorded))
     play(Shares(recorded))
-    assert len(lines(tmp_path)) == 1
+    assert len(lines(tmp_path / "branches")) == 1
 
 
 def test_an_animation_has_a_frame_for_the_start_and_each_turn_and_needs_a_render_mode(tmp_path):

@@ -1,7 +1,5 @@
 """Rewards by functions of the user."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -17,12 +15,10 @@ pytestmark = pytest.mark.usefixtures("clean_registry")
 
 
 def brevity(turn: JudgedTurn) -> float:
-    """Minus the words of both."""
     return -float(sum(len(reply.split()) for reply in turn.replies.values()))
 
 
 def seat(turn: JudgedTurn) -> dict[str, float]:
-    """Pays each agent its number."""
     return {agent: float(agent[-1]) for agent in turn.replies}
 
 
@@ -32,7 +28,6 @@ def keep(turn: JudgedTurn) -> float:
 
 
 def played(env, seed=0):
-    """Rewards and infos of each turn of the reference players."""
     return [(rewards, infos) for _, rewards, *_, infos in steps_of(env, seed=seed)]
 
 
@@ -43,15 +38,11 @@ def test_the_reward_is_the_weighted_sum_and_the_parts_are_logged_by_name():
         assert rewards["builder_0"] == pytest.approx(2 * own["builder_0"] + 0.1 * words)
         assert rewards["builder_1"] == pytest.approx(2 * own["builder_1"] + 0.1 * words + 0.5)
         info = infos["builder_1"]
-        assert {name: value for name, value in info.items() if name.startswith("reward/")} == pytest.approx(
-            {"reward/own": 2 * own["builder_1"], "reward/brevity": -0.4, "reward/seat": 0.5}
-        )
+        parts = {name: value for name, value in info.items() if name.startswith("reward/")}
+        expected = {"reward/own": 2 * own["builder_1"], "reward/brevity": -0.4, "reward/seat": 0.5}
+        assert parts == pytest.approx(expected)
         assert info["metric/own/quality_gain"] == plain["builder_1"]["reward/quality_gain"]
         assert info["metric/quality"] == plain["builder_1"]["metric/quality"]
-
-
-def test_without_own_the_environment_s_reward_is_replaced():
-    assert [rewards["builder_0"] for rewards, _ in played(make(ID, reward_funcs=[brevity]))] == [-4.0] * 6
 
 
 def test_a_function_sees_the_task_the_replies_the_histories_and_the_world():
@@ -66,28 +57,22 @@ def test_a_function_sees_the_task_the_replies_the_histories_and_the_world():
     assert isinstance(turn.joint, Transcript) and all(reply in turn.joint for reply in replies.values())
     assert (turn.turn, turn.is_last, set(turn.reward)) == (1, False, set(replies))
     assert turn.numbers["metric/ok"] == 2.0
+    for id in ("collm/TLDR-v2", "collm/MiniWriting-v2", "collm/MiniCode-v1", "collm/StrBuild-v2"):
+        env = make(id)
+        env.reset(seed=0)
+        assert env.unwrapped.task is not None
 
 
-@pytest.mark.parametrize("id", ["collm/TLDR-v2", "collm/MiniWriting-v2", "collm/MiniCode-v1", "collm/StrBuild-v2"])
-def test_every_environment_says_what_its_task_is(id):
-    env = make(id)
-    env.reset(seed=0)
-    assert env.unwrapped.task is not None
-
-
-def test_functions_are_named_and_imported_by_name_so_that_a_specification_is_json():
+def test_functions_are_imported_by_name_and_the_wrapper_works_on_and_under_others():
     env = make(ID, reward_funcs={"short": f"{__name__}:brevity"})
     again = EnvSpec.from_json(env.spec.to_json()).make()
     assert played(again)[0][1]["builder_0"]["reward/short"] == -4.0
     assert again.spec.reward_range is None  # what the registered arguments pay says nothing of this
-
-
-def test_the_wrapper_works_on_and_under_others():
+    replaced = make(ID, reward_funcs=[brevity])  # without "own"
+    assert [rewards["builder_0"] for rewards, _ in played(replaced)] == [-4.0] * 6
     tokens = TokenObservations(RewardFunctions(LastTurns(make(ID), 1), [seat]), 64)
     assert played(tokens)[0][0] == {"builder_0": 0.0, "builder_1": 1.0}
 
-
-def test_an_environment_with_functions_of_its_own_takes_them_itself():
     class Own(RewardFunctions):
         def __init__(self, reward_funcs=(), render_mode=None):
             super().__init__(make(ID), [*reward_funcs, brevity])
@@ -122,8 +107,5 @@ def test_what_is_no_reward_function_is_refused_when_the_environment_is_made(give
 def test_a_wrong_reward_is_refused_with_the_function_s_name(value, message):
     with pytest.raises(ValueError, match=f"'odd'.*{message}"):
         played(make(ID, reward_funcs={"odd": lambda turn: value}))
-
-
-def test_functions_judge_texts_only():
     with pytest.raises(TypeError, match="text environment"):
         RewardFunctions(GymAsParallel("CartPole-v1"), [brevity])

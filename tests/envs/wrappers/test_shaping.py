@@ -1,7 +1,5 @@
 """Potential-based shaping: over an episode it adds a constant."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -40,21 +38,15 @@ def test_an_episode_is_worth_what_it_was_less_the_first_potential_whatever_is_pl
         assert shaped == pytest.approx(plain - first)
 
 
-def test_turns_by_hand():
+def test_turns_by_hand_and_a_truncated_episode_keeps_its_potential():
     env = PotentialShaping(make(ID, max_turns=2), quality, 0.5)
     steps = steps_of(env)
     paid = [(infos["builder_1"]["reward/shaping"], rewards["builder_1"]) for _, rewards, *_, infos in steps]
     assert paid == [(0.5 * 4 - 2, 0.0 + 0.0), (0 - 4.0, 1.0 - 4.0)]  # two parts stand after a turn, four at the end
-
-
-def test_a_truncated_episode_keeps_its_potential_as_its_value_is_bootstrapped():
     env = PotentialShaping(TurnLimit(make(ID), 1), quality)
     env.reset(seed=0)
     _, rewards, _, truncations, _ = env.step(references(env))
     assert truncations["builder_0"] and rewards["builder_0"] == 2.0
-
-
-def test_a_discount_and_a_potential_that_are_none_are_refused():
     with pytest.raises(ValueError, match=r"discount.*got 1\.5"):
         PotentialShaping(make(ID), quality, 1.5)
     with pytest.raises(ValueError, match=r"potential.*got inf"):

@@ -1,7 +1,5 @@
 """Shares of the return: by hand, and against replays from the seed in every environment."""
 
-from __future__ import annotations
-
 import random
 from copy import deepcopy
 
@@ -39,8 +37,6 @@ class Sum(TextParallelEnv):
 
 
 class PaidAtTheEnd(Sum):
-    """Pays only in the last turn, for all turns."""
-
     def play(self, replies):
         super().play(replies)
         lengths = [sum(turn) for turn in zip(*self.said, strict=True)]
@@ -69,7 +65,6 @@ class Stays(Sum):
 
 
 def told(env, *turns, seed=0):
-    """The shares that the infos tell after these turns, one reply for each agent."""
     shared = Shares(env)
     shared.reset(seed=seed)
     for turn in turns:
@@ -110,9 +105,8 @@ def own_rewards(lengths):
     return ({"player_0": float(lengths[0]), "player_1": 2.0 * lengths[1]},)
 
 
-@pytest.mark.parametrize(
-    ("env", "turns", "expected"),
-    [
+def test_losses_of_several_turns_by_hand():
+    for env, turns, expected in [
         (MissedOne(sum), [("aa", "aaa")], (1, 1)),
         (PaidAtTheEnd(max_turns=3), [("aa", ""), ("a", ""), ("", "a")], (3, 1)),
         # 0.25 + 1; without the first 0 + 0.25 + 0 + 0, without the second 0.25 + 0.25 + 0 + 0
@@ -120,15 +114,12 @@ def own_rewards(lengths):
         (Sum(own_rewards), [("aa", "aaa")], (1, 3)),
         # 4 for both, then 4 for the remaining one: 12; without either 2 for both, then 2: 6
         (Stays(max_turns=2), [("aa", "BB"), ("aa",)], (1, 1)),
-    ],
-)
-def test_losses_of_several_turns_by_hand(env, turns, expected):
-    assert told(env, *turns) == pytest.approx(
-        {f"player_{number}": loss / sum(expected) for number, loss in enumerate(expected)}
-    )
+    ]:
+        shares = {f"player_{number}": loss / sum(expected) for number, loss in enumerate(expected)}
+        assert told(env, *turns) == pytest.approx(shares)
 
 
-def test_only_the_last_turn_tells_and_the_episode_is_as_without_the_wrapper():
+def test_only_the_last_turn_tells_and_a_copy_in_the_middle_tells_the_same():
     plain, shared = PaidAtTheEnd(max_turns=2), Shares(PaidAtTheEnd(max_turns=2))
     assert plain.reset(seed=1) == shared.reset(seed=1)
     for turn in range(2):
@@ -137,9 +128,16 @@ def test_only_the_last_turn_tells_and_the_episode_is_as_without_the_wrapper():
         assert one[:4] == other[:4]
         assert any(name.startswith(PREFIX) for name in other[4]["player_0"]) == (turn == 1)
     assert plain.said == shared.unwrapped.said
-
-
-def test_agents_that_do_not_write_have_no_empty_reply():
+    shared = Shares(make("collm/MiniBuild-v0"))
+    shared.reset(seed=0)
+    shared.step(references(shared))
+    other = deepcopy(shared)
+    ends = []
+    for env in (shared, other):
+        while env.agents:
+            *_, infos = env.step(references(env))
+        ends.append(infos)
+    assert ends[0] == ends[1] and ends[0]["builder_0"][f"{PREFIX}builder_0"] == 0.5
     with pytest.raises(TypeError, match="text actions"):
         Shares(GymAsParallel("CartPole-v1"))
 
@@ -182,16 +180,3 @@ def without(id, seed, replies, missing):
         _, rewards, *_ = env.step({agent: said[agent] for agent in env.agents})
         earned += sum(rewards.values())
     return earned
-
-
-def test_a_copy_in_the_middle_tells_the_same():
-    shared = Shares(make("collm/MiniBuild-v0"))
-    shared.reset(seed=0)
-    shared.step(references(shared))
-    other = deepcopy(shared)
-    ends = []
-    for env in (shared, other):
-        while env.agents:
-            *_, infos = env.step(references(env))
-        ends.append(infos)
-    assert ends[0] == ends[1] and ends[0]["builder_0"][f"{PREFIX}builder_0"] == 0.5

@@ -1,7 +1,5 @@
 """The single-model baseline."""
 
-from __future__ import annotations
-
 import pytest
 from replies import references, steps_of
 
@@ -14,7 +12,6 @@ TEXTS = ["collm/MiniShift-v0", "collm/MiniBuild-v0", "collm/StrBuild-v2", "collm
 
 
 def played(env, replies, seed=4):
-    """Team returns, and names with values of the last turn's infos, of an episode in which `replies(env)` act."""
     steps = list(steps_of(env, replies, seed=seed))
     total = sum(sum(rewards.values()) for _, rewards, *_ in steps) / len(env.possible_agents)
     return total, next(iter(steps[-1][4].values()))
@@ -36,31 +33,18 @@ def test_it_reads_what_each_member_reads_and_what_all_read_once():
     assert single.messages[-2].content == next(iter(reply.values())), "its own reply stands before what it is told"
     for agent, observation in told.items():
         assert f"{agent} reads] {observation.messages[-1].content}" in single.messages[-1].content or "," in single
-
-
-def test_a_missing_part_is_an_empty_reply_and_one_too_many_is_nobodys():
-    alone, whole = make("collm/MiniShift-v0", reward="terminal"), make("collm/MiniShift-v0", reward="terminal")
-    one = make("collm/MiniShift-v0", reward="terminal", single_model=True)
-    first = played(alone, lambda env: {**references(env), "builder_1": ""})
+    team, one = (make("collm/MiniShift-v0", reward="terminal", single_model=single) for single in (False, True))
+    first = played(team, lambda env: {**references(env), "builder_1": ""})
     assert played(one, lambda env: {"writer_0": references(env)["writer_0"].split(MARKER)[0]}) == first
-    assert played(one, lambda env: {"writer_0": f"{references(env)['writer_0']}{MARKER}more"}) == played(
-        whole, references
-    )
+    whole = played(team, references)
+    assert played(one, lambda env: {"writer_0": f"{references(env)['writer_0']}{MARKER}more"}) == whole
 
 
-@pytest.mark.parametrize(
-    ("id", "kwargs", "message"),
-    [
-        ("collm/MiniShift-v0", {"partners": {"builder_1": "empty"}}, "at least two agents"),
-        ("gymnasium/CartPole-v1", {}, "text environment"),
-    ],
-)
-def test_impossible_environments_are_refused(id, kwargs, message):
-    with pytest.raises(ValueError, match=message):
-        SingleModel(make(id, **kwargs))
-
-
-def test_its_reference_is_a_scripted_player():
+def test_its_reference_is_a_scripted_player_and_impossible_environments_are_refused():
     env = make("collm/MiniShift-v0", single_model=True)
     env.reset(seed=1)
     assert scripted_player(env, "reference")("writer_0", None) == env.reference_reply("writer_0")
+    with pytest.raises(ValueError, match="at least two agents"):
+        SingleModel(make("collm/MiniShift-v0", partners={"builder_1": "empty"}))
+    with pytest.raises(ValueError, match="text environment"):
+        SingleModel(make("gymnasium/CartPole-v1"))

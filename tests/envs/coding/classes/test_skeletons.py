@@ -1,6 +1,7 @@
 """Division of a class into methods per programmer, and the merge of their code."""
 
 import ast
+from textwrap import indent
 
 import pytest
 from hypothesis import given
@@ -14,26 +15,19 @@ from collm.envs.coding.syntax import parsed
 SKELETON = '''
 class Counter:
     """Counts."""
-
     step = 1
-
     def __init__(self):
         self.number = 0
-
     def name(self):
         return "counter"
-
     def up(self, by):
         """Count up."""
-
     def reset(self):
         """Begin again."""
         pass
-
     @staticmethod
     def kinds():
         raise NotImplementedError("yet")
-
     def get(self, *, exact=True):
         ...
 '''
@@ -58,69 +52,49 @@ def methods(program):
     return {node.name: ast.unparse(node) for node in target.body if isinstance(node, ast.FunctionDef)}
 
 
-def test_the_first_programmer_writes_methods_of_self_alone_and_imports_come_first():
+def test_the_first_programmer_writes_methods_of_self_alone_and_what_methods_need_comes_along():
     assert TASK.shares == (("reset",), ("up", "kinds", "get"))
     assert TASK.methods == ("reset", "up", "kinds", "get")
     assert TASK.skeleton.startswith("import math\nfrom typing import List\n")
     assert TASK.tests.startswith("import math\n")
-
-
-@pytest.mark.parametrize(
-    ("body", "is_bare"),
-    [("pass", True), ("...", True), ("'''Words.'''", True), ("raise NotImplementedError", True), ("return 1", False)],
-)
-def test_empty_methods_count_as_not_written_except_on_request(body, is_bare):
-    code = code_in(f"def reset(self):\n    {body}")
-    assert set(delivery_of(TASK, code).methods) == (set() if is_bare else {"reset"})
-    assert set(delivery_of(TASK, code, keeps_empty=True).methods) == {"reset"}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"{UP}\n\n{GET}",
-        f"class Counter:\n    {UP.replace(chr(10), chr(10) + '    ')}\n    {GET.replace(chr(10), chr(10) + '    ')}",
-        f"Here:\n```python\n{UP}\n```\nand\n```python\n{GET}\n```",
-        f"    {UP.replace(chr(10), chr(10) + '    ')}\n\n    {GET.replace(chr(10), chr(10) + '    ')}",
-        f"{UP}\n{GET}\ncounter = Counter()\nprint(counter.get())",
-    ],
-)
-def test_methods_are_found_in_a_class_or_bare(text):
-    assert set(delivery_of(TASK, code_in(text)).methods) == {"up", "get"}
-
-
-def test_what_methods_need_around_them_comes_along():
     around = "import math, os\nLIMIT = 3\ndef half(x): return x / 2\nunused()"
     text = f"{around}\ndef up(self, by):\n    half(LIMIT, math)\n{RESET}"
     delivery = delivery_of(TASK, code_in(text))
     assert [ast.unparse(node).split("(")[0] for node in delivery.around] == ["import math, os", "LIMIT = 3", "def half"]
 
 
-def test_the_merged_class_keeps_what_is_given_and_leaves_out_what_nobody_wrote():
+def test_methods_are_found_in_a_class_or_bare_and_empty_ones_only_on_request():
+    for text in (
+        f"{UP}\n\n{GET}",
+        f"class Counter:\n{indent(UP, '    ')}\n{indent(GET, '    ')}",
+        f"Here:\n```python\n{UP}\n```\nand\n```python\n{GET}\n```",
+        f"{indent(UP, '    ')}\n\n{indent(GET, '    ')}",
+        f"{UP}\n{GET}\ncounter = Counter()\nprint(counter.get())",
+    ):
+        assert set(delivery_of(TASK, code_in(text)).methods) == {"up", "get"}
+    for body in ("pass", "...", "'''Words.'''", "raise NotImplementedError", "return 1"):
+        code = code_in(f"def reset(self):\n    {body}")
+        assert set(delivery_of(TASK, code).methods) == ({"reset"} if body == "return 1" else set())
+        assert set(delivery_of(TASK, code, keeps_empty=True).methods) == {"reset"}
+
+
+def test_the_merged_class_keeps_what_is_given_and_takes_the_owners_version():
     program = merged(TASK, deliveries(RESET, UP))
     assert list(methods(program)) == ["__init__", "name", "reset", "up"]
     assert "step = 1" in program and "import math" in program
     assert merged(TASK, deliveries(RESET, "def up(self, by):\n    return (")) is None
-
-
-def test_of_two_versions_the_owners_is_taken():
     mine, theirs = "def reset(self):\n    return 'mine'", "def reset(self):\n    return 'theirs'"
     assert "mine" in methods(merged(TASK, deliveries(mine, theirs)))["reset"]
     assert "theirs" in methods(merged(TASK, deliveries("", theirs)))["reset"]
     both = deliveries(mine.replace("reset", "kinds"), theirs.replace("reset", "kinds"))
     assert "theirs" in methods(merged(TASK, both))["kinds"]
-
-
-def test_the_constructor_is_the_skeletons():
     text = "class Counter:\n    def __init__(self):\n        self.number = 99\n    def reset(self):\n        return 1"
     assert "99" not in merged(TASK, deliveries(text, ""))
 
 
 @given(*[st.lists(st.sampled_from([UP, RESET, KINDS, GET]), unique=True)] * 4, st.floats(0, 0.999))
 def test_a_class_that_fails_a_test_scores_less_than_any_that_solves_the_task(first, second, third, fourth, pass_rate):
-    failing, solving = (
-        deliveries("\n".join(one), "\n".join(other)) for one, other in ((first, second), (third, fourth))
-    )
+    failing, solving = (deliveries("\n".join(one), "\n".join(two)) for one, two in ((first, second), (third, fourth)))
     low = sum(terms(TASK, failing, pass_rate, is_solved=False).values())
     high = sum(terms(TASK, solving, 1.0, is_solved=True).values())
     assert low < 4 <= high <= MAX_SCORE

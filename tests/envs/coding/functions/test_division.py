@@ -23,27 +23,18 @@ def value(code, *arguments):
     return scope["f"](*copy.deepcopy(arguments))
 
 
-def test_the_largest_expressions_become_functions_in_their_order():
+def test_divisions_by_hand():
     first, second, main = team("def f(a, b):\n    low = a * 2\n    high = b * b - a\n    return low, high")
     assert first == "def aux_1(a):\n    return a * 2"
     assert second == "def aux_2(a, b):\n    return b * b - a"
     assert main == "def f(a, b):\n    low = aux_1(a)\n    high = aux_2(a, b)\n    return (low, high)"
-
-
-def test_main_stays_more_than_a_wrapper_and_other_helpers_return_their_argument():
     *helpers, main = team("def f(a, b):\n    return a * b + 1", 1)
     assert helpers == ["def aux_1(a, b):\n    return a * b"] and main.endswith("return aux_1(a, b) + 1")
     *helpers, main = team("def f(a):\n    if a:\n        return a\n    return 0")
     assert helpers == ["def aux_1(value):\n    return value", "def aux_2(value):\n    return value"]
     assert main == "def f(a):\n    if a:\n        return aux_2(aux_1(a))\n    return aux_2(aux_1(0))"
-
-
-def test_a_helper_that_main_calls_already_is_left_alone():
     second, main = team("def f(a, b):\n    return abs(aux_1(a) - aux_1(b)) + a * b", 1, known=("aux_1",))
     assert second == "def aux_2(a, b):\n    return a * b" and main.count("aux_1(") == 2
-
-
-def test_a_helper_takes_the_imports_that_it_needs():
     code = "import math, re\nfrom os import path\ndef f(a):\n    root = math.sqrt(a + 7)\n    return [root, root]"
     helper, main = team(code, 1)
     assert helper == "import math, re\n\ndef aux_1(a):\n    return math.sqrt(a + 7)" and "from os import path" in main

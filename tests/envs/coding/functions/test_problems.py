@@ -24,35 +24,24 @@ MBPP = {
 }
 
 
-def test_a_human_eval_row_by_hand():
+def test_rows_of_human_eval_and_mbpp_by_hand():
     problem = problem_of(HUMAN_EVAL)
     assert problem.preamble == "from typing import List"
     assert problem.head == "def total(xs: List[int])"
     assert problem.description.startswith("Sum them.")
     aux, main = problem.reference
     assert aux.startswith("def aux(value)") and main.count("return aux(") == 2
-
-
-def test_an_mbpp_row_by_hand():
+    shown = [(3, "assert total([1]) == 1"), (7, "assert total([]) == 0, 'empty'")]
+    assert shown_assertions(HUMAN_EVAL["test"], "total") == shown
     problem = problem_of(MBPP)
     assert problem.entry_point == "twice"
     assert problem.head == "def twice(x)"
     assert problem.tests.splitlines() == ["import math", *MBPP["test_list"]]
     assert problem.preamble == "" and problem.description == MBPP["prompt"]
     assert "return aux(helper(x) * 2)" in problem.reference[1]
-
-
-def test_without_a_solution_the_name_is_the_first_that_the_tests_call():
     row = {key: value for key, value in MBPP.items() if key != "code"} | {"test_list": ["assert len(twice('a')) == 2"]}
     problem = problem_of(row)
     assert problem.entry_point == problem.head == "twice" and problem.reference is None
-
-
-def test_only_plain_assertions_are_shown_under_the_functions_own_name():
-    assert shown_assertions(HUMAN_EVAL["test"], "total") == [
-        (3, "assert total([1]) == 1"),
-        (7, "assert total([]) == 0, 'empty'"),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -69,29 +58,23 @@ def test_a_row_without_a_test_or_a_name_is_refused(row, complaint):
         problem_of(row)
 
 
-@pytest.mark.parametrize(
-    ("part", "law"),
-    [
-        ({"int": [-2, 2]}, lambda value: type(value) is int and -2 <= value <= 2),
-        ({"float": [0, 1, 2]}, lambda value: value == round(value, 2) and 0 <= value <= 1),
-        ({"bool": True}, lambda value: isinstance(value, bool)),
-        ({"choice": ["a", [1]]}, lambda value: value in ("a", [1])),
-        ({"text": "ab", "length": [1, 3]}, lambda value: set(value) <= {"a", "b"} and 1 <= len(value) <= 3),
-        ({"list": {"int": [0, 0]}, "length": [2, 2]}, lambda value: value == [0, 0]),
-        ({"fixed": [{"int": [1, 1]}, {"bool": True}]}, lambda value: value[0] == 1 and len(value) == 2),
-        ({"dict": [{"choice": ["k"]}, {"int": [3, 3]}], "length": [1, 4]}, lambda value: value == {"k": 3}),
-    ],
-)
-def test_values_match_their_description(part, law):
+LAWS = [
+    ({"int": [-2, 2]}, lambda value: type(value) is int and -2 <= value <= 2),
+    ({"float": [0, 1, 2]}, lambda value: value == round(value, 2) and 0 <= value <= 1),
+    ({"bool": True}, lambda value: isinstance(value, bool)),
+    ({"choice": ["a", [1]]}, lambda value: value in ("a", [1])),
+    ({"text": "ab", "length": [1, 3]}, lambda value: set(value) <= {"a", "b"} and 1 <= len(value) <= 3),
+    ({"list": {"int": [0, 0]}, "length": [2, 2]}, lambda value: value == [0, 0]),
+    ({"fixed": [{"int": [1, 1]}, {"bool": True}]}, lambda value: value[0] == 1 and len(value) == 2),
+    ({"dict": [{"choice": ["k"]}, {"int": [3, 3]}], "length": [1, 4]}, lambda value: value == {"k": 3}),
+]
+
+
+def test_values_match_their_description_and_calls_differ_as_far_as_they_can():
     rng = random.Random(0)
-    assert all(law(drawn(part, rng)) for _ in range(50))
-
-
-def test_calls_are_different_as_far_as_there_are_different_ones():
+    for part, law in LAWS:
+        assert all(law(drawn(part, rng)) for _ in range(50)), part
     assert len(set(drawn_arguments([{"int": [0, 99]}], random.Random(0), 20))) == 20
     assert sorted(drawn_arguments([{"bool": True}], random.Random(0), 20)) == [(False,), (True,)]
-
-
-def test_an_unknown_description_is_refused():
     with pytest.raises(ValueError, match=r"'integer'.*'inputs'"):
         drawn({"integer": [0, 1]}, random.Random(0))

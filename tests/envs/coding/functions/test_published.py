@@ -2,15 +2,7 @@
 
 import pytest
 
-from collm.envs.coding.functions import HumanEval, problem_of
-from collm.envs.coding.functions.published import (
-    counted_tests,
-    function_text,
-    imports_of,
-    is_wrapper,
-    programs_of,
-    terms,
-)
+from collm.envs.coding.functions import HumanEval, problem_of, published
 
 PROBLEM = problem_of(
     {
@@ -36,12 +28,7 @@ MAIN = "def half_sum(a, b):\n    left = aux(a)\n    return left + aux(b)"
         (AUX, "def half_sum(a, b):\n    return (a + b) / 2", 1.0, 2.5),
         (AUX, "def half_sum(a, b):\n    return aux(a) + aux(b)", 1.0, 3.0),  # one line that names aux: a wrapper
         (AUX, "def half_sum(a, b):\n    half = aux(a + b)\n    return half", 1.0, 3.0),
-        (
-            AUX,
-            "def half_sum(a, b):\n    # aux(a)\n    half = a / 2\n    return half + b / 2",
-            1.0,
-            4.0,
-        ),  # a comment calls
+        (AUX, "def half_sum(a, b):\n    # aux(a)\n    h = a / 2\n    return h + b / 2", 1.0, 4.0),  # a comment calls
         (AUX, "def half_sum(a, b):\n    aux(a)\n    return (a + b) / 2", 1.0, 4.0),  # ignored, and not seen
         (AUX, "def half_sum(a, b):\n    aux (a)\n    return (a + b) / 2", 1.0, 3.5),  # seen in this spacing alone
         (f"import math\nhere:\n```python\n{AUX}\n```", f"```python\n{MAIN}\n```\nThat is it.", 1.0, 4.0),
@@ -50,38 +37,26 @@ MAIN = "def half_sum(a, b):\n    left = aux(a)\n    return left + aux(b)"
     ],
 )
 def test_published_rewards_by_hand(helper, main, pass_rate, expected):
-    assert sum(terms(programs_of(PROBLEM, [helper, main]), pass_rate).values()) == pytest.approx(expected, abs=1e-9)
+    found = published.terms(published.programs_of(PROBLEM, [helper, main]), pass_rate)
+    assert sum(found.values()) == pytest.approx(expected, abs=1e-9)
 
 
-def test_a_function_ends_where_its_lines_are_not_indented_deeper_than_the_latest_def():
+def test_functions_wrappers_and_tests_are_told_by_their_lines():
     text = "def aux(x):\n    def inner(y):\n        return y\n    return inner(x)\n\nprint(aux(1))"
-    assert function_text(text, "aux") == "def aux(x):\n    def inner(y):\n        return y"
-    assert function_text("def other():\n    return 1\ndef aux(x):\n\n    return x\nx = 1", "aux") == (
-        "def aux(x):\n\n    return x"
-    )
-
-
-def test_a_wrapper_is_told_by_its_lines():
-    assert is_wrapper('def f(x):\n    """Doc."""\n    # note\n    return aux(x) + 1')
-    assert is_wrapper("def f(x):\n    y = aux(x)\n    return y")
-    assert is_wrapper('def f(x):\n    """Doc\n    of two lines."""')
-    assert not is_wrapper("def f(x):\n    y = aux(x)\n    return y + 1")
-    assert not is_wrapper("def f(x):\n    return x")
-
-
-def test_tests_are_the_different_lines_that_assert_of_the_function():
+    assert published.function_text(text, "aux") == "def aux(x):\n    def inner(y):\n        return y"
+    text = "def other():\n    return 1\ndef aux(x):\n\n    return x\nx = 1"
+    assert published.function_text(text, "aux") == "def aux(x):\n\n    return x"
+    assert published.is_wrapper('def f(x):\n    """Doc."""\n    # note\n    return aux(x) + 1')
+    assert published.is_wrapper("def f(x):\n    y = aux(x)\n    return y")
+    assert published.is_wrapper('def f(x):\n    """Doc\n    of two lines."""')
+    assert not published.is_wrapper("def f(x):\n    y = aux(x)\n    return y + 1")
+    assert not published.is_wrapper("def f(x):\n    return x")
     tests = "def check(candidate):\n    assert candidate(1) == 1\n    assert candidate(1) == 1\n    assert True\n"
     tests += "    assert candidate(\n        2) == 2\n    for i in range(3):\n        assert candidate(i) == i\n"
-    lines = counted_tests(tests, "f").split("def check(candidate):\n")[1].split("\n")
-    assert [line.strip() for line in lines if line] == [
-        "assert candidate(1) == 1",
-        "assert False",
-        "assert candidate(i) == i",
-    ]
-
-
-def test_a_program_is_given_the_imports_of_the_prompt_and_nothing_else():
-    assert imports_of(PROBLEM.prompt) == "import math\nfrom typing import List"
+    lines = published.counted_tests(tests, "f").split("def check(candidate):\n")[1].split("\n")
+    found = [line.strip() for line in lines if line]
+    assert found == ["assert candidate(1) == 1", "assert False", "assert candidate(i) == i"]
+    assert published.imports_of(PROBLEM.prompt) == "import math\nfrom typing import List"
 
 
 @pytest.mark.usefixtures("sandbox")

@@ -107,8 +107,6 @@ def examples(num_frames: int) -> settings:
 
 
 class Scripted:
-    """Worker and run that send these messages."""
-
     def __init__(self, bodies: list[bytes], cause: int = protocol.BY_ITSELF) -> None:
         self.bodies = list(bodies)
         self.has_sent_too_much = False
@@ -174,7 +172,6 @@ def test_answers_of_calls_are_a_report_whatever_is_said(num_frames: int) -> None
 
 
 def is_plain(value: Any) -> bool:
-    """True if the value contains plain data only."""
     if isinstance(value, dict):
         return all(is_plain(part) for item in value.items() for part in item)
     if isinstance(value, list | tuple | set | frozenset | deque):
@@ -212,8 +209,6 @@ def test_the_relay_lets_through_only_replies_that_fit_the_question(num_frames: i
 
 
 class Telling(Exchange):
-    """Connection of the tests that receives one reply."""
-
     def __init__(self, reply: list[Any]) -> None:
         super().__init__(-1)
         self.reply = reply
@@ -264,7 +259,6 @@ def test_hostile_bytes_are_read_or_refused_and_nothing_else(num_frames: int) -> 
 
 
 def refused_or(act: Any, wire: Any) -> bool:
-    """True if it was accepted."""
     try:
         act(wire)
     except MalformedValue:

@@ -1,7 +1,5 @@
 """The common limit of many sandboxes and environments."""
 
-from __future__ import annotations
-
 import copy
 import threading
 import time
@@ -25,8 +23,6 @@ def ceiling_as_it_was() -> Iterator[None]:
 
 
 class Watched(Ceiling):
-    """Records the maxima."""
-
     most_runs = most_memory_mb = 0
 
     def __setattr__(self, name: str, value: int) -> None:
@@ -36,8 +32,6 @@ class Watched(Ceiling):
 
 
 def held_at_once(ceiling: Ceiling, sizes_mb: list[int]) -> None:
-    """Run one thread per size."""
-
     def hold(memory_mb: int) -> None:
         with ceiling.taken(memory_mb):
             time.sleep(0.002)
@@ -54,15 +48,9 @@ def test_no_more_runs_go_on_at_once_than_the_ceiling_allows() -> None:
     held_at_once(ceiling, [300] * 24)
     assert ceiling.most_runs == 3 and ceiling.most_memory_mb == 900
     assert ceiling.num_runs == ceiling.memory_mb == 0
-
-
-def test_a_run_that_is_too_large_has_the_ceiling_to_itself_and_waits_its_turn() -> None:
     ceiling = Watched(4, 100)
     held_at_once(ceiling, [10, 5000, 10, 5000] * 4)
     assert ceiling.most_memory_mb == 5000 and ceiling.num_runs == 0
-
-
-def test_one_that_raises_gives_its_share_back() -> None:
     ceiling = Ceiling(1, 10)
     for _ in range(3):
         with pytest.raises(KeyError), ceiling.taken(5):
@@ -70,7 +58,7 @@ def test_one_that_raises_gives_its_share_back() -> None:
     assert ceiling.num_runs == 0
 
 
-def test_defaults_follow_the_machine_and_others_are_checked() -> None:
+def test_defaults_follow_the_machine_and_many_sandboxes_share_one_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
     set_ceiling()
     assert shared_ceiling().max_runs == 2 * num_processors() and shared_ceiling().max_memory_mb > 100
     set_ceiling(max_runs=3, max_memory_mb=77)
@@ -78,9 +66,6 @@ def test_defaults_follow_the_machine_and_others_are_checked() -> None:
     for wrong in ({"max_runs": 0}, {"max_memory_mb": -1}):
         with pytest.raises(ValueError, match="at least 1"):
             set_ceiling(**wrong)
-
-
-def test_many_sandboxes_share_one_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
     ceiling = Watched(2, 1500)
     monkeypatch.setattr("collm.envs.sandbox.sandbox.shared_ceiling", lambda: ceiling)
     sandboxes = [Sandbox(2) for _ in range(3)]

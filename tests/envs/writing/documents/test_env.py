@@ -15,7 +15,6 @@ SCITLDR = Path(__file__).parents[4].parent / "shared" / "data" / "scitldr"
 
 
 def played(env, *replies):
-    """Return the reward and the infos of an episode with these replies."""
     _, rewards, terminations, truncations, infos = env.step(dict(zip(env.possible_agents, replies, strict=True)))
     assert all(terminations.values()) and not any(truncations.values()) and env.agents == []
     assert rewards["writer_0"] == rewards["writer_1"]
@@ -23,75 +22,49 @@ def played(env, *replies):
 
 
 @pytest.mark.parametrize("game", GAMES)
-def test_both_writers_read_the_same_source_in_different_prompts(game):
+def test_both_writers_read_the_same_source_and_texts_about_another_earn_little(game):
     env = game()
     observations, _ = env.reset(options={"task": 3})
     source = env.tasks[3][game.source_field]
     assert all(source in text for text in observations.values())
     assert observations["writer_0"] != observations["writer_1"]
     assert all("{" not in text for text in observations.values())
-
-
-def test_braces_in_a_source_are_not_taken_for_places_to_fill(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps({"post": "We write {source} and {0} here."}))
-    observations, _ = TLDR(data=str(path)).reset()
-    assert observations["writer_0"].count("We write {source} and {0} here.") == 1
-
-
-@pytest.mark.parametrize("game", GAMES)
-@pytest.mark.parametrize(("split", "num_tasks"), [("train", 48), ("test", 12)])
-def test_the_reference_scores_at_least_98_percent_of_the_maximum_on_all_built_in_tasks(game, split, num_tasks):
-    env = game(split=split)
-    assert len(env.tasks) == num_tasks
-    for index in range(num_tasks):
-        env.reset(options={"task": index})
-        reward, _ = played(env, *references(env).values())
-        assert 0.98 * MAX_SCORE < reward <= MAX_SCORE + 1e-9
+    braces = "We write {source} and {0} here."  # in a source are no places to fill
+    assert game(data=[{game.source_field: braces}]).reset()[0]["writer_0"].count(braces) == 1
+    env = game(prompts={"writer_0": "Kurz: {source}", "system": "Be brief."})
+    read = [message[:2] for message in env.reset(options={"task": 0})[0]["writer_0"].messages]
+    assert read == [("system", "Be brief."), ("user", f"Kurz: {env.task[game.source_field]}")]
+    elsewhere = references(env).values()
+    for each, expected in ((game(), 0.5), (game(variant="published"), 2.98)):
+        each.reset(options={"task": 1})
+        assert played(each, *elsewhere)[0] == pytest.approx(expected, abs=0.1)
 
 
 @pytest.mark.parametrize(("game", "shortest", "longest"), [(TLDR, 60, 150), (ArxivExpansion, 100, 200)])
-def test_built_in_sources_have_the_documented_length_and_are_in_one_split(game, shortest, longest):
-    sources = [task[game.source_field] for split in ("train", "test") for task in game(split=split).tasks]
+def test_the_reference_scores_98_percent_on_built_in_sources_of_the_documented_length(game, shortest, longest):
+    sources = []
+    for split, num_tasks in (("train", 48), ("test", 12)):
+        env = game(split=split)
+        sources += [task[game.source_field] for task in env.tasks]
+        assert len(env.tasks) == num_tasks
+        for index in range(num_tasks):
+            env.reset(options={"task": index})
+            assert 0.98 * MAX_SCORE < played(env, *references(env).values())[0] <= MAX_SCORE + 1e-9
     assert len(set(sources)) == len(sources)
     assert all(shortest <= len(source.split()) <= longest for source in sources)
 
 
-def test_infos_have_each_term_of_the_reward_and_only_numbers():
+def test_any_reply_is_scored_infos_have_each_term_and_tasks_are_picked_by_index_or_id():
+    env = ArxivExpansion()
+    for reply in ("", "word " * 20_000, "\x00" * 50, "\ud800" * 9, "👍🏽 " * 300, "<|im_end|>" * 40):
+        env.reset(seed=0)
+        assert played(env, reply, reply)[0] == 0
     env = TLDR()
     env.reset(seed=0)
     reward, infos = played(env, *references(env).values())
     assert reward == pytest.approx(sum(infos[f"reward/{name}"] for name in (*TERMS, "groundedness")))
     assert infos["metric/gates_passed"] == 3
     assert all(isinstance(value, float) for value in infos.values())
-
-
-@pytest.mark.parametrize("game", GAMES)
-def test_texts_about_another_source_earn_only_the_points_of_structure(game):
-    env, published = game(), game(variant="published")
-    env.reset(options={"task": 0})
-    elsewhere = references(env).values()
-    for each, expected in ((env, 0.5), (published, 2.98)):
-        each.reset(options={"task": 1})
-        assert played(each, *elsewhere)[0] == pytest.approx(expected, abs=0.1)
-
-
-@pytest.mark.parametrize("game", GAMES)
-def test_prompts_may_be_a_users_own(game):
-    env = game(prompts={"writer_0": "Kurz: {source}", "system": "Be brief."})
-    read = [message[:2] for message in env.reset(seed=0)[0]["writer_0"].messages]
-    assert read == [("system", "Be brief."), ("user", f"Kurz: {env.task[game.source_field]}")]
-
-
-@pytest.mark.parametrize("reply", ["", "word " * 20_000, "\x00" * 50, "\ud800" * 9, "👍🏽 " * 300, "<|im_end|>" * 40])
-def test_any_reply_is_scored(reply):
-    env = ArxivExpansion()
-    env.reset(seed=0)
-    reward, _ = played(env, reply, reply)
-    assert reward == 0
-
-
-def test_tasks_are_drawn_or_picked_by_index_or_id():
     env = TLDR()
     by_index, _ = env.reset(options={"task": 5})
     by_id, _ = env.reset(options={"task": env.tasks[5]["id"]})
@@ -99,6 +72,8 @@ def test_tasks_are_drawn_or_picked_by_index_or_id():
     with pytest.raises(ValueError, match=r"0\.\.47.*'post-01'"):
         env.reset(options={"task": 48})
     assert len({env.reset(seed=seed)[0]["writer_0"] for seed in range(40)}) > 15
+    with pytest.raises(RuntimeError, match="call reset"):
+        TLDR().reference_reply("writer_0")
 
 
 @pytest.mark.parametrize(
@@ -114,11 +89,6 @@ def test_tasks_are_drawn_or_picked_by_index_or_id():
 def test_wrong_arguments_are_refused(kwargs, complaint):
     with pytest.raises(ValueError, match=complaint):
         TLDR(**kwargs)
-
-
-def test_a_reference_reply_needs_an_episode():
-    with pytest.raises(RuntimeError, match="call reset"):
-        TLDR().reference_reply("writer_0")
 
 
 @pytest.fixture(scope="module")

@@ -9,14 +9,7 @@ from statistics import fmean
 import pytest
 
 from collm.envs.writing.documents.forms import sentences
-from collm.envs.writing.documents.grounding import (
-    NOT_GROUNDED,
-    _read,
-    extract_credit,
-    fluency,
-    groundedness,
-    support,
-)
+from collm.envs.writing.documents.grounding import NOT_GROUNDED, _read, extract_credit, fluency, groundedness, support
 from collm.envs.writing.documents.lexicon import OWN
 
 SCITLDR = Path(__file__).parents[4].parent / "shared" / "data" / "scitldr"
@@ -29,9 +22,8 @@ def judged(sentence):
     return tuple(judge(told, _read(SOURCE)) for judge in (fluency, support, extract_credit))
 
 
-@pytest.mark.parametrize(
-    ("sentence", "fluent", "supported", "extracted"),
-    [
+def test_sentences_openings_cut_phrases_and_repetitions_by_hand():
+    for sentence, fluent, supported, extracted in [
         ("The old dog found a large bone in the garden.", 1, 1, 1),
         ("The old dog found a large bone.", 1, 1, 1),  # shortened
         ("It buried the bone behind the shed.", 1, 1, 1),
@@ -41,39 +33,22 @@ def judged(sentence):
         ("Bone a garden found the in dog large old the.", 0, 0, 0),
         ("The method is a new approach to the problem.", 1, 0, 0),  # about something else
         ("Also for however if it is so and we are of the this that they were in a dog.", 0, 0, 0),  # fillers
-    ],
-)
-def test_sentences_by_hand(sentence, fluent, supported, extracted):
-    for got, expected in zip(judged(sentence), (fluent, supported, extracted), strict=True):
-        assert expected is None or got == pytest.approx(expected, abs=0.1)
-
-
-def test_an_opening_is_no_part_of_the_sentence():
+    ]:
+        for got, expected in zip(judged(sentence), (fluent, supported, extracted), strict=True):
+            assert expected is None or got == pytest.approx(expected, abs=0.1)
     found = groundedness("However, the old dog found a large bone in the garden.", SOURCE)
     assert (found.fluency, found.support, found.extracted) == (1, 1, 1)
     assert groundedness("The neighbour, the old dog found a large bone in the garden.", SOURCE).extracted < 0.8
-
-
-def test_a_phrase_that_is_cut_in_the_middle_lowers_fluency():
     whole = judged("First, it buried the bone behind the shed.")[0]
     assert whole > 0.7 > judged("First, buried the bone behind the.")[0]
     assert judged("First, old dog found a large.")[0] < 0.5
-
-
-def test_the_source_has_full_credit_unless_it_is_repeated():
     assert groundedness(SOURCE, SOURCE).credit == 1
     repeated = groundedness(" ".join([SOURCE] * 4), SOURCE)
     assert repeated.variety == pytest.approx(0.25, abs=0.02) and repeated.credit == 0
-
-
-def test_a_broken_sentence_lowers_the_fluency_of_the_text():
     mixed = f"{SOURCE} Bone a garden found the in dog large old the shed before it see."
     assert 0.5 < groundedness(mixed, SOURCE).fluency < 0.8
-
-
-@pytest.mark.parametrize("text", ["", " \n", "!?", "\x00", "👍🏽 \u0301"])
-def test_a_text_without_words_is_not_grounded(text):
-    assert groundedness(text, SOURCE).credit == NOT_GROUNDED.credit == 0
+    for text in ("", " \n", "!?", "\x00", "👍🏽 \u0301"):
+        assert groundedness(text, SOURCE).credit == NOT_GROUNDED.credit == 0
 
 
 HONEST = {
@@ -106,10 +81,8 @@ def salads(source, rng):
     yield "five words at a time", " ".join(word for five in shuffled for word in five)
     yield "halves exchanged", ". ".join(" ".join(s[len(s) // 2 :] + s[: len(s) // 2]) for s in told)
     yield "every second word", ". ".join(" ".join(s[::2]) for s in told)
-    yield (
-        "template",
-        ". ".join("the {} of {} and the {}".format(*subject[at : at + 3]) for at in range(len(subject) - 2)),
-    )
+    threes = (subject[at : at + 3] for at in range(len(subject) - 2))
+    yield "template", ". ".join("the {} of {} and the {}".format(*three) for three in threes)
     yield "permuted", re.sub(r"\w+", lambda m: m[0] if m[0].lower() in OWN.fillers else next(permuted, ""), source)
     yield "not", re.sub(r"\w+", lambda m: m[0] if m[0].lower() in OWN.fillers else f"not {m[0]}", source)
     yield "clippings", ". ".join("However, " + " ".join(clip).rstrip(".,") for clip in clips)
@@ -122,15 +95,9 @@ def test_summaries_by_people_have_more_credit_than_salads_and_extracts_have_all(
     rows = [json.loads(line) for line in (SCITLDR / "dev.jsonl").read_text(encoding="utf-8").splitlines()[:80]]
     for row, other in zip(rows, rows[1:] + rows[:1], strict=True):
         source = " ".join(row["source"])
-        texts = [
-            ("extract", " ".join(row["source"][::2])),
-            ("people", row["target"][0]),
-            ("another source", " ".join(other["source"])),
-            *salads(source, rng),
-        ]
-        for name, text in texts:
+        texts = [("extract", " ".join(row["source"][::2])), ("people", row["target"][0])]
+        for name, text in (*texts, ("another source", " ".join(other["source"])), *salads(source, rng)):
             credits.setdefault(name, []).append(groundedness(text, source).credit)
     means = {name: fmean(found) for name, found in credits.items()}
-    assert means.pop("extract") > 0.9
-    assert means.pop("people") > 0.25
+    assert means.pop("extract") > 0.9 and means.pop("people") > 0.25
     assert len(means) == 8 and max(means.values()) < 0.1, means
