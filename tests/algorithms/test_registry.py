@@ -1,4 +1,4 @@
-"""Algorithms by name: found, refused, and brought by users and by other distributions as if they shipped."""
+"""Algorithms by name: of the package, of users, and of other distributions."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from distributions import install
 from collm import _plugins as plugins
 from collm.algorithms import (
     Algorithm,
+    Experiment,
     IACConfig,
     ReinforceConfig,
     TrainConfig,
@@ -24,7 +25,6 @@ from collm.algorithms import (
 )
 from collm.algorithms.runs.checkpoint import newest_checkpoint
 from collm.algorithms.runs.loggers import read_lines
-from collm.benchmarks.cli import main
 
 METHOD = '''
 """Return above a running mean per agent."""
@@ -101,15 +101,12 @@ def test_every_algorithm_of_the_package_can_be_made_and_says_what_it_is(spec):
     assert len(spec.summary) > 10
 
 
-def test_a_registered_class_is_known_by_name_with_the_first_line_of_its_docstring(clean_algorithms):
+def test_classes_are_registered_by_object_or_by_path(clean_algorithms):
     registry.register_algorithm("own", Own, OwnConfig)
     assert registry.register_algorithm("own", Own, OwnConfig) is not None  # twice does nothing
     assert algorithm_spec("own").summary == "Raw rewards."
     assert isinstance(algorithm_spec("own").make(), Own)
     assert algorithm_specs()[-1].name == "own"
-
-
-def test_a_class_may_be_named_and_is_imported_when_it_is_needed(clean_algorithms):
     registry.register_algorithm("named", "collm.algorithms.reinforce:MAGRPO", ReinforceConfig)
     assert type(algorithm_spec("named").make()).__name__ == "MAGRPO"
     registry.register_algorithm("gone", "collm.algorithms.nowhere:MAGRPO", ReinforceConfig)
@@ -133,22 +130,15 @@ def test_what_is_no_algorithm_is_not_registered(given, error, reason, clean_algo
         registry.register_algorithm(*given)
 
 
-def test_an_unknown_name_is_refused_with_the_nearest_and_how_others_become_known():
+def test_unknown_names_and_configs_of_other_classes_are_refused(tmp_path):
     with pytest.raises(UnknownAlgorithmError, match=r"'mappo'"):
         algorithm_spec("mapo")
 
-
-def test_an_algorithm_with_a_critic_needs_settings_for_one():
+    with pytest.raises(ValueError, match=r"MAACConfig.*IACConfig"):
+        Experiment(algorithm="maac", config=IACConfig(), env="collm/MiniWriting-v2").make_algorithm()
     with pytest.raises(ValueError, match="ActorCriticConfig"):
         OwnCritic(OwnConfig())
     assert OwnCritic(IACConfig()).critic_reads == "own"
-
-
-def test_settings_of_another_class_are_refused(tmp_path):
-    from collm.algorithms import Experiment
-
-    with pytest.raises(ValueError, match=r"MAACConfig.*IACConfig"):
-        Experiment(algorithm="maac", config=IACConfig(), env="collm/MiniWriting-v2").make_algorithm()
 
 
 def test_a_broken_plugin_is_named_where_an_unknown_algorithm_is_sought(tmp_path, monkeypatch, clean_algorithms):
@@ -216,8 +206,3 @@ config = { num_generations = 1 }
     assert without.returncode == 2
     assert without.stderr.startswith("error: there is no algorithm 'role-baseline'")
     assert collm(tmp_path / "nothing", tmp_path, "report", "comparison").returncode == 0  # it reads, and trains nothing
-
-
-def test_a_command_with_an_unknown_algorithm_says_so_in_one_line(capsys):
-    assert main(["train", "mack", "--env", "collm/MiniWriting-v2"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1

@@ -26,14 +26,8 @@ class Echo(Policy):
     def act(self, requests, *, greedy=False):
         self.calls.append([request.agent for request in requests])
         self.greedy.add(greedy)
-        return [
-            Completion(
-                f"{request.stream} after {request.observation.split()[-1]}",
-                np.full(2, -0.5, np.float32),
-                np.ones(2, np.float32),
-            )
-            for request in requests
-        ]
+        numbers = np.full(2, -0.5, np.float32), np.ones(2, np.float32)
+        return [Completion(f"{each.stream} after {each.observation.split()[-1]}", *numbers) for each in requests]
 
 
 class Relay(TextParallelEnv):
@@ -47,19 +41,13 @@ class Relay(TextParallelEnv):
         return {agent: f"secret {self.rng.random()}" for agent in self.possible_agents}
 
     def play(self, replies):
-        is_over = self.turn + 1 == self.length
-        return Outcome(
-            float(self.turn + 1),
-            {agent: f"fed {self.rng.random()}" for agent in replies},
-            metrics={"movers": len(replies)},
-            is_over=is_over,
-            finished=frozenset({"runner_1"}),
-        )
+        feedback = {agent: f"fed {self.rng.random()}" for agent in replies}
+        ends = {"is_over": self.turn + 1 == self.length, "finished": frozenset({"runner_1"})}
+        return Outcome(float(self.turn + 1), feedback, metrics={"movers": len(replies)}, **ends)
 
 
-def collector(num_envs, **settings):
-    echo = Echo()
-    return RolloutCollector(SyncVector(Relay, num_envs), dict.fromkeys(AGENTS_OF, echo), **settings)
+def collector(num_envs, env=Relay, **settings):
+    return RolloutCollector(SyncVector(env, num_envs), dict.fromkeys(AGENTS_OF, Echo()), **settings)
 
 
 def written(episode):
@@ -99,6 +87,8 @@ def test_an_agent_that_leaves_early_is_asked_no_more_and_keeps_its_end():
     assert "fed" in episode.finals["runner_1"]
     assert [info["metric/movers"] for info in episode.infos] == [2, 1, 1]
     assert episode.team_return == (1 + 2 + 3 + 1) / 2
+    rewards = joint_grid([episode], None).rewards  # a joint critic learns the rewards that are logged
+    assert rewards.tolist() == [[(1 + 1) / 2, 2 / 2, 3 / 2]]
 
 
 def test_one_policy_is_asked_once_for_all_agents_and_copies():
@@ -138,13 +128,6 @@ def test_the_return_of_an_episode_does_not_depend_on_where_it_was_cut(num_turns)
     (last,) = [piece for piece in pieces if piece.index == 0 and piece.is_complete]
     assert last.team_return + last.earlier_return == 5.5
     assert episode_metrics(pieces)["return"] == 5.5
-
-
-def test_what_a_joint_critic_learns_is_what_is_logged_though_an_agent_has_left():
-    (episode,) = collector(1).collect([Plan(0, task=4)])
-    grid = joint_grid([episode], None)
-    assert grid.rewards.tolist() == [[(1 + 1) / 2, 2 / 2, 3 / 2, 4 / 2]]
-    assert grid.rewards.sum() == episode.team_return == 5.5
 
 
 def test_a_cut_segment_is_not_terminated_and_ends_with_what_is_to_be_bootstrapped():
@@ -229,9 +212,7 @@ class Lingering(Relay):
 
 
 def test_a_terminated_agent_does_not_act_again_after_a_segment_was_cut():
-    policy = Echo()
-    vector = SyncVector(Lingering, 1)
-    made = RolloutCollector(vector, dict.fromkeys(vector.possible_agents, policy))
+    made = collector(1, Lingering)
     segments = [segment for _ in range(4) for segment in made.collect_turns(1, iter(range(99)))]
     turns = [("runner_1" in segment.tracks, segment.earlier_return) for segment in segments]
     assert any(earlier > 0 for _, earlier in turns)

@@ -110,7 +110,11 @@ def test_a_fault_of_a_reset_is_named(world, kind):
     assert caught.value.turn == 0
 
 
-def test_an_agent_that_joins_again_is_named():
+def test_a_fault_in_a_segment_and_an_agent_that_joins_again_are_named():
+    made = collector(Texts, "step raises")
+    made.next_index = 40
+    with pytest.raises(EnvironmentFault, match="episode 40, seed 3, turn 2: step raised ZeroDivisionError"):
+        made.collect_turns(9, iter(range(3, 99)))
     with pytest.raises(EnvironmentFault, match="agent b_0, turn 4: 'b_0' has left the episode and joins it again"):
         collector(Numbers, "joins again").collect([Plan(7)])
 
@@ -118,7 +122,6 @@ def test_an_agent_that_joins_again_is_named():
 @pytest.mark.parametrize("world", [Texts, Numbers])
 @pytest.mark.parametrize("kind", SOUND)
 def test_what_is_no_fault_is_played(world, kind):
-    """Large rewards, and numbers of any type; agents that leave."""
     episodes = collector(world, kind).collect([Plan(7), Plan(8)])
     assert [[len(track) for track in each.tracks.values()] for each in episodes] == [[4, 3], [4, 3]]
     assert all(type(turn.reward) is float for each in episodes for track in each.tracks.values() for turn in track)
@@ -195,11 +198,3 @@ def test_a_group_that_lost_a_rollout_is_left_out_and_where_none_is_left_the_faul
     with pytest.raises(EnvironmentFault, match=r"episode 1, seed 7.*: gave up"):
         collector(Texts, "", Losing({7})).collect([Plan(6), Plan(7), Plan(8)])
     assert collector(Texts, "", Losing({7})).collect([]) == []
-
-
-def test_a_fault_tells_its_episode_whole_or_cut():
-    for play in (lambda made: made.collect([Plan(3), Plan(5)]), lambda made: made.collect_turns(9, iter(range(3, 99)))):
-        made = collector(Texts, "step raises")
-        made.next_index = 40
-        with pytest.raises(EnvironmentFault, match="episode 40, seed 3, turn 2: step raised ZeroDivisionError"):
-            play(made)
