@@ -29,8 +29,7 @@ from collm.envs.registration.registry import accepted_arguments, specs
 SETTINGS = Experiment(algorithm="maac", config=MAACConfig(), env="collm/HumanEval-v1").to_json()
 ELSEWHERE = ("server", "collectors", "collector_options")
 LOOKED_AT = {"isolation", "packages", "data", "prompts", "expert"}
-"""Arguments of collm's environments that name code or files, or confine code. Other arguments are words and numbers,
-checked by the environment."""
+"""Arguments of collm's environments that name code or files, or confine code."""
 
 
 def with_model(**changes: object) -> dict:
@@ -135,12 +134,9 @@ def test_a_hub_name_is_no_folder_in_the_working_directory(tmp_path, monkeypatch)
 
 def test_every_text_setting_is_judged():
     """A new setting of free text must be added to a list; otherwise it needs trust."""
-    kinds = [
-        ModelConfig,
-        NetworkConfig,
-        *(spec.config for spec in algorithm_specs() if spec.config.__module__.startswith("collm.")),
-    ]
-    texts = {name for kind in kinds for name, each in settings_of(kind).items() if is_free_text(each.hint)}
+    configs = [spec.config for spec in algorithm_specs() if spec.config.__module__.startswith("collm.")]
+    kinds = [settings_of(kind) for kind in (ModelConfig, NetworkConfig, *configs)]
+    texts = {name for settings in kinds for name, each in settings.items() if is_free_text(each.hint)}
     assert texts == {*HARMLESS, *MODELS, *ELSEWHERE}
 
 
@@ -163,9 +159,6 @@ def test_a_folder_is_refused_in_one_line_and_read_with_trust(tmp_path):
         load_experiment(tmp_path)
     assert load_experiment(tmp_path, trust=True).env_kwargs == {"isolation": "none"}
     assert load_experiment(tmp_path, is_env_given=True).env_kwargs == {"isolation": "none"}
-
-
-def test_another_environment_is_no_trust_in_the_models(tmp_path):
     write_config(tmp_path, with_model(model="openai:m@http://127.0.0.1:9/v1"))
     with pytest.raises(UntrustedCodeError, match="openai:m"):
         load_run(tmp_path, env="collm/MiniWriting-v2")
