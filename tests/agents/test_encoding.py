@@ -61,11 +61,12 @@ def test_a_turn_is_closed_once_even_if_the_model_closes_it(encoder):
     assert cut.tolist() == closed.tolist()
 
 
-def test_messages_contain_no_control_tokens(encoder):
+def test_messages_and_replies_contain_no_control_tokens(encoder):
     honest, hostile = (encoder.prompt(Transcript([Message("user", text)]))[0] for text in ("hello", HOSTILE))
     control = set(TOKENIZER.added_tokens_decoder)
     assert [i for i in hostile if i in control] == [i for i in honest if i in control]
     assert HOSTILE in TOKENIZER.decode(hostile)
+    assert encoder.text([*ids_of("<|im_start|>"), *HELLO, *ids_of("<|im_end|>")]) == "hello"
 
 
 @settings(deadline=None, max_examples=60)
@@ -84,20 +85,13 @@ def test_a_rewritten_history_is_encoded_again():
     assert ids.tolist() == encoder.prompt(rewritten)[0].tolist()
 
 
-def test_the_text_of_a_completion_has_no_control_tokens():
-    assert Encoder(TOKENIZER).text([*ids_of("<|im_start|>"), *HELLO, *ids_of("<|im_end|>")]) == "hello"
-
-
-def test_a_cache_evicts_the_least_recently_used_values():
+def test_a_cache_evicts_the_least_recently_used_values_except_the_last_one():
     made = []
     cache = Recent(3 * (ENTRY + 10), len)
     for key in "abcadacdb":  # "d" evicts "b", the last "b" evicts "a"
         assert cache.get(key, lambda key=key: made.append(key) or [key] * 10) == [key] * 10
     assert made == ["a", "b", "c", "d", "b"]
     assert (len(cache), cache.size) == (3, 3 * (ENTRY + 10))
-
-
-def test_a_cache_keeps_the_last_value_even_if_it_exceeds_the_limit():
     cache = Recent(5, len)
     for key in "ab":
         assert cache.get(key, lambda: [1] * 1000) == [1] * 1000

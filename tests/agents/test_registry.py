@@ -44,14 +44,12 @@ def test_a_name_that_is_a_model_s_is_refused(register, name):
 
 
 def test_a_taken_name_is_refused_unless_it_is_replaced():
-    def first(seat):
-        return fixed_policy("a")
-
+    first, second = (lambda seat, reply=reply: fixed_policy(reply) for reply in "ab")
     register_policy("mine", first)
     register_policy("mine", first)  # twice does nothing
     with pytest.raises(ValueError, match="'mine' is already registered"):
-        register_policy("mine", lambda seat: fixed_policy("b"))
-    register_policy("mine", lambda seat: fixed_policy("b"), replace=True)
+        register_policy("mine", second)
+    register_policy("mine", second, replace=True)
 
 
 def test_a_registered_policy_plays_the_agent_of_the_settings(tmp_path):
@@ -90,11 +88,7 @@ def test_a_registered_policy_gets_a_value_head_and_may_be_shared(vector):
 def test_a_registered_critic_is_made_with_its_seat(vector, policies):
     seats = []
 
-    def small(seat):
-        seats.append(seat)
-        return TextCritic.small(word_tokenizer(), hidden_dim=32, seed=seat.seed)
-
-    register_critic("mine", small)
+    register_critic("mine", lambda seat: seats.append(seat) or TextCritic.small(word_tokenizer(), hidden_dim=32))
     settings = {"critic_model_name_or_path": "mine", "value_head_hidden_dim": 7, "seed": 5}
     make_critics(MAAC(MAACConfig(**settings)), policies, vector)
     make_critics(IAC(IACConfig(**settings, critic_type="q")), policies, vector)

@@ -11,12 +11,10 @@ from reference_play import reference_episode, text_of  # noqa: E402
 from collm.agents.interop.skyrl import rows  # noqa: E402
 from collm.envs import make  # noqa: E402
 
-ENTRY = "collm.agents.interop.skyrl:ConversationEnv"
-
 
 @pytest.fixture(scope="module", autouse=True)
 def registered():
-    skyrl_gym.register(id="collm", entry_point=ENTRY)
+    skyrl_gym.register(id="collm", entry_point="collm.agents.interop.skyrl:ConversationEnv")
 
 
 @pytest.fixture
@@ -52,7 +50,7 @@ def test_the_metrics_of_several_episodes_are_averaged(env):
 
 
 def test_a_row_determines_the_episode_as_in_skyrls_trainer():
-    """The trainer makes environments with an empty `env_config`, the row, and a limit of turns."""
+
     kwargs = {"max_turns": 3, "reward": "dense"}
     first, second = rows("collm/MiniBuild-v0", (3, 4), "builder_1", **kwargs)
     prompt, name = first.pop("prompt"), first.pop("env_class")
@@ -65,8 +63,5 @@ def test_a_row_determines_the_episode_as_in_skyrls_trainer():
     _, turns = reference_episode(make("collm/MiniBuild-v0", **kwargs), 3, builder_1="desk wood")
     expected = sum(rewards["builder_1"] for *_, rewards in turns[:2])
     assert len(turns) == 3 and env.get_metrics()["return"] == pytest.approx(expected)
-
-
-def test_a_missing_environment_is_refused():
     with pytest.raises(ValueError, match='"env"'):
         skyrl_gym.make("collm", env_config={}, extras={"seed": 3})

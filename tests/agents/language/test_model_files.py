@@ -12,11 +12,8 @@ from collm.agents.language.model_files import check_language_model
 from collm.agents.loading import load_policies
 from collm.agents.tiny import TINY_DIRECTORY
 
-FOREIGN = {
-    "AutoConfig": "own_code.Own",
-    "AutoModelForCausalLM": "own_code.Own",
-    "AutoTokenizer": ["own_code.Own", None],
-}
+FOREIGN = dict.fromkeys(("AutoConfig", "AutoModelForCausalLM"), "own_code.Own")
+FOREIGN |= {"AutoTokenizer": ["own_code.Own", None]}
 
 
 @pytest.fixture

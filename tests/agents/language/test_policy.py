@@ -24,10 +24,8 @@ REQUEST = Request("fox_0", Transcript([Message("user", "what next?")]), (7, 0, 0
 def team(kind):
     if kind.startswith("adapters"):
         return adapted_policies(AGENTS, is_chat=kind.endswith("chat"))
-    return {
-        agent: language_policy(is_chat=kind.endswith("chat"), seed=i, sampling=Sampling(temperature=0.8))
-        for i, agent in enumerate(AGENTS)
-    }
+    settings = {"is_chat": kind.endswith("chat"), "sampling": Sampling(temperature=0.8)}
+    return {agent: language_policy(seed=seed, **settings) for seed, agent in enumerate(AGENTS)}
 
 
 def collected(policies, num_episodes=6):
@@ -141,9 +139,8 @@ def test_the_reference_of_adapters_is_their_base_and_no_copy_of_it():
     policies = adapted_policies(AGENTS)
     episodes = collected(policies, num_episodes=2)
     tracks = {agent: tracks_of(episodes, agent) for agent in AGENTS}
-    bare = LanguagePolicy(
-        LanguageModel(copy.deepcopy(policies["fox_0"].language_model.model).unload(), byte_tokenizer())
-    )
+    base = copy.deepcopy(policies["fox_0"].language_model.model).unload()
+    bare = LanguagePolicy(LanguageModel(base, byte_tokenizer()))
     flags = [weight.requires_grad for weight in policies["fox_0"].language_model.model.parameters()]
     for agent in AGENTS:
         reference = policies[agent].reference()
@@ -175,9 +172,6 @@ def test_a_saved_policy_keeps_its_data_type_and_sampling(tmp_path):
     again = load_team(tmp_path, ["fox_0"])["fox_0"]
     assert again.compute_dtype == torch.bfloat16
     assert again.sampling == sampling
-
-
-def test_a_policy_without_tokens_is_refused():
     with pytest.raises(ValueError, match="max_new_tokens must be at least 1, got 0"):
         language_policy(max_new_tokens=0)
 

@@ -22,14 +22,8 @@ from collm.agents.language.shape import KNOWN, ModelShape
 from collm.agents.loading import with_adapters
 from collm.agents.scoring.recomputing import recompute_layers
 
-SIZES = {
-    "vocab_size": 100,
-    "hidden_size": 96,
-    "intermediate_size": 320,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-}
+SIZES = {"vocab_size": 100, "hidden_size": 96, "intermediate_size": 320, "num_hidden_layers": 3}
+SIZES |= {"num_attention_heads": 4, "num_key_value_heads": 2}
 CONFIGS = {
     "qwen3": Qwen3Config(**SIZES, head_dim=32, tie_word_embeddings=True),
     "llama": LlamaConfig(**SIZES, tie_word_embeddings=False),
@@ -71,12 +65,10 @@ def kept_bytes(config, compute, is_adapted, recomputes):
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_activations_are_the_tensors_that_a_forward_pass_saves(kind, compute, is_adapted, recomputes):
     counted = kept_bytes(CONFIGS[kind], compute, is_adapted, recomputes) / TOKENS
-    planned = ModelShape.of(CONFIGS[kind]).kept_per_token(
-        4 if compute is None else 2,
-        rank=RANK if is_adapted else 0,
-        row_length=0 if is_adapted else TOKENS,  # without data a mask is always made
-        recomputes=recomputes,
-    )
+    # without data a mask is always made
+    given = {"rank": RANK, "row_length": 0} if is_adapted else {"rank": 0, "row_length": TOKENS}
+    shape = ModelShape.of(CONFIGS[kind])
+    planned = shape.kept_per_token(4 if compute is None else 2, recomputes=recomputes, **given)
     assert planned == pytest.approx(counted, rel=0.02)
 
 

@@ -18,7 +18,7 @@ def states(count, seed=0):
     return tuple(np.random.default_rng(seed).normal(size=(count, 3)).astype(np.float32))
 
 
-def test_v_values_the_histories_of_all_inputs_in_order():
+def test_v_values_all_histories_and_q_the_actions_after_them():
     critic = NumericCritic(STATE)
     inputs = [CriticInput(states(3)), CriticInput(states(1, seed=1))]
     values = critic.values(inputs)
@@ -26,8 +26,6 @@ def test_v_values_the_histories_of_all_inputs_in_order():
     torch.testing.assert_close(values[3:], critic.values(inputs[1:]))
     assert [critic.num_tokens(item) for item in inputs] == [3, 1]
 
-
-def test_q_values_the_histories_and_then_the_actions():
     critic = NumericCritic(STATE, [MOVE])
     values = critic.values([CriticInput(states(3), actions=(0, 1))])
     others = critic.values([CriticInput(states(3), actions=(0, 0))])

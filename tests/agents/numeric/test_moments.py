@@ -29,12 +29,18 @@ def test_moments_do_not_depend_on_the_batches(batches):
     torch.testing.assert_close(pieces.squares, whole.squares, rtol=1e-9, atol=1e-6)
 
 
-def test_moments_of_vectors_are_per_component():
+def test_moments_of_vectors_are_per_component_and_a_constant_has_no_spread():
     items = torch.tensor([[0.0, 5.0], [2.0, 5.0]])
     normalized = RunningMoments.empty((2,)).updated(items).normalize(items)
     # the second component does not vary
     assert normalized.tolist() == [[-1.0, 0.0], [1.0, 0.0]]
     assert normalized.dtype == torch.float32
+    moments = RunningMoments.empty()
+    for _ in range(50):
+        moments = moments.updated(column([0.1, 0.1, 0.1]))
+    assert moments.std == 1
+    with pytest.raises(ValueError, match=r"items have shape \(3,\)"):
+        RunningMoments.empty((2,)).updated(torch.zeros(3))
 
 
 def test_denormalize_is_the_inverse_of_normalize_and_empty_moments_change_nothing():
@@ -42,15 +48,3 @@ def test_denormalize_is_the_inverse_of_normalize_and_empty_moments_change_nothin
     moments = empty.updated(column([1.0, 2.0, 9.0]))
     torch.testing.assert_close(moments.denormalize(moments.normalize(items)), items)
     assert torch.equal(empty.normalize(items), items) and empty.updated(column([])).count == 0
-
-
-def test_a_constant_has_no_spread():
-    moments = RunningMoments.empty()
-    for _ in range(50):
-        moments = moments.updated(column([0.1, 0.1, 0.1]))
-    assert moments.std == 1
-
-
-def test_items_of_another_shape_are_refused():
-    with pytest.raises(ValueError, match=r"items have shape \(3,\)"):
-        RunningMoments.empty((2,)).updated(torch.zeros(3))

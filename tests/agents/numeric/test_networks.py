@@ -107,9 +107,6 @@ def test_images_are_kept_as_uint8_copies(images):
         found = policy.evaluate([[completion]])
         before = policy.evaluate([[replace(completion, tokens=replace(completion.tokens, features=vector))]])
         assert torch.equal(found.logprobs, before.logprobs) and torch.equal(found.values, before.values)
-
-
-def test_pixels_that_are_not_uint8_are_kept_as_floats():
-    image = np.full((7, 7, 3), 300.5)
+    image = np.full((7, 7, 3), 300.5)  # no pixels of 8 bits
     kept = Features.of(GRID).compact(image)
     assert kept.dtype == np.float32 and np.array_equal(kept, image.ravel())

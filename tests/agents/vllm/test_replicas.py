@@ -75,7 +75,6 @@ def test_a_server_that_comes_back_gets_the_present_weights_before_it_is_asked(fo
 
 
 def test_an_answer_of_other_weights_is_asked_for_again(folder, stubs, generator):
-    """A server that restarted between two calls."""
     perturb(generator)
     generator.generate(prompts(), Sampling())
     for stub in stubs:
@@ -87,7 +86,6 @@ def test_an_answer_of_other_weights_is_asked_for_again(folder, stubs, generator)
 
 
 def test_a_server_whose_weights_somebody_else_changes_is_given_up(stubs, generator):
-    """Another run sends its weights to the same server, again and again."""
     for stub in stubs:
         stub.changes = {"weight_versions": [{"version": "another-run", "start": 0, "end": 1}]}
     with pytest.raises(ServerError, match=r"other weights .* 3 times"):
@@ -116,11 +114,9 @@ def test_the_servers_own_logprobs_are_kept_where_they_are_asked_for(folder, stub
     generator = learner(folder, *urls, keeps_logprobs=True)
     kept = generator.generate(prompts(), sampling)
     ours = learner(folder, *urls).generate(prompts(), sampling)
-    told = {
-        tuple(answer["token_ids"]): [token["logprob"] for token in answer["logprobs"]["content"]]
-        for stub in stubs
-        for answer in [stub.completion(body) for path, body in stub.calls if path.endswith("generate")]
-    }
+    calls = [(stub, body) for stub in stubs for path, body in stub.calls if path.endswith("generate")]
+    answers = [stub.completion(body) for stub, body in calls]
+    told = {tuple(each["token_ids"]): [token["logprob"] for token in each["logprobs"]["content"]] for each in answers}
     for theirs, mine in zip(kept, ours, strict=True):
         np.testing.assert_allclose(theirs.logprobs, told[tuple(theirs.ids.tolist())], atol=1e-6)
         np.testing.assert_array_equal(theirs.entropies, mine.entropies)

@@ -128,6 +128,7 @@ def critic_step(dtype, target, **kwargs):
 
 def test_a_critics_gradients_are_scaled_into_the_range_of_float16_and_computed_again_on_overflow():
     exact, _ = critic_step(None, 1e-2)
+    torch.testing.assert_close(critic_step(None, 1e-2, recomputes_activations=True)[0], exact)
     scaled, metrics = critic_step(torch.float16, 1e-2)
     assert float((scaled - exact).norm() / exact.norm()) < 0.3  # the layers' own rounding moves so small an error
     assert metrics["critic_grad_norm"] == pytest.approx(float(scaled.norm()), rel=1e-4)
