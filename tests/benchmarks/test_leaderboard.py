@@ -8,15 +8,10 @@ import re
 from collm.algorithms.rollout.intervals import Interval
 from collm.benchmarks.leaderboard import LEADERBOARD_FILES, Entry, Leaderboard
 
+USAGE = ("3 requests",)
 ENTRIES = [
     Entry("runs/a", {"sampled": Interval(0.25, 0.0, 0.5), "greedy": Interval(0.9, 0.8, 1.0)}, {}, "a.jsonl"),
-    Entry(
-        "<b|c>",
-        {"sampled": Interval(0.75, 0.5, 1.0), "greedy": Interval(0.1, 0.0, 0.2)},
-        {},
-        "b.jsonl",
-        ("3 requests",),
-    ),
+    Entry("<b|c>", {"sampled": Interval(0.75, 0.5, 1.0), "greedy": Interval(0.1, 0.0, 0.2)}, {}, "b.jsonl", USAGE),
 ]
 BOARD = Leaderboard("collm/X-v0", {"max_turns": 2}, "test", 10, ENTRIES)
 

@@ -47,10 +47,6 @@ def test_without_a_declared_range_nothing_is_cut(near_the_top):
 
 
 def test_over_several_environments_the_widest_bounds_count(near_the_top):
-    runs = near_the_top.summaries
-    wide = [
-        replace(run, environment="tldr", experiment={**run.experiment, "env": "collm/TLDR-v2", "env_kwargs": {}})
-        for run in runs
-    ]
-    both = Comparison([*runs, *wide])
+    others = elsewhere(near_the_top, env="collm/TLDR-v2", env_kwargs={}).summaries
+    both = Comparison([*near_the_top.summaries, *(replace(run, environment="tldr") for run in others)])
     assert both.bounds("build", "tldr") == (0.0, 3.48)

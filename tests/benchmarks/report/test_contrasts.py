@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
+from recorded import made_summary
 from scipy import stats
 
 from collm.benchmarks.comparison.suite import Contrast
-from collm.benchmarks.comparison.summaries import RunSummary
 from collm.benchmarks.report.comparison import Comparison
 from collm.benchmarks.report.contrasts import contrast_table, findings, holm, run_score, start_means, student_test
 
@@ -17,32 +17,12 @@ from collm.benchmarks.report.contrasts import contrast_table, findings, holm, ru
 def run(algorithm, seed, successes, *, environment="cross", turns=4, per_update=16, held_out=0.5, model="tiny"):
     """A finished run of so many episodes per update, with the share of successes of each."""
     steps = [per_update * turns * (number + 1) for number in range(len(successes))]
-    return RunSummary(
-        algorithm=algorithm,
-        environment=environment,
-        seed=seed,
-        place=(0, 0),
-        is_finished=True,
-        threshold=None,
-        budget={},
-        experiment={
-            "algorithm": algorithm,
-            "env": "collm/MiniShift-v0",
-            "env_kwargs": {"max_turns": turns},
-            "config": {},
-            "model": {"model": model},
-        },
-        curves={
-            "environment_steps": steps,
-            "turns": [float(turns)] * len(steps),
-            "metric/success": [share / turns for share in successes],
-        },
-        evaluations=[
-            {"evaluation/sampled/metric/success": 0.0},
-            {"evaluation/sampled/metric/success": held_out / turns, "evaluation/sampled/return": 3 * held_out},
-        ],
-        diagnostics=[],
-    )
+    curves = {"environment_steps": steps, "turns": [float(turns)] * len(steps)}
+    curves |= {"metric/success": [share / turns for share in successes]}
+    success = "evaluation/sampled/metric/success"
+    evaluations = [{success: 0.0}, {success: held_out / turns, "evaluation/sampled/return": 3 * held_out}]
+    settings = {"env_kwargs": {"max_turns": turns}, "config": {}, "model": {"model": model}}
+    return made_summary(algorithm, environment, seed, curves, evaluations, algorithm=algorithm, **settings)
 
 
 def test_scores_of_a_run_by_hand():
@@ -52,7 +32,7 @@ def test_scores_of_a_run_by_hand():
     assert run_score(found, "return") == pytest.approx(2.25)
     assert run_score(found, "training success") == pytest.approx(3.4 / 6)
     assert run_score(found, "episodes") == pytest.approx(math.log2(5 * 16))
-    assert run_score(run("a", 0, [1.0, 1.0, 0.0, 0.0]), "episodes") == math.inf, "a lucky start does not count"
+    assert run_score(run("a", 0, [1.0, 1.0, 0.0, 0.0]), "episodes") == math.inf  # a lucky start does not count
 
 
 def test_students_test_is_scipys():
@@ -76,9 +56,7 @@ def test_holms_correction_by_hand():
 
 def test_contrasts_pair_seeds_and_correct_within_their_family():
     runs = [
-        run(name, seed, [0.5], held_out=base + 0.1 * seed)
-        for name, base in (("a", 0.6), ("b", 0.5))
-        for seed in range(3)
+        run(name, seed, [0.5], held_out=0.5 + 0.1 * seed + 0.1 * (name == "a")) for name in "ab" for seed in range(3)
     ]
     runs += [run("a", 7, [0.5], held_out=1.0)]  # no partner
     first = Contrast("a - b", ((1.0, "a", "cross"), (-1.0, "b", "cross")), "success", is_primary=True)
@@ -108,7 +86,7 @@ def test_seeds_of_one_start_count_once_by_hand():
     assert (seeds.num_values, starts.num_values) == (5, 3)
     assert starts.estimate.value == pytest.approx(0.4) and seeds.estimate.value == pytest.approx(0.42)
     assert starts.estimate.low == pytest.approx(0.4 - half)
-    assert starts.estimate.high == 1.0, "a difference of two fractions is at most 1; the interval would end at 1.296"
+    assert starts.estimate.high == 1.0  # of two fractions; the interval would end at 1.296
     assert starts.p == pytest.approx(stats.ttest_1samp([0.1, 0.3, 0.8], 0.0).pvalue)
     table = contrast_table([found])
     assert table.header[-3:] == ["over starts", "p over starts, corrected", "starts"] and table.rows[0][-1] == "3"

@@ -20,12 +20,9 @@ from collm.benchmarks.report.statistics import (
 )
 
 
-def test_smoothing_by_hand():
+def test_smoothing_and_thinning_by_hand():
     assert smoothed(np.array([2.0, 4.0, 6.0, 8.0]), 2).tolist() == [2.0, 3.0, 5.0, 7.0]
     assert smoothed(np.full(7, 3.0), 5) == pytest.approx(3.0)
-
-
-def test_a_long_curve_is_thinned_to_means_of_neighbours():
     values = np.arange(1.0, 8.0)
     assert thinned(values, 7) is values
     assert thinned(values, 3).tolist() == [2.0, 5.0, 7.0]
@@ -54,15 +51,13 @@ def test_the_cost_to_reach_a_threshold_by_hand():
 def test_runs_that_never_get_there_are_later_than_all_others():
     found = median_cost([10.0, 20.0, NEVER])
     assert (found.median, found.num_reached, found.num_runs) == (20.0, 2, 3)
-    assert found.low == 10.0 and found.high == NEVER
-    assert str(found) == "20 [10, never], 2 of 3"
-
+    assert found.low == 10.0 and found.high == NEVER and str(found) == "20 [10, never], 2 of 3"
     found = median_cost([10.0, NEVER, NEVER, NEVER, NEVER])
     assert found.median == NEVER and found.num_reached == 1
 
 
 def test_curves_without_a_common_range_of_costs_are_drawn_one_by_one(tmp_path):
-    """Seconds of one method's runs, if one machine was far slower than the other."""
+
     for seed in range(2):
         write_run(tmp_path / f"{seed}", "maac", seed)
     fast, slow = read_summaries(tmp_path)
