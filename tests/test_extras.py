@@ -45,8 +45,7 @@ def bare(program: str, absent=OPTIONAL) -> subprocess.CompletedProcess[str]:
 
 def test_all_environments_play_without_any_extra():
     ids = [each.id for each in collm.envs.specs() if each.id.startswith("collm/")]
-    done = bare(
-        f"""
+    done = bare(f"""
 import collm
 for name in {ids!r}:
     env = collm.make(name)
@@ -54,11 +53,9 @@ for name in {ids!r}:
     while env.agents:
         env.step({{agent: env.reference_reply(agent) for agent in env.agents}})
     env.close()
-print("played", {len(ids)})
-"""
-    )
-    assert done.stdout.split() == ["played", str(len(ids))], done.stderr
-    assert len(ids) >= 13
+print("played")
+""")
+    assert done.stdout == "played\n" and len(ids) >= 13, done.stderr
 
 
 @pytest.mark.parametrize("program", ["import collm; collm.train", "from collm.agents import load_policies"])
@@ -109,10 +106,7 @@ def test_in_a_clone_the_clone_is_installed():
         (None, "git+https://example.org/collm"),
         ({"url": "file:///home/a%20b/collm.zip", "archive_info": {}}, "file:///home/a%20b/collm.zip"),
         ({"url": "file:///home/collm", "dir_info": {}}, "file:///home/collm"),
-        (
-            {"url": "https://a.org/collm", "vcs_info": {"vcs": "git", "commit_id": "1a2b", "requested_revision": "x"}},
-            "git+https://a.org/collm@1a2b",
-        ),
+        ({"url": "https://a.org/collm", "vcs_info": {"vcs": "git", "commit_id": "1"}}, "git+https://a.org/collm@1"),
     ],
 )
 def test_outside_of_a_clone_the_recorded_source_is_installed(monkeypatch, tmp_path, origin, source):

@@ -31,9 +31,8 @@ class Replayed:
 
     def __init__(self):
         config = MAACConfig(critic_model_name_or_path="actor", adam=(0.9, 0.999, EPSILON), **UPDATES)
-        self.trainer = Experiment(
-            algorithm="maac", config=config, env=single_file.ENV, env_kwargs=single_file.ENV_KWARGS
-        ).make_trainer()
+        parts = {"env": single_file.ENV, "env_kwargs": single_file.ENV_KWARGS}
+        self.trainer = Experiment(algorithm="maac", config=config, **parts).make_trainer()
         self.example = single_file.MAAC(single_file.Settings(adam_epsilon=EPSILON, **UPDATES))
         self.updates = []
         for update in range(UPDATES["num_updates"]):
@@ -119,11 +118,8 @@ def test_the_file_fits_on_a_few_screens_and_uses_no_trainer():
     nodes = list(ast.walk(ast.parse(PATH.read_text())))
     found = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
     found |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    assert {name for name in found if name.startswith("collm")} == {
-        "collm.agents.tiny",
-        "collm.envs",
-        "collm.envs.core",
-    }
+    used = {name for name in found if name.startswith("collm")}
+    assert used == {"collm.agents.tiny", "collm.envs", "collm.envs.core"}
     assert len(PATH.read_text().splitlines()) <= 250
 
 
