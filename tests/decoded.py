@@ -1,7 +1,5 @@
 """Random prompts, their next turns, and comparisons of samples, for tests of decoders."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """HouseBuild for models that know no commands, with builders that leave. Does not import torch."""
 
-from __future__ import annotations
-
 from random import Random
 
 from collm.envs.games.house_build import HouseBuild

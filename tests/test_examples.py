@@ -1,7 +1,5 @@
 """Examples say how to install and run them, have pages, and run in the environments of their libraries."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import re

@@ -1,7 +1,5 @@
 """collm overwrites only files that it wrote."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

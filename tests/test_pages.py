@@ -1,7 +1,5 @@
 """Generated pages are up to date: `python docs/pages.py` writes them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

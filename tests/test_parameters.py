@@ -1,7 +1,5 @@
 """The table of parameters names existing settings, and every parameter of CoMLRL."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import re

@@ -1,7 +1,5 @@
 """`examples/maac_single_file.py` computes what the library's MAAC computes, and learns."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

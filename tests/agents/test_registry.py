@@ -1,7 +1,5 @@
 """Registered policies and critics."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Methods that an algorithm may override: loss, targets, state and facts."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

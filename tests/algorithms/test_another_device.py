@@ -1,7 +1,5 @@
 """Every algorithm on a pretended accelerator: the CPU's results, and few waits of the host for the device."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """What only a GPU can show of training: pinned copies, events, free memory, offload, fused steps, autocast critics."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

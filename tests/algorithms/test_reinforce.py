@@ -1,7 +1,5 @@
 """The family of REINFORCE: by default no two of its members credit a group alike."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

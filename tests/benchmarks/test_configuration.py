@@ -1,7 +1,5 @@
 """A file of settings says what the command line would, and the command line goes before it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

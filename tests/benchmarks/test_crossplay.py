@@ -1,7 +1,5 @@
 """Cross-play: teams with different conventions lose together, and the intervals are over runs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

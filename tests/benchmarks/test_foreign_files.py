@@ -1,7 +1,5 @@
 """Commands do not overwrite files that collm did not write, and name them in one line."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A leaderboard says the same in JSON, Markdown and HTML, the best team first."""
 
-from __future__ import annotations
-
 import json
 import re
 

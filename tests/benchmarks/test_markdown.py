@@ -1,7 +1,5 @@
 """Markdown tables: by hand, and with a bar in a cell."""
 
-from __future__ import annotations
-
 from collm.benchmarks.markdown import markdown_table
 
 

@@ -1,7 +1,5 @@
 """The KV cache returns stored keys and values, and attention to it equals torch's."""
 
-from __future__ import annotations
-
 import copy
 from unittest.mock import Mock
 

@@ -1,7 +1,5 @@
 """Type, size and release of the KV cache."""
 
-from __future__ import annotations
-
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace

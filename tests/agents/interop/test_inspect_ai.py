@@ -1,7 +1,5 @@
 """A text environment as a task of Inspect AI, with a role per agent."""
 
-from __future__ import annotations
-
 import gc
 import os
 import shlex

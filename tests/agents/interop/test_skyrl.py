@@ -1,7 +1,5 @@
 """One agent of a text environment in SkyRL-gym."""
 
-from __future__ import annotations
-
 import pytest
 
 skyrl_gym = pytest.importorskip("skyrl_gym")

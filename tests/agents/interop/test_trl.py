@@ -1,7 +1,5 @@
 """Text environments in TRL."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

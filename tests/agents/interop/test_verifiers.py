@@ -1,7 +1,5 @@
 """A text environment in verifiers: `vf-eval` plays it with a model per agent."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

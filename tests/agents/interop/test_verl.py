@@ -1,7 +1,5 @@
 """One agent of a text environment in verl's agent loop."""
 
-from __future__ import annotations
-
 import asyncio
 import shlex
 import subprocess

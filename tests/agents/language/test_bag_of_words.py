@@ -1,7 +1,5 @@
 """The bag-of-words critic: logistic regression for each turn."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

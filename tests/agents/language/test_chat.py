@@ -1,7 +1,5 @@
 """Chat models: concurrent requests, retries, costs, names, keys and errors."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Sizes and activations of models, compared with counts on tensors without data."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

@@ -1,7 +1,5 @@
 """Two ranks and one server, in one process: one rank sends weights, the other one waits for them."""
 
-from __future__ import annotations
-
 from unittest.mock import Mock
 
 import numpy as np

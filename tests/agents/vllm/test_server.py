@@ -1,7 +1,5 @@
 """Tokens come from the server, log-probabilities from the learner, and updates reach the server."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """If a rank fails, dies or hangs, all ranks exit, and one line reports the cause."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

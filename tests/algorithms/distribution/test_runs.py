@@ -1,7 +1,5 @@
 """Run folders of several ranks equal those of one process, and each can resume the other's run."""
 
-from __future__ import annotations
-
 import pytest
 import ranked
 import torch

@@ -1,7 +1,5 @@
 """Ranks that sample from servers: rank 0 sends the weights, and the episodes equal those of one process."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import ranked

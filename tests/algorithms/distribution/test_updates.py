@@ -1,7 +1,5 @@
 """Updates of several ranks equal those of one process: gradients, metrics, episodes."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 

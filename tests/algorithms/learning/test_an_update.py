@@ -1,7 +1,5 @@
 """What an update hands on: seeds, shaped rewards, references, records, and what it says of what went wrong."""
 
-from __future__ import annotations
-
 from unittest.mock import Mock
 
 import pytest

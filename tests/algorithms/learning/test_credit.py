@@ -1,7 +1,5 @@
 """Who is credited with what: hand cases for own and joint critics, terminal and truncated ends, V and Q."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

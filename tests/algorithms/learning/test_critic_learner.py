@@ -1,7 +1,5 @@
 """A critic learns what it is told, in units of its targets, from this update's turns and those of recent ones."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every completion with every other: what a reply is worth among all the partner's, at the price of branches."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

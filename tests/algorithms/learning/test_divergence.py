@@ -1,7 +1,5 @@
 """What is not finite is named with its update, its agent and what was finite before; no weight becomes so."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What an update reports of policies and critics, by loops and NumPy from what went into it."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Optimizer steps against their formulas in NumPy; passes of ranks; metrics of passes, summed by hand."""
 
-from __future__ import annotations
-
 import copy
 import math
 

@@ -1,7 +1,5 @@
 """Weights that learn are kept in 32 bits: at learning rates near 1e-6 a step is smaller than 16 bits can tell."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from probes import AGENTS, TextProbe, random_llama, word_policy, word_tokenizer

@@ -1,7 +1,5 @@
 """A privileged critic: it explains what no history tells, and is refused where there is nothing to tell."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from probes import AGENTS, WORDS, NumberProbe, word_policies, word_tokenizer

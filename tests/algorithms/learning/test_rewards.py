@@ -1,7 +1,5 @@
 """Rewards that are learned from, by hand: shift, scale, processor, and a price on divergence from the reference."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

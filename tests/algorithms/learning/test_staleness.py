@@ -1,7 +1,5 @@
 """Learning from episodes of older weights: which weights played them, what they count for, and that runs resume."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Rewards and value targets of an agent that leaves before the others."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from fakes import WeightlessCritic

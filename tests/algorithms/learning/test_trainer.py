@@ -1,7 +1,5 @@
 """The training step: resumption, warm-up, budgets, learning rates, checkpoints."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The expected gradient of an update is that of the expected return, whenever episodes end and whoever leaves."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import permutations
 from math import log

@@ -1,7 +1,5 @@
 """Settings → what fits: automatic choices, refusals with the settings that would fit, and devices by agent."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

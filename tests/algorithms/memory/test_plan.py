@@ -1,7 +1,5 @@
 """The memory plan against arithmetic by hand, and laws: more work or more weights never need less."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

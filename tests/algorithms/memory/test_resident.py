@@ -1,7 +1,5 @@
 """The memory plan against the resident set of real trainings on the CPU, a process each."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """Episodes depend only on their seed, their index and the weights; an agent acts on its own text."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from probes import AGENTS, NumberProbe, TextProbe, word_policies

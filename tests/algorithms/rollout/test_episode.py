@@ -1,7 +1,5 @@
 """Inputs of critics, infos of joint turns, plans and segments, by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from collm.agents.core import Completion

@@ -1,7 +1,5 @@
 """Environment faults name agent, episode and turn; a limited number of episodes may be skipped."""
 
-from __future__ import annotations
-
 import pytest
 from faulty_worlds import AGENTS, TURN, Numbers, Texts
 

@@ -1,7 +1,5 @@
 """Bootstrap intervals by hand, and from fixed resampling indices."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

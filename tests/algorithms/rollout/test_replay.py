@@ -1,7 +1,5 @@
 """Unfinished episodes are restored by a replay; if it differs, the error has the turn."""
 
-from __future__ import annotations
-
 import copy
 from itertools import count
 

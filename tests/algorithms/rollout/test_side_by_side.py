@@ -1,7 +1,5 @@
 """Concurrent models give the results, errors and interrupts of sequential ones."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

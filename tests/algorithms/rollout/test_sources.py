@@ -1,7 +1,5 @@
 """Asynchronous rollouts: staleness does not depend on the speeds of worker and trainer."""
 
-from __future__ import annotations
-
 import threading
 import time
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The same seed gives the same bytes: with `deterministic` for every batching, else up to rounding."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 

@@ -1,7 +1,5 @@
 """A run deletes and overwrites only its own files, writes through no link, and can be resumed after any kill."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """Runs that are killed repeatedly at random moments end with the files of an undisturbed run."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """Training with agents that leave early: they act and earn no more, and a run resumes in the middle of episodes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from killed import changed, kill_after, traces

@@ -1,7 +1,5 @@
 """Logged metrics by hand: counts, seconds, means over a team, evaluations. Every metric must have such a test."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import fields

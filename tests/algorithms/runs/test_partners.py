@@ -1,7 +1,5 @@
 """Partners that do not learn, and defaults that depend on the environment or the models."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Records of a run: episodes that can be read and scored again, metrics as whole lines, the folder."""
 
-from __future__ import annotations
-
 import json
 import math
 

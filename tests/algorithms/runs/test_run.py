@@ -1,7 +1,5 @@
 """A run resumes from its newest valid checkpoint, or starts again, and loses no data."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Settings without effect are reported, and settings with an effect are not."""
 
-from __future__ import annotations
-
 from unittest.mock import Mock
 
 import pytest

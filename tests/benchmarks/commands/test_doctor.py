@@ -1,7 +1,5 @@
 """`collm doctor`: this machine, and what a training needs of it or of another."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

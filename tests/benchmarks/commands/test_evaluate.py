@@ -1,7 +1,5 @@
 """Evaluation of models without a run, chats with trained agents, and exported models."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

@@ -1,7 +1,5 @@
 """What fails is named in one line, with the command that plays it again; what is recorded is played again alike."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

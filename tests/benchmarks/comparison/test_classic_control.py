@@ -1,7 +1,5 @@
 """The same trainer on what everybody knows: quick looks at the parts, and the marks it must reach, in minutes."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The paper's suite: its cells, its scaled form, prompted runs, and the table beside the published numbers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a report says of advantages and returns is what was learned from."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

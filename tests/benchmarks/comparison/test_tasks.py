@@ -1,7 +1,5 @@
 """A comparison as tasks of Ray: all runs end, although a worker dies."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

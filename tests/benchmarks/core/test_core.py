@@ -1,7 +1,5 @@
 """The core suite: submissions name their seeds; scores go from random play, 0, to the reference, 1."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json

@@ -1,7 +1,5 @@
 """Bounds of returns, by what the environments of the runs declare."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Contrasts: scores of runs, Student's test and Holm's correction, by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Curves by cost, and the cost of reaching a threshold."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

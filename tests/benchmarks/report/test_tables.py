@@ -1,7 +1,5 @@
 """What a search tells, and which runs collapsed, by hand."""
 
-from __future__ import annotations
-
 import pytest
 from recorded import made_summary
 

@@ -1,7 +1,5 @@
 """Rates of alternating workloads, the load of other processes, and seconds by phase, on a fake clock."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Recorded steps give the samples of eager steps, and read only their buffers."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import replace
 
