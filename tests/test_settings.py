@@ -69,9 +69,15 @@ def test_classes_that_change_defaults_and_advanced_settings_keep_docstrings_grou
     assert settings_of(Garden)["plants"].is_required
 
 
-def test_values_go_to_the_first_class_that_has_them_by_any_name():
+def test_values_go_to_the_first_class_that_has_them_by_any_name_and_wrong_names_are_refused():
     given = {"how_deep": 3, "model_name_or_path": "tiny", "plants": 1}
     assert sorted_out(given, [Garden, ModelConfig], "run.toml") == [{"depth": 3, "plants": 1}, {"model": "tiny"}]
+    with pytest.raises(UnknownSettingError, match=r"run.toml.*'how_dep'.*'how_deep'"):
+        sorted_out({"how_dep": 3}, [Garden], "run.toml")
+    with pytest.raises(UnknownSettingError, match=r"'num_env_hosts'.*num_collectors"):
+        sorted_out({"num_env_hosts": 2}, [Garden], "run.toml")
+    with pytest.raises(UserError, match=r"'depth' twice.*'deep'"):
+        sorted_out({"depth": 3, "deep": 4}, [Garden], "run.toml")
 
 
 def test_single_values_of_a_tuple_have_names_and_ranges():
@@ -84,15 +90,6 @@ def test_single_values_of_a_tuple_have_names_and_ranges():
         Garden(plants=1, size=(0, 0.5))
     with pytest.raises(UserError, match="size must be 2 values"):
         Garden(plants=1, size=(3,))
-
-
-def test_wrong_names_are_refused_with_the_nearest_name_or_the_replacement():
-    with pytest.raises(UnknownSettingError, match=r"run.toml.*'how_dep'.*'how_deep'"):
-        sorted_out({"how_dep": 3}, [Garden], "run.toml")
-    with pytest.raises(UnknownSettingError, match=r"'num_env_hosts'.*num_collectors"):
-        sorted_out({"num_env_hosts": 2}, [Garden], "run.toml")
-    with pytest.raises(UserError, match=r"'depth' twice.*'deep'"):
-        sorted_out({"depth": 3, "deep": 4}, [Garden], "run.toml")
 
 
 CONFIGS = list(dict.fromkeys(spec.config for spec in algorithm_specs()))

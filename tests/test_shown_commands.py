@@ -93,13 +93,10 @@ def taken(monkeypatch):
     return ask
 
 
-def test_a_call_that_a_page_shows_is_one_that_the_command_takes(taken, capsys):
+def test_calls_and_options_that_pages_show_are_ones_that_the_command_takes(taken, capsys):
     assert [call for call in CALLS if not taken(call)] == [], capsys.readouterr().err
     wrong = ["collm train maac --env collm/MiniBuild-v0 --num-updats 3", "collm reports runs/first"]
     assert [call for call in wrong if taken(call)] == []
-
-
-def test_options_that_the_readme_shows_alone_are_those_of_a_training(taken, capsys):
     calls = [f"collm train maac --env collm/MiniWriting-v2 {options}" for options in OPTIONS]
     assert [call for call in calls if not taken(call)] == [], capsys.readouterr().err
     assert any(options.startswith("--model ") for options in OPTIONS)

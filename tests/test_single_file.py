@@ -66,21 +66,15 @@ def replayed():
     return Replayed()
 
 
-def test_prompts_replies_and_rewards_are_the_librarys(replayed):
+def test_rewards_advantages_targets_and_losses_are_the_librarys(replayed):
     for theirs, ours, *_ in replayed.updates:  # `sampler_of` compares the prompts
         assert [episode.team_rewards for episode in theirs] == [episode.rewards for episode in ours]
         assert 0 < sum(episode.team_return for episode in theirs) < len(theirs)
-
-
-def test_advantages_and_value_targets_are_the_librarys(replayed):
     for _, _, credits, advantages, targets, *_ in replayed.updates:
         for credit in credits.values():
             torch.testing.assert_close(advantages.flatten(), credit.advantages, rtol=RELATIVE, atol=RELATIVE)
             torch.testing.assert_close(targets.flatten(), credit.targets, rtol=RELATIVE, atol=RELATIVE)
     assert len(set(replayed.updates[1][3].flatten().tolist())) > 100, "values tell the turns of an episode apart"
-
-
-def test_losses_and_gradient_norms_are_the_librarys(replayed):
     names = {"value_loss", "critic_grad_norm", "policy_loss", "grad_norm"}
     for update, (*_, metrics, learned) in enumerate(replayed.updates):
         assert learned.keys() == (names if update else {"value_loss", "critic_grad_norm"})

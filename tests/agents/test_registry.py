@@ -83,7 +83,7 @@ def test_a_registered_policy_gets_a_value_head_and_may_be_shared(vector):
         check_team(make(ENV), ModelConfig(model="words", weights="adapters"))
 
 
-def test_a_registered_critic_is_made_with_its_seat(vector, policies):
+def test_registered_critics_are_made_with_seats_and_unknown_policies_need_some(vector, policies):
     seats = []
 
     register_critic("mine", lambda seat: seats.append(seat) or TextCritic.small(word_tokenizer(), hidden_dim=32))
@@ -94,6 +94,9 @@ def test_a_registered_critic_is_made_with_its_seat(vector, policies):
     assert [seat.seed for seat in seats] == [5, 5, 6]
     assert all(seat.head_hidden_dim == 7 for seat in seats)
     assert [list(seat.action_spaces) for seat in seats] == [[], *([agent] for agent in vector.possible_agents)]
+    learner = type("Unknown", (TrainablePolicy,), dict.fromkeys(TrainablePolicy.__abstractmethods__))()
+    with pytest.raises(ValueError, match="there is no critic for the policy class Unknown; give critics="):
+        make_critics(MAAC(MAACConfig()), {**policies, "speaker_0": learner}, vector)
 
 
 @pytest.mark.parametrize(
@@ -107,9 +110,3 @@ def test_a_registered_critic_is_made_with_its_seat(vector, policies):
 def test_critics_that_do_not_fit_are_refused(vector, policies, algorithm, critics, reason):
     with pytest.raises(ValueError, match=re.escape(reason)):
         make_trainer(algorithm, vector, policies, critics=critics)
-
-
-def test_an_unknown_class_of_policies_needs_critics(vector, policies):
-    learner = type("Unknown", (TrainablePolicy,), dict.fromkeys(TrainablePolicy.__abstractmethods__))()
-    with pytest.raises(ValueError, match="there is no critic for the policy class Unknown; give critics="):
-        make_critics(MAAC(MAACConfig()), {**policies, "speaker_0": learner}, vector)

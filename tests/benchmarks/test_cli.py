@@ -58,10 +58,13 @@ def test_torchrun_is_for_training_alone_and_is_told_so_once(rank, num_lines, cap
         assert [f"collm {name}" in line for line in capsys.readouterr().err.splitlines()] == [True] * num_lines
 
 
-def test_help_names_every_command(capsys):
+def test_help_names_every_command_and_keyword_arguments_are_parsed(capsys):
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
     assert all(f"  {name} " in text for name in COMMANDS)
+    pairs = ["a=4", "b=test", 'c={"post": "source"}', "d=true", "e=True", "f=None", "g=a=b"]
+    values = [4, "test", {"post": "source"}, True, True, None, "a=b"]
+    assert keyword_arguments(pairs) == dict(zip("abcdefg", values, strict=True))
 
 
 @pytest.mark.parametrize("algorithm", NAMES)
@@ -241,12 +244,6 @@ def test_data_without_held_out_tasks_is_refused_before_training(tmp_path, capsys
     assert main(call) == 2
     text = capsys.readouterr().err
     assert text.startswith("error: ") and "test_fraction" in text
-
-
-def test_keyword_arguments_are_json_or_words_of_python_or_texts():
-    pairs = ["a=4", "b=test", 'c={"post": "source"}', "d=true", "e=True", "f=None", "g=a=b"]
-    values = [4, "test", {"post": "source"}, True, True, None, "a=b"]
-    assert keyword_arguments(pairs) == dict(zip("abcdefg", values, strict=True))
 
 
 def _save_random_llama(directory, data):

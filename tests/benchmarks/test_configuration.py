@@ -53,16 +53,13 @@ def test_a_file_says_all_and_flags_override_it(tmp_path, started):
     assert (experiment.algorithm, experiment.config.trace) == ("ippo", 0.5)
 
 
-def test_a_runs_own_settings_start_the_same_run_again(tmp_path, started):
+def test_settings_of_runs_start_the_same_run_again_also_older_ones(tmp_path, started):
     config = MAACConfig(num_updates=7, agent_learning_rates={"builder_1": 0.0}, critic_warmup=1)
     again = Experiment(algorithm="maac", config=config, env="collm/MiniBuild-v0", env_kwargs={"max_turns": 2})
     file = tmp_path / "config.json"
     file.write_text(json.dumps(again.to_json()))
     experiment, *_ = started("--config", str(file), "--out", str(tmp_path / "run"))
     assert experiment.to_json() == again.to_json()
-
-
-def test_settings_of_an_older_run_may_lack_new_ones_and_have_removed_ones(tmp_path, started):
     saved = Experiment(algorithm="maac", config=MAACConfig(), env="collm/MiniBuild-v0").to_json()
     older = saved["config"] | {"env_hosts": None, "num_env_hosts": 2}
     del older["loss_denominator"]
@@ -82,15 +79,12 @@ def test_code_that_a_file_names_runs_where_the_command_line_names_it_too(tmp_pat
     assert experiment.env_kwargs == {"reward_funcs": ["own", "tests.judges:brevity"]}
 
 
-def test_partners_sit_where_they_are_told(tmp_path, started):
+def test_partners_and_names_of_other_libraries_lead_to_the_settings(tmp_path, started):
     call = ["iac", "--env", "collm/MiniBuild-v0", "--out", str(tmp_path / "run")]
     scripted, *_ = started(*call, "--partner", "builder_1=reference")
     assert scripted.env_kwargs == {"partners": {"builder_1": "reference"}}
     frozen, *_ = started(*call, "--partner", "builder_0=tiny", "--model", "tiny,tiny")
     assert frozen.config.agent_learning_rates == {"builder_0": 0.0} and frozen.model.model == "tiny"
-
-
-def test_names_of_other_libraries_lead_to_the_settings(started, tmp_path):
     call = "--gamma 0.9 --lr 1e-4 --beta 0.1 --epsilon 0.2 --gae-lambda 0.5 --num-iterations 2 --max-steps 7 --n-step 4"
     call += " --advantage-estimator td --loss-unit token --max-off-policy-steps 1"
     experiment, *_ = started("maac", "--env", "collm/MiniBuild-v0", "--out", str(tmp_path / "run"), *call.split())

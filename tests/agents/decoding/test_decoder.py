@@ -64,11 +64,13 @@ def test_a_model_that_the_arena_would_falsify_falls_back_with_one_warning(name):
     assert_exact(model, prompts * 2, samples, 0.9)
 
 
-def test_a_window_longer_than_all_sequences_needs_no_fallback():
+def test_models_may_have_a_long_window_and_use_their_last_position():
     model = MistralForCausalLM(MistralConfig(**SMALL, sliding_window=30)).eval()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fresh(model, [Prompt([5] * 20, (0,), 10)])
+    sample = Decoder(model_of("qwen2"), []).generate([Prompt([5] * 100, (0,), 28)], Sampling())[0]
+    assert len(sample.ids) == 28
 
 
 @pytest.mark.parametrize("sampling", [pytest.param(Sampling(), marks=pytest.mark.slow), Sampling(0.8, 20, 0.9)])
@@ -205,11 +207,6 @@ def test_a_decoder_with_a_foreign_stop_token_or_a_diverged_model_is_refused():
         model.model.norm.weight.fill_(torch.nan)
     with pytest.raises(ValueError, match="logits are not numbers"):
         decoder.generate(ragged_prompts(2), Sampling(top_p=0.9))
-
-
-def test_the_last_position_of_the_model_is_usable():
-    sample = Decoder(model_of("qwen2"), []).generate([Prompt([5] * 100, (0,), 28)], Sampling())[0]
-    assert len(sample.ids) == 28
 
 
 def test_with_fixed_shapes_a_prompt_beyond_the_window_does_not_change_the_other_samples():

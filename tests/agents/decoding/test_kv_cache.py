@@ -30,7 +30,7 @@ def begun(num_rows=3, length=5, capacity=20):
     return arena, keys
 
 
-def test_padding_of_an_extension_is_not_written():
+def test_padding_of_an_extension_is_not_written_nor_visible():
     arena, keys = begun()
     new = states(2, 2, 3, 4, seed=1)
     batch, token = torch.tensor([0, 0, 0, 1]), torch.tensor([0, 1, 2, 0])
@@ -40,6 +40,9 @@ def test_padding_of_an_extension_is_not_written():
     assert torch.equal(seen[0, :, 5:8], new[0])
     assert torch.equal(seen[1, :, 2], new[1, :, 0])
     assert torch.equal(seen[1, :, 3:5], keys[0, :, 3:5])
+    hidden = torch.finfo(torch.float32).min
+    expected = [[[[0, hidden, hidden], [0, 0, hidden]]], [[[0, 0, 0], [0, 0, 0]]]]
+    assert visibility(torch.tensor([[0, 1], [2, 5]]), 3, torch.float32).tolist() == expected
 
 
 def test_rows_can_be_swapped_and_survive_growth_until_the_arena_is_released():
@@ -55,12 +58,6 @@ def test_rows_can_be_swapped_and_survive_growth_until_the_arena_is_released():
     assert arena.capacity == 64
     arena.update(keys[:1].double(), keys[:1].double(), 0)
     assert arena.layers[0].keys.dtype == torch.float64
-
-
-def test_visibility_by_hand():
-    hidden = torch.finfo(torch.float32).min
-    expected = [[[[0, hidden, hidden], [0, 0, hidden]]], [[[0, 0, 0], [0, 0, 0]]]]
-    assert visibility(torch.tensor([[0, 1], [2, 5]]), 3, torch.float32).tolist() == expected
 
 
 @pytest.mark.parametrize("num_kept", [1, 2, 6])

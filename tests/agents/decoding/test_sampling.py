@@ -23,17 +23,12 @@ def test_draws_by_hand():
     assert draw(logits_of(0.2, 0.5, 0.3), Sampling(greedy=True)).tokens.tolist() == [1]
     with pytest.raises(ValueError, match="random number"):
         draw(torch.zeros(1, 2), Sampling())
-
-
-def test_temperature_is_part_of_the_log_probabilities_and_filters_are_not():
     logits = torch.randn(5, 300, generator=torch.Generator().manual_seed(0))
     expected = torch.log_softmax(logits / 0.7, -1)
     drawn = draw(logits.clone(), Sampling(temperature=0.7, top_k=3, top_p=0.5), torch.rand(5, dtype=torch.float64))
     assert torch.allclose(drawn.logprobs, expected.gather(1, drawn.tokens[:, None])[:, 0], atol=1e-6)
     assert torch.allclose(drawn.entropies, -(expected.exp() * expected).sum(-1), atol=1e-5)
 
-
-def test_an_impossible_token_is_never_drawn_and_adds_nothing_to_the_entropy():
     logits = torch.tensor([[-math.inf, 0.0, -math.inf, 0.0, -math.inf]]).repeat(1000, 1)
     drawn = draw(logits, Sampling(), torch.linspace(0, 1 - 1e-16, 1000, dtype=torch.float64))
     assert set(drawn.tokens.tolist()) == {1, 3}

@@ -21,7 +21,7 @@ def env():
     return skyrl_gym.make("collm", env_config=config, extras={"seed": 3})
 
 
-def test_an_episode_has_the_observations_and_rewards_of_the_environment(env):
+def test_an_episode_has_the_observations_and_rewards_of_the_environment_and_metrics_are_averaged(env):
     opening, turns = reference_episode(make("collm/MiniBuild-v0", max_turns=2, reward="terminal"), 3)
     prompt = {"role": "system", "content": "Be brief."}
     conversation, _ = env.init([prompt])
@@ -35,8 +35,6 @@ def test_an_episode_has_the_observations_and_rewards_of_the_environment(env):
     assert env.get_metrics()["return"] == 1.0
     env.close()
 
-
-def test_the_metrics_of_several_episodes_are_averaged(env):
     found = []
     for reply in ("", "desk wood"):
         env.init([])

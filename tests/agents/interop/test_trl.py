@@ -56,7 +56,7 @@ def test_the_reward_of_a_completion_is_that_of_its_rows_episode_of_one_turn():
         reward_of(builder())(["desk wood"], seed=[0])
 
 
-def test_an_episode_is_one_row_whose_mask_selects_the_replies(trainer):
+def test_an_episode_is_one_row_with_the_log_probabilities_of_the_model(trainer):
     episodes = Episodes(builder, 4)
     prompts = [episodes.dataset[0]["prompt"]] * 2 + [episodes.dataset[1]["prompt"]] * 2
     rows = episodes(prompts, trainer)
@@ -67,8 +67,6 @@ def test_an_episode_is_one_row_whose_mask_selects_the_replies(trainer):
         assert all(logprob <= 0 for logprob in logprobs)
     assert Episodes.reward(["", "", "", ""], rows["episode_return"]) == rows["episode_return"]
 
-
-def test_the_log_probabilities_of_an_episode_are_those_of_the_model(trainer):
     episodes = Episodes(builder, 1)
     rows = episodes([episodes.dataset[0]["prompt"]], trainer)
     ids = torch.tensor([rows["prompt_ids"][0] + rows["completion_ids"][0]])
@@ -101,8 +99,6 @@ def test_in_self_play_rows_of_both_agents_are_from_the_same_episodes(trainer):
     rows = apart([apart.dataset[row]["prompt"] for row in (0, 3, 3)], trainer)
     assert apart.num_played == 3 and len(rows["prompt_ids"]) == 3
 
-
-def test_in_self_play_the_replies_of_both_agents_have_the_returns_of_the_environment(trainer):
     episodes = Episodes(team, 1)
     rows = episodes([episodes.dataset[row]["prompt"] for row in (0, 1)], trainer)
     decode = trainer.processing_class.decode

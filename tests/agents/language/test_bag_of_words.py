@@ -53,16 +53,13 @@ def test_the_gradient_of_the_penalized_cross_entropy_is_zero(num_examples, num_w
     torch.testing.assert_close(found, zeros, atol=1e-4, rtol=0)
 
 
-def test_without_a_penalty_a_binary_feature_predicts_the_mean_of_each_group():
+def test_words_are_counted_and_without_a_penalty_predict_the_mean_of_each_group():
+    assert counted(history("Tower glass, tower!", "OK")) == {"tower": 2, "glass": 1, ",": 1, "!": 1, "ok": 1}
     features = torch.tensor([[0.0]] * 4 + [[1.0]] * 4, dtype=torch.float64)
     targets = torch.tensor([0, 0, 0, 1, 1, 1, 1, 0.5], dtype=torch.float64)
     weight, bias = logistic_regression(features, targets, torch.zeros(1, dtype=torch.float64))
     means = [(8 * mean + 0.5) / 9 for mean in (0.25, 0.875)]
     assert [bias.sigmoid().item(), (bias + weight[0]).sigmoid().item()] == pytest.approx(means, abs=1e-5)
-
-
-def test_words_are_counted_in_all_messages():
-    assert counted(history("Tower glass, tower!", "OK")) == {"tower": 2, "glass": 1, ",": 1, "!": 1, "ok": 1}
 
 
 def test_a_fit_ranks_other_episodes_by_the_word_that_matters():
@@ -90,7 +87,7 @@ def test_values_follow_the_trend_of_the_returns_to_the_next_update():
     assert upcoming - chances.mean() > 0.25
 
 
-def test_values_before_a_fit_of_equal_targets_and_after_the_last_turn():
+def test_values_before_a_fit_of_equal_targets_and_after_early_ends():
     critic = BagOfWordsCritic()
     inputs, targets = episodes(8)
     assert critic.values(inputs).tolist() == [0.0] * 24
@@ -102,8 +99,6 @@ def test_values_before_a_fit_of_equal_targets_and_after_the_last_turn():
     assert values[3] == values[2]
     assert critic.values([CriticInput((history("never seen"),))]).isfinite().all()
 
-
-def test_each_turn_is_fitted_to_its_targets_also_if_episodes_end_early():
     inputs, targets = [], []
     for number in range(90):
         length = 1 if number % 3 == 0 else 2

@@ -70,7 +70,7 @@ def test_a_request_has_the_messages_and_the_sampling_settings():
     assert server.keys == ["Bearer none"] * 4
 
 
-def test_requests_of_all_episodes_and_agents_are_concurrent():
+def test_requests_are_concurrent_up_to_a_limit_and_in_order():
     with ChatServer(num_gathered=32) as server:
         vector = SyncVector(lambda: make("collm/MiniWriting-v2"), 16)
         team = playing_team(vector, ModelConfig(model=f"openai:stub@{server.url}", max_new_tokens=8))
@@ -78,9 +78,6 @@ def test_requests_of_all_episodes_and_agents_are_concurrent():
         result = evaluate(RolloutCollector(vector, team), 16, greedy=False)
     assert len(result.episodes) == 16 and len(server.requests) == 32
     assert server.most_under_way == 32
-
-
-def test_the_number_of_concurrent_requests_is_limited_and_their_order_is_kept():
     with ChatServer(lambda body: body["messages"][0]["content"][::-1], num_gathered=3) as server:
         both = [policy(server, max_requests=3) for _ in range(2)]
         asked = [(each, request(f"text {number}")) for number in range(10) for each in both]
@@ -100,7 +97,7 @@ def test_failed_requests_are_repeated_and_counted(quick_retries):
     assert usage.requests == num_turns and usage.retries == len(server.requests) - num_turns >= num_turns // 5
 
 
-def test_tokens_and_costs_are_counted():
+def test_tokens_costs_and_truncated_replies_are_counted():
     with ChatServer() as server, ChatServer(changes={"usage": None}) as other:
         asked, unmetered = (policy(each, prices=(3.0, 15.0)) for each in (server, other))
         for each in (asked, unmetered):
@@ -108,9 +105,6 @@ def test_tokens_and_costs_are_counted():
             each.act([request()])
     assert str(asked.usage) == "3 requests, 30 prompt and 6 completion tokens, cost 0.00018"
     assert (unmetered.usage.prompt_tokens, unmetered.usage.unmetered) == (0, 3)
-
-
-def test_a_response_without_content_is_an_empty_reply_and_a_truncated_one_is_marked():
     choice = {"index": 0, "finish_reason": "length", "message": {"role": "assistant", "content": None}}
     with ChatServer(changes={"choices": [choice]}) as server:
         (answer,) = policy(server).act([request()])

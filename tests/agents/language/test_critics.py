@@ -85,7 +85,7 @@ def test_a_saved_critic_returns_the_same_values_and_long_histories_are_refused(c
         short.values([CriticInput(("hello " * 50,))])
 
 
-def test_the_compact_tokenizer_replaces_names_and_repeated_texts_by_words():
+def test_the_compact_tokenizer_is_lossless_and_replaces_names_and_repeated_texts():
     tokenizer = byte_tokenizer()
     encoder, first = Encoder(tokenizer), len(tokenizer)
     reader = CompactTokenizer(encoder, first)
@@ -101,8 +101,6 @@ def test_the_compact_tokenizer_replaces_names_and_repeated_texts_by_words():
     assert pieces[3][:2] == [fox_reads, stone_reads]
     assert reader.pieces(history[:2]) == pieces[:2]
 
-
-def test_the_compact_tokenizer_is_lossless():
     reader = CompactTokenizer(Encoder(byte_tokenizer()), 1000)
     rng = np.random.default_rng(0)
     seen = {}

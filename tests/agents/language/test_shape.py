@@ -78,21 +78,10 @@ def test_weights_are_counted_without_loading_them(config):
     assert shape.backbone().num_weights == sum(weight.numel() for weight in model.base_model.parameters())
 
 
-def test_an_encoder_has_no_output_matrix():
+def test_encoders_have_no_output_matrix_and_known_models_their_published_sizes():
     config = DistilBertConfig(dim=32, n_layers=2, n_heads=2, hidden_dim=64, vocab_size=50)
     model = AutoModel.from_config(config)
     assert ModelShape.of(config).backbone().num_weights == sum(weight.numel() for weight in model.parameters())
-
-
-@pytest.mark.parametrize("kind", CONFIGS)
-def test_adapters_are_counted_as_peft_makes_them(kind):
-    adapted = with_adapters(AutoModelForCausalLM.from_config(CONFIGS[kind]), ["fox"], RANK)
-    count = sum(weight.numel() for name, weight in adapted.named_parameters() if "lora_" in name)
-    assert ModelShape.of(CONFIGS[kind]).adapter_weights(RANK) == count
-
-
-def test_known_models_have_their_published_sizes():
-    """Weights with and without embeddings from Qwen3's report (arXiv:2505.09388); keys and values in bf16."""
     for name, (billions, linear, kept) in {
         "Qwen/Qwen3-0.6B": (0.6, 0.44, 28 * 2 * 8 * 128 * 2),
         "Qwen/Qwen3-1.7B": (1.7, 1.4, 28 * 2 * 8 * 128 * 2),
@@ -104,3 +93,10 @@ def test_known_models_have_their_published_sizes():
         assert shape.num_weights / 1e9 == pytest.approx(billions, abs=0.05)
         assert (shape.num_weights - embedded) / 1e9 == pytest.approx(linear, abs=0.05)
         assert shape.kv_per_token(2) == kept
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_adapters_are_counted_as_peft_makes_them(kind):
+    adapted = with_adapters(AutoModelForCausalLM.from_config(CONFIGS[kind]), ["fox"], RANK)
+    count = sum(weight.numel() for name, weight in adapted.named_parameters() if "lora_" in name)
+    assert ModelShape.of(CONFIGS[kind]).adapter_weights(RANK) == count

@@ -57,7 +57,7 @@ def test_a_completion_does_not_depend_on_the_batch(policy):
     assert policy.act([]) == []
 
 
-def test_the_stream_determines_sampled_actions_and_not_greedy_ones():
+def test_the_stream_determines_sampled_actions_and_the_seed_new_policies():
     policy = made("plain")
     streams = [(0, 0, 0, 0), (0, 0, 0, 1), (0, 0, 1, 0), (0, 0, 0, 0)]
     asked = [Request("a", np.ones(4, dtype=np.float32), stream) for stream in streams]
@@ -66,8 +66,6 @@ def test_the_stream_determines_sampled_actions_and_not_greedy_ones():
     assert not np.allclose(first.action, later.action) and not np.allclose(first.action, other.action)
     assert np.ptp([each.action for each in policy.act(asked, greedy=True)], axis=0).max() < 1e-5
 
-
-def test_a_new_policy_is_nearly_uniform_and_depends_on_its_seed_only():
     state = torch.get_rng_state()
     spaces = OBSERVATION, ACTIONS["discrete"][0]
     first, second, again = (NumericPolicy.for_spaces(*spaces, seed=seed, has_value_head=True) for seed in (0, 1, 0))

@@ -102,7 +102,7 @@ def test_rows_beyond_an_attention_window_stand_alone():
         torch.testing.assert_close(scorer.scores(rows, 1.0)[0], apart, atol=1e-5, rtol=1e-5)
 
 
-def test_a_layout_by_hand():
+def test_layouts_by_hand_share_prompts_only_where_that_is_cheaper():
     prompt, one, two = np.array([5, 6]), np.array([7]), np.array([8, 9])
     tracks = [(Completion("", tokens=TokenRecord(prompt, reply, False, "")),) for reply in (one, two)]
     rows = all_rows(tracks)
@@ -115,12 +115,17 @@ def test_a_layout_by_hand():
     assert layout.targets.tolist() == [7, 8, 9]
     assert layout.prompt_ends.tolist() == [[0, 0], [1, 1]]
 
-
-def test_a_prompt_is_shared_only_where_that_is_cheaper():
     rows = all_rows(groups(num_groups=1))
     assert len(trees_of(rows, PassCost(token=1, pair=0))) == 1
     assert len(trees_of(rows, PassCost(token=1, pair=1))) == len(rows)
     assert max(tree.length for tree in trees_of(rows, PassCost(token=1, pair=0), max_tree=25)) <= 25
+
+    rng = np.random.default_rng(1)
+    first, second = track_of(rng, np.arange(1, 6), 2), track_of(rng, np.arange(1, 9), 1)
+    track = first + second
+    rows = rows_of(track)
+    assert [len(row.turns) for row in rows] == [2, 1]
+    assert num_tokens(track) == sum(len(row.ids) for row in rows)
 
 
 def test_batches_hold_every_track_once_keep_to_the_budget_and_keep_groups_together():
@@ -134,15 +139,6 @@ def test_batches_hold_every_track_once_keep_to_the_budget_and_keep_groups_togeth
         assert len(trees) == 1 or len(trees) * max(tree.length for tree in trees) <= 80
     together = [{i // 4 for i in batch} for batch in batches]
     assert all(sum(group in batch for batch in together) == 1 for group in range(6))
-
-
-def test_a_rewritten_history_starts_a_new_row_and_every_token_is_counted():
-    rng = np.random.default_rng(1)
-    first, second = track_of(rng, np.arange(1, 6), 2), track_of(rng, np.arange(1, 9), 1)
-    track = first + second
-    rows = rows_of(track)
-    assert [len(row.turns) for row in rows] == [2, 1]
-    assert num_tokens(track) == sum(len(row.ids) for row in rows)
 
 
 def nucleus(probabilities, top_k, top_p):
@@ -229,7 +225,7 @@ def test_tiles_give_the_scores_and_gradients_of_the_whole_vocabulary(tiled, tile
         torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
 
 
-def test_tiles_hold_for_logits_in_the_hundreds_and_a_frozen_head(tiled):
+def test_tiles_hold_for_large_logits_a_frozen_head_and_a_large_vocabulary(tiled):
     tiled(1, 16)
     states = 300 * torch.eye(4).repeat(2, 1)
     head = nn.Linear(4, 9, bias=False).requires_grad_(False)
@@ -241,6 +237,14 @@ def test_tiles_hold_for_logits_in_the_hundreds_and_a_frozen_head(tiled):
     logprobs.sum().backward()
     assert torch.isfinite(states.grad).all()
     assert head.weight.grad is None
+
+    tiled(100_000, 50_000)
+    sizes, head = [], nn.Sequential(nn.Linear(8, 5000))
+    head.register_forward_hook(lambda module, inputs, output: sizes.append(output.numel()))
+    states = torch.randn(300, 8, requires_grad=True)
+    logprobs, _ = token_scores(states, head, torch.arange(300), 1.0)
+    logprobs.sum().backward()
+    assert max(sizes) <= 50_000
 
 
 @pytest.mark.parametrize("max_logits", [1, 10_000])
@@ -283,16 +287,6 @@ def test_the_sampler_and_the_scorer_agree_on_the_filtered_distribution():
 
     logprobs, _ = logit_scores(torch.tensor([[3.0, 2.0, 0.0]]), torch.tensor([2]), 1.0, Sampling(top_k=1))
     assert logprobs.item() == pytest.approx(-np.log(1 + np.exp(3)))
-
-
-def test_a_large_vocabulary_is_scored_within_the_memory_of_a_few_tiles(tiled):
-    tiled(100_000, 50_000)
-    sizes, head = [], nn.Sequential(nn.Linear(8, 5000))
-    head.register_forward_hook(lambda module, inputs, output: sizes.append(output.numel()))
-    states = torch.randn(300, 8, requires_grad=True)
-    logprobs, _ = token_scores(states, head, torch.arange(300), 1.0)
-    logprobs.sum().backward()
-    assert max(sizes) <= 50_000
 
 
 def test_a_model_of_three_words_is_served():

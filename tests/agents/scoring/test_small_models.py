@@ -49,17 +49,13 @@ def test_a_mask_and_places_are_selected_with_the_tokens():
     assert not torch.allclose(selected, read(backbone, None)[0], atol=1e-3)
 
 
-def test_layers_that_run_again_are_run_for_selected_tokens_too():
+def test_the_last_layer_is_run_for_selected_tokens_only_also_if_it_runs_again():
     backbone = model_of("llama").base_model
     _, whole_gradient = read(backbone, None)
     recompute_layers(backbone)
     _, selected_gradient = read(backbone, selective_last_layer(backbone))
     for ours, theirs in zip(selected_gradient, whole_gradient, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
-
-
-def test_the_last_layer_sees_only_what_is_read():
-    backbone = model_of("llama").base_model
     selective = selective_last_layer(backbone)
     seen = []
     handle = backbone.layers[-1].mlp.register_forward_hook(lambda module, args, output: seen.append(output.shape[1]))
@@ -67,8 +63,6 @@ def test_the_last_layer_sees_only_what_is_read():
     handle.remove()
     assert seen == [3]
 
-
-def test_a_model_whose_layers_are_called_otherwise_is_run_whole():
     backbone = model_of("gpt2").base_model
     assert selective_last_layer(backbone) is None
     with pytest.raises(ValueError, match="Linear has no layers"):

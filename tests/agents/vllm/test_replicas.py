@@ -72,7 +72,7 @@ def test_a_server_that_comes_back_gets_the_present_weights_before_it_is_asked(fo
     assert generator.drift < 1e-5
 
 
-def test_an_answer_of_other_weights_is_asked_for_again(folder, stubs, generator):
+def test_answers_of_other_weights_are_asked_for_again_three_times(folder, stubs, generator):
     perturb(generator)
     generator.generate(prompts(), Sampling())
     for stub in stubs:
@@ -81,9 +81,6 @@ def test_an_answer_of_other_weights_is_asked_for_again(folder, stubs, generator)
     assert generator.drift < 1e-5
     assert {stub.version for stub in stubs} == {generator._version}
     assert len(again) == 8
-
-
-def test_a_server_whose_weights_somebody_else_changes_is_given_up(stubs, generator):
     for stub in stubs:
         stub.changes = {"weight_versions": [{"version": "another-run", "start": 0, "end": 1}]}
     with pytest.raises(ServerError, match=r"other weights .* 3 times"):

@@ -25,25 +25,26 @@ def by_one(tmp_path_factory):
     return directory
 
 
-def test_two_ranks_write_one_run_and_go_on_with_one_of_one_process(pair, folder, by_one):
+def test_two_ranks_and_one_process_go_on_with_each_other_s_runs(pair, folder, by_one):
     assert pair[0]["runs"][0] == pair[1]["runs"][0] == [FILES, FILES]
     rows = read_lines(folder / "by two" / "episodes.jsonl")
     assert [row["index"] for row in rows] == list(range(2 * 4))
     assert [row["update"] for row in measured(folder / "by one, then two")] == [1, 2, 3]
     check_like(folder / "by one, then two", by_one)
-
-
-def test_one_process_goes_on_with_a_run_of_two_ranks(pair, folder, by_one):
     run_experiment(ranked.experiment(3), folder / "by two", resume=True)
     check_like(folder / "by two", by_one)
 
 
-def test_models_are_saved_whole_and_as_their_checkpoint_has_them(pair, folder):
+def test_models_are_saved_whole_and_a_signal_to_one_rank_stops_all(pair, folder):
     run = folder / "then" / "by two"
     learner = newest_checkpoint(run).trainer["learners"]["writer_0"]["policy"]
     saved = load_file(run / "agents" / "writer_0" / "model.safetensors")
     assert saved
     assert all(torch.equal(weight, learner[f"model.{name}"]) for name, weight in saved.items())
+    message, status = pair[0]["stopped"]
+    assert pair[1]["stopped"] == (message, status) and status == 128 + 15
+    update = int(message.split()[3].rstrip(";"))
+    assert newest_update(folder / "stopped") == update == len(measured(folder / "stopped"))
 
 
 @pytest.mark.slow
@@ -82,10 +83,3 @@ def check_like(directory, expected):
     assert [row["update"] for row in first] == [0, 2, 3]
     for mine, theirs in ((first[0], last[0]), (first[2], last[1])):
         assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-4)
-
-
-def test_a_signal_to_one_rank_stops_all_with_one_checkpoint(pair, folder):
-    message, status = pair[0]["stopped"]
-    assert pair[1]["stopped"] == (message, status) and status == 128 + 15
-    update = int(message.split()[3].rstrip(";"))
-    assert newest_update(folder / "stopped") == update == len(measured(folder / "stopped"))

@@ -159,7 +159,7 @@ def test_q_credit_is_the_action_s_value_above_the_history_s():
     assert batches[0].targets.tolist() == [4.0, 6.0, 4.0, 6.0]
 
 
-def test_group_credit_compares_the_same_turn_of_the_same_task():
+def test_group_credit_compares_the_same_turn_of_a_task_and_scaling_keeps_signs():
     algorithm = MAGRPO(ReinforceConfig(num_generations=2, discount=0.5, advantage_normalization="none"))
     settings = {"is_terminated": True, "group": 3}
     episodes = [episode([1.0, 4.0], [0.0, 0.0], **settings), episode([5.0], [0.0], **settings)]
@@ -167,6 +167,10 @@ def test_group_credit_compares_the_same_turn_of_the_same_task():
     assert batches == []
     # returns 1 + 0.5 * 4 = 3 and 5, mean 4; only the first got to a second turn: 4 and 0, mean 2
     assert credits["a_0"].advantages.tolist() == [-1.0, 2.0, 1.0]
+    algorithm = MAREINFORCE(ReinforceConfig(num_generations=1))
+    episodes = [episode([float(r)], [0.0], is_terminated=True, index=r) for r in (1, 2, 3)]
+    credits, _ = assign_credit(algorithm, episodes, ("a_0",), {})
+    assert (credits["a_0"].advantages > 0).all()
 
 
 @pytest.mark.parametrize(("algorithm_class", "advantage"), [(MAGRPO, 10.0 - 10.0 / 2), (MARLOO, 10.0)])
@@ -208,13 +212,6 @@ def test_turns_are_normalized_apart(mode, num_groups):
     own, other = credits["a_0"].advantages, credits["b_0"].advantages
     first_turns = torch.cat([own[::2], other]) if num_groups == 2 else own[::2]
     assert abs(float(own[1::2].mean())) < 1e-5 and abs(float(first_turns.mean())) < 1e-5
-
-
-def test_scaling_keeps_the_sign_of_what_has_no_baseline():
-    algorithm = MAREINFORCE(ReinforceConfig(num_generations=1))
-    episodes = [episode([float(r)], [0.0], is_terminated=True, index=r) for r in (1, 2, 3)]
-    credits, _ = assign_credit(algorithm, episodes, ("a_0",), {})
-    assert (credits["a_0"].advantages > 0).all()
 
 
 def numeric_episode(index):

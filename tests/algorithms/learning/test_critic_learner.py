@@ -52,11 +52,16 @@ def test_q_learns_what_was_done_apart_from_where():
     assert (values[:3] - 1).abs().max() < 0.3  # V is the mean over what was done
 
 
-def test_the_replay_keeps_the_updates_that_it_is_told_to():
+def test_the_replay_keeps_single_turns_of_the_last_updates():
     learner = numbers(critic_replay=2, critic_batch_size=4)
     for _ in range(3):
         learner.learn(inputs(2), torch.zeros(6))
     assert [len(update) for update in learner.replay] == [6, 6]  # turns of vectors, each on its own
+    item = CriticInput(("a", "b", "c"), (1, 2, 0), ("one", "two", "three"))
+    entries = critic_learner._turns(critic_learner.ReplayEntry(item, torch.arange(6.0)))
+    expected = [(("a",), (1,), ("one",)), (("b",), (2,), ("two",)), (("c",), (0,), ("three",))]
+    assert [entry.input for entry in entries] == [CriticInput(*each) for each in expected]
+    assert [entry.targets.tolist() for entry in entries] == [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]
 
 
 @pytest.mark.parametrize(("steps", "size"), [(1, 2), (3, 100)])
@@ -109,11 +114,3 @@ def test_a_critic_goes_on_from_its_saved_state_as_if_never_stopped():
 def test_losses_are_scaled_for_a_critic_that_computes_in_float16_alone(dtype, scales, monkeypatch):
     monkeypatch.setattr(NumericCritic, "compute_dtype", dtype)
     assert numbers().optimizer.scaler.is_enabled() is scales
-
-
-def test_a_turn_alone_has_the_action_and_the_completion_of_that_turn():
-    item = CriticInput(("a", "b", "c"), (1, 2, 0), ("one", "two", "three"))
-    entries = critic_learner._turns(critic_learner.ReplayEntry(item, torch.arange(6.0)))
-    expected = [(("a",), (1,), ("one",)), (("b",), (2,), ("two",)), (("c",), (0,), ("three",))]
-    assert [entry.input for entry in entries] == [CriticInput(*each) for each in expected]
-    assert [entry.targets.tolist() for entry in entries] == [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]

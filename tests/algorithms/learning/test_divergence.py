@@ -78,27 +78,21 @@ def test_weights_that_are_not_numbers_are_named_with_their_agent(make, what):
         trainer.step()
 
 
-def test_a_critic_that_diverged_is_named_and_not_the_policy():
+def test_a_critic_that_diverged_and_a_policy_asked_alone_are_named():
     trainer = text_trainer(MAAC(MAACConfig(critic_warmup=0, **SMALL)))
     trainer.step()
     ruin(trainer.critics["joint"].critic)
     assert "the critic's values are not finite" in str(diverged(trainer))
-
-
-def test_rewards_too_large_to_learn_from_are_shown_beside_the_gradient():
-    fault = diverged(text_trainer(MAGRPO(ReinforceConfig(num_generations=4, **SMALL)), lambda: Scaled("observed")))
-    assert fault.update == 1
-    assert "observations and rewards (-1e+300 to 1e+300) were finite" in str(fault)
-
-
-def test_a_reward_processor_that_makes_what_is_not_finite_is_named():
-    trainer = text_trainer(IAC(IACConfig(**SMALL)), reward_processor=lambda reward: float("nan"))
-    named = r"update 1, agent speaker_0: .*nan in turn 1 of episode 0 \(seed \d+\).*reward_processor"
-    assert re.match(named, str(diverged(trainer)))
-
-
-def test_a_policy_asked_alone_names_its_agent_too():
     policy = word_policy(0)
     ruin(policy)
     with pytest.raises(Divergence, match=r"^agent x_0: "):
         policy.act([Request("x_0", "say red", (0, 0, 0, 0))])
+
+
+def test_rewards_that_are_too_large_or_not_finite_are_named():
+    fault = diverged(text_trainer(MAGRPO(ReinforceConfig(num_generations=4, **SMALL)), lambda: Scaled("observed")))
+    assert fault.update == 1
+    assert "observations and rewards (-1e+300 to 1e+300) were finite" in str(fault)
+    trainer = text_trainer(IAC(IACConfig(**SMALL)), reward_processor=lambda reward: float("nan"))
+    named = r"update 1, agent speaker_0: .*nan in turn 1 of episode 0 \(seed \d+\).*reward_processor"
+    assert re.match(named, str(diverged(trainer)))

@@ -108,11 +108,22 @@ PAIRS = (("red", "blue"), ("blue", "red"), ("red", "red"))
 INPUTS = [CriticInput((f"say {first}", f"say {first} {second}")) for first, second in PAIRS]
 
 
-def test_a_critic_computes_in_its_type_and_says_values_in_fp32():
+def test_critics_and_reward_models_compute_in_their_type_and_return_fp32():
     exact, found = (critic_of(dtype).values(INPUTS) for dtype in (None, torch.bfloat16))
     assert found.dtype == torch.float32
     assert not torch.equal(found, exact)  # the layers computed in bf16,
     assert not torch.equal(found, found.bfloat16().float())  # the head did not
+    torch.testing.assert_close(found, exact, atol=0.03, rtol=0.03)
+
+    config = random_llama().config
+    config.num_labels = 1
+    torch.manual_seed(0)
+    model = LlamaForSequenceClassification(config)
+    texts = ["say red", "say blue", "red blue red"]
+    exact = RewardModel(model, word_tokenizer()).scores(texts)
+    found = RewardModel(model, word_tokenizer(), torch.bfloat16).scores(texts)
+    assert not torch.equal(found, exact)
+    assert not torch.equal(found, found.bfloat16().float())
     torch.testing.assert_close(found, exact, atol=0.03, rtol=0.03)
 
 
@@ -133,19 +144,6 @@ def test_a_critics_gradients_are_scaled_into_the_range_of_float16_and_computed_a
     _, exact = critic_step(None, 1e5)
     _, metrics = critic_step(torch.float16, 1e5)  # times the first scale of 65,536: beyond float16
     assert metrics["critic_grad_norm"] == pytest.approx(exact["critic_grad_norm"], rel=0.02)
-
-
-def test_a_reward_model_computes_in_its_type_and_scores_in_fp32():
-    config = random_llama().config
-    config.num_labels = 1
-    torch.manual_seed(0)
-    model = LlamaForSequenceClassification(config)
-    texts = ["say red", "say blue", "red blue red"]
-    exact = RewardModel(model, word_tokenizer()).scores(texts)
-    found = RewardModel(model, word_tokenizer(), torch.bfloat16).scores(texts)
-    assert not torch.equal(found, exact)
-    assert not torch.equal(found, found.bfloat16().float())
-    torch.testing.assert_close(found, exact, atol=0.03, rtol=0.03)
 
 
 def test_a_reference_keeps_its_matrices_in_the_type_it_computes_in_and_says_the_same_to_the_bit():

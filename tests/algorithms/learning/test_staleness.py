@@ -146,7 +146,7 @@ def test_a_run_that_was_saved_with_episodes_ahead_goes_on_as_if_never_stopped(na
     unbroken.close()
 
 
-def test_a_run_goes_on_beyond_its_end_with_episodes_of_the_weights_that_it_ended_with():
+def test_a_run_goes_on_beyond_its_end_and_cross_play_cannot_be_stale():
     ended = trainer(num_updates=2, max_staleness=1)
     ended.step()
     ended.step()
@@ -157,8 +157,6 @@ def test_a_run_goes_on_beyond_its_end_with_episodes_of_the_weights_that_it_ended
     longer.close()
     ended.close()
 
-
-def test_every_joint_action_of_a_group_cannot_be_played_while_others_are():
     with pytest.raises(ValueError, match=r"joint_mode='cross'.*max_staleness=1"):
         algorithm_spec("magrpo").make(algorithm_spec("magrpo").config(joint_mode="cross", max_staleness=1))
 

@@ -116,15 +116,12 @@ def test_tensors_are_kept_by_their_names_and_those_of_lists_and_records_joined()
     assert again["others"][0].tolist() == [8, 9]
 
 
-def test_a_message_of_several_histories_is_kept_once():
+def test_messages_are_kept_once_and_arrays_as_copies_in_the_machine_s_byte_order():
     first, second = Message("user", "say"), Message("assistant", "red", "x_0")
     histories = [Transcript([first]), Transcript([first, second]), Transcript([second])]
     content = packed({"histories": histories})
     assert len(content.values["messages"]) == 2
     assert same(through_bytes({"histories": histories})["histories"], histories)
-
-
-def test_what_comes_back_is_a_copy_in_the_machine_s_byte_order():
     numbers = np.array([1.5, -2.0], dtype=">f8")
     content = packed([numbers, numbers + 1])
     first, second = unpacked(content.values, content.tensors)

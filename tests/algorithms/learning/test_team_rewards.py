@@ -99,13 +99,10 @@ def test_a_game_that_is_cut_goes_on_for_an_agent_that_left_with_the_mean_value_o
     assert found["a_2"][5] == pytest.approx(2 / 3 + 0.5 * 128.0)
 
 
-def test_a_game_that_ends_for_one_agent_and_is_cut_for_the_other_in_the_same_turn_goes_on_for_the_team():
+def test_games_that_end_for_one_agent_go_on_for_the_team_or_with_own_rewards_alone():
     played = episode({"a_0": [1.0], "a_1": [1.0]}, ("a_1",))
     assert targets_of(played, {"a_0": 1000.0, "a_1": 10.0}) == {"a_0": [11.0], "a_1": [11.0]}
     assert targets_of(played, {"joint": 10.0}) == {"a_0": [11.0], "a_1": [11.0]}
-
-
-def test_with_own_rewards_a_truncated_agent_continues_with_its_own_value_alone():
     played = episode({"a_0": ONES, "a_1": SHORT, "a_2": SHORT}, ("a_1",))
     found = targets_of(played, {"a_0": 100.0, "a_1": 10.0, "a_2": 1000.0}, reward="own")
     assert found == {"a_0": [6.0, 5.0, 4.0, 3.0, 2.0, 1.0], "a_1": [12.0, 11.0], "a_2": [2.0, 1.0]}

@@ -41,15 +41,12 @@ def test_two_full_models_of_4b_with_a_critic_are_refused_on_80_gb_with_what_fits
     assert fit(changed, model("4B", **{"compute_dtype": "float32", **of_model}), TASK, of(80 * 10**9)) is not None
 
 
-def test_passes_shrink_before_activations_are_recomputed():
+def test_passes_shrink_before_activations_are_recomputed_unless_that_is_set():
     found = {total: fit(MAAC_OF_ACTORS, model("1.7B"), TASK, of(total * GIB)) for total in (140, 100, 79)}
     chosen = {total: (each.recomputes, each.max_tokens) for total, each in found.items()}
     assert chosen[140] == (False, None)
     assert chosen[100][0] is False and chosen[100][1] < 16384
     assert chosen[79][0] is True
-
-
-def test_what_is_set_is_not_chosen():
     asked = replace(MAAC_OF_ACTORS.config, max_batch_tokens=16384)
     assert fit(MAAC(asked), model("1.7B", recomputes_activations=False), TASK, of(80 * GIB)) is None
     found = fit(MAAC(asked), model("1.7B", recomputes_activations=True), TASK, of(140 * GIB))

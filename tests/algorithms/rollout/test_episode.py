@@ -52,7 +52,10 @@ def test_joint_actions_are_in_the_order_of_the_agents_with_gaps_for_who_has_left
     assert alone.joint_input(["a"], reads_actions=True).actions == (5,)  # one agent: no tuple
 
 
-def test_only_reward_terms_and_metrics_are_averaged_each_over_who_reports_it():
+def test_plans_and_infos_by_hand():
+    assert Plan(3).options() is None and Plan(3).group == 0
+    assert Plan(3, task=0).options() == {"task": 0}
+    assert grouped_plans([7, 8], 2) == [Plan(7, 0), Plan(7, 0), Plan(8, 1), Plan(8, 1)]
     infos = {
         "a": {"reward/hit": 1, "metric/size": 4.0, "note": "x", "rewards": 9.0},
         "b": {"reward/hit": 2, "metrics/size": 7.0},
@@ -60,12 +63,6 @@ def test_only_reward_terms_and_metrics_are_averaged_each_over_who_reports_it():
     }
     assert mean_info(infos) == {"reward/hit": 1.5, "metric/size": 4.0}
     assert mean_info({}) == {}
-
-
-def test_plans_name_their_task_only_where_they_have_one():
-    assert Plan(3).options() is None and Plan(3).group == 0
-    assert Plan(3, task=0).options() == {"task": 0}
-    assert grouped_plans([7, 8], 2) == [Plan(7, 0), Plan(7, 0), Plan(8, 1), Plan(8, 1)]
 
 
 def test_the_rest_of_a_play_begins_where_it_was_cut():

@@ -8,11 +8,12 @@ from collm.algorithms.rollout.collector import Plan, RolloutCollector
 from collm.envs import EnvironmentFault, EnvSpec, ProcessVector, SyncVector
 from collm.envs.vectors.faults import Course
 
+NO_NUMBERS = {"none": "None", "text": "'good'", "digits": "'1'", "complex": "1j", "list": "[1.0]"}
+NOT_FINITE = ("nan", "inf", "-inf")
+PARTS = ("reward", "observation", "termination", "truncation")
 EITHER = {
-    "lacks a reward": ("b_0", "step returned no entry for 'b_0' in rewards"),
-    "lacks a observation": ("b_0", "step returned no entry for 'b_0' in observations"),
-    "lacks a termination": ("b_0", "step returned no entry for 'b_0' in terminations"),
-    "lacks a truncation": ("b_0", "step returned no entry for 'b_0' in truncations"),
+    **{f"lacks a {part}": ("b_0", f"step returned no entry for 'b_0' in {part}s") for part in PARTS},
+    **{f"reward {word}": ("b_0", f"the reward of 'b_0' is {word}, but must be a finite") for word in NOT_FINITE},
     "termination none": ("b_0", "terminations of 'b_0' is None, but must be a bool"),
     "truncation text": ("b_0", "truncations of 'b_0' is 'no', but must be a bool"),
     "a stranger": ("z_0", "'z_0' is not in possible_agents=['a_0', 'b_0']"),
@@ -23,16 +24,9 @@ EITHER = {
     "four values": (None, "step must return (observations, rewards, terminations, truncations, infos), got a tuple of"),
     "no value": (None, "step must return (observations, rewards, terminations, truncations, infos), got None"),
     "observation none": ("b_0", "the observation of 'b_0' is None, but must be "),
-    "reward nan": ("b_0", "the reward of 'b_0' is nan, but must be a finite number"),
-    "reward inf": ("b_0", "the reward of 'b_0' is inf, but must be a finite number"),
-    "reward -inf": ("b_0", "the reward of 'b_0' is -inf, but must be a finite number"),
 }
 TEXTS = {
-    "reward none": (None, "play() gave 'b_0' the reward None, which is not a number"),
-    "reward text": (None, "play() gave 'b_0' the reward 'good', which is not a number"),
-    "reward digits": (None, "play() gave 'b_0' the reward '1', which is not a number"),
-    "reward complex": (None, "play() gave 'b_0' the reward 1j, which is not a number"),
-    "reward list": (None, "play() gave 'b_0' the reward [1.0], which is not a number"),
+    **{f"reward {kind}": (None, f"'b_0' the reward {word}, which is not a") for kind, word in NO_NUMBERS.items()},
     "reward array": (None, "step raised TypeError: only"),
     "reward lacks an agent": (None, "play() gave no reward to 'b_0'"),
     "observation number": ("b_0", "the observation of 'b_0' is 3, but must be text"),
@@ -46,12 +40,8 @@ TEXTS = {
     "state is a number": (None, "the state is 5, but must be text"),
 }
 NUMBERS = {
-    "reward none": ("b_0", "the reward of 'b_0' is None, but must be a finite number"),
-    "reward text": ("b_0", "the reward of 'b_0' is 'good', but must be a finite number"),
-    "reward digits": ("b_0", "the reward of 'b_0' is '1', but must be a finite number"),
+    **{f"reward {kind}": ("b_0", f"the reward of 'b_0' is {word}, but") for kind, word in NO_NUMBERS.items()},
     "reward array": ("b_0", "the reward of 'b_0' is array([1., 1.]), but must be a finite number"),
-    "reward complex": ("b_0", "the reward of 'b_0' is 1j, but must be a finite number"),
-    "reward list": ("b_0", "the reward of 'b_0' is [1.0], but must be a finite number"),
     "observation text": ("b_0", "the observation of 'b_0' is 'hello', but must be numbers of shape (3,)"),
     "observation number": ("b_0", "the observation of 'b_0' has the shape (), but its space has (3,)"),
     "observation nan": ("b_0", "the observation of 'b_0' has numbers that are not finite: array([ 0., nan, 0.]"),

@@ -12,9 +12,12 @@ from collm.algorithms.rollout.intervals import (
 )
 
 
-def test_an_interval_of_no_value_is_refused():
+def test_intervals_by_hand():
     with pytest.raises(ValueError, match="at least one value"):
         bootstrap_interval([])
+    assert str(Interval(0.5, 0.25, 1.0)) == "0.500 [0.250, 1.000]"
+    found = percentile_interval(7.0, np.arange(101.0), 0.9)
+    assert (found.value, found.low, found.high) == (7.0, pytest.approx(5.0), pytest.approx(95.0))
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 20, 64, 100])
@@ -25,18 +28,9 @@ def test_an_interval_is_that_of_published_evaluations_bit_for_bit(count):
     assert bootstrap_interval(values.tolist()) == Interval(values.mean(), low, high)
 
 
-def test_an_interval_is_written_with_its_estimate_first():
-    assert str(Interval(0.5, 0.25, 1.0)) == "0.500 [0.250, 1.000]"
-
-
 def test_strata_are_resampled_each_on_its_own():
     scores = np.array([[0.0, 10.0], [1.0, 11.0], [2.0, 12.0]])
     drawn = resampled(scores, bootstrap_indices(3, 2, 50))
     assert drawn.shape == (50, 3, 2)
     assert set(drawn[..., 0].ravel()) == {0.0, 1.0, 2.0} and set(drawn[..., 1].ravel()) == {10.0, 11.0, 12.0}
     assert not np.array_equal(drawn[..., 0] + 10, drawn[..., 1])
-
-
-def test_percentiles_by_hand():
-    found = percentile_interval(7.0, np.arange(101.0), 0.9)
-    assert (found.value, found.low, found.high) == (7.0, pytest.approx(5.0), pytest.approx(95.0))

@@ -87,6 +87,7 @@ def test_thinking_is_not_passed_on_and_an_agent_that_left_is_not_waited_for():
     assert "Reply of a:\nopen" in listener.read[0].observation and "secret" not in listener.read[0].observation
     (played,) = asked(team, requests("ab")[1:])
     assert played.action == "b2 to 0" and str(listener.read[1].observation) == "task 0\n"
+    assert with_protocol({"b": listener}, "parallel") == {"b": listener}
 
 
 @pytest.mark.parametrize(("protocol", "words"), [("pipeline", "expand it"), ("discussion", "Refine your long summary")])
@@ -110,8 +111,3 @@ def test_later_turns_do_not_continue_the_prompts_of_earlier_turns(protocol):
     later = [replace(each, previous=done) for each, done in zip(requests("ab"), first, strict=True)]
     asked(team, later)
     assert all(each.previous is None for name in "ab" for each in alone[name].read)
-
-
-def test_parallel_changes_nothing():
-    alone = {"a": Speaker("a")}
-    assert with_protocol(alone, "parallel") == alone

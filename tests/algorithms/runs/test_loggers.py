@@ -86,16 +86,13 @@ def shown(tmp_path_factory) -> Evaluated:
     return Evaluated(METRICS, {"sampled": episodes, "greedy": episodes[:1]}, lambda: make("collm/StrBuild-v2"), picture)
 
 
-def test_an_evaluation_shows_returns_transcripts_and_the_world(shown):
+def test_evaluations_show_returns_transcripts_and_the_world_if_it_has_pictures(shown, tmp_path):
     assert {name: len(returns) for name, returns in shown.returns.items()} == {"sampled": 3, "greedy": 1}
     assert [row[:2] for row in shown.transcripts][-2:] == [("greedy", 5), ("greedy", 5)]
     assert len(shown.transcripts) == 2 * (3 + 1)  # two agents of each episode
     assert {row[3] for row in shown.transcripts} == set(make("collm/StrBuild-v2").possible_agents)
     with Image.open(shown.animation) as gif:
         assert gif.n_frames > 1
-
-
-def test_an_environment_without_pictures_has_no_animation(tmp_path):
     episodes = played("collm/MiniCode-v1", (1,))
     found = Evaluated(METRICS, {"sampled": episodes}, lambda: make("collm/MiniCode-v1"), tmp_path / "x" / "a.gif")
     assert found.animation is None and not (tmp_path / "x").exists()

@@ -345,7 +345,6 @@ def test_a_run_begins_with_another_run_s_policies_and_critics(tmp_path, experime
 def test_a_start_from_other_models_costs_one_line_that_names_what_differs_and_leaves_nothing(
     tmp_path, experiment, capsys, call, problem
 ):
-
     register("test/Text-v0", TextProbe, kwargs={"probe": "delayed"})
     run_experiment(experiment, tmp_path / "source")
     before = sorted(tmp_path.rglob("*"))

@@ -108,7 +108,7 @@ def test_words_numbers_and_names_need_none(saved):
     assert reason(saved) is None
 
 
-def test_files_in_the_folder_may_be_named(tmp_path):
+def test_files_in_the_folder_may_be_named_and_hub_names_are_no_folders(tmp_path, monkeypatch):
     run, outside = tmp_path / "run", tmp_path / "secret.jsonl"
     (run / "prompts").mkdir(parents=True)
     outside.write_text("{}\n")
@@ -122,8 +122,6 @@ def test_files_in_the_folder_may_be_named(tmp_path):
     (run / "prompts" / "main_0.txt").symlink_to(outside)
     assert "prompts" in str(reason(with_env(prompts=str(run / "prompts")), run))
 
-
-def test_a_hub_name_is_no_folder_in_the_working_directory(tmp_path, monkeypatch):
     (tmp_path / "owner" / "name").mkdir(parents=True)
     (tmp_path / "map").touch()
     monkeypatch.chdir(tmp_path)
@@ -132,15 +130,11 @@ def test_a_hub_name_is_no_folder_in_the_working_directory(tmp_path, monkeypatch)
     assert "map" in str(reason(with_env("gymnasium/FrozenLake-v1", map_name="map")))
 
 
-def test_every_text_setting_is_judged():
-    """A new setting of free text must be added to a list; otherwise it needs trust."""
+def test_every_setting_and_argument_of_free_text_is_judged():
     configs = [spec.config for spec in algorithm_specs() if spec.config.__module__.startswith("collm.")]
     kinds = [settings_of(kind) for kind in (ModelConfig, NetworkConfig, *configs)]
     texts = {name for settings in kinds for name, each in settings.items() if is_free_text(each.hint)}
     assert texts == {*HARMLESS, *MODELS, *ELSEWHERE}
-
-
-def test_every_argument_of_this_packages_environments_is_judged():
     words = set(
         "agents can_leave columns difficulty feedback feedback_limit is_explained is_shuffled max_action_length "
         "max_facts max_observation_length max_probes max_steps max_timeouts max_turns memory needs_both num_agents "

@@ -108,8 +108,7 @@ def test_wrong_entries_are_refused(entry, named):
         parse_suite({**PROMPTED, "algorithms": [{"algorithm": "prompted", "name": "p", **entry}]})
 
 
-def test_estimates_need_neither_the_model_nor_the_data():
-    """2 agents, 1.7e9 weights: MAGRPO has 2,000 updates of 4 episodes, and 8 batches of 64 evaluation episodes."""
+def test_estimates_need_neither_the_model_nor_the_data_and_plan_local_models():
     chosen = [job for job in jobs(PAPER) if job.environment == "TLDR" and job.seed == 0]
     rows = {row[1]: row for row in estimates(chosen).rows}
     steps = 8_000 / 4 + 4 * 2
@@ -117,6 +116,9 @@ def test_estimates_need_neither_the_model_nor_the_data():
     learning = 8_000 * 2 * 2 * 256 * 8 * 1.7e9 / (0.3 * 989e12)
     assert rows["MAGRPO"][2:] == ["Qwen3-1.7B", "2,000", "256", "over 51 GiB", f"{(decoding + learning) / 3600:.2f}"]
     assert rows["parallel"][3] == "0" and rows["CoLLM-DC"][5] == "over 101 GiB"
+    table = {**PROMPTED, "algorithms": [{"algorithm": "magrpo", "config": {"num_generations": 4}}]}
+    ((*_, memory, hours),) = estimates(jobs(parse_suite(table))).rows
+    assert memory.endswith(" GiB") and not memory.startswith("over") and hours == "-"
 
 
 @pytest.mark.parametrize(("weights", "method", "memory"), [("adapters", "MAGRPO", 3), ("shared", "CoLLM-CC", 51)])
@@ -126,9 +128,3 @@ def test_the_least_memory_counts_a_shared_model_once(weights, method, memory):
     chosen = [job for job in jobs(changed) if (job.environment, job.algorithm) == ("TLDR", method)]
     ((*_, found, _),) = estimates(chosen).rows
     assert found == f"over {memory} GiB"
-
-
-def test_the_memory_of_a_local_model_is_planned():
-    table = {**PROMPTED, "algorithms": [{"algorithm": "magrpo", "config": {"num_generations": 4}}]}
-    ((*_, memory, hours),) = estimates(jobs(parse_suite(table))).rows
-    assert memory.endswith(" GiB") and not memory.startswith("over") and hours == "-"

@@ -76,10 +76,13 @@ def test_a_comparison_runs_all_and_then_nothing_again(tmp_path):
     assert len(again.skipped) == 2 and second.number_skipped == 2 and second.seen == []
 
 
-def test_a_suite_whose_joint_critic_is_to_learn_own_rewards_is_refused_before_a_run_starts():
+def test_suites_that_cannot_start_are_refused_or_left(tmp_path):
     suite = parse_suite({**TABLE, "config": {**TABLE["config"], "credited_reward": "own"}})
     with pytest.raises(UserError, match=r"maac: credited_reward='own'"):
         check_jobs(jobs(suite))
+    found, notes = jobs(parse_suite(TABLE)), Notes()
+    outcome = compare(found, tmp_path, num_workers=1, watcher=notes, minutes=0)
+    assert outcome.left == found and not outcome.finished and notes.seen == []
 
 
 @pytest.mark.slow
@@ -107,12 +110,6 @@ def test_a_run_whose_time_is_up_ends_with_a_checkpoint_and_resumes(tmp_path, mon
     assert worker.work(job, tmp_path, lambda update, metrics: updates.append(update)) is None
     assert updates == [1, 2, 3] and worker.is_finished(tmp_path)
     assert [row["update"] for row in read_lines(tmp_path / "metrics.jsonl")] == [1, 2, 3]
-
-
-def test_no_run_is_started_when_the_time_is_up(tmp_path):
-    found, notes = jobs(parse_suite(TABLE)), Notes()
-    outcome = compare(found, tmp_path, num_workers=1, watcher=notes, minutes=0)
-    assert outcome.left == found and not outcome.finished and notes.seen == []
 
 
 def test_a_folder_with_other_settings_is_refused_and_left_alone(tmp_path):

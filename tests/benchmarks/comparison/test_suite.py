@@ -44,7 +44,7 @@ def test_a_suite_is_a_grid_seed_by_seed_of_the_listed_algorithms(table):
     assert found == [("collm/MiniWriting-v2", "magrpo"), ("collm/MiniWriting-v2", "A"), ("build", "A")]
 
 
-def test_entries_have_their_own_settings_and_budget(table):
+def test_entries_have_their_own_settings_budgets_starts_and_contrasts(table):
     found = jobs(parse_suite(table))
     traces = {job.environment: job.experiment.config.trace for job in found if job.algorithm == "A"}
     assert traces == {"collm/MiniWriting-v2": 0.9, "build": 0.5}
@@ -53,6 +53,12 @@ def test_entries_have_their_own_settings_and_budget(table):
         limits = (None, 50) if job.environment == "build" else (100, None)
         assert config.seed == job.seed
         assert (config.max_environment_steps, config.max_sampled_tokens) == limits
+    found = jobs(parse_suite({**table, "seeds": [0, 1, 5], "starts": ["tiny", "elsewhere"], "model": {"top_k": 3}}))
+    begun = {job.seed: (job.experiment.model.model, job.experiment.model.top_k) for job in found}
+    assert begun == {0: ("tiny", 3), 1: ("elsewhere", 3), 5: ("elsewhere", 3)}
+    assert {job.experiment.model.model for job in jobs(parse_suite(table))} == {"tiny"}
+    (contrast,) = parse_suite({**table, "contrasts": [{**CONTRAST, "is_primary": True}]}).contrasts
+    assert contrast.terms == ((1.0, "A", "build"), (-1.0, "magrpo", "build")) and contrast.is_primary
 
 
 @pytest.mark.parametrize(
@@ -108,18 +114,6 @@ def test_the_suites_of_the_repository_can_be_run(path):
         check_prompted(experiment) if job.is_prompted else experiment.check()
 
 
-def test_seeds_begin_with_the_starts_by_turns(table):
-    found = jobs(parse_suite({**table, "seeds": [0, 1, 5], "starts": ["tiny", "elsewhere"], "model": {"top_k": 3}}))
-    begun = {job.seed: (job.experiment.model.model, job.experiment.model.top_k) for job in found}
-    assert begun == {0: ("tiny", 3), 1: ("elsewhere", 3), 5: ("elsewhere", 3)}
-    assert {job.experiment.model.model for job in jobs(parse_suite(table))} == {"tiny"}
-
-
-def test_contrasts_are_read_as_they_are_stated(table):
-    (contrast,) = parse_suite({**table, "contrasts": [{**CONTRAST, "is_primary": True}]}).contrasts
-    assert contrast.terms == ((1.0, "A", "build"), (-1.0, "magrpo", "build")) and contrast.is_primary
-
-
 @pytest.mark.parametrize(
     ("here", "suite", "start"),
     [(".", "mine/suite.toml", "mine/team"), ("mine", "suite.toml", "team"), ("a", None, None)],
@@ -144,13 +138,10 @@ def test_the_decisive_suite_has_ten_seeds_on_each_of_three_starts_and_says_what_
     assert all(abs(sum(weight for weight, *_ in each.terms)) < 1e-9 for each in suite.contrasts)
 
 
-def test_a_comparison_can_be_given_without_a_file():
+def test_the_command_line_gives_or_narrows_down_a_suite():
     given = {"algorithms": ("iac", "maac"), "envs": ("collm/MiniCode-v1",), "seeds": (3,), "generated_tokens": 99}
     suite = chosen_suite(BenchmarkArguments(**given))
     assert [job.experiment.config.max_sampled_tokens for job in jobs(suite)] == [99, 99]
-
-
-def test_the_command_line_narrows_a_suite_down():
     smoke = next(path for path in SUITES if path.stem == "smoke")
     narrow = {"algorithms": ("IAC",), "envs": ("writing",), "seeds": (7,), "config": ("IAC.critic_warmup=3",)}
     (job,) = jobs(chosen_suite(BenchmarkArguments(suite=smoke, **narrow)))
@@ -184,16 +175,13 @@ def test_settings_of_models_override_the_suite_s_in_every_environment():
         assert model.weights == "adapters" and model.top_p == 0.6  # the rest is the suite's
 
 
-def test_suites_that_ship_are_found_by_name(monkeypatch, tmp_path):
+def test_suites_that_ship_are_found_by_name(monkeypatch, tmp_path, root):
     monkeypatch.chdir(tmp_path)
     assert read_suite(Path("smoke")).name == "smoke"
     with pytest.raises(FileNotFoundError, match="did you mean 'smoke'"):
         read_suite(Path("smok"))
     with pytest.raises(FileNotFoundError, match=r"one of ablations, claim, .*, replication, rware, smoke, teams"):
         read_suite(Path("xyzzy"))
-
-
-def test_the_command_names_all_suites_that_ship(root):
     text = (root / "benchmarks" / "commands" / "benchmark.py").read_text()
     named = re.search(r"the name of one that ships \(([^)]*)\)", text)
     assert named is not None and sorted(re.findall(r"\w+", named[1])) == sorted(path.stem for path in SUITES)

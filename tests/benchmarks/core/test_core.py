@@ -90,7 +90,7 @@ def test_scores_and_their_mean_by_hand():
     assert found.high - found.low == pytest.approx(width, rel=0.1)
 
 
-def test_the_mean_says_how_many_environments_count_where_a_team_has_not_played_all():
+def test_the_mean_says_how_many_environments_count_and_submissions_are_read_again(tmp_path):
     whole = Submission("whole", ["a"], returns_of(0.5))
     part = Submission("part", ["b"], returns_of(0.5, of=lambda: (ID,)), {TOO_LONG: "its prompts | are long"})
     header, cells = rows([whole, part])
@@ -102,9 +102,6 @@ def test_the_mean_says_how_many_environments_count_where_a_team_has_not_played_a
     text = markdown([whole, part])
     assert text.count("\n| ") == 17
     assert text.endswith(f"\n- part did not play {TOO_LONG}: its prompts | are long\n")
-
-
-def test_a_submission_is_read_as_it_was_written(tmp_path):
     made = Submission("a / b", ["a", "b"], returns_of(0.5, of=lambda: (ID,)), {TOO_LONG: "why"}, "1.2.3")
     made.write(tmp_path / "x.json")
     assert read_submission(tmp_path / "x.json") == made

@@ -33,6 +33,9 @@ def test_tables_and_the_headline_stay_inside_the_declared_range(near_the_top):
     assert -1 <= gap.interval.low <= gap.interval.high <= 1
     for bar in headline(near_the_top).charts[0].bars:
         assert bar.estimate.low >= 0 and bar.estimate.high == 1
+    others = elsewhere(near_the_top, env="collm/TLDR-v2", env_kwargs={}).summaries
+    both = Comparison([*near_the_top.summaries, *(replace(run, environment="tldr") for run in others)])
+    assert both.bounds("build", "tldr") == (0.0, 3.48)
 
 
 def test_without_a_declared_range_nothing_is_cut(near_the_top):
@@ -42,9 +45,3 @@ def test_without_a_declared_range_nothing_is_cut(near_the_top):
         assert final_scores(found, "sampled").rows[1][1].interval.high > 1
     judged = elsewhere(near_the_top, config={**near_the_top.summaries[0].experiment["config"], "reward_model": "m"})
     assert judged.bounds("build") == (-math.inf, math.inf)
-
-
-def test_over_several_environments_the_widest_bounds_count(near_the_top):
-    others = elsewhere(near_the_top, env="collm/TLDR-v2", env_kwargs={}).summaries
-    both = Comparison([*near_the_top.summaries, *(replace(run, environment="tldr") for run in others)])
-    assert both.bounds("build", "tldr") == (0.0, 3.48)

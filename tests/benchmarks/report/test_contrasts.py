@@ -33,7 +33,7 @@ def test_scores_of_a_run_by_hand():
     assert run_score(run("a", 0, [1.0, 1.0, 0.0, 0.0]), "episodes") == math.inf  # a lucky start does not count
 
 
-def test_students_test_is_scipys():
+def test_students_test_is_scipys_and_holms_correction_by_hand():
     values = np.array([0.3, -0.1, 0.4, 0.2, 0.5])
     found = student_test(values)
     theirs = stats.ttest_1samp(values, 0.0)
@@ -42,10 +42,6 @@ def test_students_test_is_scipys():
     assert ours == pytest.approx((values.mean(), low, high, theirs.pvalue))
     assert student_test(np.array([0.2, 0.2])).p == 0.0 and student_test(np.array([0.0, 0.0])).p == 1.0
     assert math.isnan(student_test(np.array([0.3])).p)
-
-
-def test_holms_correction_by_hand():
-    """0.01 * 3, 0.02 * 2, then 0.03 * 1, which may not be less than the one before."""
     assert holm([0.03, 0.01, 0.02]) == pytest.approx([0.04, 0.03, 0.04])
     assert holm([0.6, 0.9]) == [1.0, 1.0]
     with_nan = holm([math.nan, 0.04])
@@ -90,17 +86,13 @@ def test_seeds_of_one_start_count_once_by_hand():
     assert table.header[-3:] == ["over starts", "p over starts, corrected", "starts"] and table.rows[0][-1] == "3"
 
 
-def test_with_as_many_seeds_per_start_it_is_the_exact_test_of_a_random_effect():
-    """F of the mean over the mean square between starts, of the one-way analysis of variance, is the square of t."""
+def test_starts_have_one_mean_each_as_in_the_exact_test_of_a_random_effect():
     table = np.random.default_rng(0).normal(0.5, 1.0, size=(4, 3))  # [starts, seeds]
     values = {3 * row + column: table[row, column] for row in range(4) for column in range(3)}
     means = start_means(values, {seed: {f"start-{seed // 3}"} for seed in values})
     between = 3 * ((table.mean(axis=1) - table.mean()) ** 2).sum() / 3
     expected = 12 * table.mean() ** 2 / between
     assert stats.ttest_1samp(means, 0.0).statistic ** 2 == pytest.approx(expected)
-
-
-def test_folders_that_occur_in_one_seed_name_one_start():
     models = {0: {"old/1"}, 1: {"old/2"}, 2: {"new/1"}, 3: {"old/1", "new/1"}, 4: {"new/2", "old/2"}}
     means = start_means({0: 1.0, 1: 10.0, 2: 2.0, 3: 3.0, 4: 20.0}, models)
     assert sorted(means) == [2.0, 15.0]

@@ -44,9 +44,6 @@ def test_the_cost_to_reach_a_threshold_by_hand():
 
     # One lucky batch at the start does not count.
     assert cost_to_reach(np.arange(1.0, 9.0), np.array([1.0, *[0.0] * 7]), 0.5) == NEVER
-
-
-def test_runs_that_never_get_there_are_later_than_all_others():
     found = median_cost([10.0, 20.0, NEVER])
     assert (found.median, found.num_reached, found.num_runs) == (20.0, 2, 3)
     assert found.low == 10.0 and found.high == NEVER and str(found) == "20 [10, never], 2 of 3"

@@ -167,10 +167,18 @@ def test_episodes_are_read_with_keys_alone(browser):
     assert browser.complaints() == []
 
 
-def test_filters_narrow_the_list(browser):
+def test_filters_narrow_the_list_and_prompts_are_folded_until_asked_for(browser):
     browser.run(chosen("by-algorithm", "MAAC") + SETTLED)
     assert browser.run("return document.getElementById('count').textContent") == "5000 episodes"
     assert "MAAC" in browser.run("return document.querySelector('#episode h3').textContent")
+    browser.run("document.getElementById('episodes').open = true;" + SETTLED)
+    folded = "return [...document.querySelectorAll('#episode .read')].map((each) => each.open)"
+    assert set(browser.run(folded)) == {False}
+    browser.run("document.getElementById('unfolded').click()")
+    assert set(browser.run(folded)) == {True}
+    browser.press("j")
+    browser.run(SETTLED)
+    assert set(browser.run(folded)) == {True}
 
 
 def searched(browser: Browser, words: str) -> str:
@@ -214,14 +222,3 @@ def test_the_first_and_the_last_episode_of_a_run_stand_side_by_side(browser):
     assert [note.split(" · ")[:2] for note in notes] == expected
     left, right = browser.run(f"{shown}.map((each) => each.getBoundingClientRect().x)")
     assert left < right
-
-
-def test_prompts_are_folded_until_asked_for(browser):
-    browser.run("document.getElementById('episodes').open = true;" + SETTLED)
-    folded = "return [...document.querySelectorAll('#episode .read')].map((each) => each.open)"
-    assert set(browser.run(folded)) == {False}
-    browser.run("document.getElementById('unfolded').click()")
-    assert set(browser.run(folded)) == {True}
-    browser.press("j")
-    browser.run(SETTLED)
-    assert set(browser.run(folded)) == {True}

@@ -44,14 +44,11 @@ def rewrite(file: Path, rows: list) -> None:
     JsonLines(file).write(rows)
 
 
-def test_final_scores_are_those_of_the_last_evaluation(folder):
+def test_final_scores_are_those_of_the_last_evaluation_and_starts_of_the_first(folder):
     table = final_scores(Comparison(read_summaries(folder)), "sampled")
     assert table.header == ["", "build"]
     assert [row[0] for row in table.rows] == ["before training", "MAGRPO", "MAAC"]
     assert table.rows[1][1].startswith("0.810 [") and table.rows[2][1].startswith("0.910 [")
-
-
-def test_the_start_is_told_by_the_runs_that_were_evaluated_there(folder):
     summaries = read_summaries(folder)
     late = [replace(each, evaluations=each.evaluations[1:]) for each in summaries]
     assert [row[1] for row in final_scores(Comparison(late), "sampled").rows[:1]] == ["-"]
@@ -60,19 +57,19 @@ def test_the_start_is_told_by_the_runs_that_were_evaluated_there(folder):
     assert told[1:] == final_scores(Comparison(summaries), "sampled").rows[1:]
 
 
-def test_differences_are_paired_by_seed_and_marked_if_they_exclude_zero(folder):
+def test_differences_are_paired_and_costs_may_be_never(folder):
     comparison = Comparison(read_summaries(folder))
     for how in ("sampled", "training"):
         assert differences(comparison, how).rows == [["MAAC - MAGRPO", "0.100 [0.100, 0.100] *"]]
     assert final_scores(comparison, "training").rows[1][1].startswith("0.650 [")  # 0.5, 0.6, 0.7, 0.8
-
-
-def test_sample_efficiency_says_never(folder):
     summaries = read_summaries(folder)
     table = sample_efficiency(Comparison(summaries), "environment_steps")
     assert table.rows[0] == ["MAGRPO", "56 [56, 56], 3 of 3"]
     high = [type(each)(**{**vars(each), "threshold": 3.0}) for each in summaries]
     assert sample_efficiency(Comparison(high), "sampled_tokens").rows[0][1] == "never [never, never], 0 of 3"
+    different, same = settings(Comparison(read_summaries(folder)))
+    assert ["config.critic_warmup", "-", "null"] in [list(row) for row in different.rows]
+    assert "env" in [row[0] for row in same.rows] and "config.seed" not in [row[0] for row in different.rows]
 
 
 def test_shares_of_the_work_are_the_mean_over_runs_at_the_end_and_no_table_without_any(folder):
@@ -118,12 +115,6 @@ def test_runs_that_ended_in_silence_are_named(folder):
     assert since == 16 and f"{loud.algorithm} in build, seed 0: from update 16" in line
 
 
-def test_settings_tell_apart_what_differs_and_what_does_not(folder):
-    different, same = settings(Comparison(read_summaries(folder)))
-    assert ["config.critic_warmup", "-", "null"] in [list(row) for row in different.rows]
-    assert "env" in [row[0] for row in same.rows] and "config.seed" not in [row[0] for row in different.rows]
-
-
 def test_runs_from_before_advantages_were_recorded_unnormalized_have_no_diagnostics_and_the_page_says_so(folder):
     for file in folder.glob("magrpo/*/episodes.jsonl"):
         rows = read_lines(file)
@@ -149,7 +140,7 @@ def test_unfinished_runs_and_runs_whose_policy_never_changed_are_named(folder):
     assert unmoved.endswith("MAGRPO in build, seed 2; MAAC in build, seed 1.")
 
 
-def test_scenes_are_what_the_world_looked_like(folder):
+def test_scenes_are_what_the_world_looked_like_without_files_elsewhere(folder, tmp_path):
     record = read_lines(folder / "maac" / "0" / "episodes.jsonl")[0]
     found = Scenes("collm/MiniBuild-v0", ENV, Path()).of(record)
     captions = [row[0] for row in found["scenes"][0]]
@@ -157,9 +148,6 @@ def test_scenes_are_what_the_world_looked_like(folder):
     assert len(found["scenes"]) == 3 and captions == ["TARGET", "BUILT"] and goal == built
     record["agents"]["builder_0"]["turns"][0]["reward"] += 0.1  # the episode does not replay
     assert Scenes("collm/MiniBuild-v0", ENV, Path()).of(record) == {}
-
-
-def test_a_file_elsewhere_is_not_read_for_scenes(folder, tmp_path):
     secret = tmp_path / "secret.jsonl"
     secret.write_text("{}\n")
     with pytest.warns(UserWarning, match=r"no pictures.*secret\.jsonl"):
@@ -196,7 +184,7 @@ def test_fewer_episodes_keep_the_best_and_the_worst(folder):
     assert len(kept) == 4 and {9.0, -9.0} < {each["return"] for each in kept}
 
 
-def test_the_page_is_whole_and_needs_nothing_else(folder):
+def test_the_page_is_whole_runs_its_own_scripts_and_needs_nothing_else(folder):
     run([str(folder), "--notes", "on <two> cores"])
     text = (folder / "report.html").read_text()
     assert "on &lt;two&gt; cores" in text
@@ -215,8 +203,6 @@ def test_the_page_is_whole_and_needs_nothing_else(folder):
     assert {"scenes", "agents", "infos", "palette"} <= episodes[0].keys()
     assert {path.suffix for path in figures} == {".png"}
 
-
-def test_a_page_runs_the_scripts_it_came_with_and_loads_nothing(folder):
     run([str(folder)])
     text = (folder / "report.html").read_text()
     policy = re.search(r'http-equiv="Content-Security-Policy" content="(.*?)"', text).group(1)
@@ -241,7 +227,7 @@ def test_names_and_replies_that_are_markup_stay_text(folder):
     assert len(re.findall(r"<script>", text)) == 2
 
 
-def test_tables_come_from_kept_summaries_alone(folder, tmp_path_factory):
+def test_tables_and_exports_come_from_kept_summaries_alone(folder, tmp_path_factory):
     run([str(folder)])
     kept = tmp_path_factory.mktemp("kept")
     for name in ("summaries.jsonl", "episodes.jsonl"):
@@ -249,6 +235,10 @@ def test_tables_come_from_kept_summaries_alone(folder, tmp_path_factory):
     run([str(kept), "--title", folder.name])
     assert (kept / "tables.md").read_text() == (folder / "tables.md").read_text()
     assert (kept / "marl_eval.json").read_text() == (folder / "marl_eval.json").read_text()
+    found = json.loads((folder / "marl_eval.json").read_text())
+    one = found["collm"]["build"]["MAAC"]["seed_1"]
+    assert one["step_1"] == {"step_count": 64, "return": [pytest.approx(0.91)], "greedy_return": [0.4]}
+    assert one["absolute_metrics"]["return"] == [pytest.approx(0.91)]
 
 
 def test_a_report_of_one_run_leaves_its_records_alone(tmp_path):
@@ -293,11 +283,3 @@ def test_a_classic_task_stands_beside_a_text_task(folder):
     drawn = {path.stem for path in (folder / "figures").iterdir()}
     assert {f"{what}-{where}" for what in ("final", "steps-to-threshold") for where in ("build", "CartPole")} <= drawn
     assert not {"profile", "advantages-CartPole", "curve-generated-tokens-CartPole"} & drawn
-
-
-def test_the_export_has_the_shape_of_marl_eval(folder):
-    run([str(folder)])
-    found = json.loads((folder / "marl_eval.json").read_text())
-    one = found["collm"]["build"]["MAAC"]["seed_1"]
-    assert one["step_1"] == {"step_count": 64, "return": [pytest.approx(0.91)], "greedy_return": [0.4]}
-    assert one["absolute_metrics"]["return"] == [pytest.approx(0.91)]

@@ -51,22 +51,11 @@ def test_either_method_is_better_or_they_tie():
     assert both == pytest.approx(1)
 
 
-def test_intervals_hold_their_estimate_and_follow_the_scores(scores):
+def test_intervals_follow_the_scores_inside_their_bounds(scores):
     found = interval(mean, scores)
     moved = interval(mean, scores + 10)
     assert found.low < found.value < found.high
     assert moved.low == pytest.approx(found.low + 10) and moved.high == pytest.approx(found.high + 10)
-
-
-def test_a_paired_difference_takes_out_what_seeds_share():
-    rng = np.random.default_rng(0)
-    luck = rng.normal(size=(6, 2))
-    found = difference(mean, luck + 0.1, luck)
-    assert found.value == pytest.approx(0.1)
-    assert found.high - found.low < 1e-9
-
-
-def test_intervals_stay_inside_the_bounds_of_the_scores():
     few = np.array([[0.9], [1.0]])
     free, cut = interval(mean, few), interval(mean, few, bounds=(0, 1))
     assert free.high > 1.1 and (cut.value, cut.low, cut.high) == (free.value, free.low, 1.0)
@@ -75,16 +64,19 @@ def test_intervals_stay_inside_the_bounds_of_the_scores():
     outside = interval(mean, np.array([[1.9], [2.1]]), bounds=(0, 1))
     assert (outside.value, outside.high) == (2.0, 2.0)  # the estimate stays in the interval
 
+    rng = np.random.default_rng(0)
+    luck = rng.normal(size=(6, 2))
+    found = difference(mean, luck + 0.1, luck)
+    assert found.value == pytest.approx(0.1)
+    assert found.high - found.low < 1e-9
 
-def test_scores_that_are_not_paired_or_not_finite_are_refused(scores):
+
+def test_scores_that_are_not_paired_or_single_have_no_interval(scores):
     with pytest.raises(ValueError, match="same seeds"):
         difference(mean, scores, scores[:3])
     scores[0, 0] = np.nan
     with pytest.raises(ValueError, match="finite"):
         interval(mean, scores)
-
-
-def test_one_run_has_no_interval():
     found = interval(mean, np.array([[1.0, 2.0]]))
     assert found.value == 1.5 and np.isnan(found.low) and np.isnan(found.high)
     with pytest.raises(ValueError, match="two"):

@@ -16,7 +16,6 @@ def run(name, returns, end, *, algorithm="maac", seed=0, **config):
 
 
 def test_the_best_trial_and_its_open_ends():
-    """The best of three rates and traces has the greatest rate, and a trace beyond which there is none."""
     runs = [
         run(name, [0.0, score + 0.1 * seed], 0.5, seed=seed, agent_learning_rate=rate, trace=trace, discount=1.0)
         for name, score, rate, trace in (("a", 0.2, 1e-4, 0.0), ("b", 0.4, 2e-4, 0.5), ("c", 0.6, 4e-4, 1.0))
@@ -30,8 +29,6 @@ def test_the_best_trial_and_its_open_ends():
     assert first[4:] == ["agent_learning_rate 0.0004, trace 1.0", "agent_learning_rate greatest"]
     assert second == ["magrpo, cross", "1", "d", "0.300 (one run)", "-", "none"]
 
-
-def test_a_layer_that_is_not_there_is_no_open_end_and_names_have_none():
     varied = {"width": [None, 128], "steps": [2, 4, 8], "estimator": ["td", "gae"]}
     assert at_an_end({"width": None, "steps": 4, "estimator": "td"}, varied) == []
     assert at_an_end({"width": 128, "steps": 2, "estimator": "gae"}, varied) == ["width greatest", "steps least"]
