@@ -78,7 +78,7 @@ def test_weights_that_are_not_numbers_are_named_with_their_agent(make, what):
         trainer.step()
 
 
-def test_a_critic_that_diverged_and_a_policy_asked_alone_are_named():
+def test_critics_policies_and_rewards_that_diverged_are_named():
     trainer = text_trainer(MAAC(MAACConfig(critic_warmup=0, **SMALL)))
     trainer.step()
     ruin(trainer.critics["joint"].critic)
@@ -87,9 +87,6 @@ def test_a_critic_that_diverged_and_a_policy_asked_alone_are_named():
     ruin(policy)
     with pytest.raises(Divergence, match=r"^agent x_0: "):
         policy.act([Request("x_0", "say red", (0, 0, 0, 0))])
-
-
-def test_rewards_that_are_too_large_or_not_finite_are_named():
     fault = diverged(text_trainer(MAGRPO(ReinforceConfig(num_generations=4, **SMALL)), lambda: Scaled("observed")))
     assert fault.update == 1
     assert "observations and rewards (-1e+300 to 1e+300) were finite" in str(fault)

@@ -30,7 +30,7 @@ def rewards_of(paid):
     return {agent: [turn.reward for turn in track] for agent, track in paid.tracks.items()}
 
 
-def test_an_agent_that_left_or_pauses_is_paid_what_the_team_earns_meanwhile():
+def test_agents_that_left_or_pause_earn_on_and_every_return_to_go_is_the_team_s():
     played = episode({"a_0": [1.0, 2.0, 4.0], "a_1": [3.0]})
     (paid,) = with_team_rewards([played], 0.5)
     # the team earns (1 + 3) / 2, 2 / 2, 4 / 2
@@ -39,14 +39,6 @@ def test_an_agent_that_left_or_pauses_is_paid_what_the_team_earns_meanwhile():
     (paid,) = with_team_rewards([episode({"a_0": [2.0, 2.0, 2.0, 2.0], "a_1": [0.0, None, 4.0, None]})], 0.5)
     assert rewards_of(paid)["a_1"] == [1.0 + 0.5 * 1.0, 3.0 + 0.5 * 1.0]
 
-
-@pytest.mark.parametrize("discount", [0.0, 0.5, 1.0])
-def test_equal_rewards_until_a_common_end_stay_as_they_are(discount):
-    played = episode({"a_0": [0.1, 0.7, 0.3], "a_1": [0.1, 0.7, 0.3]})
-    assert with_team_rewards([played], discount) == [played]
-
-
-def test_the_return_to_go_of_every_turn_is_the_team_s():
     played = episode({"a_0": [1.0, 2.0, 4.0, -8.0], "a_1": [3.0, 5.0], "a_2": [7.0]})
     (paid,) = with_team_rewards([played], 0.9)
     team = torch.tensor([played.team_rewards])
@@ -55,6 +47,12 @@ def test_the_return_to_go_of_every_turn_is_the_team_s():
         grid = agent_grid([paid], agent, None)
         found = monte_carlo_returns(grid.rewards, grid.is_real, 0.9)[0]
         torch.testing.assert_close(found, expected[[turn.time for turn in track]])
+
+
+@pytest.mark.parametrize("discount", [0.0, 0.5, 1.0])
+def test_equal_rewards_until_a_common_end_stay_as_they_are(discount):
+    played = episode({"a_0": [0.1, 0.7, 0.3], "a_1": [0.1, 0.7, 0.3]})
+    assert with_team_rewards([played], discount) == [played]
 
 
 class Constant(WeightlessCritic):

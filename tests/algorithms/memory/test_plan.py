@@ -43,7 +43,7 @@ def test_packed_and_autocast_weights_are_copies():
     assert phase(team, WORK, "loading").weights == 4 * P + 4 * P - 2 * (900_000 - embedded)
 
 
-def test_actors_side_by_side_hold_gradients_and_activations_at_once_and_the_critic_its_own():
+def test_members_side_by_side_hold_gradients_and_activations_at_once():
     work = replace(WORK, side_by_side=True)
     one = phase(TEAM, WORK, "update of fox_0")
     both = phase(TEAM, work, "update of fox_0 and stone_0")
@@ -53,8 +53,6 @@ def test_actors_side_by_side_hold_gradients_and_activations_at_once_and_the_crit
     assert phase(TEAM, work, "update of critic") == phase(TEAM, WORK, "update of critic")
     assert len(plan(TEAM[2:], work).phases) == 2  # nobody decodes
 
-
-def test_critics_side_by_side_hold_gradients_and_activations_at_once():
     team = [*TEAM[:2], *(replace(TEAM[2], name=f"critic of {each.name}") for each in TEAM[:2])]
     together = replace(WORK, critics_side_by_side=True)
     one = phase(team, WORK, "update of critic of fox_0")
@@ -72,7 +70,7 @@ def test_a_base_of_adapters_is_kept_once_in_16_bits():
     assert (found.moments, found.gradients) == (2 * 8 * adapter, 4 * adapter)
 
 
-def test_ranks_that_share_a_model_divide_16_bytes_and_keep_a_copy_to_decode_with():
+def test_ranks_share_16_bytes_and_a_copy_to_decode_with_unless_servers_decode_or_adapters_learn():
     team = [replace(member, num_shares=4, compute=2) for member in TEAM]
     found = phase(team, WORK, "update of fox_0")
     linear = 900_000 - 64 * 1_000  # the tied embedding is looked up in fp32
@@ -85,8 +83,6 @@ def test_ranks_that_share_a_model_divide_16_bytes_and_keep_a_copy_to_decode_with
     assert phase(team, WORK, "decoding").casts == 0
     assert phase(team, WORK, "loading").weights == found.weights + 4 * P  # one is whole until it is shared out
 
-
-def test_ranks_whose_servers_decode_keep_16_bytes_and_adapters_are_not_shared():
     team = [replace(member, num_shares=4, compute=2, is_served=member.num_agents > 0) for member in TEAM]
     assert phase(team, WORK, "update of fox_0").weights == 2 * P + 4 * (TEAM[2].shape.num_weights // 4)
     assert [each.kv for each in plan(team, WORK).phases] == [0] * 4  # loading, and three updates

@@ -22,7 +22,7 @@ def played(actions, *, ends=(True, True), states=STATES):
     return Episode(0, 7, 0, tracks, states, finals, dict(zip("ab", ends, strict=True)), ({}, {}))
 
 
-def test_a_critic_of_an_agent_reads_its_histories_and_the_last_one_where_that_bootstraps():
+def test_critics_read_the_last_history_where_that_bootstraps():
     ended, cut = played(["x", "y", "z"]), played(["x", "y", "z"], ends=(False, True))
     assert ended.num_turns == 2 and ended.is_complete and ended.earlier_return == 0.0
     assert ended.own_input("a").histories == ("a0", "a1")
@@ -32,10 +32,6 @@ def test_a_critic_of_an_agent_reads_its_histories_and_the_last_one_where_that_bo
     texts = cut.own_input("a", reads_actions=True)
     assert texts.actions == ((Message("assistant", "x", "a"),), (Message("assistant", "y", "a"),))
     assert played([0, 1, 2]).own_input("a", reads_actions=True).actions == (0, 1)
-
-
-def test_a_joint_critic_reads_the_last_joint_history_if_the_last_turn_did_not_end_the_game():
-    """The second agent has left earlier, by termination or truncation."""
     for ends, num_histories in (((True, True), 2), ((False, True), 3), ((True, False), 2), ((False, False), 3)):
         episode = played(["x", "y", "z"], ends=ends)
         assert episode.live_agents == (("a",) if num_histories == 3 else ())

@@ -70,7 +70,7 @@ def test_the_watch_of_returns_says_it_once(credited_reward, metrics, later, is_t
         assert "nothing to learn from" not in lines[0]
 
 
-def test_an_update_that_says_nothing_of_returns_breaks_the_silence():
+def test_a_silent_run_says_so_unless_an_update_says_nothing_of_returns(monkeypatch, count_printed):
     lines: list[str] = []
     watch = SilenceWatch(lines.append)
     for update in range(1, 100):
@@ -78,6 +78,13 @@ def test_an_update_that_says_nothing_of_returns_breaks_the_silence():
     assert not lines
     assert silent_since([1.0] * 30 + [math.nan]) is None
     assert silent_since([0.5, *[1.0] * PATIENCE]) == 1
+    monkeypatch.setattr(callbacks, "PATIENCE", 2)
+    count, metrics = count_printed(
+        "nothing to learn from", lambda: Even("constant"), num_generations=2, rollout_buffer_size=4
+    )
+    assert count == 1
+    assert [row["equal_returns"] for row in metrics] == [1.0] * 4
+    assert [row["grad_norm"] for row in metrics] == pytest.approx([0.0] * 4)
 
 
 @pytest.mark.parametrize("kl", [MAX_NATS * 1.01, math.inf, math.nan])
@@ -91,16 +98,6 @@ def test_the_watch_of_jumps_warns_once(kl):
         watch.log(update, {"kl_after_update": kl})
     (line,) = lines
     assert line.startswith("update 3:") and "agent_learning_rate" in line
-
-
-def test_a_silent_run_says_so_and_logs_it(monkeypatch, count_printed):
-    monkeypatch.setattr(callbacks, "PATIENCE", 2)
-    count, metrics = count_printed(
-        "nothing to learn from", lambda: Even("constant"), num_generations=2, rollout_buffer_size=4
-    )
-    assert count == 1
-    assert [row["equal_returns"] for row in metrics] == [1.0] * 4
-    assert [row["grad_norm"] for row in metrics] == pytest.approx([0.0] * 4)
 
 
 @pytest.mark.parametrize(
