@@ -56,7 +56,7 @@ class Plain(Algorithm[TrainConfig]):
         return grid.rewards
 
 
-def test_the_facts_are_false_until_an_algorithm_says_otherwise():
+def test_facts_and_the_default_target_of_an_algorithm():
     plain = Plain(TrainConfig())
     facts = ("has_actor_heads", "reads_truth", "crosses_rollouts", "critic_warmup")
     assert [getattr(plain, fact) for fact in facts] == [False, False, False, 0]
@@ -64,9 +64,6 @@ def test_the_facts_are_false_until_an_algorithm_says_otherwise():
     assert MAAC(MAACConfig(critic_input="privileged")).reads_truth and not MAAC(MAACConfig()).reads_truth
     assert MAGRPO(ReinforceConfig(joint_mode="cross")).crosses_rollouts
     assert MAAC(MAACConfig(critic_warmup=3)).critic_warmup == 3
-
-
-def test_the_critic_s_default_target_is_the_return_that_goes_on_with_the_last_value():
     rewards = torch.tensor([[1.0, 2.0], [4.0, 0.0]])
     values = torch.tensor([[0.5, 0.5, 8.0], [0.5, 0.0, 0.0]])
     grid = Grid(rewards, values, None, torch.tensor([[True, True], [True, False]]), torch.zeros(2).long())

@@ -190,18 +190,11 @@ def test_epochs_without_a_clip_are_allowed_with_a_warning_where_the_name_says_pp
     algorithm_spec(name).make(algorithm_spec(name).config(clip_range=None, ppo_epochs=1))
 
 
-def test_filters_are_allowed_with_a_baseline_and_if_they_are_learned():
+def test_filters_need_a_baseline_and_budgets_steps_after_the_warm_up():
     experiment("mareinforce", model=ModelConfig(top_p=0.6, learns_filtered=True)).check()
     experiment("magrpo", model=ModelConfig(top_p=0.6)).check()
     experiment("mareinforce").check()
 
-
-@pytest.mark.parametrize(("num_updates", "expected"), [(1, 0), (2, 1), (5, 2), (6, 5), (100, 5)])
-def test_the_usual_warm_up_leaves_updates_for_the_policies(num_updates, expected):
-    assert MAAC(MAACConfig(num_updates=num_updates)).critic_warmup == expected
-
-
-def test_budgets_leave_steps_after_the_warm_up_which_prolonged_runs_keep():
     head = IAC(IACConfig(use_separate_critic=False, critic_warmup=5, num_updates=5))
     assert head.critic_warmup == 0
     with pytest.raises(ValueError, match="critic_warmup=5 must be less"):
@@ -214,3 +207,8 @@ def test_budgets_leave_steps_after_the_warm_up_which_prolonged_runs_keep():
     older = MAAC(MAACConfig(critic_warmup=4))
     older.load_state_dict({})  # a checkpoint from before
     assert older.critic_warmup == 4
+
+
+@pytest.mark.parametrize(("num_updates", "expected"), [(1, 0), (2, 1), (5, 2), (6, 5), (100, 5)])
+def test_the_usual_warm_up_leaves_updates_for_the_policies(num_updates, expected):
+    assert MAAC(MAACConfig(num_updates=num_updates)).critic_warmup == expected

@@ -11,16 +11,13 @@ from collm.benchmarks.report.comparison import Comparison
 from collm.benchmarks.report.figures import sections, svg
 
 
-def test_smoothing_and_thinning_by_hand():
+def test_smoothing_thinning_and_the_student_interval_of_points_by_hand():
     assert statistics.smoothed(np.array([2.0, 4.0, 6.0, 8.0]), 2).tolist() == [2.0, 3.0, 5.0, 7.0]
     assert statistics.smoothed(np.full(7, 3.0), 5) == pytest.approx(3.0)
     values = np.arange(1.0, 8.0)
     assert statistics.thinned(values, 7) is values
     assert statistics.thinned(values, 3).tolist() == [2.0, 5.0, 7.0]
     assert statistics.thinned(values, 3, keeps="last").tolist() == [3.0, 6.0, 7.0]
-
-
-def test_a_mean_curve_has_the_student_interval_of_its_points():
     costs, line = np.array([0.0, 10.0]), np.array([1.0, 3.0])
     grid, middle, half = statistics.mean_curve([(costs, line), (costs, line + 2.0)], 1)
     assert statistics.mean_curve([(costs, line), (costs + 4.0, line)], 1)[0][[0, -1]].tolist() == [4.0, 10.0]
