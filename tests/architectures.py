@@ -8,59 +8,33 @@ import torch
 from fakes import random_llama
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import nn
-from transformers import (
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    MambaConfig,
-    MambaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    OlmoConfig,
-    OlmoForCausalLM,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-SMALL: dict[str, Any] = {
-    "vocab_size": 97,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 128,
-    "initializer_range": 0.15,
+SMALL: dict[str, Any] = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+SMALL |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128}
+SMALL |= {"initializer_range": 0.15}
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt2": ("gpt2", {"vocab_size": 97, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}),
+    "mamba": ("mamba", {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "expand": 1}),
+    "qwen2": ("qwen2", SMALL),
+    "qwen3": ("qwen3", SMALL | {"head_dim": 8}),
+    "olmo": ("olmo", SMALL),
+    "windowed": ("mistral", SMALL | {"sliding_window": 16}),
+    # windows in every other layer, and capped logits
+    "gemma2": ("gemma2", SMALL | {"head_dim": 8, "sliding_window": 12}),
 }
+"""Type of model in transformers, and its settings."""
 
 
 def model_of(name: str) -> PreTrainedModel:
     torch.manual_seed(0)
-    if name == "gpt2":
-        return GPT2LMHeadModel(GPT2Config(vocab_size=97, n_embd=32, n_layer=2, n_head=4, n_positions=128)).eval()
-    if name == "mamba":
-        sizes = {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 2}
-        return MambaForCausalLM(MambaConfig(**sizes, state_size=4, expand=1)).eval()
+    if name in KINDS:
+        kind, settings = KINDS[name]
+        return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **settings)).eval()
+    llama = random_llama(vocab_size=97).eval()
     if name == "eager":
-        llama = random_llama(vocab_size=97).eval()
         llama.set_attn_implementation("eager")
-        return llama
-    kinds = {
-        "qwen2": (Qwen2ForCausalLM, Qwen2Config, {}),
-        "qwen3": (Qwen3ForCausalLM, Qwen3Config, {"head_dim": 8}),
-        "olmo": (OlmoForCausalLM, OlmoConfig, {}),
-        "windowed": (MistralForCausalLM, MistralConfig, {"sliding_window": 16}),
-        # windows in every other layer, and capped logits
-        "gemma2": (Gemma2ForCausalLM, Gemma2Config, {"head_dim": 8, "sliding_window": 12}),
-    }
-    if name not in kinds:
-        return random_llama(vocab_size=97).eval()
-    model, config, settings = kinds[name]
-    return model(config(**SMALL, **settings)).eval()
+    return llama
 
 
 def adapted_model(name: str = "llama", **left: Any) -> PeftModel:

@@ -82,16 +82,10 @@ class _Handler(BaseHTTPRequestHandler):
         content = server.reply(body) if status == 200 else None
         answer: dict[str, Any] = {"error": {"message": f"status {status}"}}
         if status == 200:
-            answer = {
-                "id": f"chat-{number}",
-                "object": "chat.completion",
-                "created": 0,
-                "model": body["model"],
-                "choices": [
-                    {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}
-                ],
-                "usage": {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12},
-            } | server.changes
+            choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}
+            answer = {"id": f"chat-{number}", "object": "chat.completion", "created": 0, "model": body["model"]}
+            answer |= {"usage": {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}}
+            answer |= {"choices": [choice], **server.changes}
         with server.changed:
             server.under_way -= 1
         is_stream = status == 200 and body.get("stream", False)

@@ -113,9 +113,8 @@ class Browser:
     def requests(self) -> list[str]:
         """URLs that the page requested since it was opened."""
         self.run("return 0")
-        return [
-            each["params"]["request"]["url"] for each in self._events if each["method"] == "Network.requestWillBeSent"
-        ]
+        sent = [each["params"] for each in self._events if each["method"] == "Network.requestWillBeSent"]
+        return [each["request"]["url"] for each in sent]
 
     def _wait(self, name: str) -> None:
         while not any(event["method"] == name for event in self._events):

@@ -1,7 +1,5 @@
 """Trainings with episodes on Ray, and comparisons of their episodes."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

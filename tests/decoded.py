@@ -1,7 +1,5 @@
 """Random prompts, their next turns, and comparisons of samples, for tests of decoders."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -13,31 +11,21 @@ from collm.agents.decoding.decoder import Prompt
 def ragged_prompts(count, seed=0, *, longest=30, new=14, parks=False, **changes):
     """Prompts of random tokens, lengths and limits; `parks` gives each of them a handle."""
     rng = np.random.default_rng(seed)
-    return [
-        Prompt(
-            rng.integers(4, 97, int(rng.integers(1, longest))),
-            **{
-                "stream": (seed, row),
-                "max_new_tokens": int(rng.integers(1, new)),
-                "parked": row if parks else None,
-                **changes,
-            },
-        )
-        for row in range(count)
-    ]
+    found = []
+    for row in range(count):
+        ids, limit = rng.integers(4, 97, int(rng.integers(1, longest))), int(rng.integers(1, new))
+        found.append(replace(Prompt(ids, (seed, row), limit, parked=row if parks else None), **changes))
+    return found
 
 
 def next_turn(prompts, samples, seed=1):
     """The prompts of the next turn: prompt, sample and a few other tokens."""
     rng = np.random.default_rng(seed)
-    return [
-        replace(
-            prompt,
-            ids=np.concatenate([prompt.ids, sample.ids, rng.integers(4, 97, int(rng.integers(1, 6)))]),
-            stream=(*prompt.stream, seed),
-        )
-        for prompt, sample in zip(prompts, samples, strict=True)
-    ]
+    found = []
+    for prompt, sample in zip(prompts, samples, strict=True):
+        ids = np.concatenate([prompt.ids, sample.ids, rng.integers(4, 97, int(rng.integers(1, 6)))])
+        found.append(replace(prompt, ids=ids, stream=(*prompt.stream, seed)))
+    return found
 
 
 def assert_same(found, expected, atol=1e-5):

@@ -29,27 +29,11 @@ def install(tmp_path: Path, module: str, code: str, group: str = "collm.envs") -
     source = tmp_path / f"source_{module}"
     source.mkdir()
     (source / f"{module}.py").write_text(code)
-    (source / "pyproject.toml").write_text(
-        f"""
-[build-system]
-requires = ["setuptools"]
-build-backend = "setuptools.build_meta"
-[project]
-name = "{name}"
-version = "0.1"
-[project.entry-points."{group}"]
-{module} = "{module}"
-[tool.setuptools]
-py-modules = ["{module}"]
-"""
-    )
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
-            *("--no-build-isolation", "--no-deps", "--no-index", "--target", str(target), str(source)),
-        ],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    settings = ['build-system = {requires = ["setuptools"], build-backend = "setuptools.build_meta"}']
+    settings += [f'project = {{name = "{name}", version = "0.1", entry-points."{group}".{module} = "{module}"}}']
+    settings += [f'tool.setuptools.py-modules = ["{module}"]']
+    (source / "pyproject.toml").write_text("\n".join(settings))
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command += ["--no-build-isolation", "--no-deps", "--no-index", "--target", str(target), str(source)]
+    subprocess.run(command, check=True, capture_output=True, text=True)
     return target

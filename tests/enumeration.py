@@ -129,17 +129,9 @@ class Game:
             for agent in AGENTS
         }
         states = tuple(("joint", repr(course.turns[:turn])) for turn in range(len(course.turns) + 1))
-        return Episode(
-            index=index,
-            seed=0,
-            group=group,
-            tracks=tracks,
-            states=states,
-            finals=dict.fromkeys(AGENTS),
-            is_terminated=dict.fromkeys(AGENTS, True),
-            infos=({},) * len(course.turns),
-            num_agents=len(AGENTS),
-        )
+        finals, ends = dict.fromkeys(AGENTS), dict.fromkeys(AGENTS, True)
+        infos = ({},) * len(course.turns)
+        return Episode(index, 0, group, tracks, states, finals, ends, infos, num_agents=len(AGENTS))
 
     def _observation(self, course, agent, turn):
         return ("own", agent, course.own(agent, turn))
@@ -191,12 +183,11 @@ class Table(TrainablePolicy):
         signs = torch.tensor([2.0 * token - 1 for _, token in decisions], dtype=torch.float64)
         entropies = -sigmoid(logits) * logsigmoid(logits) - sigmoid(-logits) * logsigmoid(-logits)
         lengths = torch.tensor([len(turn.tokens) for turn in turns])
+        turn_of_token = torch.arange(len(turns)).repeat_interleave(lengths)
         values = None
         if self.value_head is not None:
             values = self.head[[self.place[turn.tokens[0][0]] for turn in turns]]
-        return Evaluation(
-            logsigmoid(logits * signs), entropies, torch.arange(len(turns)).repeat_interleave(lengths), values
-        )
+        return Evaluation(logsigmoid(logits * signs), entropies, turn_of_token, values)
 
     def _receive(self, gradient):
         self.received += gradient
@@ -266,37 +257,25 @@ def make_algorithm(name, **settings):
 
 def make_trainer(algorithm, game, *, is_shared=False, has_reference=False, **options):
     """Return a trainer of one table per agent, or of one table for both agents; the references are even coins."""
-    policies = (
-        dict.fromkeys(AGENTS, Table(game, AGENTS, **options))
-        if is_shared
-        else {agent: Table(game, (agent,), **options) for agent in AGENTS}
-    )
-    names = {"own": AGENTS, "joint": ("joint",), "nothing": ()}[algorithm.critic_reads]
-    critics = {
-        name: CriticLearner(
-            TableHead(policies[name]) if algorithm.has_actor_heads else Arbitrary(), algorithm.config, torch.Generator()
-        )
-        for name in names
-    }
+    policies = {agent: Table(game, (agent,), **options) for agent in AGENTS}
+    if is_shared:
+        policies = dict.fromkeys(AGENTS, Table(game, AGENTS, **options))
+    critics = {}
+    for name in {"own": AGENTS, "joint": ("joint",), "nothing": ()}[algorithm.critic_reads]:
+        critic = TableHead(policies[name]) if algorithm.has_actor_heads else Arbitrary()
+        critics[name] = CriticLearner(critic, algorithm.config, torch.Generator())
     references = {agent: policy.reference() for agent, policy in policies.items()} if has_reference else {}
     return Trainer(algorithm, Prescribed(game, policies), critics, references=references)
 
 
 def expected_gradient(algorithm, game, num_episodes=2, **options):
-    """Return the expected policy gradient of an update, [rows of the game].
-
-    Args:
-        algorithm: its groups are consecutive episodes.
-        num_episodes: episodes per update.
-        options: of `make_trainer`.
-    """
+    """Return the expected policy gradient of an update, [rows of the game]; groups are consecutive episodes."""
     trainer = make_trainer(algorithm, game, **options)
     policies = list(dict.fromkeys(trainer.collector.policies.values()))
     probabilities = game.probabilities(game.logits).tolist()
     size = algorithm.config.num_generations
-    episodes = [
-        [game.episode(course, place // size, place) for course in game.courses] for place in range(num_episodes)
-    ]
+    places = range(num_episodes)
+    episodes = [[game.episode(course, place // size, place) for course in game.courses] for place in places]
     total = [torch.zeros_like(policy.received) for policy in policies]
     for numbers in product(range(len(game.courses)), repeat=num_episodes):
         trainer.collector.episodes = [episodes[place][number] for place, number in enumerate(numbers)]
@@ -306,11 +285,9 @@ def expected_gradient(algorithm, game, num_episodes=2, **options):
         weight = prod(probabilities[number] for number in numbers)
         for gradient, policy in zip(total, policies, strict=True):
             gradient -= weight * policy.received
-    by_row = {
-        row: value
-        for policy, gradient in zip(policies, total, strict=True)
-        for row, value in zip(policy.rows, gradient, strict=True)
-    }
+    by_row = {}
+    for policy, gradient in zip(policies, total, strict=True):
+        by_row |= dict(zip(policy.rows, gradient, strict=True))
     return torch.stack([by_row[row] for row in game.rows])
 
 
@@ -337,11 +314,7 @@ class Tokens(NamedTuple):
 
 
 def expected_sum(game, of_turn):
-    """Return the expected sum over all turns of the gradient of a number of each turn.
-
-    Args:
-        of_turn: from `Tokens` to a scalar.
-    """
+    """Return the gradient of the expected sum over all turns of `of_turn`, a scalar function of `Tokens`."""
     logits = game.logits.clone().requires_grad_()
     place = {row: i for i, row in enumerate(game.rows)}
     total = torch.zeros((), dtype=torch.float64)
@@ -370,7 +343,5 @@ def relative_error(found, exact):
 
 def cosines(found, exact, game):
     """Return the cosine of two gradients for each agent."""
-    return [
-        float(torch.cosine_similarity(found[rows], exact[rows], dim=0))
-        for rows in (rows_of(game, agent) for agent in AGENTS)
-    ]
+    own = [rows_of(game, agent) for agent in AGENTS]
+    return [float(torch.cosine_similarity(found[rows], exact[rows], dim=0)) for rows in own]

@@ -30,16 +30,10 @@ def byte_tokenizer(*, has_template: bool = True) -> PreTrainedTokenizerFast:
     inner.decoder = decoders.ByteLevel()
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=320, special_tokens=special, initial_alphabet=alphabet, show_progress=False
-    )
-    inner.train_from_iterator(TEXTS * 4, trainer)
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=inner,
-        eos_token="<|endoftext|>",
-        pad_token="<|endoftext|>",
-        additional_special_tokens=special[1:],
-    )
+    given = {"special_tokens": special, "initial_alphabet": alphabet, "show_progress": False}
+    inner.train_from_iterator(TEXTS * 4, trainers.BpeTrainer(vocab_size=320, **given))
+    named = {"eos_token": special[0], "pad_token": special[0], "additional_special_tokens": special[1:]}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, **named)
     tokenizer.add_tokens(["<think>"])
     if has_template:
         tokenizer.chat_template = CHAT_TEMPLATE
@@ -49,17 +43,9 @@ def byte_tokenizer(*, has_template: bool = True) -> PreTrainedTokenizerFast:
 def random_llama(seed: int = 0, vocab_size: int = 340) -> LlamaForCausalLM:
     """A small Llama; `initializer_range` makes sampling neither uniform nor deterministic."""
     torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=vocab_size,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=1024,
-        initializer_range=0.15,
-    )
-    return LlamaForCausalLM(config)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "max_position_embeddings": 1024}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=vocab_size, initializer_range=0.15, **sizes, **heads))
 
 
 def language_policy(*, is_chat: bool = False, seed: int = 0, **kwargs) -> LanguagePolicy:

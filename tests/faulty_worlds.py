@@ -26,13 +26,9 @@ class Texts(TextParallelEnv):
     def deal(self, task):
         if self.kind == "reset raises":
             raise KeyError("no post")
-        if self.kind == "deal lacks an agent":
-            return {"a_0": "hello"}
-        if self.kind == "deal returns text":
-            return "hello"
-        if self.kind == "deal returns a number":
-            return dict.fromkeys(AGENTS, 7)
-        return {agent: f"hello {self.rng.random()}" for agent in AGENTS}
+        wrong = {"deal lacks an agent": {"a_0": "hello"}, "deal returns text": "hello"}
+        wrong |= {"deal returns a number": dict.fromkeys(AGENTS, 7)}
+        return wrong.get(self.kind) or {agent: f"hello {self.rng.random()}" for agent in AGENTS}
 
     def play(self, replies):
         finished = frozenset({"b_0"}) if self.turn + 1 == 3 else frozenset()
@@ -160,22 +156,13 @@ def spoiled(result, kind, env):
     parts = {"observation": observations, "reward": rewards, "termination": terminations, "truncation": truncations}
     if kind.startswith("lacks a "):
         del parts[kind.removeprefix("lacks a ")]["b_0"]
-    if kind == "termination none":
-        terminations["b_0"] = None
-    if kind == "truncation text":
-        truncations["b_0"] = "no"
-    if kind == "a stranger":
-        observations["z_0"] = observations["a_0"]
-    if kind == "infos none":
-        return observations, rewards, terminations, truncations, None
-    if kind == "info text":
-        infos["b_0"] = "fine"
-    if kind == "metric text":
-        infos["b_0"] = {"metric/words": "many"}
-    if kind == "rewards list":
-        return observations, [0.5, 0.5], terminations, truncations, infos
-    if kind == "four values":
-        return observations, rewards, terminations, infos
-    if kind == "no value":
-        return None
-    return observations, rewards, terminations, truncations, infos
+    values = {"termination none": (terminations, "b_0", None), "truncation text": (truncations, "b_0", "no")}
+    values |= {"info text": (infos, "b_0", "fine"), "metric text": (infos, "b_0", {"metric/words": "many"})}
+    values |= {"a stranger": (observations, "z_0", observations.get("a_0"))}
+    if kind in values:
+        part, agent, value = values[kind]
+        part[agent] = value
+    results = {"no value": None, "four values": (observations, rewards, terminations, infos)}
+    results |= {"infos none": (observations, rewards, terminations, truncations, None)}
+    results |= {"rewards list": (observations, [0.5, 0.5], terminations, truncations, infos)}
+    return results.get(kind, (observations, rewards, terminations, truncations, infos))

@@ -1,7 +1,5 @@
 """Fenced blocks of Markdown pages."""
 
-from __future__ import annotations
-
 import re
 
 

@@ -1,7 +1,5 @@
 """A text environment that records replies."""
 
-from __future__ import annotations
-
 from collm.envs import Outcome, TextParallelEnv
 
 

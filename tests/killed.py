@@ -141,10 +141,9 @@ def live(experiment: Experiment, directory: Path, resume: bool, kill: Kill | Non
     status = FINISHED
     try:
         with StopSignals() as stop:
+            options = {"stop": stop, "log": LogConfig(log=sinks), "on_notice": lambda line: None}
             prepare_run(experiment, directory, resume=resume)
-            run_prepared(
-                experiment, directory, resume=resume, stop=stop, log=LogConfig(log=sinks), on_notice=lambda line: None
-            )
+            run_prepared(experiment, directory, resume=resume, **options)
     except Stopped:
         status = STOPPED
     except BaseException:

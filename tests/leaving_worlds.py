@@ -1,7 +1,5 @@
 """HouseBuild for models that know no commands, with builders that leave. Does not import torch."""
 
-from __future__ import annotations
-
 from random import Random
 
 from collm.envs.games.house_build import HouseBuild
@@ -11,9 +9,8 @@ class SpokenHouse(HouseBuild):
     """A reply is the seed of a random subset of the reference's commands. In 30 % of turns the builder leaves."""
 
     def __init__(self, **kwargs):
-        super().__init__(
-            num_agents=3, difficulty=1, can_leave=True, reward="iou", prompts={"prompt": "{layers}"}, **kwargs
-        )
+        settings = {"num_agents": 3, "difficulty": 1, "can_leave": True, "reward": "iou"}
+        super().__init__(prompts={"prompt": "{layers}"}, **settings, **kwargs)
 
     def turned(self, replies):
         return super().turned({agent: self.meant(agent, reply) for agent, reply in replies.items()})

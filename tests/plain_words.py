@@ -1,25 +1,10 @@
-"""Measure how plain the English of a Python project is: docstrings, comments, error texts, Markdown and help texts.
+"""Rules of plain English for docstrings, comments, error texts and Markdown."""
 
-usage: plain_words.py PATH ... [--command "collm train maac --help"] [--max RULE=RATE ...] [--max-file RATE]
-                      [--worst N] [--show N] [--seed S] [--style PATH ...]
-
-Rates are sentences with a hit per 1,000 different sentences. Exit status 1 if a rate is above its limit. `--show N`
-prints N random hits to check by hand. `--style` scores grammar by a trigram model of other libraries' text.
-"""
-
-import argparse
 import ast
 import io
-import math
-import random
 import re
-import shlex
-import subprocess
-import sys
 import textwrap
 import tokenize
-from collections import Counter, defaultdict
-from itertools import pairwise
 from pathlib import Path
 
 RULES = {  # name: (pattern, where: "first" = first sentence of a text, "any" = every sentence, matches that make a hit)
@@ -223,17 +208,6 @@ def faults(sentence, is_first):
     return found
 
 
-def skeleton(sentence):
-    return [
-        "^",
-        *(
-            w if w in FUNCTION or not w[0].isalpha() else "X"
-            for w in re.findall(r"[a-z][a-z'-]*|[,;:]", sentence.lower())
-        ),
-        "$",
-    ]
-
-
 def files(paths):
     for top in map(Path, paths):
         for path in [top] if top.is_file() else sorted(p for e in ("*.py", "*.md") for p in top.rglob(e)):
@@ -243,81 +217,11 @@ def files(paths):
                 yield path
 
 
-def read(paths, commands=()):
-    """{sentence: (place, kind, is_first)}: a repeated sentence counts once, so padding does not dilute a rate."""
+def read(paths):
+    """{sentence: (place, kind, is_first)}: a repeated sentence counts once."""
     found = {}
     for path in files(paths):
         for line, kind, text, first in texts(path):
             for n, each in enumerate(sentences(text)):
                 found.setdefault(each, (f"{path}:{line}", kind, first and n == 0))
-    for command in commands:
-        shown = subprocess.run(shlex.split(command), capture_output=True, text=True).stdout
-        for text in re.split(r"\n\s*(?=--?\w)|\n\s*\n", re.sub(r"[│╭╮╰╯─]", " ", shown)):
-            for n, each in enumerate(sentences(re.sub(r"^\s*--?\S.*\n", "", text))):
-                found.setdefault(each, (command, "help", n == 0))
     return found
-
-
-def grammar(style, found):
-    """Sorted bits per word of each sentence under a trigram model of the function words of other text."""
-    grams, context = Counter(), Counter()
-    for sentence in read(style):
-        words = skeleton(sentence)
-        grams.update(zip(words, words[1:], words[2:], strict=False))
-        context.update(pairwise(words[:-1]))
-    values = []
-    for words in map(skeleton, found):
-        trigrams = [*zip(words, words[1:], words[2:], strict=False)]
-        bits = sum(-math.log2((grams[each] + 0.5) / (context[each[:2]] + 50)) for each in trigrams)
-        values.append(bits / max(1, len(trigrams)))
-    return sorted(values)
-
-
-def main():
-    cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    cli.add_argument("paths", nargs="+")
-    for name, default in (("worst", 0), ("show", 0), ("seed", 0), ("max-file", 0.0)):
-        cli.add_argument(f"--{name}", type=type(default), default=default)
-    for name in ("command", "max", "style"):
-        cli.add_argument(f"--{name}", nargs="+", default=[])
-    given = cli.parse_args()
-    found = read(given.paths, given.command)
-    hits, kinds, kind_hits, by_file, size, shown = *(Counter() for _ in range(3)), defaultdict(list), Counter(), []
-    for sentence, (place, kind, first) in found.items():
-        names = faults(sentence, first)
-        path = place.rsplit(":", 1)[0]
-        kinds[kind] += 1
-        size[path] += 1
-        hits.update(names)
-        if names:
-            hits["any"] += 1
-            kind_hits[kind] += 1
-            by_file[path].append(names)
-            shown.append((place, kind, names, sentence))
-    total = max(1, len(found))
-    rates = {name: 1000 * hits[name] / total for name in [*RULES, "any"]}
-    print(f"{total} different sentences in {len(size)} files; hits per 1,000:")
-    print("  " + "  ".join(f"{name} {rate:.0f}" for name, rate in rates.items()))
-    print(
-        "  any, by kind: " + "  ".join(f"{k} {1000 * kind_hits[k] / n:.0f} (of {n})" for k, n in sorted(kinds.items()))
-    )
-    ranked = sorted(((1000 * len(h) / size[p], len(h), p) for p, h in by_file.items() if size[p] >= 20), reverse=True)
-    for rate, count, path in ranked[: given.worst]:
-        print(f"  {rate:4.0f}  {count:4d}  {path}")
-    random.seed(given.seed)
-    for place, kind, names, sentence in random.sample(shown, min(given.show, len(shown))):
-        print(f"- [{','.join(names)}] {kind} {place}\n    {sentence[:400]}")
-    if given.style:
-        values = grammar(given.style, found)
-        median, decile = values[total // 2], values[9 * total // 10]
-        print(f"  grammar, bits per word under {given.style}: median {median:.2f}, upper decile {decile:.2f}")
-    over = [
-        f"{n} {rates[n]:.0f} > {limit}" for n, limit in (m.split("=") for m in given.max) if rates[n] > float(limit)
-    ]
-    over += [f"{p} {r:.0f} > {given.max_file:g}" for r, _, p in ranked if 0 < given.max_file < r]
-    print("above the limit: " + "; ".join(over) if over else "within the limits")
-    return bool(over)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -119,13 +119,8 @@ class NumberProbe(ParallelEnv):
         reward = payoff(self.probe, self.asked, self.said[-1], self.said[0]) if is_last else 0.0
         if is_last:
             self.agents = []
-        return (
-            self._observations(),
-            dict.fromkeys(AGENTS, reward),
-            dict.fromkeys(AGENTS, is_last),
-            dict.fromkeys(AGENTS, False),
-            {agent: {} for agent in AGENTS},
-        )
+        rewards, ends, cuts = (dict.fromkeys(AGENTS, value) for value in (reward, is_last, False))
+        return self._observations(), rewards, ends, cuts, {agent: {} for agent in AGENTS}
 
     def state(self):
         return np.concatenate(list(self._observations().values()))
@@ -165,20 +160,10 @@ def word_tokenizer() -> PreTrainedTokenizerFast:
 def random_llama(seed: int = 0, *, hidden_size: int = 32, num_layers: int = 1, vocab_size: int = 0) -> LlamaForCausalLM:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return LlamaForCausalLM(
-            LlamaConfig(
-                vocab_size=vocab_size or len(word_tokenizer()),
-                hidden_size=hidden_size,
-                intermediate_size=2 * hidden_size,
-                num_hidden_layers=num_layers,
-                num_attention_heads=2,
-                max_position_embeddings=128,
-                bos_token_id=None,
-                eos_token_id=1,
-                pad_token_id=None,
-                tie_word_embeddings=False,
-            )
-        )
+        sizes = {"hidden_size": hidden_size, "intermediate_size": 2 * hidden_size, "num_attention_heads": 2}
+        sizes |= {"vocab_size": vocab_size or len(word_tokenizer()), "num_hidden_layers": num_layers}
+        ends: dict[str, Any] = {"bos_token_id": None, "eos_token_id": 1, "pad_token_id": None}
+        return LlamaForCausalLM(LlamaConfig(max_position_embeddings=128, tie_word_embeddings=False, **sizes, **ends))
 
 
 def word_policy(seed: int = 0, *, max_new_tokens: int = 1, **settings: Any) -> LanguagePolicy:

@@ -97,15 +97,9 @@ def last_words(function, size, *args):
 
 
 def _life(function, rank, size, port, patience_s, death_port, args, queue):
-    os.environ |= {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(size),
-        "LOCAL_WORLD_SIZE": str(size),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
-
+    os.environ |= dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank))
+    os.environ |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(size))
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     try:
         with joined(patience_s) as group:
@@ -174,10 +168,8 @@ def team(weights, is_text, has_value_head, recomputes=False):
     if not is_text:
         env = NumberProbe("delayed")
         spaces = env.observation_space(AGENTS[0]), env.action_space(AGENTS[0])
-        made = [
-            NumericPolicy.for_spaces(*spaces, seed=seed, hidden_dims=(8,), has_value_head=has_value_head)
-            for seed in range(len(AGENTS))
-        ]
+        settings = {"hidden_dims": (8,), "has_value_head": has_value_head}
+        made = [NumericPolicy.for_spaces(*spaces, seed=seed, **settings) for seed in range(len(AGENTS))]
         return dict.fromkeys(AGENTS, made[0]) if weights == "shared" else dict(zip(AGENTS, made, strict=True))
 
     return small_team(weights, max_new_tokens=3, has_value_head=has_value_head, recomputes=recomputes)
@@ -185,16 +177,9 @@ def team(weights, is_text, has_value_head, recomputes=False):
 
 def trainer_of(case):
     spec = algorithm_spec(case.name)
-    chosen = {
-        "rollout_buffer_size": NUM_EPISODES,
-        "num_generations": 2,
-        "agent_learning_rate": 1e-3,
-        "mini_batch_size": None,
-        "max_batch_tokens": 40,
-        "max_grad_norm": 1e9,  # no clipping, which would divide gradients by their norm
-        "reference_kl_coef": 0.05,
-        "entropy_coef": 0.01,
-    }
+    chosen = {"rollout_buffer_size": NUM_EPISODES, "num_generations": 2, "agent_learning_rate": 1e-3}
+    chosen |= {"mini_batch_size": None, "max_batch_tokens": 40, "reference_kl_coef": 0.05, "entropy_coef": 0.01}
+    chosen |= {"max_grad_norm": 1e9}  # no clipping, which would divide gradients by their norm
     if case.critic != "none":
         chosen |= {"critic_warmup": 0, "critic_model_name_or_path": "small", "critic_steps": 2}
         chosen |= {"critic_type": "q" if case.critic == "q" else "v", "value_clip_range": 0.5, "critic_batch_size": 5}
@@ -205,6 +190,18 @@ def trainer_of(case):
     policies = team(case.weights, case.is_text, algorithm.has_actor_heads, case.recomputes)
     vector = SyncVector(lambda: world("delayed"), 4)
     return make_trainer(algorithm, vector, policies, network=NetworkConfig(hidden_dims=(8,)))
+
+
+def stepped(trainer, num_updates):
+    """Take updates; returns (episode, agent, action, reward) of each turn, and the metrics without times."""
+    said, metrics = [], []
+    for _ in range(num_updates):
+        episodes, measured = trainer.step()
+        metrics.append({name: value for name, value in measured.items() if not any(part in name for part in CLOCK)})
+        for episode in episodes:
+            for agent, track in episode.tracks.items():
+                said += [(episode.index, agent, turn.completion.action, turn.reward) for turn in track]
+    return said, metrics
 
 
 @torch_alone()  # as for sharded weights
@@ -219,13 +216,7 @@ def trained(case) -> Found:
     optimizers += [critic.optimizer for critic in trainer.unique_critics if critic.optimizer is not None]
     for number, optimizer in enumerate(optimizers):
         _note_gradients(optimizer, number, gradients)
-    said, metrics = [], []
-    for _ in range(case.num_updates):
-        episodes, measured = trainer.step()
-        metrics.append({name: value for name, value in measured.items() if not any(part in name for part in CLOCK)})
-        for episode in episodes:
-            for agent, track in episode.tracks.items():
-                said += [(episode.index, agent, turn.completion.action, turn.reward) for turn in track]
+    said, metrics = stepped(trainer, case.num_updates)
     weights = [full(weight.detach()).numpy().copy() for each in optimizers for weight in each.parameters]
     kept = [value for each in optimizers for moments in each.adamw.state.values() for value in moments.values()]
     kept += [weight for each in optimizers for weight in each.share.weights]
@@ -236,7 +227,6 @@ def _note_gradients(optimizer, number, gradients):
     clip = optimizer.share.clip
 
     def noted(*args):
-
         grads = [weight.grad for weight in optimizer.parameters]
         if number not in gradients:
             gradients[number] = [None if grad is None else full(grad).numpy().copy() for grad in grads]
@@ -259,8 +249,7 @@ def next_update(directory, fsdp=False):
         if current().is_writer:
             found, expected = (packed(each).tensors for each in (trainer.state_dict(), state))
             is_same = found.keys() == expected.keys() and all(torch.equal(found[n], expected[n]) for n in found)
-    metrics = trainer.step()[1]
-    return is_same, {name: value for name, value in metrics.items() if not any(part in name for part in CLOCK)}
+    return is_same, stepped(trainer, 1)[1][0]
 
 
 FSDP = (("fsdp", True),)
@@ -298,7 +287,6 @@ class LateSignal:
         self.left = 6 if is_here else 10_000
 
     def check(self):
-
         self.left -= 1
         if self.left <= 0:
             raise StopAsked(15)
@@ -315,14 +303,8 @@ def stopped(group, folder):
 
 def experiment(num_updates, fsdp=False):
     """A short training of the embedded model."""
-    config = MAACConfig(
-        num_updates=num_updates,
-        rollout_buffer_size=4,
-        eval_num_samples=3,
-        critic_warmup=0,
-        max_batch_tokens=256,
-        fsdp=fsdp,
-    )
+    size = {"rollout_buffer_size": 4, "eval_num_samples": 3, "critic_warmup": 0, "max_batch_tokens": 256}
+    config = MAACConfig(num_updates=num_updates, fsdp=fsdp, **size)
     model = ModelConfig(max_new_tokens=12, device="cpu")
     return Experiment(algorithm="maac", config=config, env="collm/MiniWriting-v2", model=model)
 
@@ -379,12 +361,10 @@ def critics(group, folder, rank):
     expected, own = whole.values(inputs), shared.values(group.shard(inputs))
     expected.sum().backward()
     own.sum().backward()
-    sums = [
-        full(weight.grad) * group.size
-        for weight in shared.backbone.parameters()
-        if weight.ndim > 1 and weight.requires_grad
-    ]
-    grads = [weight.grad for weight in whole.backbone.parameters() if weight.ndim > 1 and weight.requires_grad]
+    sums, grads = (
+        [full(weight.grad) for weight in each.backbone.parameters() if weight.ndim > 1 and weight.requires_grad]
+        for each in (shared, whole)
+    )
     with shared.whole():
         group.by_writer(lambda: shared.save(saved))
         if group.is_writer:
@@ -392,7 +372,7 @@ def critics(group, folder, rank):
             assert all(torch.equal(states[0][name], states[1][name]) for name in states[0] | states[1])
     differences = {
         "values": (expected[group.rank] - own[0]).abs().max().item(),
-        "gradients": max((a - b).abs().max().item() for a, b in zip(grads, sums, strict=True)),
+        "gradients": max((a - group.size * b).abs().max().item() for a, b in zip(grads, sums, strict=True)),
         "loaded": (expected - TextCritic.load(saved).values(inputs)).abs().max().item(),
     }
     return differences, max(grad.abs().max().item() for grad in grads)
@@ -413,21 +393,14 @@ def served(group, server, fsdp, num_updates=2):
     asked = experiment(num_updates, fsdp)
     model = replace(asked.model, weights="shared", server=server, max_new_tokens=12)
     trainer = replace(asked, model=model, config=replace(asked.config, agent_learning_rate=1e-4)).make_trainer()
-    said, metrics = [], []
-    for _ in range(num_updates):
-        episodes, measured = trainer.step()
-        metrics.append({name: value for name, value in measured.items() if not any(part in name for part in CLOCK)})
-        for episode in episodes:
-            for agent, track in episode.tracks.items():
-                said += [(episode.index, agent, turn.completion.action, turn.reward) for turn in track]
+    said, metrics = stepped(trainer, num_updates)
     evaluated = evaluate(trainer.collector, 2, greedy=True)
     (policy,) = set(trainer.collector.policies.values())
     own = sum(weight.numel() for weight in policy.language_model.model.parameters() if weight.ndim > 1)
     with trainer.whole():
         weights = {name: each.numpy().copy() for name, each in policy.state_dict().items()} if group.is_writer else {}
-    actions = [
-        turn.completion.action for each in evaluated.episodes for track in each.tracks.values() for turn in track
-    ]
+    tracks = [track for each in evaluated.episodes for track in each.tracks.values()]
+    actions = [turn.completion.action for track in tracks for turn in track]
     return Served(said, metrics, actions, weights, own)
 
 

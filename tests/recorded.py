@@ -19,6 +19,31 @@ from collm.envs import make
 ENV = {"max_turns": 2, "reward": "dense"}
 
 
+def made_summary(
+    name: str,
+    environment: str,
+    seed: int,
+    curves: Any,
+    evaluations: Any,
+    env: str = "collm/MiniShift-v0",
+    **settings: Any,
+) -> RunSummary:
+    """Summary of a finished run with these curves and evaluations."""
+    return RunSummary(
+        algorithm=name,
+        environment=environment,
+        seed=seed,
+        place=(0, 0),
+        is_finished=True,
+        threshold=None,
+        budget={},
+        experiment={"env": "collm/MiniShift-v0", **settings},
+        curves=curves,
+        evaluations=evaluations,
+        diagnostics=[],
+    )
+
+
 def read_summaries(folder: Path) -> list[RunSummary]:
     """Summaries of all runs in a folder, as for a report."""
     return read_comparison(folder, 1, Console(quiet=True))[0]

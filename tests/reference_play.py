@@ -1,7 +1,5 @@
 """Episodes of reference players, for tests of adapters to other libraries."""
 
-from __future__ import annotations
-
 
 def reference_episode(env, seed, **replies):
     """Play an episode; agents without a fixed reply give reference replies.

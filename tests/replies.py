@@ -1,7 +1,5 @@
 """Replies and episodes of scripted teams, for tests of environments."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 

@@ -60,32 +60,19 @@ def _measure(size: str, settings: Sequence[str]) -> dict[str, Any]:
 
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
-        config = Qwen3Config(
-            vocab_size=32_000,
-            num_attention_heads=8,
-            num_key_value_heads=4,
-            head_dim=64,
-            tie_word_embeddings=True,
-            max_position_embeddings=4096,
-            **SIZES[size],
-        )
+        heads = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "tie_word_embeddings": True}
+        config = Qwen3Config(vocab_size=32_000, max_position_embeddings=4096, **heads, **SIZES[size])
         Qwen3ForCausalLM(config).save_pretrained(folder)
         AutoTokenizer.from_pretrained(TINY_DIRECTORY, trust_remote_code=False).save_pretrained(folder)
-        kind = IACConfig if "critics" in settings else MAACConfig
+        # The peaks of two models that learn concurrently coincide only if an update has several passes.
+        episodes, weights = (16, "own") if "own" in settings else (4, "shared")
+        sizes = {"rollout_buffer_size": episodes, "max_batch_tokens": 256, "critic_warmup": 0, "critic_steps": 1}
+        algorithm, kind = ("iac", IACConfig) if "critics" in settings else ("maac", MAACConfig)
         experiment = Experiment(
-            algorithm="iac" if "critics" in settings else "maac",
-            config=kind(
-                critic_model_name_or_path="actor",
-                # The peaks of two models that learn concurrently coincide only if an update has several passes.
-                rollout_buffer_size=16 if "own" in settings else 4,
-                critic_warmup=0,
-                max_batch_tokens=256,
-                critic_steps=1,
-            ),
+            algorithm=algorithm,
+            config=kind(critic_model_name_or_path="actor", **sizes),
             env="collm/MiniWriting-v2",
-            model=ModelConfig(
-                model=folder, weights="own" if "own" in settings else "shared", max_new_tokens=24, device="cpu"
-            ),
+            model=ModelConfig(model=folder, weights=weights, max_new_tokens=24, device="cpu"),
         )
         task = experiment.task()
         algorithm = experiment.make_algorithm()

@@ -1,7 +1,5 @@
 """Trainers of small models on the probes, and what tests compare of them."""
 
-from __future__ import annotations
-
 import json
 
 from probes import NumberProbe, TextProbe, word_policies

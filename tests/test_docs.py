@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import doctest
 import importlib
 import itertools
@@ -123,22 +122,7 @@ def test_links_to_lines_of_code_lead_to_the_code_that_they_name():
 
 
 def test_every_page_has_its_place_in_the_site():
-    """`make docs` is strict about it, too, but takes minutes."""
     shown = set(re.findall(r"(?m)^ .*?([\w/]+\.(?:md|ipynb))$", (ROOT / "mkdocs.yml").read_text()))
     found = [page for ending in ("md", "ipynb") for page in (ROOT / "docs").rglob(f"*.{ending}")]
     pages = {str(page.relative_to(ROOT / "docs")) for page in found}
     assert shown == pages | MADE
-
-
-def test_an_argument_has_a_line_of_its_own():
-    """Google's style has no "first, second: …"."""
-    paths = [path for layer in (*LAYERS, "src/collm") for path in (ROOT / layer).rglob("*.py")]
-    nodes = ((path, node) for path in paths for node in ast.walk(ast.parse(path.read_text())))
-    documented = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    found = []
-    for path, node in nodes:
-        text = (ast.get_docstring(node) or "") if isinstance(node, documented) else ""
-        arguments = re.search(r"^Args:\n((?:    .*\n?|\n)*)", text, re.MULTILINE)
-        joined = re.findall(r"^    \w+, .*", arguments[1], re.MULTILINE) if arguments else []
-        found += [f"{path.name}: {line.strip()}" for line in joined if re.match(r"    [\w, ]+:", line)]
-    assert found == []

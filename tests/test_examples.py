@@ -1,7 +1,5 @@
 """Examples say how to install and run them, have pages, and run in the environments of their libraries."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import re
@@ -62,9 +60,8 @@ def test_every_example_has_its_trial_with_pinned_versions_and_its_tests(trials, 
 
 def test_pages_and_trials_of_libraries_belong_together(trials, all_trials):
     names = {"sb3": "stable_baselines3"}
-    pages = {
-        name: ROOT / "docs/use_with" / f"{names.get(each.library, each.library)}.md" for name, each in trials.items()
-    }
+    library_of = {name: names.get(each.library, each.library) for name, each in trials.items()}
+    pages = {name: ROOT / "docs" / "use_with" / f"{library}.md" for name, library in library_of.items()}
     pages |= dict.fromkeys(ALONE, ROOT / "docs" / "learn" / "concepts.md")
     assert [name for name, page in pages.items() if f"(../../examples/{name})" not in page.read_text()] == []
     libraries = {names.get(trial.library, trial.library) for trial in all_trials}
@@ -82,9 +79,8 @@ def test_every_program_on_the_pages_of_libraries_is_run(all_trials):
 
 def test_code_with_ray_starts_its_own_cluster():
     """`ray.init` without an address joins any recorded cluster, even a dead one."""
-    shown = [
-        path for folder in ("examples", "docs") for path in (ROOT / folder).rglob("*") if path.suffix in {".md", ".py"}
-    ]
+    folders = (ROOT / "examples", ROOT / "docs")
+    shown = [path for folder in folders for ending in ("md", "py") for path in folder.rglob(f"*.{ending}")]
     calls = {path: re.findall(r"ray\.init\((.*)", path.read_text()) for path in shown}
     assert sum(map(len, calls.values())) >= 2
     assert not [path for path, found in calls.items() if not all("address=" in call for call in found)]

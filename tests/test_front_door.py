@@ -58,14 +58,11 @@ WRONG += [["train", "maac", "--env", "collm/MiniBuild-v0", "--env-kwargs", "max_
 
 
 def test_help_and_errors_of_arguments_need_no_torch():
-    """In one process, because a start of Python takes long."""
+
     calls = [f"assert main({words!r}) == 2" for words in WRONG]
     calls += [f"try: main({[*words, '--help']!r})\nexcept SystemExit: pass" for words in HELPED]
     found = imported_by("\n".join(["from collm.benchmarks.cli import main", *calls]))
     assert not found & {"torch", "transformers", "peft", "scipy", "matplotlib", "datasets"}
-
-
-def test_the_help_of_an_algorithm_needs_no_environment():
     code = "from collm.benchmarks.cli import main\ntry: main(['train', 'maac', '--help'])\nexcept SystemExit: pass"
     assert "gymnasium" not in imported_by(code)
 

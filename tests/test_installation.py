@@ -160,12 +160,9 @@ def test_every_data_file_is_in_the_wheel(root):
     assert left_out == []
 
 
-def test_no_python_package_lies_in_the_root_or_in_tests(root):
+def test_packages_lie_in_layers_only_and_no_module_has_two_names(root):
     assert not (root / "__init__.py").exists()
     assert not list((root / "tests").rglob("__init__.py"))
-
-
-def test_no_module_is_known_by_two_names():
     code = f"import sys, collm.envs, collm.benchmarks; print([name for name in {LAYERS} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert found.strip() == "[]"

@@ -1,7 +1,5 @@
 """Modules and tests in the settings of `make mutants` exist."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

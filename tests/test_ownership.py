@@ -1,22 +1,12 @@
 """collm overwrites only files that it wrote."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
-from collm._ownership import (
-    MARKER,
-    ForeignFileError,
-    holds_run,
-    note,
-    owned,
-    refuse_foreign_files,
-    refuse_foreign_folder,
-    write_text,
-    written,
-)
+from collm._ownership import MARKER, ForeignFileError, holds_run, note, owned, write_text, written
+from collm._ownership import refuse_foreign_files as refuse_files
+from collm._ownership import refuse_foreign_folder as refuse_folder
 
 RUN = {"algorithm": "iac", "env": "collm/MiniCode-v1", "env_kwargs": {}, "config": {}}
 
@@ -83,14 +73,14 @@ def test_all_files_of_a_folder_of_an_earlier_version_are_collm_s_and_stay_so(tmp
         assert (tmp_path / old).read_text() == "new"
     (tmp_path / "tables.md").write_text("mine")
     with pytest.raises(ForeignFileError, match=r"tables\.md"):
-        refuse_foreign_files(tmp_path, ["tables.md"])
+        refuse_files(tmp_path, ["tables.md"])
 
 
 def test_a_run_of_a_comparison_that_failed_before_its_settings_is_a_run(tmp_path):
     (tmp_path / "benchmark.json").write_text(json.dumps({"algorithm": "iac", "environment": "e", "seed": 0}))
     (tmp_path / "failure.txt").touch()
     assert holds_run(tmp_path)
-    refuse_foreign_folder(tmp_path)
+    refuse_folder(tmp_path)
 
 
 @pytest.mark.parametrize("content", ['{"mine": 1}', "[1]", "not JSON", "", "[" * 100_000, "\udcff"])
@@ -98,20 +88,20 @@ def test_a_config_json_of_others_makes_no_run(tmp_path, content):
     (tmp_path / "config.json").write_text(content, errors="surrogateescape")
     assert not holds_run(tmp_path)
     with pytest.raises(ForeignFileError, match=r"config\.json"):
-        refuse_foreign_folder(tmp_path)
+        refuse_folder(tmp_path)
 
 
 def test_a_folder_is_free_for_a_run_if_it_is_missing_empty_or_a_run_s(tmp_path):
-    refuse_foreign_folder(tmp_path / "missing")
-    refuse_foreign_folder(tmp_path)
+    refuse_folder(tmp_path / "missing")
+    refuse_folder(tmp_path)
     (tmp_path / MARKER).touch()  # of a process that was killed before it wrote the first line
-    refuse_foreign_folder(tmp_path)
+    refuse_folder(tmp_path)
     note(tmp_path, ["config.json"])
     (tmp_path / "metrics.jsonl").touch()
-    refuse_foreign_folder(tmp_path)
+    refuse_folder(tmp_path)
     write_text(tmp_path / "report", "tables.md", "1")
     with pytest.raises(ForeignFileError, match=r"tables\.md"):
-        refuse_foreign_folder(tmp_path / "report")
+        refuse_folder(tmp_path / "report")
 
 
 def test_a_list_that_is_cut_off_is_read_and_goes_on(tmp_path):

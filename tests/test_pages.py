@@ -1,7 +1,5 @@
 """Generated pages are up to date: `python docs/pages.py` writes them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -35,20 +33,11 @@ def expected(spec, has_exploits):
         pytest.skip(f"its programs cannot be run here: {error}")
 
 
-def test_the_list_of_environments_is_true():
+def test_the_list_of_environments_is_true_and_every_argument_is_explained():
     assert (FOLDER / "README.md").read_text() == index(OWN)
-
-
-def test_the_arguments_of_a_docstring_are_read_with_their_continuation_lines():
-    docstring = "A game.\n\nArgs:\n    size: of it,\n        1 | 2.\n    **kwargs: others\n\nRaises:\n    Error: if"
-    assert described(docstring) == {"size": "of it, 1 \\| 2."}
-
-
-def test_every_argument_of_an_environment_is_explained():
     rows = [(spec.id, *row.split(" | ")) for spec in OWN for row in arguments(spec).splitlines()[2:] if "|" in row]
     assert [row[:2] for row in rows if len(row[3].strip(" |")) < 5 or row[3].startswith("see ")] == []
-
-
-def test_a_new_version_needs_a_word_on_what_changed():
+    docstring = "A game.\n\nArgs:\n    size: of it,\n        1 | 2.\n    **kwargs: others\n\nRaises:\n    Error: if"
+    assert described(docstring) == {"size": "of it, 1 \\| 2."}
     with pytest.raises(ValueError, match=r"collm/MiniBuild-v1 .*HISTORY"):
         history(EnvSpec("collm/MiniBuild-v1", "a:b"))

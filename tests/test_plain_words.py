@@ -1,7 +1,5 @@
 """The English of code and documentation stays plain: limits for the rates that tests/plain_words.py measures."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

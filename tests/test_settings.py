@@ -52,21 +52,15 @@ class Garden(Ground):
     """Number of weeds."""
 
 
-def test_a_class_that_changes_a_default_keeps_docstring_group_and_other_names():
+def test_classes_that_change_defaults_and_advanced_settings_keep_docstrings_groups_and_names():
     depth = settings_of(Garden)["depth"]
     assert (depth.text, depth.group, depth.also) == ("Depth of the hole, in spades.", "Digging", ("deep", "how_deep"))
     assert depth.default == 5 and not depth.is_required
     assert not depth.is_advanced
-
-
-def test_an_advanced_setting_keeps_its_type_and_its_other_names():
     weeds = settings_of(Garden)["weeds"]
     assert weeds.is_advanced and weeds.also == ("unwanted",)
     with pytest.raises(UserError, match="weeds must be a whole number of at least 1, or None, got 0"):
         Garden(plants=1, weeds=0)
-
-
-def test_settings_stand_in_the_group_whose_title_is_above_them():
     groups = {name: each.group for name, each in settings_of(Garden).items()}
     assert groups == {
         **{"early": "Ground", "depth": "Digging", "width": "Digging"},
@@ -75,27 +69,9 @@ def test_settings_stand_in_the_group_whose_title_is_above_them():
     assert settings_of(Garden)["plants"].is_required
 
 
-def test_values_go_to_the_first_class_that_has_them_by_any_name():
+def test_values_go_to_the_first_class_that_has_them_by_any_name_and_wrong_names_are_refused():
     given = {"how_deep": 3, "model_name_or_path": "tiny", "plants": 1}
     assert sorted_out(given, [Garden, ModelConfig], "run.toml") == [{"depth": 3, "plants": 1}, {"model": "tiny"}]
-
-
-def test_single_values_of_a_tuple_are_given_by_their_own_names():
-    assert sorted_out({"space": 2.0}, [Garden], "run.toml") == [{"size": (3, 2.0)}]
-    assert sorted_out({"space": 2.0, "rows": 4}, [Garden], "run.toml") == [{"size": (4, 2.0)}]
-    for both in ({"size": (1, 1.0), "rows": 4}, {"rows": 4, "size": (1, 1.0)}):
-        with pytest.raises(UserError, match="'size' twice"):
-            sorted_out(both, [Garden], "run.toml")
-
-
-def test_each_value_of_a_tuple_has_its_own_range_and_none_may_be_missing():
-    with pytest.raises(UserError, match=r"size\[0\] must be a whole number of at least 1, got 0"):
-        Garden(plants=1, size=(0, 0.5))
-    with pytest.raises(UserError, match="size must be 2 values"):
-        Garden(plants=1, size=(3,))
-
-
-def test_wrong_names_are_refused_with_the_nearest_name_or_the_replacement():
     with pytest.raises(UnknownSettingError, match=r"run.toml.*'how_dep'.*'how_deep'"):
         sorted_out({"how_dep": 3}, [Garden], "run.toml")
     with pytest.raises(UnknownSettingError, match=r"'num_env_hosts'.*num_collectors"):
@@ -104,15 +80,26 @@ def test_wrong_names_are_refused_with_the_nearest_name_or_the_replacement():
         sorted_out({"depth": 3, "deep": 4}, [Garden], "run.toml")
 
 
+def test_single_values_of_a_tuple_have_names_and_ranges():
+    assert sorted_out({"space": 2.0}, [Garden], "run.toml") == [{"size": (3, 2.0)}]
+    assert sorted_out({"space": 2.0, "rows": 4}, [Garden], "run.toml") == [{"size": (4, 2.0)}]
+    for both in ({"size": (1, 1.0), "rows": 4}, {"rows": 4, "size": (1, 1.0)}):
+        with pytest.raises(UserError, match="'size' twice"):
+            sorted_out(both, [Garden], "run.toml")
+    with pytest.raises(UserError, match=r"size\[0\] must be a whole number of at least 1, got 0"):
+        Garden(plants=1, size=(0, 0.5))
+    with pytest.raises(UserError, match="size must be 2 values"):
+        Garden(plants=1, size=(3,))
+
+
 CONFIGS = list(dict.fromkeys(spec.config for spec in algorithm_specs()))
 
 
 @pytest.mark.parametrize("kind", CONFIGS, ids=lambda kind: kind.__name__)
 def test_no_two_settings_of_a_run_share_a_name_and_none_is_removed(kind):
     kinds = (kind, ModelConfig, NetworkConfig, LogConfig, TrainArguments)
-    settings = [
-        each for kind in kinds for each in settings_of(kind).values() if (kind, each.name) != (TrainArguments, "model")
-    ]
+    settings = [(kind, each) for kind in kinds for each in settings_of(kind).values()]
+    settings = [each for kind, each in settings if (kind, each.name) != (TrainArguments, "model")]
     names = [name for each in settings for name in (each.name, *each.also, *each.parts)]
     assert sorted(set(names)) == sorted(names) and not set(names) & set(REMOVED)
 

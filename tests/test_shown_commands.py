@@ -13,7 +13,10 @@ import pytest
 import tyro
 from chat_server import ChatServer
 from fences import fenced
+from transformers import AutoTokenizer
 
+from collm.agents.language.reward_model import RewardModel
+from collm.agents.tiny import TINY_DIRECTORY
 from collm.benchmarks.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,14 +29,8 @@ TUTORIALS = [
 OF_OTHERS = [ROOT / "docs" / "use_with" / name for name in ("chat_servers.md", "pettingzoo.md")]
 """Further pages whose commands need no other packages than the tests."""
 SERVER = "http://localhost:8000"
-MEANT = {
-    "RUN": "runs/first",
-    "DIR": "runs/first",
-    "TEAM": "tiny",
-    "ID": "collm/MiniBuild-v0",
-    "OTHER": "elsewhere",
-    "ALGORITHM": "maac",
-}
+MEANT = {"RUN": "runs/first", "DIR": "runs/first", "TEAM": "tiny", "ID": "collm/MiniBuild-v0", "OTHER": "elsewhere"}
+MEANT |= {"ALGORITHM": "maac"}
 """Values of placeholders; FOLDER is a run on some pages and a model on others."""
 SMALLER = {
     "collm benchmark replication": "--envs both --algorithms MAAC --environment-steps 384 --config eval_num_samples=2",
@@ -56,13 +53,10 @@ def commands(page: Path) -> list[str]:
     """Calls of collm and make on a page, once each, in order. Names of commands and calls with "..." are left out."""
     text = page.read_text().replace("\\\n", " ")  # a call goes on after a backslash
     lines = [line for block in re.findall(r"(?ms)^```(?:sh|console)\n(.*?)^```$", text) for line in block.splitlines()]
-    inline = re.findall(
-        r"`(collm [^`\s]+ [^`]+|make [^`]+)`", re.sub(r"(?ms)^```.*?^```$", "", text).replace("\n", " ")
-    )
-    shown = [re.sub(r"\s+#.*|^torchrun .*? -m ", "", line) for line in (*lines, *inline)]
-    return [
-        line for line in dict.fromkeys(shown) if re.match(r"(collm|make) ", line) and not re.search("…|[.]{3}", line)
-    ]
+    prose = re.sub(r"(?ms)^```.*?^```$", "", text).replace("\n", " ")
+    inline = re.findall(r"`(collm [^`\s]+ [^`]+|make [^`]+)`", prose)
+    shown = dict.fromkeys(re.sub(r"\s+#.*|^torchrun .*? -m ", "", line) for line in (*lines, *inline))
+    return [line for line in shown if re.match(r"(collm|make) ", line) and not re.search("…|[.]{3}", line)]
 
 
 def filled(command: str) -> str:
@@ -99,13 +93,10 @@ def taken(monkeypatch):
     return ask
 
 
-def test_a_call_that_a_page_shows_is_one_that_the_command_takes(taken, capsys):
+def test_calls_and_options_that_pages_show_are_ones_that_the_command_takes(taken, capsys):
     assert [call for call in CALLS if not taken(call)] == [], capsys.readouterr().err
     wrong = ["collm train maac --env collm/MiniBuild-v0 --num-updats 3", "collm reports runs/first"]
     assert [call for call in wrong if taken(call)] == []
-
-
-def test_options_that_the_readme_shows_alone_are_those_of_a_training(taken, capsys):
     calls = [f"collm train maac --env collm/MiniWriting-v2 {options}" for options in OPTIONS]
     assert [call for call in calls if not taken(call)] == [], capsys.readouterr().err
     assert any(options.startswith("--model ") for options in OPTIONS)
@@ -134,20 +125,14 @@ def first_run(tmp_path_factory) -> Path:
     return folder
 
 
-WITH_COMMANDS = [
-    page for page in (*TUTORIALS, *OF_OTHERS) if any(command.startswith("collm ") for command in commands(page))
-]
+SHOWN = {page: [each for each in commands(page) if each.startswith("collm ")] for page in (*TUTORIALS, *OF_OTHERS)}
+WITH_COMMANDS = [page for page, shown in SHOWN.items() if shown]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_commands_of_a_page_run_one_after_the_other(page, first_run, tmp_path, monkeypatch, capfd):
-    from transformers import AutoTokenizer
-
-    from collm.agents.language.reward_model import RewardModel
-    from collm.agents.tiny import TINY_DIRECTORY
-
-    shown = [filled(command) for command in commands(page) if command.startswith("collm ")]
+    shown = [filled(command) for command in SHOWN[page]]
     monkeypatch.chdir(tmp_path)
     shutil.copytree(TINY_DIRECTORY, tmp_path / "models" / "tiny")
     (tmp_path / "benchmarks").symlink_to(ROOT / "benchmarks")  # in a clone

@@ -1,7 +1,5 @@
 """`examples/maac_single_file.py` computes what the library's MAAC computes, and learns."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys
@@ -31,9 +29,8 @@ class Replayed:
 
     def __init__(self):
         config = MAACConfig(critic_model_name_or_path="actor", adam=(0.9, 0.999, EPSILON), **UPDATES)
-        self.trainer = Experiment(
-            algorithm="maac", config=config, env=single_file.ENV, env_kwargs=single_file.ENV_KWARGS
-        ).make_trainer()
+        parts = {"env": single_file.ENV, "env_kwargs": single_file.ENV_KWARGS}
+        self.trainer = Experiment(algorithm="maac", config=config, **parts).make_trainer()
         self.example = single_file.MAAC(single_file.Settings(adam_epsilon=EPSILON, **UPDATES))
         self.updates = []
         for update in range(UPDATES["num_updates"]):
@@ -69,21 +66,15 @@ def replayed():
     return Replayed()
 
 
-def test_prompts_replies_and_rewards_are_the_librarys(replayed):
+def test_rewards_advantages_targets_and_losses_are_the_librarys(replayed):
     for theirs, ours, *_ in replayed.updates:  # `sampler_of` compares the prompts
         assert [episode.team_rewards for episode in theirs] == [episode.rewards for episode in ours]
         assert 0 < sum(episode.team_return for episode in theirs) < len(theirs)
-
-
-def test_advantages_and_value_targets_are_the_librarys(replayed):
     for _, _, credits, advantages, targets, *_ in replayed.updates:
         for credit in credits.values():
             torch.testing.assert_close(advantages.flatten(), credit.advantages, rtol=RELATIVE, atol=RELATIVE)
             torch.testing.assert_close(targets.flatten(), credit.targets, rtol=RELATIVE, atol=RELATIVE)
     assert len(set(replayed.updates[1][3].flatten().tolist())) > 100, "values tell the turns of an episode apart"
-
-
-def test_losses_and_gradient_norms_are_the_librarys(replayed):
     names = {"value_loss", "critic_grad_norm", "policy_loss", "grad_norm"}
     for update, (*_, metrics, learned) in enumerate(replayed.updates):
         assert learned.keys() == (names if update else {"value_loss", "critic_grad_norm"})
@@ -119,11 +110,8 @@ def test_the_file_fits_on_a_few_screens_and_uses_no_trainer():
     nodes = list(ast.walk(ast.parse(PATH.read_text())))
     found = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
     found |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    assert {name for name in found if name.startswith("collm")} == {
-        "collm.agents.tiny",
-        "collm.envs",
-        "collm.envs.core",
-    }
+    used = {name for name in found if name.startswith("collm")}
+    assert used == {"collm.agents.tiny", "collm.envs", "collm.envs.core"}
     assert len(PATH.read_text().splitlines()) <= 250
 
 

@@ -1,7 +1,5 @@
 """Control characters in foreign texts are escaped."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest

@@ -138,11 +138,8 @@ class StubServer(ThreadingHTTPServer):
             tempered = raw / (asked["temperature"] or 1)
             if asked["top_k"]:
                 tempered[tempered < tempered.topk(asked["top_k"]).values[-1]] = -torch.inf
-            token = int(
-                torch.multinomial(tempered.softmax(-1), 1, generator=generator)
-                if asked["temperature"]
-                else tempered.argmax()
-            )
+            drawn = torch.multinomial(tempered.softmax(-1), 1, generator=generator)
+            token = int(drawn if asked["temperature"] else tempered.argmax())
             ids.append(token)
             seen = tempered if self.mode == "processed_logprobs" else raw
             logprobs.append({"token_id": token, "logprob": float(seen.log_softmax(-1)[token])})
@@ -199,4 +196,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(payload)
 
     def log_message(self, *arguments):
-        """Log nothing."""
+        pass

@@ -31,41 +31,40 @@ def ids_of(*words):
     return TOKENIZER.convert_tokens_to_ids(list(words))
 
 
-def test_a_later_prompt_is_the_earlier_one_the_sampled_tokens_and_new_messages(encoder):
+def test_a_later_prompt_extends_the_earlier_one_and_closes_its_turn_once(encoder):
     letters = ids_of(*"hello")  # the tokenizer encodes "hello" differently
     done = completion(encoder, letters)
     ids, is_extension = encoder.prompt(LATER, done)
     start = len(done.tokens.prompt_ids)
     assert is_extension and letters != HELLO
     assert ids[: start + 5].tolist() == [*done.tokens.prompt_ids, *letters]
-
-
-def test_plain_prompts_by_hand():
-    encoder = Encoder(TOKENIZER)
-    assert TOKENIZER.decode(encoder.prompt(FIRST)[0]) == "what next?\n"
-    assert encoder.prompt("what next?")[0].tolist() == encoder.prompt(FIRST)[0].tolist()
-    ids, _ = encoder.prompt(LATER, completion(encoder, HELLO))
-    assert TOKENIZER.decode(ids) == "what next?\nhello<|endoftext|>go on!\n"
-
-
-def test_chat_prompts_are_the_rendered_template():
-    encoder = Encoder(TOKENIZER, is_chat=True)
-    ids, _ = encoder.prompt(LATER, completion(encoder, [*HELLO, *ids_of("<|im_end|>")]))
-    chat = [{"role": message.role, "content": message.content} for message in LATER.messages]
-    assert TOKENIZER.decode(ids) == TOKENIZER.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-
-
-def test_a_turn_is_closed_once_even_if_the_model_closes_it(encoder):
     end = ids_of("<|im_end|>" if encoder.is_chat else "<|endoftext|>")
     cut, closed = (encoder.prompt(LATER, completion(encoder, ids))[0] for ids in (HELLO, HELLO + end))
     assert cut.tolist() == closed.tolist()
 
 
-def test_messages_contain_no_control_tokens(encoder):
+def test_plain_and_chat_prompts_by_hand():
+    encoder = Encoder(TOKENIZER)
+    assert TOKENIZER.decode(encoder.prompt(FIRST)[0]) == "what next?\n"
+    assert encoder.prompt("what next?")[0].tolist() == encoder.prompt(FIRST)[0].tolist()
+    ids, _ = encoder.prompt(LATER, completion(encoder, HELLO))
+    assert TOKENIZER.decode(ids) == "what next?\nhello<|endoftext|>go on!\n"
+    encoder = Encoder(TOKENIZER, is_chat=True)
+    ids, _ = encoder.prompt(LATER, completion(encoder, [*HELLO, *ids_of("<|im_end|>")]))
+    chat = [{"role": message.role, "content": message.content} for message in LATER.messages]
+    assert TOKENIZER.decode(ids) == TOKENIZER.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    rewritten = Transcript([Message("user", "the old river"), Message("assistant", "hello"), Message("user", "go")])
+    ids, is_extension = encoder.prompt(rewritten, completion(encoder, HELLO))
+    assert not is_extension
+    assert ids.tolist() == encoder.prompt(rewritten)[0].tolist()
+
+
+def test_messages_and_replies_contain_no_control_tokens(encoder):
     honest, hostile = (encoder.prompt(Transcript([Message("user", text)]))[0] for text in ("hello", HOSTILE))
     control = set(TOKENIZER.added_tokens_decoder)
     assert [i for i in hostile if i in control] == [i for i in honest if i in control]
     assert HOSTILE in TOKENIZER.decode(hostile)
+    assert encoder.text([*ids_of("<|im_start|>"), *HELLO, *ids_of("<|im_end|>")]) == "hello"
 
 
 @settings(deadline=None, max_examples=60)
@@ -76,28 +75,13 @@ def test_spelled_control_tokens_are_encoded_as_text(text):
     assert TOKENIZER.decode(ids, clean_up_tokenization_spaces=False) == text
 
 
-def test_a_rewritten_history_is_encoded_again():
-    encoder = Encoder(TOKENIZER)
-    rewritten = Transcript([Message("user", "the old river"), Message("assistant", "hello"), Message("user", "go")])
-    ids, is_extension = encoder.prompt(rewritten, completion(encoder, HELLO))
-    assert not is_extension
-    assert ids.tolist() == encoder.prompt(rewritten)[0].tolist()
-
-
-def test_the_text_of_a_completion_has_no_control_tokens():
-    assert Encoder(TOKENIZER).text([*ids_of("<|im_start|>"), *HELLO, *ids_of("<|im_end|>")]) == "hello"
-
-
-def test_a_cache_evicts_the_least_recently_used_values():
+def test_a_cache_evicts_the_least_recently_used_values_except_the_last_one():
     made = []
     cache = Recent(3 * (ENTRY + 10), len)
     for key in "abcadacdb":  # "d" evicts "b", the last "b" evicts "a"
         assert cache.get(key, lambda key=key: made.append(key) or [key] * 10) == [key] * 10
     assert made == ["a", "b", "c", "d", "b"]
     assert (len(cache), cache.size) == (3, 3 * (ENTRY + 10))
-
-
-def test_a_cache_keeps_the_last_value_even_if_it_exceeds_the_limit():
     cache = Recent(5, len)
     for key in "ab":
         assert cache.get(key, lambda: [1] * 1000) == [1] * 1000

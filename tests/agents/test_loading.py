@@ -19,22 +19,17 @@ def test_own_weights_are_equal_copies_and_shared_weights_are_one_policy(weights)
     assert (own[0] is own[1]) == (weights == "shared") and own[0].equal(own[1])
 
 
-def test_adapters_share_a_frozen_base():
+def test_adapters_share_a_frozen_base_and_are_saved_with_sorted_modules(tmp_path):
     policies = load_policies(ModelConfig(weights="adapters", lora_rank=2), AGENTS)
     assert policies["writer_0"].language_model is policies["writer_1"].language_model
     own = {id(weight) for weight in policies["writer_0"].parameters()}
     assert own.isdisjoint({id(weight) for weight in policies["writer_1"].parameters()})
     model = policies["writer_0"].language_model.model
     assert all("lora_" in name for name, weight in model.named_parameters() if weight.requires_grad)
-
-
-def test_the_target_modules_of_adapters_are_saved_sorted(tmp_path):
-    """peft saves a set, whose order differs between processes."""
-    for agent, policy in load_policies(ModelConfig(weights="adapters", lora_rank=1), AGENTS).items():
+    for agent, policy in policies.items():
         policy.save(tmp_path / agent)
         modules = json.loads((tmp_path / agent / "adapter_config.json").read_text())["target_modules"]
-        assert len(modules) > 3
-        assert modules == sorted(modules)
+        assert len(modules) > 3 and modules == sorted(modules)  # peft saves a set, without an order
 
 
 def test_a_model_for_each_agent(tmp_path):

@@ -1,22 +1,12 @@
 """Registered policies and critics."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
 from probes import TextProbe, word_policy, word_tokenizer
 
 import collm
-from collm.agents import (
-    LanguagePolicy,
-    ModelConfig,
-    TextCritic,
-    TrainablePolicy,
-    fixed_policy,
-    register_critic,
-    register_policy,
-)
+from collm import agents
 from collm.agents import registry as registered
 from collm.agents.numeric.config import NetworkConfig
 from collm.algorithms import IAC, MAAC, IACConfig, MAACConfig, make_trainer
@@ -36,7 +26,7 @@ def clean(monkeypatch):
     monkeypatch.setattr(registered, "_critics", {})
 
 
-@pytest.mark.parametrize("register", [register_policy, register_critic])
+@pytest.mark.parametrize("register", [agents.register_policy, agents.register_critic])
 @pytest.mark.parametrize("name", ["tiny", "small", "actor", "Mine", "owner/model", ""])
 def test_a_name_that_is_a_model_s_is_refused(register, name):
     with pytest.raises(ValueError, match=re.escape(f"got {name!r}")):
@@ -44,24 +34,22 @@ def test_a_name_that_is_a_model_s_is_refused(register, name):
 
 
 def test_a_taken_name_is_refused_unless_it_is_replaced():
-    def first(seat):
-        return fixed_policy("a")
-
-    register_policy("mine", first)
-    register_policy("mine", first)  # twice does nothing
+    first, second = (lambda seat, reply=reply: agents.fixed_policy(reply) for reply in "ab")
+    agents.register_policy("mine", first)
+    agents.register_policy("mine", first)  # twice does nothing
     with pytest.raises(ValueError, match="'mine' is already registered"):
-        register_policy("mine", lambda seat: fixed_policy("b"))
-    register_policy("mine", lambda seat: fixed_policy("b"), replace=True)
+        agents.register_policy("mine", second)
+    agents.register_policy("mine", second, replace=True)
 
 
 def test_a_registered_policy_plays_the_agent_of_the_settings(tmp_path):
     seats = []
-    register_policy("parrot", lambda seat: seats.append(seat) or fixed_policy("the fox"))
+    agents.register_policy("parrot", lambda seat: seats.append(seat) or agents.fixed_policy("the fox"))
     run = collm.train("magrpo", env=ENV, model="tiny,parrot", num_generations=2, out=tmp_path / "run", **SMALL)
     assert [seat.agent for seat in seats] == ["writer_1"] and seats[0].model.max_new_tokens == 8
     assert {turn["wrote"] for row in run.episodes for turn in row["agents"]["writer_1"]["turns"]} == {"the fox"}
     team = collm.load_team(tmp_path / "run")
-    assert isinstance(team["writer_0"], LanguagePolicy)
+    assert isinstance(team["writer_0"], agents.LanguagePolicy)
     assert len(seats) == 2  # policies that are not trained are made again
 
 
@@ -76,25 +64,23 @@ def policies(vector):
 
 
 def test_a_registered_policy_gets_a_value_head_and_may_be_shared(vector):
-    register_policy("words", lambda seat: word_policy(seat.seed, has_value_head=seat.has_value_head))
+    agents.register_policy("words", lambda seat: word_policy(seat.seed, has_value_head=seat.has_value_head))
     config = IACConfig(use_separate_critic=False)
-    own = make_policies(IAC(config), vector, ModelConfig(model="words"), NetworkConfig())
+    own = make_policies(IAC(config), vector, agents.ModelConfig(model="words"), NetworkConfig())
     assert all(policy.value_head is not None for policy in own.values())
     assert len({id(policy) for policy in own.values()}) == 2
-    shared = make_policies(IAC(config), vector, ModelConfig(model="words", weights="shared"), NetworkConfig())
+    shared = make_policies(IAC(config), vector, agents.ModelConfig(model="words", weights="shared"), NetworkConfig())
     assert len({id(policy) for policy in shared.values()}) == 1
     with pytest.raises(ValueError, match="weights='adapters'"):
-        check_team(make(ENV), ModelConfig(model="words", weights="adapters"))
+        check_team(make(ENV), agents.ModelConfig(model="words", weights="adapters"))
 
 
-def test_a_registered_critic_is_made_with_its_seat(vector, policies):
+def test_registered_critics_are_made_with_seats_and_unknown_policies_need_some(vector, policies):
     seats = []
 
-    def small(seat):
-        seats.append(seat)
-        return TextCritic.small(word_tokenizer(), hidden_dim=32, seed=seat.seed)
-
-    register_critic("mine", small)
+    agents.register_critic(
+        "mine", lambda seat: seats.append(seat) or agents.TextCritic.small(word_tokenizer(), hidden_dim=32)
+    )
     settings = {"critic_model_name_or_path": "mine", "value_head_hidden_dim": 7, "seed": 5}
     make_critics(MAAC(MAACConfig(**settings)), policies, vector)
     make_critics(IAC(IACConfig(**settings, critic_type="q")), policies, vector)
@@ -102,12 +88,15 @@ def test_a_registered_critic_is_made_with_its_seat(vector, policies):
     assert [seat.seed for seat in seats] == [5, 5, 6]
     assert all(seat.head_hidden_dim == 7 for seat in seats)
     assert [list(seat.action_spaces) for seat in seats] == [[], *([agent] for agent in vector.possible_agents)]
+    learner = type("Unknown", (agents.TrainablePolicy,), dict.fromkeys(agents.TrainablePolicy.__abstractmethods__))()
+    with pytest.raises(ValueError, match="there is no critic for the policy class Unknown; give critics="):
+        make_critics(MAAC(MAACConfig()), {**policies, "speaker_0": learner}, vector)
 
 
 @pytest.mark.parametrize(
     ("algorithm", "critics", "reason"),
     [
-        (IAC(IACConfig()), TextCritic.small(word_tokenizer(), hidden_dim=32), "each agent has its own"),
+        (IAC(IACConfig()), agents.TextCritic.small(word_tokenizer(), hidden_dim=32), "each agent has its own"),
         (IAC(IACConfig()), {}, "there is no critic for 'speaker_0' among those given"),
         (MAAC(MAACConfig()), {"speaker_0": None}, "there is no critic for 'joint' among those given, ['speaker_0']"),
     ],
@@ -115,9 +104,3 @@ def test_a_registered_critic_is_made_with_its_seat(vector, policies):
 def test_critics_that_do_not_fit_are_refused(vector, policies, algorithm, critics, reason):
     with pytest.raises(ValueError, match=re.escape(reason)):
         make_trainer(algorithm, vector, policies, critics=critics)
-
-
-def test_an_unknown_class_of_policies_needs_critics(vector, policies):
-    learner = type("Unknown", (TrainablePolicy,), dict.fromkeys(TrainablePolicy.__abstractmethods__))()
-    with pytest.raises(ValueError, match="there is no critic for the policy class Unknown; give critics="):
-        make_critics(MAAC(MAACConfig()), {**policies, "speaker_0": learner}, vector)

@@ -6,19 +6,15 @@ from collm.algorithms.rollout.collector import Plan, RolloutCollector
 from collm.envs import OpenText, SyncVector
 
 
-def played(env_id, policy_of):
-    vector = SyncVector(env_id, 1)
-    policy = policy_of(vector.envs[0])
-    collector = RolloutCollector(vector, dict.fromkeys(vector.possible_agents, policy))
+def played(policy_of):
+    vector = SyncVector("collm/MiniBuild-v0", 1)
+    collector = RolloutCollector(vector, dict.fromkeys(vector.possible_agents, policy_of(vector.envs[0])))
     return collector.collect([Plan(seed) for seed in range(3)])
 
 
-def test_the_reference_player_reaches_the_maximum():
-    assert [episode.team_return for episode in played("collm/MiniBuild-v0", reference_policy)] == [1.0] * 3
-
-
-def test_a_fixed_reply_is_always_the_same():
-    episodes = played("collm/MiniBuild-v0", lambda env: fixed_policy(""))
+def test_the_reference_player_reaches_the_maximum_and_a_fixed_reply_is_always_the_same():
+    assert [episode.team_return for episode in played(reference_policy)] == [1.0] * 3
+    episodes = played(lambda env: fixed_policy(""))
     assert {turn.completion.action for e in episodes for track in e.tracks.values() for turn in track} == {""}
     assert all(episode.team_return == 0 for episode in episodes)
 

@@ -1,6 +1,4 @@
-"""What an algorithm may override, and what it gets where it does not: loss, targets, memory, facts, grids."""
-
-from __future__ import annotations
+"""Methods that an algorithm may override: loss, targets, state and facts."""
 
 import math
 
@@ -32,11 +30,6 @@ SAMPLED = torch.tensor([-1.2, -0.7, -0.7, -1.6], dtype=torch.float64)
 ADVANTAGES = torch.tensor([2.0, -1.0], dtype=torch.float64)
 
 
-def loss_of(**settings) -> PolicyLoss:
-    batch = PolicyBatch(NOW, SAMPLED, torch.tensor([0, 1, 1, 1]), ADVANTAGES, num_turns=4, num_tokens=10)
-    return MAGRPO(ReinforceConfig(**settings)).loss(batch)
-
-
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
@@ -50,24 +43,20 @@ def loss_of(**settings) -> PolicyLoss:
         # GSPO: the same ratios with the mean of a turn's log ratios in place of their sum.
         ({"clip_range": 0.1, "divide_by_length": True}, -(2.0 * 1.1 - 1.0 * math.exp(0.0 / 3)) / 4),
         # Tokens of the second turn: ratios e^0.2, e^-0.3 (cut at 0.8, as its advantage is negative), e^0.1.
-        (
-            {"clip_range": 0.2, "credit": "token"},
-            -(2.0 * 1.2 - math.exp(0.2) - 0.8 - math.exp(0.1)) / 10,
-        ),
+        ({"clip_range": 0.2, "credit": "token"}, -(2.0 * 1.2 - math.exp(0.2) - 0.8 - math.exp(0.1)) / 10),
     ],
 )
 def test_the_loss_by_hand(settings, expected):
-    assert float(loss_of(**settings).loss) == pytest.approx(expected, rel=1e-12)
+    batch = PolicyBatch(NOW, SAMPLED, torch.tensor([0, 1, 1, 1]), ADVANTAGES, num_turns=4, num_tokens=10)
+    assert float(MAGRPO(ReinforceConfig(**settings)).loss(batch).loss) == pytest.approx(expected, rel=1e-12)
 
 
 class Plain(Algorithm[TrainConfig]):
-    """Nothing overridden but the rule."""
-
     def advantages(self, grid):
         return grid.rewards
 
 
-def test_the_facts_are_false_until_an_algorithm_says_otherwise():
+def test_facts_and_the_default_target_of_an_algorithm():
     plain = Plain(TrainConfig())
     facts = ("has_actor_heads", "reads_truth", "crosses_rollouts", "critic_warmup")
     assert [getattr(plain, fact) for fact in facts] == [False, False, False, 0]
@@ -75,9 +64,6 @@ def test_the_facts_are_false_until_an_algorithm_says_otherwise():
     assert MAAC(MAACConfig(critic_input="privileged")).reads_truth and not MAAC(MAACConfig()).reads_truth
     assert MAGRPO(ReinforceConfig(joint_mode="cross")).crosses_rollouts
     assert MAAC(MAACConfig(critic_warmup=3)).critic_warmup == 3
-
-
-def test_the_critic_s_default_target_is_the_return_that_goes_on_with_the_last_value():
     rewards = torch.tensor([[1.0, 2.0], [4.0, 0.0]])
     values = torch.tensor([[0.5, 0.5, 8.0], [0.5, 0.0, 0.0]])
     grid = Grid(rewards, values, None, torch.tensor([[True, True], [True, False]]), torch.zeros(2).long())
@@ -86,7 +72,7 @@ def test_the_critic_s_default_target_is_the_return_that_goes_on_with_the_last_va
 
 
 class Remembering(Algorithm[TrainConfig]):
-    """Keeps what it was shown; an own loss doubles the default's."""
+    """Keeps the agents that it has seen; its loss is twice the default."""
 
     def __init__(self, config):
         super().__init__(config)
@@ -111,8 +97,7 @@ class Remembering(Algorithm[TrainConfig]):
 
 
 def trainer(algorithm):
-    policies = word_policies()
-    return make_trainer(algorithm, SyncVector(lambda: TextProbe("delayed"), 4), policies)
+    return make_trainer(algorithm, SyncVector(lambda: TextProbe("delayed"), 4), word_policies())
 
 
 def test_an_algorithm_sees_agents_and_episodes_once_per_update_and_remembers():
@@ -128,11 +113,10 @@ def test_an_algorithm_sees_agents_and_episodes_once_per_update_and_remembers():
 
 
 def test_an_own_loss_is_the_one_that_is_descended():
-    settings = TrainConfig(rollout_buffer_size=4, max_grad_norm=1e9)
-
     class Default(Remembering):
         loss = Algorithm.loss
 
+    settings = TrainConfig(rollout_buffer_size=4, max_grad_norm=1e9)
     _, doubled = trainer(Remembering(settings)).step()
     _, default = trainer(Default(settings)).step()
     assert doubled["policy_loss"] == pytest.approx(2 * default["policy_loss"], rel=1e-6)

@@ -1,7 +1,5 @@
 """Every algorithm on a pretended accelerator: the CPU's results, and few waits of the host for the device."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -58,9 +56,8 @@ def algorithm_of(name, critic, **settings):
 
 
 def writers(weights, device, has_value_head, **settings):
-    return small_team(
-        weights, device, **{"max_new_tokens": MAX_NEW_TOKENS, "has_value_head": has_value_head} | settings
-    )
+    settings = {"max_new_tokens": MAX_NEW_TOKENS, "has_value_head": has_value_head} | settings
+    return small_team(weights, device, **settings)
 
 
 def movers(weights, device, has_value_head):
@@ -72,7 +69,7 @@ def movers(weights, device, has_value_head):
 
 
 def trained(name, weights, critic, device, *, is_text=True, seen=None, **settings):
-    """What some updates leave: the trainer, every turn, every metric; `seen` counts from the first update on."""
+    """Trainer, turns and metrics after some updates; `seen` counts from the first update on."""
     algorithm = algorithm_of(name, critic, **settings)
     world = TextProbe if is_text else NumberProbe
     team = (writers if is_text else movers)(weights, device, algorithm.has_actor_heads)
@@ -88,7 +85,7 @@ def trained(name, weights, critic, device, *, is_text=True, seen=None, **setting
 
 
 def are_alike(name, weights, critic, **settings):
-    """Train on the CPU and on the device; returns what was counted there, the turns and the metrics."""
+    """Train on the CPU and on the device; returns what was counted on the device, the turns and the metrics."""
     _, here, expected = trained(name, weights, critic, "cpu", **settings)
     with pretended() as seen:
         trainer, there, found = trained(name, weights, critic, NAME, seen=seen, **settings)
@@ -102,11 +99,7 @@ def are_alike(name, weights, critic, **settings):
 
 
 def num_steps(said):
-    """Decoding steps that completions take at least: as many as the longest of those of one agent and turn has tokens.
-
-    Args:
-        said: turns of all episodes, of all updates.
-    """
+    """Least number of decoding steps: per agent and turn, the tokens of the longest completion."""
     per_track = [said[first : first + NUM_TURNS] for first in range(0, len(said), NUM_TURNS)]
     per_update = len(AGENTS) * NUM_EPISODES
     steps = 0
@@ -136,7 +129,6 @@ def test_a_device_gives_writers_the_results_of_the_cpu_and_is_seldom_waited_for(
 
 @pytest.mark.parametrize("target_kl", [None, 1e-3])
 def test_epochs_and_mini_batches_cost_a_wait_each_and_end_where_they_would_on_a_cpu(target_kl):
-    """Eight steps per policy and four per critic; with a limit, one more wait per epoch."""
     steps = {"ppo_epochs": 4, "mini_batch_size": 1, "critic_steps": 4, "target_kl": target_kl}
     seen, said, metrics = are_alike("ippo", "own", "v", **steps)
     if target_kl is None:
@@ -205,13 +197,8 @@ def test_what_makes_the_host_wait_is_counted():
     with pretended() as seen:
         far = torch.arange(4.0, device=NAME)
         waiting = (
-            lambda: far.cpu(),
-            lambda: far.sum().item(),
-            lambda: bool((far > 1).any()),
-            lambda: far[far > 1],
-            lambda: far.nonzero(),
-            lambda: far[torch.tensor([1, 2])],
-            lambda: torch.ones(2).to(NAME),
+            *(lambda: far.cpu(), lambda: far.sum().item(), lambda: bool((far > 1).any()), lambda: far[far > 1]),
+            *(lambda: far.nonzero(), lambda: far[torch.tensor([1, 2])], lambda: torch.ones(2).to(NAME)),
             lambda: torch.tensor([1.0], device=NAME),
         )
         for ask in waiting:

@@ -1,7 +1,5 @@
 """Every algorithm that was asked for is there under its name, and one update of it runs from the command line."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """What only a GPU can show of training: pinned copies, events, free memory, offload, fused steps, autocast critics."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -26,24 +24,12 @@ pytestmark = pytest.mark.gpu
 GPU = torch.device("cuda")
 
 
-def test_pinned_copies_and_events_carry_numbers_there_and_back():
+def test_copies_and_weights_wait_in_pinned_memory_and_free_memory_bounds_rows():
     numbers = np.arange(1000)
     there = sent(numbers, GPU)
     readings = [HostCopy(there * factor) for factor in range(5)]  # all queued before the first is read
     for factor, reading in enumerate(readings):
         np.testing.assert_array_equal(reading.numbers(), numbers * factor)
-
-
-def test_free_memory_bounds_the_rows_of_a_decoder():
-    free, total = torch.cuda.mem_get_info(GPU)
-    assert 0 < free <= total
-    assert 0 < capacity(GPU) < total
-    engine = Decoder(random_llama().to(GPU), [1])._engine
-    few, many = engine.max_rows(4096), engine.max_rows(64)
-    assert few is not None and many is not None and 0 < few < many
-
-
-def test_weights_wait_in_pinned_memory_and_come_back_as_they_were():
     weights = [torch.nn.Parameter(torch.randn(100, device=GPU)) for _ in range(2)]
     before = [weight.detach().clone() for weight in weights]
     offloader = WeightOffloader({0: weights[:1], 1: weights[1:]})
@@ -52,6 +38,13 @@ def test_weights_wait_in_pinned_memory_and_come_back_as_they_were():
     offloader.only([0, 1])
     assert all(torch.equal(weight, old) for weight, old in zip(weights, before, strict=True))
     assert to_host(weights[0]).is_pinned()
+
+    free, total = torch.cuda.mem_get_info(GPU)
+    assert 0 < free <= total
+    assert 0 < capacity(GPU) < total
+    engine = Decoder(random_llama().to(GPU), [1])._engine
+    few, many = engine.max_rows(4096), engine.max_rows(64)
+    assert few is not None and many is not None and 0 < few < many
 
 
 @pytest.mark.parametrize("offload", ["none", "moments", "learner"])

@@ -1,4 +1,4 @@
-"""Algorithms by name: found, refused, and brought by users and by other distributions as if they shipped."""
+"""Algorithms by name: of the package, of users, and of other distributions."""
 
 from __future__ import annotations
 
@@ -12,19 +12,9 @@ import pytest
 from distributions import install
 
 from collm import _plugins as plugins
-from collm.algorithms import (
-    Algorithm,
-    IACConfig,
-    ReinforceConfig,
-    TrainConfig,
-    UnknownAlgorithmError,
-    algorithm_spec,
-    algorithm_specs,
-    registry,
-)
+from collm import algorithms
 from collm.algorithms.runs.checkpoint import newest_checkpoint
 from collm.algorithms.runs.loggers import read_lines
-from collm.benchmarks.cli import main
 
 METHOD = '''
 """Return above a running mean per agent."""
@@ -70,11 +60,11 @@ register_algorithm("role-baseline", Role, RoleConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnConfig(TrainConfig):
+class OwnConfig(algorithms.TrainConfig):
     """Settings of a user's own."""
 
 
-class Own(Algorithm[OwnConfig]):
+class Own(algorithms.Algorithm[OwnConfig]):
     """Raw rewards.
 
     And more text.
@@ -90,31 +80,28 @@ class OwnCritic(Own):
 
 @pytest.fixture
 def clean_algorithms(monkeypatch):
-    monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    monkeypatch.setattr(algorithms.registry, "_registry", dict(algorithms.registry._registry))
     monkeypatch.setattr(plugins, "_seen", set())
     monkeypatch.setattr(plugins, "_failures", {})
 
 
-@pytest.mark.parametrize("spec", algorithm_specs(), ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", algorithms.algorithm_specs(), ids=lambda spec: spec.name)
 def test_every_algorithm_of_the_package_can_be_made_and_says_what_it_is(spec):
     assert spec.make().config == spec.config()
     assert len(spec.summary) > 10
 
 
-def test_a_registered_class_is_known_by_name_with_the_first_line_of_its_docstring(clean_algorithms):
-    registry.register_algorithm("own", Own, OwnConfig)
-    assert registry.register_algorithm("own", Own, OwnConfig) is not None  # twice does nothing
-    assert algorithm_spec("own").summary == "Raw rewards."
-    assert isinstance(algorithm_spec("own").make(), Own)
-    assert algorithm_specs()[-1].name == "own"
-
-
-def test_a_class_may_be_named_and_is_imported_when_it_is_needed(clean_algorithms):
-    registry.register_algorithm("named", "collm.algorithms.reinforce:MAGRPO", ReinforceConfig)
-    assert type(algorithm_spec("named").make()).__name__ == "MAGRPO"
-    registry.register_algorithm("gone", "collm.algorithms.nowhere:MAGRPO", ReinforceConfig)
+def test_classes_are_registered_by_object_or_by_path(clean_algorithms):
+    algorithms.registry.register_algorithm("own", Own, OwnConfig)
+    assert algorithms.registry.register_algorithm("own", Own, OwnConfig) is not None  # twice does nothing
+    assert algorithms.algorithm_spec("own").summary == "Raw rewards."
+    assert isinstance(algorithms.algorithm_spec("own").make(), Own)
+    assert algorithms.algorithm_specs()[-1].name == "own"
+    algorithms.registry.register_algorithm("named", "collm.algorithms.reinforce:MAGRPO", algorithms.ReinforceConfig)
+    assert type(algorithms.algorithm_spec("named").make()).__name__ == "MAGRPO"
+    algorithms.registry.register_algorithm("gone", "collm.algorithms.nowhere:MAGRPO", algorithms.ReinforceConfig)
     with pytest.raises(ImportError, match="the algorithm 'gone'"):
-        algorithm_spec("gone").make()
+        algorithms.algorithm_spec("gone").make()
 
 
 @pytest.mark.parametrize(
@@ -130,34 +117,29 @@ def test_a_class_may_be_named_and_is_imported_when_it_is_needed(clean_algorithms
 )
 def test_what_is_no_algorithm_is_not_registered(given, error, reason, clean_algorithms):
     with pytest.raises(error, match=re.escape(reason)):
-        registry.register_algorithm(*given)
+        algorithms.registry.register_algorithm(*given)
 
 
-def test_an_unknown_name_is_refused_with_the_nearest_and_how_others_become_known():
-    with pytest.raises(UnknownAlgorithmError, match=r"'mappo'"):
-        algorithm_spec("mapo")
-
-
-def test_an_algorithm_with_a_critic_needs_settings_for_one():
-    with pytest.raises(ValueError, match="ActorCriticConfig"):
-        OwnCritic(OwnConfig())
-    assert OwnCritic(IACConfig()).critic_reads == "own"
-
-
-def test_settings_of_another_class_are_refused(tmp_path):
-    from collm.algorithms import Experiment
+def test_unknown_names_and_configs_of_other_classes_are_refused(tmp_path):
+    with pytest.raises(algorithms.UnknownAlgorithmError, match=r"'mappo'"):
+        algorithms.algorithm_spec("mapo")
 
     with pytest.raises(ValueError, match=r"MAACConfig.*IACConfig"):
-        Experiment(algorithm="maac", config=IACConfig(), env="collm/MiniWriting-v2").make_algorithm()
+        algorithms.Experiment(
+            algorithm="maac", config=algorithms.IACConfig(), env="collm/MiniWriting-v2"
+        ).make_algorithm()
+    with pytest.raises(ValueError, match="ActorCriticConfig"):
+        OwnCritic(OwnConfig())
+    assert OwnCritic(algorithms.IACConfig()).critic_reads == "own"
 
 
 def test_a_broken_plugin_is_named_where_an_unknown_algorithm_is_sought(tmp_path, monkeypatch, clean_algorithms):
     target = install(tmp_path, "collm_method_broken", "raise OSError('no such planet')", "collm.algorithms")
     monkeypatch.syspath_prepend(target)
-    with pytest.raises(UnknownAlgorithmError, match=r"the plugin 'collm_method_broken' .* no such planet"):
-        algorithm_spec("broken")
+    with pytest.raises(algorithms.UnknownAlgorithmError, match=r"the plugin 'collm_method_broken' .* no such planet"):
+        algorithms.algorithm_spec("broken")
     with pytest.warns(RuntimeWarning, match="no such planet"):
-        assert "maac" in [spec.name for spec in algorithm_specs()]
+        assert "maac" in [spec.name for spec in algorithms.algorithm_specs()]
 
 
 def collm(site, folder, *words) -> subprocess.CompletedProcess:
@@ -216,8 +198,3 @@ config = { num_generations = 1 }
     assert without.returncode == 2
     assert without.stderr.startswith("error: there is no algorithm 'role-baseline'")
     assert collm(tmp_path / "nothing", tmp_path, "report", "comparison").returncode == 0  # it reads, and trains nothing
-
-
-def test_a_command_with_an_unknown_algorithm_says_so_in_one_line(capsys):
-    assert main(["train", "mack", "--env", "collm/MiniWriting-v2"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1

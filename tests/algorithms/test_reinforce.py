@@ -1,7 +1,5 @@
 """The family of REINFORCE: by default no two of its members credit a group alike."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np
@@ -17,27 +15,15 @@ FAMILY = ("mareinforce", "magrpo", "marloo", "maremax")
 REWARDS = ((1.0, 3.0), (2.0, 0.0), (0.0, 6.0), (5.0, 1.0))  # four rollouts of two turns
 
 
-def episodes():
-    return [
-        Episode(
-            index=i,
-            seed=0,
-            group=0,
-            tracks={"a_0": tuple(Turn(0.0, Completion(0), reward, t) for t, reward in enumerate(rewards))},
-            states=(),
-            finals={"a_0": 0.0},
-            is_terminated={"a_0": True},
-            infos=({}, {}),
-        )
-        for i, rewards in enumerate(REWARDS)
-    ]
+def episode(index, rewards):
+    track = tuple(Turn(0.0, Completion(0), reward, time) for time, reward in enumerate(rewards))
+    return Episode(index, 0, 0, {"a_0": track}, (), {"a_0": 0.0}, {"a_0": True}, ({}, {}))
 
 
 def credited(name, **settings):
     spec = algorithm_spec(name)
-    algorithm_class, config_class = spec.algorithm_class(), spec.config
-    algorithm = algorithm_class(config_class(num_generations=4, **settings))
-    credits, _ = assign_credit(algorithm, episodes(), ["a_0"], {})
+    algorithm = spec.make(spec.config(num_generations=4, **settings))
+    credits, _ = assign_credit(algorithm, [episode(*each) for each in enumerate(REWARDS)], ["a_0"], {})
     return credits["a_0"].advantages.view(4, 2)
 
 

@@ -19,6 +19,7 @@ from collm._settings import settings_of
 from collm.agents.config import ModelConfig
 from collm.agents.numeric.config import NetworkConfig
 from collm.algorithms import algorithm_spec, algorithm_specs
+from collm.algorithms.learning.trainer import Trainer
 from collm.algorithms.runs.loggers import LogConfig, read_lines
 from collm.benchmarks.arguments import keyword_arguments
 from collm.benchmarks.cli import COMMANDS, main
@@ -42,57 +43,34 @@ def test_an_id_without_version_is_warned_of_once_and_recorded_with_its_version(t
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A run directory of two updates of MAAC."""
     directory = tmp_path_factory.mktemp("runs") / "maac"
     call = ["train", "maac", "--env", "collm/MiniWriting-v2", "--out", str(directory), "--critic-warmup", "1", *SMALL]
     assert main(call) == 0
     return directory
 
 
-@pytest.fixture
-def error_of(capsys):
-    """What a call that must be refused prints."""
-
-    def run(*args):
-        assert main([str(arg) for arg in args]) == 2
-        lines = capsys.readouterr().err.strip().splitlines()
-        assert lines[0].startswith("error: ")
-        return "\n".join(lines)
-
-    return run
-
-
-@pytest.mark.parametrize(
-    "rank, says", [("0", ["error: collm demo runs in one process, and torchrun has started 2"]), ("1", [])]
-)
-def test_torchrun_is_for_training_alone_and_is_told_so_once(rank, says, capsys, monkeypatch):
+@pytest.mark.parametrize(("rank", "num_lines"), [("0", 1), ("1", 0)])
+def test_torchrun_is_for_training_alone_and_is_told_so_once(rank, num_lines, capsys, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", rank)
     for name in ("demo", "benchmark", "evaluate"):
         assert main([name]) == 2
-        found = [line.split(" (")[0].replace(name, "demo") for line in capsys.readouterr().err.splitlines()]
-        assert found == says
+        assert [f"collm {name}" in line for line in capsys.readouterr().err.splitlines()] == [True] * num_lines
 
 
-def test_help_names_every_command(capsys):
+def test_help_names_every_command_and_keyword_arguments_are_parsed(capsys):
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
     assert all(f"  {name} " in text for name in COMMANDS)
+    pairs = ["a=4", "b=test", 'c={"post": "source"}', "d=true", "e=True", "f=None", "g=a=b"]
+    values = [4, "test", {"post": "source"}, True, True, None, "a=b"]
+    assert keyword_arguments(pairs) == dict(zip("abcdefg", values, strict=True))
 
 
 @pytest.mark.parametrize("algorithm", NAMES)
-def test_the_help_of_an_algorithm_explains_every_field(algorithm, capsys):
-    with pytest.raises(SystemExit):
-        main(["train", algorithm, "--help-all"])
-    text = " ".join(capsys.readouterr().out.split())
+def test_the_help_of_an_algorithm_has_every_field_and_the_usual_help_leaves_out_advanced_ones(algorithm, capsys):
     config = algorithm_spec(algorithm).config
-    for field in config.__dataclass_fields__:
-        assert f"--{field.replace('_', '-')}" in text
-
-
-@pytest.mark.parametrize("algorithm", NAMES)
-def test_the_usual_help_leaves_out_advanced_settings(algorithm, capsys):
-    kinds = (TrainArguments, LogConfig, ModelConfig, NetworkConfig, algorithm_spec(algorithm).config)
+    kinds = (TrainArguments, LogConfig, ModelConfig, NetworkConfig, config)
     settings = {name: each for kind in kinds for name, each in settings_of(kind).items()}
 
     def shown(option):
@@ -102,37 +80,23 @@ def test_the_usual_help_leaves_out_advanced_settings(algorithm, capsys):
         return {name for name in settings if re.search(rf"--{name.replace('_', '-')}[ ,\n]", text)}
 
     everything = shown("--help-all")
+    assert set(config.__dataclass_fields__) <= everything
     assert shown("--help") == {name for name in everything if not settings[name].is_advanced}
     assert len(shown("--help")) <= 36 and len(everything) <= 110
 
 
 @pytest.mark.parametrize("scores", [[], ["--scores", "--episodes", "1"]])
-def test_envs_shows_whole_ids_turns_and_ranges_wherever_it_prints(scores, capsys, monkeypatch, terminal_of_80):
-    """Ids that are cut cannot be copied: neither from a pipe, whatever COLUMNS says, nor from a narrow terminal."""
+def test_envs_shows_whole_ids_turns_and_ranges_in_pipes_and_narrow_terminals(scores, capsys, monkeypatch):
     own = [spec for spec in specs() if spec.id.startswith("collm/Mini") or "Gathering" in spec.id]
     monkeypatch.setattr(envs_command, "specs", lambda: own)
-    for is_terminal in (False, True):
-        if is_terminal:
-            terminal_of_80(envs_command)
+    turns = {"MiniBuild-v0": "6", "MiniShift-v0": "8", "MiniCode-v1": "1", "MiniWriting-v2": "1"}
+    expected = {f"collm/{name}": [count, "0..1", "0..1"] for name, count in turns.items()}
+    expected |= {"collm/ResourceGathering-v2": ["4", "-3.2..17.2", "-3.2..17.2"]}
+    for terminal in (envs_command.terminal, partial(Console, force_terminal=True, no_color=True, width=80)):
+        monkeypatch.setattr(envs_command, "terminal", terminal)
         assert main(["envs", *scores]) == 0
         rows = {line.split()[0]: line.split()[1:4] for line in capsys.readouterr().out.splitlines() if "collm/" in line}
-        assert rows == {
-            "collm/MiniBuild-v0": ["6", "0..1", "0..1"],
-            "collm/MiniShift-v0": ["8", "0..1", "0..1"],
-            "collm/MiniCode-v1": ["1", "0..1", "0..1"],
-            "collm/MiniWriting-v2": ["1", "0..1", "0..1"],
-            "collm/ResourceGathering-v2": ["4", "-3.2..17.2", "-3.2..17.2"],
-        }
-
-
-@pytest.fixture
-def terminal_of_80(monkeypatch):
-    """Lets a command think that it prints to a terminal of 80 columns."""
-
-    def narrow(command):
-        monkeypatch.setattr(command, "terminal", partial(Console, force_terminal=True, no_color=True, width=80))
-
-    return narrow
+        assert rows == expected
 
 
 def test_envs_shows_an_environment_that_cannot_be_made_among_the_others(capsys, monkeypatch, clean_registry):
@@ -141,11 +105,9 @@ def test_envs_shows_an_environment_that_cannot_be_made_among_the_others(capsys, 
     monkeypatch.setattr(envs_command, "specs", lambda: [broken, limited])
     assert main(["envs"]) == 0
     printed = capsys.readouterr()
-    assert [line.split()[:4] for line in printed.out.splitlines()[1:]] == [
-        ["test/Broken-v0", "?", "?", "?"],
-        ["test/Limited-v0", "2", "-", "-"],
-    ]
-    assert "test/Broken-v0 cannot be made: test/Broken-v0: its entry point" in printed.err
+    rows = [line.split()[:4] for line in printed.out.splitlines()[1:]]
+    assert rows == [["test/Broken-v0", "?", "?", "?"], ["test/Limited-v0", "2", "-", "-"]]
+    assert "test/Broken-v0" in printed.err
 
 
 def test_check_passes_and_shows_how_far_degenerate_teams_come(capsys):
@@ -251,18 +213,14 @@ def test_a_team_trains_on_real_texts_and_is_judged_on_others(tmp_path, root, cap
     assert main([*call, "--out", str(tmp_path / "run"), *SMALL]) == 0
     assert main(["evaluate", str(tmp_path / "run"), "--episodes", "2", "--trust"]) == 0
     assert "collm/TLDR-v2, split test, 2 episodes" in capsys.readouterr().out
-    read = [
-        {episode["agents"]["writer_0"]["turns"][0]["read"][0]["content"] for episode in read_lines(tmp_path / file)}
-        for file in ("run/episodes.jsonl", "run/evaluation-test.jsonl")
-    ]
-    assert read[0].isdisjoint(read[1])
+    files = [read_lines(tmp_path / "run" / name) for name in ("episodes.jsonl", "evaluation-test.jsonl")]
+    trained, judged = ({row["agents"]["writer_0"]["turns"][0]["read"][0]["content"] for row in rows} for rows in files)
+    assert trained.isdisjoint(judged)
 
 
 def test_a_run_resumes_to_the_same_end_as_one_that_never_stopped(tmp_path, monkeypatch):
     call = "train magrpo --env collm/MiniWriting-v2 --num-generations 2 --save-interval 1".split() + SMALL
     assert main([*call, "--out", str(tmp_path / "whole")]) == 0
-    from collm.algorithms.learning.trainer import Trainer
-
     step = Trainer.step
 
     def dies_in_the_second_update(self, *record):
@@ -274,41 +232,30 @@ def test_a_run_resumes_to_the_same_end_as_one_that_never_stopped(tmp_path, monke
     assert main([*call, "--out", str(tmp_path / "broken")]) == 130
     monkeypatch.setattr(Trainer, "step", step)
     assert main([*call, "--out", str(tmp_path / "broken"), "--resume"]) == 0
-    models = [
-        AutoModelForCausalLM.from_pretrained(tmp_path / name / "agents" / "writer_1") for name in ("whole", "broken")
-    ]
-    assert all(torch.equal(a, b) for a, b in zip(*(model.parameters() for model in models), strict=True))
+    file = "agents/writer_1/model.safetensors"
+    assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "broken" / file).read_bytes()
     whole, broken = (read_lines(tmp_path / name / "episodes.jsonl") for name in ("whole", "broken"))
     assert whole == broken
 
 
-def test_data_without_held_out_tasks_is_refused_before_training(error_of, tmp_path):
+def test_data_without_held_out_tasks_is_refused_before_training(tmp_path, capsys):
     (tmp_path / "posts.jsonl").write_text('{"post": "a post"}\n')
-    text = error_of("train", "iac", "--env", "collm/TLDR-v2", "--env-kwargs", f"data={tmp_path / 'posts.jsonl'}")
-    assert "test_fraction" in text
-
-
-def test_keyword_arguments_are_json_or_words_of_python_or_texts():
-    pairs = ["a=4", "b=test", 'c={"post": "source"}', "d=true", "e=True", "f=None", "g=a=b"]
-    values = [4, "test", {"post": "source"}, True, True, None, "a=b"]
-    assert keyword_arguments(pairs) == dict(zip("abcdefg", values, strict=True))
+    call = ["train", "iac", "--env", "collm/TLDR-v2", "--env-kwargs", f"data={tmp_path / 'posts.jsonl'}"]
+    assert main(call) == 2
+    text = capsys.readouterr().err
+    assert text.startswith("error: ") and "test_fraction" in text
 
 
 def _save_random_llama(directory, data):
     inner = Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=1500,
-        special_tokens=["<|endoftext|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
+    end, alphabet = "<|endoftext|>", pre_tokenizers.ByteLevel.alphabet()
+    given = {"special_tokens": [end], "initial_alphabet": alphabet, "show_progress": False}
+    trainer = trainers.BpeTrainer(vocab_size=1500, **given)
     rows = (data / "dev.jsonl").read_text().splitlines()[:150]
     inner.train_from_iterator((" ".join(json.loads(row)["source"]) for row in rows), trainer)
-    PreTrainedTokenizerFast(
-        tokenizer_object=inner, eos_token="<|endoftext|>", pad_token="<|endoftext|>"
-    ).save_pretrained(directory)
+    PreTrainedTokenizerFast(tokenizer_object=inner, eos_token=end, pad_token=end).save_pretrained(directory)
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = LlamaConfig(vocab_size=1500, max_position_embeddings=4096, **sizes)
@@ -324,10 +271,8 @@ def _save_random_llama(directory, data):
     ],
 )
 def test_a_chat_model_without_its_package_is_refused_before_torch_is_loaded(call):
-    code = (
-        "import sys; sys.modules['openai'] = None; from collm.benchmarks.cli import main; "
-        f"print(main({call!r}), 'torch' in sys.modules)"
-    )
+    code = "import sys; sys.modules['openai'] = None; from collm.benchmarks.cli import main; "
+    code += f"print(main({call!r}), 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["2", "False"]
     assert "openai" in done.stderr and "[chat]" in done.stderr
@@ -360,9 +305,8 @@ def test_modules_of_the_working_folder_are_found_and_shadow_nothing(tmp_path, mo
 
 @pytest.mark.slow
 def test_workers_find_modules_of_the_working_folder(tmp_path):
-    (tmp_path / "my_worlds_of_a_test.py").write_text(
-        "from collm.envs import make\ndef pair():\n    return make('collm/MiniWriting-v2')\n"
-    )
+    text = "from collm.envs import make\ndef pair():\n    return make('collm/MiniWriting-v2')\n"
+    (tmp_path / "my_worlds_of_a_test.py").write_text(text)
     call = ["train", "magrpo", "--env", "my_worlds_of_a_test:pair", "--num-workers", "1", *SMALL, "--out", "run"]
     command = Path(sys.executable).parent / "collm"  # whose folder, not the working one, leads the path
     ended = subprocess.run([command, *call, "--num-generations", "2"], cwd=tmp_path, capture_output=True, text=True)
@@ -385,8 +329,7 @@ def test_evaluate_and_check_report_episodes_without_a_limit(tmp_path, capsys):
     ends = ["--turns-per-update", "2", "--eval-num-samples", "2", "--eval-max-turns", "4", "--out", str(run)]
     assert main(["train", "ippo", "--env", ENDLESS, *sizes, *ends]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert f"{ENDLESS} declares no limit of joint turns" in printed
-    assert "2 of 2 episodes were truncated after 4 joint turns" in printed
+    assert f"{ENDLESS} declares no limit" in printed and "2 of 2 episodes were truncated after 4" in printed
     for options, limit in (([], 4), (["--eval-max-turns", "3"], 3)):
         assert main(["evaluate", str(run), "--episodes", "2", "--json", *options]) == 0
         printed = capsys.readouterr()

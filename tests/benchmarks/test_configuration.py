@@ -1,7 +1,5 @@
 """A file of settings says what the command line would, and the command line goes before it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -27,7 +25,7 @@ reward = "often"
 
 @pytest.fixture
 def started(monkeypatch):
-    """(experiment, folder, options) of the run that a call would begin."""
+    """Function that returns (experiment, folder, options) of the run that a call would begin."""
 
     def run(*call):
         found = []
@@ -50,39 +48,25 @@ def test_a_file_says_all_and_flags_override_it(tmp_path, started):
     assert (experiment.config.agent_learning_rate, experiment.config.num_updates) == (2e-4, 3)
     assert experiment.model.lora_target_modules == ("q_proj",)
     assert folder == tmp_path / "run" and options["log"].log == ("tensorboard",)
-
-
-def test_an_algorithm_on_the_command_line_goes_before_the_files(tmp_path, started):
-    file = tmp_path / "run.toml"
     file.write_text('algorithm = "maac"\nenv = "collm/MiniBuild-v0"\ntrace = 0.5')
     experiment, *_ = started("ippo", "--config", str(file), "--out", str(tmp_path / "run"))
     assert (experiment.algorithm, experiment.config.trace) == ("ippo", 0.5)
 
 
-def test_a_runs_own_settings_start_the_same_run_again(tmp_path, started):
+def test_settings_of_runs_start_the_same_run_again_also_older_ones(tmp_path, started):
     config = MAACConfig(num_updates=7, agent_learning_rates={"builder_1": 0.0}, critic_warmup=1)
     again = Experiment(algorithm="maac", config=config, env="collm/MiniBuild-v0", env_kwargs={"max_turns": 2})
     file = tmp_path / "config.json"
     file.write_text(json.dumps(again.to_json()))
     experiment, *_ = started("--config", str(file), "--out", str(tmp_path / "run"))
     assert experiment.to_json() == again.to_json()
-
-
-def test_settings_of_a_run_that_is_older_than_a_setting_keep_the_old_form(tmp_path, started):
     saved = Experiment(algorithm="maac", config=MAACConfig(), env="collm/MiniBuild-v0").to_json()
-    del saved["config"]["loss_denominator"]
+    older = saved["config"] | {"env_hosts": None, "num_env_hosts": 2}
+    del older["loss_denominator"]
     file = tmp_path / "config.json"
-    file.write_text(json.dumps(saved))
+    file.write_text(json.dumps(saved | {"config": older}))
     experiment, *_ = started("--config", str(file), "--out", str(tmp_path / "run"))
-    assert experiment.config.loss_denominator == "sampled"
-
-
-def test_a_runs_own_settings_may_have_removed_ones_at_their_last_defaults(tmp_path, started):
-    saved = Experiment(algorithm="maac", config=MAACConfig(), env="collm/MiniBuild-v0").to_json()
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps(saved | {"config": saved["config"] | {"env_hosts": None, "num_env_hosts": 2}}))
-    experiment, *_ = started("--config", str(file), "--out", str(tmp_path / "run"))
-    assert experiment.to_json() == saved
+    assert experiment.to_json() == saved | {"config": saved["config"] | {"loss_denominator": "sampled"}}
 
 
 def test_code_that_a_file_names_runs_where_the_command_line_names_it_too(tmp_path, started, capsys):
@@ -90,20 +74,17 @@ def test_code_that_a_file_names_runs_where_the_command_line_names_it_too(tmp_pat
     file.write_text('algorithm = "iac"\nenv = "collm/MiniBuild-v0"\nreward_funcs = ["tests.judges:brevity"]')
     call = ["--config", str(file), "--out", str(tmp_path / "run")]
     assert main(["train", *call]) == 2
-    assert "add it to the command line: --reward-funcs tests.judges:brevity" in capsys.readouterr().err
+    assert "--reward-funcs tests.judges:brevity" in capsys.readouterr().err
     experiment, *_ = started(*call, "--reward-funcs", "own", "tests.judges:brevity")
     assert experiment.env_kwargs == {"reward_funcs": ["own", "tests.judges:brevity"]}
 
 
-def test_partners_sit_where_they_are_told(tmp_path, started):
+def test_partners_and_names_of_other_libraries_lead_to_the_settings(tmp_path, started):
     call = ["iac", "--env", "collm/MiniBuild-v0", "--out", str(tmp_path / "run")]
     scripted, *_ = started(*call, "--partner", "builder_1=reference")
     assert scripted.env_kwargs == {"partners": {"builder_1": "reference"}}
     frozen, *_ = started(*call, "--partner", "builder_0=tiny", "--model", "tiny,tiny")
     assert frozen.config.agent_learning_rates == {"builder_0": 0.0} and frozen.model.model == "tiny"
-
-
-def test_names_of_other_libraries_lead_to_the_settings(started, tmp_path):
     call = "--gamma 0.9 --lr 1e-4 --beta 0.1 --epsilon 0.2 --gae-lambda 0.5 --num-iterations 2 --max-steps 7 --n-step 4"
     call += " --advantage-estimator td --loss-unit token --max-off-policy-steps 1"
     experiment, *_ = started("maac", "--env", "collm/MiniBuild-v0", "--out", str(tmp_path / "run"), *call.split())

@@ -1,21 +1,18 @@
 """Commands do not overwrite files that collm did not write, and name them in one line."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 from probes import NumberProbe
 
 from collm.benchmarks.cli import main
+from collm.benchmarks.commands.throughput import MEASUREMENTS
+from collm.envs import register
 
 FEW = "--num-updates 1 --rollout-buffer-size 2 --eval-num-samples 2 --critic-warmup 0 --hidden-dims 4"
 EVALUATE = "evaluate {run} --episodes 2 --no-transcripts"
 CALLS = {
-    "report": (
-        "report {run} --out {out}",
-        ["report.html", "tables.md", "marl_eval.json", "figures/profile.png"],
-    ),
+    "report": ("report {run} --out {out}", ["report.html", "tables.md", "marl_eval.json", "figures/profile.png"]),
     "evaluate": (f"{EVALUATE} --out {{out}}", ["evaluation-test.jsonl"]),
     "leaderboard": ("evaluate {run} {run} --episodes 2 --out {out}", ["leaderboard.md", "leaderboard.html"]),
     "suite": ("evaluate --suite core --model random --env collm/MiniCode-v1 --out {out}", ["random.json", "table.md"]),
@@ -33,8 +30,6 @@ CALLS = {
 
 @pytest.fixture
 def run(tmp_path, clean_registry, capsys, monkeypatch):
-    from collm.benchmarks.commands.throughput import MEASUREMENTS
-    from collm.envs import register
 
     monkeypatch.setitem(MEASUREMENTS, "decode", lambda arguments: "as fast as this")
     register("test/Number-v0", NumberProbe, kwargs={"probe": "delayed"})
@@ -67,7 +62,7 @@ def test_a_command_overwrites_its_own_files_beside_those_of_others(tmp_path, run
     assert not list(out.rglob(".collm-*"))
 
 
-def test_a_report_replaces_links_and_does_not_follow_them(tmp_path, run):
+def test_a_report_does_not_follow_links(tmp_path, run):
     assert main(["report", str(run)]) == 0
     written = [run / "report.html", run / "tables.md", *(run / "figures").iterdir()]
     assert len(written) > 3
@@ -88,14 +83,11 @@ def test_figures_that_are_a_link_to_a_folder_are_refused(tmp_path, run, capsys):
     assert list((tmp_path / "elsewhere").iterdir()) == [] and not (run / "report.html").exists()
 
 
-def test_a_transcript_does_not_go_to_the_records_of_a_run(run, capsys):
+def test_transcripts_are_added_to_those_of_an_earlier_version_and_not_to_records_of_a_run(run, capsys, tmp_path):
     before = (run / "episodes.jsonl").read_bytes()
     assert main(["play", "collm/MiniCode-v1", "--record", str(run)]) == 2
     assert str(run) in capsys.readouterr().err
     assert (run / "episodes.jsonl").read_bytes() == before
-
-
-def test_transcripts_of_an_earlier_version_are_added_to(tmp_path):
     call = ["play", "collm/MiniCode-v1", "--record", str(tmp_path)]
     assert main(call) == 0
     (tmp_path / ".collm").unlink()
@@ -120,7 +112,7 @@ def test_an_export_goes_to_a_new_folder_alone(tmp_path, run, capsys):
     ),
 )
 def test_an_empty_path_is_refused(call, capsys):
-    """As a shell gives it for a variable without a value; it would mean the present folder."""
+
     words = [word.replace("||", "") for word in call.split()]
     assert main(words) == 2
     printed = capsys.readouterr().err

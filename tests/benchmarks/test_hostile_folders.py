@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import socket
+import subprocess
 import sys
 import warnings
 from collections import Counter
@@ -157,9 +159,6 @@ def hold(place: Place, count: int, seed: int, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_guard_sees_what_it_is_to_see(place, monkeypatch):
-    import socket
-    import subprocess
-
     monkeypatch.chdir(place.mark.parent)
     monkeypatch.syspath_prepend(place.mark.parent)
 

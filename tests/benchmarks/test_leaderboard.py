@@ -1,22 +1,15 @@
 """A leaderboard says the same in JSON, Markdown and HTML, the best team first."""
 
-from __future__ import annotations
-
 import json
 import re
 
 from collm.algorithms.rollout.intervals import Interval
 from collm.benchmarks.leaderboard import LEADERBOARD_FILES, Entry, Leaderboard
 
+USAGE = ("3 requests",)
 ENTRIES = [
     Entry("runs/a", {"sampled": Interval(0.25, 0.0, 0.5), "greedy": Interval(0.9, 0.8, 1.0)}, {}, "a.jsonl"),
-    Entry(
-        "<b|c>",
-        {"sampled": Interval(0.75, 0.5, 1.0), "greedy": Interval(0.1, 0.0, 0.2)},
-        {},
-        "b.jsonl",
-        ("3 requests",),
-    ),
+    Entry("<b|c>", {"sampled": Interval(0.75, 0.5, 1.0), "greedy": Interval(0.1, 0.0, 0.2)}, {}, "b.jsonl", USAGE),
 ]
 BOARD = Leaderboard("collm/X-v0", {"max_turns": 2}, "test", 10, ENTRIES)
 
@@ -31,13 +24,10 @@ def test_the_best_by_the_first_way_of_playing_stands_first(tmp_path):
     assert found["entries"][0]["usage"] == ["3 requests"]
 
 
-def test_markdown_keeps_its_columns_whatever_a_team_is_called():
+def test_markdown_and_html_keep_names_as_text_and_draw_intervals_on_one_scale():
     rows = [line for line in BOARD.markdown().splitlines() if line.startswith("|")]
     assert rows[2] == "| 1 | `<b\\|c>` | 0.750 [0.500, 1.000] | 0.100 [0.000, 0.200] |"
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {5}
-
-
-def test_the_page_draws_each_interval_on_one_scale_and_runs_nothing():
     page = BOARD.html()
     assert "&lt;b|c&gt;" in page and "<b|c>" not in page and "<script" not in page
     bars = [tuple(map(float, each)) for each in re.findall(r"left:([\d.]+)%;width:([\d.]+)%", page)]

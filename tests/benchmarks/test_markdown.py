@@ -1,13 +1,8 @@
 """Markdown tables: by hand, and with a bar in a cell."""
 
-from __future__ import annotations
-
 from collm.benchmarks.markdown import markdown_table
 
 
-def test_a_table_by_hand():
+def test_a_table_by_hand_and_a_bar_in_a_cell():
     assert markdown_table(("", "ms"), [("a", "1"), ("b", "2")]) == "|  | ms |\n| --- | --- |\n| a | 1 |\n| b | 2 |"
-
-
-def test_a_bar_does_not_end_its_cell():
     assert markdown_table(["P(X | Y)"], []).splitlines()[0] == "| P(X \\| Y) |"

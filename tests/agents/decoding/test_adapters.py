@@ -60,6 +60,8 @@ def test_decoding_leaves_the_model_as_it_was():
     assert model.active_adapter == "left"
     assert [weight.requires_grad for weight in model.parameters()] == flags
     assert [vars(module).get("forward") for module in model.modules()] == forwards
+    with pytest.raises(ValueError, match=r"'middle'.*\['left', 'right'\]"):
+        Decoder(model, [3]).generate(prompts_of(["middle"]), Sampling())
 
 
 @pytest.mark.parametrize("setting", [{"use_dora": True}, {"modules_to_save": ["lm_head"]}], ids=str)
@@ -68,8 +70,3 @@ def test_adapters_that_are_more_than_low_rank_products_run_in_turn(setting):
     assert not AdapterBank.serves(model)
     prompts = prompts_of(["left", "right", None])
     assert_exact(model, prompts, Decoder(model, [3]).generate(prompts, Sampling()))
-
-
-def test_an_unknown_adapter_is_refused_by_name():
-    with pytest.raises(ValueError, match=r"no adapter 'middle'; it has \['left', 'right'\]"):
-        Decoder(adapted_model(), [3]).generate(prompts_of(["middle"]), Sampling())

@@ -1,7 +1,5 @@
 """Type, size and release of the KV cache."""
 
-from __future__ import annotations
-
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
@@ -44,16 +42,12 @@ def prompts(count=9, **settings):
 
 
 def test_keys_and_values_lie_in_the_type_of_autocast(model):
-    """Qwen3's norm of keys has fp32 weights, so that keys are fp32 and values bf16."""
     decoder = Decoder(model, [3])
     with torch.autocast("cpu", torch.bfloat16):
         decoder.generate(prompts(), Sampling())
     assert {store.dtype for store in stores(decoder)} == {torch.bfloat16}
     decoder.generate(prompts(), Sampling())
     assert {store.dtype for store in stores(decoder)} == {torch.float32}
-
-
-def test_a_decoder_that_is_made_under_autocast_has_its_arena(model):
     with torch.autocast("cpu", torch.bfloat16), warnings.catch_warnings():
         warnings.simplefilter("error")
         decoder, scorer = Decoder(model, [3]), Scorer(model)
@@ -89,9 +83,8 @@ def test_weights_are_cast_once_and_not_at_every_step(monkeypatch):
     num_layers = 7 * LAYERS + 1
     assert casts["once"] == num_layers
     assert casts["by autocast"] > 20 * (num_layers - 1)
-    assert [each.logprobs.tobytes() for each in said["once"]] == [
-        each.logprobs.tobytes() for each in said["by autocast"]
-    ]
+    once, by_autocast = ([each.logprobs.tobytes() for each in said[way]] for way in ("once", "by autocast"))
+    assert once == by_autocast
     assert not any("forward" in vars(layer) for layer in model.modules() if isinstance(layer, nn.Linear))
     decoder.rest()
     assert decoder._engine.casts is None
@@ -123,29 +116,23 @@ def test_as_many_rows_are_decoded_at_a_time_as_memory_is_given_for(model, num_ro
     assert max(widest) == num_rows
 
 
-def test_longer_sequences_leave_room_for_fewer(model):
+def test_longer_sequences_leave_room_for_fewer_and_for_at_least_one(model):
     decoder = Decoder(model, [3], kv_memory=8.5 * ROW_GIB)
     decoder.generate(prompts(), Sampling())
     assert len(stores(decoder)[0]) == 8
     decoder.generate(prompts(max_new_tokens=200), Sampling())
     assert stores(decoder)[0].shape[::2] == (2, 4 * COLUMNS)
-
-
-def test_memory_for_less_than_one_sequence_is_refused(model):
     decoder = Decoder(model, [3], kv_memory=0.9 * ROW_GIB)
     with pytest.raises(UserError, match=r"one sequence of .* GiB.*kv_memory=.*; raise kv_memory, or lower"):
         decoder.generate(prompts(), Sampling())
 
 
 def test_decoding_and_scoring_in_bf16_agree(model):
-    """Log-probabilities of decoding and scoring, both under autocast."""
     decoder, scorer, asked = Decoder(model, []), Scorer(model), prompts(12)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         said = decoder.generate(asked, Sampling())
-        rows = [
-            PackedRow(np.concatenate([each.ids, sample.ids]), (TokenRecord(each.ids, sample.ids, False, ""),))
-            for each, sample in zip(asked, said, strict=True)
-        ]
+        pairs = [(each.ids, sample.ids) for each, sample in zip(asked, said, strict=True)]
+        rows = [PackedRow(np.concatenate(pair), (TokenRecord(*pair, False, ""),)) for pair in pairs]
         scored, _, _ = scorer.scores(rows, 1.0)
     decoded = np.concatenate([sample.logprobs for sample in said])
     assert 0 < np.abs(decoded - scored.float().numpy()).mean() <= 5e-3

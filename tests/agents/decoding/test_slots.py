@@ -43,28 +43,31 @@ def test_a_parked_row_keeps_what_the_next_prompt_begins_with_except_its_last_tok
     assert park(table, ids) == num_kept
 
 
-def test_active_rows_are_a_prefix_after_any_retirement():
+def test_active_rows_are_a_prefix_and_tell_which_one_drew_their_next_token():
     table = SlotTable(6)
     table.admit([claim(owner, [1, 2]) for owner in range(5)], ())
     table.retire([0, 3])
     assert table.num_active == 3
     assert sorted(table.owner[:3]) == [1, 2, 4]
+    table = SlotTable(4)
+    table.admit([claim(number, [number + 1]) for number in range(3)], ())
+    assert table.previous[:3].tolist() == [-1, -1, -1]
+    table.previous[:3] = range(3)
+    table.retire([0])
+    table.admit([claim(3, [9])], ())
+    by_owner = dict(zip(table.owner[:3].tolist(), table.previous[:3].tolist(), strict=True))
+    assert by_owner == {1: 1, 2: 2, 3: -1}
 
 
-def test_the_oldest_row_that_no_one_waits_for_is_evicted():
+def test_the_oldest_row_that_no_one_waits_for_is_evicted_and_clear_evicts_all():
     table = SlotTable(2)
     park(table, [1, 2, 3], "a")
     park(table, [1, 2, 3], "b")
     park(table, [9, 9], "c", {key_of("a")})
     assert park(table, [1, 2, 3, 4], "a") == 3
     assert park(table, [1, 2, 3, 4], "b") == 0
-
-
-def test_a_cleared_table_keeps_nothing():
-    table = SlotTable(2)
-    park(table, [1, 2, 3])
     table.clear()
-    assert park(table, [1, 2, 3]) == 0
+    assert park(table, [1, 2, 3], "a") == 0
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -92,8 +95,7 @@ def test_rows_hold_their_own_tokens_through_any_history(seed):
                 table.column[row] += 1
                 table.token[row] = rng.integers(0, 9)
                 histories[owner] = np.append(rows.held[row], table.token[row])
-            done = [row for row in range(table.num_active) if table.column[row] == table.end[row]]
-            table.retire(done)
+            table.retire([row for row in range(table.num_active) if table.column[row] == table.end[row]])
             rows.move(table.take_moves())
         for key in keys:
             if key < 7:
@@ -115,14 +117,3 @@ def test_rows_behind_a_limit_are_dropped_and_never_used_again():
     assert sorted((seat.claim.owner, seat.num_kept) for seat in seats) == [(0, 3), (3, 0), (4, 0)]
     table.retire(range(3))
     assert table.num_used == 3
-
-
-def test_a_row_tells_which_one_drew_its_next_token():
-    table = SlotTable(4)
-    table.admit([claim(number, [number + 1]) for number in range(3)], ())
-    assert table.previous[:3].tolist() == [-1, -1, -1]
-    table.previous[:3] = range(3)
-    table.retire([0])
-    table.admit([claim(3, [9])], ())
-    by_owner = dict(zip(table.owner[:3].tolist(), table.previous[:3].tolist(), strict=True))
-    assert by_owner == {1: 1, 2: 2, 3: -1}

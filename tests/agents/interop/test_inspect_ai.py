@@ -1,7 +1,5 @@
 """A text environment as a task of Inspect AI, with a role per agent."""
 
-from __future__ import annotations
-
 import gc
 import os
 import shlex
@@ -42,16 +40,10 @@ def test_each_agent_is_a_role_and_its_return_a_score(tmp_path):
         return written[text_of(body["messages"][: -2 * turn or None])][turn]
 
     with ChatServer(reply) as server:
-        model, other = (
-            get_model(f"openai-api/stub/{name}", base_url=server.url, api_key="none") for name in ("first", "second")
-        )
-        (log,) = eval(
-            episodes("collm/MiniBuild-v0", num_samples=2, first_seed=3, **SETTINGS),
-            model=model,
-            model_roles={"builder_1": other},
-            log_dir=str(tmp_path),
-            display="none",
-        )
+        at = {"base_url": server.url, "api_key": "none"}
+        model, other = (get_model(f"openai-api/stub/{name}", **at) for name in ("first", "second"))
+        task = episodes("collm/MiniBuild-v0", num_samples=2, first_seed=3, **SETTINGS)
+        (log,) = eval(task, model=model, model_roles={"builder_1": other}, log_dir=str(tmp_path), display="none")
         asked = [body["model"] for body in server.requests]
     gc.collect()  # warnings about the library's unclosed streams are ignored here
     assert log.status == "success", log.error
@@ -76,14 +68,9 @@ def test_the_command_of_the_page_evaluates_the_file_of_the_page(root, tmp_path):
     with ChatServer(lambda body: "desk wood") as first, ChatServer(lambda body: "nothing") as second:
         settings = {"OPENAI_BASE_URL": first.url, "LOCAL_BASE_URL": second.url}
         settings |= dict.fromkeys(("OPENAI_API_KEY", "LOCAL_API_KEY"), "none")
-        done = subprocess.run(
-            [Path(sys.executable).with_name("inspect"), *call, "--display", "plain"],
-            cwd=tmp_path,
-            env=os.environ | settings,
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
+        given = {"cwd": tmp_path, "env": os.environ | settings, "capture_output": True, "text": True}
+        call = [Path(sys.executable).with_name("inspect"), *call, "--display", "plain"]
+        done = subprocess.run(call, timeout=600, **given)
         assert done.returncode == 0, done.stdout + done.stderr
         asked = [{body["model"] for body in server.requests} for server in (first, second)]
         assert asked == [{"gpt-4o-mini"}, {"my-model"}] and len(first.requests) == len(second.requests) >= 20

@@ -1,7 +1,5 @@
 """Text environments on OpenEnv servers."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

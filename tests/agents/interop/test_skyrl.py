@@ -1,7 +1,5 @@
 """One agent of a text environment in SkyRL-gym."""
 
-from __future__ import annotations
-
 import pytest
 
 skyrl_gym = pytest.importorskip("skyrl_gym")
@@ -11,12 +9,10 @@ from reference_play import reference_episode, text_of  # noqa: E402
 from collm.agents.interop.skyrl import rows  # noqa: E402
 from collm.envs import make  # noqa: E402
 
-ENTRY = "collm.agents.interop.skyrl:ConversationEnv"
-
 
 @pytest.fixture(scope="module", autouse=True)
 def registered():
-    skyrl_gym.register(id="collm", entry_point=ENTRY)
+    skyrl_gym.register(id="collm", entry_point="collm.agents.interop.skyrl:ConversationEnv")
 
 
 @pytest.fixture
@@ -25,7 +21,7 @@ def env():
     return skyrl_gym.make("collm", env_config=config, extras={"seed": 3})
 
 
-def test_an_episode_has_the_observations_and_rewards_of_the_environment(env):
+def test_an_episode_has_the_observations_and_rewards_of_the_environment_and_metrics_are_averaged(env):
     opening, turns = reference_episode(make("collm/MiniBuild-v0", max_turns=2, reward="terminal"), 3)
     prompt = {"role": "system", "content": "Be brief."}
     conversation, _ = env.init([prompt])
@@ -39,8 +35,6 @@ def test_an_episode_has_the_observations_and_rewards_of_the_environment(env):
     assert env.get_metrics()["return"] == 1.0
     env.close()
 
-
-def test_the_metrics_of_several_episodes_are_averaged(env):
     found = []
     for reply in ("", "desk wood"):
         env.init([])
@@ -52,7 +46,7 @@ def test_the_metrics_of_several_episodes_are_averaged(env):
 
 
 def test_a_row_determines_the_episode_as_in_skyrls_trainer():
-    """The trainer makes environments with an empty `env_config`, the row, and a limit of turns."""
+
     kwargs = {"max_turns": 3, "reward": "dense"}
     first, second = rows("collm/MiniBuild-v0", (3, 4), "builder_1", **kwargs)
     prompt, name = first.pop("prompt"), first.pop("env_class")
@@ -65,8 +59,5 @@ def test_a_row_determines_the_episode_as_in_skyrls_trainer():
     _, turns = reference_episode(make("collm/MiniBuild-v0", **kwargs), 3, builder_1="desk wood")
     expected = sum(rewards["builder_1"] for *_, rewards in turns[:2])
     assert len(turns) == 3 and env.get_metrics()["return"] == pytest.approx(expected)
-
-
-def test_a_missing_environment_is_refused():
     with pytest.raises(ValueError, match='"env"'):
         skyrl_gym.make("collm", env_config={}, extras={"seed": 3})

@@ -1,7 +1,5 @@
 """Text environments in TorchRL."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torchrl")

@@ -1,7 +1,5 @@
 """Text environments in TRL."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
@@ -43,7 +41,7 @@ def trainer():
     )
 
 
-def test_the_reward_of_a_completion_is_that_of_its_rows_episode():
+def test_the_reward_of_a_completion_is_that_of_its_rows_episode_of_one_turn():
     env = SingleAgent(make("collm/MiniWriting-v2"), "writer_1")
     rows = dataset_of(env, 3)
     assert rows[2]["seed"] == 2 and "post:" in rows[2]["prompt"]
@@ -54,14 +52,11 @@ def test_the_reward_of_a_completion_is_that_of_its_rows_episode():
     env.reset(seed=2)
     good = env.env.reference_reply("writer_1")
     assert reward_of(env)([good, ""], seed=[2, 2]) == pytest.approx(expected) and expected[0] == 1.0
-
-
-def test_the_reward_function_refuses_several_turns():
     with pytest.raises(ValueError, match="rollout_func=Episodes"):
         reward_of(builder())(["desk wood"], seed=[0])
 
 
-def test_an_episode_is_one_row_whose_mask_selects_the_replies(trainer):
+def test_an_episode_is_one_row_with_the_log_probabilities_of_the_model(trainer):
     episodes = Episodes(builder, 4)
     prompts = [episodes.dataset[0]["prompt"]] * 2 + [episodes.dataset[1]["prompt"]] * 2
     rows = episodes(prompts, trainer)
@@ -72,8 +67,6 @@ def test_an_episode_is_one_row_whose_mask_selects_the_replies(trainer):
         assert all(logprob <= 0 for logprob in logprobs)
     assert Episodes.reward(["", "", "", ""], rows["episode_return"]) == rows["episode_return"]
 
-
-def test_the_log_probabilities_of_an_episode_are_those_of_the_model(trainer):
     episodes = Episodes(builder, 1)
     rows = episodes([episodes.dataset[0]["prompt"]], trainer)
     ids = torch.tensor([rows["prompt_ids"][0] + rows["completion_ids"][0]])
@@ -94,7 +87,7 @@ def test_a_conversation_has_one_tool():
     assert 0 <= game.get_reward() <= 1
 
 
-def test_in_self_play_the_rows_of_both_agents_are_from_the_same_episodes(trainer):
+def test_in_self_play_rows_of_both_agents_are_from_the_same_episodes(trainer):
     episodes = Episodes(team, 3)
     assert list(episodes.dataset["agent"]) == ["builder_0", "builder_1"] * 3
     asked = [episodes.dataset[row]["prompt"] for row in (2, 2, 3, 3)]  # both agents of the second seed, two rollouts
@@ -102,9 +95,10 @@ def test_in_self_play_the_rows_of_both_agents_are_from_the_same_episodes(trainer
     rows = episodes(asked, trainer)
     assert episodes.num_played == 2
     assert rows["episode_return"][:2] == rows["episode_return"][2:]  # the reward is the team's
+    apart = Episodes(team, 2)
+    rows = apart([apart.dataset[row]["prompt"] for row in (0, 3, 3)], trainer)
+    assert apart.num_played == 3 and len(rows["prompt_ids"]) == 3
 
-
-def test_in_self_play_the_replies_of_both_agents_have_the_returns_of_the_environment(trainer):
     episodes = Episodes(team, 1)
     rows = episodes([episodes.dataset[row]["prompt"] for row in (0, 1)], trainer)
     decode = trainer.processing_class.decode
@@ -130,39 +124,23 @@ def replies_of(ids, is_own, decode):
     return replies
 
 
-def test_rows_of_single_agents_are_separate_episodes(trainer):
-    episodes = Episodes(team, 2)
-    rows = episodes([episodes.dataset[row]["prompt"] for row in (0, 3, 3)], trainer)
-    assert episodes.num_played == 3 and len(rows["prompt_ids"]) == 3
-
-
 @pytest.mark.parametrize(("build", "num_seeds", "max_steps"), [(builder, 8, 1), (team, 4, 2)])
-def test_the_trainer_trains_all_agents_of_episodes_with_several_turns(
-    tmp_path, monkeypatch, build, num_seeds, max_steps
-):
+def test_the_trainer_trains_all_agents_of_long_episodes(tmp_path, monkeypatch, build, num_seeds, max_steps):
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     episodes = Episodes(build, num_seeds)
     num_seats = 1 if build is builder else 2
+    sizes = {"per_device_train_batch_size": 4 * num_seats, "num_generations": 4, "max_completion_length": 6}
+    quiet = {"logging_steps": 1, "save_strategy": "no", "report_to": "none", "disable_tqdm": True}
+    config = GRPOConfig(
+        str(tmp_path), max_steps=max_steps, shuffle_dataset=False, use_cpu=True, bf16=False, **sizes, **quiet
+    )
     trainer = GRPOTrainer(
         AutoModelForCausalLM.from_pretrained(TINY_DIRECTORY),
         reward_funcs=Episodes.reward,
         rollout_func=episodes,
         train_dataset=episodes.dataset,
         processing_class=AutoTokenizer.from_pretrained(TINY_DIRECTORY),
-        args=GRPOConfig(
-            str(tmp_path),
-            per_device_train_batch_size=4 * num_seats,
-            num_generations=4,
-            max_completion_length=6,
-            max_steps=max_steps,
-            shuffle_dataset=False,
-            logging_steps=1,
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            use_cpu=True,
-            bf16=False,
-        ),
+        args=config,
     )
     trainer.train()
     assert "reward" in trainer.state.log_history[0]

@@ -1,7 +1,5 @@
 """A text environment in verifiers: `vf-eval` plays it with a model per agent."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -41,14 +39,8 @@ def evaluated(arguments, folder):
     """Traces of the episodes of `vf-eval`, without errors."""
     tools = Path(sys.executable).parent
     settings = {"PYTHONPATH": str(folder), "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "OPENAI_API_KEY": "none"}
-    ended = subprocess.run(
-        [tools / "vf-eval", *arguments],
-        cwd=folder,
-        env=os.environ | settings,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
+    given = {"cwd": folder, "env": os.environ | settings, "capture_output": True, "text": True}
+    ended = subprocess.run([tools / "vf-eval", *arguments], timeout=900, **given)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     (file,) = folder.glob("outputs/**/traces.jsonl")
     episodes = [json.loads(line) for line in file.read_text().splitlines()]

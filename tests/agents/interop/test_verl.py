@@ -1,7 +1,5 @@
 """One agent of a text environment in verl's agent loop."""
 
-from __future__ import annotations
-
 import asyncio
 import shlex
 import subprocess
@@ -28,13 +26,8 @@ from collm.envs import make
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 KWARGS = {"max_turns": 3, "reward": "dense"}
-LOOP = {
-    "name": "mini_build",
-    "_target_": "collm.agents.interop.verl.EpisodeLoop",
-    "env": "collm/MiniBuild-v0",
-    "agent": "builder_1",
-    "kwargs": KWARGS,
-}
+LOOP = {"name": "mini_build", "env": "collm/MiniBuild-v0", "agent": "builder_1", "kwargs": KWARGS}
+LOOP |= {"_target_": "collm.agents.interop.verl.EpisodeLoop"}
 
 
 class Server:
@@ -50,6 +43,11 @@ class Server:
         return TokenOutput(token_ids=ids, log_probs=[-0.5] * len(ids))
 
 
+def row_of_seed():
+    (row,) = rows("mini_build", LOOP["env"], [3], "builder_1", **KWARGS)
+    return row
+
+
 def played(row, replies, response_length=64, loop_config=LOOP):
     """Output of a row's episode, and the fake server."""
     tokenizer = AutoTokenizer.from_pretrained(TINY_DIRECTORY)
@@ -59,17 +57,10 @@ def played(row, replies, response_length=64, loop_config=LOOP):
     config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}, "data": {}})
 
     async def run():
-        loop = hydra.utils.instantiate(
-            OmegaConf.create(loop_config),
-            trainer_config=DictConfigWrap(config),
-            server_manager=server,
-            tokenizer=tokenizer,
-            processor=None,
-            hf_model_type="llama",
-            dataset_cls=RLHFDataset,
-            data_config=DictConfigWrap(config.data),
-            tools=ToolListWrap([]),
-        )
+        parts = {"server_manager": server, "tokenizer": tokenizer, "processor": None, "hf_model_type": "llama"}
+        parts |= {"trainer_config": DictConfigWrap(config), "data_config": DictConfigWrap(config.data)}
+        parts |= {"dataset_cls": RLHFDataset, "tools": ToolListWrap([])}
+        loop = hydra.utils.instantiate(OmegaConf.create(loop_config), **parts)
         given = {name: value for name, value in row.items() if name not in ("prompt", "agent_name")}
         return await loop.run({"temperature": 1.0}, raw_prompt=row["prompt"], **given)
 
@@ -77,7 +68,7 @@ def played(row, replies, response_length=64, loop_config=LOOP):
 
 
 def test_an_episode_is_a_response_whose_mask_selects_the_agent_s_tokens():
-    (row,) = rows("mini_build", LOOP["env"], [3], "builder_1", **KWARGS)
+    row = row_of_seed()
     bare = make(LOOP["env"], **KWARGS)
     observations, _ = bare.reset(seed=3)
     opening, replies, rewards = str(observations["builder_1"]), [], []
@@ -90,13 +81,13 @@ def test_an_episode_is_a_response_whose_mask_selects_the_agent_s_tokens():
     tokenizer = server.tokenizer
     written = [tokenizer.encode(reply, add_special_tokens=False) for reply in replies]
     assert tokenizer.decode(output.prompt_ids) == opening
-    own = [token for token, is_own in zip(output.response_ids, output.response_mask, strict=True) if is_own]
-    assert own == [token for reply in written for token in reply]
-    assert [p for p, is_own in zip(output.response_logprobs, output.response_mask, strict=True) if is_own] == [
-        -0.5
-    ] * len(own)
-    told = [token for token, is_own in zip(output.response_ids, output.response_mask, strict=True) if not is_own]
-    assert told and len(server.asked) == len(replies) and len({request for request, _ in server.asked}) == 1
+    drawn = list(zip(output.response_ids, output.response_logprobs, output.response_mask, strict=True))
+    assert [each[:2] for each in drawn if each[2]] == [(token, -0.5) for reply in written for token in reply]
+    assert (
+        not all(output.response_mask)
+        and len(server.asked) == len(replies)
+        and len({request for request, _ in server.asked}) == 1
+    )
     # Each request has all previous tokens.
     whole = [*output.prompt_ids, *output.response_ids]
     assert all(asked == whole[: len(asked)] for _, asked in server.asked)
@@ -104,15 +95,11 @@ def test_an_episode_is_a_response_whose_mask_selects_the_agent_s_tokens():
     assert sum(rewards) > 0 and output.as_dict()["rm_scores"].sum().item() == pytest.approx(sum(rewards))
 
 
-def test_an_episode_is_truncated_at_the_response_length():
-    (row,) = rows("mini_build", LOOP["env"], [3], "builder_1", **KWARGS)
+def test_an_episode_begins_with_the_user_s_prompt_and_is_truncated_at_the_response_length():
+    row = row_of_seed()
     output, server = played(row, ["desk wood"] * 3, response_length=3)
     assert len(output.response_ids) == len(output.response_mask) == len(output.response_logprobs) == 3
     assert len(server.asked) == 1
-
-
-def test_a_user_s_prompt_is_before_the_first_observation():
-    (row,) = rows("mini_build", LOOP["env"], [3], "builder_1", **KWARGS)
     output, server = played(row | {"prompt": [{"role": "system", "content": "stone"}]}, ["desk wood"] * 3)
     texts = ["stone", *(message["content"] for message in row["prompt"])]
     assert server.tokenizer.decode(output.prompt_ids) == "".join(f"{text}\n" for text in texts)
@@ -133,9 +120,8 @@ def test_the_settings_of_the_pages_command_are_ones_that_verl_has(root, tmp_path
     page = (root / "docs" / "use_with" / "verl.md").read_text()
     (command,) = fenced(page, "sh")
     _, *call = shlex.split(command.replace("\\\n", " "))
-    done = subprocess.run(
-        [sys.executable, *call, "--cfg", "job"], cwd=tmp_path, capture_output=True, text=True, timeout=600
-    )
+    call = [sys.executable, *call, "--cfg", "job"]
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     config = OmegaConf.create(done.stdout)
     assert config.data.train_files == "mini_build.parquet" and config.data.return_raw_chat

@@ -1,7 +1,5 @@
 """Chat models: concurrent requests, retries, costs, names, keys and errors."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -30,9 +28,8 @@ from collm.envs.spaces import OpenText
 from collm.envs.vectors.vector import SyncVector
 
 ENV = "collm/MiniBuild-v0"
-HISTORY = Transcript(
-    [Message("system", "play"), Message("user", "go"), Message("assistant", "a"), Message("user", "b")]
-)
+CHAT = (("system", "play"), ("user", "go"), ("assistant", "a"), ("user", "b"))
+HISTORY = Transcript([Message(*each) for each in CHAT])
 
 
 def request(observation=HISTORY, stream=(1, 2, 3)):
@@ -64,22 +61,16 @@ def test_a_request_has_the_messages_and_the_sampling_settings():
     first, greedy, later, plain = server.requests
     seed = first.pop("seed")
     assert answer.action == "the fox" and not answer.is_cut and len(answer.logprobs) == 0
-    assert first == {
-        "model": "stub",
-        "messages": [{"role": message.role, "content": message.content} for message in HISTORY.messages],
-        "temperature": 0.5,
-        "top_p": 0.9,
-        "top_k": 7,
-        "max_tokens": 11,
-        "reasoning_effort": "low",
-    }
+    messages = [{"role": role, "content": content} for role, content in CHAT]
+    settings = {"temperature": 0.5, "top_p": 0.9, "top_k": 7, "max_tokens": 11, "reasoning_effort": "low"}
+    assert first == {"model": "stub", "messages": messages, **settings}
     assert isinstance(seed, int) and greedy["seed"] == seed != later["seed"]
     assert (greedy["temperature"], greedy["top_p"], "top_k" in greedy) == (0, 1, False)
     assert plain["messages"] == [{"role": "user", "content": "plain text"}] and "seed" not in plain
     assert server.keys == ["Bearer none"] * 4
 
 
-def test_requests_of_all_episodes_and_agents_are_concurrent():
+def test_requests_are_concurrent_up_to_a_limit_and_in_order():
     with ChatServer(num_gathered=32) as server:
         vector = SyncVector(lambda: make("collm/MiniWriting-v2"), 16)
         team = playing_team(vector, ModelConfig(model=f"openai:stub@{server.url}", max_new_tokens=8))
@@ -87,9 +78,6 @@ def test_requests_of_all_episodes_and_agents_are_concurrent():
         result = evaluate(RolloutCollector(vector, team), 16, greedy=False)
     assert len(result.episodes) == 16 and len(server.requests) == 32
     assert server.most_under_way == 32
-
-
-def test_the_number_of_concurrent_requests_is_limited_and_their_order_is_kept():
     with ChatServer(lambda body: body["messages"][0]["content"][::-1], num_gathered=3) as server:
         both = [policy(server, max_requests=3) for _ in range(2)]
         asked = [(each, request(f"text {number}")) for number in range(10) for each in both]
@@ -109,22 +97,14 @@ def test_failed_requests_are_repeated_and_counted(quick_retries):
     assert usage.requests == num_turns and usage.retries == len(server.requests) - num_turns >= num_turns // 5
 
 
-@pytest.mark.parametrize(
-    ("changes", "shown"),
-    [
-        ({}, "3 requests, 30 prompt and 6 completion tokens, cost 0.00018"),
-        ({"usage": None}, "3 requests, 0 prompt and 0 completion tokens, 3 responses without token counts"),
-    ],
-)
-def test_tokens_and_costs_are_counted(changes, shown):
-    with ChatServer(changes=changes) as server:
-        asked = policy(server, prices=(3.0, 15.0))
-        asked.act([request(), request()])
-        asked.act([request()])
-    assert str(asked.usage) == shown
-
-
-def test_a_response_without_content_is_an_empty_reply_and_a_truncated_one_is_marked():
+def test_tokens_costs_and_truncated_replies_are_counted():
+    with ChatServer() as server, ChatServer(changes={"usage": None}) as other:
+        asked, unmetered = (policy(each, prices=(3.0, 15.0)) for each in (server, other))
+        for each in (asked, unmetered):
+            each.act([request(), request()])
+            each.act([request()])
+    assert str(asked.usage) == "3 requests, 30 prompt and 6 completion tokens, cost 0.00018"
+    assert (unmetered.usage.prompt_tokens, unmetered.usage.unmetered) == (0, 3)
     choice = {"index": 0, "finish_reason": "length", "message": {"role": "assistant", "content": None}}
     with ChatServer(changes={"choices": [choice]}) as server:
         (answer,) = policy(server).act([request()])
@@ -141,11 +121,9 @@ def test_a_response_without_content_is_an_empty_reply_and_a_truncated_one_is_mar
     ],
 )
 def test_the_error_of_a_failed_request_is_one_line(quick_retries, changes, refuses, told):
-    with (
-        ChatServer(changes=changes, refuses=lambda number: refuses) as server,
-        pytest.raises(ValueError, match=told) as caught,
-    ):
-        policy(server, max_retries=2).act([request()])
+    with ChatServer(changes=changes, refuses=lambda number: refuses) as server:
+        with pytest.raises(ValueError, match=told) as caught:
+            policy(server, max_retries=2).act([request()])
     assert "\n" not in str(caught.value)
     assert len(server.requests) == (3 if refuses == (503, {}) else 1)
 
@@ -171,12 +149,9 @@ def test_a_key_is_read_from_the_environment_and_sent_only_on_request(monkeypatch
 @pytest.mark.parametrize(
     ("url", "variable", "is_reported"),
     [
-        ("http://models.example.org/v1", "MINE", True),
-        ("http://192.168.0.7:8000/v1", "MINE", True),
+        *((f"http://{host}/v1", "MINE", True) for host in ("models.example.org", "192.168.0.7:8000")),
+        *((f"http://{host}:8000/v1", "MINE", False) for host in ("localhost", "127.0.0.9", "[::1]")),
         ("https://models.example.org/v1", "MINE", False),
-        ("http://localhost:8000/v1", "MINE", False),
-        ("http://127.0.0.9:8000/v1", "MINE", False),
-        ("http://[::1]:8000/v1", "MINE", False),
         ("http://models.example.org/v1", None, False),
     ],
 )
@@ -216,6 +191,7 @@ def test_a_missing_key_is_one_line(monkeypatch, capsys, tmp_path, name, variable
 def test_a_name_has_a_model_and_an_address(monkeypatch, name, model, url):
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     assert (made(name).model, made(name).url) == (model, url or "https://api.openai.com/v1")
+    assert chat_spec("tiny") is None and chat_spec("openai/gpt-oss-20b") is None
 
 
 def test_a_name_has_options_and_fields_of_requests():
@@ -239,19 +215,12 @@ def test_a_name_has_options_and_fields_of_requests():
         ("openai:@http://h", "openai:MODEL@URL"),
     ],
 )
-def test_malformed_names_and_options_are_refused(name, told):
+def test_malformed_names_options_and_addresses_are_refused(name, told):
     with pytest.raises(UserError, match=told):
         chat_spec(name)
-
-
-def test_names_without_the_prefix_are_no_chat_models():
-    assert chat_spec("tiny") is None and chat_spec("openai/gpt-oss-20b") is None
-
-
-@pytest.mark.parametrize("url", ["ftp://h", "h:8000", "http://", "http://h:port", "http://h/v1?a=b"])
-def test_malformed_addresses_are_refused(url):
-    with pytest.raises(ValueError, match="http://host:port/v1"):
-        address(url)
+    for url in ("ftp://h", "h:8000", "http://", "http://h:port", "http://h/v1?a=b"):
+        with pytest.raises(ValueError, match="http://host:port/v1"):
+            address(url)
 
 
 @pytest.mark.parametrize(
@@ -267,11 +236,8 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(url):
 @pytest.mark.parametrize("option", ["--model", "--server", "--collectors", "--partner", "--config"])
 def test_a_password_in_an_address_is_never_written(tmp_path, capsys, option):
     url = "http://bob:sekretpw@127.0.0.1:9"
-    value = {
-        "--server": f"{url},{url}1",
-        "--collectors": url.replace("http", "ray"),
-        "--partner": f"builder_1=openai:m@{url}",
-    }
+    value = {"--server": f"{url},{url}1", "--collectors": url.replace("http", "ray")}
+    value |= {"--partner": f"builder_1=openai:m@{url}"}
     (tmp_path / "settings.toml").write_text(f'model = "openai:m@{url}"\n')
     given = str(tmp_path / "settings.toml") if option == "--config" else value.get(option, f"openai:m@{url}")
     call = ["train", "magrpo", "--env", ENV, "--out", str(tmp_path / "run"), option, given]
@@ -285,10 +251,8 @@ def test_a_chat_model_plays_with_a_trained_model(tmp_path):
     settings = {"num_updates": 1, "rollout_buffer_size": 4, "eval_num_samples": 2, "max_new_tokens": 8}
     with ChatServer(lambda body: "the red fox") as server:
         name = f"openai:stub@{server.url}"
-        run = collm.train(
-            "magrpo", env="collm/MiniWriting-v2", model=f"tiny,{name}", num_generations=2, progress=False,
-            out=tmp_path / "run", **settings,
-        )  # fmt: skip
+        settings |= {"model": f"tiny,{name}", "num_generations": 2, "progress": False, "out": tmp_path / "run"}
+        run = collm.train("magrpo", env="collm/MiniWriting-v2", **settings)
         texts = {turn["wrote"] for row in run.episodes for turn in row["agents"]["writer_1"]["turns"]}
         assert texts == {"the red fox"}
         with pytest.raises(UntrustedCodeError, match="openai:stub"):
@@ -305,7 +269,7 @@ def test_a_chat_model_plays_with_a_trained_model(tmp_path):
     assert load_experiment(tmp_path / "run", trust=True).model.model == saved["model"]["model"]
 
 
-def test_the_command_plays_with_a_chat_model(capsys):
+def test_the_command_plays_with_a_chat_model_which_needs_text_actions(capsys):
     with ChatServer(lambda body: "the blue bird") as server:
         main(["play", ENV, "--policy", f"openai:stub@{server.url}", "--max-new-tokens", "9"])
     told = capsys.readouterr().out
@@ -313,8 +277,6 @@ def test_the_command_plays_with_a_chat_model(capsys):
     assert "openai:stub: " in told and f"{len(server.requests)} requests" in told
     assert all(body["max_tokens"] == 9 for body in server.requests)
 
-
-def test_a_chat_model_needs_text_actions(capsys):
     assert main(["play", "gymnasium/CartPole-v1", "--policy", "openai:stub@http://127.0.0.1:9"]) == 2
     assert "writes texts" in capsys.readouterr().err
 

@@ -1,7 +1,5 @@
 """`transformers serve` on the embedded model gives the same replies as the model itself."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import socket

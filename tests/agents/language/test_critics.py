@@ -47,23 +47,17 @@ def test_an_episode_in_one_row_has_the_values_of_its_histories(episodes, critic,
 def test_q_depends_on_the_actions_and_v_does_not(episodes, critic):
     episode = episodes[1][0]
     item = episode.joint_input(AGENTS, reads_actions=True)
-    other = CriticInput(
-        item.histories, tuple(tuple(m._replace(content=m.content + "!") for m in a) for a in item.actions)
-    )
+    changed = tuple(tuple(m._replace(content=m.content + "!") for m in action) for action in item.actions)
+    other = CriticInput(item.histories, changed)
     assert not torch.allclose(critic.values([item]), critic.values([other]))
     assert torch.equal(critic.values([CriticInput(item.histories)]), critic.values([CriticInput(other.histories)]))
 
 
 @pytest.mark.parametrize("head_hidden_dim", [None, 8])
-def test_the_initial_values_are_zero(head_hidden_dim):
-    critic = TextCritic.small(byte_tokenizer(), head_hidden_dim=head_hidden_dim)
-    assert critic.values([CriticInput(("hello",))]).tolist() == [0.0]
-
-
-def test_two_critics_of_one_seed_are_equal_and_leave_the_global_generator_alone():
-    torch.manual_seed(3)
+def test_critics_of_one_seed_are_equal_with_values_of_zero_and_leave_the_global_generator_alone(head_hidden_dim):
     before = torch.get_rng_state()
-    a, b = TextCritic.small(byte_tokenizer(), seed=5), TextCritic.small(byte_tokenizer(), seed=5)
+    a, b = (TextCritic.small(byte_tokenizer(), seed=5, head_hidden_dim=head_hidden_dim) for _ in range(2))
+    assert a.values([CriticInput(("hello",))]).tolist() == [0.0]
     assert torch.equal(before, torch.get_rng_state())
     assert all(torch.equal(weight, b.state_dict()[name]) for name, weight in a.state_dict().items())
 
@@ -73,46 +67,31 @@ def test_the_head_on_an_actor_values_the_sampled_tokens(episodes):
     values = ActorHead(policy).values([episode.own_input("fox_0") for episode in played])
     acted = [turn.completion.value for episode in played for turn in episode.tracks["fox_0"]]
     np.testing.assert_allclose(values.detach().numpy(), acted, atol=1e-4)
-
-
-def test_the_head_on_an_actor_values_a_last_history_without_a_reply(episodes):
-    policy, played = episodes
     track = played[0].tracks["fox_0"]
-    cut = CriticInput(
-        tuple(turn.observation for turn in track), completions=tuple(turn.completion for turn in track[:2])
-    )
-    values = [ActorHead(policy).values([item]) for item in (played[0].own_input("fox_0"), cut)]
-    torch.testing.assert_close(*values, atol=1e-4, rtol=1e-4)
-
-
-def test_a_policy_without_a_head_is_no_critic():
+    completions = tuple(turn.completion for turn in track[:2])  # the last history has no reply
+    cut = CriticInput(tuple(turn.observation for turn in track), completions=completions)
+    torch.testing.assert_close(ActorHead(policy).values([cut]), values[:3], atol=1e-4, rtol=1e-4)
     with pytest.raises(ValueError, match="no value head"):
         ActorHead(language_policy())
 
 
-def test_a_saved_critic_returns_the_same_values(critic, tmp_path, episodes):
+def test_a_saved_critic_returns_the_same_values_and_long_histories_are_refused(critic, tmp_path, episodes):
     inputs = [episode.joint_input(AGENTS) for episode in episodes[1]]
     critic.save(tmp_path)
     torch.testing.assert_close(TextCritic.load(tmp_path).values(inputs), critic.values(inputs))
 
-
-def test_a_history_beyond_the_context_is_refused():
     short = TextCritic.small(byte_tokenizer(), max_tokens=8)
     with pytest.raises(ValueError, match="longer than the critic's context of 8"):
         short.values([CriticInput(("hello " * 50,))])
 
 
-def test_the_compact_tokenizer_replaces_names_and_repeated_texts_by_words():
+def test_the_compact_tokenizer_is_lossless_and_replaces_names_and_repeated_texts():
     tokenizer = byte_tokenizer()
     encoder, first = Encoder(tokenizer), len(tokenizer)
     reader = CompactTokenizer(encoder, first)
     shown = "the old river: "
-    history = (
-        Message("user", f"[fox_0 reads] {shown}short"),
-        Message("user", f"[stone_0 reads] {shown}long"),
-        Message("user", "[stone_0 writes] hello"),
-        Message("user", "[fox_0, stone_0 reads] go on"),
-    )
+    texts = (f"[fox_0 reads] {shown}short", f"[stone_0 reads] {shown}long", "[stone_0 writes] hello")
+    history = tuple(Message("user", text) for text in (*texts, "[fox_0, stone_0 reads] go on"))
     pieces = reader.pieces(history)
     fox_reads, stone_reads = first + 2 * MAX_POWER, first + 2 * MAX_POWER + 2
     assert [piece[0] for piece in pieces] == [fox_reads, stone_reads, stone_reads + 1, fox_reads]
@@ -122,8 +101,6 @@ def test_the_compact_tokenizer_replaces_names_and_repeated_texts_by_words():
     assert pieces[3][:2] == [fox_reads, stone_reads]
     assert reader.pieces(history[:2]) == pieces[:2]
 
-
-def test_the_compact_tokenizer_is_lossless():
     reader = CompactTokenizer(Encoder(byte_tokenizer()), 1000)
     rng = np.random.default_rng(0)
     seen = {}
@@ -148,9 +125,8 @@ def test_training_a_critic_s_adapters_does_not_change_its_model(tmp_path):
         optimizer.step()
     moved = {name for name, weight in critic.backbone.named_parameters() if not torch.equal(weight, before[name])}
     assert moved and all("lora_" in name for name in moved)
-    assert set(critic.state_dict()) == {f"backbone.{name}" for name in before if "lora_" in name} | {
-        f"head.{name}" for name in critic.head.state_dict()
-    }
+    heads = {f"head.{name}" for name in critic.head.state_dict()}
+    assert set(critic.state_dict()) == {f"backbone.{name}" for name in before if "lora_" in name} | heads
     critic.save(tmp_path / "saved")
     twin = TextCritic(AutoModel.from_pretrained(tmp_path / "base"), byte_tokenizer())
     add_lora(twin.backbone, 2)

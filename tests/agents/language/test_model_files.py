@@ -12,11 +12,8 @@ from collm.agents.language.model_files import check_language_model
 from collm.agents.loading import load_policies
 from collm.agents.tiny import TINY_DIRECTORY
 
-FOREIGN = {
-    "AutoConfig": "own_code.Own",
-    "AutoModelForCausalLM": "own_code.Own",
-    "AutoTokenizer": ["own_code.Own", None],
-}
+FOREIGN = dict.fromkeys(("AutoConfig", "AutoModelForCausalLM"), "own_code.Own")
+FOREIGN |= {"AutoTokenizer": ["own_code.Own", None]}
 
 
 @pytest.fixture
@@ -61,14 +58,11 @@ def test_custom_code_and_inconsistent_files_are_refused(folder, tmp_path, monkey
     assert not (tmp_path / "RAN").exists()
 
 
-def test_custom_code_of_a_known_architecture_is_not_run(folder, tmp_path):
+def test_custom_code_of_a_known_architecture_is_not_run_and_a_truncated_file_reported(folder, tmp_path):
     change(folder / "config.json", auto_map=FOREIGN)
     change(folder / "tokenizer_config.json", auto_map=FOREIGN)
     load(folder)
     assert not (tmp_path / "RAN").exists()
-
-
-def test_a_truncated_generation_config_is_reported(folder):
     file = folder / "generation_config.json"
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -24,10 +24,8 @@ REQUEST = Request("fox_0", Transcript([Message("user", "what next?")]), (7, 0, 0
 def team(kind):
     if kind.startswith("adapters"):
         return adapted_policies(AGENTS, is_chat=kind.endswith("chat"))
-    return {
-        agent: language_policy(is_chat=kind.endswith("chat"), seed=i, sampling=Sampling(temperature=0.8))
-        for i, agent in enumerate(AGENTS)
-    }
+    settings = {"is_chat": kind.endswith("chat"), "sampling": Sampling(temperature=0.8)}
+    return {agent: language_policy(seed=seed, **settings) for seed, agent in enumerate(AGENTS)}
 
 
 def collected(policies, num_episodes=6):
@@ -79,7 +77,7 @@ def test_sampling_scoring_and_a_loop_over_tokens_agree(kind):
             np.testing.assert_allclose(turn.entropies, by_loop[1], atol=1e-4)
 
 
-def test_adapters_of_one_base_sample_the_same_in_one_call_as_in_several():
+def test_adapters_of_one_base_sample_together_and_learn_apart():
     policies = adapted_policies(AGENTS)
     assert policies["fox_0"].batch_key() == policies["stone_0"].batch_key()
     together = policies["fox_0"].act_together([(policies[agent], REQUEST) for agent in AGENTS])
@@ -87,10 +85,6 @@ def test_adapters_of_one_base_sample_the_same_in_one_call_as_in_several():
         policies[agent].forget()
         assert policies[agent].act([REQUEST])[0].action == answer.action
     assert together[0].action != together[1].action  # same prompt and stream, other adapter
-
-
-def test_an_adapters_gradient_reaches_its_own_weights_only():
-    policies = adapted_policies(AGENTS)
     policies["stone_0"].evaluate(tracks_of(collected(policies, 2), "stone_0")).logprobs.sum().backward()
     assert any(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in policies["stone_0"].parameters())
     assert all(weight.grad is None for weight in policies["fox_0"].parameters())
@@ -104,7 +98,7 @@ def test_the_value_head_returns_the_same_in_acting_and_evaluating():
     np.testing.assert_allclose(values.detach().numpy(), [turn.value for turn in tracks[0]], atol=1e-4)
 
 
-def test_transformers_loads_a_saved_policy_which_acts_the_same(tmp_path):
+def test_saved_policies_act_the_same_and_keep_types_sampling_and_adapters(tmp_path):
     policy = language_policy(is_chat=True, max_new_tokens=9, sampling=Sampling(temperature=0.7), has_value_head=True)
     policy.save(tmp_path / "fox_0")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "fox_0", dtype=torch.float32)
@@ -115,8 +109,15 @@ def test_transformers_loads_a_saved_policy_which_acts_the_same(tmp_path):
     assert again.act([REQUEST])[0].action == policy.act([REQUEST])[0].action
     assert (again.max_new_tokens, again.sampling) == (9, Sampling(temperature=0.7))
 
+    model = LanguageModel(random_llama(), byte_tokenizer(), compute_dtype=torch.bfloat16)
+    sampling = Sampling(top_p=0.6, learns_filtered=True)
+    LanguagePolicy(model, sampling=sampling).save(tmp_path / "fox_0")
+    again = load_team(tmp_path, ["fox_0"])["fox_0"]
+    assert again.compute_dtype == torch.bfloat16
+    assert again.sampling == sampling
+    with pytest.raises(ValueError, match="max_new_tokens must be at least 1, got 0"):
+        language_policy(max_new_tokens=0)
 
-def test_an_adapter_is_saved_to_a_folder_of_its_name(tmp_path):
     policies = adapted_policies(AGENTS)
     policies["stone_0"].save(tmp_path / "stone_0")
     assert (tmp_path / "stone_0" / "adapter_model.safetensors").is_file()
@@ -141,9 +142,8 @@ def test_the_reference_of_adapters_is_their_base_and_no_copy_of_it():
     policies = adapted_policies(AGENTS)
     episodes = collected(policies, num_episodes=2)
     tracks = {agent: tracks_of(episodes, agent) for agent in AGENTS}
-    bare = LanguagePolicy(
-        LanguageModel(copy.deepcopy(policies["fox_0"].language_model.model).unload(), byte_tokenizer())
-    )
+    base = copy.deepcopy(policies["fox_0"].language_model.model).unload()
+    bare = LanguagePolicy(LanguageModel(base, byte_tokenizer()))
     flags = [weight.requires_grad for weight in policies["fox_0"].language_model.model.parameters()]
     for agent in AGENTS:
         reference = policies[agent].reference()
@@ -166,20 +166,6 @@ def test_a_reference_is_scored_before_the_filters():
     sampled = np.concatenate([turn.logprobs for track in tracks for turn in track])
     np.testing.assert_allclose(filtered.numpy(), sampled, atol=1e-5)
     assert (filtered > before).all()
-
-
-def test_a_saved_policy_keeps_its_data_type_and_sampling(tmp_path):
-    model = LanguageModel(random_llama(), byte_tokenizer(), compute_dtype=torch.bfloat16)
-    sampling = Sampling(top_p=0.6, learns_filtered=True)
-    LanguagePolicy(model, sampling=sampling).save(tmp_path / "fox_0")
-    again = load_team(tmp_path, ["fox_0"])["fox_0"]
-    assert again.compute_dtype == torch.bfloat16
-    assert again.sampling == sampling
-
-
-def test_a_policy_without_tokens_is_refused():
-    with pytest.raises(ValueError, match="max_new_tokens must be at least 1, got 0"):
-        language_policy(max_new_tokens=0)
 
 
 def test_the_default_learning_rate_depends_on_the_model_s_size_and_on_adapters(monkeypatch):

@@ -1,7 +1,5 @@
 """Sizes and activations of models, compared with counts on tensors without data."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest
@@ -22,14 +20,8 @@ from collm.agents.language.shape import KNOWN, ModelShape
 from collm.agents.loading import with_adapters
 from collm.agents.scoring.recomputing import recompute_layers
 
-SIZES = {
-    "vocab_size": 100,
-    "hidden_size": 96,
-    "intermediate_size": 320,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-}
+SIZES = {"vocab_size": 100, "hidden_size": 96, "intermediate_size": 320, "num_hidden_layers": 3}
+SIZES |= {"num_attention_heads": 4, "num_key_value_heads": 2}
 CONFIGS = {
     "qwen3": Qwen3Config(**SIZES, head_dim=32, tie_word_embeddings=True),
     "llama": LlamaConfig(**SIZES, tie_word_embeddings=False),
@@ -71,12 +63,10 @@ def kept_bytes(config, compute, is_adapted, recomputes):
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_activations_are_the_tensors_that_a_forward_pass_saves(kind, compute, is_adapted, recomputes):
     counted = kept_bytes(CONFIGS[kind], compute, is_adapted, recomputes) / TOKENS
-    planned = ModelShape.of(CONFIGS[kind]).kept_per_token(
-        4 if compute is None else 2,
-        rank=RANK if is_adapted else 0,
-        row_length=0 if is_adapted else TOKENS,  # without data a mask is always made
-        recomputes=recomputes,
-    )
+    # without data a mask is always made
+    given = {"rank": RANK, "row_length": 0} if is_adapted else {"rank": 0, "row_length": TOKENS}
+    shape = ModelShape.of(CONFIGS[kind])
+    planned = shape.kept_per_token(4 if compute is None else 2, recomputes=recomputes, **given)
     assert planned == pytest.approx(counted, rel=0.02)
 
 
@@ -88,21 +78,10 @@ def test_weights_are_counted_without_loading_them(config):
     assert shape.backbone().num_weights == sum(weight.numel() for weight in model.base_model.parameters())
 
 
-def test_an_encoder_has_no_output_matrix():
+def test_encoders_have_no_output_matrix_and_known_models_their_published_sizes():
     config = DistilBertConfig(dim=32, n_layers=2, n_heads=2, hidden_dim=64, vocab_size=50)
     model = AutoModel.from_config(config)
     assert ModelShape.of(config).backbone().num_weights == sum(weight.numel() for weight in model.parameters())
-
-
-@pytest.mark.parametrize("kind", CONFIGS)
-def test_adapters_are_counted_as_peft_makes_them(kind):
-    adapted = with_adapters(AutoModelForCausalLM.from_config(CONFIGS[kind]), ["fox"], RANK)
-    count = sum(weight.numel() for name, weight in adapted.named_parameters() if "lora_" in name)
-    assert ModelShape.of(CONFIGS[kind]).adapter_weights(RANK) == count
-
-
-def test_known_models_have_their_published_sizes():
-    """Weights with and without embeddings from Qwen3's report (arXiv:2505.09388); keys and values in bf16."""
     for name, (billions, linear, kept) in {
         "Qwen/Qwen3-0.6B": (0.6, 0.44, 28 * 2 * 8 * 128 * 2),
         "Qwen/Qwen3-1.7B": (1.7, 1.4, 28 * 2 * 8 * 128 * 2),
@@ -114,3 +93,10 @@ def test_known_models_have_their_published_sizes():
         assert shape.num_weights / 1e9 == pytest.approx(billions, abs=0.05)
         assert (shape.num_weights - embedded) / 1e9 == pytest.approx(linear, abs=0.05)
         assert shape.kv_per_token(2) == kept
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_adapters_are_counted_as_peft_makes_them(kind):
+    adapted = with_adapters(AutoModelForCausalLM.from_config(CONFIGS[kind]), ["fox"], RANK)
+    count = sum(weight.numel() for name, weight in adapted.named_parameters() if "lora_" in name)
+    assert ModelShape.of(CONFIGS[kind]).adapter_weights(RANK) == count

@@ -36,12 +36,13 @@ def test_categorical_logprobs_and_entropies_equal_torch_s_for_several_choices():
     first, second = Categorical(logits=logits[:, :3]), Categorical(logits=logits[:, 3:])
     torch.testing.assert_close(head.logprobs(logits, raw), first.log_prob(raw[:, 0]) + second.log_prob(raw[:, 1]))
     torch.testing.assert_close(head.entropies(logits), first.entropy() + second.entropy())
+    assert CategoricalHead([3], [0]).drawn(torch.tensor([[0.0, 2.0, 1.0]]), None).item() == 1  # the mode
 
 
 @pytest.mark.parametrize("has_state_std", [False, True])
 @pytest.mark.parametrize("head_class", HEADS)
 def test_gaussian_logprobs_and_entropies_equal_torch_s(head_class, has_state_std):
-    """The log standard deviations of the third action are outside of the bounds, where the gradient is 0."""
+    """The log standard deviations of the third action are out of bounds, so their gradient is 0."""
     head = head_class(LOW, HIGH, [2], -0.5, has_state_std=has_state_std, log_std_bounds=(-3.0, 1.0))
     outputs = normal(3, 3, 4 if has_state_std else 2)
     if has_state_std:
@@ -120,10 +121,6 @@ def test_every_action_is_in_its_space(name, is_squashed):
     for uniforms in (uniform(1, 50, head.num_uniforms), None):
         for raw in head.drawn(outputs, uniforms).detach().numpy():
             assert SPACES[name].contains(head.action(raw)), head.action(raw)
-
-
-def test_the_mode_of_a_categorical_is_the_most_likely_option():
-    assert CategoricalHead([3], [0]).drawn(torch.tensor([[0.0, 2.0, 1.0]]), None).item() == 1
 
 
 @pytest.mark.parametrize(

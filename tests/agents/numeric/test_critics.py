@@ -18,7 +18,7 @@ def states(count, seed=0):
     return tuple(np.random.default_rng(seed).normal(size=(count, 3)).astype(np.float32))
 
 
-def test_v_values_the_histories_of_all_inputs_in_order():
+def test_v_values_all_histories_and_q_the_actions_after_them():
     critic = NumericCritic(STATE)
     inputs = [CriticInput(states(3)), CriticInput(states(1, seed=1))]
     values = critic.values(inputs)
@@ -26,8 +26,6 @@ def test_v_values_the_histories_of_all_inputs_in_order():
     torch.testing.assert_close(values[3:], critic.values(inputs[1:]))
     assert [critic.num_tokens(item) for item in inputs] == [3, 1]
 
-
-def test_q_values_the_histories_and_then_the_actions():
     critic = NumericCritic(STATE, [MOVE])
     values = critic.values([CriticInput(states(3), actions=(0, 1))])
     others = critic.values([CriticInput(states(3), actions=(0, 0))])
@@ -36,7 +34,7 @@ def test_q_values_the_histories_and_then_the_actions():
     assert values[3] == others[3] and values[4] != others[4]
 
 
-def test_joint_q_depends_on_each_agent_s_action_and_on_who_has_left():
+def test_joint_q_depends_on_each_agent_s_action_and_normalization_on_observed_histories():
     critic = NumericCritic(STATE, [MOVE, FORCE])
     force = np.array([0.5, -0.5], dtype=np.float32)
     joint_actions = [(1, force), (0, force), (1, -force), (None, force), (1, None)]
@@ -44,6 +42,12 @@ def test_joint_q_depends_on_each_agent_s_action_and_on_who_has_left():
     assert len(set(values.tolist())) == 5
     with pytest.raises(ValueError, match=r"1 actions.* 2 agents"):
         critic.values([CriticInput(states(1), actions=((1,),))])
+    critic = NumericCritic(STATE, normalizes_observations=True)
+    with torch.no_grad():
+        critic.values([CriticInput(states(5))])
+    assert critic.normalizer.count == 0
+    critic.observe([CriticInput(states(2)), CriticInput(states(3))])
+    assert critic.normalizer.count == 5
 
 
 @pytest.mark.parametrize("actions", [(), (MOVE,), (MOVE, FORCE)])
@@ -55,15 +59,6 @@ def test_a_saved_critic_returns_the_same_values(actions, tmp_path):
     critic.save(tmp_path)
     item = [CriticInput(states(2), actions=done)]
     assert torch.equal(NumericCritic.load(tmp_path).values(item), critic.values(item))
-
-
-def test_normalization_counts_observed_and_not_valued_histories():
-    critic = NumericCritic(STATE, normalizes_observations=True)
-    with torch.no_grad():
-        critic.values([CriticInput(states(5))])
-    assert critic.normalizer.count == 0
-    critic.observe([CriticInput(states(2)), CriticInput(states(3))])
-    assert critic.normalizer.count == 5
 
 
 def test_the_actor_s_head_values_histories_and_trains_with_the_actor():

@@ -25,14 +25,10 @@ def test_options_become_one_hot_vectors_and_numbers_are_unchanged(space, element
 
 
 @pytest.mark.parametrize(
-    ("space", "element", "message"),
-    [
-        *((Discrete(3), option, "not among") for option in (3, -1, [0, 1])),
-        (BOX, [1, 2, 3], "has 3 numbers, but the space has 2"),
-    ],
+    ("space", "element"), [*((Discrete(3), option) for option in (3, -1, [0, 1])), (BOX, [1, 2, 3])]
 )
-def test_elements_outside_of_the_space_are_refused(space, element, message):
-    with pytest.raises(ValueError, match=message):
+def test_elements_outside_of_the_space_are_refused(space, element):
+    with pytest.raises(ValueError, match=r"not among|has 3 numbers"):
         Features.of(space).vector(element)
 
 

@@ -86,7 +86,7 @@ def test_evaluating_applies_the_masks_of_acting(kind):
             torch.testing.assert_close(getattr(evaluation, name).detach(), acted, atol=1e-5, rtol=1e-5)
 
 
-def test_a_single_legal_option_has_no_entropy_and_no_gradient():
+def test_a_single_legal_option_has_no_gradient_and_continuous_actions_have_no_masks():
     policy = made()
     (answer,) = track = policy.act(requests([[0, 0, 1, 0, 0]], "info"))
     assert answer.action == 4 and answer.logprobs == 0 and answer.entropies == 0
@@ -94,14 +94,9 @@ def test_a_single_legal_option_has_no_entropy_and_no_gradient():
     (evaluation.logprobs.sum() + evaluation.entropies.sum()).backward()
     assert not any(parameter.grad.any() for parameter in policy.parameters() if parameter.grad is not None)
 
-
-def test_masks_of_observation_and_info_are_intersected():
     observation = {"observation": np.zeros(3), "action_mask": [1, 1, 0, 0, 0]}
     request = Request("a", observation, (0,), action_mask=[0, 1, 1, 0, 0])
     assert made(observation=MASKED).act([request])[0].action == 3
-
-
-def test_masks_of_continuous_actions_are_refused():
     with pytest.raises(ValueError, match="Discrete or MultiDiscrete"):
         NumericPolicy.for_spaces(MASKED, gymnasium.spaces.Box(-1, 1, (5,)))
     with pytest.raises(ValueError, match="Discrete or MultiDiscrete"):

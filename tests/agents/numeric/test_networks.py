@@ -37,13 +37,10 @@ def test_the_number_of_features_is_the_one_counted_by_hand(shape, num_features):
     assert network(torch.zeros(2, np.prod(shape))).shape == (2, 8)
 
 
-def test_channels_first_and_last_are_the_same_image():
+def test_channels_are_first_or_last_and_only_pixels_are_scaled():
     last, first = made((6, 8, 3)), made((3, 6, 8))
     image = torch.rand(4, 6, 8, 3, generator=torch.Generator().manual_seed(1)) * 255
     torch.testing.assert_close(last(image.flatten(1)), first(image.permute(0, 3, 1, 2).flatten(1)))
-
-
-def test_pixels_are_scaled_and_numbers_after_the_image_are_not():
     image, others = torch.rand(4, 5 * 6 * 2), torch.rand(4, 2)
     scaled, plain = made((5, 6, 2), 2), made((5, 6, 2), 2, scale=1.0)
     torch.testing.assert_close(scaled(torch.hstack([image * 255, others])), plain(torch.hstack([image, others])))
@@ -107,9 +104,6 @@ def test_images_are_kept_as_uint8_copies(images):
         found = policy.evaluate([[completion]])
         before = policy.evaluate([[replace(completion, tokens=replace(completion.tokens, features=vector))]])
         assert torch.equal(found.logprobs, before.logprobs) and torch.equal(found.values, before.values)
-
-
-def test_pixels_that_are_not_uint8_are_kept_as_floats():
-    image = np.full((7, 7, 3), 300.5)
+    image = np.full((7, 7, 3), 300.5)  # no pixels of 8 bits
     kept = Features.of(GRID).compact(image)
     assert kept.dtype == np.float32 and np.array_equal(kept, image.ravel())

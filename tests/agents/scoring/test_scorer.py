@@ -37,18 +37,19 @@ def groups(num_groups=3, size=4, num_turns=1, prompt_length=12):
 
 
 def turns_alone(track):
-    return [
-        (Completion("", tokens=TokenRecord(t.tokens.prompt_ids, t.tokens.completion_ids, False, "")),) for t in track
-    ]
+    return [(Completion("", tokens=replace(turn.tokens, is_extension=False)),) for turn in track]
+
+
+def all_rows(tracks):
+    return [row for track in tracks for row in rows_of(track)]
 
 
 def scored(scorer, tracks, temperature=0.8):
     """Log-probabilities, entropies, prompt ends, and a gradient that weighs every token and turn differently."""
     scorer.base.zero_grad()
-    logprobs, entropies, ends = scorer.scores([row for track in tracks for row in rows_of(track)], temperature)
-    loss = (logprobs * torch.linspace(-1, 1, len(logprobs))).sum() + (
-        entropies * torch.linspace(0, 1, len(logprobs))
-    ).sum()
+    logprobs, entropies, ends = scorer.scores(all_rows(tracks), temperature)
+    loss = (logprobs * torch.linspace(-1, 1, len(logprobs))).sum()
+    loss = loss + (entropies * torch.linspace(0, 1, len(logprobs))).sum()
     (loss + (ends.sum(dim=1) * torch.linspace(-1, 2, len(ends))).sum()).backward()
     gradient = torch.cat([weight.grad.flatten() for weight in scorer.base.parameters() if weight.grad is not None])
     return logprobs.detach(), entropies.detach(), ends.detach(), gradient
@@ -61,16 +62,14 @@ def test_rows_and_trees_give_the_gradient_of_every_turn_alone(name, num_turns):
     scorer = Scorer(model.double() if name == "gpt2" else model)  # the others normalize in single precision always
     scorer.cost = PassCost(token=1, pair=0)  # share whatever can be shared
     tracks = groups(num_turns=num_turns)
-    rows = [row for track in tracks for row in rows_of(track)]
-    assert scorer.shares_prompts
-    assert len(rows) == len(tracks)
+    rows = all_rows(tracks)
+    assert scorer.shares_prompts and len(rows) == len(tracks)
     assert sum(tree.length for tree in scorer._trees(rows)) < sum(len(row.ids) for row in rows)
     together = scored(scorer, tracks)
     scorer.shares_prompts = False
     apart = scored(scorer, [alone for track in tracks for alone in turns_alone(track)])
     for ours, theirs in zip(together[:3], apart[:3], strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
-    # Rounding is all that may differ: of double precision, or of the single that the others normalize in.
     tolerance = {"gpt2": 1e-12, "olmo": 2e-6}.get(name, 1e-6)
     assert float((together[3] - apart[3]).norm() / apart[3].norm()) < tolerance
 
@@ -88,7 +87,7 @@ def test_a_model_that_ignores_the_mask_gets_separate_rows():
     assert not scorer.shares_prompts
     tracks = groups()
     apart = [scorer.scores(rows_of(track), 1.0)[0] for track in tracks]
-    together = scorer.scores([row for track in tracks for row in rows_of(track)], 1.0)[0]
+    together = scorer.scores(all_rows(tracks), 1.0)[0]
     torch.testing.assert_close(together, torch.cat(apart), atol=1e-5, rtol=1e-5)
 
 
@@ -97,36 +96,36 @@ def test_rows_beyond_an_attention_window_stand_alone():
     assert scorer.shares_prompts
     short, long = groups(prompt_length=5, num_groups=1), groups(prompt_length=40, num_groups=1)
     for tracks, is_shared in ((short, True), (long, False)):
-        rows = [row for track in tracks for row in rows_of(track)]
+        rows = all_rows(tracks)
         assert (len(scorer._trees(rows)) < len(rows)) == is_shared
         apart = torch.cat([scorer.scores([row], 1.0)[0] for row in rows])
         torch.testing.assert_close(scorer.scores(rows, 1.0)[0], apart, atol=1e-5, rtol=1e-5)
 
 
-def test_a_layout_by_hand():
+def test_layouts_by_hand_share_prompts_only_where_that_is_cheaper():
     prompt, one, two = np.array([5, 6]), np.array([7]), np.array([8, 9])
     tracks = [(Completion("", tokens=TokenRecord(prompt, reply, False, "")),) for reply in (one, two)]
-    rows = [row for track in tracks for row in rows_of(track)]
+    rows = all_rows(tracks)
     layout = laid_out(rows, trees_of(rows, PassCost(token=1, pair=0)))
     assert layout.ids.tolist() == [[5, 6, 7, 8, 9]]
     assert layout.places.tolist() == [[0, 1, 2, 2, 3]]
-    assert layout.is_visible[0].astype(int).tolist() == [
-        [1, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0],
-        [1, 1, 1, 0, 0],
-        [1, 1, 0, 1, 0],
-        [1, 1, 0, 1, 1],
-    ]
+    visible = ["".join(map(str, row)) for row in layout.is_visible[0].astype(int)]
+    assert visible == ["10000", "11000", "11100", "11010", "11011"]
     assert layout.predictors.tolist() == [[0, 0, 0], [1, 1, 3]]
     assert layout.targets.tolist() == [7, 8, 9]
     assert layout.prompt_ends.tolist() == [[0, 0], [1, 1]]
 
-
-def test_a_prompt_is_shared_only_where_that_is_cheaper():
-    rows = [row for track in groups(num_groups=1) for row in rows_of(track)]
+    rows = all_rows(groups(num_groups=1))
     assert len(trees_of(rows, PassCost(token=1, pair=0))) == 1
     assert len(trees_of(rows, PassCost(token=1, pair=1))) == len(rows)
     assert max(tree.length for tree in trees_of(rows, PassCost(token=1, pair=0), max_tree=25)) <= 25
+
+    rng = np.random.default_rng(1)
+    first, second = track_of(rng, np.arange(1, 6), 2), track_of(rng, np.arange(1, 9), 1)
+    track = first + second
+    rows = rows_of(track)
+    assert [len(row.turns) for row in rows] == [2, 1]
+    assert num_tokens(track) == sum(len(row.ids) for row in rows)
 
 
 def test_batches_hold_every_track_once_keep_to_the_budget_and_keep_groups_together():
@@ -140,15 +139,6 @@ def test_batches_hold_every_track_once_keep_to_the_budget_and_keep_groups_togeth
         assert len(trees) == 1 or len(trees) * max(tree.length for tree in trees) <= 80
     together = [{i // 4 for i in batch} for batch in batches]
     assert all(sum(group in batch for batch in together) == 1 for group in range(6))
-
-
-def test_a_rewritten_history_starts_a_new_row_and_every_token_is_counted():
-    rng = np.random.default_rng(1)
-    first, second = track_of(rng, np.arange(1, 6), 2), track_of(rng, np.arange(1, 9), 1)
-    track = first + second
-    rows = rows_of(track)
-    assert [len(row.turns) for row in rows] == [2, 1]
-    assert num_tokens(track) == sum(len(row.ids) for row in rows)
 
 
 def nucleus(probabilities, top_k, top_p):
@@ -188,9 +178,7 @@ def graded(score, states, *modules, wanted="both"):
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("wanted", ["both", "log-probabilities", "entropies"])
-@pytest.mark.parametrize(
-    "filters", [None, Sampling(top_p=0.6), Sampling(top_k=3), Sampling(top_k=9, top_p=0.8)], ids=str
-)
+@pytest.mark.parametrize("filters", [None, Sampling(top_p=0.6), Sampling(top_k=3), Sampling(top_k=9, top_p=0.8)])
 def test_scores_of_logits_and_their_gradients_are_those_of_the_distribution(temperature, wanted, filters):
     torch.manual_seed(1)
     logits = 4 * torch.randn(37, 101, dtype=torch.float64)
@@ -237,7 +225,7 @@ def test_tiles_give_the_scores_and_gradients_of_the_whole_vocabulary(tiled, tile
         torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
 
 
-def test_tiles_hold_for_logits_in_the_hundreds_and_a_frozen_head(tiled):
+def test_tiles_hold_for_large_logits_a_frozen_head_and_a_large_vocabulary(tiled):
     tiled(1, 16)
     states = 300 * torch.eye(4).repeat(2, 1)
     head = nn.Linear(4, 9, bias=False).requires_grad_(False)
@@ -249,6 +237,14 @@ def test_tiles_hold_for_logits_in_the_hundreds_and_a_frozen_head(tiled):
     logprobs.sum().backward()
     assert torch.isfinite(states.grad).all()
     assert head.weight.grad is None
+
+    tiled(100_000, 50_000)
+    sizes, head = [], nn.Sequential(nn.Linear(8, 5000))
+    head.register_forward_hook(lambda module, inputs, output: sizes.append(output.numel()))
+    states = torch.randn(300, 8, requires_grad=True)
+    logprobs, _ = token_scores(states, head, torch.arange(300), 1.0)
+    logprobs.sum().backward()
+    assert max(sizes) <= 50_000
 
 
 @pytest.mark.parametrize("max_logits", [1, 10_000])
@@ -289,33 +285,13 @@ def test_the_sampler_and_the_scorer_agree_on_the_filtered_distribution():
         torch.testing.assert_close(drawn.entropies, entropies, atol=1e-5, rtol=1e-5)
         assert (drawn.logprobs >= plain.logprobs - 1e-6).all() and (entropies < plain.entropies).all()
 
-
-def test_a_drawn_word_that_the_filter_would_drop_by_now_keeps_a_probability():
     logprobs, _ = logit_scores(torch.tensor([[3.0, 2.0, 0.0]]), torch.tensor([2]), 1.0, Sampling(top_k=1))
     assert logprobs.item() == pytest.approx(-np.log(1 + np.exp(3)))
 
 
-def test_a_large_vocabulary_is_scored_within_the_memory_of_a_few_tiles(tiled):
-    tiled(100_000, 50_000)
-    peak = 0
-
-    def watch(module, inputs, output):
-        nonlocal peak
-        peak = max(peak, output.numel())
-
-    head = nn.Sequential(nn.Linear(8, 5000))
-    head.register_forward_hook(watch)
-    states = torch.randn(300, 8, requires_grad=True)
-    logprobs, _ = token_scores(states, head, torch.arange(300), 1.0)
-    logprobs.sum().backward()
-    assert peak <= 50_000
-
-
 def test_a_model_of_three_words_is_served():
     model = random_llama(vocab_size=3)
-    scorer = Scorer(model)
-    logprobs, _, _ = scorer.scores(
-        rows_of((Completion("", tokens=TokenRecord(np.array([1, 2]), np.array([0, 1]), False, "")),)), 1.0
-    )
+    track = (Completion("", tokens=TokenRecord(np.array([1, 2]), np.array([0, 1]), False, "")),)
+    logprobs, _, _ = Scorer(model).scores(rows_of(track), 1.0)
     logits = model(torch.tensor([[1, 2, 0]])).logits[0, 1:].log_softmax(-1)
     torch.testing.assert_close(logprobs, logits[[0, 1], [0, 1]], atol=1e-5, rtol=0)

@@ -21,11 +21,19 @@ def read(backbone, selective, **inputs):
     return torch.cat([states.detach() for states in found]), [weight.grad for weight in backbone.parameters()]
 
 
-def test_a_readout_by_hand():
+def test_a_readout_and_selected_tokens_by_hand():
     readout = Readout.of([PREDICTORS, ENDS], num_rows=3, width=12)
     assert readout.positions.tolist() == [[3, 4, 5], [0, 0, 0], [1, 2, 11]]
     assert readout.found(ENDS).tolist() == [[0, 0, 1, 2], [0, 0, 0, 2]]
     assert readout.found(PREDICTORS).tolist() == [[0, 0, 0, 2, 2], [0, 1, 2, 0, 1]]
+    backbone = model_of("llama").base_model
+    hides = torch.triu(torch.ones(12, 12, dtype=torch.bool), 1) | (torch.arange(12) == 2)
+    mask = torch.zeros(3, 1, 12, 12).masked_fill(hides, torch.finfo(torch.float32).min)
+    told = {"attention_mask": mask, "position_ids": (torch.arange(12) + torch.arange(3)[:, None]) * 2}
+    whole, _ = read(backbone, None, **told)
+    selected, _ = read(backbone, selective_last_layer(backbone), **told)
+    torch.testing.assert_close(selected, whole, atol=1e-5, rtol=1e-5)
+    assert not torch.allclose(selected, read(backbone, None)[0], atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "olmo", "windowed"])
@@ -38,28 +46,13 @@ def test_states_and_gradients_are_those_of_the_whole_pass(name):
         assert float((ours - theirs).norm()) <= 1e-5 * float(theirs.norm())
 
 
-def test_a_mask_and_places_are_selected_with_the_tokens():
-    backbone = model_of("llama").base_model
-    hides = torch.triu(torch.ones(12, 12, dtype=torch.bool), 1) | (torch.arange(12) == 2)
-    mask = torch.zeros(3, 1, 12, 12).masked_fill(hides, torch.finfo(torch.float32).min)
-    told = {"attention_mask": mask, "position_ids": (torch.arange(12) + torch.arange(3)[:, None]) * 2}
-    whole, _ = read(backbone, None, **told)
-    selected, _ = read(backbone, selective_last_layer(backbone), **told)
-    torch.testing.assert_close(selected, whole, atol=1e-5, rtol=1e-5)
-    assert not torch.allclose(selected, read(backbone, None)[0], atol=1e-3)
-
-
-def test_layers_that_run_again_are_run_for_selected_tokens_too():
+def test_the_last_layer_is_run_for_selected_tokens_only_also_if_it_runs_again():
     backbone = model_of("llama").base_model
     _, whole_gradient = read(backbone, None)
     recompute_layers(backbone)
     _, selected_gradient = read(backbone, selective_last_layer(backbone))
     for ours, theirs in zip(selected_gradient, whole_gradient, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
-
-
-def test_the_last_layer_sees_only_what_is_read():
-    backbone = model_of("llama").base_model
     selective = selective_last_layer(backbone)
     seen = []
     handle = backbone.layers[-1].mlp.register_forward_hook(lambda module, args, output: seen.append(output.shape[1]))
@@ -67,8 +60,6 @@ def test_the_last_layer_sees_only_what_is_read():
     handle.remove()
     assert seen == [3]
 
-
-def test_a_model_whose_layers_are_called_otherwise_is_run_whole():
     backbone = model_of("gpt2").base_model
     assert selective_last_layer(backbone) is None
     with pytest.raises(ValueError, match="Linear has no layers"):

@@ -1,7 +1,5 @@
 """Tokens come from the server, log-probabilities from the learner, and updates reach the server."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -85,6 +83,9 @@ def test_a_policy_acts_through_a_server(folder, stub):
     np.testing.assert_allclose([c.value for c in completions], evaluation.values, atol=1e-5)
 
 
+STOPPED = {"finish_reason": "stop", "token_ids": [7], "logprobs": {"content": [{"logprob": -1.0}]}}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -94,12 +95,7 @@ def test_a_policy_acts_through_a_server(folder, stub):
         (lambda stub: stub.changes.update({"logprobs": None}), "lacks the sampled token ids"),
         (lambda stub: stub.changes.update({"weight_versions": None}), "lacks the sampled token ids"),
         (lambda stub: stub.changes.update({"finish_reason": "repetition"}), "ended by 'repetition'"),
-        (
-            lambda stub: stub.changes.update(
-                {"finish_reason": "stop", "token_ids": [7], "logprobs": {"content": [{"logprob": -1.0}]}}
-            ),
-            "after token 7",
-        ),
+        (lambda stub: stub.changes.update(STOPPED), "after token 7"),
     ],
 )
 def test_a_server_of_other_weights_or_with_another_answer_is_refused(folder, stub, change, message):
@@ -109,20 +105,18 @@ def test_a_server_of_other_weights_or_with_another_answer_is_refused(folder, stu
         generator.generate(prompts(), Sampling())
 
 
-def test_a_server_that_is_not_there_is_named(folder, stub):
-    generator = learner(folder, stub.url)
-    stub.die()
-    with pytest.warns(RuntimeWarning, match="set aside"), pytest.raises(ServerError, match=r"there is no server at .*"):
-        generator.generate(prompts(1), Sampling())
-
-
-def test_a_server_that_does_not_answer_is_given_up(folder, stub):
+def test_a_server_that_does_not_answer_or_is_gone_is_given_up(folder, stub):
     generator = learner(folder, stub.url, timeout_s=0.2)
     generator.generate(prompts(1), Sampling(greedy=True))
     with stub.lock, pytest.warns(RuntimeWarning, match="aside"), pytest.raises(ServerError, match=r"within 0\.2 s"):
         generator.generate(prompts(1), Sampling())
+    later = learner(folder, stub.url)
+    stub.die()
+    with pytest.warns(RuntimeWarning, match="set aside"), pytest.raises(ServerError, match="there is no server at"):
+        later.generate(prompts(1), Sampling())
 
 
+NOT_FOUND = (404, '{"detail": "Not Found"}')
 DISABLED = '{"error": {"message": "Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out"}}'
 
 
@@ -130,14 +124,9 @@ DISABLED = '{"error": {"message": "Scale-out endpoints are disabled. Restart vll
     ("weights", "path", "refusal", "needs"),
     [
         ("shared", "/inference/v1/generate", (403, DISABLED), "--enable-scale-out"),
-        ("shared", "/inference/v1/generate", (404, '{"detail": "Not Found"}'), "--enable-scale-out"),
-        ("shared", "/weight_info", (404, '{"detail": "Not Found"}'), "VLLM_SERVER_DEV_MODE=1"),
-        (
-            "adapters",
-            "/v1/load_lora_adapter",
-            (404, '{"detail": "Not Found"}'),
-            "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True",
-        ),
+        ("shared", "/inference/v1/generate", NOT_FOUND, "--enable-scale-out"),
+        ("shared", "/weight_info", NOT_FOUND, "VLLM_SERVER_DEV_MODE=1"),
+        ("adapters", "/v1/load_lora_adapter", NOT_FOUND, "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"),
     ],
 )
 def test_a_server_that_lacks_an_option_is_refused_at_the_start(stub, weights, path, refusal, needs):
@@ -154,7 +143,7 @@ def test_a_server_that_lacks_an_option_is_refused_at_the_start(stub, weights, pa
 
 def test_a_server_that_comes_back_without_an_option_is_asked_once(folder, stub):
     generator = learner(folder, stub.url)
-    stub.refusals["/inference/v1/generate"] = (404, '{"detail": "Not Found"}')
+    stub.refusals["/inference/v1/generate"] = NOT_FOUND
     with pytest.raises(ServerError, match="start vLLM with --enable-scale-out"):
         generator.generate(prompts(), Sampling())
     assert not stub.calls
@@ -167,10 +156,8 @@ def test_what_is_no_address_is_refused(folder, url):
 
 
 def test_agents_with_weights_of_their_own_need_servers_each():
-    assert ModelConfig(server="http://a:1+http://a:2,http://b:2").servers(2) == [
-        ("http://a:1", "http://a:2"),
-        ("http://b:2",),
-    ]
+    both = ModelConfig(server="http://a:1+http://a:2,http://b:2").servers(2)
+    assert both == [("http://a:1", "http://a:2"), ("http://b:2",)]
     assert ModelConfig(server="http://a:1", weights="adapters").servers(3) == [("http://a:1",)] * 3
     assert ModelConfig().servers(2) == [(), ()]
     with pytest.raises(ValueError, match="server has 1 entries for 2 agents"):

@@ -1,7 +1,5 @@
 """If a rank fails, dies or hangs, all ranks exit, and one line reports the cause."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -58,28 +56,21 @@ def ended(mode, timeout_s=60):
     return [process.returncode for process in processes], lines, time.monotonic() - begun
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "mode, statuses, line",
+    ("mode", "statuses", "line"),
     [
-        pytest.param(*("die", [2, -signal.SIGKILL], "error: rank 0 of 2 lost the connection"), marks=pytest.mark.slow),
-        pytest.param(
-            *("hang", [1, -signal.SIGKILL], "error: no heartbeat from rank 1 for 4 s"), marks=pytest.mark.slow
-        ),
-        pytest.param(*("raise", [1, 2], "error: rank 1 alone has no memory left"), marks=pytest.mark.slow),
+        ("die", [[2, -signal.SIGKILL]], "error: rank 0 of 2 lost the connection"),
+        ("hang", [[1, -signal.SIGKILL]], "error: no heartbeat from rank 1 for 4 s"),
+        ("raise", [[1, 2]], "error: rank 1 alone has no memory left"),
+        ("agree", [[1, 2], [2, 1]], "error: all ranks see this"),
     ],
 )
 def test_the_loss_of_a_rank_ends_all_with_one_line(mode, statuses, line):
     found, lines, seconds = ended(mode)
-    assert found == statuses
+    assert found in statuses
     assert len(lines) == 1 and lines[0].startswith(line)
     assert seconds < 60
-
-
-@pytest.mark.slow
-def test_what_all_ranks_raise_is_said_once():
-    found, lines, _ = ended("agree")
-    assert sorted(found) == [1, 2]
-    assert lines == ["error: all ranks see this"]
 
 
 def test_a_rank_that_is_killed_is_missed_by_the_other_one(pair_and_death):
@@ -90,34 +81,20 @@ def test_a_rank_that_is_killed_is_missed_by_the_other_one(pair_and_death):
 
 def test_ranks_share_add_up_and_fail_together(pair):
     first, second = (rank["exchanged"] for rank in pair)
-    assert first == second
-    assert first == {
-        "fault": "speaker_0",
-        "shares": [["a", "c", "e"], ["b", "d"]],
-        "sums": ([3.0, 6.0], [2.0] * 3),
-        "spread": [0.0, 0.0],
-        "agreed": 7,
-        "written": "by 0",
-        "union": {0: [3.0, 6.0], 1: [3.0, 6.0]},
-        "is current": True,
-    }
+    expected = {"fault": "speaker_0", "agreed": 7, "written": "by 0", "is current": True, "spread": [0.0, 0.0]}
+    expected |= {"shares": [["a", "c", "e"], ["b", "d"]], "sums": ([3.0, 6.0], [2.0] * 3)}
+    assert first == second == expected | {"union": {0: [3.0, 6.0], 1: [3.0, 6.0]}}
 
 
-def test_a_process_without_torchrun_is_alone(monkeypatch):
+def test_a_process_without_torchrun_is_alone_and_half_of_its_variables_are_refused(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with joined() as group:
         assert isinstance(group, Alone) and group.is_writer
         assert group.shard([1, 2, 3]) == [1, 2, 3] and group.gather("x") == ["x"]
-
-
-def test_half_of_torchrun_s_variables_are_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(ValueError, match=r"WORLD_SIZE=2 .*RANK"), joined():
         pass
-
-
-def test_a_group_is_left_with_its_block():
     with member(Alone()) as group:
         assert current() is group
     assert current() is not group

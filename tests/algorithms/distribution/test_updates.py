@@ -1,7 +1,5 @@
 """Updates of several ranks equal those of one process: gradients, metrics, episodes."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 
@@ -12,11 +10,8 @@ from ranked import NAMES, NUM_EPISODES, QUICK, WEIGHTS, Case, critics_of
 
 ALL = [Case(n, w, c) for n, w in itertools.product(NAMES, WEIGHTS) for c in critics_of(n)]
 ALL += [Case(n, w, c, is_text=False) for n, w in itertools.product(NAMES, WEIGHTS[:2]) for c in critics_of(n)]
-FITTED = [
-    Case(n, WEIGHTS[0], "v", settings=(("critic_model_name_or_path", "bag_of_words"),), num_updates=2)
-    for n in ("iac", "maac")
-]
-
+WORDS = (("critic_model_name_or_path", "bag_of_words"),)
+FITTED = [Case(n, WEIGHTS[0], "v", settings=WORDS, num_updates=2) for n in ("iac", "maac")]
 # Every algorithm with every kind of weights, and the kinds of critics in turn.
 PRODUCT = [Case(n, w, critics_of(n)[i % len(critics_of(n))]) for n in NAMES for i, w in enumerate(WEIGHTS)]
 
@@ -56,8 +51,7 @@ def check(case, ranks):
 
 @pytest.mark.parametrize("number", range(len(QUICK)), ids=lambda n: "-".join(map(str, QUICK[n][:3])))
 def test_two_ranks_learn_what_one_process_learns(pair, number):
-    case = QUICK[number]
-    check(case, [rank["updates"][number] for rank in pair])
+    check(QUICK[number], [rank["updates"][number] for rank in pair])
 
 
 def check_all(size, cases):
@@ -87,14 +81,11 @@ def test_critics_in_shares_value_learn_and_are_saved_as_whole_ones(number, pair)
         assert max(differences.values()) < 1e-6 * max(1, scale)
 
 
-def test_ranks_share_weights_and_moments_but_for_vectors(pair):
+def test_ranks_share_weights_moments_and_episodes(pair):
+    assert [rank["updates"][0].num_played for rank in pair] == [NUM_EPISODES // 2 * QUICK[0].num_updates] * 2
     for number, case in enumerate(QUICK):
         kept = [rank["updates"][number].num_kept / by_one(case).num_kept for rank in pair]
         if ("fsdp", True) in case.settings:
             assert all(0.5 <= share < 0.52 for share in kept)
         else:
             assert kept == [1, 1]
-
-
-def test_each_rank_plays_its_share_of_the_episodes(pair):
-    assert [rank["updates"][0].num_played for rank in pair] == [NUM_EPISODES // 2 * QUICK[0].num_updates] * 2

@@ -16,6 +16,7 @@ from collm.algorithms.functions.advantages import (
     td_errors,
 )
 
+ESTIMATORS = ("td", "n_step", "gae", "monte_carlo")
 finite = st.floats(-10, 10, allow_nan=False, width=32)
 unit = st.floats(0, 1, allow_nan=False)
 
@@ -95,16 +96,8 @@ LONG = [([1.0, 2.0, 4.0], [10.0, 20.0, 30.0, 40.0])]
         (lambda *grid: critic_targets(*grid, "td"), ENDS, [[11.0, 17.0], [3.0, 0.0]]),
         # errors 1 and -3, faded by 0.5 * 0.8
         (lambda *grid: gae(*grid, 0.8), ENDS[:1], [[1.0 - 3.0 * 0.4, -3.0]]),
-        (
-            lambda *grid: n_step_advantages(*grid, 2),
-            LONG,
-            [[1 + 0.5 * 2 + 0.25 * 30 - 10, 2 + 0.5 * 4 + 0.25 * 40 - 20, 4 + 0.5 * 40 - 30]],
-        ),
-        (
-            lambda rewards, values, is_real, discount: monte_carlo_returns(rewards, is_real, discount),
-            [*LONG, ([3.0], [0.0] * 2)],
-            [[3.0, 4.0, 4.0], [3.0, 0.0, 0.0]],
-        ),
+        (lambda *grid: n_step_advantages(*grid, 2), LONG, [[1 + 1 + 7.5 - 10, 2 + 2 + 10 - 20, 4 + 20 - 30]]),
+        (lambda r, _, is_real, discount: monte_carlo_returns(r, is_real, discount), LONG, [[3.0, 4.0, 4.0]]),
     ],
     ids=["td_errors", "td targets", "gae", "n_step", "monte_carlo"],
 )
@@ -125,18 +118,14 @@ def test_estimates_equal_a_loop(tracks, discount, trace, n):
     ):
         close(found, padded([loop(*track) for track in tracks], grid[0]))
 
-
-@given(tracks(), unit)
-def test_monte_carlo_returns_equal_a_loop(tracks, discount):
-    rewards, _, is_real = grids(tracks)
+    rewards, _, is_real = grid
     expected = padded([loop_monte_carlo(r, discount, v[-1]) for r, v in tracks], rewards)
     final_values = torch.tensor([v[-1] for _, v in tracks], dtype=torch.float64)
     close(monte_carlo_returns(rewards, is_real, discount, final_values), expected)
 
 
-@given(tracks(), unit, unit, st.integers(1, 4), st.sampled_from(["td", "n_step", "gae", "monte_carlo"]))
+@given(tracks(), unit, unit, st.integers(1, 4), st.sampled_from(ESTIMATORS))
 def test_padding_changes_nothing(tracks, discount, trace, n, estimator):
-    """Neither how long it is nor what stands in it."""
     longest = max(len(rewards) for rewards, _ in tracks)
     rewards, values, is_real = grids(tracks, padding=math.nan)
     more = grids(tracks, num_turns=longest + 3, padding=1e9)
@@ -149,24 +138,22 @@ def test_padding_changes_nothing(tracks, discount, trace, n, estimator):
         assert torch.equal(alone[0, : len(r)], narrow[row, : len(r)])
 
 
-def test_a_truncated_end_bootstraps_and_a_terminal_one_does_not():
-    rewards, values, is_real = grids([([1.0], [2.0, 0.0]), ([1.0], [2.0, 10.0])])
-    for estimator in ("td", "n_step", "gae", "monte_carlo"):
-        advantages = estimated_advantages(rewards, values, is_real, 0.9, estimator)
-        close(advantages, torch.tensor([[-1.0], [8.0]], dtype=torch.float64))
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_a_truncated_end_bootstraps_and_a_terminal_one_does_not(estimator):
+    advantages = estimated_advantages(*grids([([1.0], [2.0, 0.0]), ([1.0], [2.0, 10.0])]), 0.9, estimator)
+    close(advantages, torch.tensor([[-1.0], [8.0]], dtype=torch.float64))
 
 
 @given(tracks(), unit, unit)
 def test_a_perfect_critic_leaves_no_advantage(tracks, discount, trace):
-    """Where V is the return itself, every estimator finds that each turn went as expected."""
+
     perfect = [(r, [*loop_monte_carlo(r, discount, v[-1]), v[-1]]) for r, v in tracks]
-    rewards, values, is_real = grids(perfect)
-    for estimator in ("td", "n_step", "gae", "monte_carlo"):
-        advantages = estimated_advantages(rewards, values, is_real, discount, estimator, trace, 3)
-        close(advantages, torch.zeros_like(rewards))
+    grid = grids(perfect)
+    for estimator in ESTIMATORS:
+        close(estimated_advantages(*grid, discount, estimator, trace, 3), torch.zeros_like(grid[0]))
 
 
-@given(tracks(), unit, unit, st.sampled_from(["td", "n_step", "gae", "monte_carlo"]))
+@given(tracks(), unit, unit, st.sampled_from(ESTIMATORS))
 def test_critic_targets_are_advantages_above_the_values(tracks, discount, trace, estimator):
     rewards, values, is_real = grids(tracks)
     advantages = estimated_advantages(rewards, values, is_real, discount, estimator, trace, 2)

@@ -1,6 +1,7 @@
 """Baselines of groups, against plain loops that share no code with them."""
 
 import math
+from itertools import combinations
 
 import pytest
 import torch
@@ -103,21 +104,19 @@ def test_equal_returns_give_exactly_no_advantage(rule, divide_by_std, value):
 def test_the_four_rules_differ_and_centring_makes_them_one():
     returns, group = tensors([1.0, 4.0, 1.0, 2.0], [0, 0, 0, 0])
     is_real = torch.ones(4, dtype=torch.bool)
-    advantages = [rule(returns, group) for rule in RULES.values()]
-    scaled = [normalized(each, is_real, subtract_mean=False) for each in advantages]
-    centred = [normalized(each, is_real) for each in advantages]
-    for first in range(4):
-        for second in range(first):
-            assert not torch.allclose(advantages[first], advantages[second])
-            torch.testing.assert_close(centred[first], centred[second], rtol=1e-4, atol=1e-4)
-            if {first, second} != {1, 2}:  # leave-one-out is the mean rule times G / (G - 1)
-                assert not torch.allclose(scaled[first], scaled[second])
+    for one, other in combinations(RULES, 2):
+        pair = RULES[one](returns, group), RULES[other](returns, group)
+        assert not torch.allclose(*pair)
+        torch.testing.assert_close(*(normalized(each, is_real) for each in pair), rtol=1e-4, atol=1e-4)
+        if (one, other) != ("mean", "leave_one_out"):  # leave-one-out is the mean rule times G / (G - 1)
+            assert not torch.allclose(*(normalized(each, is_real, subtract_mean=False) for each in pair))
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])
 def test_division_by_the_group_s_std_is_grpo_s(size):
     """As GRPO and TRL compute them: `torch.std` divides the squares by G - 1."""
-    returns = torch.randn(3, size, generator=torch.Generator().manual_seed(size), dtype=torch.float64)
+    torch.manual_seed(size)
+    returns = torch.randn(3, size, dtype=torch.float64)
     grpo = (returns - returns.mean(1, keepdim=True)) / (returns.std(1, keepdim=True) + EPSILON)
     group = torch.arange(3).repeat_interleave(size)
     close(group_mean_advantages(returns.flatten(), group, divide_by_std=True), grpo.flatten())
@@ -125,8 +124,7 @@ def test_division_by_the_group_s_std_is_grpo_s(size):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rollout_that_has_ended_counts_with_a_return_of_0(rule):
-    """The padding, here nan, is never read."""
-    nan = math.nan
+    nan = math.nan  # padding, which is never read
     returns = torch.tensor([[6.0, 3.0, 1.0], [4.0, 2.0, nan], [5.0, nan, nan], [9.0, 7.0, nan], [3.0, 1.0, nan]])
     group = torch.tensor([0, 0, 0, 1, 1])
     is_real = ~returns.isnan()
@@ -149,22 +147,11 @@ def test_a_rollout_without_a_row_counts_with_a_return_of_0(rule, data):
 def test_the_deviation_of_a_group_counts_its_ended_and_absent_rollouts(rule):
     """By hand: returns 6 and 0 of three rollouts, one without a row, mean 2, deviation sqrt((16 + 4 + 4) / 2)."""
     is_real = torch.tensor([[True], [False]])
-    scaled = RULES[rule](
-        torch.tensor([[6.0], [math.nan]], dtype=torch.float64),
-        torch.tensor([0, 0]),
-        is_real,
-        group_size=3,
-        divide_by_std=True,
-    )
+    returns, group = tensors([[6.0], [math.nan]], [0, 0])
+    scaled = RULES[rule](returns, group, is_real, group_size=3, divide_by_std=True)
     deviation = math.sqrt(36 / 3) if rule == "raw" else math.sqrt(12)
     above = {"raw": 6.0, "mean": 4.0, "leave_one_out": 6.0, "max": 0.0}[rule]
     close(scaled, [[above / (deviation + EPSILON)], [0.0]])
-
-
-def test_raw_advantages_of_a_group_that_agrees_are_not_blown_up():
-    returns, group = tensors([3.0, 3.0, -4.0, 4.0], [0, 0, 1, 1])
-    expected = torch.tensor([1.0, 1.0, -1.0, 1.0], dtype=torch.float64)
-    torch.testing.assert_close(raw_advantages(returns, group, divide_by_std=True), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -217,6 +204,20 @@ def test_normalized_by_hand():
     torch.testing.assert_close(
         normalized(advantages, is_real), torch.tensor([[-2 / std, 0.0], [2 / std, 0.0]]), rtol=1e-5, atol=1e-5
     )
+    assert not normalized(torch.full((2, 2), math.nan), torch.zeros(2, 2, dtype=torch.bool)).any()
+    advantages = torch.tensor([-3.0, -1.0, 0.0])
+    scaled = normalized(advantages, torch.ones(3, dtype=torch.bool), subtract_mean=False)
+    assert (scaled.sign() == advantages.sign()).all()
+    assert scaled.square().mean().item() == pytest.approx(1, abs=1e-5)
+
+    advantages, group = torch.tensor([50.0, -30.0, 20.0, -40.0, 45.0, 3.0, 3.0]), torch.tensor([0, 0, 0, 0, 1, 2, 2])
+    scaled = normalized(advantages, torch.ones(7, dtype=torch.bool), group)
+    rms = math.sqrt((2500 + 900 + 400 + 1600 + 2025 + 9 + 9) / 7)
+    torch.testing.assert_close(scaled[4:], torch.tensor([45 / rms, 0.0, 0.0]), rtol=1e-5, atol=0)
+
+    returns, group = tensors([3.0, 3.0, -4.0, 4.0], [0, 0, 1, 1])
+    expected = torch.tensor([1.0, 1.0, -1.0, 1.0], dtype=torch.float64)
+    torch.testing.assert_close(raw_advantages(returns, group, divide_by_std=True), expected, rtol=1e-5, atol=1e-5)
 
 
 @given(rollouts())
@@ -232,24 +233,6 @@ def test_normalized_groups_are_each_normalized_on_their_own(data):
         torch.testing.assert_close(
             together[group == name], torch.tensor(expected, dtype=torch.float64), rtol=1e-5, atol=1e-5
         )
-
-
-def test_normalized_without_the_mean_keeps_signs_and_has_unit_square():
-    advantages = torch.tensor([-3.0, -1.0, 0.0])
-    scaled = normalized(advantages, torch.ones(3, dtype=torch.bool), subtract_mean=False)
-    assert (scaled.sign() == advantages.sign()).all()
-    assert scaled.square().mean().item() == pytest.approx(1, abs=1e-5)
-
-
-def test_the_only_item_of_a_group_is_normalized_by_the_batch_and_equal_ones_are_zero():
-    advantages, group = torch.tensor([50.0, -30.0, 20.0, -40.0, 45.0, 3.0, 3.0]), torch.tensor([0, 0, 0, 0, 1, 2, 2])
-    scaled = normalized(advantages, torch.ones(7, dtype=torch.bool), group)
-    rms = math.sqrt((2500 + 900 + 400 + 1600 + 2025 + 9 + 9) / 7)
-    torch.testing.assert_close(scaled[4:], torch.tensor([45 / rms, 0.0, 0.0]), rtol=1e-5, atol=0)
-
-
-def test_normalized_of_nothing_is_nothing():
-    assert not normalized(torch.full((2, 2), math.nan), torch.zeros(2, 2, dtype=torch.bool)).any()
 
 
 @pytest.mark.parametrize(

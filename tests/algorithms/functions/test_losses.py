@@ -51,9 +51,6 @@ def gradient(loss, at):
     return torch.autograd.grad(loss, at, retain_graph=True)[0]
 
 
-# Turns and tokens
-
-
 @given(lengths, seeds)
 def test_turn_logprobs_equal_a_loop_over_the_tokens(lengths, seed):
     logprobs, turn_of_token = tokens_of(lengths, seed)
@@ -65,22 +62,15 @@ def test_turn_logprobs_equal_a_loop_over_the_tokens(lengths, seed):
     close(turn_logprobs(logprobs, turn_of_token, len(lengths), average_over_tokens=True), means)
 
 
-def test_token_advantages_by_hand():
+def test_token_advantages_and_the_policy_gradient_loss_by_hand():
     advantages, turn_of_token = double([6.0, 1.0]), torch.tensor([0, 0, 1, 0])
     close(token_advantages(advantages, turn_of_token), [6.0, 6.0, 1.0, 6.0])
     close(token_advantages(advantages, turn_of_token, divide_by_length=True), [2.0, 2.0, 1.0, 2.0])
-
-
-# REINFORCE
-
-
-def test_policy_gradient_loss_by_hand():
     close(policy_gradient_loss(double([-1.0, -2.0]), double([3.0, -1.0]), 4), 0.25)
 
 
 @given(lengths, seeds)
 def test_turn_level_and_token_level_credit_have_one_gradient_when_turns_count(lengths, seed):
-    """The log-probability of a completion is the sum over its tokens; sharing an advantage out changes nothing."""
     logprobs, turn_of_token = tokens_of(lengths, seed)
     advantages = draw(seed + 1, len(lengths))
     logprobs.requires_grad_()
@@ -100,7 +90,7 @@ def test_advantages_divided_by_length_average_over_the_tokens_of_a_turn(lengths,
     close(tokens, policy_gradient_loss(means, advantages, 3))
 
 
-def test_no_gradient_flows_into_advantages_and_targets():
+def test_no_gradient_flows_into_advantages_targets_and_reports():
     logprobs, advantages = draw(0, 3).requires_grad_(), draw(1, 3).requires_grad_()
     for loss in (
         policy_gradient_loss(logprobs, advantages, 3),
@@ -109,9 +99,9 @@ def test_no_gradient_flows_into_advantages_and_targets():
     ):
         loss.backward()
         assert advantages.grad is None
-
-
-# PPO
+    logprobs, other = double([-1.0, -2.0]).requires_grad_(), double([-1.5, -2.5])
+    assert not approximate_kl(logprobs, other).requires_grad
+    assert not explained_variance(logprobs, other).requires_grad
 
 
 @given(st.lists(st.tuples(finite, finite, finite), min_size=1, max_size=8), st.floats(0.05, 3), st.floats(0.05, 3))
@@ -123,12 +113,6 @@ def test_clipped_policy_loss_equals_a_loop(items, low, high):
         total -= min(ratio * advantage, clipped * advantage)
     loss, _ = clipped_policy_loss(*double(items).unbind(1), 7, clip_range=low, clip_range_high=high)
     torch.testing.assert_close(loss, double(total / 7), rtol=1e-7, atol=1e-7)
-
-
-def test_what_is_reported_carries_no_gradient():
-    logprobs, other = double([-1.0, -2.0]).requires_grad_(), double([-1.5, -2.5])
-    assert not approximate_kl(logprobs, other).requires_grad
-    assert not explained_variance(logprobs, other).requires_grad
 
 
 @pytest.mark.parametrize("level", ["turn", "token"])
@@ -163,12 +147,9 @@ def test_an_item_on_its_way_back_keeps_its_gradient(log_ratio, advantage):
     close(gradient(loss, logprobs), [-advantage * math.exp(log_ratio)])
 
 
-# Accumulation
-
-
 @pytest.mark.parametrize("level", ["turn", "token"])
 def test_one_step_of_eight_equals_eight_of_one(level):
-    """Ragged turns: dividing each micro-batch by its own count would weigh short ones more."""
+    """The turns have different lengths, so each micro-batch has another count."""
     lengths = [1, 7, 2, 5, 3, 1, 4, 6]
     logprobs, turn_of_token = tokens_of(lengths)
     sampled, advantages = logprobs + 0.3 * draw(1, len(logprobs)), draw(2, 8)
@@ -188,13 +169,8 @@ def test_one_step_of_eight_equals_eight_of_one(level):
         else:
             credit = token_advantages(advantages[turns], local)
         policy, num_clipped = clipped_policy_loss(new, old, credit, denominator)
-        loss = (
-            policy
-            + policy_gradient_loss(new, credit, denominator)
-            + value_loss(values[turns], targets[turns], 8, old_values[turns], 0.1)
-            - 0.1 * entropy_bonus(-new, denominator)
-        )
-        return loss, num_clipped
+        policy = policy + policy_gradient_loss(new, credit, denominator) - 0.1 * entropy_bonus(-new, denominator)
+        return policy + value_loss(values[turns], targets[turns], 8, old_values[turns], 0.1), num_clipped
 
     whole, whole_clipped = total(torch.arange(8))
     expected = torch.autograd.grad(whole, [logprobs, values])
@@ -207,9 +183,6 @@ def test_one_step_of_eight_equals_eight_of_one(level):
         torch.testing.assert_close(actual, wanted, rtol=1e-13, atol=1e-13)
 
 
-# Critic
-
-
 @given(st.lists(st.tuples(finite, finite, finite), min_size=1, max_size=8), st.floats(0.01, 2))
 def test_clipped_value_loss_equals_a_loop(items, clip_range):
     total = 0.0
@@ -220,26 +193,19 @@ def test_clipped_value_loss_equals_a_loop(items, clip_range):
     torch.testing.assert_close(value_loss(values, targets, 3, old_values, clip_range), double(total / 3))
 
 
-def test_explained_variance_is_1_for_truth_and_0_for_a_constant():
+def test_explained_variance_by_hand():
     targets = double([1.0, 2.0, 5.0])
     close(explained_variance(targets, targets), 1)
     close(explained_variance(double([4.0, 4.0, 4.0]), targets), 0)
     close(explained_variance(-targets, targets), -3)
     assert explained_variance(targets, double([2.0, 2.0, 2.0])).isnan()
-
-
-def test_targets_that_are_equal_up_to_rounding_have_no_explained_variance():
-    """Returns of 0 everywhere: (R - V) + V, in 32 bits, leaves what divided by its own square looked like -3e14."""
     values = torch.linspace(-0.3, 0.4, 64)
     targets = (0.1 - values) + values
-    assert 0 < targets.var() < 1e-14, "of the values chosen here: rounding is there"
+    assert 0 < targets.var() < 1e-14
     assert explained_variance(values, targets).isnan()
     assert explained_variance(values * 1e6, (1e5 - values * 1e6) + values * 1e6).isnan()
     varied = torch.where(torch.arange(64) < 32, 0.1, 0.1001)
-    assert explained_variance(values, varied) < -1e6, "what varies by more than rounding is measured"
-
-
-# Entropy and divergence
+    assert explained_variance(values, varied) < -1e6
 
 
 def test_kl_estimators_by_hand():
@@ -247,6 +213,11 @@ def test_kl_estimators_by_hand():
     close(kl_k1(logprobs, reference), [math.log(2)])
     close(kl_k2(logprobs, reference), [math.log(2) ** 2 / 2])
     close(kl_k3(logprobs, reference), [0.5 - 1 + math.log(2)])
+    logprobs = double([-1.0, -2.0])
+    assert approximate_kl(logprobs, logprobs) == 0
+    near, far = approximate_kl(logprobs + 0.1, logprobs), approximate_kl(logprobs - 0.3, logprobs)
+    assert 0 < near < far
+    close(near, math.exp(0.1) - 1 - 0.1)
 
 
 @given(seeds)
@@ -261,7 +232,6 @@ def test_kl_estimators_average_to_the_divergence(seed):
 
 
 def test_as_losses_k1_does_nothing_k2_descends_the_divergence_and_k3_the_reverse_one():
-    """Gradients of the sampled estimators, averaged exactly: the samples' weights carry no gradient."""
     logits, reference = draw(0, 5).requires_grad_(), draw(1, 5).log_softmax(0)
     logprobs = logits.log_softmax(0)
     weights = logprobs.exp().detach()
@@ -274,17 +244,6 @@ def test_as_losses_k1_does_nothing_k2_descends_the_divergence_and_k3_the_reverse
     close(average(kl_k1), torch.zeros(5))
     close(average(kl_k2), forward)
     close(average(kl_k3), reverse)
-
-
-def test_approximate_kl_is_0_on_policy_and_grows_with_every_step_away():
-    logprobs = double([-1.0, -2.0])
-    assert approximate_kl(logprobs, logprobs) == 0
-    near, far = approximate_kl(logprobs + 0.1, logprobs), approximate_kl(logprobs - 0.3, logprobs)
-    assert 0 < near < far
-    close(near, math.exp(0.1) - 1 - 0.1)
-
-
-# Truncated importance weights
 
 
 def test_importance_weights_by_hand():

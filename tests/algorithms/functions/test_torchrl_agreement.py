@@ -69,29 +69,12 @@ def test_the_terms_of_ppo_and_their_gradients_equal_torchrl_s(value_clip):
         ProbabilisticTensorDictModule(["logits"], ["action"], distribution_class=torch.distributions.Categorical),
     )
     critic = Module(their_values, in_keys=["item"], out_keys=["state_value"])
-    loss = ClipPPOLoss(
-        actor,
-        critic,
-        clip_epsilon=0.2,
-        entropy_coeff=0.1,
-        critic_coeff=1.0,
-        loss_critic_type="l2",
-        clip_value=value_clip,
-        functional=False,
-    )
-    theirs = loss(
-        TensorDict(
-            {
-                "item": torch.arange(num_items),
-                "action": actions,
-                "action_log_prob": sampled_logprobs,
-                "advantage": advantages[:, None],
-                "state_value": old_values[:, None],
-                "value_target": targets[:, None],
-            },
-            batch_size=[num_items],
-        )
-    )
+    settings = {"clip_epsilon": 0.2, "entropy_coeff": 0.1, "critic_coeff": 1.0, "loss_critic_type": "l2"}
+    loss = ClipPPOLoss(actor, critic, clip_value=value_clip, functional=False, **settings)
+    given = {"item": torch.arange(num_items), "action": actions, "action_log_prob": sampled_logprobs}
+    columns = {"advantage": advantages, "state_value": old_values, "value_target": targets}
+    given |= {name: column[:, None] for name, column in columns.items()}
+    theirs = loss(TensorDict(given, batch_size=[num_items]))
     (theirs["loss_objective"] + theirs["loss_entropy"] + theirs["loss_critic"]).backward()
 
     logits.requires_grad_()

@@ -1,7 +1,5 @@
 """Who is credited with what: hand cases for own and joint critics, terminal and truncated ends, V and Q."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -54,16 +52,9 @@ def episode(rewards, observations, *, is_terminated, final=9.0, group=0, states=
         Turn(observation, Completion(t + 1), reward, t)
         for t, (observation, reward) in enumerate(zip(observations, rewards, strict=True))
     )
-    return Episode(
-        index=index,
-        seed=0,
-        group=group,
-        tracks={"a_0": turns, "b_0": (Turn(100.0, Completion(5), 10.0, 0),)},
-        states=states,
-        finals={"a_0": final, "b_0": 77.0},
-        is_terminated={"a_0": is_terminated, "b_0": True},
-        infos=tuple({} for _ in rewards),
-    )
+    tracks = {"a_0": turns, "b_0": (Turn(100.0, Completion(5), 10.0, 0),)}
+    finals, ends = {"a_0": final, "b_0": 77.0}, {"a_0": is_terminated, "b_0": True}
+    return Episode(index, 0, group, tracks, states, finals, ends, ({},) * len(rewards))
 
 
 def learner(config):
@@ -76,21 +67,21 @@ def credited(algorithm, episodes):
     return assign_credit(algorithm, episodes, AGENTS, {name: learner(algorithm.config) for name in names})
 
 
+TD = {"estimator": "td", "critic_target": "td"}
+
+
 def iac(**settings):
-    return IAC(IACConfig(advantage_normalization="none", estimator="td", critic_target="td", **settings))
+    return IAC(IACConfig(advantage_normalization="none", **TD, **settings))
 
 
 def maac(**settings):
-    return MAAC(MAACConfig(advantage_normalization="none", estimator="td", critic_target="td", **settings))
+    return MAAC(MAACConfig(advantage_normalization="none", **TD, **settings))
 
 
 def test_own_td_credit_by_hand_at_a_terminal_and_at_a_truncated_end():
     algorithm = iac(discount=0.5, credited_reward="own")
-    episodes = [
-        episode([1.0, 2.0], [4.0, 6.0], is_terminated=True),
-        episode([1.0], [4.0], is_terminated=False, final=8.0),
-    ]
-    credits, _ = credited(algorithm, episodes)
+    cut = episode([1.0], [4.0], is_terminated=False, final=8.0)
+    credits, _ = credited(algorithm, [episode([1.0, 2.0], [4.0, 6.0], is_terminated=True), cut])
     # r + 0.5 V' - V: 1 + 3 - 4, 2 + 0 - 6; then the truncated 1 + 0.5 * 8 - 4
     assert credits["a_0"].advantages.tolist() == [0.0, -4.0, 1.0]
     assert credits["a_0"].targets.tolist() == [4.0, 2.0, 5.0]
@@ -99,7 +90,7 @@ def test_own_td_credit_by_hand_at_a_terminal_and_at_a_truncated_end():
     assert credits["b_0"].advantages.tolist() == [-90.0, -90.0]
 
 
-def test_joint_credit_is_one_number_for_all_who_moved_and_counts_what_comes_after_one_has_left():
+def test_joint_credit_is_the_team_s_also_after_one_has_left_or_the_history_was_cut():
     algorithm = maac(discount=1.0)
     episodes = [episode([2.0, 3.0], [4.0, 6.0], is_terminated=True, states=(1.0, 5.0, 50.0))]
     credits, batches = credited(algorithm, episodes)
@@ -109,14 +100,16 @@ def test_joint_credit_is_one_number_for_all_who_moved_and_counts_what_comes_afte
     (batch,) = batches
     assert batch.targets.tolist() == [11.0, 1.5]
     assert len(batch.inputs) == 1  # one input per joint turn, not one per agent
-
-
-def test_a_joint_history_that_was_cut_is_bootstrapped():
-    algorithm = maac(discount=1.0)
     episodes = [episode([2.0], [4.0], is_terminated=False, states=(1.0, 50.0))]
     credits, batches = credited(algorithm, episodes)
     assert credits["a_0"].advantages.tolist() == [6.0 + 50.0 - 1.0]
     assert batches[0].inputs[0].histories == (1.0,)  # what comes last is valued, not learned from
+
+    algorithm = maac(discount=0.5)
+    episodes = [episode([2.0, 3.0], [4.0, 6.0], is_terminated=True, states=(1.0, 5.0, 50.0))]
+    credits, _ = credited(algorithm, episodes)
+    assert credits["a_0"].returns.tolist() == [(2.0 + 10.0) / 2 + 0.5 * 1.5, 1.5]
+    assert credits["b_0"].returns.tolist() == [(2.0 + 10.0) / 2 + 0.5 * 1.5]
 
 
 @pytest.mark.parametrize(("is_terminated", "expected"), [(True, [1.0 + 0.5 * 2.0, 2.0]), (False, [4.0, 6.0])])
@@ -128,37 +121,33 @@ def test_a_return_to_go_goes_on_with_the_value_where_an_episode_was_cut(is_termi
     assert credits["b_0"].returns.tolist() == [10.0]
 
 
-def test_a_joint_return_to_go_is_the_team_s():
-    algorithm = maac(discount=0.5)
-    episodes = [episode([2.0, 3.0], [4.0, 6.0], is_terminated=True, states=(1.0, 5.0, 50.0))]
-    credits, _ = credited(algorithm, episodes)
-    assert credits["a_0"].returns.tolist() == [(2.0 + 10.0) / 2 + 0.5 * 1.5, 1.5]
-    assert credits["b_0"].returns.tolist() == [(2.0 + 10.0) / 2 + 0.5 * 1.5]
-
-
 def test_raw_advantages_are_those_before_normalization():
     episodes = [episode([1.0, 2.0], [4.0, 6.0], is_terminated=True), episode([3.0], [5.0], is_terminated=True)]
-    settings = {"estimator": "td", "critic_target": "td"}
-    found = {}
-    for mode in ("none", "agent_turn"):
-        algorithm = IAC(IACConfig(advantage_normalization=mode, **settings))
-        found[mode], _ = credited(algorithm, episodes)
+    modes = ("none", "agent_turn")
+    plains, others = (credited(IAC(IACConfig(advantage_normalization=mode, **TD)), episodes)[0] for mode in modes)
     for agent in AGENTS:
-        plain, normalized = found["none"][agent], found["agent_turn"][agent]
+        plain, normalized = plains[agent], others[agent]
         assert normalized.raw_advantages.tolist() == plain.raw_advantages.tolist() == plain.advantages.tolist()
         assert normalized.advantages.tolist() != plain.advantages.tolist()
 
 
-def test_agents_who_share_a_critic_learn_it_together():
+def test_agents_may_share_a_critic_and_a_joint_q_reads_all_actions():
     algorithm = iac()
     shared = learner(algorithm.config)
     episodes = [episode([1.0, 2.0], [4.0, 6.0], is_terminated=True)]
     _, batches = assign_credit(algorithm, episodes, AGENTS, dict.fromkeys(AGENTS, shared))
     (batch,) = batches
-    critic = batch.critic
-    assert critic is shared
+    assert batch.critic is shared
     assert [item.histories for item in batch.inputs] == [(4.0, 6.0), (100.0,)]
     assert batch.values.tolist() == [4.0, 6.0, 100.0]
+
+    algorithm = maac(critic_type="q")
+    critic = learner(algorithm.config)
+    table = critic.critic
+    table.values = lambda inputs: table.seen.extend(inputs) or torch.zeros(4)
+    episodes = [episode([2.0, 3.0], [4.0, 6.0], is_terminated=True, states=(1.0, 5.0, 50.0))]
+    assign_credit(algorithm, episodes, AGENTS, {"joint": critic})
+    assert table.seen[0].actions == ((1, 5), (2, None))
 
 
 def test_q_credit_is_the_action_s_value_above_the_history_s():
@@ -170,26 +159,18 @@ def test_q_credit_is_the_action_s_value_above_the_history_s():
     assert batches[0].targets.tolist() == [4.0, 6.0, 4.0, 6.0]
 
 
-def test_joint_q_reads_what_each_agent_did_and_none_for_one_that_left():
-    algorithm = maac(critic_type="q")
-    critic = learner(algorithm.config)
-    table = critic.critic
-    table.values = lambda inputs: table.seen.extend(inputs) or torch.zeros(4)
-    episodes = [episode([2.0, 3.0], [4.0, 6.0], is_terminated=True, states=(1.0, 5.0, 50.0))]
-    assign_credit(algorithm, episodes, AGENTS, {"joint": critic})
-    assert table.seen[0].actions == ((1, 5), (2, None))
-
-
-def test_group_credit_compares_the_same_turn_of_the_same_task():
+def test_group_credit_compares_the_same_turn_of_a_task_and_scaling_keeps_signs():
     algorithm = MAGRPO(ReinforceConfig(num_generations=2, discount=0.5, advantage_normalization="none"))
-    episodes = [
-        episode([1.0, 4.0], [0.0, 0.0], is_terminated=True, group=3),
-        episode([5.0], [0.0], is_terminated=True, group=3),
-    ]
+    settings = {"is_terminated": True, "group": 3}
+    episodes = [episode([1.0, 4.0], [0.0, 0.0], **settings), episode([5.0], [0.0], **settings)]
     credits, batches = credited(algorithm, episodes)
     assert batches == []
     # returns 1 + 0.5 * 4 = 3 and 5, mean 4; only the first got to a second turn: 4 and 0, mean 2
     assert credits["a_0"].advantages.tolist() == [-1.0, 2.0, 1.0]
+    algorithm = MAREINFORCE(ReinforceConfig(num_generations=1))
+    episodes = [episode([float(r)], [0.0], is_terminated=True, index=r) for r in (1, 2, 3)]
+    credits, _ = assign_credit(algorithm, episodes, ("a_0",), {})
+    assert (credits["a_0"].advantages > 0).all()
 
 
 @pytest.mark.parametrize(("algorithm_class", "advantage"), [(MAGRPO, 10.0 - 10.0 / 2), (MARLOO, 10.0)])
@@ -216,10 +197,7 @@ def test_advantages_are_normalized_over_what_the_settings_say(mode, expected):
     algorithm = IAC(IACConfig(advantage_normalization=mode, estimator="monte_carlo"))
     episodes = []
     for i, (first, second) in enumerate([(1.0, 11.0), (3.0, 13.0)]):
-        tracks = {
-            "a_0": (Turn(0.0, Completion(0), first, 0),),
-            "b_0": (Turn(0.0, Completion(0), second, 0),),
-        }
+        tracks = {agent: (Turn(0.0, Completion(0), r, 0),) for agent, r in zip(AGENTS, (first, second), strict=True)}
         episodes.append(Episode(i, 0, 0, tracks, (), dict.fromkeys(AGENTS), dict.fromkeys(AGENTS, True), ({},)))
     credits, _ = credited(algorithm, episodes)
     found = [credits[agent].advantages.tolist() for agent in AGENTS]
@@ -231,37 +209,24 @@ def test_turns_are_normalized_apart(mode, num_groups):
     algorithm = IAC(IACConfig(advantage_normalization=mode, estimator="monte_carlo"))
     episodes = [episode([float(i), 10.0 * i], [0.0, 0.0], is_terminated=True, index=i) for i in range(4)]
     credits, _ = credited(algorithm, episodes)
-    second_turns = credits["a_0"].advantages[1::2]
-    assert abs(float(second_turns.mean())) < 1e-5
-    first_turns = torch.cat([credits["a_0"].advantages[::2], credits["b_0"].advantages])
-    if num_groups == 2:
-        assert abs(float(first_turns.mean())) < 1e-5
-    else:
-        assert abs(float(credits["a_0"].advantages[::2].mean())) < 1e-5
-
-
-def test_scaling_keeps_the_sign_of_what_has_no_baseline():
-    algorithm = MAREINFORCE(ReinforceConfig(num_generations=1))
-    episodes = [episode([float(r)], [0.0], is_terminated=True, index=r) for r in (1, 2, 3)]
-    credits, _ = assign_credit(algorithm, episodes, ("a_0",), {})
-    assert (credits["a_0"].advantages > 0).all()
+    own, other = credits["a_0"].advantages, credits["b_0"].advantages
+    first_turns = torch.cat([own[::2], other]) if num_groups == 2 else own[::2]
+    assert abs(float(own[1::2].mean())) < 1e-5 and abs(float(first_turns.mean())) < 1e-5
 
 
 def numeric_episode(index):
     rng = np.random.default_rng(index)
-    tracks = {agent: tuple(Turn(rng.normal(i, 1, 2), Completion(0), 1.0, t) for t in range(3)) for i, agent in
-              enumerate(AGENTS)}  # fmt: skip
-    ends = dict.fromkeys(AGENTS, True)
-    return Episode(index, 0, 0, tracks, (), dict.fromkeys(AGENTS), ends, ({},) * 3)
+    seen = {agent: rng.normal(number, 1, (3, 2)) for number, agent in enumerate(AGENTS)}
+    tracks = {agent: tuple(Turn(seen[agent][t], Completion(0), 1.0, t) for t in range(3)) for agent in AGENTS}
+    return Episode(index, 0, 0, tracks, (), dict.fromkeys(AGENTS), dict.fromkeys(AGENTS, True), ({},) * 3)
 
 
 @pytest.mark.parametrize("is_shared", [True, False])
 def test_values_do_not_depend_on_the_tokens_of_a_pass_though_observations_are_normalized(is_shared):
     """By hand: every view is normalized with the moments of all views that the critic serves in the update."""
     episodes = [numeric_episode(index) for index in range(4)]
-    views = {
-        agent: np.stack([turn.observation for each in episodes for turn in each.tracks[agent]]) for agent in AGENTS
-    }
+    turns = {agent: [turn for each in episodes for turn in each.tracks[agent]] for agent in AGENTS}
+    views = {agent: np.stack([turn.observation for turn in turns[agent]]) for agent in AGENTS}
     found = {}
     for max_batch_tokens in (3, 7, 10_000):
         algorithm = iac(max_batch_tokens=max_batch_tokens)
@@ -279,7 +244,7 @@ def test_values_do_not_depend_on_the_tokens_of_a_pass_though_observations_are_no
 
 @pytest.mark.parametrize("has_action_values", [False, True])
 def test_grids_of_tracks_of_very_different_lengths_by_hand(has_action_values):
-    """Tracks of four, one and two turns, of which the first and the last are cut and have a value after their end."""
+    """Tracks of four, one and two turns; the first and the last are cut."""
     lengths, is_cut = (4, 1, 2), (True, False, True)
     episodes = [
         episode([float(10 * row + t) for t in range(length)], [0.0] * length, is_terminated=not cut, group=row // 2)
@@ -294,11 +259,8 @@ def test_grids_of_tracks_of_very_different_lengths_by_hand(has_action_values):
     assert grid.rewards.tolist() == [[0.0, 1.0, 2.0, 3.0], [10.0, 0.0, 0.0, 0.0], [20.0, 21.0, 0.0, 0.0]]
     assert grid.values.tolist() == [[1.0, 2.0, 3.0, 4.0, 5.0], [6.0] + [0.0] * 4, [7.0, 8.0, 9.0, 0.0, 0.0]]
     assert grid.group.tolist() == [0, 0, 1]
-    if has_action_values:
-        expected = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.6, 0.0, 0.0, 0.0], [0.7, 0.8, 0.0, 0.0]])
-        assert torch.equal(grid.action_values, expected)
-    else:
-        assert grid.action_values is None
+    expected = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.6, 0.0, 0.0, 0.0], [0.7, 0.8, 0.0, 0.0]])
+    assert torch.equal(grid.action_values, expected) if has_action_values else grid.action_values is None
     every = torch.arange(12.0).reshape(3, 4)
     assert of_agent(every, episodes, "a_0").tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 8.0, 9.0]
     assert of_agent(every, episodes, "b_0").tolist() == [0.0, 4.0, 8.0]

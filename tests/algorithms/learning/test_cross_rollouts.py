@@ -1,7 +1,5 @@
 """Every completion with every other: what a reply is worth among all the partner's, at the price of branches."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +7,6 @@ import pytest
 from probes import AGENTS, TextProbe
 
 from collm.agents.core import Completion, Policy
-from collm.algorithms import MAGRPO, ReinforceConfig
 from collm.algorithms.learning.cross_rollouts import average_cross_rewards
 from collm.algorithms.rollout.collector import RolloutCollector, grouped_plans
 from collm.envs.core import Outcome, TextParallelEnv
@@ -37,15 +34,15 @@ class Counting(Policy):
         return [Completion(str(request.stream[1] + 1)) for request in requests]
 
 
-def played(num_rollouts, num_groups=1):
-    vector = SyncVector(Digits, 4)
+def played(num_rollouts, env=Digits):
+    vector = SyncVector(env, 4)
     collector = RolloutCollector(vector, dict.fromkeys(("left_0", "right_0"), Counting()))
-    return collector.collect(grouped_plans(range(num_groups), num_rollouts)), vector
+    return collector.collect(grouped_plans([0], num_rollouts)), vector
 
 
 @pytest.mark.parametrize("num_envs", [1, 4, 5, 99])
 def test_three_agents_are_averaged_over_all_joint_actions_of_their_own_group_by_a_loop(num_envs):
-    """Whatever the number of copies; every task has its own seed, which shifts the rewards."""
+    """Every task has its own seed, which shifts the rewards."""
     names = ("left_0", "middle_0", "right_0")
 
     def worth(offset, said):
@@ -106,10 +103,9 @@ def test_games_of_several_turns_and_of_chance_are_refused():
         def deal(self, task):
             return {"left_0": "go", "right_0": f"go {np.random.default_rng().random()}"}
 
-    vector = SyncVector(Chance, 4)
-    collector = RolloutCollector(vector, dict.fromkeys(("left_0", "right_0"), Counting()))
+    episodes, vector = played(2, Chance)
     with pytest.raises(ValueError, match="seed 0 gave 'right_0' another"):
-        average_cross_rewards(collector.collect(grouped_plans([0], 2)), vector, None)
+        average_cross_rewards(episodes, vector, None)
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
@@ -120,8 +116,3 @@ def test_every_rollout_must_have_started_as_its_branches_do(number):
     episodes[number] = replace(episodes[number], tracks=tracks)
     with pytest.raises(ValueError, match="seed 0 gave 'right_0' another"):
         average_cross_rewards(episodes, vector, None)
-
-
-def test_cross_needs_a_group():
-    with pytest.raises(ValueError, match=r"num_generations=1"):
-        MAGRPO(ReinforceConfig(joint_mode="cross", num_generations=1, rollout_buffer_size=4))

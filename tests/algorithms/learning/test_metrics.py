@@ -1,23 +1,20 @@
 """What an update reports of policies and critics, by loops and NumPy from what went into it."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
 import torch
 from cases import case
+from fakes import WeightlessCritic
 from torch import nn
 
-from collm.agents.core import Completion, Critic, CriticInput, Evaluation, TrainablePolicy
+from collm.agents.core import Completion, CriticInput, Evaluation, TrainablePolicy
 from collm.agents.numeric.moments import RunningMoments
 from collm.algorithms import IAC, IPPO, IACConfig, IPPOConfig, MAACConfig
 from collm.algorithms.learning.credit import critic_metrics
 from collm.algorithms.learning.critic_learner import CriticBatch, CriticLearner
 from collm.algorithms.learning.policy_learner import PolicyLearner, TurnBatch
-
-# Of one update of a policy: a table of logits, whose log-probabilities and gradients fit on a line
 
 
 class Table(TrainablePolicy):
@@ -53,13 +50,8 @@ class Table(TrainablePolicy):
 
 LOGITS = [[0.0, 1.0, -0.5], [0.3, -0.7, 0.2]]
 ROW_VALUES = [0.4, -0.2]
-# The row and the tokens of each turn of each track, and the log-probabilities that they were sampled with: not those of
-# the policy now, which has moved since.
-TRACKS = [
-    [(0, [1, 2], [-0.9, -1.1]), (1, [0], [-1.3])],
-    [(1, [2, 0, 1], [-0.8, -1.0, -1.6])],
-    [(0, [0], [-2.2])],
-]
+# Row, tokens, and log-probabilities at sampling (of an older policy), of each turn of each track.
+TRACKS = [[(0, [1, 2], [-0.9, -1.1]), (1, [0], [-1.3])], [(1, [2, 0, 1], [-0.8, -1.0, -1.6])], [(0, [0], [-2.2])]]
 ADVANTAGES = [1.0, -0.5, 2.0, -1.5]
 TARGETS = [1.0, 0.0, -1.0, 0.5]
 REFERENCE = [-1.0, -1.4, -0.6, -0.9, -1.2, -2.0, -1.7]
@@ -85,15 +77,8 @@ def completions_of(tracks):
 def updated(config, algorithm=IPPO, old_values=None):
     """Metrics of an update by a policy that stands still, so that all of its steps see the same numbers."""
     learner = PolicyLearner(Table(LOGITS, ROW_VALUES), algorithm(config), torch.Generator().manual_seed(0))
-    return learner.prepare(
-        TurnBatch(
-            completions_of(TRACKS),
-            torch.tensor(ADVANTAGES),
-            torch.tensor(TARGETS),
-            old_values,
-            reference_logprobs=torch.tensor(REFERENCE),
-        )
-    )()
+    numbers = torch.tensor(ADVANTAGES), torch.tensor(TARGETS), old_values
+    return learner.prepare(TurnBatch(completions_of(TRACKS), *numbers, reference_logprobs=torch.tensor(REFERENCE)))()
 
 
 def still(**settings):
@@ -106,12 +91,11 @@ def still(**settings):
 def test_the_policy_s_loss_and_the_share_of_what_the_clip_cut_by_a_loop(credit, low, high):
     """A low side of 1 or more cuts nothing: no ratio is below 0."""
     metrics = updated(IPPOConfig(**still(clip_range=low, clip_range_high=high, credit=credit)))
-    items = [
-        (sum(now - old for now, old, turn in zip(NOW, SAMPLED, TURN_OF, strict=True) if turn == number), advantage)
-        for number, advantage in enumerate(ADVANTAGES)
-    ]
-    if credit == "token":
-        items = [(now - old, ADVANTAGES[turn]) for now, old, turn in zip(NOW, SAMPLED, TURN_OF, strict=True)]
+    gaps = [now - old for now, old in zip(NOW, SAMPLED, strict=True)]
+    items = [(gap, ADVANTAGES[turn]) for gap, turn in zip(gaps, TURN_OF, strict=True)]
+    if credit == "turn":
+        sums = [sum(gap for gap, turn in zip(gaps, TURN_OF, strict=True) if turn == each) for each in range(len(TURNS))]
+        items = list(zip(sums, ADVANTAGES, strict=True))
     total = cut = 0.0
     for log_ratio, advantage in items:
         ratio = math.exp(log_ratio)
@@ -125,9 +109,8 @@ def test_the_policy_s_loss_and_the_share_of_what_the_clip_cut_by_a_loop(credit, 
 @case("kl_to_sampler", "logprob_error", "reference_kl", "value_loss", "optimizer_steps")
 @pytest.mark.parametrize("max_batch_tokens", [1, 100])
 def test_how_far_the_policy_is_from_its_sampler_and_reference_by_a_loop(max_batch_tokens):
-    metrics = updated(
-        IPPOConfig(**still(reference_kl_coef=0.3, use_separate_critic=False, max_batch_tokens=max_batch_tokens))
-    )
+    settings = {"reference_kl_coef": 0.3, "use_separate_critic": False, "max_batch_tokens": max_batch_tokens}
+    metrics = updated(IPPOConfig(**still(**settings)))
     # KL(sampler || policy now), from the sampler's samples: the ratio - 1 - its logarithm
     ratios = [math.exp(now - old) for now, old in zip(NOW, SAMPLED, strict=True)]
     assert metrics["kl_to_sampler"] == pytest.approx(np.mean([r - 1 - math.log(r) for r in ratios]), rel=1e-5)
@@ -168,7 +151,7 @@ def test_how_far_an_update_moved_the_policy_by_a_loop_over_every_eighth_track(co
 
 @case("grad_norm")
 def test_the_norm_of_the_gradient_by_hand_before_it_is_clipped():
-    """The plain policy gradient of a table: of each token -A (one-hot - probabilities), over the number of turns."""
+    """Each token adds -A (one-hot - probabilities) over the number of turns."""
     config = IACConfig(**still(use_separate_critic=False, value_loss_coef=0.6, max_grad_norm=1e-3))
     gradient, of_values = np.zeros((2, 3)), np.zeros(2)
     for (row, tokens, _), advantage, target in zip(TURNS, ADVANTAGES, TARGETS, strict=True):
@@ -181,7 +164,7 @@ def test_the_norm_of_the_gradient_by_hand_before_it_is_clipped():
 
 
 def test_metrics_of_an_update_are_means_over_its_steps():
-    """One track per step: means over the tracks, twice; but the error against the sampler is that of the first."""
+    """One track per step; the error against the sampler is that of the first step."""
     metrics = updated(IPPOConfig(**still(mini_batch_size=1, ppo_epochs=2, use_separate_critic=False)))
     by_track, start = [], 0
     for track in TRACKS:
@@ -198,10 +181,7 @@ def test_metrics_of_an_update_are_means_over_its_steps():
     assert metrics["value_loss"] == pytest.approx(np.mean([np.mean(squares[:2]), squares[2], squares[3]]), rel=1e-5)
 
 
-# Of one update of a critic
-
-
-class Line(Critic):
+class Line(WeightlessCritic):
     """V(h) = slope h + height."""
 
     def __init__(self, slope, height):
@@ -211,29 +191,20 @@ class Line(Critic):
         histories = torch.tensor([float(history) for each in inputs for history in each.histories])
         return self.weights[0] * histories + self.weights[1]
 
-    def num_tokens(self, item):
-        return len(item.histories)
-
     def parameters(self):
         return [self.weights]
 
-    def state_dict(self):
-        raise NotImplementedError
 
-    load_state_dict = save = state_dict
+def line_learner(**settings):
+    config = MAACConfig(value_normalization=False, **settings)
+    return CriticLearner(Line(2.0, -1.0), config, torch.Generator().manual_seed(0))
 
 
 @case("value_loss", "critic_grad_norm")
 @pytest.mark.parametrize("max_batch_tokens", [1, 100])
 def test_the_critic_s_loss_and_gradient_by_hand(max_batch_tokens):
-    config = MAACConfig(
-        critic_learning_rate=0.0,
-        critic_steps=3,
-        max_grad_norm=1e-3,
-        value_normalization=False,
-        max_batch_tokens=max_batch_tokens,
-    )
-    learner = CriticLearner(Line(2.0, -1.0), config, torch.Generator().manual_seed(0))
+    settings = {"critic_learning_rate": 0.0, "critic_steps": 3, "max_grad_norm": 1e-3}
+    learner = line_learner(max_batch_tokens=max_batch_tokens, **settings)
     seen = [CriticInput((0.0, 1.0)), CriticInput((3.0,))]
     targets = torch.tensor([1.0, 1.5, 4.0])
     metrics = learner.learn(seen, targets)
@@ -244,11 +215,9 @@ def test_the_critic_s_loss_and_gradient_by_hand(max_batch_tokens):
 
 
 def test_the_critic_s_loss_is_the_mean_over_its_steps():
-    """Steepest descent would be harder to follow than to believe: two runs of one step are a run of two."""
+    """Two runs of one step are a run of two."""
     seen, targets = [CriticInput((0.0, 1.0, 3.0))], torch.tensor([1.0, 1.5, 4.0])
-    alone = CriticLearner(Line(2.0, -1.0), MAACConfig(critic_steps=1, value_normalization=False), torch.Generator())
-    twice = CriticLearner(Line(2.0, -1.0), MAACConfig(critic_steps=2, value_normalization=False), torch.Generator())
-    rows = []
+    alone, twice, rows = line_learner(critic_steps=1), line_learner(critic_steps=2), []
     for _ in range(2):
         alone.replay.clear()
         rows.append(alone.learn(seen, targets))
@@ -259,12 +228,8 @@ def test_the_critic_s_loss_is_the_mean_over_its_steps():
 
 @case("explained_variance", "value_mean", "target_mean")
 def test_what_the_critics_foresaw_by_hand():
-    """Over all critics together."""
-    pieces = [([1.0, 2.0], [1.0, 4.0]), ([3.0], [7.0])]  # values, targets
-    batches = [
-        CriticBatch(None, [], torch.tensor(targets), torch.tensor(values), RunningMoments.empty())
-        for values, targets in pieces
-    ]
+    pieces = [([1.0, 4.0], [1.0, 2.0]), ([7.0], [3.0])]  # targets and values of two critics
+    batches = [CriticBatch(None, [], *map(torch.tensor, piece), RunningMoments.empty()) for piece in pieces]
     # targets 1, 4, 7 vary by 6; what is left of them, 0, 2, 4, by 8/3
     expected = {"explained_variance": 1 - (8 / 3) / 6, "value_mean": 2.0, "target_mean": 4.0}
     assert critic_metrics(batches) == pytest.approx(expected, rel=1e-6)
@@ -275,9 +240,8 @@ def test_what_the_critics_foresaw_by_hand():
 def test_the_price_on_divergence_is_per_item_of_credit_in_the_gradient_too(credit, items):
     config = IACConfig(**still(credit=credit, reference_kl_coef=0.3, use_separate_critic=False, value_loss_coef=0.0))
     gradient = np.zeros((2, 3))
-    rows = [
-        (row, token, advantage) for (row, ids, _), advantage in zip(TURNS, ADVANTAGES, strict=True) for token in ids
-    ]
+    pairs = zip(TURNS, ADVANTAGES, strict=True)
+    rows = [(row, token, advantage) for (row, ids, _), advantage in pairs for token in ids]
     for (row, token, advantage), now, anchor in zip(rows, NOW, REFERENCE, strict=True):
         slope = np.eye(3)[token] - np.exp(log_softmax(LOGITS[row]))
         gradient[row] += (-advantage + 0.3 * (now - anchor)) * slope / items

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 from pretended import pretended
-from small_trainers import text_trainer
+from small_trainers import text_trainer, weights
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from collm.algorithms.config import TrainConfig
@@ -21,13 +21,7 @@ def trainer_of(name, offload, **changes):
 def outcome(trainer):
     for _ in range(2):
         trainer.step()
-    return {
-        (kind, name): value
-        for kind, own in (("learner", trainer.unique_learners), ("critic", trainer.unique_critics))
-        for each in own
-        for name in each.agents[:1]
-        for value in [each.policy.state_dict() if kind == "learner" else each.critic.state_dict()]
-    }
+    return weights(trainer)
 
 
 @pytest.fixture
@@ -50,16 +44,13 @@ def test_learners_that_take_turns_learn_the_same_to_the_bit(name, offload, movin
     assert moving == []
     turned = outcome(trainer_of(name, offload))
     assert sum(moving) > 0
-    for key, state in plain.items():
-        assert all(torch.equal(weight, turned[key][each]) for each, weight in state.items()), key
+    assert all(torch.equal(one, other) for one, other in zip(plain, turned, strict=True))
 
 
 def watch(trainer, present, monkeypatch):
     """Note the learners on the device whenever they change."""
-    offloader = trainer.offloader
-    monkeypatch.setattr(
-        offloader, "only", lambda learners, old=offloader.only: (present.append(set(learners)), old(learners))
-    )
+    old = trainer.offloader.only
+    monkeypatch.setattr(trainer.offloader, "only", lambda each: (present.append(set(each)), old(each)))
 
 
 def test_only_the_learner_at_work_is_on_the_device(moving, monkeypatch):
@@ -80,12 +71,9 @@ def test_actors_are_on_the_device_while_references_are_read(moving, monkeypatch)
     actors = set(trainer.unique_learners)
     present, read_with = [actors], []
     watch(trainer, present, monkeypatch)
-    for agent, policy in trainer.references.items():
-        monkeypatch.setattr(
-            trainer.references[agent],
-            "evaluate",
-            lambda tracks, old=policy.evaluate: (read_with.append(present[-1]), old(tracks))[1],
-        )
+    for policy in trainer.references.values():
+        old = policy.evaluate
+        policy.evaluate = lambda tracks, old=old: (read_with.append(present[-1]), old(tracks))[1]
     trainer.step()
     trainer.step()
     assert read_with == [actors] * 4
@@ -94,46 +82,36 @@ def test_actors_are_on_the_device_while_references_are_read(moving, monkeypatch)
 def test_on_a_cpu_nothing_moves():
     weight = torch.nn.Parameter(torch.ones(3))
     place = weight.data_ptr()
-    offloader = offloading.WeightOffloader({1: [weight], 2: []})
-    offloader.only([2])
+    offloading.WeightOffloader({1: [weight], 2: []}).only([2])
     assert weight.data_ptr() == place
-
-
-@dataclass
-class Numbers:
-    """What a weight holds, of which only the place matters."""
-
-    device: str
-
-    def to(self, device, *, non_blocking):
-        return Numbers(device)
 
 
 @dataclass(eq=False)
 class Weight:
-    data: Numbers
+    """A weight, which is also its own data: only the place matters."""
+
+    device: str
 
     @property
-    def device(self):
-        return self.data.device
+    def data(self):
+        return self
+
+    @data.setter
+    def data(self, other):
+        self.device = other.device
+
+    def to(self, device, *, non_blocking):
+        return Weight(device)
 
 
 def test_weights_leave_their_devices_and_come_back(monkeypatch):
-    monkeypatch.setattr(offloading, "to_host", lambda numbers: Numbers("host"))
-    own, others, of_both = Weight(Numbers("one")), Weight(Numbers("two")), Weight(Numbers("one"))
+    monkeypatch.setattr(offloading, "to_host", lambda numbers: Weight("host"))
+    own, others, of_both = Weight("one"), Weight("two"), Weight("one")
     offloader = offloading.WeightOffloader({1: [own, of_both], 2: [others, of_both]})
-
-    def places():
-        return [weight.device for weight in (own, others, of_both)]
-
-    offloader.only([2])
-    assert places() == ["host", "two", "one"]
-    offloader.only([1])
-    assert places() == ["one", "host", "one"]
-    offloader.only([])
-    assert places() == ["host", "host", "host"]
-    offloader.only([1, 2])
-    assert places() == ["one", "two", "one"]
+    expected = {(2,): "host two one", (1,): "one host one", (): "host host host", (1, 2): "one two one"}
+    for learners, places in expected.items():
+        offloader.only(learners)
+        assert [weight.device for weight in (own, others, of_both)] == places.split()
 
 
 @pytest.mark.parametrize(("device", "is_pinned"), [("cuda", True), ("xpu", False), ("mps", False)])

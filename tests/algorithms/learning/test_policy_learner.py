@@ -1,7 +1,5 @@
 """Gradients that do not depend on how a batch is cut, log-probabilities that agree with sampling, numbers of steps."""
 
-from __future__ import annotations
-
 import gymnasium
 import numpy as np
 import pytest

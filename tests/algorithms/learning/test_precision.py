@@ -1,7 +1,5 @@
 """Weights that learn are kept in 32 bits: at learning rates near 1e-6 a step is smaller than 16 bits can tell."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from probes import AGENTS, TextProbe, random_llama, word_policy, word_tokenizer
@@ -27,9 +25,8 @@ def policy_of(dtype, model=None, **settings):
 
 
 def tracks_of(policy, count=8):
-    collector = RolloutCollector(
-        SyncVector(lambda: TextProbe("delayed"), 4), {AGENTS[0]: policy, AGENTS[1]: word_policy(1)}
-    )
+    policies = {AGENTS[0]: policy, AGENTS[1]: word_policy(1)}
+    collector = RolloutCollector(SyncVector(lambda: TextProbe("delayed"), 4), policies)
     episodes = collector.collect([Plan(seed) for seed in range(count)])
     return [tuple(turn.completion for turn in each.tracks[AGENTS[0]]) for each in episodes]
 
@@ -69,23 +66,20 @@ def test_gradients_that_float16_cannot_hold_are_scaled_into_its_range():
     assert metrics["grad_norm"] == pytest.approx(float(exact.norm()), rel=0.02)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "adapters"])
 def test_what_a_run_trains_is_fp32_whatever_it_computes_in(dtype, tmp_path):
     random_llama().to(torch.bfloat16).save_pretrained(tmp_path)
     word_tokenizer().save_pretrained(tmp_path)
-    config = ModelConfig(model=str(tmp_path), compute_dtype=dtype, device="cpu")
-    policies = load_policies(config, AGENTS, has_value_head=True)
+    if dtype == "adapters":
+        settings = {"weights": "adapters", "compute_dtype": "bfloat16", "lora_rank": 2}
+    else:
+        settings = {"compute_dtype": dtype}
+    config = ModelConfig(model=str(tmp_path), device="cpu", **settings)
+    policies = load_policies(config, AGENTS, has_value_head=dtype != "adapters")
     assert {weight.dtype for policy in policies.values() for weight in policy.parameters()} == {torch.float32}
-
-
-def test_adapters_are_fp32_on_a_frozen_base_of_16_bits(tmp_path):
-    random_llama().save_pretrained(tmp_path)
-    word_tokenizer().save_pretrained(tmp_path)
-    config = ModelConfig(model=str(tmp_path), weights="adapters", compute_dtype="bfloat16", device="cpu", lora_rank=2)
-    policies = load_policies(config, AGENTS)
-    assert {weight.dtype for policy in policies.values() for weight in policy.parameters()} == {torch.float32}
-    frozen = load_language_model(config, str(tmp_path), adapters=AGENTS).base.lm_head.weight
-    assert frozen.dtype == torch.bfloat16
+    if dtype == "adapters":
+        frozen = load_language_model(config, str(tmp_path), adapters=AGENTS).base.lm_head.weight
+        assert frozen.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("hidden_dim", [None, 8])
@@ -110,47 +104,17 @@ def critic_of(dtype, **kwargs):
     return made
 
 
-def critic_inputs():
-    return [
-        CriticInput((f"say {first}", f"say {first} {second}"))
-        for first, second in (("red", "blue"), ("blue", "red"), ("red", "red"))
-    ]
+PAIRS = (("red", "blue"), ("blue", "red"), ("red", "red"))
+INPUTS = [CriticInput((f"say {first}", f"say {first} {second}")) for first, second in PAIRS]
 
 
-def test_a_critic_computes_in_its_type_and_says_values_in_fp32():
-    exact, found = (critic_of(dtype).values(critic_inputs()) for dtype in (None, torch.bfloat16))
+def test_critics_and_reward_models_compute_in_their_type_and_return_fp32():
+    exact, found = (critic_of(dtype).values(INPUTS) for dtype in (None, torch.bfloat16))
     assert found.dtype == torch.float32
     assert not torch.equal(found, exact)  # the layers computed in bf16,
     assert not torch.equal(found, found.bfloat16().float())  # the head did not
     torch.testing.assert_close(found, exact, atol=0.03, rtol=0.03)
 
-
-def critic_step(dtype, target, **kwargs):
-    critic = critic_of(dtype, **kwargs)
-    config = MAACConfig(critic_steps=1, value_normalization=False, critic_learning_rate=0.0)
-    learner = CriticLearner(critic, config, torch.Generator().manual_seed(0))
-    metrics = learner.learn(critic_inputs(), critic_of(None).values(critic_inputs()).detach() + target)
-    return torch.cat([weight.grad.flatten() for weight in critic.parameters() if weight.grad is not None]), metrics
-
-
-def test_a_critics_gradients_are_scaled_into_the_range_of_float16():
-    exact, _ = critic_step(None, 1e-2)
-    scaled, metrics = critic_step(torch.float16, 1e-2)
-    assert float((scaled - exact).norm() / exact.norm()) < 0.3  # the layers' own rounding moves so small an error
-    assert metrics["critic_grad_norm"] == pytest.approx(float(scaled.norm()), rel=1e-4)
-
-
-def test_a_critics_scaled_gradient_that_overflows_is_computed_again():
-    _, exact = critic_step(None, 1e5)
-    _, metrics = critic_step(torch.float16, 1e5)  # times the first scale of 65,536: beyond float16
-    assert metrics["critic_grad_norm"] == pytest.approx(exact["critic_grad_norm"], rel=0.02)
-
-
-def test_a_critic_that_recomputes_has_the_same_gradient():
-    torch.testing.assert_close(critic_step(None, 1.0, recomputes_activations=True)[0], critic_step(None, 1.0)[0])
-
-
-def test_a_reward_model_computes_in_its_type_and_scores_in_fp32():
     config = random_llama().config
     config.num_labels = 1
     torch.manual_seed(0)
@@ -161,6 +125,25 @@ def test_a_reward_model_computes_in_its_type_and_scores_in_fp32():
     assert not torch.equal(found, exact)
     assert not torch.equal(found, found.bfloat16().float())
     torch.testing.assert_close(found, exact, atol=0.03, rtol=0.03)
+
+
+def critic_step(dtype, target, **kwargs):
+    critic = critic_of(dtype, **kwargs)
+    config = MAACConfig(critic_steps=1, value_normalization=False, critic_learning_rate=0.0)
+    learner = CriticLearner(critic, config, torch.Generator().manual_seed(0))
+    metrics = learner.learn(INPUTS, critic_of(None).values(INPUTS).detach() + target)
+    return torch.cat([weight.grad.flatten() for weight in critic.parameters() if weight.grad is not None]), metrics
+
+
+def test_a_critics_gradients_are_scaled_into_the_range_of_float16_and_computed_again_on_overflow():
+    exact, _ = critic_step(None, 1e-2)
+    torch.testing.assert_close(critic_step(None, 1e-2, recomputes_activations=True)[0], exact)
+    scaled, metrics = critic_step(torch.float16, 1e-2)
+    assert float((scaled - exact).norm() / exact.norm()) < 0.3  # the layers' own rounding moves so small an error
+    assert metrics["critic_grad_norm"] == pytest.approx(float(scaled.norm()), rel=1e-4)
+    _, exact = critic_step(None, 1e5)
+    _, metrics = critic_step(torch.float16, 1e5)  # times the first scale of 65,536: beyond float16
+    assert metrics["critic_grad_norm"] == pytest.approx(exact["critic_grad_norm"], rel=0.02)
 
 
 def test_a_reference_keeps_its_matrices_in_the_type_it_computes_in_and_says_the_same_to_the_bit():

@@ -1,14 +1,12 @@
 """A privileged critic: it explains what no history tells, and is refused where there is nothing to tell."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from probes import AGENTS, WORDS, NumberProbe, word_policies, word_tokenizer
 
 from collm.agents.config import ModelConfig
 from collm.agents.language.critics import TextCritic
-from collm.algorithms.config import MAACConfig, MAPPOConfig
+from collm.algorithms.config import MAACConfig
 from collm.algorithms.learning.critic_learner import CriticLearner
 from collm.algorithms.learning.trainer import Trainer
 from collm.algorithms.maac import MAAC
@@ -41,17 +39,10 @@ class Fate(TextParallelEnv):
 
 
 def explained(view):
-    """The last share of the returns' variance that a centralized critic of the environment so seen explains."""
-    config = MAACConfig(
-        num_updates=NUM_UPDATES,
-        rollout_buffer_size=16,
-        agent_learning_rate=0.0,
-        critic_learning_rate=1e-2,
-        critic_warmup=NUM_UPDATES - 1,
-        critic_replay=2,
-    )
-    policies = word_policies()
-    collector = RolloutCollector(SyncVector(lambda: view(Fate()), 16), policies, reads_state=True)
+    """Share of the variance of returns that a centralized critic explains in the last updates."""
+    settings = {"agent_learning_rate": 0.0, "critic_learning_rate": 1e-2, "critic_warmup": NUM_UPDATES - 1}
+    config = MAACConfig(num_updates=NUM_UPDATES, rollout_buffer_size=16, critic_replay=2, **settings)
+    collector = RolloutCollector(SyncVector(lambda: view(Fate()), 16), word_policies(), reads_state=True)
     critic = TextCritic.small(word_tokenizer(), hidden_dim=32, num_layers=1)
     learner = CriticLearner(critic, config, torch.Generator().manual_seed(0))
     trainer = Trainer(MAAC(config), collector, {"joint": learner})
@@ -95,12 +86,6 @@ def test_workers_tell_the_truth_too():
         assert vector.state(0).endswith("[critic reads] goal 0 of 4\n")
 
 
-def test_the_settings_survive_being_saved():
-    given = experiment()
-    assert Experiment.from_json(given.to_json()) == given
-    assert MAPPOConfig().critic_input == "joint"
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -111,14 +96,8 @@ def test_the_settings_survive_being_saved():
     ],
 )
 def test_a_run_that_has_nothing_to_tell_is_refused_before_a_model_is_loaded(given, message, monkeypatch):
-    def load(*_, **__):
-        raise AssertionError("a model was loaded")
-
-    monkeypatch.setattr("collm.algorithms.runs.assembly.experiment.make_policies", load)
+    monkeypatch.setattr("collm.algorithms.runs.assembly.experiment.make_policies", None)
     with pytest.raises(ValueError, match=message):
         given.make_trainer()
-
-
-def test_of_vectors_the_state_is_the_truth():
     env = NumberProbe("observed")
-    assert with_truth(env) is env
+    assert with_truth(env) is env  # the state of vectors is the truth

@@ -1,7 +1,5 @@
 """Rewards that are learned from, by hand: shift, scale, processor, and a price on divergence from the reference."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -46,15 +44,13 @@ def rewards(episodes):
         ({"reward_shift": -3.0, "reward_scale": 0.0}, None, 3.0, 0.0),
     ],
 )
-def test_rewards_are_shifted_then_scaled_then_processed(settings, processor, given, expected):
+def test_rewards_are_shifted_then_scaled_then_processed_if_there_is_a_rule(settings, processor, given, expected):
     rule = reward_rule(TrainConfig(**settings), processor)
     assert rule is not None and rule(given) == expected
     doubled = with_rule(EPISODES, lambda reward: 2 * reward)
     assert rewards(doubled) == [{a: [2 * r for r in track] for a, track in e.items()} for e in rewards(EPISODES)]
     assert [(e.index, e.seed, e.group, e.earlier_return) for e in doubled] == [(3, 4, 5, 7.0)] * 3
 
-
-def test_no_rule_changes_nothing():
     assert reward_rule(TrainConfig(), None) is None
     assert with_rule(EPISODES, None) == EPISODES
 
@@ -75,11 +71,7 @@ def test_a_turn_pays_for_the_divergence_of_its_tokens_by_hand(estimator):
     """Of an agent without a reference nothing is taken; a turn without tokens pays nothing."""
     config = TrainConfig(reference_kl_coef=0.5, reference_kl_in="reward", reference_kl_estimator=estimator)
     anchors = {"a": [torch.tensor([-1.5, -1.0, -0.75]), torch.tensor([-1.0])]}
-    price = {
-        (0, 0): [(-1.0, -1.5), (-2.0, -1.0)],
-        (0, 1): [(-0.5, -0.75)],
-        (2, 0): [(-1.5, -1.0)],
-    }
+    price = {(0, 0): [(-1.0, -1.5), (-2.0, -1.0)], (0, 1): [(-0.5, -0.75)], (2, 0): [(-1.5, -1.0)]}
     estimate = ESTIMATES[estimator or "k1"]
     expected = rewards(EPISODES)
     for (episode, time), pairs in price.items():

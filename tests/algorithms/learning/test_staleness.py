@@ -1,7 +1,5 @@
 """Learning from episodes of older weights: which weights played them, what they count for, and that runs resume."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 
@@ -32,7 +30,7 @@ def completions(episodes):
 @case("staleness", "seconds/waiting")
 @pytest.mark.parametrize(("name", "bound"), [("magrpo", 2), ("mappo", 1)])
 def test_episodes_are_those_that_the_weights_of_their_version_play(name, bound):
-    """Against policies that were copied by hand after each update: the same seeds, said again by them."""
+    """Compare with the log-probabilities of policies that were copied after each update."""
     each = trainer(name, max_staleness=bound)
     history = []
     for update in range(4):
@@ -61,7 +59,6 @@ def test_without_staleness_every_turn_is_of_the_weights_that_learn():
 
 @pytest.mark.parametrize("credit", ["turn", "token"])
 def test_the_cap_changes_nothing_where_nothing_is_stale(credit):
-    """The first update of a run with staleness learns from its own weights' episodes: the one without, bit for bit."""
     fresh, stale = trainer(credit=credit), trainer(credit=credit, max_staleness=1, importance_cap=0.01)
     fresh.step()
     _, metrics = stale.step()
@@ -73,7 +70,7 @@ def test_the_cap_changes_nothing_where_nothing_is_stale(credit):
 @case("importance_weight", "importance_capped")
 @pytest.mark.parametrize("credit", ["turn", "token"])
 def test_a_stale_item_counts_its_probability_now_over_that_at_sampling_up_to_the_cap(credit):
-    """Weights at the update's beginning, against those that sampled, summed by a loop."""
+    """Weights summed by a loop."""
     cap = 1.001
     each = trainer(max_staleness=1, importance_cap=cap, credit=credit, agent_learning_rate=0.05)
     each.step()
@@ -99,7 +96,7 @@ def test_a_stale_item_counts_its_probability_now_over_that_at_sampling_up_to_the
 
 @pytest.mark.parametrize("cap", [1.001, 100.0])
 def test_what_another_sampler_s_logprobs_say_is_weighted_though_nothing_is_stale(cap):
-    """One agent's server says every token 1 % likelier than the learner does, the other's 1 % less: summed here."""
+    """One server's tokens are 1 % likelier than the learner's, the other's 1 % less."""
     each = trainer(importance_cap=cap)
     policies = each.collector.policies
     for number, policy in enumerate(policies.values()):
@@ -112,10 +109,8 @@ def test_what_another_sampler_s_logprobs_say_is_weighted_though_nothing_is_stale
         policy.language_model.serving = Serving(addresses=("http://localhost:1",), keeps_logprobs=True)
     episodes, metrics = each.step()
     lengths = {agent: [len(t.completion.logprobs) for e in episodes for t in e.tracks[agent]] for agent in AGENTS}
-    expected = [
-        np.mean([min(1.01 ** (sign * length), cap) for length in lengths[agent]])
-        for agent, sign in zip(AGENTS, (-1, 1), strict=True)
-    ]
+    signs = zip(AGENTS, (-1, 1), strict=True)
+    expected = [np.mean([min(1.01 ** (sign * length), cap) for length in lengths[agent]]) for agent, sign in signs]
     assert metrics["importance_weight"] == pytest.approx(np.mean(expected), rel=1e-4)
     assert metrics["importance_capped"] == (0.5 if cap < 1.01 else 0)
 
@@ -129,15 +124,15 @@ def test_ppo_s_ratio_is_to_the_stale_sampler_and_has_no_weight_beside_it():
     each.close()
 
 
-RESUMED = [
-    ("magrpo", True, {"max_staleness": 1}),
-    ("maac", True, {"max_staleness": 2}),
-    ("iac", False, {"max_staleness": 2, "turns_per_update": 2}),
-    ("mappo", False, {"max_staleness": 1}),
-]
-
-
-@pytest.mark.parametrize(("name", "is_text", "changes"), RESUMED)
+@pytest.mark.parametrize(
+    ("name", "is_text", "changes"),
+    [
+        ("magrpo", True, {"max_staleness": 1}),
+        ("maac", True, {"max_staleness": 2}),
+        ("iac", False, {"max_staleness": 2, "turns_per_update": 2}),
+        ("mappo", False, {"max_staleness": 1}),
+    ],
+)
 def test_a_run_that_was_saved_with_episodes_ahead_goes_on_as_if_never_stopped(name, is_text, changes):
     unbroken = trainer(name, is_text, **changes)
     for _ in range(3):
@@ -151,7 +146,7 @@ def test_a_run_that_was_saved_with_episodes_ahead_goes_on_as_if_never_stopped(na
     unbroken.close()
 
 
-def test_a_run_goes_on_beyond_its_end_with_episodes_of_the_weights_that_it_ended_with():
+def test_a_run_goes_on_beyond_its_end_and_cross_play_cannot_be_stale():
     ended = trainer(num_updates=2, max_staleness=1)
     ended.step()
     ended.step()
@@ -162,8 +157,6 @@ def test_a_run_goes_on_beyond_its_end_with_episodes_of_the_weights_that_it_ended
     longer.close()
     ended.close()
 
-
-def test_every_joint_action_of_a_group_cannot_be_played_while_others_are():
     with pytest.raises(ValueError, match=r"joint_mode='cross'.*max_staleness=1"):
         algorithm_spec("magrpo").make(algorithm_spec("magrpo").config(joint_mode="cross", max_staleness=1))
 
@@ -172,12 +165,9 @@ def test_every_joint_action_of_a_group_cannot_be_played_while_others_are():
 @pytest.mark.parametrize("bound", [1, 2])
 def test_a_mini_task_is_learned_from_stale_episodes(tmp_path, bound):
     """MiniWriting from 0.25; five seeds without staleness end at 0.58 (standard deviation 0.03) after 15 updates."""
-    config = algorithm_spec("magrpo").config(
-        num_updates=15, num_generations=8, agent_learning_rate=5e-4, eval_num_samples=64, max_staleness=bound
-    )
-    model = ModelConfig(max_new_tokens=48, device="cpu")
-    run_experiment(
-        Experiment(algorithm="magrpo", config=config, env="collm/MiniWriting-v2", model=model), tmp_path / "r"
-    )
+    settings = {"num_updates": 15, "num_generations": 8, "agent_learning_rate": 5e-4, "eval_num_samples": 64}
+    config = algorithm_spec("magrpo").config(max_staleness=bound, **settings)
+    parts = {"env": "collm/MiniWriting-v2", "model": ModelConfig(max_new_tokens=48, device="cpu")}
+    run_experiment(Experiment(algorithm="magrpo", config=config, **parts), tmp_path / "r")
     first, last = (row["evaluation/sampled/return"] for row in read_lines(tmp_path / "r" / "evaluation.jsonl"))
     assert first < 0.3 and last > 0.5

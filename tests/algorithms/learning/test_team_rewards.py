@@ -1,7 +1,5 @@
 """Rewards and value targets of an agent that leaves before the others."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from fakes import WeightlessCritic
@@ -23,8 +21,8 @@ def episode(rewards_by_agent, truncated=()):
         for agent, rewards in rewards_by_agent.items()
     }
     ends = {agent: agent not in truncated for agent in tracks}
-    states = tuple(range(num_turns + 1))
     finals = dict.fromkeys(tracks, "final")
+    states = tuple(range(num_turns + 1))
     return Episode(0, 0, 0, tracks, states, finals, ends, ({},) * num_turns, num_agents=len(tracks))
 
 
@@ -32,26 +30,15 @@ def rewards_of(paid):
     return {agent: [turn.reward for turn in track] for agent, track in paid.tracks.items()}
 
 
-def test_an_agent_that_has_left_is_paid_in_its_last_turn_what_the_team_earns_later():
+def test_agents_that_left_or_pause_earn_on_and_every_return_to_go_is_the_team_s():
     played = episode({"a_0": [1.0, 2.0, 4.0], "a_1": [3.0]})
     (paid,) = with_team_rewards([played], 0.5)
     # the team earns (1 + 3) / 2, 2 / 2, 4 / 2
     assert rewards_of(paid) == {"a_0": [2.0, 1.0, 2.0], "a_1": [2.0 + 0.5 * 1.0 + 0.25 * 2.0]}
     assert played.team_return == 5.0
-
-
-def test_an_agent_that_pauses_is_paid_what_the_team_earns_until_its_next_turn():
     (paid,) = with_team_rewards([episode({"a_0": [2.0, 2.0, 2.0, 2.0], "a_1": [0.0, None, 4.0, None]})], 0.5)
     assert rewards_of(paid)["a_1"] == [1.0 + 0.5 * 1.0, 3.0 + 0.5 * 1.0]
 
-
-@pytest.mark.parametrize("discount", [0.0, 0.5, 1.0])
-def test_equal_rewards_until_a_common_end_stay_as_they_are(discount):
-    played = episode({"a_0": [0.1, 0.7, 0.3], "a_1": [0.1, 0.7, 0.3]})
-    assert with_team_rewards([played], discount) == [played]
-
-
-def test_the_return_to_go_of_every_turn_is_the_team_s():
     played = episode({"a_0": [1.0, 2.0, 4.0, -8.0], "a_1": [3.0, 5.0], "a_2": [7.0]})
     (paid,) = with_team_rewards([played], 0.9)
     team = torch.tensor([played.team_rewards])
@@ -62,9 +49,13 @@ def test_the_return_to_go_of_every_turn_is_the_team_s():
         torch.testing.assert_close(found, expected[[turn.time for turn in track]])
 
 
-class Constant(WeightlessCritic):
-    """Gives every history the same value."""
+@pytest.mark.parametrize("discount", [0.0, 0.5, 1.0])
+def test_equal_rewards_until_a_common_end_stay_as_they_are(discount):
+    played = episode({"a_0": [0.1, 0.7, 0.3], "a_1": [0.1, 0.7, 0.3]})
+    assert with_team_rewards([played], discount) == [played]
 
+
+class Constant(WeightlessCritic):
     def __init__(self, value):
         self.value = value
 
@@ -73,23 +64,16 @@ class Constant(WeightlessCritic):
 
 
 def targets_of(played, values, discount=1.0, reward="team"):
-    """Monte Carlo targets of each agent's own critic, which gives every history the agent's value."""
-    config = IACConfig(discount=discount, credited_reward=reward, advantage_normalization="none")
+    """Monte Carlo targets of each agent, whose critic (or the joint one) gives every history the same value."""
+    made, config_of = (MAAC, MAACConfig) if "joint" in values else (IAC, IACConfig)
+    config = config_of(discount=discount, credited_reward=reward, advantage_normalization="none")
     critics = {agent: CriticLearner(Constant(value), config, torch.Generator()) for agent, value in values.items()}
-    paid = with_team_rewards([played], discount) if reward == "team" else [played]
-    credits, _ = assign_credit(IAC(config), paid, list(played.tracks), critics)
+    paid = with_team_rewards([played], discount) if reward == "team" and "joint" not in values else [played]
+    credits, _ = assign_credit(made(config), paid, list(played.tracks), critics)
     return {agent: credit.targets.tolist() for agent, credit in credits.items()}
 
 
-def joint_targets_of(played, value):
-    config = MAACConfig(advantage_normalization="none")
-    critics = {"joint": CriticLearner(Constant(value), config, torch.Generator())}
-    credits, _ = assign_credit(MAAC(config), [played], list(played.tracks), critics)
-    return {agent: credit.targets.tolist() for agent, credit in credits.items()}
-
-
-ONES = [1.0] * 6
-SHORT = [1.0] * 2
+ONES, SHORT = [1.0] * 6, [1.0] * 2
 
 
 @pytest.mark.parametrize("truncated", [("a_1",), ()])
@@ -98,7 +82,7 @@ def test_one_agent_s_truncation_does_not_count_the_rest_of_a_terminated_game_twi
     played = episode({"a_0": [1.0, 1.0, 2.0, 2.0, 2.0, 2.0], "a_1": SHORT}, truncated)
     expected = {"a_0": [6.0, 5.0, 4.0, 3.0, 2.0, 1.0], "a_1": [6.0, 5.0]}
     assert targets_of(played, {"a_0": 100.0, "a_1": 100.0}) == expected
-    assert joint_targets_of(played, 100.0) == expected
+    assert targets_of(played, {"joint": 100.0}) == expected
 
 
 @pytest.mark.parametrize("left_by", ["truncation", "termination"])
@@ -113,13 +97,10 @@ def test_a_game_that_is_cut_goes_on_for_an_agent_that_left_with_the_mean_value_o
     assert found["a_2"][5] == pytest.approx(2 / 3 + 0.5 * 128.0)
 
 
-def test_a_game_that_ends_for_one_agent_and_is_cut_for_the_other_in_the_same_turn_goes_on_for_the_team():
+def test_games_that_end_for_one_agent_go_on_for_the_team_or_with_own_rewards_alone():
     played = episode({"a_0": [1.0], "a_1": [1.0]}, ("a_1",))
     assert targets_of(played, {"a_0": 1000.0, "a_1": 10.0}) == {"a_0": [11.0], "a_1": [11.0]}
-    assert joint_targets_of(played, 10.0) == {"a_0": [11.0], "a_1": [11.0]}
-
-
-def test_with_own_rewards_a_truncated_agent_continues_with_its_own_value_alone():
+    assert targets_of(played, {"joint": 10.0}) == {"a_0": [11.0], "a_1": [11.0]}
     played = episode({"a_0": ONES, "a_1": SHORT, "a_2": SHORT}, ("a_1",))
     found = targets_of(played, {"a_0": 100.0, "a_1": 10.0, "a_2": 1000.0}, reward="own")
     assert found == {"a_0": [6.0, 5.0, 4.0, 3.0, 2.0, 1.0], "a_1": [12.0, 11.0], "a_2": [2.0, 1.0]}

@@ -1,7 +1,5 @@
 """The expected gradient of an update is that of the expected return, whenever episodes end and whoever leaves."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import permutations
 from math import log
@@ -26,6 +24,8 @@ from torch.nn.functional import logsigmoid
 from collm.algorithms.learning.policy_learner import TurnBatch
 
 KINDS = ("full", "early end", "leaving")
+FORMS = ("sampled", "fixed")
+"""Kinds of the denominator of a loss."""
 UNBIASED = [
     *[("mareinforce", {"num_generations": 1}), ("marloo", {"num_generations": 2})],
     *[(name, {"estimator": "monte_carlo"}) for name in ("iac", "maac", "ippo", "mappo")],
@@ -121,38 +121,36 @@ def test_with_its_own_reward_an_agent_climbs_its_own_return(name):
     assert relative_error(exact_gradient(game, "team"), exact_gradient(game, "own")) > 0.1
 
 
-# Denominators
-
-
 @pytest.mark.parametrize("kind", WEAK)
 def test_a_sampled_number_of_turns_biases_the_gradient_and_a_fixed_one_does_not(kind):
     game = Game(kind, seed=WEAK[kind])
     exact = exact_gradient(game)
-    sampled, fixed = (
-        gradient(made("mareinforce", num_generations=1, loss_denominator=form), game) for form in ("sampled", "fixed")
-    )
+    sampled, fixed = (gradient(made("mareinforce", num_generations=1, loss_denominator=form), game) for form in FORMS)
     assert min(cosines(sampled, exact, game)) < 0.5
     assert min(cosines(fixed, exact, game)) > 1 - 1e-6
 
 
-@pytest.mark.parametrize("name", ["marloo", "maac"])
-def test_where_all_episodes_have_full_length_both_denominators_give_the_same_digits(name):
+@pytest.mark.parametrize(
+    ("name", "settings", "options"),
+    [
+        ("marloo", {"num_generations": 2}, {}),
+        ("maac", {"entropy_coef": 0.3}, {}),
+        ("ippo", {"mini_batch_size": 3}, {"reads_turns_alone": True}),  # four turns make mini-batches of 3 and 1
+    ],
+)
+def test_where_all_episodes_have_full_length_both_denominators_give_the_same_digits(name, settings, options):
     game = Game("full")
-    settings = {"num_generations": 2} if name == "marloo" else {"entropy_coef": 0.3}
-    courses = game.courses[1], game.courses[10]
-    sampled, fixed = (
-        received(made(name, loss_denominator=form, **settings), game, courses) for form in ("sampled", "fixed")
-    )
+    courses = game.courses[2:4] if options else (game.courses[1], game.courses[10])
+    algorithms = (made(name, loss_denominator=form, **settings) for form in FORMS)
+    sampled, fixed = (received(each, game, courses, **options) for each in algorithms)
     assert torch.equal(sampled, fixed) and fixed.norm() > 0.01
 
 
 def test_a_sampled_number_of_tokens_biases_the_gradient_and_a_fixed_one_does_not():
     game = Game("full", num_turns=1, words=UNEVEN)
     exact = exact_gradient(game)
-    sampled, fixed = (
-        gradient(made("mareinforce", num_generations=1, credit="token", loss_denominator=form), game)
-        for form in ("sampled", "fixed")
-    )
+    settings = {"num_generations": 1, "credit": "token"}
+    sampled, fixed = (gradient(made("mareinforce", loss_denominator=form, **settings), game) for form in FORMS)
     assert relative_error(sampled, exact) > 0.1
     assert relative_error(2 * fixed, exact) <= 1e-6  # two tokens per turn at most
 
@@ -172,18 +170,6 @@ def test_an_epoch_of_uneven_mini_batches_of_turns_is_unbiased(monkeypatch):
         monkeypatch.setattr(torch, "randperm", lambda count, generator, order=order: torch.tensor(order))
         learner.prepare(TurnBatch([turns], advantages, max_turns=8))()
     torch.testing.assert_close(learner.policy.received / len(orders), 4 * sum_over_turns / 8, atol=0, rtol=1e-6)
-
-
-def test_mini_batches_of_turns_of_full_episodes_have_the_same_digits_with_both_denominators():
-    """Four turns make mini-batches of three and one."""
-    game = Game("full")
-    sampled, fixed = (
-        received(
-            made("ippo", mini_batch_size=3, loss_denominator=form), game, game.courses[2:4], reads_turns_alone=True
-        )
-        for form in ("sampled", "fixed")
-    )
-    assert torch.equal(sampled, fixed) and fixed.norm() > 0.01
 
 
 @pytest.mark.parametrize("game", [Game("early end"), Game("full", num_turns=1, words=UNEVEN)])
@@ -218,14 +204,10 @@ def test_episodes_without_a_declared_limit_count_once():
 def test_cut_rollouts_count_their_joint_turns_also_those_after_an_agent_left():
     """Two courses of two turns each, of which the first agent leaves one after one turn."""
     game = Game("leaving")
-    stays, leaves = (
-        next(each for each in game.courses if [AGENTS[0] in words for words in each.turns] == there)
-        for there in ([True, True], [True, False])
-    )
-    whole, cut = (
-        received(made("iac", turns_per_update=turns), game, [stays, leaves], limit)
-        for turns, limit in ((None, 2), (4, None))
-    )
+    presence = {tuple(AGENTS[0] in words for words in each.turns): each for each in reversed(game.courses)}
+    courses = [presence[True, True], presence[True, False]]
+    whole = received(made("iac", turns_per_update=None), game, courses, 2)
+    cut = received(made("iac", turns_per_update=4), game, courses, None)
     torch.testing.assert_close(cut, whole)
 
 
@@ -243,8 +225,6 @@ def test_an_agent_that_is_absent_from_an_episode_counts_in_the_denominator():
         gradients.append(policy.received.clone())
     torch.testing.assert_close(gradients[1], gradients[0] / 2)
 
-
-# Truncation of one agent, and the KL penalty in the reward
 
 PRICE = 0.7
 PENALTY = {"reference_kl_coef": PRICE, "reference_kl_in": "reward"}

@@ -1,7 +1,5 @@
 """Settings → what fits: automatic choices, refusals with the settings that would fit, and devices by agent."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -29,9 +27,8 @@ def of(total):
 def applied(line):
     """The settings that a refusal offers, the first of them."""
     words = line.split("it fits with ")[1].split(", or ")[0].split()
-    return {
-        name.removeprefix("--").replace("-", "_"): value for name, value in zip(words[::2], words[1::2], strict=True)
-    }
+    names = [name.removeprefix("--").replace("-", "_") for name in words[::2]]
+    return dict(zip(names, words[1::2], strict=True))
 
 
 def test_two_full_models_of_4b_with_a_critic_are_refused_on_80_gb_with_what_fits():
@@ -44,15 +41,12 @@ def test_two_full_models_of_4b_with_a_critic_are_refused_on_80_gb_with_what_fits
     assert fit(changed, model("4B", **{"compute_dtype": "float32", **of_model}), TASK, of(80 * 10**9)) is not None
 
 
-def test_passes_shrink_before_activations_are_recomputed():
+def test_passes_shrink_before_activations_are_recomputed_unless_that_is_set():
     found = {total: fit(MAAC_OF_ACTORS, model("1.7B"), TASK, of(total * GIB)) for total in (140, 100, 79)}
     chosen = {total: (each.recomputes, each.max_tokens) for total, each in found.items()}
     assert chosen[140] == (False, None)
     assert chosen[100][0] is False and chosen[100][1] < 16384
     assert chosen[79][0] is True
-
-
-def test_what_is_set_is_not_chosen():
     asked = replace(MAAC_OF_ACTORS.config, max_batch_tokens=16384)
     assert fit(MAAC(asked), model("1.7B", recomputes_activations=False), TASK, of(80 * GIB)) is None
     found = fit(MAAC(asked), model("1.7B", recomputes_activations=True), TASK, of(140 * GIB))
@@ -69,7 +63,7 @@ def test_ranks_are_offered_to_share_what_does_not_fit_on_each():
         check_fit(shared, model("4B", max_new_tokens=224), TASK, of(80 * 10**9))
 
 
-def test_agents_and_critics_on_devices_of_their_own_are_planned_there():
+def test_members_are_planned_on_their_devices_and_heads_are_none_of_their_own():
     config = replace(MAAC_OF_ACTORS.config, critic_device="cuda:2", reference_device="cuda:3", reference_kl_coef=0.1)
     found = members_of(MAAC(config), model("0.6B", device="cuda:0,cuda:1"), TASK)
     assert {device: [each.name for each in own] for device, own in found.items()} == {
@@ -78,6 +72,8 @@ def test_agents_and_critics_on_devices_of_their_own_are_planned_there():
         "cuda:2": ["critic"],
         "cuda:3": ["reference of fox_0", "reference of stone_0"],
     }
+    found = members_of(IAC(IACConfig(use_separate_critic=False)), model("0.6B"), TASK)
+    assert [each.name for each in found["cuda:0"]] == ["fox_0", "stone_0"]
 
 
 def test_actors_with_weights_of_their_own_on_a_cpu_with_cores_for_both_are_planned_side_by_side(monkeypatch):
@@ -141,11 +137,6 @@ def test_whole_copies_to_decode_with_count_unless_servers_sample():
         return fit(MAAC(config), asked, sixteen, of(10**12)).plans["cuda:0"].peak.total
 
     assert peak(model("8B")) > peak(model("8B", server="http://a:1,http://b:1")) + 12 * GIB
-
-
-def test_heads_on_actors_are_no_models_of_their_own():
-    found = members_of(IAC(IACConfig(use_separate_critic=False)), model("0.6B"), TASK)
-    assert [each.name for each in found["cuda:0"]] == ["fox_0", "stone_0"]
 
 
 @pytest.mark.parametrize(

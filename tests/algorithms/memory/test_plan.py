@@ -1,7 +1,5 @@
 """The memory plan against arithmetic by hand, and laws: more work or more weights never need less."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -12,27 +10,11 @@ from collm.agents.language.shape import ModelShape
 from collm.algorithms.memory.plan import Member, Work, kv_bytes, plan, within
 
 P = 1_000_000
-SHAPE = ModelShape(
-    num_weights=P,
-    num_linear=900_000,
-    num_rows=5_000,
-    num_layers=2,
-    hidden=64,
-    query=64,
-    key=32,
-    num_heads=4,
-    num_key_heads=2,
-    feed_forward=128,
-    num_products=3,
-    vocabulary=1_000,
-    is_tied=True,
-    has_head_norms=False,
-)
-TEAM = (
-    Member(name="fox_0", shape=SHAPE),
-    Member(name="stone_0", shape=SHAPE),
-    Member(name="critic", shape=SHAPE.backbone(), num_agents=0),
-)
+SIZES = {"num_weights": P, "num_linear": 900_000, "num_rows": 5_000, "num_layers": 2, "vocabulary": 1_000}
+SIZES |= {"hidden": 64, "query": 64, "key": 32, "num_heads": 4, "num_key_heads": 2, "feed_forward": 128}
+SHAPE = ModelShape(**SIZES, num_products=3, is_tied=True, has_head_norms=False)
+CRITIC = Member(name="critic", shape=SHAPE.backbone(), num_agents=0)
+TEAM = (Member(name="fox_0", shape=SHAPE), Member(name="stone_0", shape=SHAPE), CRITIC)
 WORK = Work(tokens=1024, row_length=256, num_rows=8)
 
 
@@ -40,24 +22,28 @@ def phase(members, work, name):
     return next(each for each in plan(members, work).phases if each.name == name)
 
 
-def test_weights_that_learn_cost_16_bytes_each():
+def test_weights_that_learn_cost_16_bytes_each_and_one_learner_has_gradients():
     found = phase(TEAM[:1], WORK, "update of fox_0")
     assert found.weights + found.gradients + found.moments == 16 * P
+    found = phase(TEAM, WORK, "update of fox_0")
+    assert (found.weights, found.moments, found.gradients) == (3 * 4 * P, 3 * 8 * P, 4 * P)
+    found = phase(TEAM, replace(WORK, offload="learner"), "update of fox_0")
+    assert found.weights + found.gradients + found.moments == 16 * P
+    assert phase(TEAM, replace(WORK, offload="learner"), "decoding").weights == 2 * 4 * P  # the critic waits
 
 
-def test_packed_weights_lie_beside_fp32_weights_while_they_decode():
+def test_packed_and_autocast_weights_are_copies():
     work = replace(WORK, packs=True)
     assert phase(TEAM, work, "decoding").casts == 2 * 4 * 900_000
     assert phase(TEAM, work, "update of fox_0").casts == 0
     assert phase([replace(TEAM[0], compute=2)], work, "decoding").casts == 2 * 900_000
+    assert phase([replace(TEAM[0], compute=2)], WORK, "update of fox_0").casts == 2 * 900_000
+    team = [replace(TEAM[0], compute=2, has_reference=True)]
+    embedded = 64 * 1_000
+    assert phase(team, WORK, "loading").weights == 4 * P + 4 * P - 2 * (900_000 - embedded)
 
 
-def test_three_learners_keep_moments_and_one_has_gradients():
-    found = phase(TEAM, WORK, "update of fox_0")
-    assert (found.weights, found.moments, found.gradients) == (3 * 4 * P, 3 * 8 * P, 4 * P)
-
-
-def test_actors_side_by_side_hold_gradients_and_activations_at_once_and_the_critic_its_own():
+def test_members_side_by_side_hold_gradients_and_activations_at_once():
     work = replace(WORK, side_by_side=True)
     one = phase(TEAM, WORK, "update of fox_0")
     both = phase(TEAM, work, "update of fox_0 and stone_0")
@@ -67,38 +53,24 @@ def test_actors_side_by_side_hold_gradients_and_activations_at_once_and_the_crit
     assert phase(TEAM, work, "update of critic") == phase(TEAM, WORK, "update of critic")
     assert len(plan(TEAM[2:], work).phases) == 2  # nobody decodes
 
-
-def test_critics_side_by_side_hold_gradients_and_activations_at_once():
     team = [*TEAM[:2], *(replace(TEAM[2], name=f"critic of {each.name}") for each in TEAM[:2])]
-    one, both = (
-        phase(team, replace(WORK, critics_side_by_side=are_together), name)
-        for are_together, name in (
-            (False, "update of critic of fox_0"),
-            (True, "update of critic of fox_0 and critic of stone_0"),
-        )
-    )
+    together = replace(WORK, critics_side_by_side=True)
+    one = phase(team, WORK, "update of critic of fox_0")
+    both = phase(team, together, "update of critic of fox_0 and critic of stone_0")
     assert (both.gradients, both.activations) == (2 * one.gradients, 2 * one.activations)
     assert (both.weights, both.moments) == (one.weights, one.moments)
-    assert phase(team, replace(WORK, critics_side_by_side=True), "update of fox_0").gradients == 4 * P
-
-
-def test_learners_that_take_turns_are_alone_on_the_device():
-    found = phase(TEAM, replace(WORK, offload="learner"), "update of fox_0")
-    assert found.weights + found.gradients + found.moments == 16 * P
-    assert phase(TEAM, replace(WORK, offload="learner"), "decoding").weights == 2 * 4 * P  # the critic waits
+    assert phase(team, together, "update of fox_0").gradients == 4 * P
 
 
 def test_a_base_of_adapters_is_kept_once_in_16_bits():
     team = [Member(name="fox_0, stone_0", shape=SHAPE, compute=2, num_adapters=2, rank=4, num_agents=2)]
     found = phase(team, WORK, "update of fox_0, stone_0")
     adapter = 4 * 5_000
-    assert found.weights == 2 * P + 2 * 4 * adapter
-    assert found.moments == 2 * 8 * adapter
-    assert found.gradients == 4 * adapter
-    assert found.casts == 0
+    assert (found.weights, found.casts) == (2 * P + 2 * 4 * adapter, 0)
+    assert (found.moments, found.gradients) == (2 * 8 * adapter, 4 * adapter)
 
 
-def test_ranks_that_share_a_model_divide_16_bytes_and_keep_a_copy_to_decode_with():
+def test_ranks_share_16_bytes_and_a_copy_to_decode_with_unless_servers_decode_or_adapters_learn():
     team = [replace(member, num_shares=4, compute=2) for member in TEAM]
     found = phase(team, WORK, "update of fox_0")
     linear = 900_000 - 64 * 1_000  # the tied embedding is looked up in fp32
@@ -111,37 +83,17 @@ def test_ranks_that_share_a_model_divide_16_bytes_and_keep_a_copy_to_decode_with
     assert phase(team, WORK, "decoding").casts == 0
     assert phase(team, WORK, "loading").weights == found.weights + 4 * P  # one is whole until it is shared out
 
-
-def test_ranks_whose_servers_decode_keep_their_16_bytes_alone():
     team = [replace(member, num_shares=4, compute=2, is_served=member.num_agents > 0) for member in TEAM]
     assert phase(team, WORK, "update of fox_0").weights == 2 * P + 4 * (TEAM[2].shape.num_weights // 4)
-    assert [each.kv for each in plan(team, WORK).phases] == [
-        0
-    ] * 4  # loading, and the updates of two actors and a critic
+    assert [each.kv for each in plan(team, WORK).phases] == [0] * 4  # loading, and three updates
     assert within(team, WORK, plan(team, WORK).peak.total) == replace(WORK, max_kv=0)
-
-
-def test_adapters_on_a_whole_base_are_shared_by_nobody():
     adapted = Member(name="fox_0", shape=SHAPE, compute=2, num_adapters=1, rank=4)
     assert plan([replace(adapted, num_shares=8)], WORK) == plan([adapted], WORK)
 
 
-def test_autocast_holds_a_copy_of_what_is_multiplied():
-    assert phase([replace(TEAM[0], compute=2)], WORK, "update of fox_0").casts == 2 * 900_000
-
-
-def test_a_reference_in_16_bits_keeps_its_tied_embedding_in_32():
-    team = [replace(TEAM[0], compute=2, has_reference=True)]
-    embedded = 64 * 1_000
-    assert phase(team, WORK, "loading").weights == 4 * P + 4 * P - 2 * (900_000 - embedded)
-
-
-def test_keys_and_values_by_hand():
+def test_keys_and_values_by_hand_get_what_the_rest_leaves():
     assert kv_bytes(TEAM[:2], WORK) == 2 * (8 * 256) * (2 * 2 * 32 * 4)
     assert phase(TEAM, replace(WORK, max_kv=1000), "decoding").kv == 1000
-
-
-def test_keys_and_values_get_what_the_rest_leaves():
     rest = phase(TEAM, replace(WORK, max_kv=0), "decoding").total
     work = replace(WORK, num_rows=100)
     update = plan(TEAM, replace(work, max_kv=0)).peak.total

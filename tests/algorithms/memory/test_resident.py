@@ -1,7 +1,5 @@
 """The memory plan against the resident set of real trainings on the CPU, a process each."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
@@ -9,9 +7,9 @@ from resident import SIZES, measured
 
 from collm.algorithms.rollout.side_by_side import num_cores
 
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
 @pytest.mark.parametrize("size", SIZES)
 def test_the_plan_is_within_15_percent_of_what_a_training_takes(size):
     found = measured(size)
@@ -19,8 +17,6 @@ def test_the_plan_is_within_15_percent_of_what_a_training_takes(size):
     assert found["planned_peak"] == pytest.approx(found["measured_peak"], rel=0.15)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.skipif(num_cores() < 2, reason="models learn side by side where there are cores for both")
 @pytest.mark.parametrize("settings", [["own"], ["own", "critics"]])
 def test_the_plan_holds_for_models_that_learn_side_by_side(settings):

@@ -1,7 +1,5 @@
 """Episodes depend only on their seed, their index and the weights; an agent acts on its own text."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from probes import AGENTS, NumberProbe, TextProbe, word_policies
@@ -26,14 +24,8 @@ class Echo(Policy):
     def act(self, requests, *, greedy=False):
         self.calls.append([request.agent for request in requests])
         self.greedy.add(greedy)
-        return [
-            Completion(
-                f"{request.stream} after {request.observation.split()[-1]}",
-                np.full(2, -0.5, np.float32),
-                np.ones(2, np.float32),
-            )
-            for request in requests
-        ]
+        numbers = np.full(2, -0.5, np.float32), np.ones(2, np.float32)
+        return [Completion(f"{each.stream} after {each.observation.split()[-1]}", *numbers) for each in requests]
 
 
 class Relay(TextParallelEnv):
@@ -47,19 +39,13 @@ class Relay(TextParallelEnv):
         return {agent: f"secret {self.rng.random()}" for agent in self.possible_agents}
 
     def play(self, replies):
-        is_over = self.turn + 1 == self.length
-        return Outcome(
-            float(self.turn + 1),
-            {agent: f"fed {self.rng.random()}" for agent in replies},
-            metrics={"movers": len(replies)},
-            is_over=is_over,
-            finished=frozenset({"runner_1"}),
-        )
+        feedback = {agent: f"fed {self.rng.random()}" for agent in replies}
+        ends = {"is_over": self.turn + 1 == self.length, "finished": frozenset({"runner_1"})}
+        return Outcome(float(self.turn + 1), feedback, metrics={"movers": len(replies)}, **ends)
 
 
-def collector(num_envs, **settings):
-    echo = Echo()
-    return RolloutCollector(SyncVector(Relay, num_envs), dict.fromkeys(AGENTS_OF, echo), **settings)
+def collector(num_envs, env=Relay, **settings):
+    return RolloutCollector(SyncVector(env, num_envs), dict.fromkeys(AGENTS_OF, Echo()), **settings)
 
 
 def written(episode):
@@ -84,12 +70,17 @@ def test_a_language_model_writes_the_same_alone_and_among_others():
     assert replies(1) == replies(6)
 
 
-def test_groups_share_the_task_and_nothing_else():
+def test_groups_share_the_task_and_a_policy_is_asked_once_for_all():
     episodes = collector(4).collect(grouped_plans([7, 8], 3))
     assert [episode.group for episode in episodes] == [0, 0, 0, 1, 1, 1]
     first = [episode.tracks["runner_0"][0] for episode in episodes]
     assert len({turn.observation for turn in first[:3]}) == 1
     assert len({turn.completion.action for turn in first[:3]}) == 3
+    made = collector(5)
+    made.collect([Plan(seed, task=1) for seed in range(5)])
+    assert made.policies["runner_0"].calls == [["runner_0", "runner_1"] * 5]
+    with pytest.raises(ValueError, match="no policy for \\['runner_1'\\]"):
+        RolloutCollector(SyncVector(Relay, 1), {"runner_0": Echo()})
 
 
 def test_an_agent_that_leaves_early_is_asked_no_more_and_keeps_its_end():
@@ -99,12 +90,8 @@ def test_an_agent_that_leaves_early_is_asked_no_more_and_keeps_its_end():
     assert "fed" in episode.finals["runner_1"]
     assert [info["metric/movers"] for info in episode.infos] == [2, 1, 1]
     assert episode.team_return == (1 + 2 + 3 + 1) / 2
-
-
-def test_one_policy_is_asked_once_for_all_agents_and_copies():
-    made = collector(5)
-    made.collect([Plan(seed, task=1) for seed in range(5)])
-    assert made.policies["runner_0"].calls == [["runner_0", "runner_1"] * 5]
+    rewards = joint_grid([episode], None).rewards  # a joint critic learns the rewards that are logged
+    assert rewards.tolist() == [[(1 + 1) / 2, 2 / 2, 3 / 2]]
 
 
 def test_segments_put_together_are_the_whole_episodes():
@@ -140,20 +127,18 @@ def test_the_return_of_an_episode_does_not_depend_on_where_it_was_cut(num_turns)
     assert episode_metrics(pieces)["return"] == 5.5
 
 
-def test_what_a_joint_critic_learns_is_what_is_logged_though_an_agent_has_left():
-    (episode,) = collector(1).collect([Plan(0, task=4)])
-    grid = joint_grid([episode], None)
-    assert grid.rewards.tolist() == [[(1 + 1) / 2, 2 / 2, 3 / 2, 4 / 2]]
-    assert grid.rewards.sum() == episode.team_return == 5.5
-
-
-def test_a_cut_segment_is_not_terminated_and_ends_with_what_is_to_be_bootstrapped():
+def test_cut_segments_end_with_what_is_bootstrapped_and_terminated_agents_do_not_act_again():
     cut = [each for each in collector(6).collect_turns(1, iter(range(20))) if not each.is_complete]
     assert cut
     for segment in cut:
         assert segment.is_terminated == {"runner_0": False, "runner_1": True}
         last = segment.tracks["runner_0"][-1]
         assert segment.finals["runner_0"].startswith(f"{last.observation}{last.completion.action}")
+    made = collector(1, Lingering)
+    segments = [segment for _ in range(4) for segment in made.collect_turns(1, iter(range(99)))]
+    turns = [("runner_1" in segment.tracks, segment.earlier_return) for segment in segments]
+    assert any(earlier > 0 for _, earlier in turns)
+    assert all(not acts for acts, earlier in turns if earlier > 0)
 
 
 @pytest.mark.parametrize(("threshold", "num_turns"), [(0.9, 1), (1.4, 3), (4.0, 4)])
@@ -206,11 +191,6 @@ def test_an_agent_s_tokens_do_not_change_with_another_s_private_text():
     assert one["speaker_1"] != other["speaker_1"]
 
 
-def test_an_agent_without_a_policy_is_refused():
-    with pytest.raises(ValueError, match="no policy for \\['runner_1'\\]"):
-        RolloutCollector(SyncVector(Relay, 1), {"runner_0": Echo()})
-
-
 @pytest.mark.parametrize("greedy", [True, False])
 def test_policies_sample_unless_they_are_asked_to_be_greedy(greedy):
     made = collector(1)
@@ -226,13 +206,3 @@ class Lingering(Relay):
     def step(self, actions):
         observations, *rest = super().step(actions)
         return {agent: observations.get(agent, self._transcripts[agent]) for agent in self.possible_agents}, *rest
-
-
-def test_a_terminated_agent_does_not_act_again_after_a_segment_was_cut():
-    policy = Echo()
-    vector = SyncVector(Lingering, 1)
-    made = RolloutCollector(vector, dict.fromkeys(vector.possible_agents, policy))
-    segments = [segment for _ in range(4) for segment in made.collect_turns(1, iter(range(99)))]
-    turns = [("runner_1" in segment.tracks, segment.earlier_return) for segment in segments]
-    assert any(earlier > 0 for _, earlier in turns)
-    assert all(not acts for acts, earlier in turns if earlier > 0)

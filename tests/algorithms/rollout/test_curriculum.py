@@ -20,11 +20,12 @@ from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.loggers import read_lines
 from collm.algorithms.runs.run import run_experiment
 from collm.benchmarks.cli import main
+from collm.envs import register
 from collm.envs.games.sources import difficulties
 
 
 class Ladder(ParallelEnv):
-    """Two turns; pays the difficulty in each, and succeeds in the second where the difficulty is at most 2."""
+    """Two turns; pays the difficulty in each, and succeeds in the second if the difficulty is at most 2."""
 
     metadata: ClassVar[dict] = {"name": "ladder_v0", "render_modes": [], "highest_difficulty": 4}
 
@@ -62,19 +63,11 @@ class Ladder(ParallelEnv):
 
 @pytest.fixture
 def experiment(clean_registry):
-    from collm.envs import register
 
     register("test/Ladder-v0", Ladder)
-    config = IPPOConfig(
-        num_updates=4,
-        rollout_buffer_size=6,
-        critic_warmup=0,
-        ppo_epochs=1,
-        eval_num_samples=12,
-        save_interval=1,
-        deterministic=True,
-        difficulty_schedule="0: 1, 0.5: 2-3, 0.75: 4",
-    )
+    settings = {"num_updates": 4, "rollout_buffer_size": 6, "critic_warmup": 0, "ppo_epochs": 1, "save_interval": 1}
+    schedule = "0: 1, 0.5: 2-3, 0.75: 4"
+    config = IPPOConfig(eval_num_samples=12, deterministic=True, difficulty_schedule=schedule, **settings)
     return Experiment(algorithm="ippo", config=config, env="test/Ladder-v0", network=NetworkConfig(hidden_dims=(4,)))
 
 
@@ -119,7 +112,7 @@ def test_a_schedule_is_refused_where_the_environment_cannot_follow_it(experiment
         changed(experiment, difficulty_schedule="0").check()
 
 
-def test_updates_have_the_difficulty_of_their_share_and_evaluations_that_of_the_environment(tmp_path, experiment):
+def test_updates_have_the_difficulty_of_their_share_and_their_episodes_are_replayed(tmp_path, experiment, capsys):
     run_experiment(experiment, tmp_path / "r")
     found = {update: set() for update in (1, 2, 3, 4)}
     for row in read_lines(tmp_path / "r" / "episodes.jsonl"):
@@ -128,6 +121,15 @@ def test_updates_have_the_difficulty_of_their_share_and_evaluations_that_of_the_
     assert found == {1: {1}, 2: {1}, 3: {2, 3}, 4: {4}}
     for row in read_lines(tmp_path / "r" / "evaluation.jsonl"):
         assert {f"evaluation/greedy/difficulty/{each}/return" for each in range(1, 5)} <= row.keys()
+    hardest = next(row["index"] for row in read_lines(tmp_path / "r" / "episodes.jsonl") if row["update"] == 4)
+    assert main(["replay", str(tmp_path / "r"), "--episode", str(hardest)]) == 0
+    assert "return: climber_0 8.000" in capsys.readouterr().out
+
+    assert main(["evaluate", str(tmp_path / "r"), "--episodes", "12", "--no-transcripts"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    told = {tuple(words[1:4]): words[4:] for words in lines if words[2:3] == ["difficulty"]}
+    told |= {tuple(words[1:4]): words[4:] for words in lines if words[1:2] in (["return,"], ["success,"])}
+    assert told[("return,", "difficulty", "3")][1] == "6.000" and told[("success,", "difficulty", "3")][1] == "0.000"
 
 
 @case("evaluation/*/difficulty/*/*")
@@ -149,15 +151,6 @@ def test_scores_per_difficulty_by_hand(tmp_path, experiment):
             assert told == wanted
 
 
-def test_the_command_tells_scores_per_difficulty(tmp_path, experiment, capsys):
-    run_experiment(changed(experiment, num_updates=1), tmp_path / "r")
-    assert main(["evaluate", str(tmp_path / "r"), "--episodes", "12", "--no-transcripts"]) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    told = {tuple(words[1:4]): words[4:] for words in lines if words[2:3] == ["difficulty"]}
-    told |= {tuple(words[1:4]): words[4:] for words in lines if words[1:2] in (["return,"], ["success,"])}
-    assert told[("return,", "difficulty", "3")][1] == "6.000" and told[("success,", "difficulty", "3")][1] == "0.000"
-
-
 @pytest.mark.parametrize("settings", [{}, {"turns_per_update": 3, "num_envs": 2}])
 def test_a_run_with_a_schedule_that_dies_goes_on_with_the_same_bytes(tmp_path, experiment, settings):
     cut = changed(experiment, **settings)
@@ -171,10 +164,3 @@ def test_a_run_with_a_schedule_that_dies_goes_on_with_the_same_bytes(tmp_path, e
         assert (tmp_path / "one" / "episodes.jsonl").read_bytes() == (tmp_path / "r" / "episodes.jsonl").read_bytes()
     with pytest.raises(ValueError, match="num_updates = 4, not 5"):
         run_experiment(changed(cut, num_updates=5), tmp_path / "r", resume=True)
-
-
-def test_an_episode_of_a_schedule_is_replayed(tmp_path, experiment, capsys):
-    run_experiment(experiment, tmp_path / "r")
-    hardest = next(row["index"] for row in read_lines(tmp_path / "r" / "episodes.jsonl") if row["update"] == 4)
-    assert main(["replay", str(tmp_path / "r"), "--episode", str(hardest)]) == 0
-    assert "return: climber_0 8.000" in capsys.readouterr().out

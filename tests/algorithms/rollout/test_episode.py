@@ -1,7 +1,5 @@
 """Inputs of critics, infos of joint turns, plans and segments, by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from collm.agents.core import Completion
@@ -24,7 +22,7 @@ def played(actions, *, ends=(True, True), states=STATES):
     return Episode(0, 7, 0, tracks, states, finals, dict(zip("ab", ends, strict=True)), ({}, {}))
 
 
-def test_a_critic_of_an_agent_reads_its_histories_and_the_last_one_where_that_bootstraps():
+def test_critics_read_the_last_history_where_that_bootstraps():
     ended, cut = played(["x", "y", "z"]), played(["x", "y", "z"], ends=(False, True))
     assert ended.num_turns == 2 and ended.is_complete and ended.earlier_return == 0.0
     assert ended.own_input("a").histories == ("a0", "a1")
@@ -34,10 +32,6 @@ def test_a_critic_of_an_agent_reads_its_histories_and_the_last_one_where_that_bo
     texts = cut.own_input("a", reads_actions=True)
     assert texts.actions == ((Message("assistant", "x", "a"),), (Message("assistant", "y", "a"),))
     assert played([0, 1, 2]).own_input("a", reads_actions=True).actions == (0, 1)
-
-
-def test_a_joint_critic_reads_the_last_joint_history_if_the_last_turn_did_not_end_the_game():
-    """The second agent has left earlier, by termination or truncation."""
     for ends, num_histories in (((True, True), 2), ((False, True), 3), ((True, False), 2), ((False, False), 3)):
         episode = played(["x", "y", "z"], ends=ends)
         assert episode.live_agents == (("a",) if num_histories == 3 else ())
@@ -54,7 +48,10 @@ def test_joint_actions_are_in_the_order_of_the_agents_with_gaps_for_who_has_left
     assert alone.joint_input(["a"], reads_actions=True).actions == (5,)  # one agent: no tuple
 
 
-def test_only_reward_terms_and_metrics_are_averaged_each_over_who_reports_it():
+def test_plans_and_infos_by_hand():
+    assert Plan(3).options() is None and Plan(3).group == 0
+    assert Plan(3, task=0).options() == {"task": 0}
+    assert grouped_plans([7, 8], 2) == [Plan(7, 0), Plan(7, 0), Plan(8, 1), Plan(8, 1)]
     infos = {
         "a": {"reward/hit": 1, "metric/size": 4.0, "note": "x", "rewards": 9.0},
         "b": {"reward/hit": 2, "metrics/size": 7.0},
@@ -62,12 +59,6 @@ def test_only_reward_terms_and_metrics_are_averaged_each_over_who_reports_it():
     }
     assert mean_info(infos) == {"reward/hit": 1.5, "metric/size": 4.0}
     assert mean_info({}) == {}
-
-
-def test_plans_name_their_task_only_where_they_have_one():
-    assert Plan(3).options() is None and Plan(3).group == 0
-    assert Plan(3, task=0).options() == {"task": 0}
-    assert grouped_plans([7, 8], 2) == [Plan(7, 0), Plan(7, 0), Plan(8, 1), Plan(8, 1)]
 
 
 def test_the_rest_of_a_play_begins_where_it_was_cut():

@@ -1,7 +1,5 @@
 """Environment faults name agent, episode and turn; a limited number of episodes may be skipped."""
 
-from __future__ import annotations
-
 import pytest
 from faulty_worlds import AGENTS, TURN, Numbers, Texts
 
@@ -10,11 +8,12 @@ from collm.algorithms.rollout.collector import Plan, RolloutCollector
 from collm.envs import EnvironmentFault, EnvSpec, ProcessVector, SyncVector
 from collm.envs.vectors.faults import Course
 
+NO_NUMBERS = {"none": "None", "text": "'good'", "digits": "'1'", "complex": "1j", "list": "[1.0]"}
+NOT_FINITE = ("nan", "inf", "-inf")
+PARTS = ("reward", "observation", "termination", "truncation")
 EITHER = {
-    "lacks a reward": ("b_0", "step returned no entry for 'b_0' in rewards"),
-    "lacks a observation": ("b_0", "step returned no entry for 'b_0' in observations"),
-    "lacks a termination": ("b_0", "step returned no entry for 'b_0' in terminations"),
-    "lacks a truncation": ("b_0", "step returned no entry for 'b_0' in truncations"),
+    **{f"lacks a {part}": ("b_0", f"step returned no entry for 'b_0' in {part}s") for part in PARTS},
+    **{f"reward {word}": ("b_0", f"the reward of 'b_0' is {word}, but must be a finite") for word in NOT_FINITE},
     "termination none": ("b_0", "terminations of 'b_0' is None, but must be a bool"),
     "truncation text": ("b_0", "truncations of 'b_0' is 'no', but must be a bool"),
     "a stranger": ("z_0", "'z_0' is not in possible_agents=['a_0', 'b_0']"),
@@ -25,16 +24,9 @@ EITHER = {
     "four values": (None, "step must return (observations, rewards, terminations, truncations, infos), got a tuple of"),
     "no value": (None, "step must return (observations, rewards, terminations, truncations, infos), got None"),
     "observation none": ("b_0", "the observation of 'b_0' is None, but must be "),
-    "reward nan": ("b_0", "the reward of 'b_0' is nan, but must be a finite number"),
-    "reward inf": ("b_0", "the reward of 'b_0' is inf, but must be a finite number"),
-    "reward -inf": ("b_0", "the reward of 'b_0' is -inf, but must be a finite number"),
 }
 TEXTS = {
-    "reward none": (None, "play() gave 'b_0' the reward None, which is not a number"),
-    "reward text": (None, "play() gave 'b_0' the reward 'good', which is not a number"),
-    "reward digits": (None, "play() gave 'b_0' the reward '1', which is not a number"),
-    "reward complex": (None, "play() gave 'b_0' the reward 1j, which is not a number"),
-    "reward list": (None, "play() gave 'b_0' the reward [1.0], which is not a number"),
+    **{f"reward {kind}": (None, f"'b_0' the reward {word}, which is not a") for kind, word in NO_NUMBERS.items()},
     "reward array": (None, "step raised TypeError: only"),
     "reward lacks an agent": (None, "play() gave no reward to 'b_0'"),
     "observation number": ("b_0", "the observation of 'b_0' is 3, but must be text"),
@@ -48,12 +40,8 @@ TEXTS = {
     "state is a number": (None, "the state is 5, but must be text"),
 }
 NUMBERS = {
-    "reward none": ("b_0", "the reward of 'b_0' is None, but must be a finite number"),
-    "reward text": ("b_0", "the reward of 'b_0' is 'good', but must be a finite number"),
-    "reward digits": ("b_0", "the reward of 'b_0' is '1', but must be a finite number"),
+    **{f"reward {kind}": ("b_0", f"the reward of 'b_0' is {word}, but") for kind, word in NO_NUMBERS.items()},
     "reward array": ("b_0", "the reward of 'b_0' is array([1., 1.]), but must be a finite number"),
-    "reward complex": ("b_0", "the reward of 'b_0' is 1j, but must be a finite number"),
-    "reward list": ("b_0", "the reward of 'b_0' is [1.0], but must be a finite number"),
     "observation text": ("b_0", "the observation of 'b_0' is 'hello', but must be numbers of shape (3,)"),
     "observation number": ("b_0", "the observation of 'b_0' has the shape (), but its space has (3,)"),
     "observation nan": ("b_0", "the observation of 'b_0' has numbers that are not finite: array([ 0., nan, 0.]"),
@@ -110,7 +98,11 @@ def test_a_fault_of_a_reset_is_named(world, kind):
     assert caught.value.turn == 0
 
 
-def test_an_agent_that_joins_again_is_named():
+def test_a_fault_in_a_segment_and_an_agent_that_joins_again_are_named():
+    made = collector(Texts, "step raises")
+    made.next_index = 40
+    with pytest.raises(EnvironmentFault, match="episode 40, seed 3, turn 2: step raised ZeroDivisionError"):
+        made.collect_turns(9, iter(range(3, 99)))
     with pytest.raises(EnvironmentFault, match="agent b_0, turn 4: 'b_0' has left the episode and joins it again"):
         collector(Numbers, "joins again").collect([Plan(7)])
 
@@ -118,7 +110,6 @@ def test_an_agent_that_joins_again_is_named():
 @pytest.mark.parametrize("world", [Texts, Numbers])
 @pytest.mark.parametrize("kind", SOUND)
 def test_what_is_no_fault_is_played(world, kind):
-    """Large rewards, and numbers of any type; agents that leave."""
     episodes = collector(world, kind).collect([Plan(7), Plan(8)])
     assert [[len(track) for track in each.tracks.values()] for each in episodes] == [[4, 3], [4, 3]]
     assert all(type(turn.reward) is float for each in episodes for track in each.tracks.values() for turn in track)
@@ -195,11 +186,3 @@ def test_a_group_that_lost_a_rollout_is_left_out_and_where_none_is_left_the_faul
     with pytest.raises(EnvironmentFault, match=r"episode 1, seed 7.*: gave up"):
         collector(Texts, "", Losing({7})).collect([Plan(6), Plan(7), Plan(8)])
     assert collector(Texts, "", Losing({7})).collect([]) == []
-
-
-def test_a_fault_tells_its_episode_whole_or_cut():
-    for play in (lambda made: made.collect([Plan(3), Plan(5)]), lambda made: made.collect_turns(9, iter(range(3, 99)))):
-        made = collector(Texts, "step raises")
-        made.next_index = 40
-        with pytest.raises(EnvironmentFault, match="episode 40, seed 3, turn 2: step raised ZeroDivisionError"):
-            play(made)

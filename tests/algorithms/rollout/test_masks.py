@@ -81,19 +81,27 @@ CONVENTIONS = pytest.mark.parametrize("convention", ["info", "observation"])
 
 
 @CONVENTIONS
-def test_whole_episodes_take_open_gates_only(convention):
+def test_open_gates_only_are_taken_also_by_random_partners(convention):
     episodes = collector(convention).collect([Plan(seed) for seed in range(8)])
     assert all(len(episode.infos) == 6 for episode in episodes)
+    env = Gates(convention)
+    everyone = RandomPolicy({agent: env.action_space(agent) for agent in AGENTS})
+    vector = SyncVector(lambda: Gates(convention), 2)
+    RolloutCollector(vector, dict.fromkeys(AGENTS, everyone)).collect([Plan(seed) for seed in range(8)])
+    partnered = make(f"{__name__}:Gates", convention=convention, partners={"b_0": "random"})
+    for seed in range(8):
+        seen, infos = partnered.reset(seed=seed)
+        while partnered.agents:
+            mask = infos["a_0"]["action_mask"] if convention == "info" else seen["a_0"]["action_mask"]
+            seen, *_, infos = partnered.step({"a_0": int(mask.argmax())})
 
 
 @CONVENTIONS
 def test_a_training_that_is_resumed_goes_on_as_if_unbroken(convention, tmp_path):
     def trainer():
         config = IPPOConfig(num_updates=4, num_envs=3, turns_per_update=4, critic_warmup=0, reference_kl_coef=0.1)
-        env = f"{__name__}:Gates"
-        return Experiment(
-            algorithm="ippo", config=config, env=env, env_kwargs={"convention": convention}
-        ).make_trainer()
+        parts = {"env": f"{__name__}:Gates", "env_kwargs": {"convention": convention}}
+        return Experiment(algorithm="ippo", config=config, **parts).make_trainer()
 
     unbroken, halted = trainer(), trainer()
     expected = [unbroken.step()[1] for _ in range(4)]
@@ -114,20 +122,6 @@ def test_the_joint_history_of_masked_observations_is_the_observations_alone():
     trainer = Experiment(algorithm="mappo", config=config, env=f"{__name__}:Gates", env_kwargs=kwargs).make_trainer()
     episodes, _ = trainer.step()
     assert episodes[0].states[0].shape == (4,)
-
-
-@CONVENTIONS
-def test_random_players_and_random_partners_take_open_gates_only(convention):
-    env = Gates(convention)
-    everyone = RandomPolicy({agent: env.action_space(agent) for agent in AGENTS})
-    vector = SyncVector(lambda: Gates(convention), 2)
-    RolloutCollector(vector, dict.fromkeys(AGENTS, everyone)).collect([Plan(seed) for seed in range(8)])
-    partnered = make(f"{__name__}:Gates", convention=convention, partners={"b_0": "random"})
-    for seed in range(8):
-        seen, infos = partnered.reset(seed=seed)
-        while partnered.agents:
-            mask = infos["a_0"]["action_mask"] if convention == "info" else seen["a_0"]["action_mask"]
-            seen, *_, infos = partnered.step({"a_0": int(mask.argmax())})
 
 
 @pytest.mark.slow

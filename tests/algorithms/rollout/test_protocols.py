@@ -43,7 +43,7 @@ def asked(team, some):
     return first.act_together([(team[each.agent], each) for each in some])
 
 
-def test_in_a_pipeline_each_agent_reads_the_replies_before_it():
+def test_in_a_pipeline_each_agent_reads_the_replies_before_it_of_its_own_episode():
     alone = {name: Speaker(name) for name in "abc"}
     team = with_protocol(alone, "pipeline", {"b": "Expand it."})
     played = asked(team, requests("abc"))
@@ -53,6 +53,13 @@ def test_in_a_pipeline_each_agent_reads_the_replies_before_it():
         "task 0\n\nReply of a:\na1 to 0\n\nExpand it.\n",
         f"task 0\n\nReply of a:\na1 to 0\n\nReply of b:\nb1 to 0\n\n{INSTRUCTIONS['pipeline']}\n",
     ]
+
+    shared = Speaker("x")
+    team = with_protocol({"a": shared, "b": shared}, "pipeline")
+    asked(team, requests("ab", episodes=(0, 1, 2)))
+    assert shared.calls == 2  # one per place in the pipeline, for all episodes
+    for number, read in enumerate(shared.read[3:]):
+        assert f"task {number}" in read.observation and f"Reply of a:\nx3 to {number}\n" in read.observation
 
 
 def test_a_discussion_plays_the_second_replies_and_counts_the_tokens_of_both():
@@ -67,15 +74,6 @@ def test_a_discussion_plays_the_second_replies_and_counts_the_tokens_of_both():
     assert second.stream != alone["a"].read[0].stream  # the second reply has random numbers of its own
 
 
-def test_episodes_of_a_batch_do_not_read_each_other_and_share_the_calls():
-    shared = Speaker("x")
-    team = with_protocol({"a": shared, "b": shared}, "pipeline")
-    asked(team, requests("ab", episodes=(0, 1, 2)))
-    assert shared.calls == 2  # one per place in the pipeline, for all episodes
-    for number, read in enumerate(shared.read[3:]):
-        assert f"task {number}" in read.observation and f"Reply of a:\nx3 to {number}\n" in read.observation
-
-
 def test_thinking_is_not_passed_on_and_an_agent_that_left_is_not_waited_for():
     class Thinker(Speaker):
         def act(self, requests, *, greedy=False):
@@ -87,6 +85,7 @@ def test_thinking_is_not_passed_on_and_an_agent_that_left_is_not_waited_for():
     assert "Reply of a:\nopen" in listener.read[0].observation and "secret" not in listener.read[0].observation
     (played,) = asked(team, requests("ab")[1:])
     assert played.action == "b2 to 0" and str(listener.read[1].observation) == "task 0\n"
+    assert with_protocol({"b": listener}, "parallel") == {"b": listener}
 
 
 @pytest.mark.parametrize(("protocol", "words"), [("pipeline", "expand it"), ("discussion", "Refine your long summary")])
@@ -110,8 +109,3 @@ def test_later_turns_do_not_continue_the_prompts_of_earlier_turns(protocol):
     later = [replace(each, previous=done) for each, done in zip(requests("ab"), first, strict=True)]
     asked(team, later)
     assert all(each.previous is None for name in "ab" for each in alone[name].read)
-
-
-def test_parallel_changes_nothing():
-    alone = {"a": Speaker("a")}
-    assert with_protocol(alone, "parallel") == alone

@@ -52,10 +52,9 @@ def test_a_cluster_that_cannot_be_joined_is_one_line_before_anything_begins(monk
             Cluster(address=address).check()
     with pytest.raises(UserError, match="there is no folder"):
         Cluster(files="/nowhere").check()
-    with pytest.raises(UserError, match="cpus"):
-        experiment(collectors="ray", collector_options={"cpus": 1}).check()
-    with pytest.raises(UserError, match="max_restarts"):
-        experiment(collectors="ray", collector_options={"max_restarts": 1}).check()
+    for name in ("cpus", "max_restarts"):
+        with pytest.raises(UserError, match=name):
+            experiment(collectors="ray", collector_options={name: 1}).check()
     with pytest.raises(ValueError, match=r"turns_per_update=2 .* collectors='ray'"):
         experiment(collectors="ray", turns_per_update=2).check()
 
@@ -136,10 +135,7 @@ class Fragile(TextParallelEnv):
 
 @pytest.mark.slow
 def test_what_is_registered_in_this_process_alone_reaches_the_actors_and_its_faults_come_back(cluster, clean_registry):
-    def build(falls=False):
-        return Fragile(falls)
-
-    register("test/Here-v0", build)
+    register("test/Here-v0", lambda falls=False: Fragile(falls))
     expected = stepped(experiment("test/Here-v0").make_trainer(), 1)
     found = stepped(experiment("test/Here-v0", collectors="ray").make_trainer(), 1)
     assert_same([found[0][0]], [expected[0][0]])
@@ -184,12 +180,12 @@ def test_a_cluster_of_its_own_is_started_whatever_address_lies_about_and_left_by
 
 @pytest.mark.slow
 def test_a_node_that_is_taken_away_while_it_plays_costs_no_episode_and_changes_none(monkeypatch):
-    """Two nodes on this machine, with one actor each. The remaining node has room for both."""
     monkeypatch.setenv("RAY_worker_niceness", "0")
     ray.shutdown()
     nodes, second = two_nodes()
     orders = Orders(rollout_buffer_size=64)
-    monkeypatch.setattr(orders, "experiment", replace_collectors(orders.experiment, f"ray://{nodes.address}"))
+    config = replace(orders.experiment.config, collectors=f"ray://{nodes.address}")
+    orders.experiment = replace(orders.experiment, config=config)
     actors = orders.actors()
     try:
         weights = orders.weights()
@@ -206,7 +202,3 @@ def test_a_node_that_is_taken_away_while_it_plays_costs_no_episode_and_changes_n
         actors.close()
         ray.shutdown()
         nodes.shutdown()
-
-
-def replace_collectors(experiment, address):
-    return replace(experiment, config=replace(experiment.config, collectors=address))

@@ -1,7 +1,5 @@
 """Concurrent models give the results, errors and interrupts of sequential ones."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -82,14 +80,9 @@ def test_ctrl_c_ends_the_work_of_all_threads():
 @pytest.mark.parametrize(
     ("devices", "cores", "threads", "expected"),
     [
-        (("cpu", "cpu"), 2, 1, True),
-        (("cpu", "cpu"), 2, 2, True),
-        (("cpu", "cpu"), 4, 4, True),
-        (("cpu", "cpu"), 2, 4, False),
-        (("cpu", "cpu"), 1, 1, False),
-        (("cpu", "cpu", "cpu"), 2, 2, False),
-        (("cuda:0", "cuda:0"), 8, 1, False),
-        (("cuda:0", "cuda:1"), 1, 4, True),
+        *((("cpu", "cpu"), 2, 1, True), (("cpu", "cpu"), 2, 2, True), (("cpu", "cpu"), 4, 4, True)),
+        *((("cpu", "cpu"), 2, 4, False), (("cpu", "cpu"), 1, 1, False), (("cpu", "cpu", "cpu"), 2, 2, False)),
+        *((("cuda:0", "cuda:0"), 8, 1, False), (("cuda:0", "cuda:1"), 1, 4, True)),
     ],
 )
 def test_threads_are_used_where_they_pay(monkeypatch, devices, cores, threads, expected):

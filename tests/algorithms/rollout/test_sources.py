@@ -1,9 +1,8 @@
 """Asynchronous rollouts: staleness does not depend on the speeds of worker and trainer."""
 
-from __future__ import annotations
-
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -33,12 +32,6 @@ class Slow(RolloutWorker):
         self.is_closed.set()
 
 
-class Collector:
-    """Attributes of a collector that `AsyncSource` uses."""
-
-    before_turn = None
-
-
 def source_of(worker, bound, num_updates):
     """A source whose weights are named after the number of updates done."""
     source = AsyncSource(
@@ -46,7 +39,7 @@ def source_of(worker, bound, num_updates):
         lambda update, version: RolloutRequest(update, version, (), update * 10),
         lambda: {"a": f"weights {source.collector.version}"},
         TrainConfig(max_staleness=bound, num_updates=num_updates),
-        Collector(),
+        SimpleNamespace(before_turn=None),
     )
     return source
 
@@ -85,7 +78,6 @@ def test_staleness_is_the_bound_at_most_whoever_is_faster_and_wherever_a_run_res
 
 
 def test_learning_and_playing_go_on_at_the_same_time():
-    """Playing for update 1 ends only after `next(0)` has returned."""
     learning, playing = threading.Event(), threading.Event()
 
     class Meeting(Slow):
@@ -103,7 +95,7 @@ def test_learning_and_playing_go_on_at_the_same_time():
     source.close()
 
 
-def test_what_goes_wrong_in_playing_is_raised_by_the_update_that_needs_it_and_keeps_no_checkpoint_from_being_written():
+def test_an_error_of_playing_is_raised_by_the_update_that_needs_it():
     class Failing(Slow):
         def play(self, request, weights):
             if request.update == 1:

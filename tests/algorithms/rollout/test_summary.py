@@ -1,7 +1,5 @@
 """Metrics of episodes by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -32,28 +30,14 @@ def played(rewards, infos, *, earlier=0.0, is_complete=True, **track):
 @case("return", "return_std", "num_episodes", "reward/*", "metric/*", "turns", "completion_tokens", "entropy")
 @case("cut_share", "reencoded_share")
 def test_means_over_episodes_by_hand():
-    """An incomplete segment has no return. A later segment includes the earlier return. Entropy is a mean over tokens
-    of agents that sample."""
+    """An incomplete segment has no return; a later one includes the earlier return."""
+    infos = [{"reward/hit": 1.0, "metric/size": 3.0}, {"reward/hit": 2.0, "metric/size": 8.0}]
+    short = {"logprobs": [-1.0], "entropies": [0.5]}
+    long = {"logprobs": [-1.0, -2.0, -1.0], "entropies": [1.0, 2.0, 1.0]}
     episodes = [
-        played(
-            [1.0, 2.0],
-            [{"reward/hit": 1.0, "metric/size": 3.0}, {"reward/hit": 2.0, "metric/size": 8.0}],
-            logprobs=[-1.0],
-            entropies=[0.5],
-            is_extension=True,
-        ),
-        played(
-            [4.0],
-            [{"metric/size": 1.0}],
-            logprobs=[-1.0, -2.0, -1.0],
-            entropies=[1.0, 2.0, 1.0],
-            earlier=2.0,
-            is_cut=True,
-            is_extension=False,
-        ),
-        played(
-            [100.0, 100.0, 100.0], [{}, {}, {}], logprobs=[-1.0], entropies=[0.5], is_complete=False, is_extension=False
-        ),
+        played([1.0, 2.0], infos, is_extension=True, **short),
+        played([4.0], [{"metric/size": 1.0}], earlier=2.0, is_cut=True, is_extension=False, **long),
+        played([100.0] * 3, [{}] * 3, is_complete=False, is_extension=False, **short),
     ]
     assert episode_metrics(episodes) == pytest.approx(
         {
@@ -70,11 +54,10 @@ def test_means_over_episodes_by_hand():
             "cut_share": 1 / 6,
             "reencoded_share": 2 / 3,
         }
-    )  # fmt: skip
+    )
     only_cut = episode_metrics(episodes[2:])
     assert only_cut["num_episodes"] == 0 and "return" not in only_cut
-    vectors = [played([1.0], [{}], logprobs=[-1.0], entropies=[0.3])]
-    assert "reencoded_share" not in episode_metrics(vectors)
+    assert "reencoded_share" not in episode_metrics([played([1.0], [{}], **short)])
 
 
 @case("equal_returns")

@@ -1,7 +1,5 @@
 """Delay of decisions while copies are stepping, with a fake clock."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -16,8 +16,7 @@ def short_experiment(clean_registry):
 
     def made(**settings):
         chosen = {"critic_warmup": 0, "ppo_epochs": 1, "eval_num_samples": 2, "save_interval": 1} | settings
-        return Experiment(
-            algorithm="ippo", config=IPPOConfig(**chosen), env="test/Number-v0", network=NetworkConfig(hidden_dims=(4,))
-        )
+        parts = {"env": "test/Number-v0", "network": NetworkConfig(hidden_dims=(4,))}
+        return Experiment(algorithm="ippo", config=IPPOConfig(**chosen), **parts)
 
     return made

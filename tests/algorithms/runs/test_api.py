@@ -25,16 +25,13 @@ def run(tmp_path_factory):
     return collm.train("maac", env=WRITING, out=tmp_path_factory.mktemp("runs") / "maac", critic_warmup=1, **SMALL)
 
 
-def test_a_run_knows_its_metrics_its_team_and_its_evaluations(run):
+def test_a_run_has_metrics_a_team_evaluations_and_texts_for_notebooks(run):
     assert [row["update"] for row in run.metrics] == [1, 2]
     assert [row["update"] for row in run.evaluations] == [0, 2]
     assert len(run.episodes) == 8
     assert set(run.policies) == {"writer_0", "writer_1"}
     assert isinstance(run.experiment.config, MAACConfig)
     assert Experiment.from_json(run.experiment.to_json()) == run.experiment
-
-
-def test_a_notebook_shows_a_run_and_a_result_in_a_line_and_an_episode_as_its_texts(run):
     assert repr(run) == f"Run({str(run.directory)!r}: maac on {WRITING}, update 2)"
     result = run.evaluate(4)
     assert repr(result) == f"EvaluationResult(4 episodes, return {result.team_return})"
@@ -47,18 +44,14 @@ def test_a_notebook_shows_a_run_and_a_result_in_a_line_and_an_episode_as_its_tex
 def test_a_run_that_is_at_its_end_says_how_it_goes_on(run, capsys):
     assert main(["resume", str(run.directory)]) == 0
     printed = capsys.readouterr().out
-    assert "complete after update 2;" in printed and f": collm resume {run.directory}" in printed
-    assert "greedy" not in printed, "an empty table"
+    assert f": collm resume {run.directory}" in printed and "greedy" not in printed
 
 
-def test_a_team_plays_from_its_folder_as_it_does_in_memory(run):
+def test_a_team_plays_from_its_folder_as_it_does_in_memory_and_in_another_environment(run):
     here = run.evaluate(4)
     assert collm.evaluate(run.directory, 4).team_return == here.team_return
     assert collm.evaluate(run, 4).team_return == here.team_return
     assert set(collm.load_team(run.directory)) == set(run.policies)
-
-
-def test_a_team_is_evaluated_in_another_environment(run):
     found = collm.evaluate(run, 4, env="collm/MiniWriting-v2", split="train")
     assert len(found.episodes) == 4
     with pytest.raises(ValueError, match="num_episodes must be at least 1"):
@@ -133,10 +126,9 @@ def test_shares_of_the_work_are_told_in_evaluations_and_not_in_training(run):
 
 
 def test_a_wrapper_that_is_passed_as_an_object_is_trained_in_and_so_are_its_shares(tmp_path):
-    """The id of the environment inside would leave the wrapper out."""
+
     wrapped = Shares(RewardFunctions(collm.make(WRITING), ["own", brevity], [1.0, 0.001]))
-    call = {"env": wrapped, "out": tmp_path / "run", "num_generations": 2, **SMALL}
-    run = collm.train("mareinforce", **call)
+    run = collm.train("mareinforce", wrapped, out=tmp_path / "run", num_generations=2, **SMALL)
     for row in run.metrics:
         assert row["return"] == pytest.approx(row["reward/own"] + row["reward/brevity"])
         assert row["reward/brevity"] < 0
@@ -146,8 +138,7 @@ def test_a_wrapper_that_is_passed_as_an_object_is_trained_in_and_so_are_its_shar
 @pytest.mark.slow
 def test_reward_functions_by_name_are_part_of_a_run_s_settings(tmp_path):
     judged = {"reward_funcs": ["own", f"{__name__}:brevity"], "reward_weights": [1.0, 0.5]}
-    call = {"env_kwargs": judged, "out": tmp_path / "run", "num_generations": 2, **SMALL}
-    run = collm.train("mareinforce", env=WRITING, **call)
+    run = collm.train("mareinforce", WRITING, env_kwargs=judged, out=tmp_path / "run", num_generations=2, **SMALL)
     assert all(row["return"] == pytest.approx(row["reward/own"] + row["reward/brevity"]) for row in run.metrics)
     with pytest.raises(UntrustedCodeError, match="--trust"):
         load_run(run.directory)

@@ -20,12 +20,11 @@ from collm.algorithms.runs.loggers.callbacks import (
 )
 from collm.envs.core import Outcome
 
+EQUAL = {"return": 0.0, "equal_returns": 1.0, "constant_sum": 0.0}
+
 
 class Even(TextProbe):
     """Constant reward."""
-
-    def __init__(self):
-        super().__init__("constant")
 
     def play(self, replies):
         return Outcome(0.25)
@@ -33,9 +32,6 @@ class Even(TextProbe):
 
 class Pennies(TextProbe):
     """Matching pennies: a zero-sum game."""
-
-    def __init__(self):
-        super().__init__("constant")
 
     def play(self, replies):
         sign = 1.0 if replies[AGENTS[0]] == replies[AGENTS[1]] else -1.0
@@ -48,8 +44,7 @@ def count_printed(tmp_path, capsys):
 
     def run(text, env, algorithm="magrpo", **settings):
         settings = {"num_updates": 4, "rollout_buffer_size": 16, "eval_num_samples": 2, **settings}
-        policies = word_policies()
-        metrics = train(algorithm, env, out=tmp_path / "run", policies=policies, **settings).metrics
+        metrics = train(algorithm, env, out=tmp_path / "run", policies=word_policies(), **settings).metrics
         printed = capsys.readouterr()
         return f"{printed.out}{printed.err}".count(text), metrics
 
@@ -60,13 +55,7 @@ def count_printed(tmp_path, capsys):
     ("credited_reward", "metrics", "later", "is_told_at", "told"),
     [
         ("team", {"return": 0.25, "equal_returns": 0.0}, {"equal_returns": 1.0}, PATIENCE, ["0.25"]),
-        (
-            "team",
-            {"return": 0.0, "equal_returns": 1.0, "constant_sum": 0.0},
-            {"constant_sum": 1.0},
-            CONSTANT_SUM_PATIENCE,
-            ["credited_reward='own'"],
-        ),
+        ("team", EQUAL, {"constant_sum": 1.0}, CONSTANT_SUM_PATIENCE, ["credited_reward='own'"]),
         ("own", {"return": 0.0, "equal_returns": 0.0, "constant_sum": 1.0}, {}, math.inf, []),
     ],
 )
@@ -81,7 +70,7 @@ def test_the_watch_of_returns_says_it_once(credited_reward, metrics, later, is_t
         assert "nothing to learn from" not in lines[0]
 
 
-def test_an_update_that_says_nothing_of_returns_breaks_the_silence():
+def test_a_silent_run_says_so_unless_an_update_says_nothing_of_returns(monkeypatch, count_printed):
     lines: list[str] = []
     watch = SilenceWatch(lines.append)
     for update in range(1, 100):
@@ -89,6 +78,13 @@ def test_an_update_that_says_nothing_of_returns_breaks_the_silence():
     assert not lines
     assert silent_since([1.0] * 30 + [math.nan]) is None
     assert silent_since([0.5, *[1.0] * PATIENCE]) == 1
+    monkeypatch.setattr(callbacks, "PATIENCE", 2)
+    count, metrics = count_printed(
+        "nothing to learn from", lambda: Even("constant"), num_generations=2, rollout_buffer_size=4
+    )
+    assert count == 1
+    assert [row["equal_returns"] for row in metrics] == [1.0] * 4
+    assert [row["grad_norm"] for row in metrics] == pytest.approx([0.0] * 4)
 
 
 @pytest.mark.parametrize("kl", [MAX_NATS * 1.01, math.inf, math.nan])
@@ -104,14 +100,6 @@ def test_the_watch_of_jumps_warns_once(kl):
     assert line.startswith("update 3:") and "agent_learning_rate" in line
 
 
-def test_a_silent_run_says_so_and_logs_it(monkeypatch, count_printed):
-    monkeypatch.setattr(callbacks, "PATIENCE", 2)
-    count, metrics = count_printed("nothing to learn from", Even, num_generations=2, rollout_buffer_size=4)
-    assert count == 1
-    assert [row["equal_returns"] for row in metrics] == [1.0] * 4
-    assert [row["grad_norm"] for row in metrics] == pytest.approx([0.0] * 4)
-
-
 @pytest.mark.parametrize(
     ("name", "settings", "is_warned"),
     [
@@ -122,7 +110,7 @@ def test_a_silent_run_says_so_and_logs_it(monkeypatch, count_printed):
     ],
 )
 def test_a_run_of_a_constant_sum_game_names_the_fix(count_printed, name, settings, is_warned):
-    count, metrics = count_printed("credited_reward='own'", Pennies, name, **settings)
+    count, metrics = count_printed("credited_reward='own'", lambda: Pennies("constant"), name, **settings)
     assert count == is_warned
     assert max(row["constant_sum"] for row in metrics) > 0
 

@@ -1,7 +1,5 @@
 """The same seed gives the same bytes: with `deterministic` for every batching, else up to rounding."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 
@@ -16,21 +14,15 @@ from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.run import run_experiment
 
 TEXT = {"num_updates": 2, "rollout_buffer_size": 32, "eval_num_samples": 4, "agent_learning_rate": 3e-3}
+EPOCHS = {"num_generations": 4, "ppo_epochs": 2, "clip_range": 0.2, "mini_batch_size": 8}
+ADAPTERS = ModelConfig(max_new_tokens=8, weights="adapters", lora_rank=2)
+VECTORS = {"num_updates": 2, "rollout_buffer_size": 32, "eval_num_samples": 4, "critic_warmup": 1}
+VECTORS |= {"mini_batch_size": 64}
 CASES = {
     "iac": ("iac", "collm/MiniWriting-v2", {**TEXT, "critic_warmup": 1}, ModelConfig(max_new_tokens=8)),
     "maac": ("maac", "collm/MiniBuild-v0", {**TEXT, "critic_warmup": 1}, ModelConfig(max_new_tokens=6)),
-    "magrpo": (
-        "magrpo",
-        "collm/MiniWriting-v2",
-        {**TEXT, "num_generations": 4, "ppo_epochs": 2, "clip_range": 0.2, "mini_batch_size": 8},
-        ModelConfig(max_new_tokens=8, weights="adapters", lora_rank=2),
-    ),
-    "mappo": (
-        "mappo",
-        "mpe2.simple_spread_v3:parallel_env",
-        {"num_updates": 2, "rollout_buffer_size": 32, "eval_num_samples": 4, "critic_warmup": 1, "mini_batch_size": 64},
-        ModelConfig(),
-    ),
+    "magrpo": ("magrpo", "collm/MiniWriting-v2", {**TEXT, **EPOCHS}, ADAPTERS),
+    "mappo": ("mappo", "mpe2.simple_spread_v3:parallel_env", VECTORS, ModelConfig()),
 }
 WAYS = [
     {"num_envs": num_envs, "num_workers": num_workers, "max_batch_tokens": tokens}
@@ -45,10 +37,8 @@ def trained(case, directory, **settings):
     kwargs = {"max_cycles": 5} if case == "mappo" else {}
     config = algorithm_spec(algorithm).config(**fixed, **settings)
     network = NetworkConfig(normalizes_observations=True)
-    experiment = Experiment(
-        algorithm=algorithm, config=config, env=env, env_kwargs=kwargs, model=model, network=network
-    )
-    run_experiment(experiment, directory)
+    parts = {"env": env, "env_kwargs": kwargs, "model": model, "network": network}
+    run_experiment(Experiment(algorithm=algorithm, config=config, **parts), directory)
     rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().split("\n") if line]
     found = {
         "metrics": json.dumps([{k: v for k, v in row.items() if not k.startswith(UNTOLD)} for row in rows]).encode(),
@@ -77,10 +67,7 @@ def test_a_deterministic_run_gives_the_same_bytes_however_it_is_computed(case, t
 
 @pytest.mark.slow
 def test_without_it_texts_are_the_same_and_log_probabilities_differ_by_rounding(tmp_path):
-    """The bounds of the documentation, for one update: later ones learn from rounded numbers.
-
-    Rounding moves the boundaries between tokens, so about one draw in a million gives another token and another text.
-    """
+    """The bounds of the documentation, for one update. About one draw in a million gives another token."""
     found = []
     for num_envs in (1, 32):
         trained("iac", tmp_path / str(num_envs), num_envs=num_envs)

@@ -1,7 +1,5 @@
 """On a full or read-only disk a run stops with one line, and can be resumed from its newest checkpoint."""
 
-from __future__ import annotations
-
 import subprocess
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """Runs that are killed repeatedly at random moments end with the files of an undisturbed run."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter
@@ -20,34 +18,19 @@ WRITING, BUILDING = "collm/MiniWriting-v2", "collm/MiniBuild-v0"
 SMALL = {"num_updates": 4, "rollout_buffer_size": 4, "eval_interval": 2, "eval_num_samples": 1, "save_interval": 1}
 ACTOR_CRITIC = {"critic_warmup": 1, "critic_batch_size": 4, "critic_steps": 1}
 WORKERS = {"num_workers": 2, "num_envs": 4, "deterministic": True}  # else batches depend on timing
+EPOCHS = {"num_generations": 2, "reference_kl_coef": 0.1, "ppo_epochs": 2, "clip_range": 0.2, "mini_batch_size": 2}
+CARTPOLE = {**ACTOR_CRITIC, "turns_per_update": 12, "num_envs": 3, "mini_batch_size": 16}
+SPREAD = {**ACTOR_CRITIC, "turns_per_update": 10, "num_envs": 3}
 RUNS = {
     "iac": ("iac", WRITING, ACTOR_CRITIC, {}, {}),
     "iac-heads": ("iac", WRITING, {**ACTOR_CRITIC, "use_separate_critic": False}, {}, {}),
     "maac-turns": ("maac", BUILDING, {**ACTOR_CRITIC, "learning_rate_schedule": "cosine"}, {}, {}),
     "maac-bfloat16": ("maac", WRITING, ACTOR_CRITIC, {"weights": "shared", "compute_dtype": "bfloat16"}, {}),
-    "magrpo-adapters": (
-        "magrpo",
-        WRITING,
-        {"num_generations": 2, "reference_kl_coef": 0.1, "ppo_epochs": 2, "clip_range": 0.2, "mini_batch_size": 2},
-        {"weights": "adapters", "lora_rank": 4},
-        {},
-    ),
+    "magrpo-adapters": ("magrpo", WRITING, EPOCHS, {"weights": "adapters", "lora_rank": 4}, {}),
     "mappo-segments": ("mappo", BUILDING, {**ACTOR_CRITIC, "turns_per_update": 2, "num_envs": 3}, {}, {}),
     "mappo-workers": ("mappo", WRITING, {**ACTOR_CRITIC, **WORKERS}, {}, {}),
-    "ippo-cartpole": (
-        "ippo",
-        "gymnasium/CartPole-v1",
-        {**ACTOR_CRITIC, "turns_per_update": 12, "num_envs": 3, "mini_batch_size": 16},
-        {},
-        {"normalizes_observations": True},
-    ),
-    "mappo-spread": (
-        "mappo",
-        "mpe2.simple_spread_v3:parallel_env",
-        {**ACTOR_CRITIC, "turns_per_update": 10, "num_envs": 3},
-        {"weights": "shared"},
-        {},
-    ),
+    "ippo-cartpole": ("ippo", "gymnasium/CartPole-v1", CARTPOLE, {}, {"normalizes_observations": True}),
+    "mappo-spread": ("mappo", "mpe2.simple_spread_v3:parallel_env", SPREAD, {"weights": "shared"}, {}),
 }
 """Algorithm, environment, and settings of training, of language models and of perceptrons."""
 

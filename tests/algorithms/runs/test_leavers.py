@@ -1,7 +1,5 @@
 """Training with agents that leave early: they act and earn no more, and a run resumes in the middle of episodes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from killed import changed, kill_after, traces
@@ -13,23 +11,16 @@ from collm.algorithms.registry import algorithm_spec
 from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.loggers import read_lines
 from collm.algorithms.runs.run import run_experiment
+from collm.envs import register
 
 UPDATES = 3
-SMALL = {
-    "num_updates": UPDATES,
-    "rollout_buffer_size": 8,
-    "eval_num_samples": 2,
-    "save_interval": 1,
-    "agent_learning_rate": 2e-3,
-}
+SMALL = {"num_updates": UPDATES, "rollout_buffer_size": 8, "eval_num_samples": 2, "save_interval": 1}
+SMALL |= {"agent_learning_rate": 2e-3}
 ACTOR_CRITIC = {"critic_warmup": 0, "critic_batch_size": 8, "critic_steps": 2}
+EPOCHS = {"ppo_epochs": 2, "clip_range": 0.2, "mini_batch_size": 16}
 CASES = {
     "magrpo": ("magrpo", {"num_generations": 4}, "rebuilt"),
-    "magrpo kept": (
-        "magrpo",
-        {"num_generations": 4, "ppo_epochs": 2, "clip_range": 0.2, "mini_batch_size": 16},
-        "kept",
-    ),
+    "magrpo kept": ("magrpo", {"num_generations": 4, **EPOCHS}, "kept"),
     "maac": ("maac", ACTOR_CRITIC, "rebuilt"),
     "maac turns": ("maac", {**ACTOR_CRITIC, "turns_per_update": 3, "num_envs": 6}, "kept"),
 }
@@ -38,7 +29,6 @@ CASES = {
 
 @pytest.fixture
 def experiment(clean_registry, request):
-    from collm.envs import register
 
     register("test/SpokenHouse-v0", SpokenHouse)
     algorithm, settings, world = CASES[request.param]
@@ -51,10 +41,6 @@ def experiment(clean_registry, request):
     )
 
 
-each_case = pytest.mark.parametrize("experiment", CASES, indirect=True)
-whole_episodes = pytest.mark.parametrize("experiment", [name for name in CASES if "turns" not in name], indirect=True)
-
-
 def weights(directory):
     return {
         f"{path.relative_to(directory)} {name}": weight
@@ -64,7 +50,7 @@ def weights(directory):
 
 
 @pytest.mark.slow
-@whole_episodes
+@pytest.mark.parametrize("experiment", [name for name in CASES if "turns" not in name], indirect=True)
 def test_who_left_is_asked_and_paid_no_more(experiment, tmp_path):
     """Compare each recorded episode with a replay in the environment."""
     run_experiment(experiment, tmp_path)
@@ -85,7 +71,7 @@ def test_who_left_is_asked_and_paid_no_more(experiment, tmp_path):
 
 
 @pytest.mark.slow
-@each_case
+@pytest.mark.parametrize("experiment", CASES, indirect=True)
 def test_a_run_with_leavers_teaches_everybody_and_resumes_to_the_same_bytes(experiment, tmp_path):
     run_experiment(experiment, tmp_path / "whole")
     expected = weights(tmp_path / "whole")

@@ -1,7 +1,5 @@
 """Logged metrics by hand: counts, seconds, means over a team, evaluations. Every metric must have such a test."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import fields
@@ -96,17 +94,8 @@ def prize(seed):
 @case("evaluation/*/metric/*")
 def test_an_evaluation_s_numbers_by_hand(tmp_path):
     """Compare returns with the prizes of the seeds, and intervals with SciPy's percentile bootstrap."""
-    train(
-        "magrpo",
-        Lottery,
-        out=tmp_path / "run",
-        policies=word_policies(),
-        num_updates=1,
-        rollout_buffer_size=2,
-        num_generations=2,
-        eval_num_samples=12,
-        progress=False,
-    )
+    settings = {"num_updates": 1, "rollout_buffer_size": 2, "num_generations": 2, "eval_num_samples": 12}
+    train("magrpo", Lottery, out=tmp_path / "run", policies=word_policies(), progress=False, **settings)
     rows = [json.loads(line) for line in (tmp_path / "run" / "evaluation.jsonl").read_text().splitlines()]
     returns = [2 * prize(FIRST_EVALUATION_SEED + number) for number in range(12)]
     found = scipy.stats.bootstrap((returns,), np.mean, method="percentile", n_resamples=20_000, rng=0)
@@ -133,19 +122,10 @@ def pattern_of(name):
 
 def logged(name, folder, **settings):
     """Names of all metrics that a run logs."""
-    train(
-        name,
-        lambda: TextProbe("delayed"),
-        out=folder,
-        policies=word_policies(has_value_head=name == "ippo"),
-        num_updates=1,
-        rollout_buffer_size=2,
-        eval_num_samples=2,
-        reference_kl_coef=0.1,
-        entropy_coef=0.1,
-        progress=False,
-        **settings,
-    )
+    settings |= {"num_updates": 1, "rollout_buffer_size": 2, "eval_num_samples": 2, "progress": False}
+    settings |= {"reference_kl_coef": 0.1, "entropy_coef": 0.1}
+    settings["policies"] = word_policies(has_value_head=name == "ippo")
+    train(name, lambda: TextProbe("delayed"), out=folder, **settings)
     files = [folder / "metrics.jsonl", folder / "evaluation.jsonl"]
     return {key for file in files for line in file.read_text().splitlines() for key in json.loads(line)}
 

@@ -53,50 +53,50 @@ def test_wandb_goes_on_with_the_run_of_its_id(tmp_path, monkeypatch):
     assert [entry[:2] for entry in module.logged] == [("drawn1", 1), ("drawn1", 5)]
 
 
-def test_tensorboard_hides_what_is_logged_again(tmp_path):
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+def written(folder):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    events = accumulator.EventAccumulator(str(folder / "tensorboard"))
+    events.Reload()
+    return events
 
+
+def test_tensorboard_hides_what_is_logged_again(tmp_path):
     for update, last in ((0, 5), (3, 7)):  # interrupted after update 5, resumed from update 3
         (logger,) = make_loggers(tmp_path, ("tensorboard",), {}, update=update)
         for step in range(update + 1, last + 1):
             logger.log(step, {"return": float(step)})
         logger.close()
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    assert [event.step for event in events.Scalars("return")] == [1, 2, 3, 4, 5, 6, 7]
+    assert [event.step for event in written(tmp_path).Scalars("return")] == [1, 2, 3, 4, 5, 6, 7]
 
 
 METRICS = {"evaluation/sampled/return": 0.5, "evaluation/greedy/return": 1.0}
 
 
+def played(name, seeds):
+    env = make(name)
+    collector = RolloutCollector(SyncVector(lambda: env, 1), dict.fromkeys(env.possible_agents, reference_policy(env)))
+    return [collector.collect([Plan(seed, group=seed)])[0] for seed in seeds]
+
+
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory) -> Evaluated:
     """Three episodes of the reference policy in an environment that renders."""
-    env = make("collm/StrBuild-v2")
-    collector = RolloutCollector(SyncVector(lambda: env, 1), dict.fromkeys(env.possible_agents, reference_policy(env)))
-    episodes = [collector.collect([Plan(seed, group=seed)])[0] for seed in (5, 6, 7)]
+    episodes = played("collm/StrBuild-v2", (5, 6, 7))
     picture = tmp_path_factory.mktemp("pictures") / "new" / "update-3.gif"
-    played = {"sampled": episodes, "greedy": episodes[:1]}
-    return Evaluated(METRICS, played, lambda: make("collm/StrBuild-v2"), picture)
+    return Evaluated(METRICS, {"sampled": episodes, "greedy": episodes[:1]}, lambda: make("collm/StrBuild-v2"), picture)
 
 
-def test_an_evaluation_shows_returns_transcripts_and_the_world(shown):
+def test_evaluations_show_returns_transcripts_and_the_world_if_it_has_pictures(shown, tmp_path):
     assert {name: len(returns) for name, returns in shown.returns.items()} == {"sampled": 3, "greedy": 1}
     assert [row[:2] for row in shown.transcripts][-2:] == [("greedy", 5), ("greedy", 5)]
-    assert len(shown.transcripts) == 2 * (3 + 1), "two agents of each episode"
+    assert len(shown.transcripts) == 2 * (3 + 1)  # two agents of each episode
     assert {row[3] for row in shown.transcripts} == set(make("collm/StrBuild-v2").possible_agents)
     with Image.open(shown.animation) as gif:
         assert gif.n_frames > 1
-
-
-def test_an_environment_without_pictures_has_no_animation(tmp_path):
-    env = make("collm/MiniCode-v1")
-    collector = RolloutCollector(SyncVector(lambda: env, 1), dict.fromkeys(env.possible_agents, reference_policy(env)))
-    episodes = collector.collect([Plan(1, group=0)])
+    episodes = played("collm/MiniCode-v1", (1,))
     found = Evaluated(METRICS, {"sampled": episodes}, lambda: make("collm/MiniCode-v1"), tmp_path / "x" / "a.gif")
     assert found.animation is None and not (tmp_path / "x").exists()
-    assert len(found.transcripts) == 2, "an episode that is both the best and the worst stands there once"
+    assert len(found.transcripts) == 2  # the episode is both the best and the worst
 
 
 def test_wandb_gets_evaluations_under_the_names_of_its_environment_variables(shown, tmp_path, monkeypatch):
@@ -115,14 +115,10 @@ def test_wandb_gets_evaluations_under_the_names_of_its_environment_variables(sho
 
 
 def test_tensorboard_gets_evaluations(shown, tmp_path):
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
     (logger,) = make_loggers(tmp_path, ("tensorboard",), {})
     logger.log_evaluation(3, shown)
     logger.close()
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
+    events = written(tmp_path)
     assert [(event.step, event.value) for event in events.Scalars("evaluation/greedy/return")] == [(3, 1.0)]
     (histogram,) = events.Histograms("evaluation/sampled/returns")
     assert histogram.histogram_value.num == 3

@@ -31,19 +31,14 @@ class News(TextParallelEnv):
         return Outcome(self.rng.random())
 
 
-def news_trainer():
-    config = IACConfig(rollout_buffer_size=4, critic_warmup=0, critic_replay=2, critic_batch_size=4, critic_steps=1)
-    policies = word_policies()
-    return make_trainer(IAC(config), SyncVector(News, 4), policies)
-
-
 def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
 @pytest.mark.slow
 def test_memory_stays_flat_over_a_thousand_updates():
-    trainer = news_trainer()
+    config = IACConfig(rollout_buffer_size=4, critic_warmup=0, critic_replay=2, critic_batch_size=4, critic_steps=1)
+    trainer = make_trainer(IAC(config), SyncVector(News, 4), word_policies())
     sizes = []
     for count in (600, 500):  # the first updates fill the caches
         for _ in range(count):

@@ -1,7 +1,5 @@
 """Partners that do not learn, and defaults that depend on the environment or the models."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -20,16 +18,13 @@ from collm.envs import ProcessVector, SyncVector
 BUILD = Experiment(algorithm="iac", config=IACConfig(), env="collm/MiniBuild-v0")
 
 
-def test_scripted_partners_are_arguments_of_the_environment_and_models_are_frozen():
+def test_partners_are_scripted_or_frozen_also_in_the_python_call(monkeypatch):
     model = ModelConfig(model="a,b")
     mixed = with_partners(replace(BUILD, model=model), {"builder_1": "some/model"})
     assert mixed.model.model == "a,some/model" and mixed.config.agent_learning_rates == {"builder_1": 0.0}
     scripted = with_partners(replace(BUILD, model=model), {"builder_0": "empty"})
     assert scripted.env_kwargs["partners"] == {"builder_0": "empty"} and scripted.model.model == "b"
     assert scripted.make_env().possible_agents == ["builder_1"]
-
-
-def test_the_python_call_takes_partners_prompts_and_reward_functions(monkeypatch):
     started = []
     monkeypatch.setattr("collm.algorithms.runs.api.train_experiment", lambda *args, **options: started.append(args[0]))
     judges, prompts = ["own", "builtins:len"], {"prompt": "Build: {default}"}

@@ -1,7 +1,5 @@
 """A run resumes from its newest valid checkpoint, or starts again, and loses no data."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json
@@ -16,6 +14,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -24,9 +23,11 @@ from killed import assert_resumes, changed, kill_after, stop_after, traces
 from probes import AGENTS, NumberProbe, TextProbe
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from small_trainers import weights
 
 from collm._errors import UserError
 from collm.agents.numeric.policy import NumericPolicy
+from collm.algorithms.learning.policy_learner import PolicyLearner
 from collm.algorithms.learning.trainer import Trainer
 from collm.algorithms.rollout.collector import RolloutCollector
 from collm.algorithms.runs import run as running
@@ -38,6 +39,7 @@ from collm.algorithms.runs.loggers import JsonLines, read_lines
 from collm.algorithms.runs.run import run_experiment
 from collm.algorithms.runs.stopping import Stopped, StopSignals
 from collm.benchmarks.cli import main
+from collm.envs import register
 
 RECORDS = ("metrics.jsonl", "episodes.jsonl", "evaluation.jsonl")
 
@@ -92,10 +94,7 @@ def test_a_number_that_is_not_finite_is_never_written_and_its_tensor_is_named(tm
 
 
 def test_episodes_are_written_before_they_are_learned_from(tmp_path, experiment, monkeypatch):
-    def fails(*_):
-        raise FloatingPointError("the gradient's norm is nan")
-
-    monkeypatch.setattr("collm.algorithms.learning.policy_learner.PolicyLearner.prepare", fails)
+    monkeypatch.setattr(PolicyLearner, "prepare", Mock(side_effect=FloatingPointError))
     with pytest.raises(FloatingPointError):
         run_experiment(experiment, tmp_path / "r")
     rows = read_lines(tmp_path / "r" / "episodes.jsonl")
@@ -188,9 +187,8 @@ def test_lines_end_at_line_feeds_alone(tmp_path):
 def test_a_signal_stops_after_the_update_with_a_checkpoint(tmp_path, experiment, max_staleness):
     whole = changed(experiment, num_updates=3, save_interval=0, max_staleness=max_staleness)
     run_experiment(whole, tmp_path / "whole")
-    versions = {
-        row["update"]: row["agents"][AGENTS[0]]["version"] for row in read_lines(tmp_path / "whole" / RECORDS[1])
-    }
+    rows = read_lines(tmp_path / "whole" / "episodes.jsonl")
+    versions = {row["update"]: row["agents"][AGENTS[0]]["version"] for row in rows}
     assert versions == {update: max(0, update - 1 - max_staleness) for update in (1, 2, 3)}
     stopped = stop_after(1, whole, tmp_path / "r")
     assert stopped.status == 128 + signal.SIGTERM and "to resume: collm resume" in str(stopped)
@@ -257,7 +255,7 @@ def test_a_signal_while_episodes_are_played_stops_before_the_next_turn_and_loses
 
 
 def test_a_second_ctrl_c_stops_at_once():
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells take from what they run behind
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with StopSignals() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.number == signal.SIGINT
@@ -270,9 +268,7 @@ def test_checkpoints_come_by_the_clock(tmp_path, experiment, monkeypatch):
     seconds = iter(range(0, 10_000, 100))
     monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     saved = []
-    monkeypatch.setattr(
-        running, "save_checkpoint", lambda directory, trainer, lines: saved.append(trainer.progress.update)
-    )
+    monkeypatch.setattr(running, "save_checkpoint", lambda _, trainer, lines: saved.append(trainer.progress.update))
     run_experiment(changed(experiment, num_updates=9, save_interval=0), tmp_path / "r")
     assert saved[-1] == 9 and 1 < len(saved) < 9
 
@@ -332,12 +328,7 @@ def test_a_run_begins_with_another_run_s_policies_and_critics(tmp_path, experime
     source = run_experiment(experiment, tmp_path / "source")
     still = changed(experiment, num_updates=1, agent_learning_rate=0.0, critic_learning_rate=0.0, seed=7)
     trainer = run_experiment(still, tmp_path / "r", init_from=tmp_path / "source")
-    for agent, learner in source.learners.items():
-        pairs = zip(learner.policy.parameters(), trainer.learners[agent].policy.parameters(), strict=True)
-        assert all(torch.equal(a, b) for a, b in pairs)
-    for name, critic in source.critics.items():
-        pairs = zip(critic.critic.parameters(), trainer.critics[name].critic.parameters(), strict=True)
-        assert all(torch.equal(a, b) for a, b in pairs)
+    assert all(torch.equal(a, b) for a, b in zip(weights(source), weights(trainer), strict=True))
     with pytest.raises(UnfitWeightsError, match="no checkpoint"):
         run_experiment(experiment, tmp_path / "third", init_from=tmp_path / "nowhere")
 
@@ -345,26 +336,15 @@ def test_a_run_begins_with_another_run_s_policies_and_critics(tmp_path, experime
 @pytest.mark.parametrize(
     ("call", "problem"),
     [
-        (
-            "ippo --env test/Number-v0 --hidden-dims 5",
-            r"for 'speaker_0': output\.weight is of shape \(3, 4\) there and of shape \(3, 5\)",
-        ),
-        (
-            "ippo --env test/Number-v0 --hidden-dims 4 4",
-            r"for 'speaker_0': trunk\.2\.bias is missing there and of shape",
-        ),
-        ("iac --env test/Text-v0 --max-new-tokens 4", r"for 'speaker_0': .* is missing there and of shape"),
-        (
-            "iac --env collm/MiniBuild-v0 --max-new-tokens 4",
-            r"no weights for 'builder_0', only for \['speaker_0', 'speaker_1'\]",
-        ),
+        ("ippo --env test/Number-v0 --hidden-dims 5", r"'speaker_0': output\.weight .*\(3, 4\).*\(3, 5\)"),
+        ("ippo --env test/Number-v0 --hidden-dims 4 4", r"'speaker_0': trunk\.2\.bias is missing"),
+        ("iac --env test/Text-v0 --max-new-tokens 4", "'speaker_0': .* is missing"),
+        ("iac --env collm/MiniBuild-v0 --max-new-tokens 4", r"'builder_0'.*\['speaker_0', 'speaker_1'\]"),
     ],
 )
 def test_a_start_from_other_models_costs_one_line_that_names_what_differs_and_leaves_nothing(
     tmp_path, experiment, capsys, call, problem
 ):
-    from collm.envs import register
-
     register("test/Text-v0", TextProbe, kwargs={"probe": "delayed"})
     run_experiment(experiment, tmp_path / "source")
     before = sorted(tmp_path.rglob("*"))
@@ -374,8 +354,7 @@ def test_a_start_from_other_models_costs_one_line_that_names_what_differs_and_le
     call = f"train {call} {few} --out {out} --init-from {tmp_path / 'source'}"
     assert main(call.split()) == 2
     printed = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(f"error: {re.escape(str(tmp_path / 'source'))} has (other weights )?{problem}.*", printed[-1])
-    assert len(printed) == 1, printed
+    assert len(printed) == 1 and re.search(f"{re.escape(str(tmp_path / 'source'))}.*{problem}", printed[0]), printed
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -462,14 +441,15 @@ def test_a_pickle_in_a_folder_is_never_opened(tmp_path, experiment):
     assert not (tmp_path / "PWNED").exists()
 
 
-@pytest.mark.parametrize("changes", [{"max_staleness": 1}, {"collectors": "ray"}])
-def test_one_server_cannot_hold_the_weights_that_learn_and_those_of_copies(experiment, changes):
-    served = replace(changed(experiment, **changes), model=replace(experiment.model, server="http://localhost:1"))
-    with pytest.raises(ValueError, match=r"plays with copies .* server='http://localhost:1'"):
-        served.check()
-
-
-def test_a_server_s_logprobs_need_weights_or_a_ratio_that_use_them(experiment):
-    model = replace(experiment.model, server="http://localhost:1", server_logprobs="server")
-    with pytest.raises(ValueError, match=r"server_logprobs='server'"):
-        replace(changed(experiment, importance_cap=None, clip_range=None, ppo_epochs=1), model=model).check()
+@pytest.mark.parametrize(
+    ("changes", "logprobs", "named"),
+    [
+        ({"max_staleness": 1}, "learner", "server='http://localhost:1'"),
+        ({"collectors": "ray"}, "learner", "server='http://localhost:1'"),
+        ({"importance_cap": None, "clip_range": None, "ppo_epochs": 1}, "server", "server_logprobs='server'"),
+    ],
+)
+def test_settings_that_a_server_cannot_have_are_refused(experiment, changes, logprobs, named):
+    model = replace(experiment.model, server="http://localhost:1", server_logprobs=logprobs)
+    with pytest.raises(ValueError, match=named):
+        replace(changed(experiment, **changes), model=model).check()

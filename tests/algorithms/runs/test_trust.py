@@ -12,15 +12,8 @@ from collm.agents.tiny import TINY_DIRECTORY
 from collm.algorithms.config import MAACConfig
 from collm.algorithms.registry import algorithm_specs
 from collm.algorithms.runs.api import load_run
+from collm.algorithms.runs.assembly import trust
 from collm.algorithms.runs.assembly.experiment import Experiment
-from collm.algorithms.runs.assembly.trust import (
-    HARMLESS,
-    MODELS,
-    UntrustedCodeError,
-    is_free_text,
-    load_experiment,
-    needs_trust,
-)
 from collm.algorithms.runs.files import write_config
 from collm.benchmarks.cli import main
 from collm.envs import register
@@ -29,8 +22,7 @@ from collm.envs.registration.registry import accepted_arguments, specs
 SETTINGS = Experiment(algorithm="maac", config=MAACConfig(), env="collm/HumanEval-v1").to_json()
 ELSEWHERE = ("server", "collectors", "collector_options")
 LOOKED_AT = {"isolation", "packages", "data", "prompts", "expert"}
-"""Arguments of collm's environments that name code or files, or confine code. Other arguments are words and numbers,
-checked by the environment."""
+"""Arguments of collm's environments that name code or files, or confine code."""
 
 
 def with_model(**changes: object) -> dict:
@@ -46,7 +38,7 @@ def with_env(env: str = "collm/HumanEval-v1", /, **arguments: object) -> dict:
 
 
 def reason(saved: dict, directory=None) -> str | None:
-    return needs_trust(json.loads(json.dumps(saved)), directory)
+    return trust.needs_trust(json.loads(json.dumps(saved)), directory)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +101,7 @@ def test_words_numbers_and_names_need_none(saved):
     assert reason(saved) is None
 
 
-def test_files_in_the_folder_may_be_named(tmp_path):
+def test_files_in_the_folder_may_be_named_and_hub_names_are_no_folders(tmp_path, monkeypatch):
     run, outside = tmp_path / "run", tmp_path / "secret.jsonl"
     (run / "prompts").mkdir(parents=True)
     outside.write_text("{}\n")
@@ -123,8 +115,6 @@ def test_files_in_the_folder_may_be_named(tmp_path):
     (run / "prompts" / "main_0.txt").symlink_to(outside)
     assert "prompts" in str(reason(with_env(prompts=str(run / "prompts")), run))
 
-
-def test_a_hub_name_is_no_folder_in_the_working_directory(tmp_path, monkeypatch):
     (tmp_path / "owner" / "name").mkdir(parents=True)
     (tmp_path / "map").touch()
     monkeypatch.chdir(tmp_path)
@@ -133,18 +123,11 @@ def test_a_hub_name_is_no_folder_in_the_working_directory(tmp_path, monkeypatch)
     assert "map" in str(reason(with_env("gymnasium/FrozenLake-v1", map_name="map")))
 
 
-def test_every_text_setting_is_judged():
-    """A new setting of free text must be added to a list; otherwise it needs trust."""
-    kinds = [
-        ModelConfig,
-        NetworkConfig,
-        *(spec.config for spec in algorithm_specs() if spec.config.__module__.startswith("collm.")),
-    ]
-    texts = {name for kind in kinds for name, each in settings_of(kind).items() if is_free_text(each.hint)}
-    assert texts == {*HARMLESS, *MODELS, *ELSEWHERE}
-
-
-def test_every_argument_of_this_packages_environments_is_judged():
+def test_every_setting_and_argument_of_free_text_is_judged():
+    configs = [spec.config for spec in algorithm_specs() if spec.config.__module__.startswith("collm.")]
+    kinds = [settings_of(kind) for kind in (ModelConfig, NetworkConfig, *configs)]
+    texts = {name for settings in kinds for name, each in settings.items() if trust.is_free_text(each.hint)}
+    assert texts == {*trust.HARMLESS, *trust.MODELS, *ELSEWHERE}
     words = set(
         "agents can_leave columns difficulty feedback feedback_limit is_explained is_shuffled max_action_length "
         "max_facts max_observation_length max_probes max_steps max_timeouts max_turns memory needs_both num_agents "
@@ -159,15 +142,12 @@ def test_every_argument_of_this_packages_environments_is_judged():
 
 def test_a_folder_is_refused_in_one_line_and_read_with_trust(tmp_path):
     write_config(tmp_path, with_env(isolation="none"))
-    with pytest.raises(UntrustedCodeError, match=r"config\.json.*isolation='none'.*--trust"):
-        load_experiment(tmp_path)
-    assert load_experiment(tmp_path, trust=True).env_kwargs == {"isolation": "none"}
-    assert load_experiment(tmp_path, is_env_given=True).env_kwargs == {"isolation": "none"}
-
-
-def test_another_environment_is_no_trust_in_the_models(tmp_path):
+    with pytest.raises(trust.UntrustedCodeError, match=r"config\.json.*isolation='none'.*--trust"):
+        trust.load_experiment(tmp_path)
+    assert trust.load_experiment(tmp_path, trust=True).env_kwargs == {"isolation": "none"}
+    assert trust.load_experiment(tmp_path, is_env_given=True).env_kwargs == {"isolation": "none"}
     write_config(tmp_path, with_model(model="openai:m@http://127.0.0.1:9/v1"))
-    with pytest.raises(UntrustedCodeError, match="openai:m"):
+    with pytest.raises(trust.UntrustedCodeError, match="openai:m"):
         load_run(tmp_path, env="collm/MiniWriting-v2")
 
 
@@ -187,12 +167,12 @@ def test_adapters_of_another_base_or_kind_need_trust(tmp_path, changes, named):
     (tmp_path / "agents" / "main_0").mkdir(parents=True)
     file = tmp_path / "agents" / "main_0" / "adapter_config.json"
     file.write_text(json.dumps(own))
-    load_experiment(tmp_path)
+    trust.load_experiment(tmp_path)
     file.write_text(json.dumps(own | changes))
-    with pytest.raises(UntrustedCodeError, match=r"adapter_config\.json") as raised:
-        load_experiment(tmp_path)
+    with pytest.raises(trust.UntrustedCodeError, match=r"adapter_config\.json") as raised:
+        trust.load_experiment(tmp_path)
     assert named in str(raised.value)
-    load_experiment(tmp_path, trust=True)
+    trust.load_experiment(tmp_path, trust=True)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +181,7 @@ def test_adapters_of_another_base_or_kind_need_trust(tmp_path, changes, named):
 def test_a_part_of_another_type_is_named(tmp_path, changes):
     write_config(tmp_path, SETTINGS | changes)
     with pytest.raises(ValueError, match=next(iter(changes))):
-        load_experiment(tmp_path)
+        trust.load_experiment(tmp_path)
 
 
 def test_an_environment_that_this_process_has_registered_needs_none():

@@ -11,9 +11,6 @@ def test_scores_of_the_scripted_players():
     assert scores["reference"] == 1.0
     assert scores["empty"] == 0.0
     assert 0.0 <= scores["random"] < 1.0
-
-
-def test_honest_players_have_scores_if_the_environment_has_them():
     assert mean_scores(make("collm/MiniBuild-v0"), num_episodes=1)["talking"] is None
     assert mean_scores(make("gymnasium/CartPole-v1"), num_episodes=1)["reference"] is None
     scores = mean_scores(make("collm/ResourceGathering-v2"), num_episodes=3)

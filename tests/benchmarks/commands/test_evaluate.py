@@ -1,7 +1,5 @@
 """Evaluation of models without a run, chats with trained agents, and exported models."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil
@@ -27,20 +25,9 @@ SMALL = {"num_updates": 1, "rollout_buffer_size": 2, "eval_num_samples": 2, "num
 def trained(tmp_path_factory):
     """A run of adapters on the embedded model."""
     out = tmp_path_factory.mktemp("runs") / "adapters"
-    kwargs = {"max_turns": 1}
-    collm.train(
-        "magrpo",
-        ID,
-        out=out,
-        env_kwargs=kwargs,
-        weights="adapters",
-        lora_rank=2,
-        lora_alpha=6,
-        progress=False,
-        learning_rate=1e-2,
-        lora_target_modules=("q_proj", "v_proj"),
-        **SMALL,
-    )
+    adapters = {"weights": "adapters", "lora_rank": 2, "lora_alpha": 6, "lora_target_modules": ("q_proj", "v_proj")}
+    settings = {"env_kwargs": {"max_turns": 1}, "progress": False, "learning_rate": 1e-2}
+    collm.train("magrpo", ID, out=out, **settings, **adapters, **SMALL)
     for file in out.glob("agents/*/adapter_model.safetensors"):  # as if it had learned much: one update may be nothing
         weights = load_file(file)
         save_file({name: weight + 0.3 * ("lora_B" in name) for name, weight in weights.items()}, file)
@@ -97,14 +84,16 @@ def test_an_exported_adapter_is_the_model_that_was_trained(trained, is_merged, t
     with torch.no_grad():
         logits = [each(ids).logits for each in (model, kept, base)]
     assert torch.allclose(logits[0], logits[1], atol=1e-5)
-    assert not torch.allclose(logits[0], logits[2], atol=1e-5), "the adapter has learned"
+    assert not torch.allclose(logits[0], logits[2], atol=1e-5)  # the adapter has learned
     assert (out / "adapter_config.json").is_file() == (not is_merged)
     text = (out / "README.md").read_text()
     words = ("magrpo", ID, "builder_0", "max_turns", "after update")
     assert all(word in text for word in words)
     assert f"library_name: {'transformers' if is_merged else 'peft'}" in text
     assert not (out / "collm_policy.json").exists()
-    assert main(["export", str(trained), str(out)]) == 2, "never over another model"
+    assert main(["export", str(trained), str(out)]) == 2  # never over another model
+    settings = json.loads((trained / "agents" / "builder_0" / "adapter_config.json").read_text())
+    assert (settings["r"], settings["lora_alpha"], settings["target_modules"]) == (2, 6, ["q_proj", "v_proj"])
 
 
 @pytest.mark.parametrize(
@@ -128,7 +117,7 @@ def test_a_card_names_a_base_model_of_the_hub_and_no_path_of_its_author(model, b
 
 @pytest.mark.parametrize("options", [[], ["--agent", "builder_0", "--merge"]])
 def test_an_export_holds_no_code(options, trained, tmp_path, capsys):
-    """A reader of the exported model could run it with `trust_remote_code`."""
+
     run, out = tmp_path / "run", tmp_path / "out"
     shutil.copytree(trained, run)
     folder = run / "agents" / "builder_0"
@@ -160,8 +149,3 @@ def test_a_base_elsewhere_is_merged_with_trust_alone(trained, tmp_path, capsys):
     assert main(call) == 2
     assert str(base) in (told := capsys.readouterr().err) and "--trust" in told
     assert main([*call, "--trust"]) == 0
-
-
-def test_adapters_have_the_alpha_and_the_layers_that_were_asked_for(trained):
-    settings = json.loads((trained / "agents" / "builder_0" / "adapter_config.json").read_text())
-    assert (settings["r"], settings["lora_alpha"], settings["target_modules"]) == (2, 6, ["q_proj", "v_proj"])

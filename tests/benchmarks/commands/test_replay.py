@@ -1,7 +1,5 @@
 """What fails is named in one line, with the command that plays it again; what is recorded is played again alike."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -13,8 +11,7 @@ FEW = "--num-updates 2 --rollout-buffer-size 4 --num-generations 2 --eval-num-sa
 
 def train(tmp_path, world, kind, *more):
     kinds = ["--env-kwargs", f"kind={kind}"] if kind else []
-    arguments = ["train", "magrpo", "--env", world, *kinds, *FEW, "--out", str(tmp_path / "run"), *more]
-    return main(arguments)
+    return main(["train", "magrpo", "--env", world, *kinds, *FEW, "--out", str(tmp_path / "run"), *more])
 
 
 @pytest.mark.parametrize("more", [(), ("--num-workers", "1")])
@@ -24,10 +21,8 @@ def test_a_fault_is_one_line_with_a_command_that_shows_it_again(tmp_path, capsys
     error = capsys.readouterr().err.strip().splitlines()[-1]
     problem = "the reward of 'b_0' is nan, but must be a finite number"
     seed = 2**31
-    assert error == (
-        f"error: {world}, update 0, episode 0, seed {seed}, agent b_0, turn 2: {problem}; "
-        f"replay it with: collm replay {tmp_path / 'run'} --failure test-0 --trust"
-    )
+    place = f"error: {world}, update 0, episode 0, seed {seed}, agent b_0, turn 2: {problem}"
+    assert error.startswith(place) and error.endswith(f": collm replay {tmp_path / 'run'} --failure test-0 --trust")
     (kept,) = (tmp_path / "run" / "failures").iterdir()
     assert json.loads(kept.read_text())["seed"] == seed
     assert main(error.split("collm ")[1].split()) == 2

@@ -1,7 +1,5 @@
 """The paper's suite: its cells, its scaled form, prompted runs, and the table beside the published numbers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,16 +31,13 @@ PROMPTED = {
 }
 
 
-def test_every_task_has_every_method():
+def test_every_task_has_every_method_and_its_budget():
     found = {(job.environment, job.algorithm) for job in jobs(PAPER)}
     assert len(found) == 8 * 12 and len(jobs(PAPER)) == 3 * len(found)
     cut = next(job for job in jobs(PAPER) if (job.environment, job.algorithm) == ("StrBuild", "single model, GRPO"))
     assert cut.experiment.env_kwargs == {"variant": "published", "data": "builtin", "single_model": True}
     assert cut.experiment.model.max_new_tokens == 1024 and cut.experiment.config.num_generations == 2
     assert cut.published == {"score": "metric/iou", "max_score": 1.0, "found": [46.1, 411, 10.3]}
-
-
-def test_a_budget_of_an_algorithm_replaces_the_one_of_the_task():
     amounts = {job.algorithm: job.budget.amount for job in jobs(PAPER) if job.environment == "TLDR"}
     assert amounts["MAGRPO"] == 8_000 and amounts["CoLLM-CC"] == 20_000
 
@@ -52,10 +47,7 @@ def test_a_scaled_suite_has_two_updates_of_the_data_in_the_package():
     assert {job.seed for job in small} == {0} and len(small) == 96
     assert {job.experiment.config.num_updates for job in small} == {2}
     assert {job.experiment.config.eval_num_samples for job in small} == {2}
-    assert {job.experiment.env_kwargs["data"] for job in small if "data" in job.experiment.env_kwargs} <= {
-        "builtin",
-        "generated",
-    }
+    assert {job.experiment.env_kwargs.get("data") for job in small} <= {None, "builtin", "generated"}
     assert all("columns" not in job.experiment.env_kwargs for job in small)
     assert {job.experiment.model.max_new_tokens for job in small} == {16}
     half = next(job for job in jobs(scaled(PAPER, 0.5)) if job.algorithm == "MAGRPO" and job.environment == "TLDR")
@@ -75,6 +67,7 @@ def prompted(tmp_path_factory):
 def test_a_prompted_run_is_one_evaluation(prompted):
     out, found = prompted
     for job in found:
+        assert isinstance(job.experiment.config, TrainConfig)
         (row,) = read_lines(out / job.directory / "evaluation.jsonl")
         assert row["update"] == 0 and 0 <= row["evaluation/sampled/return"] <= 1
         assert read_lines(out / job.directory / "metrics.jsonl") == []
@@ -92,12 +85,7 @@ def test_the_table_has_scores_costs_and_published_numbers(prompted):
     tokens = {run.algorithm: run.tokens_per_reply for run in runs}
     assert tokens["discussion"] > tokens["parallel"]  # both replies count
     assert not any("never changed" in line for line in lead_lines(Comparison(runs), out, 0))
-
-
-def test_a_table_without_published_scores_has_no_rows(prompted):
-    out, found = prompted
-    runs = [replace(summarize(out / job.directory, []), published={}) for job in found]
-    assert published_table(Comparison(runs)).rows == []
+    assert published_table(Comparison([replace(run, published={}) for run in runs])).rows == []
 
 
 def test_a_protocol_cannot_be_trained():
@@ -120,8 +108,7 @@ def test_wrong_entries_are_refused(entry, named):
         parse_suite({**PROMPTED, "algorithms": [{"algorithm": "prompted", "name": "p", **entry}]})
 
 
-def test_estimates_need_neither_the_model_nor_the_data():
-    """2 agents, 1.7e9 weights: MAGRPO has 2,000 updates of 4 episodes, and 8 batches of 64 evaluation episodes."""
+def test_estimates_need_neither_the_model_nor_the_data_and_plan_local_models():
     chosen = [job for job in jobs(PAPER) if job.environment == "TLDR" and job.seed == 0]
     rows = {row[1]: row for row in estimates(chosen).rows}
     steps = 8_000 / 4 + 4 * 2
@@ -129,6 +116,9 @@ def test_estimates_need_neither_the_model_nor_the_data():
     learning = 8_000 * 2 * 2 * 256 * 8 * 1.7e9 / (0.3 * 989e12)
     assert rows["MAGRPO"][2:] == ["Qwen3-1.7B", "2,000", "256", "over 51 GiB", f"{(decoding + learning) / 3600:.2f}"]
     assert rows["parallel"][3] == "0" and rows["CoLLM-DC"][5] == "over 101 GiB"
+    table = {**PROMPTED, "algorithms": [{"algorithm": "magrpo", "config": {"num_generations": 4}}]}
+    ((*_, memory, hours),) = estimates(jobs(parse_suite(table))).rows
+    assert memory.endswith(" GiB") and not memory.startswith("over") and hours == "-"
 
 
 @pytest.mark.parametrize(("weights", "method", "memory"), [("adapters", "MAGRPO", 3), ("shared", "CoLLM-CC", 51)])
@@ -138,13 +128,3 @@ def test_the_least_memory_counts_a_shared_model_once(weights, method, memory):
     chosen = [job for job in jobs(changed) if (job.environment, job.algorithm) == ("TLDR", method)]
     ((*_, found, _),) = estimates(chosen).rows
     assert found == f"over {memory} GiB"
-
-
-def test_the_memory_of_a_local_model_is_planned():
-    table = {**PROMPTED, "algorithms": [{"algorithm": "magrpo", "config": {"num_generations": 4}}]}
-    ((*_, memory, hours),) = estimates(jobs(parse_suite(table))).rows
-    assert memory.endswith(" GiB") and not memory.startswith("over") and hours == "-"
-
-
-def test_the_algorithm_of_prompted_entries_has_a_plain_config():
-    assert issubclass(type(jobs(parse_suite(PROMPTED))[0].experiment.config), TrainConfig)

@@ -1,7 +1,5 @@
 """The suite of published tasks, end to end on a CPU with the embedded model: one command, in pieces, to a report."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -106,7 +106,10 @@ def gap_of(world, player, folder):
     return levels({**found, "team": scores(episodes(id, player, folder), world.truth_metric)})["team"].gap
 
 
-def test_shares_of_the_way_by_hand():
+def test_shares_of_the_way_and_the_truth_of_an_episode_by_hand():
+    assert (
+        truth([{"metric/a": 0.2}, {"metric/a": 0.7}, {"metric/b": 1.0}, {"metric/a": 0.0}], "a") == 0.7
+    )  # the highest
     found = levels({"empty": [(1, 0), (1, 0)], "reference": [(3, 0.8), (3, 0.8)], "team": [(3, 0), (2, 0.4)]})["team"]
     assert (found.mean_return, found.mean_truth) == (2.5, 0.2)
     assert (found.return_share, found.truth_share, found.gap) == (0.75, 0.25, 0.5)
@@ -130,10 +133,6 @@ def test_the_best_quarter_earns_most_and_has_the_lowest_truth_of_equal_returns(t
     ranked = sorted(scores(played, "in_place"), key=lambda score: (-score[0], score[1]))
     assert len(set(ranked)) == 3  # the seeds deal words of each kind
     assert best == ranked[:2]
-
-
-def test_the_truth_of_an_episode_is_its_highest_value():
-    assert truth([{"metric/a": 0.2}, {"metric/a": 0.7}, {"metric/b": 1.0}, {"metric/a": 0.0}], "a") == 0.7
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """What a report says of advantages and returns is what was learned from."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -24,19 +22,15 @@ NUM_UPDATES = 3  # of which the last is diagnosed
 def trained(name, *, probe="delayed", reward_processor=None, **changes):
     """The last update's learned-from advantages and the records of all updates, as a run writes them."""
     spec = algorithm_spec(name)
-    algorithm_class, config_class = spec.algorithm_class(), spec.config
     chosen = {"num_updates": 8, "rollout_buffer_size": 16, "advantage_normalization": "none"}
-    chosen |= {"critic_warmup": 1} if issubclass(config_class, ActorCriticConfig) else {"num_generations": 4}
-    algorithm = algorithm_class(config_class(**(chosen | changes)))
+    chosen |= {"critic_warmup": 1} if issubclass(spec.config, ActorCriticConfig) else {"num_generations": 4}
+    algorithm = spec.make(spec.config(**(chosen | changes)))
     policies = word_policies(max_new_tokens=1)
     vector = SyncVector(lambda: TextProbe(probe), 4)
-    trainer = Trainer(
-        algorithm,
-        RolloutCollector(vector, policies, reads_state=algorithm.critic_reads == "joint"),
-        make_critics(algorithm, policies),
-        references={agent: word_policy(number + 10) for number, agent in enumerate(AGENTS)},
-        reward_processor=reward_processor,
-    )
+    collector = RolloutCollector(vector, policies, reads_state=algorithm.critic_reads == "joint")
+    references = {agent: word_policy(number + 10) for number, agent in enumerate(AGENTS)}
+    others = {"references": references, "reward_processor": reward_processor}
+    trainer = Trainer(algorithm, collector, make_critics(algorithm, policies), **others)
     rows = []
     for update in range(1, NUM_UPDATES + 1):
         episodes, _ = trainer.step()
@@ -60,21 +54,15 @@ CASES = {
 QUICK = ("scaled", "penalized", "joint", "cut", "crossed")
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=() if case in QUICK else pytest.mark.slow) for case in CASES]
-)
+@pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.slow] * (case not in QUICK)) for case in CASES])
 def test_the_advantages_of_a_report_are_those_that_were_learned_from(case):
     name, changes = CASES[case]
     trainer, rows = trained(name, **changes)
     found = diagnostics(rows, has_critic=True)
     learned = np.concatenate([credit.advantages for credit in trainer.credits.values()])
-    turns = [
-        number
-        for agent in trainer.credits
-        for row in rows
-        if row["update"] == NUM_UPDATES and agent in row["agents"]
-        for number in range(len(row["agents"][agent]["turns"]))
-    ]
+    last = [row["agents"] for row in rows if row["update"] == NUM_UPDATES]
+    tracks = [agents[agent]["turns"] for agent in trainer.credits for agents in last if agent in agents]
+    turns = [number for track in tracks for number in range(len(track))]
     expected = [np.square(learned[np.array(turns) == number]).mean() for number in sorted(set(turns))]
     assert [turn.advantage_square for turn in found] == pytest.approx(expected, rel=1e-5)
 
@@ -97,8 +85,6 @@ def test_diagnostics_by_hand():
     assert (second.turn, second.return_variance, second.advantage_square) == (1, 0.0, 4.0)
     assert second.explained_variance is None
 
-
-def test_without_a_critic_nothing_is_explained():
     rows = [record(1, [(4.0, 0.0, 4.0)]), record(1, [(2.0, 0.0, 2.0)])]
     (found,) = diagnostics(rows, has_critic=False)
     assert (found.return_variance, found.explained_variance) == (1.0, None)

@@ -1,7 +1,5 @@
 """A comparison as tasks of Ray: all runs end, although a worker dies."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -60,14 +58,8 @@ class Killer:
 
 def test_a_grid_of_eight_runs_ends_though_a_worker_dies(tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_worker_niceness", "0")
-    ray.init(
-        address="local",
-        num_cpus=1,
-        object_store_memory=100_000_000,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="error",
-    )
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
+    ray.init(address="local", num_cpus=1, object_store_memory=100_000_000, **quiet)
     killer = Killer()
     (tmp_path / "grid.toml").write_text(SUITE)
     suite = replace(read_suite(tmp_path / "grid.toml"), seeds=(0, 1, 2, 3), budget=Budget(24, "environment_steps"))
@@ -96,9 +88,8 @@ def test_the_command_ends_a_grid_on_two_nodes_though_one_of_them_is_lost(tmp_pat
     try:
         second = nodes.add_node(**NODE)
         arguments = ["benchmark", str(suite), "--on", f"ray://{nodes.address}", "--out", str(out)]
-        command = subprocess.Popen(
-            [sys.executable, "-m", "collm", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+        output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        command = subprocess.Popen([sys.executable, "-m", "collm", *arguments], **output)
         deadline = time.monotonic() + 300
         while sum(bool(path.stat().st_size) for path in out.rglob("metrics.jsonl")) < 2:
             assert command.poll() is None and time.monotonic() < deadline

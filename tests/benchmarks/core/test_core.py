@@ -1,7 +1,5 @@
 """The core suite: submissions name their seeds; scores go from random play, 0, to the reference, 1."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json
@@ -15,6 +13,7 @@ from collm.agents.config import ModelConfig
 from collm.algorithms.rollout.collector import RolloutCollector
 from collm.algorithms.runs.evaluation import FIRST_EVALUATION_SEED
 from collm.benchmarks.cli import main
+from collm.benchmarks.core import command as play
 from collm.benchmarks.core.command import (
     ANCHORS_FILE,
     anchors,
@@ -45,12 +44,9 @@ def returns_of(value, *, of=core_ids):
     return found
 
 
-def test_the_suite_has_all_fourteen_environments():
+def test_the_suite_has_fourteen_environments_in_which_random_play_scores_0_and_the_reference_1():
     assert len(core_ids()) == 14 and ID in core_ids()
     assert {len(seeds_of(id).seeds) for id in core_ids()} == {50}
-
-
-def test_random_play_scores_0_and_the_reference_1():
     floor, reference = (read_submission(RESULTS / f"{name}.json") for name in ("random", "reference"))
     for id in core_ids():
         assert score(id, floor.returns[id]["sampled"]).value == pytest.approx(0, abs=1e-12)
@@ -75,14 +71,12 @@ def test_the_committed_result_of_the_embedded_model_is_what_it_reaches_now(tmp_p
     assert played.returns[ID]["greedy"] == pytest.approx(kept.returns[ID]["greedy"])
 
 
-def test_scores_by_hand():
+def test_scores_and_their_mean_by_hand():
     anchor = anchors()["collm/HouseBuild-v2"]
     middle = (anchor.floor + anchor.reference) / 2
     found = score("collm/HouseBuild-v2", [middle] * 50)
     assert (found.value, found.low, found.high) == pytest.approx((0.5, 0.5, 0.5))
 
-
-def test_the_mean_over_the_suite_weighs_environments_alike_and_resamples_within_each():
     played = {id: ways["sampled"] for id, ways in returns_of(0.25).items()}
     assert suite_score(played).value == pytest.approx(0.25)
     assert suite_score(played).high - suite_score(played).low < 1e-9, "scores that do not vary within a task"
@@ -96,7 +90,7 @@ def test_the_mean_over_the_suite_weighs_environments_alike_and_resamples_within_
     assert found.high - found.low == pytest.approx(width, rel=0.1)
 
 
-def test_the_mean_says_how_many_environments_count_where_a_team_has_not_played_all():
+def test_the_mean_says_how_many_environments_count_and_submissions_are_read_again(tmp_path):
     whole = Submission("whole", ["a"], returns_of(0.5))
     part = Submission("part", ["b"], returns_of(0.5, of=lambda: (ID,)), {TOO_LONG: "its prompts | are long"})
     header, cells = rows([whole, part])
@@ -108,18 +102,9 @@ def test_the_mean_says_how_many_environments_count_where_a_team_has_not_played_a
     text = markdown([whole, part])
     assert text.count("\n| ") == 17
     assert text.endswith(f"\n- part did not play {TOO_LONG}: its prompts | are long\n")
-
-
-def test_a_submission_is_read_as_it_was_written(tmp_path):
     made = Submission("a / b", ["a", "b"], returns_of(0.5, of=lambda: (ID,)), {TOO_LONG: "why"}, "1.2.3")
     made.write(tmp_path / "x.json")
     assert read_submission(tmp_path / "x.json") == made
-
-
-def broken(change):
-    found = copy.deepcopy(Submission("a", ["a"], returns_of(0.5)).to_json())
-    change(found)
-    return found
 
 
 @pytest.mark.parametrize(
@@ -132,10 +117,7 @@ def broken(change):
         (lambda it: it["environments"].update({"collm/Other-v0": {}}), "collm/Other-v0 is not in the core suite"),
         (lambda it: it["environments"][ID].update(seeds_sha256="0" * 64), f"{ID} was played on other seeds"),
         (lambda it: it["environments"][ID].update(unplayed="why"), 'either "returns" or "unplayed"'),
-        (
-            lambda it: it["environments"].update({ID: {"seeds_sha256": seeds_of(ID).sha256, "unplayed": ""}}),
-            f"unplayed of {ID}",
-        ),
+        (lambda it: it["environments"].update({ID: {"seeds_sha256": seeds_of(ID).sha256, "unplayed": ""}}), "unplayed"),
         (lambda it: it["environments"][ID]["returns"]["sampled"].pop(), "must be 50 numbers"),
         (lambda it: it["environments"][ID]["returns"].update(best=[0.0] * 50), "greedy"),
         (lambda it: it["environments"][ID]["returns"].update(greedy=[float("nan")] * 50), "finite"),
@@ -144,8 +126,10 @@ def broken(change):
     ],
 )
 def test_a_submission_that_says_something_else_is_refused(change, problem):
+    found = copy.deepcopy(Submission("a", ["a"], returns_of(0.5)).to_json())
+    change(found)
     with pytest.raises(UserError, match=problem):
-        parsed_submission(broken(change))
+        parsed_submission(found)
 
 
 def test_the_command_plays_writes_and_shows(tmp_path, capsys):
@@ -205,7 +189,6 @@ def test_a_team_that_can_play_nothing_is_refused_and_leaves_no_file(tmp_path, ca
 
 
 def test_what_was_played_is_on_disk_before_the_next_environment_begins(tmp_path, monkeypatch):
-    from collm.benchmarks.core import command as play
 
     def breaks(*args, **kwargs):
         assert read_submission(tmp_path / "tiny.json").returns[ID]["greedy"] == [0.5] * 50

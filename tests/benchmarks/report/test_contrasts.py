@@ -1,15 +1,13 @@
 """Contrasts: scores of runs, Student's test and Holm's correction, by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
+from recorded import made_summary
 from scipy import stats
 
 from collm.benchmarks.comparison.suite import Contrast
-from collm.benchmarks.comparison.summaries import RunSummary
 from collm.benchmarks.report.comparison import Comparison
 from collm.benchmarks.report.contrasts import contrast_table, findings, holm, run_score, start_means, student_test
 
@@ -17,32 +15,12 @@ from collm.benchmarks.report.contrasts import contrast_table, findings, holm, ru
 def run(algorithm, seed, successes, *, environment="cross", turns=4, per_update=16, held_out=0.5, model="tiny"):
     """A finished run of so many episodes per update, with the share of successes of each."""
     steps = [per_update * turns * (number + 1) for number in range(len(successes))]
-    return RunSummary(
-        algorithm=algorithm,
-        environment=environment,
-        seed=seed,
-        place=(0, 0),
-        is_finished=True,
-        threshold=None,
-        budget={},
-        experiment={
-            "algorithm": algorithm,
-            "env": "collm/MiniShift-v0",
-            "env_kwargs": {"max_turns": turns},
-            "config": {},
-            "model": {"model": model},
-        },
-        curves={
-            "environment_steps": steps,
-            "turns": [float(turns)] * len(steps),
-            "metric/success": [share / turns for share in successes],
-        },
-        evaluations=[
-            {"evaluation/sampled/metric/success": 0.0},
-            {"evaluation/sampled/metric/success": held_out / turns, "evaluation/sampled/return": 3 * held_out},
-        ],
-        diagnostics=[],
-    )
+    curves = {"environment_steps": steps, "turns": [float(turns)] * len(steps)}
+    curves |= {"metric/success": [share / turns for share in successes]}
+    success = "evaluation/sampled/metric/success"
+    evaluations = [{success: 0.0}, {success: held_out / turns, "evaluation/sampled/return": 3 * held_out}]
+    settings = {"env_kwargs": {"max_turns": turns}, "config": {}, "model": {"model": model}}
+    return made_summary(algorithm, environment, seed, curves, evaluations, algorithm=algorithm, **settings)
 
 
 def test_scores_of_a_run_by_hand():
@@ -52,10 +30,10 @@ def test_scores_of_a_run_by_hand():
     assert run_score(found, "return") == pytest.approx(2.25)
     assert run_score(found, "training success") == pytest.approx(3.4 / 6)
     assert run_score(found, "episodes") == pytest.approx(math.log2(5 * 16))
-    assert run_score(run("a", 0, [1.0, 1.0, 0.0, 0.0]), "episodes") == math.inf, "a lucky start does not count"
+    assert run_score(run("a", 0, [1.0, 1.0, 0.0, 0.0]), "episodes") == math.inf  # a lucky start does not count
 
 
-def test_students_test_is_scipys():
+def test_students_test_is_scipys_and_holms_correction_by_hand():
     values = np.array([0.3, -0.1, 0.4, 0.2, 0.5])
     found = student_test(values)
     theirs = stats.ttest_1samp(values, 0.0)
@@ -64,10 +42,6 @@ def test_students_test_is_scipys():
     assert ours == pytest.approx((values.mean(), low, high, theirs.pvalue))
     assert student_test(np.array([0.2, 0.2])).p == 0.0 and student_test(np.array([0.0, 0.0])).p == 1.0
     assert math.isnan(student_test(np.array([0.3])).p)
-
-
-def test_holms_correction_by_hand():
-    """0.01 * 3, 0.02 * 2, then 0.03 * 1, which may not be less than the one before."""
     assert holm([0.03, 0.01, 0.02]) == pytest.approx([0.04, 0.03, 0.04])
     assert holm([0.6, 0.9]) == [1.0, 1.0]
     with_nan = holm([math.nan, 0.04])
@@ -76,9 +50,7 @@ def test_holms_correction_by_hand():
 
 def test_contrasts_pair_seeds_and_correct_within_their_family():
     runs = [
-        run(name, seed, [0.5], held_out=base + 0.1 * seed)
-        for name, base in (("a", 0.6), ("b", 0.5))
-        for seed in range(3)
+        run(name, seed, [0.5], held_out=0.5 + 0.1 * seed + 0.1 * (name == "a")) for name in "ab" for seed in range(3)
     ]
     runs += [run("a", 7, [0.5], held_out=1.0)]  # no partner
     first = Contrast("a - b", ((1.0, "a", "cross"), (-1.0, "b", "cross")), "success", is_primary=True)
@@ -108,23 +80,19 @@ def test_seeds_of_one_start_count_once_by_hand():
     assert (seeds.num_values, starts.num_values) == (5, 3)
     assert starts.estimate.value == pytest.approx(0.4) and seeds.estimate.value == pytest.approx(0.42)
     assert starts.estimate.low == pytest.approx(0.4 - half)
-    assert starts.estimate.high == 1.0, "a difference of two fractions is at most 1; the interval would end at 1.296"
+    assert starts.estimate.high == 1.0  # of two fractions; the interval would end at 1.296
     assert starts.p == pytest.approx(stats.ttest_1samp([0.1, 0.3, 0.8], 0.0).pvalue)
     table = contrast_table([found])
     assert table.header[-3:] == ["over starts", "p over starts, corrected", "starts"] and table.rows[0][-1] == "3"
 
 
-def test_with_as_many_seeds_per_start_it_is_the_exact_test_of_a_random_effect():
-    """F of the mean over the mean square between starts, of the one-way analysis of variance, is the square of t."""
+def test_starts_have_one_mean_each_as_in_the_exact_test_of_a_random_effect():
     table = np.random.default_rng(0).normal(0.5, 1.0, size=(4, 3))  # [starts, seeds]
     values = {3 * row + column: table[row, column] for row in range(4) for column in range(3)}
     means = start_means(values, {seed: {f"start-{seed // 3}"} for seed in values})
     between = 3 * ((table.mean(axis=1) - table.mean()) ** 2).sum() / 3
     expected = 12 * table.mean() ** 2 / between
     assert stats.ttest_1samp(means, 0.0).statistic ** 2 == pytest.approx(expected)
-
-
-def test_folders_that_occur_in_one_seed_name_one_start():
     models = {0: {"old/1"}, 1: {"old/2"}, 2: {"new/1"}, 3: {"old/1", "new/1"}, 4: {"new/2", "old/2"}}
     means = start_means({0: 1.0, 1: 10.0, 2: 2.0, 3: 3.0, 4: 20.0}, models)
     assert sorted(means) == [2.0, 15.0]

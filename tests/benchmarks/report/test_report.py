@@ -39,14 +39,16 @@ def folder(tmp_path) -> Path:
     return tmp_path
 
 
-def test_final_scores_are_those_of_the_last_evaluation(folder):
+def rewrite(file: Path, rows: list) -> None:
+    file.unlink()
+    JsonLines(file).write(rows)
+
+
+def test_final_scores_are_those_of_the_last_evaluation_and_starts_of_the_first(folder):
     table = final_scores(Comparison(read_summaries(folder)), "sampled")
     assert table.header == ["", "build"]
     assert [row[0] for row in table.rows] == ["before training", "MAGRPO", "MAAC"]
     assert table.rows[1][1].startswith("0.810 [") and table.rows[2][1].startswith("0.910 [")
-
-
-def test_the_start_is_told_by_the_runs_that_were_evaluated_there(folder):
     summaries = read_summaries(folder)
     late = [replace(each, evaluations=each.evaluations[1:]) for each in summaries]
     assert [row[1] for row in final_scores(Comparison(late), "sampled").rows[:1]] == ["-"]
@@ -55,31 +57,29 @@ def test_the_start_is_told_by_the_runs_that_were_evaluated_there(folder):
     assert told[1:] == final_scores(Comparison(summaries), "sampled").rows[1:]
 
 
-def test_differences_are_paired_by_seed_and_marked_if_they_exclude_zero(folder):
+def test_differences_are_paired_and_costs_may_be_never(folder):
     comparison = Comparison(read_summaries(folder))
     for how in ("sampled", "training"):
         assert differences(comparison, how).rows == [["MAAC - MAGRPO", "0.100 [0.100, 0.100] *"]]
     assert final_scores(comparison, "training").rows[1][1].startswith("0.650 [")  # 0.5, 0.6, 0.7, 0.8
-
-
-def test_sample_efficiency_says_never(folder):
     summaries = read_summaries(folder)
     table = sample_efficiency(Comparison(summaries), "environment_steps")
     assert table.rows[0] == ["MAGRPO", "56 [56, 56], 3 of 3"]
     high = [type(each)(**{**vars(each), "threshold": 3.0}) for each in summaries]
     assert sample_efficiency(Comparison(high), "sampled_tokens").rows[0][1] == "never [never, never], 0 of 3"
+    different, same = settings(Comparison(read_summaries(folder)))
+    assert ["config.critic_warmup", "-", "null"] in [list(row) for row in different.rows]
+    assert "env" in [row[0] for row in same.rows] and "config.seed" not in [row[0] for row in different.rows]
 
 
 def test_shares_of_the_work_are_the_mean_over_runs_at_the_end_and_no_table_without_any(folder):
     summaries = read_summaries(folder)
     assert shares(Comparison(summaries)).rows == []
     name = "evaluation/sampled/metric/share/"
-    told = [
-        replace(
-            each, evaluations=[*each.evaluations, {**each.evaluations[-1], f"{name}a_0": part, f"{name}b_0": 1 - part}]
-        )
-        for each, part in zip(summaries, (0.2, 0.3, 0.4, 0.5, 0.5, 0.5), strict=True)
-    ]
+    told = []
+    for each, part in zip(summaries, (0.2, 0.3, 0.4, 0.5, 0.5, 0.5), strict=True):
+        last = {**each.evaluations[-1], f"{name}a_0": part, f"{name}b_0": 1 - part}
+        told.append(replace(each, evaluations=[*each.evaluations, last]))
     rows = {row[0]: row[1] for row in shares(Comparison(told)).rows}
     first, second = (each.algorithm for each in (summaries[0], summaries[-1]))
     assert rows == {first: "a_0 0.30, b_0 0.70", second: "a_0 0.50, b_0 0.50"}
@@ -93,20 +93,11 @@ def test_wasted_moves_are_told_apart_before_and_after_training_and_no_table_with
     told = []
     for each, before in zip(summaries, start, strict=True):
         first, *_, last = each.evaluations
-        told.append(
-            replace(
-                each,
-                evaluations=[
-                    {**first, own: before, collisions: 2 * before},
-                    {**last, own: before / 2, collisions: 0.0},
-                ],
-            )
-        )
+        ends = {**first, own: before, collisions: 2 * before}, {**last, own: before / 2, collisions: 0.0}
+        told.append(replace(each, evaluations=list(ends)))
     cells = [row[1] for row in wasted(Comparison(told)).rows]
-    assert cells == [
-        "own repeats 0.50 → 0.25, collisions 1.00 → 0.00",
-        "own repeats 0.20 → 0.10, collisions 0.40 → 0.00",
-    ]
+    assert cells[0] == "own repeats 0.50 → 0.25, collisions 1.00 → 0.00"
+    assert cells[1] == "own repeats 0.20 → 0.10, collisions 0.40 → 0.00"
 
 
 def test_runs_that_ended_in_silence_are_named(folder):
@@ -117,20 +108,11 @@ def test_runs_that_ended_in_silence_are_named(folder):
     found = {}
     for name, equal in shares_of.items():
         run = replace(loud, curves={**curves, "equal_returns": equal})
-        found[name] = (
-            run.silent_since,
-            [line for line in lead_lines(Comparison([run, *others]), folder, 0) if "Stopped learning" in line],
-        )
+        lines = lead_lines(Comparison([run, *others]), folder, 0)
+        found[name] = run.silent_since, [line for line in lines if "Stopped learning" in line]
     assert found["early"] == found["short"] == (None, [])
     since, (line,) = found["late"]
-    assert since == 16
-    assert line.endswith(f"{loud.algorithm} in build, seed 0: from update 16 on, at a return of 0.")
-
-
-def test_settings_tell_apart_what_differs_and_what_does_not(folder):
-    different, same = settings(Comparison(read_summaries(folder)))
-    assert ["config.critic_warmup", "-", "null"] in [list(row) for row in different.rows]
-    assert "env" in [row[0] for row in same.rows] and "config.seed" not in [row[0] for row in different.rows]
+    assert since == 16 and f"{loud.algorithm} in build, seed 0: from update 16" in line
 
 
 def test_runs_from_before_advantages_were_recorded_unnormalized_have_no_diagnostics_and_the_page_says_so(folder):
@@ -138,8 +120,7 @@ def test_runs_from_before_advantages_were_recorded_unnormalized_have_no_diagnost
         rows = read_lines(file)
         for turn in (turn for row in rows for agent in row["agents"].values() for turn in agent["turns"]):
             del turn["raw_advantage"], turn["return_to_go"]
-        file.unlink()
-        JsonLines(file).write(rows)
+        rewrite(file, rows)
     run([str(folder)])
     assert {each.algorithm for each in read_summaries(folder) if each.diagnostics} == {"MAAC"}
     assert "Without diagnostics: 3. Their episodes lack" in (folder / "tables.md").read_text()
@@ -148,31 +129,25 @@ def test_runs_from_before_advantages_were_recorded_unnormalized_have_no_diagnost
 def test_unfinished_runs_and_runs_whose_policy_never_changed_are_named(folder):
     (folder / "maac" / "2" / "finished.json").unlink()
     file = folder / "maac" / "1" / "metrics.jsonl"
-    rows = [row | {"grad_norm": 0.0} for row in read_lines(file)]
-    file.unlink()
-    JsonLines(file).write(rows)
+    rewrite(file, [row | {"grad_norm": 0.0} for row in read_lines(file)])
     frozen = folder / "magrpo" / "2" / "config.json"
     config = json.loads(frozen.read_text())
     config["config"] |= {"agent_learning_rate": 0.0}
     frozen.write_text(json.dumps(config))
     lines = lead_lines(Comparison(read_summaries(folder)), folder, 0)
     assert "5 finished runs" in lines[0] and lines[1].startswith("Not finished: 1.")
-    unmoved = [each for each in lines if "never changed" in each]
-    assert len(unmoved) == 1
-    assert unmoved[0].endswith(
-        "2 runs, no update of which changed a weight: MAGRPO in build, seed 2; MAAC in build, seed 1."
-    )
+    (unmoved,) = [each for each in lines if "never changed" in each]
+    assert unmoved.endswith("MAGRPO in build, seed 2; MAAC in build, seed 1.")
 
 
-def test_scenes_are_what_the_world_looked_like(folder):
+def test_scenes_are_what_the_world_looked_like_without_files_elsewhere(folder, tmp_path):
     record = read_lines(folder / "maac" / "0" / "episodes.jsonl")[0]
     found = Scenes("collm/MiniBuild-v0", ENV, Path()).of(record)
     captions = [row[0] for row in found["scenes"][0]]
     goal, built = (row[1][0] for row in found["scenes"][2])
     assert len(found["scenes"]) == 3 and captions == ["TARGET", "BUILT"] and goal == built
-
-
-def test_a_file_elsewhere_is_not_read_for_scenes(folder, tmp_path):
+    record["agents"]["builder_0"]["turns"][0]["reward"] += 0.1  # the episode does not replay
+    assert Scenes("collm/MiniBuild-v0", ENV, Path()).of(record) == {}
     secret = tmp_path / "secret.jsonl"
     secret.write_text("{}\n")
     with pytest.warns(UserWarning, match=r"no pictures.*secret\.jsonl"):
@@ -202,12 +177,6 @@ def test_what_is_no_number_in_the_metrics_is_named(folder, value):
         run([str(file.parent), "--out", str(folder / "page")])
 
 
-def test_an_episode_that_does_not_replay_has_no_scenes(folder):
-    record = read_lines(folder / "maac" / "0" / "episodes.jsonl")[0]
-    record["agents"]["builder_0"]["turns"][0]["reward"] += 0.1
-    assert Scenes("collm/MiniBuild-v0", ENV, Path()).of(record) == {}
-
-
 def test_fewer_episodes_keep_the_best_and_the_worst(folder):
     rows = read_lines(folder / "maac" / "0" / "episodes.jsonl")
     rows[5]["return"], rows[7]["return"] = 9.0, -9.0
@@ -215,7 +184,7 @@ def test_fewer_episodes_keep_the_best_and_the_worst(folder):
     assert len(kept) == 4 and {9.0, -9.0} < {each["return"] for each in kept}
 
 
-def test_the_page_is_whole_and_needs_nothing_else(folder):
+def test_the_page_is_whole_runs_its_own_scripts_and_needs_nothing_else(folder):
     run([str(folder), "--notes", "on <two> cores"])
     text = (folder / "report.html").read_text()
     assert "on &lt;two&gt; cores" in text
@@ -227,16 +196,13 @@ def test_the_page_is_whole_and_needs_nothing_else(folder):
     chunks = re.findall(r'id="chunk-\d+">(.*?)</script>', text)
     episodes = [each for chunk in chunks for each in json.loads(gzip.decompress(base64.b64decode(chunk)))]
     assert len(index["index"]["run"]) == len(episodes) == 6 * 16
-    assert len(re.findall('role="img"', markup)) == len(list((folder / "figures").iterdir()))
+    figures = list((folder / "figures").iterdir())
+    assert len(re.findall('role="img"', markup)) == len(figures)
     ids = re.findall(r' id="([^"]*)"', text)
     assert len(ids) == len(set(ids)) and set(re.findall(r"url\(#(\w+)\)", text)) <= set(ids)
     assert {"scenes", "agents", "infos", "palette"} <= episodes[0].keys()
-    assert sorted(path.suffix for path in (folder / "figures").iterdir()) == [".png"] * len(
-        list((folder / "figures").iterdir())
-    )
+    assert {path.suffix for path in figures} == {".png"}
 
-
-def test_a_page_runs_the_scripts_it_came_with_and_loads_nothing(folder):
     run([str(folder)])
     text = (folder / "report.html").read_text()
     policy = re.search(r'http-equiv="Content-Security-Policy" content="(.*?)"', text).group(1)
@@ -252,8 +218,7 @@ def test_names_and_replies_that_are_markup_stay_text(folder):
     for file in folder.glob("maac/*/episodes.jsonl"):
         rows = read_lines(file)
         rows[0]["agents"]["builder_0"]["turns"][0]["wrote"] = hostile
-        file.unlink()
-        JsonLines(file).write(rows)
+        rewrite(file, rows)
     for file in folder.glob("maac/*/benchmark.json"):
         file.write_text(json.dumps(json.loads(file.read_text()) | {"algorithm": hostile, "environment": hostile}))
     run([str(folder), "--title", hostile, "--notes", hostile])
@@ -262,7 +227,7 @@ def test_names_and_replies_that_are_markup_stay_text(folder):
     assert len(re.findall(r"<script>", text)) == 2
 
 
-def test_tables_come_from_kept_summaries_alone(folder, tmp_path_factory):
+def test_tables_and_exports_come_from_kept_summaries_alone(folder, tmp_path_factory):
     run([str(folder)])
     kept = tmp_path_factory.mktemp("kept")
     for name in ("summaries.jsonl", "episodes.jsonl"):
@@ -270,6 +235,10 @@ def test_tables_come_from_kept_summaries_alone(folder, tmp_path_factory):
     run([str(kept), "--title", folder.name])
     assert (kept / "tables.md").read_text() == (folder / "tables.md").read_text()
     assert (kept / "marl_eval.json").read_text() == (folder / "marl_eval.json").read_text()
+    found = json.loads((folder / "marl_eval.json").read_text())
+    one = found["collm"]["build"]["MAAC"]["seed_1"]
+    assert one["step_1"] == {"step_count": 64, "return": [pytest.approx(0.91)], "greedy_return": [0.4]}
+    assert one["absolute_metrics"]["return"] == [pytest.approx(0.91)]
 
 
 def test_a_report_of_one_run_leaves_its_records_alone(tmp_path):
@@ -286,11 +255,10 @@ def test_a_report_of_one_run_leaves_its_records_alone(tmp_path):
 def test_updates_in_which_no_episode_ended_have_no_return(folder, with_return):
     for file in folder.glob("maac/*/metrics.jsonl"):
         rows = read_lines(file)
-        file.unlink()
-        JsonLines(file).write(
-            {name: value for name, value in row.items() if name != "return" or row["update"] in with_return}
-            for row in rows
-        )
+        for row in rows:
+            if row["update"] not in with_return:
+                del row["return"]
+        rewrite(file, rows)
     run([str(folder)])
     scores = {row[0]: row[1] for row in final_scores(Comparison(read_summaries(folder)), "training").rows}
     ended = sorted(with_return)[len(with_return) // 2 :]
@@ -315,11 +283,3 @@ def test_a_classic_task_stands_beside_a_text_task(folder):
     drawn = {path.stem for path in (folder / "figures").iterdir()}
     assert {f"{what}-{where}" for what in ("final", "steps-to-threshold") for where in ("build", "CartPole")} <= drawn
     assert not {"profile", "advantages-CartPole", "curve-generated-tokens-CartPole"} & drawn
-
-
-def test_the_export_has_the_shape_of_marl_eval(folder):
-    run([str(folder)])
-    found = json.loads((folder / "marl_eval.json").read_text())
-    one = found["collm"]["build"]["MAAC"]["seed_1"]
-    assert one["step_1"] == {"step_count": 64, "return": [pytest.approx(0.91)], "greedy_return": [0.4]}
-    assert one["absolute_metrics"]["return"] == [pytest.approx(0.91)]

@@ -10,22 +10,10 @@ import pytest
 from scipy.stats import t
 
 from collm.algorithms.rollout.intervals import bootstrap_indices
-from collm.benchmarks.report.statistics import (
-    difference,
-    improvement,
-    interquartile_mean,
-    interval,
-    mean,
-    median,
-    performance_profile,
-    probability_of_improvement,
-    profile_bands,
-    student_quantile,
-    widening,
-)
+from collm.benchmarks.report import statistics
 
 REFERENCE = Path(__file__).parent / "rliable_reference.json"
-ESTIMATORS = {"mean": mean, "median": median, "iqm": interquartile_mean}
+ESTIMATORS = {"mean": statistics.mean, "median": statistics.median, "iqm": statistics.interquartile_mean}
 
 
 @pytest.fixture
@@ -33,72 +21,54 @@ def scores() -> np.ndarray:
     return np.array([[0.0, 4.0], [1.0, 5.0], [2.0, 6.0], [3.0, 7.0]])
 
 
-def test_point_estimates_by_hand(scores):
-    assert mean(scores) == 3.5
-    assert median(scores) == 3.5
-    assert interquartile_mean(scores) == 3.5
-    assert interquartile_mean(np.array([[0.0], [1.0], [2.0], [3.0], [100.0]])) == 2.0
+def test_estimates_by_hand(scores):
+    assert statistics.mean(scores) == 3.5
+    assert statistics.median(scores) == 3.5
+    assert statistics.interquartile_mean(scores) == 3.5
+    assert statistics.interquartile_mean(np.array([[0.0], [1.0], [2.0], [3.0], [100.0]])) == 2.0
 
-
-def test_probability_of_improvement_by_hand():
     first, second = np.array([[1.0], [2.0]]), np.array([[0.0], [2.0]])
-    assert probability_of_improvement(first, second) == (2 + 0.5 + 0) / 4 + 0.0
+    assert statistics.probability_of_improvement(first, second) == (2 + 0.5 + 0) / 4
+    assert statistics.performance_profile(scores, np.array([-1.0, 3.0, 7.0])).tolist() == [1.0, 0.5, 0.0]
 
 
 def test_either_method_is_better_or_they_tie():
     rng = np.random.default_rng(0)
     first, second = rng.integers(4, size=(2, 6, 3)).astype(float)
-    both = probability_of_improvement(first, second) + probability_of_improvement(second, first)
+    both = statistics.probability_of_improvement(first, second) + statistics.probability_of_improvement(second, first)
     assert both == pytest.approx(1)
 
 
-def test_a_performance_profile_by_hand(scores):
-    assert performance_profile(scores, np.array([-1.0, 3.0, 7.0])).tolist() == [1.0, 0.5, 0.0]
-
-
-def test_intervals_hold_their_estimate_and_follow_the_scores(scores):
-    found = interval(mean, scores)
-    moved = interval(mean, scores + 10)
+def test_intervals_follow_the_scores_inside_their_bounds(scores):
+    found = statistics.interval(statistics.mean, scores)
+    moved = statistics.interval(statistics.mean, scores + 10)
     assert found.low < found.value < found.high
     assert moved.low == pytest.approx(found.low + 10) and moved.high == pytest.approx(found.high + 10)
+    few = np.array([[0.9], [1.0]])
+    free, cut = statistics.interval(statistics.mean, few), statistics.interval(statistics.mean, few, bounds=(0, 1))
+    assert free.high > 1.1 and (cut.value, cut.low, cut.high) == (free.value, free.low, 1.0)
+    found = statistics.difference(statistics.mean, np.array([[1.0], [0.2]]), np.array([[0.0], [0.1]]), bounds=(0, 1))
+    assert (found.low, found.high) == (-1.0, 1.0)
+    outside = statistics.interval(statistics.mean, np.array([[1.9], [2.1]]), bounds=(0, 1))
+    assert (outside.value, outside.high) == (2.0, 2.0)  # the estimate stays in the interval
 
-
-def test_a_paired_difference_takes_out_what_seeds_share():
     rng = np.random.default_rng(0)
     luck = rng.normal(size=(6, 2))
-    found = difference(mean, luck + 0.1, luck)
+    found = statistics.difference(statistics.mean, luck + 0.1, luck)
     assert found.value == pytest.approx(0.1)
     assert found.high - found.low < 1e-9
 
 
-def test_intervals_stay_inside_the_bounds_of_the_scores():
-    few = np.array([[0.9], [1.0]])
-    free, cut = interval(mean, few), interval(mean, few, bounds=(0, 1))
-    assert free.high > 1.1 and (cut.value, cut.low, cut.high) == (free.value, free.low, 1.0)
-    found = difference(mean, np.array([[1.0], [0.2]]), np.array([[0.0], [0.1]]), bounds=(0, 1))
-    assert (found.low, found.high) == (-1.0, 1.0)
-    outside = interval(mean, np.array([[1.9], [2.1]]), bounds=(0, 1))
-    assert (outside.value, outside.high) == (2.0, 2.0), "the estimate stays in the interval"
-
-
-def test_scores_that_are_not_paired_or_not_finite_are_refused(scores):
+def test_scores_that_are_not_paired_or_single_have_no_interval(scores):
     with pytest.raises(ValueError, match="same seeds"):
-        difference(mean, scores, scores[:3])
+        statistics.difference(statistics.mean, scores, scores[:3])
     scores[0, 0] = np.nan
     with pytest.raises(ValueError, match="finite"):
-        interval(mean, scores)
-
-
-def test_one_run_has_no_interval():
-    found = interval(mean, np.array([[1.0, 2.0]]))
+        statistics.interval(statistics.mean, scores)
+    found = statistics.interval(statistics.mean, np.array([[1.0, 2.0]]))
     assert found.value == 1.5 and np.isnan(found.low) and np.isnan(found.high)
     with pytest.raises(ValueError, match="two"):
-        widening(1, 3, 0.95)
-
-
-@pytest.mark.parametrize("degrees", [1, 2, 4, 30])
-def test_student_quantiles_are_scipys(degrees):
-    assert student_quantile(0.975, degrees) == pytest.approx(t.ppf(0.975, degrees), rel=1e-9)
+        statistics.widening(1, 3, 0.95)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +81,8 @@ def test_student_quantiles_are_scipys(degrees):
     ],
 )
 def test_widening_by_hand(num_runs, num_tasks, confidence, factor):
-    assert widening(num_runs, num_tasks, confidence) == pytest.approx(factor, rel=1e-9)
+    assert statistics.student_quantile(0.975, num_runs) == pytest.approx(t.ppf(0.975, num_runs), rel=1e-9)
+    assert statistics.widening(num_runs, num_tasks, confidence) == pytest.approx(factor, rel=1e-9)
 
 
 def test_estimates_agree_with_rliable():
@@ -120,12 +91,12 @@ def test_estimates_agree_with_rliable():
     first, second = np.array(reference["first"]), np.array(reference["second"])
     indices = np.array(reference["indices"])
     for name, estimator in ESTIMATORS.items():
-        found = interval(estimator, first, indices, is_widened=False)
+        found = statistics.interval(estimator, first, indices, is_widened=False)
         assert [found.value, found.low, found.high] == pytest.approx(reference[name], abs=1e-6)
     pair = np.array(reference["indices_first"]), np.array(reference["indices_second"])
-    found = improvement(first, second, pair, is_widened=False)
+    found = statistics.improvement(first, second, pair, is_widened=False)
     assert [found.value, found.low, found.high] == pytest.approx(reference["improvement"], abs=1e-6)
-    bands = profile_bands(first, np.array(reference["thresholds"]), indices)
+    bands = statistics.profile_bands(first, np.array(reference["thresholds"]), indices)
     assert np.array(bands) == pytest.approx(np.array(reference["profile"]), abs=1e-6)
 
 
@@ -138,7 +109,7 @@ def coverage(estimator, num_runs: int, num_tasks: int, *, is_widened: bool, num_
     hits = 0
     for _ in range(num_trials):
         scores = truths + 0.3 * rng.normal(size=(num_runs, num_tasks))
-        found = interval(estimator, scores, indices, is_widened=is_widened)
+        found = statistics.interval(estimator, scores, indices, is_widened=is_widened)
         hits += found.low <= truth <= found.high
     return hits / num_trials
 
@@ -146,8 +117,8 @@ def coverage(estimator, num_runs: int, num_tasks: int, *, is_widened: bool, num_
 @pytest.mark.parametrize(("num_runs", "num_tasks"), [(5, 1), (5, 3), (10, 1)])
 def test_intervals_hold_the_truth_as_often_as_they_say(num_runs, num_tasks):
     """600 trials: the share itself is known to 0.018 (two standard deviations)."""
-    assert coverage(mean, num_runs, num_tasks, is_widened=True) == pytest.approx(0.95, abs=0.025)
+    assert coverage(statistics.mean, num_runs, num_tasks, is_widened=True) == pytest.approx(0.95, abs=0.025)
 
 
 def test_plain_percentiles_of_five_runs_do_not():
-    assert coverage(mean, 5, 1, is_widened=False) < 0.90
+    assert coverage(statistics.mean, 5, 1, is_widened=False) < 0.90

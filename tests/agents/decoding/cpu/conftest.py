@@ -7,7 +7,6 @@ from collm.agents.decoding.cpu import kernels
 
 @pytest.fixture(autouse=True)
 def no_kernel_is_remembered():
-    """Each test finds its own compiler and folder."""
     kernels.kernels.cache_clear()
     yield
     kernels.kernels.cache_clear()

@@ -44,13 +44,8 @@ def pair(inputs, outputs, bias):
 
 def viewed(name):
     x = torch.randn(40, 6, 24, generator=torch.Generator().manual_seed(1))
-    return {
-        "rows": x[:, 0].contiguous(),
-        "strided": x[:, -1:],
-        "transposed": x[:, 0].T.contiguous().T,
-        "expanded": x[:1].expand(40, 6, 24),
-        "three axes": x,
-    }[name]
+    flat = {"rows": x[:, 0].contiguous(), "transposed": x[:, 0].T.contiguous().T}
+    return (flat | {"strided": x[:, -1:], "expanded": x[:1].expand(40, 6, 24), "three axes": x})[name]
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -96,12 +91,6 @@ def test_other_types_small_products_and_a_switch_are_torchs(multiplied):
     assert multiplied == []
     layer(x)
     assert multiplied == [((40, 24), (56, 24))]
-
-
-def test_a_small_product_stays_torchs():
-    small, large = torch.zeros(64, 100), torch.zeros(64, 2000)
-    assert not onednn_linear._is_large(small, torch.zeros(100, 100))
-    assert onednn_linear._is_large(large, torch.zeros(100, 2000))
 
 
 @pytest.mark.parametrize("is_faster", [True, False])
@@ -168,18 +157,16 @@ def test_decoding_packs_where_that_gains(multiplied, monkeypatch):
         assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
 
 
-def test_layers_of_other_kinds_are_left(monkeypatch):
+def test_layers_of_other_kinds_small_products_and_a_switch_are_left(monkeypatch):
     class Own(nn.Linear):
         pass
 
-    monkeypatch.setattr(patching, "is_onednn_faster", lambda: True)
+    monkeypatch.setattr(onednn_linear, "processor", lambda: "AuthenticAMD")
+    assert onednn_linear.is_onednn_faster()
     model = nn.Sequential(Own(2, 2), nn.Linear(2, 2))
     patch_layers(model)
     assert [type(layer) for layer in model] == [Own, Linear] and not is_plain_linear(model[0])
-
-
-def test_the_switch_leaves_products_to_torch(monkeypatch):
-    monkeypatch.setattr(onednn_linear, "processor", lambda: "AuthenticAMD")
-    assert onednn_linear.is_onednn_faster()
+    assert not onednn_linear._is_large(torch.zeros(64, 100), torch.zeros(100, 100))
+    assert onednn_linear._is_large(torch.zeros(64, 2000), torch.zeros(100, 2000))
     monkeypatch.setenv(SWITCH, "0")
     assert not onednn_linear.is_onednn_faster()

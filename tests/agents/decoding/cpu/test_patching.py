@@ -9,6 +9,7 @@ from architectures import model_of
 from peft import LoraConfig, get_peft_model
 from torch import nn
 from torch.nn import functional
+from transformers.models.llama import modeling_llama
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 
 from collm.agents.decoding.cpu import compiler, patch_layers, patching
@@ -108,11 +109,10 @@ class OtherLayer(LlamaMLP):
 @needs_compiler
 def test_layers_that_compute_something_else_are_left():
     config = model_of("llama").config
-    others = [ShiftedNorm(32), GatedNorm(32), DroppingLayer(config), OtherLayer(config), nn.LayerNorm(32), nn.SiLU()]
-    wide = LlamaRMSNorm(32).double()
     gelu = LlamaMLP(config)
     gelu.act_fn = nn.GELU()
-    others = nn.ModuleList([*others, wide, gelu]).eval()
+    norms = [ShiftedNorm(32), GatedNorm(32), nn.LayerNorm(32), LlamaRMSNorm(32).double()]
+    others = nn.ModuleList([*norms, DroppingLayer(config), OtherLayer(config), nn.SiLU(), gelu]).eval()
     patch_layers(others)
     assert not any(patched(layer) for layer in others.modules())
     fits = nn.ModuleList([LlamaRMSNorm(32), LlamaMLP(config)])
@@ -121,8 +121,6 @@ def test_layers_that_compute_something_else_are_left():
 
 
 def test_other_ways_to_turn_are_left(monkeypatch):
-    from transformers.models.llama import modeling_llama
-
     def interleaved(q, k, cos, sin, unsqueeze_dim=1):
         def turned(x):
             pairs = torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)

@@ -1,7 +1,5 @@
 """Recorded steps give the samples of eager steps, and read only their buffers."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -30,13 +28,6 @@ BF16_NATS = 0.06  # rounding depends on the other rows of a batch
 SLOW = pytest.mark.slow
 
 
-@pytest.fixture(autouse=True)
-def as_on_tapes():
-    """Tapes record only torch's operations."""
-    with torch_alone():
-        yield
-
-
 def prompts_of(count, seed=0, **changes):
     return ragged_prompts(count, seed, parks=True, **changes)
 
@@ -48,8 +39,10 @@ def lasting(count, new=12):
 
 @pytest.fixture(autouse=True)
 def filters_of_a_device(monkeypatch):
-    """On a CPU, filters sort with NumPy, which tapes do not record."""
+    """Tapes record only torch's operations; on a CPU, filters sort with NumPy."""
     monkeypatch.setattr(sampling_module, "_is_on_host", lambda values: False)
+    with torch_alone():
+        yield
 
 
 @pytest.fixture
@@ -64,9 +57,8 @@ def llama():
 
 
 def test_buckets_are_powers_of_two_and_the_middles_between_them():
-    assert [bucket(count) for count in (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 24, 25, 97, 128)] == [
-        *(1, 2, 3, 4, 6, 6, 8, 8, 12, 12, 16, 24, 32, 128, 128)
-    ]
+    buckets = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 6, 7: 8, 8: 8, 9: 12, 12: 12, 13: 16, 24: 24, 25: 32, 97: 128, 128: 128}
+    assert {count: bucket(count) for count in buckets} == buckets
 
 
 @pytest.mark.parametrize(
@@ -113,8 +105,7 @@ def test_what_is_recorded_reads_weights_keys_values_and_buffers_and_nothing_else
     decoder = Decoder(model, [], capture=recording)
     with torch.autocast("cpu", compute, compute is not None):
         decoder.generate(lasting(3), FILTERED)
-    steps = decoder._scheduler._static
-    held = steps._buffers
+    held = decoder._scheduler._static._buffers
     known = [*model.parameters(), *model.buffers(), *stores(decoder)]
     known += [held.tokens, held.numbers, held.noise, held.facts]
     known += [] if compute is None else [weight for _, weight, _ in decoder._engine.casts._layers]
@@ -219,7 +210,7 @@ def test_fixed_shapes_are_bit_for_bit_alike_in_static_steps_too(llama):
         assert alone.logprobs.tobytes() == sample.logprobs.tobytes()
 
 
-def test_the_scratch_row_counts_as_memory(llama):
+def test_the_scratch_row_counts_as_memory_and_graphs_need_cuda(llama):
     row = 2 * 2 * 2 * 8 * 4 * 64 / 2**30  # layers, keys and values, heads, their width, bytes, columns
     decoder = Decoder(llama, [STOP], kv_memory=3.5 * row, capture=Eagerly())
     prompts = prompts_of(5)
@@ -227,6 +218,8 @@ def test_the_scratch_row_counts_as_memory(llama):
     assert decoder.kv_bytes == 3 * row * 2**30  # two sequences at a time
     with pytest.raises(UserError, match=r"of one sequence of .* and of a spare row take"):
         Decoder(llama, [STOP], kv_memory=1.5 * row, capture=Eagerly()).generate(prompts, Sampling())
+    with pytest.raises(UserError, match="sampler='graphs'"):
+        CudaGraphs(torch.device("cpu"))
 
 
 class Watched(Eagerly):
@@ -269,17 +262,11 @@ def test_on_a_device_no_step_asks_the_host_and_two_copies_are_all_that_is_starte
                 seen.clear()
                 samples = decoder.generate(lasting(4, new), sampling)
                 besides.append(seen.num_launches - sum(watched.launches))
-        per_step = sum(watched.launches) / len(watched.launches)
-        print(f"{len(watched.launches)} steps of {per_step:.0f} launches, {besides[-1]} launches besides")
+
     assert_same(samples, expected)
     assert set(watched.waits) == {0}
     assert watched.num_replays > 0 and len(watched.launches) == 12
     assert besides[-1] - besides[-2] == 2 * (12 - 4)
-
-
-def test_a_device_without_graphs_is_refused():
-    with pytest.raises(UserError, match="sampler='graphs' needs a GPU with CUDA, but the model is on cpu; use 'arena'"):
-        CudaGraphs(torch.device("cpu"))
 
 
 @pytest.mark.gpu
