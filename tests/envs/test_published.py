@@ -24,6 +24,7 @@ def test_published_prompts_state_neither_gates_nor_scores(id, kwargs):
     """The originals name no length, score, number of turns or partner's blocks, except what the table in docs lists."""
     world, texts = read(id, variant="published", **kwargs)
     _, own = read(id, **kwargs)
+    assert read(id, variant="published", prompts=None, **kwargs)[1] == texts
     source = str(world.task.get("abstract", "")) if isinstance(world.task, dict) else ""
     for agent, text in texts.items():
         assert text != own[agent]

@@ -91,6 +91,16 @@ def test_without_masks_of_its_own_the_info_tells_who_waits_with_the_first_option
     assert infos["player_1"]["action_mask"].tolist() == [1, 0, 1, 0, 0]
 
 
+def test_agents_without_discrete_actions_have_no_masks():
+    class Continuous(Nim):
+        def __init__(self):
+            super().__init__(tells_masks=False)
+            self.action_spaces = dict.fromkeys(self.possible_agents, Box(0, 1, (1,), np.float32))
+
+    _, infos = TurnBased(Continuous()).reset(seed=0)
+    assert infos == {"player_0": {}, "player_1": {}}
+
+
 @pytest.mark.filterwarnings("ignore:The old environment creation API")
 def test_an_entry_point_or_a_module_of_pettingzoo_s_form_is_an_environment():
     assert isinstance(make(f"{__name__}:Nim"), TurnBased)
