@@ -91,7 +91,7 @@ class SandboxedCodingEnv(TextParallelEnv):
     sample: ClassVar[Path]
     text_fields: ClassVar[tuple[str, ...]]
     max_score: ClassVar[float]
-    published_prompts: ClassVar[Prompts]
+    published_prompts: ClassVar[Path]
     originals: ClassVar[Originals]
     places: ClassVar[Mapping[str, bool]]
     """Placeholders of prompt templates. Each template must contain a placeholder whose value is True."""

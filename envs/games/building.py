@@ -19,11 +19,6 @@ _FRACTIONS = {2: "half", 3: "a third", 4: "a quarter"}
 _NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 MAX_BUILDERS = max(_NUMBERS)
 
-PUBLISHED_SYSTEM = (
-    "You build in Minecraft. Write Minecraft commands and no other text, Markdown or code block. "
-    "Any other text is invalid."
-)
-"""System prompt with the content of the published one, in other words."""
 ORIGINAL_CONSTANTS = {
     "system": "DEFAULT_SYSTEM_PROMPT",
     "builder_0": "DEFAULT_USER_TEMPLATE_AGENT1",

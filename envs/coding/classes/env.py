@@ -41,7 +41,7 @@ class ClassEval(SandboxedCodingEnv):
     sample = Path(__file__).parent / "samples" / "classes_{split}.jsonl"
     text_fields = ("skeleton", "test", "class_name")
     max_score = rules.MAX_SCORE
-    published_prompts = prompts.PUBLISHED
+    published_prompts = Path(__file__).parent / "published"
     originals = prompts.ORIGINALS
     places: ClassVar[Mapping[str, bool]] = {
         "skeleton": True,

@@ -28,24 +28,6 @@ _NO_SHARE_OF_TEAM = "All methods are the other programmers': {others}. Answer wi
 _FORM = "Answer with Python code only: your methods, each from its `def` line on, and the imports that they need."
 _AGAIN = "Write your methods once more, better if you can ({own}): the whole methods, as Python code only."
 
-PUBLISHED = {
-    "prompt": """\
-You and others complete the Python class `{class_name}`. Its full skeleton is below. Implement these methods and no \
-others: {own_methods}
-
-Rules:
-- Write only the definitions of your methods, as Python functions
-- Write neither the head of the class nor imports
-- Write no Markdown code block and no explanation
-- Name each function exactly like one of your methods
-- If you have no methods, write nothing
-
-Skeleton:
-{skeleton}
-"""
-}
-"""Prompts with the content of CoMLRL's prompts for ClassEval, in other words."""
-
 ORIGINALS = Originals(
     "utils/prompting.py",
     {"prompt": "build_agent_prompt"},

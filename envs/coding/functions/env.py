@@ -53,7 +53,7 @@ class FunctionPair(SandboxedCodingEnv):
     """
 
     own_style: ClassVar[prompts.Style] = "stub"
-    published_prompts = prompts.PUBLISHED
+    published_prompts = Path(__file__).parent / "published"
     originals = prompts.ORIGINALS
     protocol_instructions = prompts.PROTOCOLS
     max_score = rules.MAX_SCORE

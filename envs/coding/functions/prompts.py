@@ -43,50 +43,6 @@ _ALSO = "The tests also use {names}, which the programmer of `{name}` defines."
 _FORM = "Answer with Python code only: your function, and the imports that it needs."
 _AGAIN = "Write `{name}` once more, better if you can: the whole function, as Python code only."
 
-_CODE_ONLY = """\
-- Write code only: no explanation, no example, no test, and no Markdown code block
-- Write no text before or after the function
-"""
-PUBLISHED = {
-    "helper_0": f"""\
-Write a helper function for this programming problem.
-
-Problem:
-{{prompt}}
-
-Rules:
-{_CODE_ONLY}\
-- Name the function `aux`; it assists the main function
-- Return data that is useful for the solution of the problem
-
-Form of the reply:
-
-def aux(...):
-    # your code
-    return result
-""",
-    "main_0": f"""\
-Write the function that solves this programming problem.
-
-Problem:
-{{prompt}}
-
-You can use a helper function: aux(...)
-
-Rules:
-{_CODE_ONLY}\
-- Do not define aux again
-- Write the function `{{entry_point}}` and no other
-- If it helps, call aux in your function and assign its value to a variable
-
-Form of the reply:
-
-{{head}}:
-    # your code
-    return result
-""",
-}
-"""Prompts with the content of CoMLRL's prompts for code generation, in other words."""
 
 PROTOCOLS = {
     "discussion": {

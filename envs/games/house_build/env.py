@@ -27,7 +27,7 @@ PUBLISHED = {
     "stop_at": 0.9,
     "shift": -1.0,
     "memory": "last",
-    "prompts": texts.PUBLISHED,
+    "prompts": Path(__file__).parent / "published",
 }
 """Published defaults that differ from ours. Published runs sample the spiders once per run; this is one sample."""
 

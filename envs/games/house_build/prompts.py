@@ -9,7 +9,6 @@ from ...templates import Originals
 from ..blocks import AIR, Fill, cells
 from ..building import (
     ORIGINAL_CONSTANTS,
-    PUBLISHED_SYSTEM,
     BuilderTurn,
     WorldRule,
     leaving_words,
@@ -36,26 +35,6 @@ You have {turns} turns. {world}
 Reply with commands only, one a line, at most {limit}:
 /fill <x1> <y1> <z1> <x2> <y2> <z2> <block>
 /kill{leaving}"""
-_PUBLISHED = """\
-You are agent {number} of a team of {team} that builds in Minecraft. You place a part of the blocks of the building.
-
-Task: build the structure that is given in slices along the y axis.
-
-Slices, from the lowest y to the highest. A slice lists rectangles of blocks: x1 z1 x2 z2 block
-{layers}
-
-The world, bounds included: {box}
-
-Rules:
-- Write Minecraft commands only, one per line; /fill is the only allowed command
-- Form: /fill x1 y1 z1 x2 y2 z2 block
-- Use absolute integers as coordinates, no ~
-- Use only the blocks below
-- Keep all coordinates within the bounds
-
-Blocks that you may use, and no others, with the number of cells that each agent may fill: {stock}. Air has no limit."""
-PUBLISHED = {"system": PUBLISHED_SYSTEM, "prompt": _PUBLISHED}
-"""Prompts with the content of the published prompts, in other words."""
 ORIGINALS = Originals(
     "house_build/utils/prompting.py",
     ORIGINAL_CONSTANTS,

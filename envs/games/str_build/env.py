@@ -32,7 +32,7 @@ PUBLISHED = {
     "stop_at": 1.9,
     "shift": -2.0,
     "memory": "last",
-    "prompts": texts.PUBLISHED,
+    "prompts": Path(__file__).parent / "published",
 }
 """Defaults of the published configurations, if they differ from the defaults of this package."""
 

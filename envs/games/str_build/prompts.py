@@ -9,7 +9,6 @@ from ...templates import Originals
 from ..blocks import Fill
 from ..building import (
     ORIGINAL_CONSTANTS,
-    PUBLISHED_SYSTEM,
     BuilderTurn,
     WorldRule,
     leaving_words,
@@ -29,26 +28,6 @@ Rules of the score: a block in every cell of the letters, none elsewhere; blocks
 different kinds; each of you must use both of your kinds{division}. So each of you builds a part of the letters.
 You have {turns} turns. {world}
 Reply with commands only, one a line, at most {limit}: /setblock <x> <y> <z> <block>{leaving}"""
-_PUBLISHED = """\
-You are agent {{number}} of a team of {{team}} that builds in Minecraft. You place a part of the blocks of the building.
-{second}{{target}}The world, bounds included: from [0, 0, 0] to [{{x}}, {{y}}, 0].
-
-Coordinates are absolute. x increases from left to right, y from the bottom to the top, and z is constant.
-
-Blocks that you may use, and no others: {{own}}, air
-
-Rules:
-- Write Minecraft commands only, one per line; /setblock is the only allowed command
-- Use absolute integers as coordinates, no ~
-- Blocks that touch along a side must have different textures
-- Keep all coordinates within the bounds
-Form: /setblock <x> <y> <z> <block>"""
-PUBLISHED = {
-    "system": PUBLISHED_SYSTEM,
-    "builder_0": _PUBLISHED.format(second=""),
-    "prompt": _PUBLISHED.format(second="Your commands come after those of agent 1 and overwrite their results.\n"),
-}
-"""Prompts with the content of the published prompts, in other words."""
 ORIGINALS = Originals(
     "str_build/utils/prompting.py",
     ORIGINAL_CONSTANTS,

@@ -24,6 +24,7 @@ from .rules import Form
 Variant = Literal["ours", "published"]
 
 SAMPLES = Path(__file__).parent / "samples"
+PUBLISHED = Path(__file__).parent / "published"
 
 
 class Writers(TextParallelEnv):
@@ -46,7 +47,7 @@ class Writers(TextParallelEnv):
 
     form: ClassVar[rules.Form]
     source_field: ClassVar[str]
-    published_prompts: ClassVar[Mapping[str, str]]
+    published_prompts: ClassVar[Path]
     originals: ClassVar[Originals]
     sample: ClassVar[str]
 
@@ -152,7 +153,7 @@ class TLDR(Writers):
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "tldr_v2"}
     form = rules.TLDR
     source_field = "post"
-    published_prompts = texts.PUBLISHED_TLDR
+    published_prompts = PUBLISHED / "tldr"
     originals = texts.ORIGINAL_TLDR
     protocol_instructions = texts.TLDR_PROTOCOLS
     sample = "posts_{split}.jsonl"
@@ -169,7 +170,7 @@ class ArxivExpansion(Writers):
     metadata: ClassVar[dict[str, Any]] = {**TextParallelEnv.metadata, "name": "arxiv_expansion_v2"}
     form = rules.ARXIV_EXPANSION
     source_field = "abstract"
-    published_prompts = texts.PUBLISHED_ARXIV_EXPANSION
+    published_prompts = PUBLISHED / "arxiv_expansion"
     originals = texts.ORIGINAL_ARXIV_EXPANSION
     protocol_instructions = texts.ARXIV_EXPANSION_PROTOCOLS
     sample = "abstracts_{split}.jsonl"

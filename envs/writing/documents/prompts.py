@@ -56,48 +56,6 @@ sentences well, and keep to the subject and the terms of the abstract. Write onl
 Method and implications:""",
 }
 
-PUBLISHED_TLDR = {
-    "writer_0": """\
-Summarize this post in few words.
-
-Post:
-{source}
-
-Rules:
-- Give a short summary with a clear focus: one sentence, or a few
-- Keep to the facts, and inform the reader
-""",
-    "writer_1": """\
-Summarize this post in detail.
-
-Post:
-{source}
-
-Rules:
-- Use a larger number of different words
-- Use some transition words, so that the text flows better
-""",
-}
-"""Prompts with the content of CoMLRL's prompts for TLDR, in other words."""
-
-_PUBLISHED_ARXIV = """\
-Write text for the introduction of a paper, as an expansion of this abstract.
-
-Abstract:
-{{source}}
-
-Rules:
-- Another agent writes about {other}
-- Your part is only {own}
-- Do not repeat what belongs to {other}
-"""
-_BACKGROUND, _METHOD = "the background and the motivation", "the method and its implications"
-PUBLISHED_ARXIV_EXPANSION = {
-    "writer_0": _PUBLISHED_ARXIV.format(own=_BACKGROUND, other=_METHOD),
-    "writer_1": _PUBLISHED_ARXIV.format(own=_METHOD, other=_BACKGROUND),
-}
-"""Prompts with the content of CoMLRL's prompts for arXiv expansion, in other words."""
-
 TLDR_PROTOCOLS = {
     "pipeline": {
         "writer_1": "Start from the short summary above and expand it. Make your text two to three times as long."
