@@ -51,29 +51,27 @@ class _Team:
         """Return the completions for all agents' requests of some joint turns."""
         # A prompt with other agents' replies is not a beginning of the next prompt, so each turn is encoded again.
         requests = [replace(request, previous=None) for request in requests]
-        turns: dict[tuple[int, ...], dict[str, int]] = defaultdict(dict)
-        for number, request in enumerate(requests):
-            turns[_joint_turn(request)][request.agent] = number
-        if self.protocol == "discussion":
-            first = self._ask(requests, greedy)
-            asked = [
-                self._told(request, {agent: first[i] for agent, i in turns[_joint_turn(request)].items()})
-                for request in requests
-            ]
-            return [_joined(*both) for both in zip(first, self._ask(asked, greedy), strict=True)]
+        joint_turns: dict[tuple[int, ...], dict[str, int]] = defaultdict(dict)
+        turns = [joint_turns[(*request.stream[:2], *request.stream[3:])] for request in requests]  # without the agent
+        for number, (request, turn) in enumerate(zip(requests, turns, strict=True)):
+            turn[request.agent] = number
         done: dict[int, Completion] = {}
+
+        def told(number: int) -> Request:
+            replies = {agent: done[other] for agent, other in turns[number].items() if other in done}
+            return self._told(requests[number], replies)
+
+        if self.protocol == "discussion":
+            done |= enumerate(self._ask(requests, greedy))
+            second = self._ask([told(number) for number in range(len(requests))], greedy)
+            return [_joined(done[number], completion) for number, completion in enumerate(second)]
         for agent in self.policies:
-            waiting = [members for members in turns.values() if agent in members]
-            asked = [
-                self._told(requests[members[agent]], {other: done[i] for other, i in members.items() if i in done})
-                for members in waiting
-            ]
-            for members, completion in zip(waiting, self._ask(asked, greedy), strict=True):
-                done[members[agent]] = completion
-        return [done[i] for i in range(len(requests))]
+            numbers = [number for number, request in enumerate(requests) if request.agent == agent]
+            done |= zip(numbers, self._ask([told(number) for number in numbers], greedy), strict=True)
+        return [done[number] for number in range(len(requests))]
 
     def _ask(self, requests: Sequence[Request], greedy: bool) -> list[Completion]:
-        """Call each model once; returns the completions in the order of the requests."""
+        """Call each model once. Return the completions in the order of the requests."""
         batches: dict[object, list[int]] = defaultdict(list)
         for number, request in enumerate(requests):
             batches[self.policies[request.agent].batch_key()].append(number)
@@ -113,12 +111,6 @@ class _Member(Policy):
 
     def act(self, requests: Sequence[Request], *, greedy: bool = False) -> list[Completion]:
         return self.team.act(requests, greedy)
-
-
-def _joint_turn(request: Request) -> tuple[int, ...]:
-    """Key of the joint turn of a request: seed, episode and turn, without the agent."""
-    seed, episode, _, turn = request.stream
-    return seed, episode, turn
 
 
 def _joined(first: Completion, second: Completion) -> Completion:

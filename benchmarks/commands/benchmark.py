@@ -133,7 +133,7 @@ def _tasks(address: str, arguments: BenchmarkArguments) -> RayTasks:
 
 def chosen_suite(arguments: BenchmarkArguments) -> Suite:
     """Read a suite and apply the options to it, or build a suite from the options alone."""
-    from ..comparison.suite import Budget, parse_suite, read_suite, scaled
+    from ..comparison.suite import Budget, parse_suite, read_suite
 
     budgets = {"environment_steps": arguments.environment_steps, "generated_tokens": arguments.generated_tokens}
     given = {unit: amount for unit, amount in budgets.items() if amount is not None}
@@ -168,8 +168,6 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
             }
         )
     suite = read_suite(arguments.suite)
-    if arguments.scale < 1:
-        suite = scaled(suite, arguments.scale)
     budget = Budget.read(given) if given else None
     environments = [
         replace(entry, budget=budget or entry.budget, model={**entry.model, **model}, config={**entry.config, **config})
@@ -186,6 +184,7 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
     return replace(
         suite,
         seeds=arguments.seeds or suite.seeds,
+        scale=arguments.scale,
         environments=environments,
         algorithms=[replace(entry, config_in=settings[entry.name]) for entry in algorithms],
     )

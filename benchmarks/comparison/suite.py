@@ -157,7 +157,10 @@ class Suite(Checked):
     network: Mapping[str, Any] = field(default_factory=dict)
     starts: Sequence[str] = ()  # initial models of the seeds; empty: the model of the settings
     contrasts: Sequence[Contrast] = ()
-    min_updates: int = 0  # a budget of fewer episodes than this number of updates has is replaced by this number
+    scale: float = 1.0
+    """Fraction of the seeds, tasks, epochs, evaluation episodes and tokens per reply. Below 1, tasks come from the data
+    in the package. Budgets are multiplied by the square, because a run has one episode per task and epoch, and the
+    smallest are replaced by two updates. A run has at least 2 evaluation episodes, and 16 tokens per reply."""
 
     @property
     def folder(self) -> str:
@@ -222,7 +225,7 @@ def _found(model: str, folder: Path) -> str:
 
 def parse_suite(table: Mapping[str, Any], *, default_name: str = "benchmark") -> Suite:
     """Convert a parsed TOML file to a suite. Raise ValueError if the suite is invalid."""
-    _refuse_unknown("the suite", table, {each.name for each in fields(Suite)} - {"min_updates"})
+    _refuse_unknown("the suite", table, {each.name for each in fields(Suite)} - {"scale"})
     environments: list[EnvironmentEntry] = []
     for entry in _tables(table, "environments"):
         entry = {"id": entry.get("id", ""), "name": entry.get("id", ""), **entry}
@@ -280,56 +283,11 @@ def jobs(suite: Suite) -> list[Job]:
     """List all runs, ordered by seed, so that an interrupted comparison has complete seeds."""
     return [
         _job(suite, environment, algorithm, seed)
-        for seed in suite.seeds
+        for seed in suite.seeds[: max(1, round(len(suite.seeds) * suite.scale))]
         for environment in suite.environments
         for algorithm in suite.algorithms
         if algorithm.name in environment.algorithms or not environment.algorithms
     ]
-
-
-def scaled(suite: Suite, scale: float) -> Suite:
-    """Reduce a suite to try it: this fraction of its tasks, epochs, seeds, evaluation episodes and tokens per reply.
-
-    Budgets are multiplied by the square of `scale`, because a run has one episode per task and epoch. The smallest
-    budgets are replaced by two updates. A run has at least two evaluation episodes, and 16 tokens per reply. Tasks come
-    from the data in the package.
-    """
-
-    def part(amount: int, least: int) -> int:
-        return max(least, round(amount * scale))
-
-    def smaller(budget: Budget) -> Budget:
-        return replace(budget, amount=max(1, round(budget.amount * scale**2)))
-
-    def shorter(model: Mapping[str, Any]) -> dict[str, Any]:
-        return {**model, "max_new_tokens": part(model.get("max_new_tokens", MAX_NEW_TOKENS), 16)}
-
-    return replace(
-        suite,
-        seeds=suite.seeds[: part(len(suite.seeds), 1)],
-        budget=suite.budget and smaller(suite.budget),
-        min_updates=2,
-        config={**suite.config, "eval_num_samples": part(suite.config.get("eval_num_samples", 64), 2)},
-        environments=[
-            replace(
-                entry,
-                budget=entry.budget and smaller(entry.budget),
-                kwargs={name: value for name, value in entry.kwargs.items() if name not in ("data", "columns")}
-                | ({"data": "builtin"} if "data" in entry.kwargs else {})
-                | dict(entry.small_kwargs),
-                model=shorter(entry.model),
-            )
-            for entry in suite.environments
-        ],
-        algorithms=[
-            replace(
-                entry,
-                model_in={name: shorter(model) for name, model in entry.model_in.items()},
-                budget_in={name: smaller(budget) for name, budget in entry.budget_in.items()},
-            )
-            for entry in suite.algorithms
-        ],
-    )
 
 
 def slug(name: str) -> str:
@@ -343,8 +301,18 @@ def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry,
     name, is_prompted = environment.name, algorithm.algorithm == PROMPTED
     budget = algorithm.budget_in.get(name) or environment.budget or suite.budget
     assert budget is not None
+    model = {**suite.model, **environment.model, **algorithm.model, **algorithm.model_in.get(name, {})}
+    kwargs = dict(environment.kwargs)
     config_class = _config_class(algorithm.algorithm)
     settings = {**suite.config, **environment.config, **algorithm.config, **algorithm.config_in.get(name, {})}
+    if suite.scale < 1:
+        budget = replace(budget, amount=max(1, round(budget.amount * suite.scale**2)))
+        settings["eval_num_samples"] = max(2, round(settings.get("eval_num_samples", 64) * suite.scale))
+        model["max_new_tokens"] = max(16, round(model.get("max_new_tokens", MAX_NEW_TOKENS) * suite.scale))
+        if kwargs.pop("data", None) is not None:
+            kwargs["data"] = "builtin"
+        kwargs.pop("columns", None)
+        kwargs |= environment.small_kwargs
     known = {each.name for each in fields(config_class)}
     _refuse_partial({**suite.config, **environment.config}, algorithm.name, known, suite.algorithms)
     _refuse_unknown(f"the config of {algorithm.name}", settings, known)
@@ -357,9 +325,8 @@ def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry,
     limit = "max_environment_steps" if budget.unit == "environment_steps" else "max_sampled_tokens"
     # Each episode has at least one step and one token, so the run reaches its budget before this number of updates.
     settings |= {"seed": seed, "num_updates": -(-budget.amount // size), limit: budget.amount}
-    if budget.amount < size * suite.min_updates:
-        settings |= {"num_updates": suite.min_updates, limit: None}
-    model = {**suite.model, **environment.model, **algorithm.model, **algorithm.model_in.get(name, {})}
+    if suite.scale < 1 and budget.amount < 2 * size:
+        settings |= {"num_updates": 2, limit: None}
     if suite.starts:
         model["model"] = suite.starts[seed % len(suite.starts)]
     network: dict[str, Any] = {**suite.network, **environment.network}
@@ -368,7 +335,7 @@ def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry,
         algorithm=UNUSED if is_prompted else algorithm.algorithm,
         config=config_class(**settings),
         env=environment.id,
-        env_kwargs={**environment.kwargs, **algorithm.kwargs},
+        env_kwargs={**kwargs, **algorithm.kwargs},
         model=ModelConfig(**model),
         network=NetworkConfig(**network),
     )

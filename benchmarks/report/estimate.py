@@ -46,8 +46,8 @@ def _memory(job: Job) -> str:
     """Peak memory of the memory plan. For a model that is not on this machine: the memory of its weights."""
     experiment = job.experiment
     try:
-        if model_folder(experiment.model.model) is None:
-            return _least_memory(job)  # without a request to the hub
+        if model_folder(experiment.model.model) is None:  # do not ask the hub
+            return _least_memory(job)
         works = tightest(experiment.make_algorithm(), experiment.team_model, experiment.task())
     except (OSError, UserError, ValueError):
         return _least_memory(job)
@@ -62,14 +62,11 @@ def _least_memory(job: Job) -> str:
         return f"over {weights * num_agents * BYTES_PER_WEIGHT / GIB:.0f} GiB"
     experiment = job.experiment
     num_critics = {"joint": 1, "own": num_agents}.get(experiment.make_algorithm().critic_reads, 0)
+    learning, frozen = BYTES_PER_LEARNING_WEIGHT, BYTES_PER_WEIGHT
+    policies = {"own": num_agents * learning, "shared": learning, "adapters": frozen}
     has_frozen_critic = getattr(experiment.config, "critic_lora_rank", None) is not None
-    policies = {
-        "own": num_agents * BYTES_PER_LEARNING_WEIGHT,
-        "shared": BYTES_PER_LEARNING_WEIGHT,
-        "adapters": BYTES_PER_WEIGHT,
-    }[experiment.model.weights]
-    critics = num_critics * (BYTES_PER_WEIGHT if has_frozen_critic else BYTES_PER_LEARNING_WEIGHT)
-    return f"over {weights * (policies + critics) / GIB:.0f} GiB"
+    critics = num_critics * (frozen if has_frozen_critic else learning)
+    return f"over {weights * (policies[experiment.model.weights] + critics) / GIB:.0f} GiB"
 
 
 def _num_weights(job: Job) -> float | None:

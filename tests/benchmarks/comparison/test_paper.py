@@ -9,7 +9,7 @@ from collm._errors import UserError
 from collm.algorithms.config import TrainConfig
 from collm.algorithms.runs.loggers import read_lines
 from collm.benchmarks.comparison.runner import check_jobs
-from collm.benchmarks.comparison.suite import jobs, parse_suite, read_suite, scaled
+from collm.benchmarks.comparison.suite import jobs, parse_suite, read_suite
 from collm.benchmarks.comparison.summaries import summarize
 from collm.benchmarks.comparison.worker import work
 from collm.benchmarks.report.comparison import Comparison
@@ -43,14 +43,16 @@ def test_every_task_has_every_method_and_its_budget():
 
 
 def test_a_scaled_suite_has_two_updates_of_the_data_in_the_package():
-    small = jobs(scaled(PAPER, 0.01))
+    small = jobs(replace(PAPER, scale=0.01))
     assert {job.seed for job in small} == {0} and len(small) == 96
     assert {job.experiment.config.num_updates for job in small} == {2}
     assert {job.experiment.config.eval_num_samples for job in small} == {2}
     assert {job.experiment.env_kwargs.get("data") for job in small} <= {None, "builtin", "generated"}
     assert all("columns" not in job.experiment.env_kwargs for job in small)
     assert {job.experiment.model.max_new_tokens for job in small} == {16}
-    half = next(job for job in jobs(scaled(PAPER, 0.5)) if job.algorithm == "MAGRPO" and job.environment == "TLDR")
+    half = next(
+        job for job in jobs(replace(PAPER, scale=0.5)) if job.algorithm == "MAGRPO" and job.environment == "TLDR"
+    )
     assert half.budget.amount == 2_000 and half.experiment.config.max_environment_steps == 2_000
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from collm.benchmarks.commands.benchmark import BenchmarkArguments, chosen_suite
 from collm.benchmarks.comparison.prompted import check_prompted
-from collm.benchmarks.comparison.suite import jobs, parse_suite, read_suite, scaled
+from collm.benchmarks.comparison.suite import jobs, parse_suite, read_suite
 
 ROOT = Path(__file__).parents[3]
 SUITES = sorted((ROOT / "benchmarks" / "suites").glob("*.toml"))
@@ -99,7 +99,7 @@ def is_on_the_hub(name):
 def test_the_suites_of_the_repository_can_be_run(path):
     suite = read_suite(path)
     if path.stem == "paper":
-        suite = scaled(suite, 0.01)  # its data is on the hub
+        suite = replace(suite, scale=0.01)  # its data is on the hub
     assert all(start == "tiny" or Path(start).is_dir() for start in suite.starts)
     for job in {(job.algorithm, job.environment): job for job in jobs(suite)}.values():
         if foreign := re.match(r"gymnasium/([\w.]+):", job.experiment.env):
