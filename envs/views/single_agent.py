@@ -101,7 +101,8 @@ def make_single_agent(
 
     Args:
         env_id: a registered id.
-        agent, partners: see `SingleAgent`.
+        agent: agent to play, as in `SingleAgent`.
+        partners: policies of the other agents, as in `SingleAgent`.
         view: "text", "tokens", "chat", "dict", or a function (environment, agent) -> wrapped environment.
         env_kwargs: arguments of the environment that have the name of an argument here, such as `{"view": 3}`.
         kwargs: other arguments of the environment.
