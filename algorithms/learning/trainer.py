@@ -163,7 +163,8 @@ class Trainer:
     def _run_one(self, learner: Learner, update: Callable[[], dict[str, float]]) -> dict[str, float]:
         with add_error_details(agents=learner.agents), self._on_device([learner]):
             metrics = update()
-            learner.free_gradients()
+            if learner.optimizer is not None:
+                learner.optimizer.zero_grad()
             return metrics
 
     def _on_device(self, learners: Sequence[Learner]) -> AbstractContextManager[None]:
