@@ -13,8 +13,8 @@ task. Arguments that the four baselines share:
                    by their difficulty (arXiv:2503.20783).
 
 Results have the shape of returns. `ValueError` is raised if shapes disagree. Rollouts that have ended or have no row
-count with a return of 0, because omitting them would change the scale of later turns' gradients. Normalization to zero
-mean makes the results of all baselines equal. Scaling alone (`normalized` with subtract_mean=False) does not.
+count with a return of 0, because omitting them would change the scale of later turns' gradients. `normalized` makes the
+results of all baselines equal, except with subtract_mean=False.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from .optimizer import NORM, Learner, Optimizer, Pass, Tally, diverged, means, o
 
 
 class ReplayEntry(NamedTuple):
-    """Critic input with its value targets, first of the histories, then of the actions."""
+    """Critic input with its value targets: of each history, then (for a Q critic) of each action."""
 
     input: CriticInput
     targets: Tensor  # [N] in reward units
@@ -29,7 +29,7 @@ class ReplayEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CriticBatch:
-    """Inputs of one critic with their value targets: per input first of the histories, then (for Q) of the actions."""
+    """Inputs and value targets of one critic. The targets of an input are in the order of `ReplayEntry`."""
 
     critic: CriticLearner
     inputs: Sequence[CriticInput]  # without the last history, which is only for bootstrapping
@@ -91,9 +91,8 @@ class CriticLearner(Learner):
     def prepare(self, inputs: Sequence[CriticInput], targets: Tensor) -> Callable[[], dict[str, float]]:
         """Update the normalization and the replay, and sample mini-batches; returns a function that updates the critic.
 
-        The function takes `critic_steps` optimizer steps on mini-batches from the replay, or fits a fitted critic to
-        the whole replay. All critics share one random number generator, so all are prepared before any is updated.
-        `targets` are [N] flat, in reward units. `inputs` omit the last history, which is only for bootstrapping.
+        All critics share one random number generator, so all are prepared before any is updated. `targets` are [N]
+        flat, in reward units. `inputs` omit the last history, which is only for bootstrapping.
         """
         self.observe(targets)
         if self.is_actor_head:

@@ -82,8 +82,7 @@ def with_penalties(
         r' = r - coefficient * sum over the completion's tokens of KL(pi || reference)
 
     `references` are log-probabilities of the sampled tokens under each agent's reference policy, one tensor per track.
-    `sums_over_team` multiplies the penalty by the number of agents. A joint critic learns the mean reward of all
-    agents, which is then reduced by the sum of their penalties.
+    `sums_over_team` multiplies the penalty by the number of agents, for a joint critic that learns the mean reward.
     """
     estimate = KL_ESTIMATORS[config.reference_kl_estimator or "k1"]
     pieces = {agent: iter(of_tracks) for agent, of_tracks in references.items()}

@@ -101,7 +101,7 @@ class Optimizer:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Make `state_dict` return AdamW's moments of all ranks on rank 0 inside the block (collective)."""
+        """Inside the block, `state_dict` on rank 0 returns AdamW's moments of all ranks (collective)."""
         self._whole = self.share.together(self.adamw.state_dict()["state"])
         yield
         self._whole = None

@@ -149,10 +149,8 @@ class Trainer:
         return episodes, dict(metrics)
 
     def _run(self, updates: Sequence[tuple[Learner, Callable[[], dict[str, float]]]]) -> dict[str, float]:
-        """Run prepared updates of learners; returns mean metrics. Different models may learn in parallel threads.
-
-        One thread runs all updates if weights are offloaded, or if several ranks must call collectives in one order.
-        """
+        """Run prepared updates of learners; returns mean metrics. Different models may learn in parallel threads."""
+        # Offloading keeps one model on the device, and ranks must call collectives in the same order.
         is_sequential = self.offloader is not None or current().is_orderly
         tasks: list[ModelTask[Mapping[str, float]]] = [
             ModelTask(None if is_sequential else learner.model.workplace(), partial(self._run_one, learner, update))

@@ -1,8 +1,7 @@
 """Rollout collector: plays episodes in vectorized environments, with one batched call per model and decision.
 
-The collector calls each model once for the agents of all environment copies that are ready, and steps these copies.
-Copies in worker processes step while the policies decide for other copies. If an episode has ended, the copy starts the
-next episode. A `Plan` describes an episode to play, a `Play` is a running episode, an `Episode` the result.
+Environment copies in worker processes step while the policies decide for other copies. A `Plan` describes an episode to
+play, a `Play` is a running episode, and an `Episode` is the result.
 """
 
 from __future__ import annotations
@@ -323,7 +322,7 @@ class RolloutCollector:
         return self.keeps_vectors or isinstance(observation, str)
 
     def _state(self, play: Play) -> Any:
-        """Return the joint history: the environment's state, or all observations, with zeros for agents that left."""
+        """Return the environment's state. If there is none: all observations, with zeros for agents that have left."""
         state = self.vector.state(play.place)
         if state is not None:
             return state
