@@ -44,9 +44,9 @@ class TurnBatch:
 
 
 class PolicyLearner(Learner):
-    """Trainer of one policy. `learning_rate` is the peak; None: `agent_learning_rate`, else the policy's default.
+    """Trainer of one policy. `generator`, which all policies share, samples the order of mini-batches.
 
-    All policies share `generator`, which samples the order of mini-batches.
+    `learning_rate` is the peak. None: the setting `agent_learning_rate`; if it is None too, the policy's default.
     """
 
     optimizer: Optimizer

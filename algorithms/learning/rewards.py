@@ -34,8 +34,8 @@ class RewardedEpisodes:
 class Rewards:
     """Callable that computes the rewards to learn from.
 
-    `rewarder` replaces the environment's rewards, for example by a reward model's. Shift and scale are then applied to
-    every reward, and after them `processor`.
+    `rewarder` replaces the environment's rewards, for example by a reward model's. Then every reward is shifted, scaled
+    and passed through `processor`.
     """
 
     algorithm: Algorithm[Any]
