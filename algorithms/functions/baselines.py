@@ -13,8 +13,8 @@ task. Arguments that the four baselines share:
                    by their difficulty (arXiv:2503.20783).
 
 Results have the shape of returns. `ValueError` is raised if shapes disagree. Rollouts that have ended or have no row
-count with a return of 0, because omitting them would change the scale of later turns' gradients. Normalization to zero
-mean makes the results of all baselines equal. Scaling alone (`normalized` with subtract_mean=False) does not.
+count with a return of 0, because omitting them would change the scale of later turns' gradients. `normalized` makes the
+results of all baselines equal, except with subtract_mean=False.
 """
 
 from __future__ import annotations
@@ -105,10 +105,10 @@ def group_max_advantages(
 
         A[g] = R[g] - max over g' of R[g']
 
-    Biased, because the baseline depends on the rollout's own actions. The expected gradient can point away from the
-    true gradient: in an enumerated game with early ends, their cosine was -0.9985 for one of two agents. ReMax
-    (arXiv:2310.10505) subtracts the return of the greedy completion instead, and is unbiased. An ended rollout with its
-    return of 0 is the best if all other returns are negative. Raises `ValueError` if a group has one rollout.
+    Biased, because the baseline depends on the rollout's own actions: the expected gradient can point away from the
+    true gradient (docs/learn/concepts.md). ReMax (arXiv:2310.10505) subtracts the return of the greedy completion
+    instead, and is unbiased. An ended rollout with its return of 0 is the best if all other returns are negative.
+    Raises `ValueError` if a group has one rollout.
     """
     rollouts = _grouped(returns, group, is_real, group_size, min_size=2)
     return _advantages(rollouts, rollouts.below_best(), divide_by_std)
@@ -147,16 +147,13 @@ def normalized(
 
         (A - mean) / std,  or A / root mean square without subtract_mean
 
-    Division by the root mean square keeps signs and the difference between baselines. The standard deviation is the
-    population's (divisor n). Stable-Baselines3, CleanRL and TRL use `torch.std` (divisor n - 1), which gives
-    sqrt(1-1/n) times these advantages. With subtract_mean, the only item of a group is divided by the batch's root mean
-    square, because its deviation from the mean is 0.
+    All tensors have one shape. The result is 0 where `is_real` is False (padding). Each `group` is normalized
+    separately. None: all advantages together. Division by the root mean square keeps signs and the difference between
+    baselines. With subtract_mean, equal advantages of a group of two or more give exactly 0. The only item of a group
+    is divided by the batch's root mean square.
 
-    Args:
-        advantages: tensor of any shape.
-        is_real: bool tensor of the same shape, False for padding. The result is 0 there.
-        group: integers of the same shape; each group is normalized separately. None: all advantages together.
-        subtract_mean: also subtract the mean. Equal advantages of a group of two or more then give exactly 0.
+    The standard deviation is the population's (divisor n). Stable-Baselines3, CleanRL and TRL use `torch.std` (divisor
+    n - 1), which gives sqrt(1-1/n) times these advantages.
     """
     group = torch.zeros_like(is_real, dtype=torch.long) if group is None else group
     if not advantages.shape == is_real.shape == group.shape:

@@ -81,12 +81,9 @@ def importance_weights(
         w = min(pi / pi at sampling, cap) for off-policy items, else 1
 
     For a single decision of a single agent, untruncated weights make the expected policy gradient equal to the
-    on-policy gradient. The weights do not correct for changes of other agents, earlier turns or earlier tokens. In an
-    enumerated game, with all policy weights moved by 0.1 standard deviations, the slope of the expected gradient
-    against the true gradient was 0.826. The cap (> 0) limits the variance, but adds bias. All tensors are [M].
-
-    Source: Ionides (2008), truncated importance sampling; for policy gradients, IMPALA (arXiv:1802.01561), equation 1,
-    and IMPACT (arXiv:1912.00167).
+    on-policy gradient. The weights do not correct for changes of other agents, earlier turns or earlier tokens
+    (measured in docs/scale.md). The cap (> 0) limits the variance, but adds bias. All tensors are [M]. Source: Ionides
+    (2008); for policy gradients, IMPALA (arXiv:1802.01561), equation 1, and IMPACT (arXiv:1912.00167).
     """
     _check_items(1, logprobs=logprobs, sampled_logprobs=sampled_logprobs, is_off_policy=is_off_policy)
     if cap <= 0:
@@ -116,16 +113,11 @@ def clipped_policy_loss(
 
         rho = pi / pi at sampling;  L = - sum over m of min(rho * A, clip(rho, 1 - low, 1 + high) * A) / denominator
 
-    At ratio 1, the gradient is that of `policy_gradient_loss`. Source: Schulman et al. (arXiv:1707.06347), equation 7.
-    The separate upper range is from DAPO (arXiv:2503.14476).
+    All tensors are [M]: one ratio rho per completion, or one per token. `low` is `clip_range` and `high` is
+    `clip_range_high`, both > 0. If `clip_range_high` is None, `high` is also `clip_range`. `denominator` is the number
+    of items of the whole batch. At ratio 1, the gradient is that of `policy_gradient_loss`.
 
-    Args:
-        logprobs: [M], with gradient, of turns (one ratio per completion) or of tokens (one ratio per token).
-        sampled_logprobs: [M], of the same items when they were sampled.
-        advantages: [M].
-        denominator: number of items of the whole batch.
-        clip_range: the ratio is clipped to at least 1 - clip_range; > 0.
-        clip_range_high: the ratio is clipped to at most 1 + clip_range_high; > 0. None: clip_range.
+    Source: Schulman et al. (arXiv:1707.06347), equation 7. The separate upper range is from DAPO (arXiv:2503.14476).
     """
     _check_items(denominator, logprobs=logprobs, sampled_logprobs=sampled_logprobs, advantages=advantages)
     high = clip_range if clip_range_high is None else clip_range_high

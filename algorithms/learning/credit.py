@@ -40,14 +40,10 @@ def assign_credit(
     critics: Mapping[str, CriticLearner],
     team: Sequence[str] | None = None,
 ) -> tuple[dict[str, Credit], list[CriticBatch]]:
-    """Compute the credit of every agent's turns from the algorithm's credit rule and the critics' values.
+    """Compute the credit of every turn of the learning `agents`, and the batch of each critic.
 
-    Returns the credit of each agent with a turn, and the batch of each critic.
-
-    Args:
-        agents: agents that learn.
-        critics: critic of each agent, or one critic with the key "joint" if it reads the joint history.
-        team: all agents of the environment, in its order. None: the agents that learn.
+    `critics` has the critic of each agent, or one critic with the key "joint" that reads the joint history. `team` are
+    all agents of the environment, in its order. None: `agents`.
     """
     agents = [agent for agent in agents if any(agent in episode.tracks for episode in episodes)]
     if algorithm.critic_reads == "joint":
@@ -192,8 +188,7 @@ def agent_grid(
 def joint_grid(episodes: Sequence[Episode], values: Tensor | None, *, has_action_values: bool = False) -> Grid:
     """Pad team rewards and values of joint turns to a `Grid` with one row per episode.
 
-    `values` are the critic's values of each episode's `joint_input()`, concatenated. None: zeros. With
-    `has_action_values`, values of each input's histories precede values of its actions.
+    `values` are the values of each episode's `joint_input()`, in the form that `agent_grid` documents.
     """
     rewards = [episode.team_rewards for episode in episodes]
     goes_on = [bool(episode.live_agents) for episode in episodes]

@@ -21,7 +21,7 @@ from .optimizer import NORM, Learner, Optimizer, Pass, Tally, diverged, means, o
 
 
 class ReplayEntry(NamedTuple):
-    """Critic input with its value targets, first of the histories, then of the actions."""
+    """Critic input with its value targets: of each history, then (for a Q critic) of each action."""
 
     input: CriticInput
     targets: Tensor  # [N] in reward units
@@ -29,7 +29,7 @@ class ReplayEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CriticBatch:
-    """Inputs of one critic with their value targets: per input first of the histories, then (for Q) of the actions."""
+    """Inputs and value targets of one critic. The targets of an input are in the order of `ReplayEntry`."""
 
     critic: CriticLearner
     inputs: Sequence[CriticInput]  # without the last history, which is only for bootstrapping
@@ -41,8 +41,8 @@ class CriticBatch:
 class CriticLearner(Learner):
     """Trainer of one critic. The value targets are normalized by their running mean and standard deviation.
 
-    A value head on a policy has no optimizer here, because it learns with the policy. A fitted critic has no optimizer
-    either: each update fits it to the whole replay, in reward units. `generator` samples from the replay.
+    A value head has no optimizer here, because it learns with its policy. A fitted critic has no optimizer either: each
+    update fits it to the whole replay, in reward units. `generator` samples from the replay.
     """
 
     def __init__(self, critic: Critic, config: ActorCriticConfig, generator: torch.Generator):
@@ -66,9 +66,8 @@ class CriticLearner(Learner):
     @torch.no_grad()
     def _outputs(self, inputs: Sequence[CriticInput]) -> Tensor:
         """Return the critic's outputs [N] for all inputs, flat, in normalized units, in host memory."""
-        sizes = [self.critic.num_tokens(each) for each in inputs]
         found: dict[int, Tensor] = {}
-        for batch, _ in self._passes(sizes):
+        for batch, _ in self._passes(inputs):
             values = self.critic.values([inputs[i] for i in batch])
             found |= dict(zip(batch, torch.split(values, [_num_values(inputs[i]) for i in batch]), strict=True))
         found = current().union(found)
@@ -92,9 +91,8 @@ class CriticLearner(Learner):
     def prepare(self, inputs: Sequence[CriticInput], targets: Tensor) -> Callable[[], dict[str, float]]:
         """Update the normalization and the replay, and sample mini-batches; returns a function that updates the critic.
 
-        The function takes `critic_steps` optimizer steps on mini-batches from the replay, or fits a fitted critic to
-        the whole replay. All critics share one random number generator, so all are prepared before any is updated.
-        `targets` are [N] flat, in reward units. `inputs` omit the last history, which is only for bootstrapping.
+        All critics share one random number generator, so all are prepared before any is updated. `targets` are [N]
+        flat, in reward units. `inputs` omit the last history, which is only for bootstrapping.
         """
         self.observe(targets)
         if self.is_actor_head:
@@ -131,13 +129,10 @@ class CriticLearner(Learner):
         return {"value_loss": mean["value_loss"], "critic_grad_norm": mean[NORM]}
 
     def _outputs_before_update(self, memory: Sequence[ReplayEntry], numbers: Sequence[int]) -> dict[int, Tensor]:
-        """Return the critic's outputs before this update, which `value_clip_range` needs, by index of the replay entry.
-
-        The clip limits the change per update. Clipping around the outputs at the time of collection, which may be
-        `critic_replay` updates ago, would keep the critic at its old values.
-        """
+        """Return the critic's outputs for these entries of the replay, by index. Empty if values are not clipped."""
         if self.config.value_clip_range is None:
             return {}
+        # Not the outputs of collection time, `critic_replay` updates ago: these would keep the critic at old values.
         inputs = [memory[i].input for i in numbers]
         outputs = self._outputs(inputs).split([_num_values(each) for each in inputs])
         return dict(zip(numbers, outputs, strict=True))
@@ -147,9 +142,8 @@ class CriticLearner(Learner):
         inputs = [item.input for item in drawn]
         num_values = sum(len(item.targets) for item in drawn)
         clip_range = self.config.value_clip_range
-        sizes = [self.critic.num_tokens(each) for each in inputs]
         tally = Tally()
-        for batch, weight in self._passes(sizes):
+        for batch, weight in self._passes(inputs):
             values = self.critic.values([inputs[i] for i in batch])
             targets = self.moments.normalize(torch.cat([drawn[i].targets for i in batch])).to(values.dtype)
             known = [old for i in batch if (old := earlier[i]) is not None]
@@ -159,9 +153,9 @@ class CriticLearner(Learner):
             tally.add("value_loss", loss, weight)
         return tally
 
-    def _passes(self, sizes: Sequence[int]) -> list[Pass]:
-        """Divide inputs with these token counts into micro-batches; returns those of this rank."""
-        items = range(len(sizes))
+    def _passes(self, inputs: Sequence[CriticInput]) -> list[Pass]:
+        """Divide the inputs into micro-batches; returns those of this rank."""
+        sizes, items = [self.critic.num_tokens(each) for each in inputs], range(len(inputs))
         return own_passes(lambda limit: list(micro_batches(sizes, items, limit)), sum(sizes), self.max_tokens)
 
     def state_dict(self) -> dict[str, Any]:

@@ -25,19 +25,12 @@ def average_cross_rewards(
 ) -> tuple[list[Episode], int]:
     """Average each completion's reward over all joint actions of its group that contain the completion.
 
-    G rollouts of a task give each of N agents G completions of one prompt. The environment scores all G**N joint
-    actions of these completions, each after a reset with the same seed. This lowers the variance without more
-    completions, but takes more environment steps. Games must have one turn, because later turns of the rollouts have
-    different histories.
+    G rollouts of a task give each of N agents G completions of one prompt. The copies in `vector` are reset with the
+    task's seed and score all G**N joint actions. `rule` is applied to each reward before the average. `pays_team`
+    credits all agents with the mean of their rewards.
 
     Returns the new episodes, and the number of extra environment steps: G**N - G per group. Raises `ValueError` if an
     episode has more than one turn, or if two resets with one seed give different observations.
-
-    Args:
-        episodes: episodes of one turn, in groups of equal size. All episodes of a group have the same seed.
-        vector: environment copies. This function resets them.
-        rule: function that is applied to each reward before the average.
-        pays_team: credit all agents with the mean of their rewards. False: each agent with its own reward.
     """
     groups: dict[int, list[int]] = defaultdict(list)
     for place, episode in enumerate(episodes):

@@ -62,11 +62,8 @@ def counts_turns(config: TrainConfig) -> bool:
 
 
 def _token_means(config: TrainConfig, per_token: Tensor, batch: PolicyBatch) -> tuple[Tensor, int]:
-    """Return the numbers to sum and the divisor, for a mean of `per_token` over a mini-batch.
-
-    With loss_denominator="fixed", the numbers are the means of turns if each turn is one item of the policy's loss. The
-    mean over all tokens would be a ratio of two random numbers, which is biased.
-    """
+    """Return the numbers to sum and the divisor, for a mean of `per_token` over a mini-batch."""
+    # With a random number of tokens, the mean over all tokens is biased: a ratio of two random numbers.
     if config.loss_denominator == "fixed" and counts_turns(config):
         num_turns = len(batch.advantages)
         return turn_logprobs(per_token, batch.turn_of_token, num_turns, average_over_tokens=True), batch.num_turns
@@ -85,8 +82,7 @@ def with_penalties(
         r' = r - coefficient * sum over the completion's tokens of KL(pi || reference)
 
     `references` are log-probabilities of the sampled tokens under each agent's reference policy, one tensor per track.
-    `sums_over_team` multiplies the penalty by the number of agents. A joint critic learns the mean reward of all
-    agents, which is then reduced by the sum of their penalties.
+    `sums_over_team` multiplies the penalty by the number of agents, for a joint critic that learns the mean reward.
     """
     estimate = KL_ESTIMATORS[config.reference_kl_estimator or "k1"]
     pieces = {agent: iter(of_tracks) for agent, of_tracks in references.items()}

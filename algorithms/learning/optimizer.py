@@ -26,7 +26,7 @@ FIXED_TOKENS = 2_048  # per forward pass with `deterministic`, so that sums do n
 
 
 class Optimizer:
-    """AdamW with a clipped gradient norm and a learning rate scheduled over updates, with the peak `learning_rate`.
+    """AdamW with gradient clipping and a learning rate schedule, whose peak is `learning_rate`.
 
     Raises `ValueError` if the learning rate is negative or too large for float32 weights. `scales_loss` multiplies
     losses by a loss scale, because small gradients round to 0 in float16.
@@ -68,21 +68,19 @@ class Optimizer:
     def step(self, tally: Tally) -> dict[str, float] | None:
         """Clip the accumulated gradient, summed over ranks, and take an AdamW step.
 
-        Args:
-            tally: metrics of the passes that accumulated the gradient.
-
-        Returns:
-            The metrics, with "grad_norm": the gradient's norm before clipping. None if a float16 gradient overflowed:
-            the loss scale is then halved, no weight changes, and the gradient must be computed again.
-
-        Raises:
-            Divergence: if a metric or the gradient's norm is not finite. No weight changes in this case.
+        Returns the metrics of `tally` and "grad_norm", the norm before clipping. Returns None if a float16 gradient
+        overflowed: the loss scale is then halved, and the gradient must be computed again. Raises `Divergence` if a
+        metric or the norm is not finite. In both cases no weight changes.
         """
         self.share.take_gradients()
         self.scaler.unscale_(self.adamw)
-        tally.add_common(NORM, self.share.clip(self.config.max_grad_norm))
+        norm = self.share.clip(self.config.max_grad_norm)
+        if current().is_writer:  # all ranks have the same norm, and `read` sums over ranks
+            tally.add(NORM, norm)
         metrics = tally.read()
-        check_finite({name: number for name, number in metrics.items() if name != NORM}, self.parameters)
+        for name, number in metrics.items():
+            if name != NORM and not math.isfinite(number):
+                raise diverged(f"{name} is {number}", self.parameters)
         if not math.isfinite(metrics[NORM]):
             if self.scaler.get_scale() > SMALLEST_SCALE:
                 self.scaler.update(self.scaler.get_scale() / 2)
@@ -103,7 +101,7 @@ class Optimizer:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Make `state_dict` return AdamW's moments of all ranks on rank 0 inside the block (collective)."""
+        """Inside the block, `state_dict` on rank 0 returns AdamW's moments of all ranks (collective)."""
         self._whole = self.share.together(self.adamw.state_dict()["state"])
         yield
         self._whole = None
@@ -139,10 +137,6 @@ class Learner:
         self.device = parameters[0].device if parameters else torch.device("cpu")
         self.max_tokens = tokens_per_pass(config, self.device)
 
-    def free_gradients(self) -> None:
-        if self.optimizer is not None:
-            self.optimizer.zero_grad()
-
     @contextmanager
     def whole(self) -> Iterator[None]:
         """Gather all weights and AdamW's moments on rank 0 inside the block, if ranks hold shards (collective)."""
@@ -164,14 +158,14 @@ class Pass(NamedTuple):
     """Forward pass of one rank over one micro-batch."""
 
     items: list[int]
-    weight: float  # of the loss; 0: padding pass, so that all ranks run equally many passes
+    weight: float  # factor of the loss; 0 for a padding pass, whose numbers are not used
 
 
 def own_passes(cut: Callable[[int], Sequence[list[int]]], num_tokens: int, max_tokens: int) -> list[Pass]:
-    """Return the forward passes of this rank. All ranks run equally many, because sharded weights make them collective.
+    """Return the forward passes of this rank, of at most `max_tokens` tokens each.
 
-    `cut` divides all items into passes of at most a given number of tokens, the same on all ranks. Passes have at most
-    `max_tokens` tokens, and fewer if there would be fewer passes than ranks.
+    All ranks run the same number of passes, because a pass with sharded weights is collective. `cut` divides all items
+    into passes of at most a given number of tokens, the same on all ranks.
     """
     group = current()
     passes = cut(max_tokens)
@@ -205,11 +199,6 @@ class Tally:
         self._numbers.append(number.detach())
         self._uses.append((name, weight))
 
-    def add_common(self, name: str, number: Tensor) -> None:
-        """Add a number that is equal on all ranks; the sum over ranks includes the number only once."""
-        if current().is_writer:
-            self.add(name, number)
-
     def add_maximum(self, name: str, number: Tensor) -> None:
         self._numbers.append(number.detach())
         self._uses.append((name, None))
@@ -237,13 +226,6 @@ class Tally:
 def means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the mean of each metric over rows (models or optimizer steps); empty if there are no rows."""
     return {name: sum(row[name] for row in rows) / len(rows) for name in (rows[0] if rows else ())}
-
-
-def check_finite(numbers: Mapping[str, float], parameters: Iterable[nn.Parameter]) -> None:
-    """Raise `Divergence` for the first metric that is not finite; `parameters` computed the metrics."""
-    for name, number in numbers.items():
-        if not math.isfinite(number):
-            raise diverged(f"{name} is {number}", parameters)
 
 
 def diverged(problem: str, parameters: Iterable[nn.Parameter]) -> Divergence:

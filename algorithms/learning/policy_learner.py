@@ -27,7 +27,7 @@ from .critic_learner import CriticBatch
 from .loss_terms import counts_turns, with_optional_terms
 from .optimizer import Learner, Optimizer, Pass, Tally, means, own_passes
 
-MEASURED_EVERY = 8  # after an update, the KL divergence is estimated on every n-th track, with this n
+MEASURED_EVERY = 8  # the KL divergence after an update is estimated on every 8th track
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class TurnBatch:
 
 
 class PolicyLearner(Learner):
-    """Trainer of one policy. `learning_rate` is the peak; None: `agent_learning_rate`, else the policy's default.
+    """Trainer of one policy. `generator`, which all policies share, samples the order of mini-batches.
 
-    All policies share `generator`, which samples the order of mini-batches.
+    `learning_rate` is the peak. None: the setting `agent_learning_rate`; if it is None too, the policy's default.
     """
 
     optimizer: Optimizer
@@ -66,11 +66,9 @@ class PolicyLearner(Learner):
         super().__init__(policy, config, next(rate for rate in rates if rate is not None))
 
     def start_update(self, update: int, episodes: Sequence[Episode]) -> None:
-        """Set the policy's learning rate for an update, and update its observation statistics with the episodes.
-
-        The statistics are updated in the order of the episodes, because the order of the decisions depends on timing.
-        """
+        """Set the policy's learning rate for an update, and update its observation statistics with the episodes."""
         self.optimizer.set_progress(update)
+        # In the order of the episodes, because the order of the decisions depends on timing.
         seen = [completion for agent in self.agents for track in tracks_of(episodes, agent) for completion in track]
         if seen:
             self.policy.observe(seen)
@@ -148,10 +146,9 @@ class PolicyLearner(Learner):
     def _scale(
         self, num_tracks: int, chosen: Sequence[int], num_turns: int, num_tokens: int, max_turns: int | None
     ) -> float:
-        """Return a factor that replaces the sampled count in the denominator of a mini-batch's loss by a constant.
+        """Return the factor that replaces the sampled count in the denominator of a mini-batch's loss by a constant.
 
-        The mean over a sampled number of turns or tokens is a ratio of two random numbers, which is biased. The factor
-        multiplies all terms of the loss, so their relative weights do not change. The logged losses are still means.
+        The mean over a sampled number of turns or tokens is a ratio of two random numbers, which is biased.
         """
         if max_turns is None or self.config.loss_denominator != "fixed":
             return 1.0
@@ -166,10 +163,7 @@ class PolicyLearner(Learner):
 
     @torch.no_grad()
     def _kl_after_update(self, rows: _Rows) -> float:
-        """Estimate KL(policy at sampling || present policy), in nats per token, on every eighth track.
-
-        With one step per update, `kl_to_sampler` is about 0, because it is measured before each step.
-        """
+        """Estimate KL(policy at sampling || updated policy), in nats per token."""
         chosen = [i for i in range(len(rows.tracks)) if len(rows.tokens[i])][::MEASURED_EVERY]
         num_tokens = sum(len(rows.tokens[i]) for i in chosen)
         tally = Tally()
@@ -262,8 +256,7 @@ def policy_batch(
 ) -> TurnBatch:
     """Collect the turns that a policy learns from in an update, with their credit.
 
-    `references` are log-probabilities under the reference policies, empty without a KL penalty. One of `critic_batches`
-    may belong to the policy's value head. `max_turns` is the result of `max_joint_turns`.
+    `references` are log-probabilities under the reference policies, empty without a KL penalty.
     """
     agents = [agent for agent in learner.agents if agent in credits]
     targets = old_values = None

@@ -54,8 +54,6 @@ def fit(
 ) -> dict[str, float]:
     """Train a reward model on preferences; returns the last epoch's mean loss and accuracy.
 
-    The loss is the negative log-likelihood of the preferences under the Bradley-Terry model:
-
         L = - mean over pairs of log sigmoid(score of the better - score of the worse)
 
     Raises `ValueError` if there is no pair. Source: Bradley and Terry (1952); as a loss for reward models Christiano et
@@ -85,8 +83,8 @@ def fit(
 class ModelRewards:
     """`rewarder` of a trainer: sets the team's reward to a reward model's score of the joint history.
 
-    Agents that act in a turn get equal rewards, whose mean over all agents is the team's reward. The logged returns
-    stay the environment's.
+    Agents that act in a turn get equal rewards, whose mean over all agents is the team's reward. Logged returns do not
+    change.
 
     Args:
         reward_model: scores texts.

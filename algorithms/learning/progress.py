@@ -48,10 +48,7 @@ class Progress:
     def advance(
         self, rollout: Rollout, episodes: Sequence[Episode], num_extra_turns: int, timer: Timer
     ) -> dict[str, float]:
-        """Add an update to the counters of the training run; returns the update's cost metrics.
-
-        `num_extra_turns` are the additional environment steps of joint_mode="cross".
-        """
+        """Add an update to the counters, with the extra environment steps of joint_mode="cross"; returns metrics."""
         metrics = {f"seconds/{phase}": seconds for phase, seconds in rollout.seconds.items()}
         if rollout.faults:
             metrics["skipped_episodes"] = float(len(rollout.faults))
@@ -77,7 +74,7 @@ class Progress:
 
     @contextmanager
     def errors_annotated(self, learners: Mapping[str, PolicyLearner], updates_ahead: int = 0) -> Iterator[None]:
-        """Add the update's number to errors raised inside the block. `updates_ahead` is 1 for the next update."""
+        """Add the update's number to errors raised inside the block. `updates_ahead`: 1 while an update is running."""
         try:
             yield
         except EnvironmentFault as fault:

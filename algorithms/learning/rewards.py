@@ -32,10 +32,10 @@ class RewardedEpisodes:
 
 @dataclass
 class Rewards:
-    """Callable that computes the rewards that a trainer learns from.
+    """Callable that computes the rewards to learn from.
 
-    `rewarder` replaces the environment's rewards, for example by a reward model's. `processor` is then applied to every
-    reward after shift and scale.
+    `rewarder` replaces the environment's rewards, for example by a reward model's. Then every reward is shifted, scaled
+    and passed through `processor`.
     """
 
     algorithm: Algorithm[Any]
@@ -98,7 +98,6 @@ def reward_rule(config: TrainConfig, processor: RewardProcessor | None) -> Rewar
 
 
 def with_rule(episodes: Sequence[Episode], rule: RewardProcessor | None) -> list[Episode]:
-    """Return new episodes in which the function `rule` is applied to every reward."""
     if rule is None:
         return list(episodes)
     return [
@@ -133,7 +132,6 @@ def with_team_rewards(episodes: Sequence[Episode], discount: float) -> list[Epis
 
 
 def with_rewards(episode: Episode, rewards: Mapping[str, Sequence[float]]) -> Episode:
-    """Return a copy of an episode with these rewards of each agent's turns."""
     tracks = {
         agent: tuple(replace(turn, reward=reward) for turn, reward in zip(track, rewards[agent], strict=True))
         for agent, track in episode.tracks.items()

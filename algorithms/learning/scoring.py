@@ -18,26 +18,20 @@ Tracks = Sequence[Sequence[Completion]]
 
 
 def add_missing_logprobs(learners: Sequence[PolicyLearner], episodes: Sequence[Episode]) -> list[Episode]:
-    """Add log-probabilities and entropies that servers did not return to episodes, from the present weights."""
+    """Add the log-probabilities and entropies of tokens that servers sampled, computed with the current weights."""
     scored = list(episodes)
     for learner in learners:
-        if learner.policy.is_scored_later:  # a server sampled the tokens
-            scored = _add_logprobs(learner, scored)
-    return scored
-
-
-def _add_logprobs(learner: PolicyLearner, episodes: Sequence[Episode]) -> list[Episode]:
-    scored = list(episodes)
-    places = [(n, agent) for n, each in enumerate(episodes) for agent in learner.agents if agent in each.tracks]
-    if not places:
-        return scored
-    policy, tracks = learner.policy, [[turn.completion for turn in episodes[n].tracks[agent]] for n, agent in places]
-    scores = _evaluated(learner, policy, tracks, lambda found: torch.stack([found.logprobs, found.entropies]).float())
-    logprobs, entropies = zip(*(each.reshape(2, -1).cpu().numpy() for each in scores), strict=True)
-    for (n, agent), completions in zip(places, policy.scored(tracks, logprobs, entropies), strict=True):
-        pairs = zip(scored[n].tracks[agent], completions, strict=True)
-        track = tuple(replace(turn, completion=completion) for turn, completion in pairs)
-        scored[n] = replace(scored[n], tracks={**scored[n].tracks, agent: track})
+        policy = learner.policy
+        places = [(n, agent) for n, each in enumerate(scored) for agent in learner.agents if agent in each.tracks]
+        if not policy.is_scored_later or not places:
+            continue
+        tracks = [[turn.completion for turn in scored[n].tracks[agent]] for n, agent in places]
+        found = _evaluated(learner, policy, tracks, lambda each: torch.stack([each.logprobs, each.entropies]).float())
+        logprobs, entropies = zip(*(each.reshape(2, -1).cpu().numpy() for each in found), strict=True)
+        for (n, agent), completions in zip(places, policy.scored(tracks, logprobs, entropies), strict=True):
+            pairs = zip(scored[n].tracks[agent], completions, strict=True)
+            track = tuple(replace(turn, completion=completion) for turn, completion in pairs)
+            scored[n] = replace(scored[n], tracks={**scored[n].tracks, agent: track})
     return scored
 
 

@@ -149,10 +149,8 @@ class Trainer:
         return episodes, dict(metrics)
 
     def _run(self, updates: Sequence[tuple[Learner, Callable[[], dict[str, float]]]]) -> dict[str, float]:
-        """Run prepared updates of learners; returns mean metrics. Different models may learn in parallel threads.
-
-        One thread runs all updates if weights are offloaded, or if several ranks must call collectives in one order.
-        """
+        """Run prepared updates of learners; returns mean metrics. Different models may learn in parallel threads."""
+        # Offloading keeps one model on the device, and ranks must call collectives in the same order.
         is_sequential = self.offloader is not None or current().is_orderly
         tasks: list[ModelTask[Mapping[str, float]]] = [
             ModelTask(None if is_sequential else learner.model.workplace(), partial(self._run_one, learner, update))
@@ -163,7 +161,8 @@ class Trainer:
     def _run_one(self, learner: Learner, update: Callable[[], dict[str, float]]) -> dict[str, float]:
         with add_error_details(agents=learner.agents), self._on_device([learner]):
             metrics = update()
-            learner.free_gradients()
+            if learner.optimizer is not None:
+                learner.optimizer.zero_grad()
             return metrics
 
     def _on_device(self, learners: Sequence[Learner]) -> AbstractContextManager[None]:

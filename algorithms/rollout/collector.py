@@ -1,8 +1,7 @@
 """Rollout collector: plays episodes in vectorized environments, with one batched call per model and decision.
 
-The collector calls each model once for the agents of all environment copies that are ready, and steps these copies.
-Copies in worker processes step while the policies decide for other copies. If an episode has ended, the copy starts the
-next episode. A `Plan` describes an episode to play, a `Play` is a running episode, an `Episode` the result.
+Environment copies in worker processes step while the policies decide for other copies. A `Plan` describes an episode to
+play, a `Play` is a running episode, and an `Episode` is the result.
 """
 
 from __future__ import annotations
@@ -103,14 +102,13 @@ class RolloutCollector:
         self._features: dict[str, Features] = {}  # features of observations, if the environment has no state
 
     def collect(self, plans: Sequence[Plan], *, greedy: bool = False) -> list[Episode]:
-        """Play the episode of every plan to its end or to `max_turns`; return the episodes in the order of the plans.
+        """Play the episode of every plan to its end or to `max_turns`; returns the episodes in the order of the plans.
 
         If an episode is skipped, its whole group is left out, because baselines compare the rollouts of a group. Raises
         `EnvironmentFault` if an environment raises an error or violates its API, or too many episodes are skipped.
         """
         group = current()
-        self._make_ready()
-        with self._state_frozen():
+        with self._call_started():
             own = group.shard(list(enumerate(plans, start=self.next_index)))
             self.next_index += len(plans)
             parts = group.together(lambda: self.play(own, len(plans), greedy=greedy))
@@ -118,10 +116,9 @@ class RolloutCollector:
         return merged(parts, len(plans))
 
     def play(self, indexed_plans: Sequence[tuple[int, Plan]], num_plans: int, *, greedy: bool = False) -> Played:
-        """Play a part of the plans of one `collect` call in this process, without the other ranks.
+        """Play a part of the plans of one `collect` call, which has `num_plans` plans, in this process.
 
-        `num_plans` is the number of plans of the whole call, on all ranks. Raises `EnvironmentFault` if an environment
-        raises an error or violates its API, or too many episodes are skipped.
+        Raises `EnvironmentFault` for the same reasons as `collect`.
         """
         waiting = deque(indexed_plans)
         running: dict[int, Play] = {}  # keys: indices of environment copies
@@ -178,13 +175,12 @@ class RolloutCollector:
     ) -> list[Episode]:
         """Play `num_turns` joint turns in each environment copy. Continues the unfinished episodes of the last call.
 
-        New episodes start with `seeds`; only the seeds that are needed are read. Returns segments of episodes. If an
-        episode is unfinished, its segment has `is_complete=False`, and the critic's value of the last history is the
-        bootstrap value. Raises `EnvironmentFault` if an environment raises an error or violates its API.
+        New episodes start with the next of `seeds`. Returns segments of episodes. A segment of an unfinished episode
+        has `is_complete=False`, and the critic's value of its last history is the bootstrap value. Raises
+        `EnvironmentFault` if an environment raises an error or violates its API.
         """
         plans = (Plan(seed, difficulty=difficulty) for seed in seeds)
-        self._make_ready()
-        with self._state_frozen():
+        with self._call_started():
             # Only rank 0 plays: the order in which episodes end decides which episode a copy starts next.
             return current().by_writer(lambda: self.play_turns(num_turns, plans))
 
@@ -211,10 +207,6 @@ class RolloutCollector:
                     running[place] = play.continued()
         return segments
 
-    def _make_ready(self) -> None:
-        for policy in dict.fromkeys(self.policies.values()):
-            policy.make_ready(current())
-
     @contextmanager
     def _faults_numbered(self, running: Mapping[int, Play]) -> Iterator[None]:
         """Add the index of the episode to environment faults that are raised inside the block."""
@@ -226,8 +218,10 @@ class RolloutCollector:
             raise
 
     @contextmanager
-    def _state_frozen(self) -> Iterator[None]:
-        """Make `state_dict` return the state from before the block, until the block ends without an error."""
+    def _call_started(self) -> Iterator[None]:
+        """Make the policies ready, and freeze `state_dict` until the block ends without an error."""
+        for policy in dict.fromkeys(self.policies.values()):
+            policy.make_ready(current())
         self._frozen_state = self.state_dict()
         yield
         self._frozen_state = None
@@ -328,7 +322,7 @@ class RolloutCollector:
         return self.keeps_vectors or isinstance(observation, str)
 
     def _state(self, play: Play) -> Any:
-        """Return the joint history: the environment's state, or all observations, with zeros for agents that left."""
+        """Return the environment's state. If there is none: all observations, with zeros for agents that have left."""
         state = self.vector.state(play.place)
         if state is not None:
             return state
@@ -343,10 +337,9 @@ class RolloutCollector:
         return np.concatenate(vectors)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state to resume from: the next episode index, and the unfinished episodes of `collect_turns`.
+        """Return the next episode index and the unfinished episodes of `collect_turns`, as seeds and joint actions.
 
-        An unfinished episode is saved as its seed, options and joint actions, not as an environment. If a call was
-        interrupted, the state from before this call is returned.
+        If a call was interrupted, the state from before this call is returned.
         """
         if self._frozen_state is not None:
             return self._frozen_state
@@ -355,10 +348,7 @@ class RolloutCollector:
         return {"next_index": self.next_index, "unfinished": unfinished}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a `state_dict`. Unfinished episodes are replayed from their seeds and actions.
-
-        Raises `ReplayError` if the rewards or observations of a replay differ from the recorded ones.
-        """
+        """Restore a state by replaying the unfinished episodes. Raises `ReplayError` if a replay differs."""
         self.next_index = state["next_index"]
         self._unfinished = {}
         for kept in state["unfinished"]:
@@ -368,7 +358,7 @@ class RolloutCollector:
 
 
 def merged(parts: Sequence[Played], num_plans: int) -> list[Episode]:
-    """Return the episodes of all parts in the order of their plans. Groups with a skipped episode are left out.
+    """Return the episodes of all parts in the order of their plans, without groups in which an episode was skipped.
 
     Raises `EnvironmentFault` if too many episodes were skipped.
     """

@@ -117,7 +117,6 @@ class Play:
 
 
 def masks_of(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the action masks of the agents whose info has one."""
     return {agent: info[MASK] for agent, info in infos.items() if MASK in info}
 
 

@@ -1,7 +1,7 @@
 """Execution protocols for teams that are not trained: pipeline and discussion.
 
-In a pipeline, agents reply in order, and each agent reads the replies of the agents before it. In a discussion, all
-agents reply, read all replies, and reply again; the environment gets the second replies.
+In a pipeline, agents reply in order and read the replies before theirs. In a discussion, all agents reply, read all
+replies, and reply again; the environment gets the second replies.
 
 Source: the prompted baselines of CoLLM-CC and CoLLM-DC (arXiv:2601.21972, table 1).
 """

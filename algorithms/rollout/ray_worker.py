@@ -100,7 +100,7 @@ class _Actor:
 
 @dataclass
 class _Assignment:
-    """Part of a rollout request for one Ray actor, with the names of actors that were lost while playing it."""
+    """Part of a rollout request for one Ray actor. `lost` names the actors that were lost while playing this part."""
 
     plans: IndexedPlans
     lost: list[str] = field(default_factory=list)

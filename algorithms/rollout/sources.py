@@ -180,11 +180,18 @@ class AsyncSource(RolloutSource):
         return rollout
 
     def _submit_and_wait(self, update: int) -> tuple[RolloutRequest, Rollout]:
+        assert self.worker is not None  # only rank 0 calls this method
         last = max(update, min(update + self.config.max_staleness, self.config.num_updates - 1))
         due = [number for number in range(update, last + 1) if number not in self._submitted]
         weights = self._weights() if due else {}
+        if due and self._thread is None:
+            # The number of torch threads is a setting of each Python thread.
+            arguments = (self._work, self.worker, torch.get_num_threads())
+            self._thread = threading.Thread(target=_play_all, args=arguments, name="collm-rollouts", daemon=True)
+            self._thread.start()
         for number in due:
-            self._submit(self._request(number, update), weights)
+            submitted = self._submitted[number] = _Submitted(self._request(number, update), Future())
+            self._work.put((submitted, weights))
         submitted = self._submitted[update]
         while not wait([submitted.rollout], CHECK_S).done:
             if self.collector.before_turn is not None:
@@ -197,7 +204,7 @@ class AsyncSource(RolloutSource):
     def state_dict(self, version: int) -> dict[str, Any]:
         """Wait for pending rollouts that use older weights than `version`, and return these rollouts.
 
-        Rollouts of `version` are not stored: a resumed run repeats them from the same seeds.
+        A resumed run plays the rollouts of `version` itself, from the same seeds.
         """
         if self.worker is None:
             return {}
@@ -231,24 +238,13 @@ class AsyncSource(RolloutSource):
             self._thread.join()
             self._thread = None
 
-    def _submit(self, request: RolloutRequest, weights: Weights) -> None:
-        assert self.worker is not None  # only rank 0 calls this
-        if self._thread is None:
-            # The number of torch threads is a setting of each Python thread.
-            arguments = (self._work, self.worker, torch.get_num_threads())
-            self._thread = threading.Thread(target=_play_all, args=arguments, name="collm-rollouts", daemon=True)
-            self._thread.start()
-        submitted = self._submitted[request.update] = _Submitted(request, Future())
-        self._work.put((submitted, weights))
-
 
 def make_source(
     config: TrainConfig, collector: RolloutCollector, worker: RolloutWorker | None, weights: Callable[[], Weights]
 ) -> RolloutSource:
-    """Make the rollout source for training settings.
+    """Make the rollout source for training settings. `worker` is the rollout worker of rank 0.
 
-    `worker` is the rollout worker of rank 0. None: the collector plays. Raises `ValueError` if `max_staleness` or
-    `collectors` is set and rank 0 has no worker.
+    Raises `ValueError` if `max_staleness` or `collectors` is set and rank 0 has no worker.
     """
     request = request_maker(config, collector.vector.num_envs)
     if worker is None and config.max_staleness == 0 and config.collectors is None:

@@ -48,8 +48,8 @@ def equal_returns(episodes: Sequence[Episode], credited_reward: Literal["team", 
     """Compute the fraction of groups with equal returns, in which all advantages relative to the group are 0.
 
     The rollouts of one task form a group. If each task is played once, all completed episodes form one group. With
-    credited_reward="own", the returns of each agent must be equal, too. The metric `constant_sum` is the fraction of
-    groups with equal team returns, but unequal returns of agents. Empty if no group has two completed episodes.
+    credited_reward="own", the returns of each agent must also be equal. The metric `constant_sum` is the fraction of
+    groups with equal team returns and unequal returns of agents. Empty if no group has two completed episodes.
     """
     groups: dict[int, list[Episode]] = defaultdict(list)
     for episode in episodes:
