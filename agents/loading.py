@@ -89,7 +89,7 @@ def check_device(name: str) -> None:
     try:
         device = torch.device(name)
         if device.type == "meta":
-            raise RuntimeError("its tensors have no data")
+            raise RuntimeError("tensors on this device have no data")
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError, ImportError, NotImplementedError) as error:  # AssertionError: no CUDA
         raise UserError(

@@ -200,9 +200,11 @@ def state(subject: Subject) -> None:
                 raise Violation("state() is missing; return the joint history, which centralized critics read")
             raise DoesNotApply
         if space is None:
-            raise Violation("state() returns a value but state_space is missing; declare it")
+            raise Violation("state() returns a value, but state_space is missing; declare state_space")
         if not space.contains(call.state):
-            raise Violation(f"state() after {call.name}, {_kind(call.state)}, is not in {space}; correct one of them")
+            raise Violation(
+                f"state() after {call.name}, {_kind(call.state)}, is not in {space}; correct state() or state_space"
+            )
 
 
 def pettingzoo_api(subject: Subject) -> None:

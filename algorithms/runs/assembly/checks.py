@@ -97,7 +97,7 @@ def _check_fsdp(config: TrainConfig, model: ModelConfig, critic_device: str | No
     named = {"device": device, "critic_device": critic_device, "reference_device": config.reference_device}
     elsewhere = [f"{name}={value!r}" for name, value in named.items() if value is not None]
     if elsewhere:
-        raise ValueError(f"fsdp=True uses one device per rank, got {', '.join(elsewhere)}; leave it out")
+        raise ValueError(f"fsdp=True uses one device per rank, got {', '.join(elsewhere)}; leave this setting out")
 
 
 def check_environment(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any], model: ModelConfig) -> None:
