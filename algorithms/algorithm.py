@@ -250,8 +250,8 @@ class ActorCritic(Algorithm[Settings], ABC):
                 )
             if config.turns_per_update is not None:
                 raise ValueError(
-                    f"critic_model_name_or_path={BAG_OF_WORDS!r} needs whole episodes, but turns_per_update="
-                    f"{config.turns_per_update} splits episodes over updates; omit either setting"
+                    f"critic_model_name_or_path={BAG_OF_WORDS!r} counts turns from an episode's beginning, but "
+                    f"turns_per_update={config.turns_per_update} cuts episodes; omit either setting"
                 )
         least = config.rollout_buffer_size if config.turns_per_update is None else config.turns_per_update
         if not self.has_actor_heads:  # an episode has at least one step and one token

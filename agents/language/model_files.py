@@ -32,7 +32,7 @@ def model_config(name: str | Path) -> PreTrainedConfig:
         if not (Path(name) / "config.json").is_file():
             base = settings.get("base_model_name_or_path")
             if not isinstance(base, str) or not base or Path(base).absolute() == Path(name).absolute():
-                raise UserError(f"{adapter} has no base_model_name_or_path; save the adapter again with its base")
+                raise UserError(f"{adapter} has no base_model_name_or_path; save the adapter again with its base model")
             return model_config(base)
     found: dict[str, Any] = {}
     if (Path(name) / "config.json").is_file():

@@ -192,7 +192,7 @@ def check_fit(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize,
     mend = f"it fits with {', or '.join(others)}" if others else "give a smaller model, or more devices (--device)"
     raise NoRoom(
         f"the training needs {least.peak.total / GIB:.1f} GiB on {device} ({least.peak.name}), which has "
-        f"{capacity(device) / GIB:.1f} GiB; {mend}"
+        f"{capacity(device) / GIB:.1f}; {mend}"
     )
 
 

@@ -231,7 +231,9 @@ class StartingWeights:
         try:
             return cls(**_read(path))
         except DamagedRunError as error:
-            raise DamagedRunError(f"{error}; this folder contains the starting weights of the run") from error
+            raise DamagedRunError(
+                f"{error}; this folder contains the starting weights of the run, so start again in another folder"
+            ) from error
 
     def save(self, directory: Path) -> None:
         state = {"source": self.source, "policies": dict(self.policies), "critics": dict(self.critics)}

@@ -167,7 +167,7 @@ def lead_lines(comparison: Comparison, directory: Path, num_episodes: int) -> li
     unmoved = [each for each in comparison.finished if each.curves and not each.has_moved]  # without curves: prompted
     if unmoved:
         names = "; ".join(f"{each.algorithm} in {each.environment}, seed {each.seed}" for each in unmoved)
-        lines.append(f"The policy never changed: in {len(unmoved)} runs no update changed a weight: {names}.")
+        lines.append(f"The policy never changed: {len(unmoved)} runs, no update of which changed a weight: {names}.")
     silent = [
         f"{each.algorithm} in {each.environment}, seed {each.seed}: from update {since} on, at a return of "
         f"{each.learning_curve('update')[1][-1]:.3g}"

@@ -85,9 +85,7 @@ class LoadWatch:
     def verdict(self) -> str:
         if self.is_idle is None:
             return "Load of other processes: not known."
-        found = (
-            f"{Spread.of(self.loads).shown('.2f')} cores in {len(self.loads)} measurements, before and after each round"
-        )
+        found = f"{Spread.of(self.loads).shown('.2f')} cores at {len(self.loads)} looks, before and after each round"
         if self.is_idle:
             return f"Machine idle: other processes used {found}."
         return f"**Machine busy: other processes used {found}. Not for publication.**"

@@ -64,7 +64,7 @@ def hostile_replies(subject: Subject) -> None:
                 call = step(env, replies, 1)
             except Exception as error:
                 raise Violation(
-                    f"step() raises {type(error).__name__} for a reply of {name}: {error}; score any reply"
+                    f"a reply of {name} raises {type(error).__name__}: {error}; step() must score any reply"
                 ) from error
             observations, rewards = call.returned[:2]
             for agent, observation in observations.items():
