@@ -180,8 +180,8 @@ class Algorithm(ABC, Generic[Settings]):
         if config.rollout_buffer_size % config.num_generations:
             raise ValueError(
                 f"rollout_buffer_size={config.rollout_buffer_size} episodes cannot be split into groups of "
-                f"num_generations={config.num_generations} rollouts; make rollout_buffer_size a "
-                "multiple of num_generations"
+                f"num_generations={config.num_generations} rollouts; make it a multiple of "
+                "num_generations"
             )
         if config.turns_per_update is not None and config.num_generations > 1:
             raise ValueError(

@@ -275,5 +275,5 @@ def check_start(directory: Path) -> None:
     """Raise `UnfitWeightsError` if a run has no checkpoint to start from."""
     if not has_checkpoint(directory):
         raise UnfitWeightsError(
-            f"{directory} has no checkpoint to start from; give a run of `collm train` with a checkpoint"
+            f"{directory} has no checkpoint to begin with; give a run of `collm train` that has one"
         )

@@ -49,11 +49,9 @@ def parse_json(content: bytes | str, path: Path, first_line: int = 1) -> dict[st
     except json.JSONDecodeError as error:
         fault = "it is empty" if not content.strip() else f"{error.msg}, column {error.colno}"
         line = first_line + error.lineno - 1
-        raise UserError(f"{path}, line {line}: not valid JSON: {fault}; repair or delete it") from error
+        raise UserError(f"{path}, line {line}: no JSON: {fault}; repair or delete it") from error
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path}, from line {first_line}: not valid UTF-8: {error.reason}; repair or delete it"
-        ) from error
+        raise UserError(f"{path}, from line {first_line}: no UTF-8: {error.reason}; repair or delete it") from error
     except ValueError as error:  # an integer with more digits than Python allows
         raise UserError(f"{path}, from line {first_line}: {error}; repair or delete it") from error
     if is_deep:
