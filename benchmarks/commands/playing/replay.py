@@ -98,7 +98,7 @@ def replay(vector: SyncVector, recorded: RecordedEpisode, console: Console) -> i
                 if read.get(agent) and texts[agent] != read[agent]:
                     lines.append(f"{agent}: the recorded text is {read[agent]!r}")
                 if agent in received and reward != received[agent]:
-                    lines.append(f"{agent}: the recorded reward is {received[agent]!r}, the new reward {reward!r}")
+                    lines.append(f"{agent} got {received[agent]!r}, now {reward!r}")
             for line in lines:
                 console.print(Text(shown(f"differs from the record: {line}"), style="red"))
             differing += len(lines)
