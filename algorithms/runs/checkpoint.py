@@ -266,7 +266,7 @@ class StartingWeights:
             there, here = (f"of shape {tuple(each[name].shape)}" if name in each else "missing" for each in (kept, own))
             if there != here:
                 raise UnfitWeightsError(
-                    f"{self.source} does not fit the models of {owner}: {name} is {there} there and {here} in this "
+                    f"{self.source} has other weights for {owner}: {name} is {there} there and {here} in this "
                     "run; start from a run with the same models"
                 )
 
