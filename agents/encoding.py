@@ -58,7 +58,9 @@ class Encoder:
         if tokenizer.eos_token_id is None:
             raise ValueError("the tokenizer has no end-of-text token, which ends completions; set tokenizer.eos_token")
         if is_chat and not tokenizer.chat_template:
-            raise ValueError(f"the tokenizer {tokenizer.name_or_path!r} has no chat template; set it, or is_chat=False")
+            raise ValueError(
+                f"the tokenizer {tokenizer.name_or_path!r} has no chat template; set chat_template, or is_chat=False"
+            )
         self.tokenizer = tokenizer
         self.is_chat = is_chat
         self.template_kwargs = template_kwargs or {}

@@ -89,7 +89,7 @@ def check_device(name: str) -> None:
     try:
         device = torch.device(name)
         if device.type == "meta":
-            raise RuntimeError("its tensors have no data")
+            raise RuntimeError("tensors on this device have no data")
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError, ImportError, NotImplementedError) as error:  # AssertionError: no CUDA
         raise UserError(
@@ -117,7 +117,7 @@ def model_folder(name: str) -> Path | None:
     if HF_HUB_OFFLINE and not isinstance(try_to_load_from_cache(name, "config.json"), str):
         raise FileNotFoundError(
             f"the model {name!r} is not in the hub's cache, and HF_HUB_OFFLINE={os.environ.get('HF_HUB_OFFLINE')} "
-            "forbids downloads; unset it, or give a folder"
+            "forbids downloads; unset HF_HUB_OFFLINE, or give a folder"
         )
     return None
 

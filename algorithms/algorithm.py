@@ -170,7 +170,7 @@ class Algorithm(ABC, Generic[Settings]):
         if self.critic_reads != "nothing" and not isinstance(config, ActorCriticConfig):
             raise ValueError(
                 f"{type(self).__name__} has critic_reads={self.critic_reads!r}, but its settings "
-                f"{type(config).__name__} have no critic; derive them from ActorCriticConfig"
+                f"{type(config).__name__} have no critic; derive the settings from ActorCriticConfig"
             )
         if self.critic_reads == "joint" and config.credited_reward == "own":
             raise ValueError(
@@ -180,11 +180,12 @@ class Algorithm(ABC, Generic[Settings]):
         if config.rollout_buffer_size % config.num_generations:
             raise ValueError(
                 f"rollout_buffer_size={config.rollout_buffer_size} episodes cannot be split into groups of "
-                f"num_generations={config.num_generations} rollouts; make it a multiple"
+                f"num_generations={config.num_generations} rollouts; make it a multiple of "
+                "num_generations"
             )
         if config.turns_per_update is not None and config.num_generations > 1:
             raise ValueError(
-                f"turns_per_update={config.turns_per_update} cuts episodes, but num_generations="
+                f"turns_per_update={config.turns_per_update} splits episodes over updates, but num_generations="
                 f"{config.num_generations} compares whole episodes; omit either setting"
             )
         if config.reference_kl_in == "loss" and config.reference_kl_estimator == "k1":

@@ -72,13 +72,14 @@ class TrainConfig(Checked):
     # Collecting in other processes and in advance.
 
     max_staleness: Advanced[Annotated[CountOrZero, Also("max_off_policy_steps")]] = 0
-    """Staleness bound: number of updates by which the weights that play an episode may be older than the weights that
-    learn from it. With n > 0, a copy of the models plays the episodes of the next n updates during each update. Results
-    are independent of speed. 0: playing and learning alternate."""
+    """Staleness bound: maximum number of updates between the weights that play an episode and the weights that learn
+    from this episode. With n > 0, a copy of the models plays the episodes of the next n updates during each update.
+    Results are independent of speed. 0: playing and learning alternate."""
     importance_cap: Advanced[Positive | None] = 2.0
-    """Cap of importance weights: an off-policy turn's gradient is multiplied by its present probability divided by its
-    probability at sampling, at most this cap. Turns are off-policy if older weights sampled them (`max_staleness`), and
-    always with `server_logprobs server`. Not used with `clip_range`: PPO's ratio already corrects. None: no weights."""
+    """Cap of importance weights. The gradient of an off-policy turn is multiplied by an importance weight: the turn's
+    present probability divided by its probability at sampling, at most this cap. Turns are off-policy if older weights
+    sampled them (`max_staleness`), and always with `server_logprobs server`. Not used with `clip_range`, because PPO's
+    ratio already corrects the gradient. None: no weights."""
     collectors: Advanced[str | None] = None
     """Ray cluster whose actors play the episodes: "ray" starts one on this machine, "ray://HOST:PORT" joins the cluster
     of `ray start --head` at that port (6379 by default). Needs collm[ray]. Results are the same. None: the training
@@ -168,8 +169,8 @@ class TrainConfig(Checked):
     reward_shift: Advanced[Finite] = 0.0
     """Constant added to the reward of every turn before scaling, for example minus the best possible reward."""
     entropy_coef: Annotated[Coefficient, Also("ent_coef")] = 0.0
-    """Entropy coefficient: this times the mean entropy per token, in nats, is subtracted from the loss. Entropies are
-    averaged per turn first, except with credit="token" or loss_denominator="sampled"."""
+    """Entropy coefficient: the mean entropy per token, in nats, times this coefficient is subtracted from the loss.
+    Entropies are averaged per turn first, except with credit="token" or loss_denominator="sampled"."""
     reference_kl_coef: Annotated[NotNegative, Also("beta", "kl_coef")] = 0.0
     """KL coefficient: penalty per nat of divergence from the starting model. 0: no penalty, no copy of this model."""
     reference_kl_in: Advanced[Literal["reward", "loss"]] = "loss"
@@ -191,7 +192,8 @@ class TrainConfig(Checked):
     eval_num_samples: Count = 64
     """Number of episodes per evaluation and decoding mode (sampled, greedy)."""
     eval_max_turns: Advanced[Count | None] = None
-    """Joint turns after which an evaluation episode is truncated. None: the environment's limit, or else 1,000."""
+    """Joint turns after which an evaluation episode is truncated. None: the environment's limit, or 1,000
+    if it has no limit."""
     save_interval: Advanced[Annotated[CountOrZero, Also("save_steps")]] = 0
     """Number of updates between checkpoints for resuming. 0: checkpoints only by time (`save_interval_minutes`)."""
     save_interval_minutes: Advanced[NotNegative] = 5.0
@@ -236,8 +238,9 @@ class ActorCriticConfig(TrainConfig):
     one logistic regression per turn on word counts, fitted to the whole replay at each update. This critic needs far
     fewer episodes, and has no learning rate, steps or batches."""
     critic_l2: Advanced[NotNegative] = 50.0
-    """L2 penalty of the bag-of-words critic: this / 2 times the squared weights is added to the cross-entropy, which is
-    summed over the replay. A critic of one agent's history needs a smaller penalty than a joint critic."""
+    """L2 penalty of the bag-of-words critic: half of this value times the sum of the squared weights is added to the
+    cross-entropy, which is summed over the replay. A critic of one agent's history needs a smaller penalty than
+    a joint critic."""
     critic_device: Advanced[str | None] = None
     """Device of separate critics. None: the device of the agent, or of the first agent for a joint critic."""
     critic_lora_rank: Advanced[Count | None] = None
@@ -251,7 +254,8 @@ class ActorCriticConfig(TrainConfig):
     critic_replay: Advanced[Count] = 16
     """Replay length of a separate critic: number of recent updates whose episodes the critic learns from."""
     critic_warmup: CountOrZero | None = None
-    """Updates at the start in which only a separate critic learns. None: 5, or half of `num_updates` if it is <= 5."""
+    """Updates at the start in which only a separate critic learns. None: 5, or half of `num_updates`
+    if `num_updates` <= 5."""
     value_loss_coef: Advanced[Annotated[NotNegative, Also("vf_coef")]] = 0.6
     """Value loss coefficient: weight of the loss of a value head on an actor."""
     value_clip_range: Advanced[Positive | None] = None
@@ -304,10 +308,11 @@ class ReinforceConfig(TrainConfig):
 
     num_generations: int = 8
     divide_by_std: Advanced[bool] = False
-    """Division by the sample standard deviation (divisor G - 1) of the group's returns, as in GRPO and TRL. It weights
-    tasks by their difficulty (arXiv:2503.20783). MAREINFORCE divides by the returns' root mean square instead."""
+    """Division by the sample standard deviation (divisor G - 1) of the group's returns, as in GRPO and TRL. The
+    division weights tasks by their difficulty (arXiv:2503.20783). MAREINFORCE divides by the returns' root mean
+    square instead."""
     joint_mode: Literal["aligned", "cross"] = "aligned"
-    """Joint actions that are scored in a group of rollouts. "aligned": those that were played. "cross": all
+    """Joint actions that are scored in a group of rollouts. "aligned": the joint actions that were played. "cross": all
     combinations of the agents' completions, with num_generations ** agents environment steps, for games of one turn."""
 
 

@@ -42,8 +42,8 @@ class Reinforce(Algorithm[ReinforceConfig], ABC):
         config, name = self.config, type(self).__name__
         if config.turns_per_update is not None:
             raise ValueError(
-                f"turns_per_update={config.turns_per_update} cuts episodes, which needs a critic to bootstrap; {name} "
-                "has no critic, so omit turns_per_update"
+                f"turns_per_update={config.turns_per_update} splits episodes over updates, which needs a "
+                f"critic, but {name} has no critic; omit turns_per_update"
             )
         if config.joint_mode == "cross" and config.max_staleness:
             raise ValueError(
@@ -55,7 +55,7 @@ class Reinforce(Algorithm[ReinforceConfig], ABC):
         if config.num_generations < needed:
             user = "joint_mode='cross' combines" if is_crossed else f"{name} compares"
             raise ValueError(
-                f"{user} the rollouts of a task; num_generations={config.num_generations} must be at least {needed}"
+                f"{user} rollouts of one task; num_generations={config.num_generations} must be at least {needed}"
             )
 
 

@@ -122,7 +122,9 @@ def _with_whole_tuples(settings: Iterable[Setting], given: Mapping[str, Any], ar
         values = list(given.get(setting.name, setting.default))
         found = [place for place, word in enumerate(words) if _name_of(word) in setting.parts]
         if found and any(_name_of(word) in (setting.name, *setting.also) for word in words):
-            raise UserError(f"{words[found[0]].partition('=')[0]} is part of --{setting.name}; give one of them")
+            raise UserError(
+                f"{words[found[0]].partition('=')[0]} is part of --{setting.name}; give only one of these options"
+            )
         for place in reversed(found):
             option, equals, value = words.pop(place).partition("=")
             if not equals:

@@ -60,8 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if num_ranks > 1 and name not in _BY_RANKS:
         if os.environ.get("RANK", "0") == "0":
             print(
-                f"error: collm {name} runs in one process, and torchrun has started {num_ranks} (WORLD_SIZE); run it "
-                "without torchrun, which only collm train and collm resume support",
+                f"error: collm {name} runs in one process, and torchrun has started {num_ranks} processes "
+                "(WORLD_SIZE); run it without torchrun, which only collm train and collm resume support",
                 file=sys.stderr,
             )
         return 2

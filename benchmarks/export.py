@@ -37,7 +37,7 @@ def model_folders(directory: Path, agent: str | None) -> dict[str, Path]:
             raise UserError(f"{name!r} is not a language model: {path} has no config.json")
         if link := next((each for each in path.rglob("*") if each.is_symlink()), None):
             raise UserError(
-                f"{link} is a symbolic link and would export a file outside of the run; replace it by the file"
+                f"{link} is a symbolic link and would export a file outside of the run; replace the link by the file"
             )
     return chosen
 

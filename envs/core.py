@@ -386,7 +386,9 @@ def _checked_rewards(outcome: Outcome, movers: Sequence[str], agents: Sequence[s
     for name in ("feedback", "terms", "metrics", "rewritten"):
         value = getattr(outcome, name)
         if not isinstance(value, Mapping):
-            raise TypeError(f"play() returned Outcome({name}={value!r}), but {name} must be a mapping; leave it out")
+            raise TypeError(
+                f"play() returned Outcome({name}={value!r}), but {name} must be a mapping; leave {name} out"
+            )
     if isinstance(outcome.finished, str) or not isinstance(outcome.finished, Iterable):
         raise TypeError(f"play() returned Outcome(finished={outcome.finished!r}), but finished must be a set of agents")
     given = outcome.reward if isinstance(outcome.reward, Mapping) else dict.fromkeys(movers, outcome.reward)

@@ -78,7 +78,9 @@ def templates(
     else:
         folder = Path(prompts).expanduser()
         if not folder.is_dir():
-            raise FileNotFoundError(f"prompts={str(folder)!r} is not a folder; give one with files like writer_0.txt")
+            raise FileNotFoundError(
+                f"prompts={str(folder)!r} is not a folder; give a folder with files like writer_0.txt"
+            )
         texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.txt"))}
     names = [*agents, ALL, SYSTEM]
     unknown = sorted(set(texts) - set(names))

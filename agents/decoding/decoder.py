@@ -228,7 +228,7 @@ class Decoder:
         keys: set[Hashable] = set()
         for number, prompt in enumerate(prompts):
             if len(prompt.ids) == 0:
-                raise ValueError(f"prompt {number} has no tokens; a prompt needs at least one")
+                raise ValueError(f"prompt {number} has no tokens; a prompt needs at least one token")
             check_adapter(self._model, prompt.adapter)
             if prompt.max_new_tokens < 1:
                 raise ValueError(f"prompt {number} has max_new_tokens {prompt.max_new_tokens}; use at least 1")
@@ -241,7 +241,9 @@ class Decoder:
                 )
             if prompt.key is not None:
                 if prompt.key in keys:
-                    raise ValueError(f"two prompts of one call have the handle {prompt.parked!r}; use one per prompt")
+                    raise ValueError(
+                        f"two prompts of one call have the handle {prompt.parked!r}; use one handle per prompt"
+                    )
                 keys.add(prompt.key)
 
     @contextmanager

@@ -97,7 +97,7 @@ class DrawRecorder:
         recorded, entropies, values = np.split(read, [len(owners), 2 * len(owners)])
         wrong = np.isnan(recorded) & (owners >= 0)
         if wrong.any():
-            raise Divergence("the model's logits are not numbers", rows=np.unique(owners[wrong]).tolist())
+            raise Divergence("the model's logits are not numbers (NaN)", rows=np.unique(owners[wrong]).tolist())
         order = np.argsort(owners, kind="stable")
         order = order[np.count_nonzero(owners < 0) :]
         cuts = np.cumsum(np.bincount(owners[order], minlength=self._num_prompts))[:-1]

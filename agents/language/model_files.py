@@ -32,7 +32,7 @@ def model_config(name: str | Path) -> PreTrainedConfig:
         if not (Path(name) / "config.json").is_file():
             base = settings.get("base_model_name_or_path")
             if not isinstance(base, str) or not base or Path(base).absolute() == Path(name).absolute():
-                raise UserError(f"{adapter} has no base_model_name_or_path; save the adapter again with its base")
+                raise UserError(f"{adapter} has no base_model_name_or_path; save the adapter again with its base model")
             return model_config(base)
     found: dict[str, Any] = {}
     if (Path(name) / "config.json").is_file():
@@ -60,11 +60,15 @@ def check_language_model(name: str | Path) -> PreTrainedConfig:
     config = model_config(name)
     kind = type(config)
     if config.is_encoder_decoder:
-        raise UserError(f"the model {str(name)!r} ({config.model_type}) is an encoder-decoder; give a causal model")
+        raise UserError(
+            f"the model {str(name)!r} ({config.model_type}) is an encoder-decoder; give a causal language model"
+        )
     if kind in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False):
         raise UserError(f"the model {str(name)!r} ({config.model_type}) is an encoder; give a causal language model")
     if kind not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise UserError(f"the model {str(name)!r} ({config.model_type}) writes no text; give a causal language model")
+        raise UserError(
+            f"the model {str(name)!r} ({config.model_type}) does not generate text; give a causal language model"
+        )
     num_tensors = _check_weights(name)
     num_layers = getattr(config.get_text_config(decoder=True), "num_hidden_layers", None) or 0
     if num_tensors is not None and num_layers > num_tensors:  # building these layers could exhaust the memory

@@ -77,7 +77,9 @@ class Features:
             return numbers
         chosen = np.asarray(element, dtype=np.int64).ravel() - self.starts
         if len(chosen) != len(self.num_choices) or (chosen < 0).any() or (chosen >= self.num_choices).any():
-            raise ValueError(f"{element!r} is not among {self.num_choices} options per component, from {self.starts}")
+            raise ValueError(
+                f"{element!r} is not among the options: {self.num_choices} per component, counted from {self.starts}"
+            )
         result = np.zeros(self.size, dtype=np.float32)
         result[np.cumsum((0, *self.num_choices[:-1])) + chosen] = 1
         return result

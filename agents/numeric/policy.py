@@ -140,7 +140,7 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         raw, logprobs, entropies, *values = self._decisions(features, noise, self._stacked(legal))
         wrong = np.flatnonzero(np.isnan(logprobs[:, 0]))
         if len(wrong):
-            divergence = Divergence("the network's outputs are not numbers", self.parameters())
+            divergence = Divergence("the network's outputs are not numbers (NaN)", self.parameters())
             divergence.agents = tuple(dict.fromkeys(requests[row].agent for row in wrong.tolist()))
             raise divergence
         return [

@@ -193,9 +193,13 @@ class VLLMClient:
             response = connection.getresponse()
             return response.status, response.read()
         except TimeoutError as error:
-            raise ServerLost(f"{self.url}{path} did not answer within {self.timeout_s:g} s; look at its log") from error
+            raise ServerLost(
+                f"{self.url}{path} did not answer within {self.timeout_s:g} s; look at the server's log"
+            ) from error
         except (http.client.HTTPException, ConnectionResetError, BrokenPipeError) as error:
-            raise ServerLost(f"the server at {self.url} broke off {path} ({error}); look at its log") from error
+            raise ServerLost(
+                f"the server at {self.url} broke off {path} ({error}); look at the server's log"
+            ) from error
         except OSError as error:
             raise ServerLost(
                 f"there is no server at {self.url} ({error}); start one: vllm serve MODEL --port {self._port or 8000}"

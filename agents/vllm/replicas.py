@@ -83,13 +83,13 @@ class Replicas:
                         except NotFound as fault:
                             answer, reason = None, str(fault)
                         else:
-                            reason = f"the server at {replica.client.url} used other weights than those sent to it"
+                            reason = f"the server at {replica.client.url} used other weights than this run sent"
                         if answer is not None:
                             answers[number] = answer
                             continue
                         num_stale[number] += 1
                         if num_stale[number] == MAX_STALE:
-                            raise ServerError(f"{reason}, {MAX_STALE} times; check if another run changes its weights")
+                            raise ServerError(f"{reason}, {MAX_STALE} times; check if another run changes them")
                         replica.reset()
                         waiting.append(number)
             except BaseException:
@@ -130,5 +130,5 @@ class Replicas:
         replica.reset()
         replica.next_probe = time.monotonic() + PROBE_S
         if replica.fault is None:
-            warnings.warn(f"server set aside until it answers again: {fault}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"a server is set aside until it answers again: {fault}", RuntimeWarning, stacklevel=2)
         replica.fault = fault

@@ -137,7 +137,10 @@ class VLLMServer:
         return samples
 
     def fix_shapes(self) -> None:
-        raise ValueError("deterministic=True needs sampling in this process: a server rounds depending on the batch")
+        raise ValueError(
+            "deterministic=True needs sampling in this process, because a server's rounding depends on the batch; "
+            "omit server"
+        )
 
     def forget(self) -> None:
         """Mark the servers' weights as outdated. New weights are sent before the next request."""
@@ -240,8 +243,8 @@ class VLLMServer:
         if replica.version != self._version:
             if isinstance(self._model, PeftModel):
                 raise ServerError(
-                    f"the server at {replica.client.url} has base weights {replica.version!r}, but adapters need "
-                    f"{self._version!r}, the weights with which a server starts; restart the server"
+                    f"the server at {replica.client.url} has base weights of version {replica.version!r}, but adapters "
+                    f"need the weights with which a server starts, {self._version!r}; restart the server"
                 )
             assert self._version is not None
             replica.version = None
@@ -266,8 +269,8 @@ class VLLMServer:
             self._query(replica)
         if replica.version != self._version or not names <= replica.adapters:
             raise ServerLost(
-                f"the server at {replica.client.url} has not received the current weights; rank 0 sends them when it "
-                "finds that a server lacks them"
+                f"the server at {replica.client.url} has not received the current weights; rank 0 sends the "
+                "weights when it finds that a server lacks them"
             )
 
     def _query(self, replica: Replica) -> None:
@@ -277,7 +280,7 @@ class VLLMServer:
         if ours not in (served.name, served.root) and Path(ours).resolve() != Path(served.root).resolve():
             raise ServerError(
                 f"the server at {replica.client.url} serves {served.root!r} as {served.name!r}, but the learner's "
-                f"model is {ours!r}; start it with that model (or, from another folder, with "
+                f"model is {ours!r}; start the server with this model (from another folder: with "
                 f"--served-model-name {ours})"
             )
         replica.client.check_sampling()

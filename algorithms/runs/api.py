@@ -343,8 +343,8 @@ def _newest_team(directory: Path, experiment: Experiment, env: ParallelEnv[str, 
         StartingWeights.of_run(directory).give_policies(policies)
     except UnfitWeightsError as error:  # policies were passed as objects, and the settings describe other models
         raise UserError(
-            f"the run {directory} stopped before its end, and its checkpoint does not fit the models of its settings; "
-            f"resume it, so that the models are saved at its end: {run_command('resume', directory)}"
+            f"the run {directory} stopped before its end, and its checkpoint does not fit the models in "
+            f"config.json; resume the run, which saves the models at its end: {run_command('resume', directory)}"
         ) from error
     return policies
 

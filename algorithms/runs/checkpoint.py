@@ -67,7 +67,7 @@ def save_checkpoint(directory: Path, trainer: Trainer, num_lines: Mapping[str, i
     content = packed({"trainer": trainer.state_dict(), "num_lines": dict(num_lines or {})})
     if content.not_finite is not None:
         divergence = Divergence(
-            f"a number is not finite in {content.not_finite}: no checkpoint is written; the previous one is kept"
+            f"a number is not finite in {content.not_finite}: no checkpoint is written; the previous checkpoint is kept"
         )
         divergence.update = trainer.progress.update
         raise divergence
@@ -231,7 +231,9 @@ class StartingWeights:
         try:
             return cls(**_read(path))
         except DamagedRunError as error:
-            raise DamagedRunError(f"{error}; this folder contains the starting weights of the run") from error
+            raise DamagedRunError(
+                f"{error}; this folder contains the starting weights of the run, so start again in another folder"
+            ) from error
 
     def save(self, directory: Path) -> None:
         state = {"source": self.source, "policies": dict(self.policies), "critics": dict(self.critics)}
@@ -264,12 +266,14 @@ class StartingWeights:
             there, here = (f"of shape {tuple(each[name].shape)}" if name in each else "missing" for each in (kept, own))
             if there != here:
                 raise UnfitWeightsError(
-                    f"{self.source} has other weights for {owner}: {name} is {there} there and {here} in this run; "
-                    "start from a run of the same models"
+                    f"{self.source} has other weights for {owner}: {name} is {there} there and {here} in this "
+                    "run; start from a run with the same models"
                 )
 
 
 def check_start(directory: Path) -> None:
     """Raise `UnfitWeightsError` if a run has no checkpoint to start from."""
     if not has_checkpoint(directory):
-        raise UnfitWeightsError(f"{directory} has no checkpoint to begin with; give a run of `collm train`")
+        raise UnfitWeightsError(
+            f"{directory} has no checkpoint to begin with; give a run of `collm train` that has one"
+        )

@@ -395,7 +395,7 @@ def last_evaluated(directory: Path) -> int | None:
 def report_skipped(collector: RolloutCollector, directory: Path, env: str, split: str = "train") -> None:
     for fault in collector.skipped if current().is_writer else ():
         keep_failure(directory, fault, env, split)
-        warnings.warn(f"skipped: {fault}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"episode skipped: {fault}", RuntimeWarning, stacklevel=2)
 
 
 def is_over(trainer: Trainer) -> bool:

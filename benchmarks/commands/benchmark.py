@@ -58,7 +58,7 @@ class BenchmarkArguments(Checked):
     """Fraction of the suite's tasks, epochs, seeds, evaluation episodes and tokens per reply, to try a suite. Below 1,
     tasks come from the data in the package, and the smallest budgets are replaced by two updates."""
     dry_run: bool = False
-    """Print the memory and the time that each run needs, without starting one."""
+    """Print the memory and the time that each run needs, without starting a run."""
     max_new_tokens: Count | None = None
     """Maximum tokens per completion. None: the value of the suite, or the model's limit."""
     out: Path | None = None
@@ -153,7 +153,7 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
         (own.setdefault(owner, {}) if dot else config)[setting] = value
     if arguments.suite is None:
         if arguments.scale < 1:
-            raise ValueError(f"--scale {arguments.scale:g} needs a suite; give one, or set a smaller budget")
+            raise ValueError(f"--scale {arguments.scale:g} needs a suite; give a suite, or set a smaller budget")
         if not arguments.algorithms or not arguments.envs:
             raise ValueError("no comparison is given; give a suite, or both --algorithms and --envs")
         refuse_strangers(own, arguments.algorithms)

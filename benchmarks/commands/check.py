@@ -108,7 +108,9 @@ def check_red_team(arguments: CheckArguments, console: Console) -> None:
         )
     name = shown(arguments.env)
     if levels["after training"].return_share > 0:
-        line = f"{name}: the gap of the best quarter is {found.gap:.0%}, at most {MAX_GAP:.0%} is allowed."
+        line = (
+            f"{name}: the gap of return and truth metric is {found.gap:.0%} in the best quarter (limit {MAX_GAP:.0%})."
+        )
     else:
         line = f"{name}: the trained team's return is not above the empty team's; raise --updates."
     console.print(line, markup=False, soft_wrap=True)

@@ -32,7 +32,9 @@ def run(args: Sequence[str]) -> None:
         _show_machine(options.json)
         return
     if rest[0] != "train" or len(rest) < 2:
-        raise UserError(f"collm doctor {rest[0]!r} is not a training; use collm doctor train ALGORITHM --env ID …")
+        raise UserError(
+            f"collm doctor {rest[0]!r} is not a training command; write collm doctor train ALGORITHM --env ID …"
+        )
     _show_training(rest[1:], options)
 
 

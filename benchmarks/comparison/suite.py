@@ -358,7 +358,7 @@ def _check(suite: Suite) -> None:
         "algorithms": [slug(entry.name) for entry in suite.algorithms],
     }.items():
         if not names:
-            raise ValueError(f"a comparison needs {what}; none are given")
+            raise ValueError(f"a comparison needs {what}, but none are given; add at least one")
         if not all(names):
             raise ValueError(f"{what} need names with letters or digits, because they are names of folders")
         if twice := {name for name in names if names.count(name) > 1}:
@@ -381,7 +381,7 @@ def _check(suite: Suite) -> None:
             _refuse_unknown(f"the contrast {contrast.name!r}", [str(term[place]) for term in contrast.terms], known)
     for environment in suite.environments:
         if environment.budget is None and suite.budget is None:
-            raise ValueError(f"{environment.name} has no budget; add one to it or to the suite")
+            raise ValueError(f"{environment.name} has no budget; add a budget to this environment or to the suite")
         _refuse_unknown(f"algorithms of {environment.name}", environment.algorithms, entries[0])
     places: list[Suite | EnvironmentEntry] = [suite, *suite.environments]
     for each in places:

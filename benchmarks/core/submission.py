@@ -65,7 +65,7 @@ def seeds_of(id: str) -> HeldOut:
     """Held-out seeds of an environment. Raise UserError if the environment is not in the suite."""
     found = held_out_seeds(id)
     if found is None:
-        raise UserError(f"{id} is not in the core suite; it has {', '.join(core_ids())}")
+        raise UserError(f"{id} is not in the core suite, which has {', '.join(core_ids())}")
     return found
 
 

@@ -21,10 +21,10 @@ def published_table(comparison: Comparison) -> TableOfText:
         if (found := [run for run in comparison.runs(method, environment) if run.published])
     ]
     return TableOfText(
-        "Beside the published results",
+        "Comparison with published results",
         "Score: mean held-out score of the last evaluation, sampled, in % of the maximum [95 % interval over seeds]. "
         "Tokens and seconds: means per reply. A reply in a batch takes fewer seconds than a single reply. Published: "
-        "numbers of the paper, whose tokens and seconds are of the replies of all agents.",
+        "numbers of the paper. The paper's tokens and seconds count the replies of all agents.",
         ["task", "method", "score %", "published", "tokens", "published", "seconds", "published"],
         rows,
     )

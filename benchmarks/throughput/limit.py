@@ -107,7 +107,7 @@ def _learned(scorer: Scorer, tracks: Sequence[Sequence[Completion]]) -> int:
 
 
 def table(measured: Sequence[Utilization], device: str = "cpu") -> str:
-    title = f"Share of the machine's limit, {BATCH} sequences, prompts of 64 to 128 tokens, {NEW_TOKENS} new ones:"
+    title = f"Fraction of the machine's limit, {BATCH} sequences, prompts of 64 to 128 tokens, {NEW_TOKENS} new tokens:"
     header = ("", f"tokens per {unit_of(device)}", "GFLOP/s", "matrix product, GFLOP/s", "share", "floor")
     cells = [
         (

@@ -52,7 +52,9 @@ def same_spaces(subject: Subject) -> None:
             if not isinstance(space, Space):
                 raise Violation(f"{getter}({agent!r}) returns {space!r}; return a gymnasium Space")
             if getattr(env, getter)(agent) is not space:
-                raise Violation(f"{getter}({agent!r}) returns a new object per call; build it in the constructor")
+                raise Violation(
+                    f"{getter}({agent!r}) returns a new object per call; build the space in the constructor"
+                )
 
 
 def returns(subject: Subject) -> None:
@@ -118,7 +120,9 @@ def last_turn(subject: Subject) -> None:
     for seed in subject.seeds:
         calls = subject.record(seed).calls
         if len(calls) - 1 == limit and any(calls[-1].returned[3].values()):
-            raise Violation(f"turn {limit} of {limit} truncates; terminate instead, because the game itself ends")
+            raise Violation(
+                f"turn {limit} of {limit} truncates the episode; terminate it instead, because the game itself ends"
+            )
 
 
 def flags(subject: Subject) -> None:
@@ -200,9 +204,11 @@ def state(subject: Subject) -> None:
                 raise Violation("state() is missing; return the joint history, which centralized critics read")
             raise DoesNotApply
         if space is None:
-            raise Violation("state() returns a value but state_space is missing; declare it")
+            raise Violation("state() returns a value, but state_space is missing; declare state_space")
         if not space.contains(call.state):
-            raise Violation(f"state() after {call.name}, {_kind(call.state)}, is not in {space}; correct one of them")
+            raise Violation(
+                f"state() after {call.name}, {_kind(call.state)}, is not in {space}; correct state() or state_space"
+            )
 
 
 def pettingzoo_api(subject: Subject) -> None:

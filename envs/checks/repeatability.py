@@ -100,7 +100,7 @@ def shared_objects(subject: Subject) -> None:
         for number, part in enumerate(call.returned):
             for path, thing in _mutable(part, f"part {number} of {call.name}"):
                 if id(thing) in owner:
-                    raise Violation(f"{path} is the same object as {owner[id(thing)]}; build a new one")
+                    raise Violation(f"{path} is the same object as {owner[id(thing)]}; return a new object each time")
                 owner[id(thing)] = path
     for call, copy in kept:
         if found := difference(call.returned, copy, f"the results of {call.name}"):

@@ -63,11 +63,15 @@ def hostile_replies(subject: Subject) -> None:
             try:
                 call = step(env, replies, 1)
             except Exception as error:
-                raise Violation(f"a reply of {name} raises {type(error).__name__}: {error}; score any reply") from error
+                raise Violation(
+                    f"a reply of {name} raises {type(error).__name__}: {error}; step() must score any reply"
+                ) from error
             observations, rewards = call.returned[:2]
             for agent, observation in observations.items():
                 if not env.observation_space(agent).contains(observation):
-                    raise Violation(f"after a reply of {name} the observation of {agent!r} is not in its space; cut it")
+                    raise Violation(
+                        f"after a reply of {name} the observation of {agent!r} is not in its space; shorten it"
+                    )
                 if not math.isfinite(rewards[agent]):
                     raise Violation(f"after a reply of {name} the reward is {rewards[agent]}; return a finite number")
             if call.state is not None and not env.state_space.contains(call.state):
@@ -122,7 +126,9 @@ def reference(subject: Subject) -> None:
     for call in record.calls:
         for agent, reply in (call.actions or {}).items():
             if not env.action_space(agent).contains(reply):
-                raise Violation(f"the reference reply of {agent!r} before {call.name} is not legal; return a text")
+                raise Violation(
+                    f"the reference reply of {agent!r} before {call.name} is not in its action space; return a text"
+                )
     if found := difference(record, recorded(replay(subject.build(), seed, record.actions))):
         raise Violation(f"calling reference_reply changes {found}; take no random numbers and set no attributes")
 

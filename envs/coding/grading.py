@@ -39,5 +39,5 @@ def graded_by_source(
     report = sandbox.run_tests(program, tests, candidate, limits=limits, seed=seed, **options)
     # "TestsDied" is no fault of the data: the program may have used up the time of the tests.
     if report.test_failure is not None and report.test_failure.kind != "TestsDied":
-        raise ValueError(f"the tests of {candidate!r} are broken: {report.test_failure}; repair the data's tests")
+        raise ValueError(f"the tests of {candidate!r} are broken: {report.test_failure}; repair the tests in the data")
     return Grade(report.tests, report.status, str(report.failure or ""), report.cpu_s)

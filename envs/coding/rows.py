@@ -62,8 +62,8 @@ def checked(
     if tasks.is_in_place:
         if packages == "installed" or on_bad == "skip":
             raise ValueError(
-                f"{tasks.source} is too large for on_bad_row='skip' and packages='installed': its rows are read one by "
-                "one when they are used. Remove bad rows from the data, and name the packages"
+                f"{tasks.source} is too large for on_bad_row='skip' and packages='installed', which read all rows "
+                "first; remove bad rows from the data, and name the packages"
             )
         return Checked(tasks, tuple(packages), {})
     asked = (variant, packages if isinstance(packages, str) else tuple(packages), on_bad)

@@ -130,7 +130,9 @@ class SandboxedCodingEnv(TextParallelEnv):
             if value not in allowed:
                 raise ValueError(f"{name}={value!r} must be one of {allowed}")
         if (feedback == "expert") != (expert is not None):
-            raise ValueError("feedback='expert' needs expert=<function of a transcript>, and the reverse; give both")
+            raise ValueError(
+                "feedback='expert' and expert=<function of a transcript> need each other; give both or neither"
+            )
         if test_seconds < 0.1 or max_timeouts < 1:
             raise ValueError(f"{test_seconds=} must be at least 0.1, and {max_timeouts=} at least 1")
         tasks = load_tasks(

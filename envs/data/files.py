@@ -270,7 +270,9 @@ def _jsonl_rows(path: Path) -> Iterator[NumberedRow]:
 def _json_rows(path: Path) -> Iterator[NumberedRow]:
     rows = _parsed(_text(path), str(path))
     if not isinstance(rows, list):
-        raise ValueError(f"{path} must contain a list of objects, got {type(rows).__name__}; or use JSONL (.jsonl)")
+        raise ValueError(
+            f"{path} must contain a list of objects, got {type(rows).__name__}; write a list, or use JSONL (.jsonl)"
+        )
     for number, row in enumerate(rows, start=1):
         yield _checked(path, number, row)
 

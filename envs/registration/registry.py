@@ -29,7 +29,7 @@ from .turn_limit import TurnLimit
 Range: TypeAlias = tuple[float, float]
 
 GROUP = "collm.envs"  # entry-point group of plugins
-_FIXED_LENGTH = "its episodes have a fixed length; truncate them by collm.envs.views.TurnLimit(env, max_turns)"
+_FIXED_LENGTH = "the episodes have a fixed length; shorten episodes with collm.envs.views.TurnLimit(env, max_turns)"
 _MAKERS = "parallel_env", "env"  # constructors in PettingZoo's modules
 _WRAPPER_KWARGS = "reward_funcs", "reward_weights", "single_model", "partners"
 _ID = re.compile(r"(?P<name>[\w-]+/[\w.-]+?)(-v(?P<version>\d+))?")

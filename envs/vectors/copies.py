@@ -93,7 +93,7 @@ def built(make: Callable[[], Copies]) -> tuple[Copies | None, bytes]:
         copies = make()
         return copies, pickle.dumps((None, None, None, copies.description()))
     except (Exception, SystemExit) as error:
-        problem = f"it could not be built: {type(error).__name__}: {error}"
+        problem = f"the environment could not be built: {type(error).__name__}: {error}"
         return None, pickle.dumps((None, None, (problem, None, traceback.format_exc()), None))
 
 

@@ -119,7 +119,7 @@ class FaultWatch:
             except KeyError:
                 lacking = [name for name, part in zip(STEP_PARTS[:4], result, strict=False) if agent not in part]
                 raise EnvironmentFault(
-                    f"step returned no entry for {agent!r} in {', '.join(lacking)}; all agents that acted need one",
+                    f"step returned no entry for {agent!r} in {', '.join(lacking)}; every agent that acted needs one",
                     agent,
                 ) from None
             number = reward if type(reward) is float else _number(reward)
@@ -166,7 +166,9 @@ class FaultWatch:
             if agent not in self._checks:
                 raise EnvironmentFault(f"{agent!r} is not in possible_agents={self.possible_agents}", agent)
             if agent not in actions and agent not in self._ended:
-                raise EnvironmentFault(f"{agent!r} joins the running episode, but agents may only leave it", agent)
+                raise EnvironmentFault(
+                    f"{agent!r} joins the running episode, but agents may only leave a running episode", agent
+                )
         live = set(self._env.agents)
         if again := sorted(self._gone & live):
             raise EnvironmentFault(f"{again[0]!r} has left the episode and joins it again", again[0])

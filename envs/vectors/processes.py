@@ -297,8 +297,8 @@ class ProcessVector(VectorEnv):
             if self._num_failures[index] >= self.max_failures:
                 self._give_up(
                     index,
-                    f"its worker process {reason}, and so did the replacement; the cause is an endless loop, an "
-                    "environment that ends its process, or a lack of memory",
+                    f"its worker process {reason}, and so did the replacement; possible causes: an endless loop, "
+                    "an environment that ends its process, or a lack of memory",
                 )
             elif index in awaited or live:
                 argument = course.seed, course.options, course.actions

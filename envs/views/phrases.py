@@ -45,7 +45,7 @@ class PhraseActions(View):
         }
         for agent, choice in self.phrases.items():
             if not choice:
-                raise ValueError(f"phrases of {agent!r} are empty; give at least one")
+                raise ValueError(f"phrases of {agent!r} are empty; give at least one phrase")
             require_text(env.action_space(agent), "PhraseActions")
             self.action_spaces[agent] = Discrete(len(choice))
 
@@ -57,7 +57,9 @@ class PhraseActions(View):
         assert self.is_legal is not None
         mask = np.array([self.is_legal(self.env, agent, phrase) for phrase in self.phrases[agent]], dtype=np.int8)
         if not mask.any():
-            raise ValueError(f"none of the {len(mask)} phrases of {agent!r} is legal now; add one that is always legal")
+            raise ValueError(
+                f"none of the {len(mask)} phrases of {agent!r} is legal now; add a phrase that is always legal"
+            )
         return mask
 
     def _converted(self, observations: dict[str, Any], infos: Infos) -> ResetResult:

@@ -33,7 +33,7 @@ class Partnered(BaseParallelWrapper[str, Any, Any]):
         if unknown := [agent for agent in partners if agent not in agents]:
             raise ValueError(f"partners has unknown agents {unknown}; choose from {agents}")
         if len(partners) == len(agents):
-            raise ValueError(f"partners must not replace all agents, {agents}; leave one out")
+            raise ValueError(f"partners must not replace all agents, {agents}; leave one agent without a partner")
         if missing := [name for name in partners.values() if scripted_player(env, name) is None]:
             raise ValueError(f"{env} has no {missing[0]} player; use 'random' partners")
         super().__init__(env)

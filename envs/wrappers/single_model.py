@@ -31,7 +31,7 @@ class SingleModel(TextParallelEnv):
         if not isinstance(world, TextParallelEnv):
             raise ValueError(f"single_model needs a text environment, got {env}")
         if len(env.possible_agents) < 2:
-            raise ValueError(f"single_model needs at least two agents, but {env} has one; leave it out")
+            raise ValueError(f"single_model needs at least two agents, but {env} has one; leave single_model out")
         team = len(env.possible_agents)
         super().__init__(
             [AGENT],

@@ -107,7 +107,9 @@ def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str, list
             raise UnknownSettingError(f"{where} has no setting {name!r}; {replacement(name) or hint}")
         number, setting = owners[name]
         if setting.name in found[number] and not (name in setting.parts and setting.name in single):
-            raise UserError(f"{where} gives {setting.name!r} twice, also as {name!r}; give it once")
+            raise UserError(
+                f"{where} gives {setting.name!r} twice, also under its other name {name!r}; give only one name"
+            )
         if name in setting.parts:
             values = single.setdefault(setting.name, {})
             values[name] = value

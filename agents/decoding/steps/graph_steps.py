@@ -84,7 +84,9 @@ class CudaGraphs:
 def check_graphs(device: torch.device) -> None:
     """Raise `UserError` if the device is not a CUDA GPU."""
     if device.type != "cuda":
-        raise UserError(f"sampler='graphs' needs a GPU with CUDA, but the model is on {device.type}; use 'arena'")
+        raise UserError(
+            f"sampler='graphs' needs a GPU with CUDA, but the model is on {device.type}; use sampler='arena'"
+        )
 
 
 WIDTH_BLOCK = 128  # widths are multiples of this: fewer recordings, but up to 127 unused columns per step

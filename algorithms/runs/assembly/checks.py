@@ -97,7 +97,7 @@ def _check_fsdp(config: TrainConfig, model: ModelConfig, critic_device: str | No
     named = {"device": device, "critic_device": critic_device, "reference_device": config.reference_device}
     elsewhere = [f"{name}={value!r}" for name, value in named.items() if value is not None]
     if elsewhere:
-        raise ValueError(f"fsdp=True uses one device per rank, got {', '.join(elsewhere)}; leave it out")
+        raise ValueError(f"fsdp=True uses one device per rank, got {', '.join(elsewhere)}; leave this setting out")
 
 
 def check_environment(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any], model: ModelConfig) -> None:
@@ -138,7 +138,9 @@ def check_environment(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]
 def _check_judge(algorithm: Algorithm[Any], is_text: bool) -> None:
     name = algorithm.config.reward_model
     if not is_text:
-        raise ValueError(f"reward_model={name!r} judges texts, but this environment has vector actions; leave it out")
+        raise ValueError(
+            f"reward_model={name!r} judges texts, but this environment has vector actions; leave reward_model out"
+        )
     if algorithm.crosses_rollouts:
         raise ValueError(
             "joint_mode='cross' takes the reward of every joint action from the environment, but a reward_model "

@@ -338,7 +338,7 @@ def with_partners(experiment: Experiment, partners: Mapping[str, str]) -> Experi
     if unknown := [agent for agent in partners if agent not in agents]:
         raise UserError(f"there is no agent {unknown[0]!r} for a partner; the agents are {', '.join(agents)}")
     if len(partners) == len(agents):
-        raise UserError(f"all agents ({', '.join(agents)}) have partners; leave one to learn")
+        raise UserError(f"all agents ({', '.join(agents)}) have partners, so no agent learns; leave one to learn")
     scripted = {agent: name for agent, name in partners.items() if name in PLAYERS}
     frozen = {agent: name for agent, name in partners.items() if name not in PLAYERS}
     if scripted:

@@ -68,7 +68,9 @@ def make_policies(
 def playing_team(env: Any, model: ModelConfig, seed: int = 0) -> dict[str, Policy]:
     """Make untrained policies for a text environment. Raises `UserError` if an action space is not text."""
     if not writes_text(env):
-        raise UserError("language models need text actions; give a trained team or a player for this environment")
+        raise UserError(
+            "language models need text actions, which this environment lacks; give a trained team or a scripted player"
+        )
     agents = list(env.possible_agents)
     made = _named_policies(env, model, agents)
     if others := [agent for agent in agents if agent not in made]:

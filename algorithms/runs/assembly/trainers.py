@@ -176,7 +176,9 @@ def _critic_maker(
     def make(agent: str | None, policy: TrainablePolicy, number: int) -> Critic:
         if isinstance(factory, Critic):
             if agent is not None:
-                raise ValueError("one critic is given, but each agent has its own critic; give a dict or a factory")
+                raise ValueError(
+                    "one critic is given, but each agent has its own critic; give a dict agent -> critic, or a factory"
+                )
             return factory
         if isinstance(factory, Mapping):
             if (agent or "joint") not in factory:

@@ -94,11 +94,11 @@ class FunctionPair(SandboxedCodingEnv):
         if num_public < 0 or num_generated <= num_public * (tests == "generated"):
             raise ValueError(f"{num_public=} must be 0 to num_generated - 1 = {num_generated - 1}")
         if self._is_published and (num_public or tests == "generated"):
-            raise ValueError("variant='published' uses the data's tests, all hidden; leave out tests and num_public")
+            raise ValueError("variant='published' uses hidden tests from the data row; leave out tests and num_public")
         if needs_both and (self._is_published or num_agents != 2):
             raise ValueError("needs_both=True needs num_agents=2 and variant='ours'; leave out variant and num_agents")
         if num_revealed is not None and num_revealed < 0:
-            raise ValueError(f"{num_revealed=} must be at least 0; None shows all")
+            raise ValueError(f"{num_revealed=} must be at least 0, or None to show all")
         self._style: prompts.Style = style
         self._num_revealed = num_revealed
         self._num_generated = num_generated
@@ -118,7 +118,7 @@ class FunctionPair(SandboxedCodingEnv):
         if self._is_generated and (problem.inputs is None or problem.reference is None):
             raise ValueError(f"task {problem.id!r} needs a column 'inputs' and a solution for tests='generated'")
         if not self._is_generated and not problem.tests:
-            raise ValueError(f"task {problem.id!r} has no tests; give it some, or use tests='generated'")
+            raise ValueError(f"task {problem.id!r} has no tests; add tests to the data row, or use tests='generated'")
         return Sources(
             "\n".join([problem.support, problem.tests]), "\n".join([problem.preamble, *(problem.reference or ())])
         )
