@@ -96,7 +96,7 @@ def page(spec: EnvSpec, has_exploits: bool = True) -> str:
         "## Arguments",
         arguments(spec),
         "## Transcript",
-        f"The reference players with seed 0.\n\n```text\n{transcript(env)}\n```",
+        f"The episode of the reference players with seed 0.\n\n```text\n{transcript(env)}\n```",
         "## Versions",
         "\n".join(history(spec)),
     ]
@@ -172,8 +172,9 @@ def exploits(env: TextParallelEnv) -> str:
     return "\n".join(
         [
             f"Mean return over {NUM_EXPLOIT_EPISODES} episodes, and the share of the reference's return above the",
-            f"empty team. A share above {limit:.0%} is a fault of the reward, unless a reason is given.",
-            f'"Fail first" may reach the reference. Players at 0% or below: {others}.',
+            f"empty team. If a share is above {limit:.0%}, the reward is faulty, unless the table gives a reason.",
+            "A team that fails first and then plays like the reference may earn as much as the reference. "
+            f"Players at 0% or below: {others}.",
             "[Players](../extend/environment.md#exploits)",
             "",
             "| player | return | share | reason |",
@@ -210,8 +211,8 @@ def protocols(env: TextParallelEnv) -> str:
         rows.append(f"| {protocol} | {episode.team_return:.2f} | {num_replies:.0f} | {instruction} |")
     return "\n".join(
         [
-            f"Reference play with seed 0, and what `{last}` reads after the other replies",
-            "([protocols](../paper.md)).",
+            "The first episode of the reference players under each [protocol](../paper.md). Instruction: the text that",
+            f"`{last}` reads after the replies of the other agents.",
             "",
             "| protocol | return | replies per agent and turn | instruction |",
             "|---|---:|---:|---|",

@@ -106,9 +106,9 @@ def group_max_advantages(
         A[g] = R[g] - max over g' of R[g']
 
     Biased, because the baseline depends on the rollout's own actions. The expected gradient can point away from the
-    true gradient: in an enumerated game, their cosine was -0.9985 for one of two agents. ReMax (arXiv:2310.10505) subtracts the return of the greedy completion
-    instead, and is unbiased. An ended rollout with its return of 0 is the best if all other returns are negative.
-    Raises `ValueError` if a group has one rollout.
+    true gradient: in an enumerated game, their cosine was -0.9985 for one of two agents. ReMax (arXiv:2310.10505)
+    subtracts the return of the greedy completion instead, and is unbiased. An ended rollout with its return of 0 is the
+    best if all other returns are negative. Raises `ValueError` if a group has one rollout.
     """
     rollouts = _grouped(returns, group, is_real, group_size, min_size=2)
     return _advantages(rollouts, rollouts.below_best(), divide_by_std)

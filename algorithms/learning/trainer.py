@@ -166,7 +166,7 @@ class Trainer:
             return metrics
 
     def _on_device(self, learners: Sequence[Learner]) -> AbstractContextManager[None]:
-        """Keep only these learners' weights on the device inside the block, and then only the policies' weights."""
+        """Keep only these learners' weights on the device inside the block, and only the policies' weights after it."""
         return nullcontext() if self.offloader is None else self.offloader.on_device(learners, self.unique_learners)
 
     def close(self) -> None:

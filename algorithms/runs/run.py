@@ -304,7 +304,7 @@ class _TrainingLoop:
 def _begin(
     experiment: Experiment, directory: Path, start: StartingWeights | None, resume: bool, on_notice: Notice
 ) -> dict[str, int]:
-    """Delete the files of a run without a checkpoint, and write the settings. Returns the lines per record file."""
+    """Delete the files of a run that has no checkpoint, and write its settings. Return 0 lines for each record file."""
     had_lines = clear(directory, keeps_settings=resume)
     if resume:
         on_notice(f"{directory} has no checkpoint yet: the run starts from the beginning")

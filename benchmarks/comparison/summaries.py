@@ -114,7 +114,7 @@ class RunSummary:
 
     @property
     def has_collapsed(self) -> bool:
-        """True if the final held-out return is below half of the best training return (mean of a fifth of training)."""
+        """True if the final held-out return is below half of the highest mean return of a fifth of the training."""
         _, returns = self.learning_curve("update")
         width = max(1, len(returns) // 5)
         if len(returns) < 5 or np.isnan(end := self.score()):

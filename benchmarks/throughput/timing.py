@@ -96,7 +96,7 @@ _watch: ContextVar[LoadWatch | None] = ContextVar("watch", default=None)
 
 @contextmanager
 def watching(watch: LoadWatch) -> Iterator[LoadWatch]:
-    """Context in which `look` adds the load to `watch`."""
+    """Context manager: while it is open, each call of `look` adds the machine's load to `watch`."""
     token = _watch.set(watch)
     try:
         yield watch

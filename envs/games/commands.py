@@ -116,7 +116,7 @@ def run_order(builder: int, num_builders: int) -> str:
 
 
 def allowed(names: tuple[str, ...], numbers: tuple[int, ...]) -> dict[str, int]:
-    """Return a dict from the names of these blocks and of air to their numbers."""
+    """Return a dict: name -> number, for the given blocks and for air."""
     return {"air": AIR, **{names[number]: number for number in numbers}}
 
 

@@ -39,7 +39,7 @@ class View(BaseParallelWrapper):
     # Methods for subclasses to override.
 
     def seen_space(self, space: Space[Any]) -> Space[Any]:
-        """Convert an observation space."""
+        """Return the space of converted observations."""
         return space
 
     def seen(self, agent: str, observation: Any) -> Any:

@@ -142,7 +142,7 @@ class Experiment:
             return _task(env, self.config.seed)
 
     def _checked(self) -> Experiment:
-        """Check all settings before models are loaded. Returns the experiment with the memory plan's settings."""
+        """Check all settings before models are loaded. Return the experiment with settings of the memory plan."""
         algorithm = self.make_algorithm()
         check_settings(algorithm, self.model)
         with closing(self.make_env()) as env:

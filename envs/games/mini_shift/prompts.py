@@ -47,7 +47,7 @@ def prompt(
 
 
 def told(feedback: Feedback, own: Verdict, partners: Sequence[Verdict], next_pairs: Goal | None) -> str:
-    """Return the feedback of a turn: one word per reported move, and the next list of parts."""
+    """Return the feedback of a turn: one word per move that is reported, then the parts of the next turn."""
     words = verdict_text(feedback, own, partners)
     return words if next_pairs is None else f"{words} goal {goal_text(next_pairs)}"
 

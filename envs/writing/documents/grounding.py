@@ -269,7 +269,7 @@ def _negated(sentence: Sequence[str]) -> Iterator[str]:
 
 
 def _borders(sentence: Sequence[str]) -> Iterator[Window]:
-    """Yield the first and the last window of each phrase of the sentence, as if the phrase were a sentence."""
+    """Yield the first and the last window of words of each phrase. Phrases are padded like sentences."""
     for before, one, other, after in zip(sentence, sentence[1:], sentence[2:], sentence[3:], strict=False):
         if before in _JOINTS or before == PAUSE:
             yield EDGE, one, other
