@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import inspect
 import json
 import re
 
@@ -34,25 +32,6 @@ from collm.algorithms.runs.folder import changes
 
 NAMES = [spec.name for spec in algorithm_specs()]
 CONFIGS = sorted({spec.config for spec in algorithm_specs()} | {PublishedConfig, ModelConfig, NetworkConfig}, key=str)
-
-
-def docstrings(config) -> dict[str, str]:
-    """Docstring of each field that a class declares."""
-    (body,) = ast.parse(inspect.cleandoc(inspect.getsource(config))).body
-    found = {}
-    for statement, following in zip(body.body, [*body.body[1:], None], strict=True):
-        if isinstance(statement, ast.AnnAssign):
-            is_text = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
-            found[statement.target.id] = following.value.value if is_text else ""
-    return found
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.__name__)
-def test_every_field_is_followed_by_what_it_means_where_it_is_first_declared(config):
-    declared = [docstrings(ancestor) for ancestor in config.__mro__[:-1]]
-    for field in dataclasses.fields(config):
-        first = [each[field.name] for each in declared if field.name in each][-1]
-        assert len(first) > 5, f"{config.__name__}.{field.name} has no docstring"
 
 
 def test_every_setting_of_training_is_read_somewhere(root):

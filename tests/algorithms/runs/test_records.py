@@ -15,7 +15,6 @@ from collm.algorithms import IPPO, MAGRPO, IPPOConfig, ReinforceConfig
 from collm.algorithms.learning.trainer import Trainer
 from collm.algorithms.rollout.collector import Plan, RolloutCollector
 from collm.algorithms.runs.assembly.policies import make_policies
-from collm.algorithms.runs.evaluation import evaluate
 from collm.algorithms.runs.files import read_config, write_config
 from collm.algorithms.runs.folder import check_is_free, prepare_directory
 from collm.algorithms.runs.loggers import JsonLines, read_lines
@@ -104,11 +103,3 @@ def test_a_directory_with_a_run_is_not_overwritten(tmp_path):
         prepare_directory(tmp_path / "file" / "run")
     with pytest.raises(FileNotFoundError, match="contains no run"):
         read_config(tmp_path / "elsewhere")
-
-
-def test_an_evaluation_plays_the_same_tasks_every_time():
-    _, policies = played()
-    collector = RolloutCollector(SyncVector(lambda: TextProbe("observed"), 3), policies)
-    first, second = evaluate(collector, 10, greedy=False), evaluate(collector, 10, greedy=False)
-    assert first.metrics == second.metrics
-    assert first.worst.team_return <= first.team_return.value <= first.best.team_return
