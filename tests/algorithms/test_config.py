@@ -128,6 +128,9 @@ def test_settings_that_contradict_each_other_are_refused_with_the_reason(make, r
         make()
 
 
+SERVED, KEPT = (ModelConfig(server="http://localhost:1", server_logprobs=of) for of in ("learner", "server"))
+
+
 def experiment(algorithm="magrpo", env="collm/MiniWriting-v2", **parts):
     config = algorithm_spec(algorithm).config(**parts.pop("config", {}))
     return Experiment(algorithm=algorithm, config=config, env=env, **parts)
@@ -154,6 +157,9 @@ def experiment(algorithm="magrpo", env="collm/MiniWriting-v2", **parts):
         ({"algorithm": "mareinforce", "model": ModelConfig(top_p=0.6)}, ValueError, "top_p=0.6"),
         ({"algorithm": "mareinforce", "model": ModelConfig(top_k=5)}, ValueError, "use learns_filtered=True"),
         ({"algorithm": "maac", "config": {"critic_warmup": 100}}, ValueError, "critic_warmup=100"),
+        ({"config": {"max_staleness": 1}, "model": SERVED}, ValueError, "server='http://localhost:1'"),
+        ({"config": {"collectors": "ray"}, "model": SERVED}, ValueError, "server='http://localhost:1'"),
+        ({"config": {"importance_cap": None}, "model": KEPT}, ValueError, "server_logprobs='server'"),
     ],
 )
 def test_an_experiment_that_cannot_run_is_refused_before_a_model_loads(parts, error, reason, monkeypatch):

@@ -6,13 +6,13 @@ import math
 import numpy as np
 import pytest
 from probes import AGENTS, NumberProbe, TextProbe, word_policies
+from small_trainers import text_trainer
 
 from collm.agents.config import ModelConfig
 from collm.agents.core import Completion
 from collm.agents.encoding import TokenRecord
 from collm.agents.numeric.config import NetworkConfig
-from collm.algorithms import IPPO, MAGRPO, IPPOConfig, ReinforceConfig
-from collm.algorithms.learning.trainer import Trainer
+from collm.algorithms import IPPO, IPPOConfig
 from collm.algorithms.rollout.collector import Plan, RolloutCollector
 from collm.algorithms.runs.assembly.policies import make_policies
 from collm.algorithms.runs.files import read_config, write_config
@@ -57,9 +57,7 @@ def test_episodes_can_be_scored_again_from_their_records_alone():
 
 
 def test_records_carry_the_credit_of_each_turn():
-    config = ReinforceConfig(num_generations=4, rollout_buffer_size=8, advantage_normalization="none")
-    policies = word_policies()
-    trainer = Trainer(MAGRPO(config), RolloutCollector(SyncVector(lambda: TextProbe("delayed"), 4), policies))
+    trainer = text_trainer("magrpo", advantage_normalization="none")
     episodes, _ = trainer.step()
     records = episode_records(episodes, trainer.credits)
     turns = [turn for record in records for turn in record["agents"][AGENTS[0]]["turns"]]

@@ -439,17 +439,3 @@ def test_a_pickle_in_a_folder_is_never_opened(tmp_path, experiment):
         (tmp_path / "r" / path).write_bytes(pickle.dumps(Evil()))
     run_experiment(experiment, tmp_path / "r", resume=True)
     assert not (tmp_path / "PWNED").exists()
-
-
-@pytest.mark.parametrize(
-    ("changes", "logprobs", "named"),
-    [
-        ({"max_staleness": 1}, "learner", "server='http://localhost:1'"),
-        ({"collectors": "ray"}, "learner", "server='http://localhost:1'"),
-        ({"importance_cap": None, "clip_range": None, "ppo_epochs": 1}, "server", "server_logprobs='server'"),
-    ],
-)
-def test_settings_that_a_server_cannot_have_are_refused(experiment, changes, logprobs, named):
-    model = replace(experiment.model, server="http://localhost:1", server_logprobs=logprobs)
-    with pytest.raises(ValueError, match=named):
-        replace(changed(experiment, **changes), model=model).check()
