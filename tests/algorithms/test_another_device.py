@@ -51,7 +51,6 @@ def trained(name, weights, critic, device, *, is_text=True, seen=None, **setting
 
 
 def are_alike(name, weights, critic, **settings):
-    """Train on the CPU and on the device; returns what was counted on the device, the turns and the metrics."""
     _, here, expected = trained(name, weights, critic, "cpu", **settings)
     with pretended() as seen:
         trainer, there, found = trained(name, weights, critic, NAME, seen=seen, **settings)
@@ -107,7 +106,6 @@ def test_epochs_and_mini_batches_cost_a_wait_each_and_end_where_they_would_on_a_
 
 @pytest.mark.parametrize(("name", "critic", "what"), [("ippo", "head", "agent"), ("maac", "v", "critic")])
 def test_a_divergence_among_queued_steps_leaves_the_weights_and_the_message_of_the_cpu(name, critic, what):
-    """A ruinous learning rate shows at the second of four steps; no later one changes a weight."""
     found = []
     for device in ("cpu", NAME):
         with pretended():

@@ -54,7 +54,6 @@ STORED = {name: removed.default for name, removed in REMOVED.items() if removed.
 
 
 def older(**config):
-    """A run's config.json with settings that earlier versions had."""
     saved = json.loads(json.dumps(experiment("maac").to_json()))
     return saved | {"config": saved["config"] | config}
 

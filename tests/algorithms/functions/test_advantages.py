@@ -35,7 +35,6 @@ def tracks(draw):
 
 
 def grids(tracks, num_turns=None, padding=math.nan):
-    """The tensors (rewards, values, is_real) of ragged tracks."""
     num_turns = num_turns or max(1, *(len(rewards) for rewards, _ in tracks))
     rewards = torch.full((len(tracks), num_turns), padding, dtype=torch.float64)
     values = torch.full((len(tracks), num_turns + 1), padding, dtype=torch.float64)

@@ -89,7 +89,6 @@ def test_equal_returns_give_exactly_no_advantage(rule, divide_by_std, value):
 
 @pytest.mark.parametrize("size", [2, 4, 8])
 def test_division_by_the_group_s_std_is_grpo_s(size):
-    """As GRPO and TRL compute them: `torch.std` divides the squares by G - 1."""
     torch.manual_seed(size)
     returns = torch.randn(3, size, dtype=torch.float64)
     grpo = (returns - returns.mean(1, keepdim=True)) / (returns.std(1, keepdim=True) + EPSILON)

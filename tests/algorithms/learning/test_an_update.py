@@ -63,7 +63,6 @@ def test_a_crossed_completion_is_credited_with_its_own_or_the_team_s_reward(rewa
 
 @pytest.mark.parametrize("where", ["reward", "loss"])
 def test_a_price_on_divergence_is_in_the_reward_or_in_the_loss(where):
-    """The weights are moved away from the reference first."""
     settings = {"reference_kl_coef": 2.0, "reference_kl_in": where}
     trainer = trainer_of("magrpo", Uneven, **settings)
     for weight in trainer.collector.policies[AGENTS[0]].parameters():

@@ -62,7 +62,6 @@ def learner(config):
 
 
 def credited(algorithm, episodes):
-    """Assign credit with a table per agent, or a joint one."""
     names = {"own": AGENTS, "joint": ("joint",), "nothing": ()}[algorithm.critic_reads]
     return assign_credit(algorithm, episodes, AGENTS, {name: learner(algorithm.config) for name in names})
 

@@ -29,7 +29,6 @@ def ruin(model):
 
 
 def diverged(trainer, most=5):
-    """The message of the update that diverges."""
     with pytest.raises(Divergence) as caught:
         for _ in range(most):
             trainer.step()

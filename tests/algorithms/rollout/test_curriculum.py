@@ -63,7 +63,6 @@ class Ladder(ParallelEnv):
 
 @pytest.fixture
 def experiment(clean_registry):
-
     register("test/Ladder-v0", Ladder)
     settings = {"num_updates": 4, "rollout_buffer_size": 6, "critic_warmup": 0, "ppo_epochs": 1, "save_interval": 1}
     schedule = "0: 1, 0.5: 2-3, 0.75: 4"

@@ -34,7 +34,6 @@ def experiment(short_experiment):
 
 
 def fill(file, room):
-    """Fill a disk, except `room` bytes."""
     with file.open("wb", buffering=0) as stream:
         try:
             while True:
@@ -46,7 +45,6 @@ def fill(file, room):
 
 @pytest.mark.parametrize("room", [0, 4096, 12_288, 24_576])
 def test_a_disk_that_fills_up_stops_the_run_in_one_line_and_loses_nothing(tmp_path, experiment, mount, room):
-    """The disk is full immediately, in the records, in the checkpoint, or in the saved models."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount("-t", "tmpfs", "-o", "size=2m", "tmpfs", disk)

@@ -90,7 +90,6 @@ class Endless(Pictures):
 
 @pytest.fixture
 def experiment(clean_registry):
-    """Two updates of segments in an environment without an end."""
     register("test/Endless-v0", Endless)
     size = {"num_updates": 2, "rollout_buffer_size": 2, "turns_per_update": 3, "ppo_epochs": 1, "critic_warmup": 0}
     config = IPPOConfig(eval_num_samples=2, eval_max_turns=5, eval_interval=1, **size)

@@ -84,7 +84,6 @@ def prize(seed):
 @case("evaluation/*/return", "evaluation/*/return_low", "evaluation/*/return_high", "evaluation/*/reward/*")
 @case("evaluation/*/metric/*")
 def test_an_evaluation_s_numbers_by_hand(tmp_path):
-    """Compare returns with the prizes of the seeds, and intervals with SciPy's percentile bootstrap."""
     settings = {"num_updates": 1, "rollout_buffer_size": 2, "num_generations": 2, "eval_num_samples": 12}
     train("magrpo", Lottery, out=tmp_path / "run", policies=word_policies(), progress=False, **settings)
     rows = [json.loads(line) for line in (tmp_path / "run" / "evaluation.jsonl").read_text().splitlines()]
@@ -112,7 +111,6 @@ def pattern_of(name):
 
 
 def logged(name, folder, **settings):
-    """Names of all metrics that a run logs."""
     settings |= {"num_updates": 1, "rollout_buffer_size": 2, "eval_num_samples": 2, "progress": False}
     settings |= {"reference_kl_coef": 0.1, "entropy_coef": 0.1}
     settings["policies"] = word_policies(has_value_head=name == "ippo")

@@ -359,7 +359,6 @@ def test_a_start_from_other_models_costs_one_line_that_names_what_differs_and_le
 
 
 def test_saved_weights_that_are_not_finite_are_named_before_any_update(tmp_path, experiment, monkeypatch):
-    """The checksums are right: the file was written with these weights."""
     run_experiment(experiment, tmp_path / "r")
     older, newest = sorted((tmp_path / "r" / "checkpoints").iterdir())
     file = newest / "tensors.safetensors"
