@@ -61,13 +61,6 @@ def test_turn_logprobs_equal_a_loop_over_the_tokens(lengths, seed):
     close(turn_logprobs(logprobs, turn_of_token, len(lengths), average_over_tokens=True), means)
 
 
-def test_token_advantages_and_the_policy_gradient_loss_by_hand():
-    advantages, turn_of_token = double([6.0, 1.0]), torch.tensor([0, 0, 1, 0])
-    close(token_advantages(advantages, turn_of_token), [6.0, 6.0, 1.0, 6.0])
-    close(token_advantages(advantages, turn_of_token, divide_by_length=True), [2.0, 2.0, 1.0, 2.0])
-    close(policy_gradient_loss(double([-1.0, -2.0]), double([3.0, -1.0]), 4), 0.25)
-
-
 @given(lengths, seeds)
 def test_turn_level_and_token_level_credit_have_one_gradient_when_turns_count(lengths, seed):
     logprobs, turn_of_token = tokens_of(lengths, seed)

@@ -179,26 +179,26 @@ def test_an_epoch_of_uneven_mini_batches_of_turns_is_unbiased(monkeypatch):
     torch.testing.assert_close(learner.policy.received / len(orders), 4 * sum_over_turns / 8, atol=0, rtol=1e-6)
 
 
-@pytest.mark.parametrize("game", [Game("early end"), Game("full", num_turns=1, words=UNEVEN)])
-def test_the_entropy_bonus_is_the_expected_sum_of_each_turn_s_mean_per_token(game):
-    found = gradient(made("mareinforce", num_generations=1, reward_scale=0.0, entropy_coef=0.5), game)
-    exact = expected_sum(game, lambda tokens: tokens.entropies.mean())
-    assert relative_error(found, 0.5 * exact) <= 1e-6
+FULL = Game("full", num_turns=1, words=UNEVEN)
+PRICED = {"reference_kl_coef": 0.5}
 
 
 @pytest.mark.parametrize(
-    ("settings", "of_turn"),
+    ("game", "settings", "sign", "of_turn"),
     [
-        ({"credit": "turn"}, lambda tokens: tokens.divergences.sum()),
-        ({"credit": "token"}, lambda tokens: tokens.divergences.sum() / 2),
-        ({"credit": "token", "divide_by_length": True}, lambda tokens: tokens.divergences.mean()),
+        *[
+            (game, {"entropy_coef": 0.5}, 1, lambda tokens: tokens.entropies.mean())
+            for game in (Game("early end"), FULL)
+        ],
+        (FULL, {"credit": "turn"} | PRICED, -1, lambda tokens: tokens.divergences.sum()),
+        (FULL, {"credit": "token"} | PRICED, -1, lambda tokens: tokens.divergences.sum() / 2),
+        (FULL, {"credit": "token", "divide_by_length": True} | PRICED, -1, lambda tokens: tokens.divergences.mean()),
     ],
 )
-def test_the_penalty_in_the_loss_is_the_expected_sum_over_turns(settings, of_turn):
-    game = Game("full", num_turns=1, words=UNEVEN)
-    algorithm = made("mareinforce", num_generations=1, reward_scale=0.0, reference_kl_coef=0.5, **settings)
+def test_entropy_bonus_and_penalty_in_the_loss_are_expected_sums_over_turns(game, settings, sign, of_turn):
+    algorithm = made("mareinforce", num_generations=1, reward_scale=0.0, **settings)
     found = gradient(algorithm, game, has_reference=True)
-    assert relative_error(found, -0.5 * expected_sum(game, of_turn)) <= 1e-6
+    assert relative_error(found, sign * 0.5 * expected_sum(game, of_turn)) <= 1e-6
 
 
 def test_episodes_without_a_declared_limit_count_once():
@@ -250,17 +250,11 @@ def exact_gradient_with_price(game, charged):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_joint_critic_s_agents_pay_for_the_sum_of_all_divergences(kind):
+@pytest.mark.parametrize("name", ["maac", "iac", "mareinforce"])
+def test_each_agent_pays_for_its_own_divergence_and_a_joint_critic_s_agents_for_the_sum(name, kind):
     game = Game(kind)
-    found = gradient(made("maac", trace=1.0, **PENALTY), game, has_reference=True)
-    assert relative_error(found, exact_gradient_with_price(game, AGENTS)) <= 1e-6
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("name", "settings"), [("iac", {"trace": 1.0}), ("mareinforce", {"num_generations": 1})])
-def test_without_a_joint_critic_each_agent_pays_for_its_own_divergence(name, settings, kind):
-    game = Game(kind)
+    settings = {"num_generations": 1} if name == "mareinforce" else {"trace": 1.0}
     found = gradient(made(name, **PENALTY, **settings), game, has_reference=True)
     for agent in AGENTS:
-        rows = rows_of(game, agent)
-        assert relative_error(found[rows], exact_gradient_with_price(game, (agent,))[rows]) <= 1e-6
+        rows, charged = rows_of(game, agent), AGENTS if name == "maac" else (agent,)
+        assert relative_error(found[rows], exact_gradient_with_price(game, charged)[rows]) <= 1e-6

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
-from killed import changed
+from killed import assert_resumes, changed
 from pettingzoo import ParallelEnv
 from rich.console import Console
 
@@ -179,9 +179,7 @@ def test_the_first_signal_stops_an_evaluation_and_a_resumed_run_repeats_it(exper
     with StopSignals() as stop, pytest.raises(Stopped):
         run_experiment(experiment, tmp_path / "r", stop=stop)
     assert time.monotonic() - Endless.asked_at < 10
-    run_experiment(experiment, tmp_path / "r", resume=True)
-    for name in ("evaluation.jsonl", "episodes.jsonl"):
-        assert (tmp_path / "r" / name).read_text() == (tmp_path / "whole" / name).read_text()
+    assert_resumes(experiment, tmp_path / "r", tmp_path / "whole")
 
 
 def test_the_first_signal_stops_an_evaluation_and_training_without_any_limit(experiment, tmp_path):
@@ -200,12 +198,9 @@ def test_an_evaluation_after_the_last_update_is_repeated(experiment, tmp_path):
     with StopSignals() as stop, pytest.raises(Stopped, match="after update 2"):
         run_experiment(once, tmp_path / "r", stop=stop)
     assert not (tmp_path / "r" / "evaluation.jsonl").exists()
-    run_experiment(once, tmp_path / "r", resume=True)
-    assert newest_checkpoint(tmp_path / "r").num_lines == newest_checkpoint(tmp_path / "whole").num_lines
-    expected = (tmp_path / "whole" / "evaluation.jsonl").read_text()
-    assert (tmp_path / "r" / "evaluation.jsonl").read_text() == expected
-    run_experiment(once, tmp_path / "r", resume=True)
-    assert (tmp_path / "r" / "evaluation.jsonl").read_text() == expected
+    for _ in range(2):
+        assert_resumes(once, tmp_path / "r", tmp_path / "whole")
+        assert newest_checkpoint(tmp_path / "r").num_lines == newest_checkpoint(tmp_path / "whole").num_lines
 
 
 def test_progress_is_a_line_now_and_then_or_part_of_the_panel(experiment, monkeypatch):
