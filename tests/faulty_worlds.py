@@ -10,7 +10,8 @@ import gymnasium
 import numpy as np
 from pettingzoo import ParallelEnv
 
-from collm.envs import Outcome, TextParallelEnv
+from collm.envs import EnvironmentFault, Outcome, SyncVector, TextParallelEnv
+from collm.envs.vectors.faults import Course
 
 AGENTS = ("a_0", "b_0")
 TURN = 2  # of the fault, from 1
@@ -166,3 +167,23 @@ def spoiled(result, kind, env):
     results |= {"infos none": (observations, rewards, terminations, truncations, None)}
     results |= {"rewards list": (observations, [0.5, 0.5], terminations, truncations, infos)}
     return results.get(kind, (observations, rewards, terminations, truncations, infos))
+
+
+class Losing(SyncVector):
+    """Loses the episodes of some seeds, as if their worker processes had died twice."""
+
+    def __init__(self, bad, world=lambda: Texts("")):
+        super().__init__(world, 3)
+        self.bad = bad
+        self.given_up = {}
+
+    def send(self, actions):
+        bad = {place for place in actions if self.courses[place].seed in self.bad}
+        for place in bad:
+            fault = self.given_up[place] = EnvironmentFault("gave up")
+            fault.course = Course(self.courses[place].seed)
+        super().send({place: joint for place, joint in actions.items() if place not in bad})
+
+    def lost(self):
+        lost, self.given_up = self.given_up, {}
+        return lost

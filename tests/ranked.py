@@ -164,28 +164,36 @@ class Found(NamedTuple):
     num_kept: int  # weights of this rank's optimizers, and their moments
 
 
-def team(weights, is_text, has_value_head, recomputes=False):
+def team(weights, is_text, has_value_head, recomputes=False, device="cpu", **settings):
     if not is_text:
         env = NumberProbe("delayed")
         spaces = env.observation_space(AGENTS[0]), env.action_space(AGENTS[0])
-        settings = {"hidden_dims": (8,), "has_value_head": has_value_head}
+        settings = {"hidden_dims": (8,), "has_value_head": has_value_head, "device": device}
         made = [NumericPolicy.for_spaces(*spaces, seed=seed, **settings) for seed in range(len(AGENTS))]
         return dict.fromkeys(AGENTS, made[0]) if weights == "shared" else dict(zip(AGENTS, made, strict=True))
 
-    return small_team(weights, max_new_tokens=3, has_value_head=has_value_head, recomputes=recomputes)
+    settings |= {"max_new_tokens": 3, "has_value_head": has_value_head}
+    return small_team(weights, device, recomputes, **settings)
+
+
+def algorithm_of(name, critic, **settings):
+    """Make an algorithm with a kind of critic, whose losses have all terms."""
+    spec = algorithm_spec(name)
+    chosen = {"num_generations": 2, "agent_learning_rate": 1e-3, "mini_batch_size": None}
+    chosen |= {"reference_kl_coef": 0.05, "entropy_coef": 0.01}
+    if critic != "none":
+        chosen |= {"critic_warmup": 0, "critic_model_name_or_path": "small", "critic_steps": 2}
+        chosen |= {"critic_type": "q" if critic == "q" else "v", "value_clip_range": 0.5}
+        if issubclass(spec.config, IACConfig):
+            chosen["use_separate_critic"] = critic != "head"
+    return spec.make(spec.config(**(chosen | settings)))
 
 
 def trainer_of(case):
-    spec = algorithm_spec(case.name)
-    chosen = {"rollout_buffer_size": NUM_EPISODES, "num_generations": 2, "agent_learning_rate": 1e-3}
-    chosen |= {"mini_batch_size": None, "max_batch_tokens": 40, "reference_kl_coef": 0.05, "entropy_coef": 0.01}
+    chosen = {"rollout_buffer_size": NUM_EPISODES, "max_batch_tokens": 40}
     chosen |= {"max_grad_norm": 1e9}  # no clipping, which would divide gradients by their norm
-    if case.critic != "none":
-        chosen |= {"critic_warmup": 0, "critic_model_name_or_path": "small", "critic_steps": 2}
-        chosen |= {"critic_type": "q" if case.critic == "q" else "v", "value_clip_range": 0.5, "critic_batch_size": 5}
-        if issubclass(spec.config, IACConfig):
-            chosen["use_separate_critic"] = case.critic != "head"
-    algorithm = spec.make(spec.config(**(chosen | dict(case.settings))))
+    chosen |= {} if case.critic == "none" else {"critic_batch_size": 5}
+    algorithm = algorithm_of(case.name, case.critic, **(chosen | dict(case.settings)))
     world = TextProbe if case.is_text else NumberProbe
     policies = team(case.weights, case.is_text, algorithm.has_actor_heads, case.recomputes)
     vector = SyncVector(lambda: world("delayed"), 4)

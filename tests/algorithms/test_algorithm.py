@@ -7,13 +7,9 @@ import torch
 from probes import AGENTS, TextProbe, word_policies
 
 from collm.algorithms import (
-    IAC,
-    MAAC,
     MAGRPO,
     Algorithm,
     Grid,
-    IACConfig,
-    MAACConfig,
     PolicyBatch,
     PolicyLoss,
     ReinforceConfig,
@@ -56,14 +52,7 @@ class Plain(Algorithm[TrainConfig]):
         return grid.rewards
 
 
-def test_facts_and_the_default_target_of_an_algorithm():
-    plain = Plain(TrainConfig())
-    facts = ("has_actor_heads", "reads_truth", "crosses_rollouts", "critic_warmup")
-    assert [getattr(plain, fact) for fact in facts] == [False, False, False, 0]
-    assert IAC(IACConfig(use_separate_critic=False)).has_actor_heads and not IAC(IACConfig()).has_actor_heads
-    assert MAAC(MAACConfig(critic_input="privileged")).reads_truth and not MAAC(MAACConfig()).reads_truth
-    assert MAGRPO(ReinforceConfig(joint_mode="cross")).crosses_rollouts
-    assert MAAC(MAACConfig(critic_warmup=3)).critic_warmup == 3
+def test_the_default_targets_are_bootstrapped_returns():
     rewards = torch.tensor([[1.0, 2.0], [4.0, 0.0]])
     values = torch.tensor([[0.5, 0.5, 8.0], [0.5, 0.0, 0.0]])
     grid = Grid(rewards, values, None, torch.tensor([[True, True], [True, False]]), torch.zeros(2).long())

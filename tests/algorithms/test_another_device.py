@@ -5,19 +5,15 @@ import itertools
 import pytest
 import torch
 from pretended import NAME, pretended
-from probes import AGENTS, NumberProbe, TextProbe, small_team
-from ranked import NAMES, WEIGHTS, critics_of
+from probes import AGENTS, NumberProbe, TextProbe
+from ranked import NAMES, WEIGHTS, algorithm_of, critics_of, team
 
 from collm.agents.core import Divergence, Request
 from collm.agents.decoding.sampling import Sampling
 from collm.agents.numeric.config import NetworkConfig
-from collm.agents.numeric.policy import NumericPolicy
-from collm.algorithms import algorithm_spec
-from collm.algorithms.config import IACConfig
 from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.vectors.vector import SyncVector
 
-MAX_NEW_TOKENS = 3
 NUM_TURNS = 3
 NUM_UPDATES = 2
 NUM_EPISODES = 2
@@ -38,42 +34,12 @@ QUICK_TEXT = [
 QUICK_NUMERIC = [("mappo", "own", "v"), ("iac", "shared", "head")]
 
 
-def algorithm_of(name, critic, **settings):
-    spec = algorithm_spec(name)
-    chosen = {
-        "rollout_buffer_size": NUM_EPISODES,
-        "agent_learning_rate": 1e-3,
-        "num_generations": 2,
-        "mini_batch_size": None,
-    }
-    chosen |= {"reference_kl_coef": 0.05, "entropy_coef": 0.01}
-    if critic != "none":
-        chosen |= {"critic_warmup": 0, "critic_model_name_or_path": "small", "critic_steps": 2}
-        chosen |= {"critic_type": "q" if critic == "q" else "v", "value_clip_range": 0.5}
-        if issubclass(spec.config, IACConfig):
-            chosen["use_separate_critic"] = critic != "head"
-    return spec.make(spec.config(**(chosen | settings)))
-
-
-def writers(weights, device, has_value_head, **settings):
-    settings = {"max_new_tokens": MAX_NEW_TOKENS, "has_value_head": has_value_head} | settings
-    return small_team(weights, device, **settings)
-
-
-def movers(weights, device, has_value_head):
-    env = NumberProbe("delayed")
-    spaces = env.observation_space(AGENTS[0]), env.action_space(AGENTS[0])
-    settings = {"hidden_dims": (8,), "has_value_head": has_value_head, "device": device}
-    made = [NumericPolicy.for_spaces(*spaces, seed=seed, **settings) for seed in range(len(AGENTS))]
-    return dict.fromkeys(AGENTS, made[0]) if weights == "shared" else dict(zip(AGENTS, made, strict=True))
-
-
 def trained(name, weights, critic, device, *, is_text=True, seen=None, **settings):
     """Trainer, turns and metrics after some updates; `seen` counts from the first update on."""
-    algorithm = algorithm_of(name, critic, **settings)
+    algorithm = algorithm_of(name, critic, rollout_buffer_size=NUM_EPISODES, **settings)
     world = TextProbe if is_text else NumberProbe
-    team = (writers if is_text else movers)(weights, device, algorithm.has_actor_heads)
-    trainer = make_trainer(algorithm, SyncVector(lambda: world("delayed"), NUM_EPISODES), team, network=NETWORK)
+    policies = team(weights, is_text, algorithm.has_actor_heads, device=device)
+    trainer = make_trainer(algorithm, SyncVector(lambda: world("delayed"), NUM_EPISODES), policies, network=NETWORK)
     said, measured = [], []
     if seen is not None:
         seen.clear()
@@ -85,7 +51,6 @@ def trained(name, weights, critic, device, *, is_text=True, seen=None, **setting
 
 
 def are_alike(name, weights, critic, **settings):
-    """Train on the CPU and on the device; returns what was counted on the device, the turns and the metrics."""
     _, here, expected = trained(name, weights, critic, "cpu", **settings)
     with pretended() as seen:
         trainer, there, found = trained(name, weights, critic, NAME, seen=seen, **settings)
@@ -141,20 +106,19 @@ def test_epochs_and_mini_batches_cost_a_wait_each_and_end_where_they_would_on_a_
 
 @pytest.mark.parametrize(("name", "critic", "what"), [("ippo", "head", "agent"), ("maac", "v", "critic")])
 def test_a_divergence_among_queued_steps_leaves_the_weights_and_the_message_of_the_cpu(name, critic, what):
-    """A ruinous learning rate shows at the second of four steps; no later one changes a weight."""
     found = []
     for device in ("cpu", NAME):
         with pretended():
             settings = {f"{what}_learning_rate": 1e20, "ppo_epochs": 4, "clip_range": 0.2}
             settings |= {"critic_steps": 4} if what == "critic" else {}
-            algorithm = algorithm_of(name, critic, **settings)
-            team = movers("own", device, algorithm.has_actor_heads)
+            algorithm = algorithm_of(name, critic, rollout_buffer_size=NUM_EPISODES, **settings)
+            policies = team("own", False, algorithm.has_actor_heads, device=device)
             vector = SyncVector(lambda: NumberProbe("delayed"), NUM_EPISODES)
-            trainer = make_trainer(algorithm, vector, team, network=NETWORK)
+            trainer = make_trainer(algorithm, vector, policies, network=NETWORK)
             with pytest.raises(Divergence) as caught:
                 trainer.step()
             critics = [each.critic for each in trainer.unique_critics]
-            weights = [weight.detach().cpu() for each in (*team.values(), *critics) for weight in each.parameters()]
+            weights = [weight.detach().cpu() for each in (*policies.values(), *critics) for weight in each.parameters()]
             found.append((str(caught.value), weights))
     (message, expected), (told, weights) = found
     assert told == message
@@ -185,7 +149,7 @@ def test_a_device_gives_all_perceptrons_the_results_of_the_cpu(name, weights, cr
 @pytest.mark.parametrize("settings", [{"top_p": 0.9}, {"top_k": 2}, {"top_p": 0.8, "learns_filtered": True}])
 def test_filters_do_not_ask_the_device(settings):
     with pretended() as seen:
-        policy = writers("shared", NAME, False, sampling=Sampling(**settings))[AGENTS[0]]
+        policy = team("shared", True, False, device=NAME, sampling=Sampling(**settings))[AGENTS[0]]
         requests = [Request(AGENTS[0], "say red", (0, i, 0, 0)) for i in range(3)]
         policy.act(requests)
         seen.clear()

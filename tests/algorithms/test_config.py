@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import inspect
 import json
 import re
 
@@ -36,25 +34,6 @@ NAMES = [spec.name for spec in algorithm_specs()]
 CONFIGS = sorted({spec.config for spec in algorithm_specs()} | {PublishedConfig, ModelConfig, NetworkConfig}, key=str)
 
 
-def docstrings(config) -> dict[str, str]:
-    """Docstring of each field that a class declares."""
-    (body,) = ast.parse(inspect.cleandoc(inspect.getsource(config))).body
-    found = {}
-    for statement, following in zip(body.body, [*body.body[1:], None], strict=True):
-        if isinstance(statement, ast.AnnAssign):
-            is_text = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
-            found[statement.target.id] = following.value.value if is_text else ""
-    return found
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.__name__)
-def test_every_field_is_followed_by_what_it_means_where_it_is_first_declared(config):
-    declared = [docstrings(ancestor) for ancestor in config.__mro__[:-1]]
-    for field in dataclasses.fields(config):
-        first = [each[field.name] for each in declared if field.name in each][-1]
-        assert len(first) > 5, f"{config.__name__}.{field.name} has no docstring"
-
-
 def test_every_setting_of_training_is_read_somewhere(root):
     code = "\n".join(file.read_text() for file in (root / "algorithms").rglob("*.py") if file.name != "config.py")
     names = {field.name for config in CONFIGS[:-2] for field in dataclasses.fields(config)}
@@ -75,7 +54,6 @@ STORED = {name: removed.default for name, removed in REMOVED.items() if removed.
 
 
 def older(**config):
-    """A run's config.json with settings that earlier versions had."""
     saved = json.loads(json.dumps(experiment("maac").to_json()))
     return saved | {"config": saved["config"] | config}
 
@@ -149,6 +127,9 @@ def test_settings_that_contradict_each_other_are_refused_with_the_reason(make, r
         make()
 
 
+SERVED, KEPT = (ModelConfig(server="http://localhost:1", server_logprobs=of) for of in ("learner", "server"))
+
+
 def experiment(algorithm="magrpo", env="collm/MiniWriting-v2", **parts):
     config = algorithm_spec(algorithm).config(**parts.pop("config", {}))
     return Experiment(algorithm=algorithm, config=config, env=env, **parts)
@@ -175,6 +156,9 @@ def experiment(algorithm="magrpo", env="collm/MiniWriting-v2", **parts):
         ({"algorithm": "mareinforce", "model": ModelConfig(top_p=0.6)}, ValueError, "top_p=0.6"),
         ({"algorithm": "mareinforce", "model": ModelConfig(top_k=5)}, ValueError, "use learns_filtered=True"),
         ({"algorithm": "maac", "config": {"critic_warmup": 100}}, ValueError, "critic_warmup=100"),
+        ({"config": {"max_staleness": 1}, "model": SERVED}, ValueError, "server='http://localhost:1'"),
+        ({"config": {"collectors": "ray"}, "model": SERVED}, ValueError, "server='http://localhost:1'"),
+        ({"config": {"importance_cap": None}, "model": KEPT}, ValueError, "server_logprobs='server'"),
     ],
 )
 def test_an_experiment_that_cannot_run_is_refused_before_a_model_loads(parts, error, reason, monkeypatch):

@@ -29,15 +29,12 @@ def servers():
 
 @pytest.fixture(scope="session")
 def pair_and_death(folder, servers):
-    """Results of two ranks, and the error and exit status after one of them was killed.
-
-    Replicated weights use the first two servers, sharded weights the third.
-    """
+    """Results of two ranks, and the error and exit status after one of them was killed."""
+    # Replicated weights use the first two servers, sharded weights the third.
     addresses = (f"{servers[0].url}+{servers[1].url}", servers[2].url)
     return ranked.last_words(ranked.everything, 2, folder, addresses)
 
 
 @pytest.fixture(scope="session")
 def pair(pair_and_death):
-    """Results of two ranks."""
     return pair_and_death[0]

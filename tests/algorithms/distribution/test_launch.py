@@ -36,7 +36,6 @@ except UserError as error:
 
 
 def ended(mode, timeout_s=60):
-    """Exit statuses, error lines and duration of two ranks that run a failing program."""
     port = ranked.free_port()
     begun = time.monotonic()
     processes = []

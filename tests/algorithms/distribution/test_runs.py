@@ -19,7 +19,6 @@ def measured(directory, name="metrics.jsonl"):
 
 @pytest.fixture(scope="module")
 def by_one(tmp_path_factory):
-    """Run of one process with three updates."""
     directory = tmp_path_factory.mktemp("one") / "run"
     run_experiment(ranked.experiment(3), directory)
     return directory

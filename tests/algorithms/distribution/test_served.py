@@ -10,7 +10,6 @@ from collm.algorithms.distribution.group import Alone
 
 @pytest.fixture(scope="module")
 def by_one(servers):
-    """Training of one process with a separate server."""
     return ranked.served(Alone(), servers[3].url, False)
 
 

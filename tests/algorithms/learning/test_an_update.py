@@ -5,6 +5,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from cases import case
+from faulty_worlds import Losing
 from probes import AGENTS, TextProbe, word_policy
 from small_trainers import text_trainer, weights
 
@@ -14,7 +15,6 @@ from collm.algorithms.learning.rewards import with_rule
 from collm.algorithms.rollout.requests import task_seeds
 from collm.envs.core import Outcome
 from collm.envs.vectors.faults import EnvironmentFault
-from collm.envs.vectors.vector import SyncVector
 
 
 class Uneven(TextProbe):
@@ -63,7 +63,6 @@ def test_a_crossed_completion_is_credited_with_its_own_or_the_team_s_reward(rewa
 
 @pytest.mark.parametrize("where", ["reward", "loss"])
 def test_a_price_on_divergence_is_in_the_reward_or_in_the_loss(where):
-    """The weights are moved away from the reference first."""
     settings = {"reference_kl_coef": 2.0, "reference_kl_in": where}
     trainer = trainer_of("magrpo", Uneven, **settings)
     for weight in trainer.collector.policies[AGENTS[0]].parameters():
@@ -187,28 +186,9 @@ def test_policies_forget_what_they_computed_while_critics_warm_up():
             assert len(forgotten) == 2
 
 
-class Losing(SyncVector):
-    """Gives up one episode in its second turn."""
-
-    given_up = None
-
-    def send(self, actions):
-        place = next(iter(actions))
-        if self.given_up is None and self.courses[place].actions:
-            self.given_up = {place: EnvironmentFault("gave up")}
-            actions = {each: joint for each, joint in actions.items() if each != place}
-        super().send(actions)
-
-    def lost(self):
-        if self.given_up is None:
-            return {}
-        found, self.given_up = self.given_up, {}
-        return found
-
-
 @case("skipped_episodes")
 def test_episodes_that_were_given_up_are_counted():
-    trainer = trainer_of("iac", vector=Losing(lambda: TextProbe("delayed"), 3))
+    trainer = trainer_of("iac", vector=Losing(task_seeds(0, 0, 4)[1:2], lambda: TextProbe("delayed")))
     episodes, metrics = trainer.step()
     assert metrics["skipped_episodes"] == 1.0 and len(episodes) == 3
     _, metrics = trainer.step()

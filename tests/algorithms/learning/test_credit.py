@@ -21,7 +21,7 @@ from collm.algorithms import (
     MARLOOConfig,
     ReinforceConfig,
 )
-from collm.algorithms.learning.credit import agent_grid, assign_credit, joint_grid, of_agent
+from collm.algorithms.learning.credit import assign_credit
 from collm.algorithms.learning.critic_learner import CriticLearner
 from collm.algorithms.rollout.episode import Episode, Turn
 
@@ -62,7 +62,6 @@ def learner(config):
 
 
 def credited(algorithm, episodes):
-    """Assign credit with a table per agent, or a joint one."""
     names = {"own": AGENTS, "joint": ("joint",), "nothing": ()}[algorithm.critic_reads]
     return assign_credit(algorithm, episodes, AGENTS, {name: learner(algorithm.config) for name in names})
 
@@ -152,21 +151,15 @@ def test_agents_may_share_a_critic_and_a_joint_q_reads_all_actions():
 
 def test_q_credit_is_the_action_s_value_above_the_history_s():
     algorithm = iac(critic_type="q", discount=0.5)
-    episodes = [episode([1.0, 2.0], [4.0, 6.0], is_terminated=False, final=8.0)]
+    lengths = {"is_terminated": True}, {"is_terminated": False, "final": 8.0}
+    episodes = [episode([3.0], [5.0], **lengths[0]), episode([1.0, 2.0], [4.0, 6.0], **lengths[1])]
     credits, batches = credited(algorithm, episodes)
-    torch.testing.assert_close(credits["a_0"].advantages, torch.tensor([0.1, 0.2]))
-    # V(h) and Q(h, a) learn the same: 1 + 0.5 * 6, and bootstrapped from the last history 2 + 0.5 * 8
-    assert batches[0].targets.tolist() == [4.0, 6.0, 4.0, 6.0]
+    torch.testing.assert_close(credits["a_0"].advantages, torch.tensor([0.1, 0.1, 0.2]))
+    # V(h) and Q(h, a) learn the same: 3, then 1 + 0.5 * 6, and bootstrapped from the last history 2 + 0.5 * 8
+    assert batches[0].targets.tolist() == [3.0, 3.0, 4.0, 6.0, 4.0, 6.0]
 
 
-def test_group_credit_compares_the_same_turn_of_a_task_and_scaling_keeps_signs():
-    algorithm = MAGRPO(ReinforceConfig(num_generations=2, discount=0.5, advantage_normalization="none"))
-    settings = {"is_terminated": True, "group": 3}
-    episodes = [episode([1.0, 4.0], [0.0, 0.0], **settings), episode([5.0], [0.0], **settings)]
-    credits, batches = credited(algorithm, episodes)
-    assert batches == []
-    # returns 1 + 0.5 * 4 = 3 and 5, mean 4; only the first got to a second turn: 4 and 0, mean 2
-    assert credits["a_0"].advantages.tolist() == [-1.0, 2.0, 1.0]
+def test_the_scale_of_raw_returns_keeps_their_signs():
     algorithm = MAREINFORCE(ReinforceConfig(num_generations=1))
     episodes = [episode([float(r)], [0.0], is_terminated=True, index=r) for r in (1, 2, 3)]
     credits, _ = assign_credit(algorithm, episodes, ("a_0",), {})
@@ -240,30 +233,3 @@ def test_values_do_not_depend_on_the_tokens_of_a_pass_though_observations_are_no
             scaled = torch.from_numpy((views[agent] - seen.mean(0)) / seen.std(0)).float()
             torch.testing.assert_close(credits[agent].values, critics[agent].critic.value(scaled)[:, 0].detach())
     assert torch.allclose(found[3], found[10_000], atol=1e-6) and torch.allclose(found[7], found[10_000], atol=1e-6)
-
-
-@pytest.mark.parametrize("has_action_values", [False, True])
-def test_grids_of_tracks_of_very_different_lengths_by_hand(has_action_values):
-    """Tracks of four, one and two turns; the first and the last are cut."""
-    lengths, is_cut = (4, 1, 2), (True, False, True)
-    episodes = [
-        episode([float(10 * row + t) for t in range(length)], [0.0] * length, is_terminated=not cut, group=row // 2)
-        for row, (length, cut) in enumerate(zip(lengths, is_cut, strict=True))
-    ]
-    values = [[1.0, 2.0, 3.0, 4.0, 5.0], [6.0], [7.0, 8.0, 9.0]]
-    of_actions = [[0.1, 0.2, 0.3, 0.4], [0.6], [0.7, 0.8]]
-    pairs = zip(values, of_actions, strict=True)
-    flat = [number for own, of_action in pairs for number in (own + of_action if has_action_values else own)]
-    grid = agent_grid(episodes, "a_0", torch.tensor(flat), has_action_values=has_action_values)
-    assert grid.is_real.tolist() == [[True] * 4, [True] + [False] * 3, [True] * 2 + [False] * 2]
-    assert grid.rewards.tolist() == [[0.0, 1.0, 2.0, 3.0], [10.0, 0.0, 0.0, 0.0], [20.0, 21.0, 0.0, 0.0]]
-    assert grid.values.tolist() == [[1.0, 2.0, 3.0, 4.0, 5.0], [6.0] + [0.0] * 4, [7.0, 8.0, 9.0, 0.0, 0.0]]
-    assert grid.group.tolist() == [0, 0, 1]
-    expected = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.6, 0.0, 0.0, 0.0], [0.7, 0.8, 0.0, 0.0]])
-    assert torch.equal(grid.action_values, expected) if has_action_values else grid.action_values is None
-    every = torch.arange(12.0).reshape(3, 4)
-    assert of_agent(every, episodes, "a_0").tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 8.0, 9.0]
-    assert of_agent(every, episodes, "b_0").tolist() == [0.0, 4.0, 8.0]
-    assert agent_grid(episodes, "a_0", None).values.tolist() == [[0.0] * 5] * 3
-    joint = [[5.0, 0.5, 1.0, 1.5], [10.0, 0.0, 0.0, 0.0], [15.0, 10.5, 0.0, 0.0]]  # b_0 has 10 in its only turn
-    assert joint_grid(episodes, None).rewards.tolist() == joint

@@ -234,15 +234,3 @@ def test_what_the_critics_foresaw_by_hand():
     expected = {"explained_variance": 1 - (8 / 3) / 6, "value_mean": 2.0, "target_mean": 4.0}
     assert critic_metrics(batches) == pytest.approx(expected, rel=1e-6)
     assert critic_metrics([]) == {}
-
-
-@pytest.mark.parametrize(("credit", "items"), [("turn", len(TURNS)), ("token", len(SAMPLED))])
-def test_the_price_on_divergence_is_per_item_of_credit_in_the_gradient_too(credit, items):
-    config = IACConfig(**still(credit=credit, reference_kl_coef=0.3, use_separate_critic=False, value_loss_coef=0.0))
-    gradient = np.zeros((2, 3))
-    pairs = zip(TURNS, ADVANTAGES, strict=True)
-    rows = [(row, token, advantage) for (row, ids, _), advantage in pairs for token in ids]
-    for (row, token, advantage), now, anchor in zip(rows, NOW, REFERENCE, strict=True):
-        slope = np.eye(3)[token] - np.exp(log_softmax(LOGITS[row]))
-        gradient[row] += (-advantage + 0.3 * (now - anchor)) * slope / items
-    assert updated(config, IAC)["grad_norm"] == pytest.approx(np.linalg.norm(gradient), rel=1e-5)

@@ -48,7 +48,6 @@ def test_learners_that_take_turns_learn_the_same_to_the_bit(name, offload, movin
 
 
 def watch(trainer, present, monkeypatch):
-    """Note the learners on the device whenever they change."""
     old = trainer.offloader.only
     monkeypatch.setattr(trainer.offloader, "only", lambda each: (present.append(set(each)), old(each)))
 

@@ -16,7 +16,6 @@ from collm.envs.vectors.vector import SyncVector
 
 
 def rollout(count=8):
-    """Return a language policy and its tracks."""
     policies = word_policies(max_new_tokens=3)
     vector = SyncVector(lambda: TextProbe("delayed"), 4)
     episodes = RolloutCollector(vector, policies).collect([Plan(seed) for seed in range(count)])
@@ -31,7 +30,6 @@ def of_vectors():
 
 
 def updated(algorithm, policy, tracks):
-    """Take an update with arbitrary advantages; returns its metrics."""
     learner = PolicyLearner(policy, algorithm, torch.Generator().manual_seed(0))
     return learner.prepare(TurnBatch(tracks, torch.linspace(-1, 1.5, sum(len(track) for track in tracks))))()
 

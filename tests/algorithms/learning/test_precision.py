@@ -32,7 +32,6 @@ def tracks_of(policy, count=8):
 
 
 def updated(policy, tracks, rate, size=1.0, *, scales_loss=True):
-    """Take an update at this learning rate from advantages of this size."""
     learner = PolicyLearner(policy, IAC(IACConfig(agent_learning_rate=rate)), torch.Generator())
     if not scales_loss:
         learner.optimizer.scaler = torch.amp.GradScaler("cpu", enabled=False)

@@ -68,7 +68,6 @@ def charges(before, after, agent):
 
 @pytest.mark.parametrize("estimator", [None, "k1", "k2", "k3"])
 def test_a_turn_pays_for_the_divergence_of_its_tokens_by_hand(estimator):
-    """Of an agent without a reference nothing is taken; a turn without tokens pays nothing."""
     config = TrainConfig(reference_kl_coef=0.5, reference_kl_in="reward", reference_kl_estimator=estimator)
     anchors = {"a": [torch.tensor([-1.5, -1.0, -0.75]), torch.tensor([-1.0])]}
     price = {(0, 0): [(-1.0, -1.5), (-2.0, -1.0)], (0, 1): [(-0.5, -0.75)], (2, 0): [(-1.5, -1.0)]}

@@ -30,7 +30,6 @@ def completions(episodes):
 @case("staleness", "seconds/waiting")
 @pytest.mark.parametrize(("name", "bound"), [("magrpo", 2), ("mappo", 1)])
 def test_episodes_are_those_that_the_weights_of_their_version_play(name, bound):
-    """Compare with the log-probabilities of policies that were copied after each update."""
     each = trainer(name, max_staleness=bound)
     history = []
     for update in range(4):
@@ -70,7 +69,6 @@ def test_the_cap_changes_nothing_where_nothing_is_stale(credit):
 @case("importance_weight", "importance_capped")
 @pytest.mark.parametrize("credit", ["turn", "token"])
 def test_a_stale_item_counts_its_probability_now_over_that_at_sampling_up_to_the_cap(credit):
-    """Weights summed by a loop."""
     cap = 1.001
     each = trainer(max_staleness=1, importance_cap=cap, credit=credit, agent_learning_rate=0.05)
     each.step()

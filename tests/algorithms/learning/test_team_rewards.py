@@ -76,15 +76,6 @@ def targets_of(played, values, discount=1.0, reward="team"):
 ONES, SHORT = [1.0] * 6, [1.0] * 2
 
 
-@pytest.mark.parametrize("truncated", [("a_1",), ()])
-def test_one_agent_s_truncation_does_not_count_the_rest_of_a_terminated_game_twice(truncated):
-    """The team earns 1 per turn: 1 from both agents, then 2 from the one that is left, over two agents."""
-    played = episode({"a_0": [1.0, 1.0, 2.0, 2.0, 2.0, 2.0], "a_1": SHORT}, truncated)
-    expected = {"a_0": [6.0, 5.0, 4.0, 3.0, 2.0, 1.0], "a_1": [6.0, 5.0]}
-    assert targets_of(played, {"a_0": 100.0, "a_1": 100.0}) == expected
-    assert targets_of(played, {"joint": 100.0}) == expected
-
-
 @pytest.mark.parametrize("left_by", ["truncation", "termination"])
 def test_a_game_that_is_cut_goes_on_for_an_agent_that_left_with_the_mean_value_of_those_who_stayed(left_by):
     """Discount 1/2: the value counts 1/2 after the last turn of who stayed, and 1/2^4 more after that of who left."""

@@ -17,7 +17,6 @@ QUICK = ("iac", "magrpo", "mappo")  # one of each kind; the others differ from t
 
 
 def run(trainer, count):
-    """Return the metrics of updates, without the clock."""
     return [timeless(trainer.step()[1]) for _ in range(count)]
 
 
@@ -152,15 +151,13 @@ def test_a_head_s_values_are_clipped_around_what_it_said_in_the_units_that_it_sa
     assert any(says.abs().max() > 1e-3 for _, says in compared)
 
 
-@pytest.mark.parametrize("schedule", ["linear", "cosine"])
-def test_the_learning_rate_rises_through_the_warm_up_and_falls_by_its_schedule(schedule):
-    trainer = text_trainer("magrpo", learning_rate_schedule=schedule, warmup_updates=2, num_updates=6)
+def test_the_learning_rate_rises_through_the_warm_up_and_falls_by_its_schedule():
+    trainer = text_trainer("magrpo", learning_rate_schedule="linear", warmup_updates=2, num_updates=6)
     rates = []
     for _ in range(6):
         trainer.step()
         rates.append(trainer.learners[AGENTS[0]].optimizer.adamw.param_groups[0]["lr"] / 1e-3)
-    expected = {"linear": [1 / 3, 2 / 3, 1, 0.75, 0.5, 0.25], "cosine": [1 / 3, 2 / 3, 1, 0.853553, 0.5, 0.146447]}
-    np.testing.assert_allclose(rates, expected[schedule], atol=1e-6)
+    np.testing.assert_allclose(rates, [1 / 3, 2 / 3, 1, 0.75, 0.5, 0.25], atol=1e-6)
 
 
 def test_what_is_learned_from_is_processed_and_what_is_logged_is_not():

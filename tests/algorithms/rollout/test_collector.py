@@ -25,7 +25,9 @@ class Echo(Policy):
         self.calls.append([request.agent for request in requests])
         self.greedy.add(greedy)
         numbers = np.full(2, -0.5, np.float32), np.ones(2, np.float32)
-        return [Completion(f"{each.stream} after {each.observation.split()[-1]}", *numbers) for each in requests]
+        previous = [each.previous and each.previous.action.split()[0] for each in requests]
+        said = [f"{each.stream}".replace(" ", "") + f" after {each.observation.split()[-1]}" for each in requests]
+        return [Completion(f"{word} and {last}", *numbers) for word, last in zip(said, previous, strict=True)]
 
 
 class Relay(TextParallelEnv):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cases import case
 from gymnasium import spaces
-from killed import changed, kill_after
+from killed import assert_resumes, changed, kill_after
 from pettingzoo import ParallelEnv
 
 from collm._errors import UserError
@@ -63,7 +63,6 @@ class Ladder(ParallelEnv):
 
 @pytest.fixture
 def experiment(clean_registry):
-
     register("test/Ladder-v0", Ladder)
     settings = {"num_updates": 4, "rollout_buffer_size": 6, "critic_warmup": 0, "ppo_epochs": 1, "save_interval": 1}
     schedule = "0: 1, 0.5: 2-3, 0.75: 4"
@@ -156,9 +155,7 @@ def test_a_run_with_a_schedule_that_dies_goes_on_with_the_same_bytes(tmp_path, e
     cut = changed(experiment, **settings)
     run_experiment(cut, tmp_path / "whole")
     kill_after(2, cut, tmp_path / "r")
-    run_experiment(cut, tmp_path / "r", resume=True)
-    for name in ("episodes.jsonl", "evaluation.jsonl"):
-        assert (tmp_path / "r" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert_resumes(cut, tmp_path / "r", tmp_path / "whole")
     if not settings:
         run_experiment(changed(cut, num_envs=1), tmp_path / "one")
         assert (tmp_path / "one" / "episodes.jsonl").read_bytes() == (tmp_path / "r" / "episodes.jsonl").read_bytes()

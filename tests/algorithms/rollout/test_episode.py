@@ -4,7 +4,7 @@ import numpy as np
 
 from collm.agents.core import Completion
 from collm.algorithms.rollout.episode import Episode, Turn
-from collm.algorithms.rollout.plays import Plan, Play, grouped_plans, mean_info
+from collm.algorithms.rollout.plays import Plan, grouped_plans, mean_info
 from collm.envs.core import Message, written
 
 STATES = ("both begin", "after one", "after two")
@@ -23,13 +23,8 @@ def played(actions, *, ends=(True, True), states=STATES):
 
 
 def test_critics_read_the_last_history_where_that_bootstraps():
-    ended, cut = played(["x", "y", "z"]), played(["x", "y", "z"], ends=(False, True))
-    assert ended.num_turns == 2 and ended.is_complete and ended.earlier_return == 0.0
-    assert ended.own_input("a").histories == ("a0", "a1")
-    assert cut.own_input("a").histories == ("a0", "a1", "a2") and cut.own_input("b").histories == ("b0",)
-    assert ended.own_input("a").actions == ()
-    assert [each.action for each in ended.own_input("a").completions] == ["x", "y"]
-    texts = cut.own_input("a", reads_actions=True)
+    texts = played(["x", "y", "z"], ends=(False, True)).own_input("a", reads_actions=True)
+    assert texts.histories == ("a0", "a1", "a2") and [each.action for each in texts.completions] == ["x", "y"]
     assert texts.actions == ((Message("assistant", "x", "a"),), (Message("assistant", "y", "a"),))
     assert played([0, 1, 2]).own_input("a", reads_actions=True).actions == (0, 1)
     for ends, num_histories in (((True, True), 2), ((False, True), 3), ((True, False), 2), ((False, False), 3)):
@@ -59,21 +54,3 @@ def test_plans_and_infos_by_hand():
     }
     assert mean_info(infos) == {"reward/hit": 1.5, "metric/size": 4.0}
     assert mean_info({}) == {}
-
-
-def test_the_rest_of_a_play_begins_where_it_was_cut():
-    """It keeps the last joint history, the seed, the index, the copy, and the number of turns."""
-    play = Play(Plan(5, group=2), index=4, place=1, observations={"a": "a1", "b": "b1"}, agents=["a", "b"])
-    play.states = ["s0", "s1"]
-    play.tracks = {"a": [turn("a0", "x", 0, 2.5)], "b": [turn("b0", "y", 0, 4.0)]}
-    play.previous, play.infos, play.num_turns = {"a": Completion("x")}, [{}], 1
-    segment, rest = play.episode(is_complete=False), play.continued()
-    assert (segment.index, segment.seed, segment.group, segment.is_complete) == (4, 5, 2, False)
-    assert segment.is_terminated == {"a": False, "b": False} and segment.finals == {"a": "a1", "b": "b1"}
-    assert (rest.plan, rest.index, rest.place, rest.num_turns) == (play.plan, 4, 1, 1)
-    assert (rest.states, rest.tracks, rest.infos) == (["s1"], {"a": [], "b": []}, [])
-    assert rest.observations == play.observations and rest.previous == play.previous
-    assert rest.earlier_return == 3.25
-    rest.tracks["a"].append(turn("a1", "z", 0, 6.0))
-    assert list(rest.episode().tracks) == ["a"]  # an agent without a turn has no track
-    assert play.episode().is_complete and play.episode().earlier_return == 0.0

@@ -1,12 +1,11 @@
 """Environment faults name agent, episode and turn; a limited number of episodes may be skipped."""
 
 import pytest
-from faulty_worlds import AGENTS, TURN, Numbers, Texts
+from faulty_worlds import AGENTS, TURN, Losing, Numbers, Texts
 
 from collm.agents.scripted import fixed_policy
 from collm.algorithms.rollout.collector import Plan, RolloutCollector
 from collm.envs import EnvironmentFault, EnvSpec, ProcessVector, SyncVector
-from collm.envs.vectors.faults import Course
 
 NO_NUMBERS = {"none": "None", "text": "'good'", "digits": "'1'", "complex": "1j", "list": "[1.0]"}
 NOT_FINITE = ("nan", "inf", "-inf")
@@ -144,26 +143,6 @@ def test_an_episode_that_fails_twice_is_left_out_with_its_group():
         assert [episode.seed for episode in episodes] == [0, 1, 4, 5]
         assert [fault.seed for fault in made.skipped] == [3]
         assert "episode 3, seed 3, turn 2" in str(made.skipped[0])
-
-
-class Losing(SyncVector):
-    """Loses the episodes of some seeds, as if their worker processes had died twice."""
-
-    def __init__(self, bad):
-        super().__init__(Texts, 3, kind="")
-        self.bad = bad
-        self.given_up = {}
-
-    def send(self, actions):
-        bad = {place for place in actions if self.courses[place].seed in self.bad}
-        for place in bad:
-            fault = self.given_up[place] = EnvironmentFault("gave up")
-            fault.course = Course(self.courses[place].seed)
-        super().send({place: joint for place, joint in actions.items() if place not in bad})
-
-    def lost(self):
-        lost, self.given_up = self.given_up, {}
-        return lost
 
 
 @pytest.mark.parametrize(("num_plans", "num_skipped"), [(4, 1), (15, 1), (20, 2), (39, 3)])

@@ -60,8 +60,6 @@ def test_a_cluster_that_cannot_be_joined_is_one_line_before_anything_begins(monk
 
 
 class Orders:
-    """Requests of a training with constant weights, and their episodes in one process."""
-
     def __init__(self, **settings):
         self.experiment = experiment(collectors="ray", **settings)
         self.local = replace(self.experiment, config=replace(self.experiment.config, collectors=None)).make_trainer()

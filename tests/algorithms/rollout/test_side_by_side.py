@@ -7,14 +7,11 @@ import time
 
 import pytest
 import torch
-from probes import TextProbe, word_policies
+from small_trainers import text_trainer, timeless, weights
 
 from collm.agents.core import Workplace
-from collm.algorithms import algorithm_spec
 from collm.algorithms.rollout import side_by_side
 from collm.algorithms.rollout.side_by_side import ModelTask, SideBySide
-from collm.algorithms.runs.assembly.trainers import make_trainer
-from collm.envs.vectors.vector import SyncVector
 
 CPU = torch.device("cpu")
 ONE, TWO = Workplace(1, CPU), Workplace(2, CPU)
@@ -113,14 +110,10 @@ def test_models_on_one_cpu_divide_the_threads_of_torch_unless_each_must_have_all
         torch.set_num_threads(before)
 
 
-def trained(is_on, name="magrpo", **settings):
-    spec = algorithm_spec(name)
-    chosen = {"rollout_buffer_size": 8, "num_generations": 2, "agent_learning_rate": 1e-3, "side_by_side": is_on}
-    algorithm = spec.make(spec.config(**(chosen | settings)))
-    policies = word_policies(max_new_tokens=3, has_value_head=algorithm.has_actor_heads)
-    trainer = make_trainer(algorithm, SyncVector(lambda: TextProbe("delayed"), 4), policies)
+def trained(is_on, **settings):
+    trainer = text_trainer(max_new_tokens=3, side_by_side=is_on, **settings)
     said, metrics, threads = [], [], set()
-    for policy in policies.values():
+    for policy in trainer.collector.policies.values():
         evaluate = policy.evaluate
         policy.evaluate = lambda tracks, of=evaluate: threads.add(threading.get_ident()) or of(tracks)
     for learner in trainer.critics.values():
@@ -129,18 +122,16 @@ def trained(is_on, name="magrpo", **settings):
     for _ in range(2):
         episodes, found = trainer.step()
         said += [turn.completion for each in episodes for track in each.tracks.values() for turn in track]
-        metrics.append({key: value for key, value in found.items() if "second" not in key})
-    learned = [*policies.values(), *(learner.critic for learner in trainer.critics.values())]
-    weights = [weight.detach().clone() for each in learned for weight in each.parameters()]
-    return said, metrics, weights, threads
+        metrics.append(timeless(found))
+    return said, metrics, weights(trainer), threads
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
+        {"name": "magrpo", "num_generations": 2},
         {"name": "ippo", "use_separate_critic": False, "mini_batch_size": 3, "target_kl": 1e-6, "ppo_epochs": 3},
-        {"name": "iac", "num_generations": 1, "critic_replay": 2, "critic_steps": 2, "critic_batch_size": 3},
+        {"name": "iac", "critic_replay": 2, "critic_steps": 2, "critic_batch_size": 3},
     ],
 )
 def test_training_is_bit_for_bit_the_same(settings):

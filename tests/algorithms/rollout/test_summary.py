@@ -30,7 +30,6 @@ def played(rewards, infos, *, earlier=0.0, is_complete=True, **track):
 @case("return", "return_std", "num_episodes", "reward/*", "metric/*", "turns", "completion_tokens", "entropy")
 @case("cut_share", "reencoded_share")
 def test_means_over_episodes_by_hand():
-    """An incomplete segment has no return; a later one includes the earlier return."""
     infos = [{"reward/hit": 1.0, "metric/size": 3.0}, {"reward/hit": 2.0, "metric/size": 8.0}]
     short = {"logprobs": [-1.0], "entropies": [0.5]}
     long = {"logprobs": [-1.0, -2.0, -1.0], "entropies": [1.0, 2.0, 1.0]}
@@ -84,7 +83,6 @@ def test_groups_of_equal_returns_are_counted_by_hand(returns_by_group, share):
 
 
 def of_two(group, *own, earlier=0.0):
-    """Episode of one turn with own rewards."""
     tracks = {agent: (turn(reward, [], [], 0),) for agent, reward in zip("ab", own, strict=True)}
     return Episode(0, 0, group, tracks, (), {}, dict.fromkeys("ab", True), ({},), True, earlier, 2)
 

@@ -14,8 +14,6 @@ DECISION_S = 8.0
 
 
 class Long(TextParallelEnv):
-    """Four turns without text."""
-
     def __init__(self):
         super().__init__(["player_0"], 4)
 
@@ -34,8 +32,6 @@ class Clock:
 
 
 class Deciding(Policy):
-    """Policy with a constant decision time."""
-
     def __init__(self, clock):
         self.clock = clock
         self.asked = []
@@ -84,10 +80,7 @@ def clock(monkeypatch):
 def test_decisions_wait_for_half_of_the_copies_and_then_a_quarter_of_a_decision_for_all(
     clock, num_envs, step_s, timeouts, asked
 ):
-    """The first decision is for the first copy and takes 8 s.
-
-    The next one waits up to 8 s until half of the copies are ready, and up to 2 s until all are.
-    """
+    """The second decision waits up to 8 s for half of the copies, and up to 2 s for all."""
     vector, policy = Trickling(clock, num_envs, step_s), Deciding(clock)
     made = RolloutCollector(vector, {"player_0": policy})
     episodes = made.collect([Plan(seed) for seed in range(num_envs)])

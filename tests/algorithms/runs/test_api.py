@@ -126,7 +126,6 @@ def test_shares_of_the_work_are_told_in_evaluations_and_not_in_training(run):
 
 
 def test_a_wrapper_that_is_passed_as_an_object_is_trained_in_and_so_are_its_shares(tmp_path):
-
     wrapped = Shares(RewardFunctions(collm.make(WRITING), ["own", brevity], [1.0, 0.001]))
     run = collm.train("mareinforce", wrapped, out=tmp_path / "run", num_generations=2, **SMALL)
     for row in run.metrics:

@@ -24,8 +24,6 @@ EQUAL = {"return": 0.0, "equal_returns": 1.0, "constant_sum": 0.0}
 
 
 class Even(TextProbe):
-    """Constant reward."""
-
     def play(self, replies):
         return Outcome(0.25)
 

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 from fakes import OnUpdate
-from killed import traces
+from killed import assert_resumes
 
 from collm.algorithms.runs.files import RunFolderError
 from collm.algorithms.runs.run import run_experiment
@@ -34,7 +34,6 @@ def experiment(short_experiment):
 
 
 def fill(file, room):
-    """Fill a disk, except `room` bytes."""
     with file.open("wb", buffering=0) as stream:
         try:
             while True:
@@ -46,7 +45,6 @@ def fill(file, room):
 
 @pytest.mark.parametrize("room", [0, 4096, 12_288, 24_576])
 def test_a_disk_that_fills_up_stops_the_run_in_one_line_and_loses_nothing(tmp_path, experiment, mount, room):
-    """The disk is full immediately, in the records, in the checkpoint, or in the saved models."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mount("-t", "tmpfs", "-o", "size=2m", "tmpfs", disk)
@@ -59,8 +57,7 @@ def test_a_disk_that_fills_up_stops_the_run_in_one_line_and_loses_nothing(tmp_pa
     assert "\n" not in words
     assert main(["resume", str(disk / "r")]) == 2  # the disk is still full
     (disk / "filler").unlink()
-    run_experiment(experiment, disk / "r", resume=True)
-    assert traces(disk / "r") == traces(tmp_path / "whole")
+    assert_resumes(experiment, disk / "r", tmp_path / "whole")
     files = [sorted(path.name for path in place.rglob("*")) for place in (disk / "r", tmp_path / "whole")]
     assert files[0] == files[1]
 
@@ -91,5 +88,4 @@ def test_a_folder_that_becomes_read_only_is_one_line_for_every_command(tmp_path,
         printed = capsys.readouterr().err
         assert printed.count("\n") == 1 and printed.startswith("error: "), printed
     subprocess.run(["umount", str(directory)], check=True)
-    run_experiment(experiment, directory, resume=True)
-    assert traces(directory) == traces(tmp_path / "whole")
+    assert_resumes(experiment, directory, tmp_path / "whole")

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
-from killed import changed
+from killed import assert_resumes, changed
 from pettingzoo import ParallelEnv
 from rich.console import Console
 
@@ -90,7 +90,6 @@ class Endless(Pictures):
 
 @pytest.fixture
 def experiment(clean_registry):
-    """Two updates of segments in an environment without an end."""
     register("test/Endless-v0", Endless)
     size = {"num_updates": 2, "rollout_buffer_size": 2, "turns_per_update": 3, "ppo_epochs": 1, "critic_warmup": 0}
     config = IPPOConfig(eval_num_samples=2, eval_max_turns=5, eval_interval=1, **size)
@@ -180,9 +179,7 @@ def test_the_first_signal_stops_an_evaluation_and_a_resumed_run_repeats_it(exper
     with StopSignals() as stop, pytest.raises(Stopped):
         run_experiment(experiment, tmp_path / "r", stop=stop)
     assert time.monotonic() - Endless.asked_at < 10
-    run_experiment(experiment, tmp_path / "r", resume=True)
-    for name in ("evaluation.jsonl", "episodes.jsonl"):
-        assert (tmp_path / "r" / name).read_text() == (tmp_path / "whole" / name).read_text()
+    assert_resumes(experiment, tmp_path / "r", tmp_path / "whole")
 
 
 def test_the_first_signal_stops_an_evaluation_and_training_without_any_limit(experiment, tmp_path):
@@ -201,12 +198,9 @@ def test_an_evaluation_after_the_last_update_is_repeated(experiment, tmp_path):
     with StopSignals() as stop, pytest.raises(Stopped, match="after update 2"):
         run_experiment(once, tmp_path / "r", stop=stop)
     assert not (tmp_path / "r" / "evaluation.jsonl").exists()
-    run_experiment(once, tmp_path / "r", resume=True)
-    assert newest_checkpoint(tmp_path / "r").num_lines == newest_checkpoint(tmp_path / "whole").num_lines
-    expected = (tmp_path / "whole" / "evaluation.jsonl").read_text()
-    assert (tmp_path / "r" / "evaluation.jsonl").read_text() == expected
-    run_experiment(once, tmp_path / "r", resume=True)
-    assert (tmp_path / "r" / "evaluation.jsonl").read_text() == expected
+    for _ in range(2):
+        assert_resumes(once, tmp_path / "r", tmp_path / "whole")
+        assert newest_checkpoint(tmp_path / "r").num_lines == newest_checkpoint(tmp_path / "whole").num_lines
 
 
 def test_progress_is_a_line_now_and_then_or_part_of_the_panel(experiment, monkeypatch):

@@ -163,7 +163,6 @@ def test_settings_that_are_a_link_are_replaced_and_not_followed(tmp_path, experi
 
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 7])
 def test_a_kill_at_any_file_event_leaves_a_folder_that_is_taken_up_again(tmp_path, experiment, step):
-    """Taken up by `resume`, and by the same `train`, which also clears the folder."""
     config = replace(experiment.config, eval_on_start=False, eval_num_samples=1)
     short = replace(experiment, config=config, env="probes:NumberProbe", env_kwargs={"probe": "delayed"})
     limit, status = 0, None

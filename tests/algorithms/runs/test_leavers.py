@@ -29,7 +29,6 @@ CASES = {
 
 @pytest.fixture
 def experiment(clean_registry, request):
-
     register("test/SpokenHouse-v0", SpokenHouse)
     algorithm, settings, world = CASES[request.param]
     return Experiment(
@@ -52,7 +51,6 @@ def weights(directory):
 @pytest.mark.slow
 @pytest.mark.parametrize("experiment", [name for name in CASES if "turns" not in name], indirect=True)
 def test_who_left_is_asked_and_paid_no_more(experiment, tmp_path):
-    """Compare each recorded episode with a replay in the environment."""
     run_experiment(experiment, tmp_path)
     env = SpokenHouse(**experiment.env_kwargs)
     rows = list(read_lines(tmp_path / "episodes.jsonl"))

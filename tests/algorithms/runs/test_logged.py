@@ -11,25 +11,20 @@ import scipy.stats
 import torch
 from cases import case, cases
 from probes import AGENTS, TextProbe, word_policies
+from small_trainers import text_trainer
 
-from collm.algorithms import IAC, IACConfig, algorithm_specs, train
+from collm.algorithms import algorithm_specs, train
 from collm.algorithms.algorithm import PolicyBatch
 from collm.algorithms.config import ActorCriticConfig
-from collm.algorithms.learning.trainer import Trainer
-from collm.algorithms.rollout.collector import RolloutCollector
-from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.algorithms.runs.evaluation import FIRST_EVALUATION_SEED
 from collm.benchmarks.comparison.summaries import TurnDiagnostics
 from collm.envs.core import Outcome, TextParallelEnv
-from collm.envs.vectors.vector import SyncVector
 
 
 @case("update", "environment_steps", "sampled_tokens", "tokens_per_second", "seconds/decoding", "seconds/environment")
 @case("seconds/credit", "seconds/critics", "seconds/policies", "seconds/learning", "seconds/update", "seconds/total")
 def test_counts_and_seconds_of_updates_add_up():
-    config = IACConfig(rollout_buffer_size=4, num_updates=2, critic_warmup=0, use_separate_critic=False)
-    policies = word_policies(max_new_tokens=2, has_value_head=True)
-    trainer = make_trainer(IAC(config), SyncVector(lambda: TextProbe("delayed"), 2), policies)
+    trainer = text_trainer("iac", rollout_buffer_size=4, num_envs=2, use_separate_critic=False)
     turns = tokens = seconds = 0
     for update in (1, 2):
         episodes, metrics = trainer.step()
@@ -49,11 +44,7 @@ def test_counts_and_seconds_of_updates_add_up():
 
 
 def test_metrics_of_a_team_are_means_over_its_policies():
-    policies = word_policies(max_new_tokens=2)
-    collector = RolloutCollector(SyncVector(lambda: TextProbe("delayed"), 2), policies)
-    algorithm = next(spec for spec in algorithm_specs() if spec.name == "mareinforce")
-    config = algorithm.config(rollout_buffer_size=4, num_generations=4, agent_learning_rate=0.0, reward_shift=1.0)
-    trainer = Trainer(algorithm.make(config), collector)
+    trainer = text_trainer("mareinforce", rollout_buffer_size=4, agent_learning_rate=0.0, reward_shift=1.0)
     rows = []
     for learner in trainer.learners.values():
 
@@ -93,7 +84,6 @@ def prize(seed):
 @case("evaluation/*/return", "evaluation/*/return_low", "evaluation/*/return_high", "evaluation/*/reward/*")
 @case("evaluation/*/metric/*")
 def test_an_evaluation_s_numbers_by_hand(tmp_path):
-    """Compare returns with the prizes of the seeds, and intervals with SciPy's percentile bootstrap."""
     settings = {"num_updates": 1, "rollout_buffer_size": 2, "num_generations": 2, "eval_num_samples": 12}
     train("magrpo", Lottery, out=tmp_path / "run", policies=word_policies(), progress=False, **settings)
     rows = [json.loads(line) for line in (tmp_path / "run" / "evaluation.jsonl").read_text().splitlines()]
@@ -121,7 +111,6 @@ def pattern_of(name):
 
 
 def logged(name, folder, **settings):
-    """Names of all metrics that a run logs."""
     settings |= {"num_updates": 1, "rollout_buffer_size": 2, "eval_num_samples": 2, "progress": False}
     settings |= {"reference_kl_coef": 0.1, "entropy_coef": 0.1}
     settings["policies"] = word_policies(has_value_head=name == "ippo")

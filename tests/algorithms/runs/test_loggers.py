@@ -17,8 +17,6 @@ from collm.envs.vectors.vector import SyncVector
 
 
 class Wandb:
-    """Fake of the module that stores calls."""
-
     def __init__(self):
         self.calls = []
         self.logged = []

@@ -6,16 +6,15 @@ import math
 import numpy as np
 import pytest
 from probes import AGENTS, NumberProbe, TextProbe, word_policies
+from small_trainers import text_trainer
 
 from collm.agents.config import ModelConfig
 from collm.agents.core import Completion
 from collm.agents.encoding import TokenRecord
 from collm.agents.numeric.config import NetworkConfig
-from collm.algorithms import IPPO, MAGRPO, IPPOConfig, ReinforceConfig
-from collm.algorithms.learning.trainer import Trainer
+from collm.algorithms import IPPO, IPPOConfig
 from collm.algorithms.rollout.collector import Plan, RolloutCollector
 from collm.algorithms.runs.assembly.policies import make_policies
-from collm.algorithms.runs.evaluation import evaluate
 from collm.algorithms.runs.files import read_config, write_config
 from collm.algorithms.runs.folder import check_is_free, prepare_directory
 from collm.algorithms.runs.loggers import JsonLines, read_lines
@@ -58,9 +57,7 @@ def test_episodes_can_be_scored_again_from_their_records_alone():
 
 
 def test_records_carry_the_credit_of_each_turn():
-    config = ReinforceConfig(num_generations=4, rollout_buffer_size=8, advantage_normalization="none")
-    policies = word_policies()
-    trainer = Trainer(MAGRPO(config), RolloutCollector(SyncVector(lambda: TextProbe("delayed"), 4), policies))
+    trainer = text_trainer("magrpo", advantage_normalization="none")
     episodes, _ = trainer.step()
     records = episode_records(episodes, trainer.credits)
     turns = [turn for record in records for turn in record["agents"][AGENTS[0]]["turns"]]
@@ -104,11 +101,3 @@ def test_a_directory_with_a_run_is_not_overwritten(tmp_path):
         prepare_directory(tmp_path / "file" / "run")
     with pytest.raises(FileNotFoundError, match="contains no run"):
         read_config(tmp_path / "elsewhere")
-
-
-def test_an_evaluation_plays_the_same_tasks_every_time():
-    _, policies = played()
-    collector = RolloutCollector(SyncVector(lambda: TextProbe("observed"), 3), policies)
-    first, second = evaluate(collector, 10, greedy=False), evaluate(collector, 10, greedy=False)
-    assert first.metrics == second.metrics
-    assert first.worst.team_return <= first.team_return.value <= first.best.team_return

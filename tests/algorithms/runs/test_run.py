@@ -359,7 +359,6 @@ def test_a_start_from_other_models_costs_one_line_that_names_what_differs_and_le
 
 
 def test_saved_weights_that_are_not_finite_are_named_before_any_update(tmp_path, experiment, monkeypatch):
-    """The checksums are right: the file was written with these weights."""
     run_experiment(experiment, tmp_path / "r")
     older, newest = sorted((tmp_path / "r" / "checkpoints").iterdir())
     file = newest / "tensors.safetensors"
@@ -439,17 +438,3 @@ def test_a_pickle_in_a_folder_is_never_opened(tmp_path, experiment):
         (tmp_path / "r" / path).write_bytes(pickle.dumps(Evil()))
     run_experiment(experiment, tmp_path / "r", resume=True)
     assert not (tmp_path / "PWNED").exists()
-
-
-@pytest.mark.parametrize(
-    ("changes", "logprobs", "named"),
-    [
-        ({"max_staleness": 1}, "learner", "server='http://localhost:1'"),
-        ({"collectors": "ray"}, "learner", "server='http://localhost:1'"),
-        ({"importance_cap": None, "clip_range": None, "ppo_epochs": 1}, "server", "server_logprobs='server'"),
-    ],
-)
-def test_settings_that_a_server_cannot_have_are_refused(experiment, changes, logprobs, named):
-    model = replace(experiment.model, server="http://localhost:1", server_logprobs=logprobs)
-    with pytest.raises(ValueError, match=named):
-        replace(changed(experiment, **changes), model=model).check()

@@ -191,7 +191,6 @@ def test_an_environment_that_this_process_has_registered_needs_none():
 
 
 def test_a_recorded_reply_is_not_run_in_this_process(tmp_path, capsys):
-    """A recorded reply is code, and the folder has isolation="none"."""
     mark = tmp_path / "PWNED"
     write_config(tmp_path, with_env(isolation="none", max_turns=1))
     wrote = f"def caesar_words(text, shift):\n    open({str(mark)!r}, 'w')\n    return text"
