@@ -264,7 +264,6 @@ def test_a_harmless_call_is_warned_about_in_one_line(call, answer, places, capfd
 
 
 def test_a_server_of_another_kind_costs_one_line(places, capfd):
-
     with ChatServer() as server:
         url = server.url.removesuffix("/v1")
         assert main([*shlex.split(filled("TEXT --weights shared --server", places)), url]) == 2
@@ -355,7 +354,6 @@ def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_costs_one_word(mon
 
 
 def test_a_fault_of_the_program_shows_its_traceback(monkeypatch):
-
     monkeypatch.setattr("collm.benchmarks.commands.envs.specs", Mock(side_effect=KeyError("no such key")))
     with pytest.raises(KeyError, match="no such key"):
         main(["envs"])

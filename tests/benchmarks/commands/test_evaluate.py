@@ -117,7 +117,6 @@ def test_a_card_names_a_base_model_of_the_hub_and_no_path_of_its_author(model, b
 
 @pytest.mark.parametrize("options", [[], ["--agent", "builder_0", "--merge"]])
 def test_an_export_holds_no_code(options, trained, tmp_path, capsys):
-
     run, out = tmp_path / "run", tmp_path / "out"
     shutil.copytree(trained, run)
     folder = run / "agents" / "builder_0"

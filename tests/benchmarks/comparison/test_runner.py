@@ -175,7 +175,6 @@ def test_a_comparison_killed_again_and_again_ends_with_the_same_table(tmp_path):
         while num_updates() <= before and process.poll() is None:
             time.sleep(0.1)
         time.sleep(rng.uniform(0, 4))
-
         if process.poll() is None:
             kill(process.pid, signal.SIGKILL)
         process.wait()

@@ -189,7 +189,6 @@ def test_a_team_that_can_play_nothing_is_refused_and_leaves_no_file(tmp_path, ca
 
 
 def test_what_was_played_is_on_disk_before_the_next_environment_begins(tmp_path, monkeypatch):
-
     def breaks(*args, **kwargs):
         assert read_submission(tmp_path / "tiny.json").returns[ID]["greedy"] == [0.5] * 50
         raise RuntimeError("the machine is out of memory")

@@ -42,7 +42,6 @@ def test_the_cost_to_reach_a_threshold_by_hand():
 
 
 def test_curves_without_a_common_range_of_costs_are_drawn_one_by_one(tmp_path):
-
     for seed in range(2):
         write_run(tmp_path / f"{seed}", "maac", seed)
     fast, slow = read_summaries(tmp_path)
