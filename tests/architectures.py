@@ -1,7 +1,5 @@
 """Small models of several families, from random weights."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """A server of OpenAI's chat completions with scripted answers, which records its requests."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

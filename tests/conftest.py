@@ -1,7 +1,3 @@
-"""Fixtures of all tests."""
-
-from __future__ import annotations
-
 import os
 import signal
 import warnings

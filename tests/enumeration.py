@@ -5,8 +5,6 @@ sends every tuple of courses through the trainer as the episodes of one update, 
 probabilities. Both share only the game and the table of logits.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from copy import copy
 from dataclasses import dataclass

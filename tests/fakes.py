@@ -1,7 +1,5 @@
 """Small random models with byte-level tokenizers, with and without a chat template."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

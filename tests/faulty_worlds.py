@@ -1,7 +1,5 @@
 """Environments with every kind of fault. Worker processes import this module, so it does not import torch."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """Malicious run folders: mutations of their files, and a guard that records forbidden effects of reading them."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import hashlib

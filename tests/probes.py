@@ -9,8 +9,6 @@ Every probe exists in text, for a model with a small vocabulary, and in numbers,
 * delayed: three turns; the reward at the end depends on the words of the first turn.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from random import Random
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Processes of one group, as with torchrun, that call a function, and trainings that they compare."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Run folders of a comparison, with made-up episodes and metrics."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

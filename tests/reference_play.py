@@ -1,6 +1,3 @@
-"""Episodes of reference players, for tests of adapters to other libraries."""
-
-
 def reference_episode(env, seed, **replies):
     """Play an episode; agents without a fixed reply give reference replies.
 

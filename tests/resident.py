@@ -4,8 +4,6 @@ The models have random weights and learn for two updates. Memory is the resident
 Python and its libraries.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Imports point downwards, between layers and between the parts of a layer; folders stay small."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter

@@ -1,7 +1,5 @@
 """Examples in docstrings, and Python blocks of pages that are marked "python run", run."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import itertools

@@ -1,7 +1,3 @@
-"""Public names of `collm` and its packages: found, typed, and imported on first use."""
-
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys

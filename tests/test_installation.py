@@ -1,7 +1,3 @@
-"""Packages and data files are complete in every form of installation."""
-
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

@@ -1,5 +1,3 @@
-"""JSON files of people and of runs."""
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Commands on pages: the parser accepts all; those of the README, the tutorials and some other pages run."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

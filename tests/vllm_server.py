@@ -1,7 +1,5 @@
 """A stub of vLLM's HTTP API that samples from a small model, and generators that use it."""
 
-from __future__ import annotations
-
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

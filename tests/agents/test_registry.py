@@ -1,5 +1,3 @@
-"""Registered policies and critics."""
-
 import re
 
 import pytest

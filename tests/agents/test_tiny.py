@@ -1,5 +1,3 @@
-"""The embedded model and the start checkpoints."""
-
 import json
 from pathlib import Path
 

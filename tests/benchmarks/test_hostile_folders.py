@@ -4,8 +4,6 @@ No code of the folder runs, no program is started, no connection is opened, no q
 folder is read or changed, and every fault is one line. See the table in docs/threat_model.md.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

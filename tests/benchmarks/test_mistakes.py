@@ -1,7 +1,5 @@
 """Wrong calls of the command line: each prints one line (or a box of the parser), and leaves no files."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,5 +1,3 @@
-"""Type, size and release of the KV cache."""
-
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace

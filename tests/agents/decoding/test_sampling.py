@@ -1,7 +1,5 @@
 """Tokens are drawn from exactly the distribution that was asked for."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""A text environment as a task of Inspect AI, with a role per agent."""
-
 import gc
 import os
 import shlex

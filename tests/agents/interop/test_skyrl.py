@@ -1,5 +1,3 @@
-"""One agent of a text environment in SkyRL-gym."""
-
 import pytest
 
 skyrl_gym = pytest.importorskip("skyrl_gym")

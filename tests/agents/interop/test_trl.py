@@ -1,5 +1,3 @@
-"""Text environments in TRL."""
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,5 +1,3 @@
-"""One agent of a text environment in verl's agent loop."""
-
 import asyncio
 import shlex
 import subprocess

@@ -1,5 +1,3 @@
-"""The bag-of-words critic: logistic regression for each turn."""
-
 import copy
 
 import numpy as np

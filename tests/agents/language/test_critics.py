@@ -1,5 +1,3 @@
-"""Text critics: one row per episode gives the values of one row per history."""
-
 import numpy as np
 import pytest
 import torch

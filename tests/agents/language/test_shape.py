@@ -1,5 +1,3 @@
-"""Sizes and activations of models, compared with counts on tensors without data."""
-
 import contextlib
 
 import pytest

@@ -1,5 +1,3 @@
-"""Action masks of numeric policies: illegal options have no probability and no gradient."""
-
 import math
 
 import gymnasium

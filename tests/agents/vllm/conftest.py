@@ -1,7 +1,3 @@
-"""Fixtures of the tests of vLLM servers."""
-
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

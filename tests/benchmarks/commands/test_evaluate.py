@@ -1,5 +1,3 @@
-"""Evaluation of models without a run, chats with trained agents, and exported models."""
-
 import io
 import json
 import shutil

@@ -1,5 +1,3 @@
-"""What fails is named in one line, with the command that plays it again; what is recorded is played again alike."""
-
 import json
 
 import pytest

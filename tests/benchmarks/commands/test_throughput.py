@@ -1,5 +1,3 @@
-"""The command's tables, the count of operations and the figure of growth."""
-
 import pytest
 from architectures import model_of
 

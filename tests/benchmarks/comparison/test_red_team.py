@@ -1,7 +1,5 @@
 """Red team: shares by hand, teams that cheat and teams that do not, and trainings in the Mini tasks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Comparisons: finished runs are skipped, interrupted runs resume, and failed runs do not stop the others."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

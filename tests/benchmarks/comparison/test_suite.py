@@ -1,7 +1,5 @@
 """Suites: the runs that they describe, and the errors that they raise."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

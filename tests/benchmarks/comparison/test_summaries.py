@@ -1,5 +1,3 @@
-"""What a report says of advantages and returns is what was learned from."""
-
 import json
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Bounds of returns, by what the environments of the runs declare."""
-
 import math
 from dataclasses import replace
 

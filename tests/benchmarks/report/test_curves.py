@@ -1,5 +1,3 @@
-"""Curves by cost, and the cost of reaching a threshold."""
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a page says first: the order of the methods, and no more than the runs can tell."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The page in a browser: it fits the screen, tables and episodes work, and 10,000 episodes open quickly."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

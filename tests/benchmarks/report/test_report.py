@@ -1,7 +1,3 @@
-"""The report of runs: its tables, its page, and what it reads."""
-
-from __future__ import annotations
-
 import base64
 import contextlib
 import gzip

@@ -1,7 +1,3 @@
-"""Estimates and intervals: by hand, by law, and against rliable."""
-
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""What a search tells, and which runs collapsed, by hand."""
-
 import pytest
 from recorded import made_summary
 
