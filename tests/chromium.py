@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import json
 import os
@@ -16,8 +15,7 @@ FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--remote-debugging-pipe"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars"),
 )
-KEYS = {"Down": "ArrowDown", "Up": "ArrowUp"}
-CODES = {"ArrowDown": 40, "ArrowUp": 38, "End": 35, "Home": 36, "PageDown": 34, "Tab": 9, "Enter": 13}
+CODES = {"ArrowUp": 38, "End": 35, "Tab": 9}
 READS, WRITES = 3, 4  # the descriptors that Chromium reads commands from and writes answers to
 
 
@@ -85,16 +83,11 @@ class Browser:
 
     def press(self, *keys: str) -> None:
         """Press keys, one after the other."""
-        for name in keys:
-            key = KEYS.get(name, name)
+        for key in keys:
             code = {"key": key, "windowsVirtualKeyCode": CODES.get(key, 0)} | ({} if key in CODES else {"text": key})
             self._ask("Input.dispatchKeyEvent", type="keyDown", **code)
             self._ask("Input.dispatchKeyEvent", type="keyUp", key=key)
         time.sleep(0.3)
-
-    def screenshot(self, path: Path, *, whole: bool = False) -> None:
-        """Save a picture of the window, or of the whole page."""
-        path.write_bytes(base64.b64decode(self._ask("Page.captureScreenshot", captureBeyondViewport=whole)["data"]))
 
     def complaints(self) -> list[str]:
         """Console messages and exceptions since the page was opened."""

@@ -37,7 +37,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def root() -> Path:
-    """The repository."""
     return ROOT
 
 

@@ -39,5 +39,4 @@ def assert_same(found, expected, atol=1e-5):
 
 
 def stores(decoder):
-    """Keys and values of all layers."""
     return [store for layer in decoder._engine.arena.layers for store in (layer.keys, layer.values)]

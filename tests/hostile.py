@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-PLACE = "\ue123"
-"""Placeholder in JSON for text that `json.dumps` does not write."""
+PLACE = "\ue123"  # placeholder in JSON for text that `json.dumps` does not write
 TEXTS = {
     "deep": '{"a":' * 3_000 + "1" + "}" * 3_000,
     "deep list": "[" * 200_000 + "]" * 200_000,
@@ -138,17 +137,11 @@ def sign(checkpoint: Path) -> None:
 
 @dataclass
 class Guard:
-    """Audit hook of this process for programs, connections, input, imports, and files outside of allowed folders.
+    """Audit hook of this process for programs, connections, input, imports, and files outside of allowed folders."""
 
-    Args:
-        allowed: folders that may be written.
-        forbidden: folder that may not be read.
-        code: name of a package that may not be imported.
-    """
-
-    allowed: tuple[Path, ...]
-    forbidden: Path
-    code: str
+    allowed: tuple[Path, ...]  # folders that may be written
+    forbidden: Path  # folder that may not be read
+    code: str  # package that may not be imported
     is_active: bool = False
     seen: list[str] = field(default_factory=list)
 
@@ -216,8 +209,6 @@ def _is_between_processes() -> bool:
 
 
 _WORKERS = ("multiprocessing.", "collm.envs.vectors.processes")
-
-
 _CHANGES = {"os.rename": 2, "os.remove": 1, "os.mkdir": 1, "os.rmdir": 1, "os.truncate": 1, "shutil.rmtree": 1}
 _CHANGES |= {"os.chmod": 1, "os.symlink": 2, "os.link": 2}
 _JUDGED = {

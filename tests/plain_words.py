@@ -9,53 +9,46 @@ from pathlib import Path
 
 RULES = {  # name: (pattern, where: "first" = first sentence of a text, "any" = every sentence, matches that make a hit)
     "opener": (
-        r"^(?:What|Who|Whom|Whose|Whoever|Whatever|Which|Where(?!as)|Beside|But for|Of(?! course)|By what|To whom"
-        r"|In what|As many|So many|How(?! to\b)|That(?! is\b| means\b| way\b)|Whether(?! to\b| or not\b))\b",
+        r"^(?:What|Who|Whom|Whose|Whoever|Whatever|Which|Where(?!as)|Beside|But for|Of(?! course)|By what|To whom|"
+        r"In what|As many|So many|How(?! to\b)|That(?! is\b| means\b| way\b)|Whether(?! to\b| or not\b))\b",
         "first",
         1,
     ),
     "archaic": (
-        r"\b(?:anew|likewise|beside|besides|whereof|thereof|whereby|wherein|therein|thereby|henceforth"
-        r"|hereafter|for ever"
-        r"|nowhere|whoever|whichever|oneself|nobody|but for|save for|(?:of|than|no more than|by|at most"
-        r"|in) so (?:many|much)"
-        r"|(?<!as )as much(?! as)|to spare|to be had|at once(?=[:;,.]| from| where|$)|all the same"
-        r"|in the place of|of (?:its|their|our|your|one's|the user's|a user's|agents') own"
-        r"|(?:its|their|our) own(?=[,.;:]|$)|one (?:does|has|gets|reads|knows|wants|may|cannot)(?= [a-z])"
-        r"|(?:all|those|they|he|everyone) who\b"
-        r"|is none|are none|are (?:its|theirs|ours)|ours(?=[,.;:]|$| and)|is ours|(?:where|when"
-        r"|if) (?:there is|there are|it has|that is|they have) none"
-        r"|other than they|goes? by\b|as (?:it is|they are|it was|they were)(?=[,.;:]|$)|in (?:any"
-        r"|either) case(?=[,.;:]|$)|(?:one|each) after the other)\b",
+        r"\b(?:anew|likewise|beside|besides|whereof|thereof|whereby|wherein|therein|thereby|henceforth|hereafter|"
+        r"for ever|nowhere|whoever|whichever|oneself|nobody|but for|save for|(?:of|than|no more than|by|at most|"
+        r"in) so (?:many|much)|(?<!as )as much(?! as)|to spare|to be had|at once(?=[:;,.]| from| where|$)|"
+        r"all the same|in the place of|of (?:its|their|our|your|one's|the user's|a user's|agents') own|(?:its|their|"
+        r"our) own(?=[,.;:]|$)|one (?:does|has|gets|reads|knows|wants|may|cannot)(?= [a-z])|(?:all|those|they|he|"
+        r"everyone) who\b|is none|are none|are (?:its|theirs|ours)|ours(?=[,.;:]|$| and)|is ours|(?:where|when|"
+        r"if) (?:there is|there are|it has|that is|they have) none|other than they|goes? by\b|as (?:it is|they are|"
+        r"it was|they were)(?=[,.;:]|$)|in (?:any|either) case(?=[,.;:]|$)|(?:one|each) after the other)\b",
         "any",
         1,
     ),
     "person": (
-        r"\b(?:(?:is|are|was|were|been|be) told|tells?|(?<!that )told(?= of| by| what| where| that| the| as)"
-        r"|says(?! \"| ')"
-        r"|is said|are said|hears? of|(?:is|are) heard|vouch\w*|(?:lies?|lay|lying) (?:in|on|at|below|above"
-        r"|beside|between|where|there|within)"
-        r"|go(?:es)? on|went on|going on|stands? (?:back|beside|in|at|for itself|where|there|behind|below"
-        r"|under|apart|alone)"
-        r"|knows? (?:nothing|of|no|its|their|what|how|which)|leaves? off|let go|is let|gives? up|(?:comes?"
-        r"|came) (?:about|to its|to their|to an|to no|from where)"
-        r"|takes? turns|is asked|are asked|looks? (?:into|like nothing)|is (?:there|gone|left) (?:for|to)"
-        r"|is spared|spares? (?:the|a|it)|to blame|has yet|wants? to)\b",
+        r"\b(?:(?:is|are|was|were|been|be) told|tells?|(?<!that )told(?= of| by| what| where| that| the| as)|"
+        r"says(?! \"| ')|is said|are said|hears? of|(?:is|are) heard|vouch\w*|(?:lies?|lay|lying) (?:in|on|at|below|"
+        r"above|beside|between|where|there|within)|go(?:es)? on|went on|going on|stands? (?:back|beside|in|at|"
+        r"for itself|where|there|behind|below|under|apart|alone)|knows? (?:nothing|of|no|its|their|what|how|which)|"
+        r"leaves? off|let go|is let|gives? up|(?:comes?|came) (?:about|to its|to their|to an|to no|from where)|"
+        r"takes? turns|is asked|are asked|looks? (?:into|like nothing)|is (?:there|gone|left) (?:for|to)|is spared|"
+        r"spares? (?:the|a|it)|to blame|has yet|wants? to)\b",
         "any",
         1,
     ),
     "long": (r"\S*\w\S*", "any", 31),
     "negation": (r"\b(?:not|no|none|nothing|nobody|nowhere|never|neither|nor|without|unless|cannot)\b", "any", 3),
     "nothing": (
-        r"^(?:Nothing|Nobody|None)\s+(?!if\b|to\b|means?\b|otherwise|disables?)[a-z]|\b(?:nothing|nobody"
-        r"|none) (?:that|which|who|is|are|has|of which)\b",
+        r"^(?:Nothing|Nobody|None)\s+(?!if\b|to\b|means?\b|otherwise|disables?)[a-z]|\b(?:nothing|nobody|"
+        r"none) (?:that|which|who|is|are|has|of which)\b",
         "any",
         1,
     ),
     "pronoun": (
-        r"^(?:It|They|He|Its|Their|Theirs|Others|The others|The same|Both|Such|Those|One)\b(?= (?:is|are|has"
-        r"|have|may|must|can|does|do|as|by|of|for|in|with|where|[a-z]+ed)\b)"
-        r"|\b(?:the others?|others|the same|another|theirs|the former|the latter|those)(?=[,.;:]|$)",
+        r"^(?:It|They|He|Its|Their|Theirs|Others|The others|The same|Both|Such|Those|One)\b(?= (?:is|are|has|have|may|"
+        r"must|can|does|do|as|by|of|for|in|with|where|[a-z]+ed)\b)|\b(?:the others?|others|the same|another|theirs|"
+        r"the former|the latter|those)(?=[,.;:]|$)",
         "first",
         1,
     ),
@@ -66,10 +59,9 @@ RULES = {  # name: (pattern, where: "first" = first sentence of a text, "any" = 
         1,
     ),
     "passive": (
-        r"\b(?:is|are|was|were|be|been|being)\s+(?:\w+ly\s+)?(?:\w+ed|given|taken|made|read|drawn|kept|told"
-        r"|said|written|"
-        r"found|known|seen|held|left|sent|built|paid|lost|gone|begun|shown|chosen|cut|put|spent|meant|played"
-        r"|had|done)\b",
+        r"\b(?:is|are|was|were|be|been|being)\s+(?:\w+ly\s+)?(?:\w+ed|given|taken|made|read|drawn|kept|told|said|"
+        r"written|found|known|seen|held|left|sent|built|paid|lost|gone|begun|shown|chosen|cut|put|spent|meant|played|"
+        r"had|done)\b",
         "any",
         3,
     ),

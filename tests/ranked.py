@@ -48,8 +48,7 @@ def free_port() -> int:
 def start(function, size, *args, patience_s=40.0, death_port=None):
     """Start processes that join a group and call a function; returns them and a queue of (rank, is_fine, result).
 
-    Args:
-        death_port: port of a second group that they join afterwards, in which the last rank dies. None: no such group.
+    With a `death_port` they then join a second group, in which the last rank dies.
     """
     context = get_context("spawn")
     queue: Any = context.Queue()
@@ -63,7 +62,6 @@ def start(function, size, *args, patience_s=40.0, death_port=None):
 
 
 def results(function, size, *args, patience_s=40.0):
-    """Result of a function by rank."""
     processes, queue = start(function, size, *args, patience_s=patience_s)
     found = {}
     try:
@@ -132,7 +130,6 @@ CLOCK = ("second", "tokens_per_second")
 
 
 def critics_of(name):
-    """Kinds of critics of an algorithm."""
     config = algorithm_spec(name).config
     if not issubclass(config, ActorCriticConfig):
         return ("none",)
@@ -300,7 +297,6 @@ def stopped(group, folder):
 
 
 def experiment(num_updates, fsdp=False):
-    """A short training of the embedded model."""
     size = {"rollout_buffer_size": 4, "eval_num_samples": 3, "critic_warmup": 0, "max_batch_tokens": 256}
     config = MAACConfig(num_updates=num_updates, fsdp=fsdp, **size)
     model = ModelConfig(max_new_tokens=12, device="cpu")
@@ -308,8 +304,6 @@ def experiment(num_updates, fsdp=False):
 
 
 def exchanged(group):
-    """Result of each method of a group."""
-
     def works():
         if group.rank == 1:
             raise EnvironmentFault("it fell over", "speaker_0")
@@ -334,11 +328,7 @@ def exchanged(group):
 
 
 def critics(group, folder, rank):
-    """Largest differences between a whole critic, a sharded one, and the sharded one after loading; and the scale.
-
-    Args:
-        rank: rank of adapters on a frozen model. None: all weights learn.
-    """
+    """Largest differences between a whole critic, a sharded one, and the sharded one after loading; and the scale."""
     base, saved = folder / f"base {rank}", folder / f"critic {rank}"
     group.by_writer(lambda: random_llama(0, num_layers=2).model.save_pretrained(base))
 

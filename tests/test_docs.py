@@ -17,13 +17,11 @@ from collm.envs.registration.registry import spec
 
 LAYERS = ("envs", "agents", "algorithms", "benchmarks")
 ROOT = Path(__file__).resolve().parent.parent
-MADE = {"reference/settings.md", "reference/command.md", "changelog.md"}
-"""Pages of the site that docs/site/hooks.py generates."""
+MADE = {"reference/settings.md", "reference/command.md", "changelog.md"}  # by docs/site/hooks.py
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
 def with_examples() -> list[str]:
-    """Names of modules whose docstrings have examples."""
     found = [path for layer in LAYERS for path in (ROOT / layer).rglob("*.py") if ">>> " in path.read_text()]
     return [f"collm.{'.'.join(path.relative_to(ROOT).with_suffix('').parts)}" for path in sorted(found)]
 
@@ -88,7 +86,6 @@ def test_the_block_about_chat_servers_runs_with_one(tmp_path):
 
 
 def test_a_suite_of_the_documentation_is_one(tmp_path):
-    """Suites are TOML blocks marked "suite"."""
     suites = [(page, text) for page in PAGES for text in fenced(page.read_text(), "toml suite")]
     assert suites
     for page, text in suites:

@@ -25,7 +25,6 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 
 def tracked_files(root: Path) -> set[str]:
-    """Files of the package in the last commit, relative to the package."""
     tracked = run("git", "ls-tree", "-r", "--name-only", "HEAD", "src/collm", *LAYERS, cwd=root).splitlines()
     files = {name.removeprefix("src/collm/") for name in tracked if not name.startswith("benchmarks/results/")}
     return files - set(LAYERS)  # without the links
@@ -50,7 +49,6 @@ def zip_archive(root: Path, folder: Path) -> Path:
 
 
 def built(source: Path, hook: str) -> Path:
-    """The file that a hook of the build backend builds."""
     folder = source.parent / "built"
     folder.mkdir()
     run(sys.executable, "-c", f"import setuptools.build_meta as b; b.{hook}({str(folder)!r})", cwd=source)
@@ -98,7 +96,6 @@ def test_an_installation_has_every_file_and_advises_a_command_that_works(root, t
     pip = [sys.executable, "-m", "pip", "--python", python]
     offline = ["--no-index", "--no-deps", "--no-build-isolation", "--no-compile", "--ignore-installed"]
     run(*pip, "install", *offline, *FORMS[form](root, tmp_path), cwd=tmp_path)
-
     place, files, command = json.loads(run(python, "-I", "-B", "-c", USE, cwd=tmp_path))
     assert Path(place).is_relative_to(tmp_path)
     # benchmarks/results is read in the repository; an editable installation sees it, the others lack it.
@@ -117,7 +114,6 @@ def test_a_build_without_a_layer_fails(root, tmp_path):
 
 
 def folders(root: Path) -> list[Path]:
-    """Folders of the four layers that are packages."""
     return sorted(path.parent for layer in LAYERS for path in (root / layer).rglob("__init__.py"))
 
 

@@ -9,8 +9,7 @@ from plain_words import faults, read
 ROOT = Path(__file__).resolve().parent.parent
 CODE = [ROOT / layer for layer in ("envs", "agents", "algorithms", "benchmarks", "src/collm")]
 PAGES = [ROOT / "docs", *ROOT.glob("*.md")]
-MIN_SENTENCES = 20
-"""Files with fewer sentences have no limit of their own."""
+MIN_SENTENCES = 20  # files with fewer sentences have no limit of their own
 
 
 @pytest.mark.parametrize(("paths", "limit"), [(CODE, 100), (PAGES, 150)], ids=["code", "pages"])

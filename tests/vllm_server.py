@@ -46,21 +46,15 @@ class Refused(Exception):
 
 
 class StubServer(ThreadingHTTPServer):
-    """Answers like vLLM 0.32: `test_real.py` sends the same requests to vLLM.
-
-    Args:
-        folder: the served model.
-        port: 0 chooses a free one.
-        mode: "processed_logprobs" or "raw_logprobs".
-    """
+    """Answers like vLLM 0.32: `test_real.py` sends the same requests to vLLM."""
 
     daemon_threads = True
 
-    def __init__(self, folder: Path, port: int = 0, mode: str = "raw_logprobs"):
+    def __init__(self, folder: Path, port: int = 0):
         self.live: set = set()  # open connections
         super().__init__(("127.0.0.1", port), _Handler)
         self.root = str(folder)
-        self.mode = mode
+        self.mode = "raw_logprobs"  # or "processed_logprobs"
         self.base = AutoModelForCausalLM.from_pretrained(folder)
         self.version = "default"
         self.adapters: dict[str, PeftModel] = {}

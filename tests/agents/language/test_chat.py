@@ -46,7 +46,6 @@ def made(name):
 
 @pytest.fixture
 def quick_retries(monkeypatch):
-    """Shorten the back-off of OpenAI's client."""
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)
     monkeypatch.setattr("openai._base_client.MAX_RETRY_DELAY", 0.002)
 
@@ -276,7 +275,6 @@ def test_the_command_plays_with_a_chat_model_which_needs_text_actions(capsys):
     assert "the blue bird" in told and "return: " in told
     assert "openai:stub: " in told and f"{len(server.requests)} requests" in told
     assert all(body["max_tokens"] == 9 for body in server.requests)
-
     assert main(["play", "gymnasium/CartPole-v1", "--policy", "openai:stub@http://127.0.0.1:9"]) == 2
     assert "writes texts" in capsys.readouterr().err
 

@@ -7,7 +7,6 @@ from vllm_server import StubServer
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a small model, for servers and learners."""
     where = tmp_path_factory.mktemp("model")
     random_llama().save_pretrained(where)
     return where

@@ -21,7 +21,6 @@ SMALL = {"num_updates": 1, "rollout_buffer_size": 2, "eval_num_samples": 2, "num
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A run of adapters on the embedded model."""
     out = tmp_path_factory.mktemp("runs") / "adapters"
     adapters = {"weights": "adapters", "lora_rank": 2, "lora_alpha": 6, "lora_target_modules": ("q_proj", "v_proj")}
     settings = {"env_kwargs": {"max_turns": 1}, "progress": False, "learning_rate": 1e-2}

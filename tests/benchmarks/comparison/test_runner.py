@@ -146,7 +146,6 @@ def test_a_run_is_over_when_one_of_its_limits_is_reached(limits, expected):
 
 @pytest.mark.slow
 def test_a_comparison_killed_again_and_again_ends_with_the_same_table(tmp_path):
-    """SIGKILL at random moments, to all its processes or to the parent alone."""
     suite = tmp_path / "suite.toml"
     lines = ["seeds = [0, 1]", "budget = {environment_steps = 80}"]
     for key in ("config", "model"):

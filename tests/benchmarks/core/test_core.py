@@ -76,7 +76,6 @@ def test_scores_and_their_mean_by_hand():
     middle = (anchor.floor + anchor.reference) / 2
     found = score("collm/HouseBuild-v2", [middle] * 50)
     assert (found.value, found.low, found.high) == pytest.approx((0.5, 0.5, 0.5))
-
     played = {id: ways["sampled"] for id, ways in returns_of(0.25).items()}
     assert suite_score(played).value == pytest.approx(0.25)
     assert suite_score(played).high - suite_score(played).low < 1e-9, "scores that do not vary within a task"

@@ -29,7 +29,6 @@ def test_the_cost_to_reach_a_threshold_by_hand():
     assert statistics.cost_to_reach(cost, scores, 1.0, width=2) == 30.0
     assert statistics.cost_to_reach(cost, scores, 0.5, width=2) == 20.0
     assert statistics.cost_to_reach(cost, scores, 1.1, width=2) == statistics.NEVER
-
     # One lucky batch at the start does not count.
     assert statistics.cost_to_reach(np.arange(1.0, 9.0), np.array([1.0, *[0.0] * 7]), 0.5) == statistics.NEVER
     found = statistics.median_cost([10.0, 20.0, statistics.NEVER])

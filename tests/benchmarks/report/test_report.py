@@ -28,7 +28,6 @@ from collm.benchmarks.report.tables import (
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """A small comparison: two methods, three seeds."""
     for seed in range(3):
         write_run(tmp_path / "magrpo" / f"{seed}", "magrpo", seed)
         write_run(tmp_path / "maac" / f"{seed}", "maac", seed, bonus=0.1)
@@ -198,7 +197,6 @@ def test_the_page_is_whole_runs_its_own_scripts_and_needs_nothing_else(folder):
     assert len(ids) == len(set(ids)) and set(re.findall(r"url\(#(\w+)\)", text)) <= set(ids)
     assert {"scenes", "agents", "infos", "palette"} <= episodes[0].keys()
     assert {path.suffix for path in figures} == {".png"}
-
     run([str(folder)])
     text = (folder / "report.html").read_text()
     policy = re.search(r'http-equiv="Content-Security-Policy" content="(.*?)"', text).group(1)
@@ -263,7 +261,6 @@ def test_updates_in_which_no_episode_ended_have_no_return(folder, with_return):
 
 
 def test_a_classic_task_stands_beside_a_text_task(folder):
-    """Each in its own units: what has no meaning for one of the two is not shown of it."""
     for seed in range(3):
         write_classic_run(folder / "cart" / "magrpo" / f"{seed}", "magrpo", seed, rate=20.0)
         write_classic_run(folder / "cart" / "iac" / f"{seed}", "iac", seed, rate=10.0)
