@@ -25,8 +25,6 @@ def missing() -> str:
 
 
 class Browser:
-    """One window; a context manager."""
-
     def __init__(self, profile: Path):
         (commands, self._commands), (self._answers, answers) = os.pipe(), os.pipe()
         # Above 3 and 4, which the child uses.
@@ -82,7 +80,6 @@ class Browser:
         return found["result"].get("value")
 
     def press(self, *keys: str) -> None:
-        """Press keys, one after the other."""
         for key in keys:
             code = {"key": key, "windowsVirtualKeyCode": CODES.get(key, 0)} | ({} if key in CODES else {"text": key})
             self._ask("Input.dispatchKeyEvent", type="keyDown", **code)

@@ -96,7 +96,6 @@ class Game:
         return torch.tensor([number("logit", row) for row in self.rows], dtype=torch.float64)
 
     def probabilities(self, logits):
-        """Return the probability of each course."""
         place = {row: i for i, row in enumerate(self.rows)}
         found = []
         for course in self.courses:

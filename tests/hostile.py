@@ -150,7 +150,6 @@ class Guard:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[list[str]]:
-        """Record forbidden events in the block."""
         gc.collect()  # objects of earlier tests delete their temporary folders
         self.seen = []
         self.is_active = True

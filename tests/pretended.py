@@ -27,8 +27,6 @@ MAKES_NO_KERNEL = {f"aten::{name}" for name in ("detach", "_unsafe_view", "empty
 
 
 class Seen:
-    """Counted synchronizations and kernel launches."""
-
     def __init__(self) -> None:
         self.waits: Counter[tuple[str, str]] = Counter()  # by operation and "file.py:line"
         self.launches: Counter[str] = Counter()  # by operation

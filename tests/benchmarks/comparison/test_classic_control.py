@@ -12,13 +12,7 @@ from collm.agents.numeric.policy import NumericPolicy
 from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.benchmarks.cli import main
 from collm.benchmarks.comparison import classic_control
-from collm.benchmarks.comparison.classic_control import (
-    EXPERIMENTS,
-    published_spread,
-    read_results,
-    run_seed,
-    spread_return_as_published,
-)
+from collm.benchmarks.comparison.classic_control import EXPERIMENTS
 
 MARKS = {"cartpole": 475.0, "acrobot": -110.0, "pendulum": -200.0, "pendulum-squashed": -200.0}
 
@@ -72,7 +66,7 @@ def has_reached(result):
 
 
 def test_every_committed_seed_reached_its_mark_with_today_s_settings(root):
-    results = read_results(root / "benchmarks" / "results" / "classic_control")
+    results = classic_control.read_results(root / "benchmarks" / "results" / "classic_control")
     assert {result["name"] for result in results} == set(EXPERIMENTS)
     for result in results:
         assert has_reached(result), (result["name"], result["seed"])
@@ -88,13 +82,13 @@ def test_every_committed_seed_reached_its_mark_with_today_s_settings(root):
 
 def test_simple_spread_is_as_good_as_epymarl_in_either_unit(root):
     folder = root / "benchmarks" / "results" / "classic_control"
-    published = published_spread(folder)
-    for result in read_results(folder):
+    published = classic_control.published_spread(folder)
+    for result in classic_control.read_results(folder):
         if result["name"].startswith("spread"):
             theirs = np.interp(result["environment_steps"], list(published), list(published.values()))
             assert result["sampled"]["mean"] > theirs, (result["name"], result["seed"], theirs)
     for point in json.loads((folder / "epymarl.json").read_text())["curve"]:
-        again = spread_return_as_published(published[point["environment_steps"]])
+        again = classic_control.spread_return_as_published(published[point["environment_steps"]])
         assert again == pytest.approx(point["sampled"] / 3)
 
 
@@ -119,7 +113,7 @@ def test_a_return_in_the_units_of_epymarl_is_what_the_first_particle_world_pays(
         ours += np.mean(list(rewards.values()))
         theirs += rewards_of_the_first_particle_world(env.unwrapped.world)
     env.close()
-    assert spread_return_as_published(ours) == pytest.approx(theirs)
+    assert classic_control.spread_return_as_published(ours) == pytest.approx(theirs)
 
 
 @pytest.mark.slow
@@ -127,4 +121,4 @@ def test_a_return_in_the_units_of_epymarl_is_what_the_first_particle_world_pays(
 def test_the_trainer_reaches_the_mark(name, tmp_path):
     if name.startswith("spread"):
         pytest.importorskip("mpe2")
-    assert has_reached(run_seed(name, 0, tmp_path))
+    assert has_reached(classic_control.run_seed(name, 0, tmp_path))

@@ -207,11 +207,6 @@ def test_gates_far_out_are_open_or_shut():
     assert gate.grad.isfinite().all()
 
 
-def turned(x, cosine, sine):
-    first, second = x.chunk(2, dim=-1)
-    return x * cosine[:, None] + torch.cat([-second, first], dim=-1) * sine[:, None]
-
-
 @needs_compiler
 @pytest.mark.parametrize("width", [2, 10, 32, 64])
 @pytest.mark.parametrize("rows_of_angles", [1, 3])
@@ -225,7 +220,9 @@ def test_turns_by_positions(monkeypatch, width, rows_of_angles, threads):
         return fused_ops.rope(x.transpose(1, 2), cosine, sine)
 
     def plain(x):
-        return turned(x.transpose(1, 2), cosine.to(x.dtype), sine.to(x.dtype))
+        first, second = x.transpose(1, 2).chunk(2, dim=-1)
+        turned = torch.cat([-second, first], dim=-1) * sine[:, None].to(x.dtype)
+        return x.transpose(1, 2) * cosine[:, None].to(x.dtype) + turned
 
     check(ours, plain, (x,))
     assert ours(x).stride() == x.transpose(1, 2).stride()
