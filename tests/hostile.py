@@ -218,17 +218,8 @@ _JUDGED = {
 }
 
 
-@dataclass
-class Outcome:
-    """Forbidden effects of a call."""
-
-    faults: list[str]
-    status: int | None
-    text: str
-
-
-def called(guard: Guard, call: Guarded, *, max_s: float) -> Outcome:
-    """Call a function that reads a folder, and record its forbidden effects."""
+def called(guard: Guard, call: Guarded, *, max_s: float) -> tuple[list[str], object]:
+    """Call a function that reads a folder; returns its forbidden effects and its exit status."""
     out, err = io.StringIO(), io.StringIO()
     faults: list[str] = []
     status: object = None
@@ -257,8 +248,7 @@ def called(guard: Guard, call: Guarded, *, max_s: float) -> Outcome:
         lines = [line for line in told.splitlines() if line.startswith("error: ")]
         if len(lines) != 1 or len(lines[0]) > 2_100:
             faults.append(f"no single line: {told[:500]}")
-    faults += seen
-    return Outcome(faults, status if isinstance(status, int) else None, told)
+    return faults + seen, status
 
 
 def where(error: BaseException) -> str:

@@ -5,7 +5,6 @@ import io
 import re
 import textwrap
 import tokenize
-from pathlib import Path
 
 RULES = {  # name: (pattern, where: "first" = first sentence of a text, "any" = every sentence, matches that make a hit)
     "opener": (
@@ -88,6 +87,11 @@ SECTION = re.compile(
 ENTRY = re.compile(r"^(\*{0,2}[\w.\[\], ]{1,40}(?: ?\([^)]*\))?(?: \*optional\*)?)\s?: +(?=\S)")
 
 
+CODE = re.compile(r"[=({\[]|->|::|^\w+ - |  ")
+OTHERS = ("|", ">>>", "...", "<", "#", "..", ":", "@", "=", "--", "+-", "!", "```", "~~~")  # starts of tables and code
+REMARK = re.compile(r"type:|noqa|pragma|ruff|mypy|fmt:|coding|Copyright|Licensed|[\w.]+\(|[\w.]+ = ")
+
+
 def plain(text):
     """One line without code, links and markup."""
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`{1,2}[^`]*`{1,2}|\$[^$]*\$|:\w+:`[^`]*`", "CODE", text))
@@ -112,23 +116,10 @@ def blocks(doc, markdown=False):
     for line in lines:
         bare, indent = line.strip(), len(line) - len(line.lstrip())
         fenced ^= bare.startswith(("```", "~~~"))
-        if (
-            fenced
-            or not bare
-            or bare.startswith(("|", ">>>", "...", "<", "#", "..", ":", "@", "=", "--", "+-", "!", "```", "~~~"))
-            or SECTION.match(bare)
-        ):
+        if fenced or not bare or bare.startswith(OTHERS) or SECTION.match(bare):
             flush()
             continue
-        if markdown and indent >= 4 and not para:
-            continue
-        if (
-            not markdown
-            and indent >= 4
-            and not para
-            and re.search(r"[=({\[]|->|::|^\w+ - |  ", bare)
-            and not ENTRY.match(bare)
-        ):
+        if indent >= 4 and not para and (markdown or (CODE.search(bare) and not ENTRY.match(bare))):
             continue
         item = re.match(r"(?:[-*+]|\d+[.)])\s+", bare)
         entry = None if markdown else ENTRY.match(bare)
@@ -146,8 +137,7 @@ def python_texts(source):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             raw = node.value.value
             head, _, rest = raw.partition("\n")
-            for text, first in blocks(head.strip() + "\n" + textwrap.dedent(rest)):
-                yield node.lineno, "doc", text, first
+            yield from blocks(head.strip() + "\n" + textwrap.dedent(rest))
         elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             for arg in node.exc.args:
                 parts = [
@@ -156,30 +146,19 @@ def python_texts(source):
                     if isinstance(p, (ast.Constant, ast.FormattedValue))
                 ]
                 if parts and all(isinstance(p, str) for p in parts):
-                    yield node.lineno, "error", "".join(parts), False
+                    yield "".join(parts), False
     row, run = -2, []
     for token in [*tokenize.generate_tokens(io.StringIO(source).readline), None]:
         if token is not None and token.type != tokenize.COMMENT:
             continue
         text = "" if token is None else token.string.lstrip("#:! ").strip()
         if token is None or token.start[0] != row + 1 or token.line[: token.start[1]].strip():
-            if run and not re.match(
-                r"type:|noqa|pragma|ruff|mypy|fmt:|coding|Copyright|Licensed|[\w.]+\(|[\w.]+ = ", run[0][1]
-            ):
-                yield run[0][0], "comment", " ".join(t for _, t in run), True
+            if run and not REMARK.match(run[0]):
+                yield " ".join(run), True
             run = []
         if token is not None:
             row = token.start[0]
-            run.append((row, text))
-
-
-def texts(path):
-    """(line, kind, text, is_first) of all prose of a file."""
-    source = path.read_text(encoding="utf-8", errors="replace")
-    if path.suffix == ".py":
-        yield from python_texts(source)
-    else:
-        yield from ((0, "page", text, first) for text, first in blocks(source, markdown=True))
+            run.append(text)
 
 
 def faults(sentence, is_first):
@@ -200,20 +179,13 @@ def faults(sentence, is_first):
     return found
 
 
-def files(paths):
-    for top in map(Path, paths):
-        for path in [top] if top.is_file() else sorted(p for e in ("*.py", "*.md") for p in top.rglob(e)):
-            if not any(
-                part in {".venv", "node_modules", ".git", "__pycache__"} for part in path.parts[len(top.parts) :]
-            ):
-                yield path
-
-
 def read(paths):
-    """{sentence: (place, kind, is_first)}: a repeated sentence counts once."""
+    """{sentence: (path, is_first)} of pages and folders: a repeated sentence counts once."""
     found = {}
-    for path in files(paths):
-        for line, kind, text, first in texts(path):
-            for n, each in enumerate(sentences(text)):
-                found.setdefault(each, (f"{path}:{line}", kind, first and n == 0))
+    for top in paths:
+        for path in [top] if top.is_file() else sorted(p for e in ("*.py", "*.md") for p in top.rglob(e)):
+            source = path.read_text(encoding="utf-8", errors="replace")
+            for text, first in python_texts(source) if path.suffix == ".py" else blocks(source, markdown=True):
+                for n, each in enumerate(sentences(text)):
+                    found.setdefault(each, (str(path), first and n == 0))
     return found

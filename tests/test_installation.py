@@ -139,17 +139,13 @@ def test_a_layer_is_linked_typed_and_has_only_packages(root, layer):
 def test_every_data_file_is_in_the_wheel(root):
     settings = tomllib.loads((root / "pyproject.toml").read_text())
     patterns = settings["tool"]["setuptools"]["package-data"]["*"]
-    left_out = [
-        path.relative_to(folder)
-        for folder in folders(root)
-        for path in folder.rglob("*")
-        if path.is_file()
-        and path.suffix not in (".py", ".pyc")
-        and "results" not in path.relative_to(folder).parts  # read in the repository only
-        and not any((parent / "__init__.py").exists() for parent in path.parents if folder in parent.parents)
-        and not any(fnmatch(str(path.relative_to(folder)), pattern) for pattern in patterns)
-    ]
-    assert left_out == []
+    for folder in folders(root):
+        inner = [path for path in folders(root) if folder in path.parents]
+        for path in folder.rglob("*"):
+            name = path.relative_to(folder)
+            is_data = path.is_file() and path.suffix not in (".py", ".pyc") and not set(inner) & set(path.parents)
+            if is_data and "results" not in name.parts:  # which are read in the repository only
+                assert any(fnmatch(str(name), pattern) for pattern in patterns), path
 
 
 def test_packages_lie_in_layers_only_and_no_module_has_two_names(root):

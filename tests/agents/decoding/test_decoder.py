@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from architectures import SMALL, model_of
-from decoded import assert_same, next_turn, ragged_prompts
+from decoded import assert_exact, assert_same, next_turn, ragged_prompts
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
@@ -28,18 +28,6 @@ def row():
 
 def fresh(model, prompts, sampling=None):
     return Decoder(model, [STOP]).generate(prompts, sampling or Sampling())
-
-
-@torch.no_grad()
-def assert_exact(model, prompts, samples, temperature=1.0):
-    """Compare log-probabilities and entropies with one full forward pass per token."""
-    for prompt, sample in zip(prompts, samples, strict=True):
-        ids = torch.from_numpy(np.concatenate([np.asarray(prompt.ids), sample.ids]))
-        facts = []
-        for place in range(len(prompt.ids), len(ids)):
-            logprobs = torch.log_softmax(model(input_ids=ids[None, :place]).logits[0, -1] / temperature, -1)
-            facts.append((logprobs[ids[place]].item(), -(logprobs.exp() * logprobs).sum().item()))
-        np.testing.assert_allclose([sample.logprobs, sample.entropies], np.array(facts).T, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", MODELS)
