@@ -69,7 +69,8 @@ class Browser:
         for address in ("about:blank", url):  # from the same page, a URL with another #fragment would load nothing
             self._events.clear()
             self._ask("Page.navigate", url=address)
-            self._wait("Page.loadEventFired")
+            while not any(event["method"] == "Page.loadEventFired" for event in self._events):
+                self._events.append(self._next())
 
     def run(self, script: str) -> Any:
         """Run a script; return its result, or that of its promise."""
@@ -105,10 +106,6 @@ class Browser:
         self.run("return 0")
         sent = [each["params"] for each in self._events if each["method"] == "Network.requestWillBeSent"]
         return [each["request"]["url"] for each in sent]
-
-    def _wait(self, name: str) -> None:
-        while not any(event["method"] == name for event in self._events):
-            self._events.append(self._next())
 
     def _ask(self, method: str, **params: Any) -> dict[str, Any]:
         self._number += 1

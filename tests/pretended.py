@@ -140,7 +140,8 @@ def _run(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             _count(f"{name} by a mask")
     elif strangers:
         _refuse(name)
-    if name in READS or (name in DEPENDENT and touches_far) or _needs_a_sum(name, args, kwargs):
+    has_unknown_sum = name == "aten::repeat_interleave" and kwargs.get("output_size") is None
+    if name in READS or (name in DEPENDENT and touches_far) or has_unknown_sum:
         _count(name)
     near_args = tuple(torch.device("cpu") if isinstance(value, torch.device) else value for value in args)
     near_kwargs = {**kwargs, "device": torch.device("cpu")} if kwargs.get("device") is not None else kwargs
@@ -159,11 +160,6 @@ def _copied(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
             _count("from the device" if isinstance(source, FarTensor) else "to the device, not queued")
     operation(_near(target), _near(source), *others, **kwargs)
     return target
-
-
-def _needs_a_sum(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """True if the size of the result is an unknown sum of values on the device."""
-    return name == "aten::repeat_interleave" and kwargs.get("output_size") is None
 
 
 def _refuse(name: str) -> None:

@@ -61,11 +61,12 @@ def start(function, size, *args, patience_s=40.0, death_port=None):
     return processes, queue
 
 
-def results(function, size, *args, patience_s=40.0):
-    processes, queue = start(function, size, *args, patience_s=patience_s)
+def results(function, size, *args, patience_s=40.0, death_port=None):
+    """Results of a function by rank, and with a `death_port` what the first rank says, and the last exit code."""
+    processes, queue = start(function, size, *args, patience_s=patience_s, death_port=death_port)
     found = {}
     try:
-        for _ in processes:
+        for _ in range(size + (death_port is not None)):
             rank, is_fine, result = queue.get(timeout=TIMEOUT_S)
             assert is_fine, f"rank {rank}: {result}"
             found[rank] = result
@@ -73,23 +74,13 @@ def results(function, size, *args, patience_s=40.0):
         for process in processes:
             process.join(5)
             process.kill()
-    return [found[rank] for rank in range(size)]
+    ordered = [found[rank] for rank in range(size)]
+    return ordered if death_port is None else (ordered, (found["said"], processes[-1].exitcode))
 
 
 def last_words(function, size, *args):
     """Results of a function by rank; then the first rank's error when the last one is killed, and its exit code."""
-    processes, queue = start(function, size, *args, death_port=free_port())
-    found = {}
-    try:
-        for _ in range(size + 1):
-            rank, is_fine, result = queue.get(timeout=TIMEOUT_S)
-            assert is_fine, f"rank {rank}: {result}"
-            found[rank] = result
-        processes[-1].join(30)
-    finally:
-        for process in processes:
-            process.kill()
-    return [found[rank] for rank in range(size)], (found["said"], processes[-1].exitcode)
+    return results(function, size, *args, death_port=free_port())
 
 
 def _life(function, rank, size, port, patience_s, death_port, args, queue):

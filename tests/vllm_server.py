@@ -37,10 +37,6 @@ def prompts(count=8, adapter=None):
     return [Prompt([5 + n, 9, 40 + n], (1, n, 0, 0), 4 + n % 3, adapter=adapter) for n in range(count)]
 
 
-class Broken(Exception):
-    """An internal error of the stub, requested by a test."""
-
-
 class Refused(Exception):
     """A rejected request: status and text."""
 
@@ -97,7 +93,7 @@ class StubServer(ThreadingHTTPServer):
         if path in self.fails:
             self.fails[path] -= 1
             if self.fails[path] < 0:
-                raise Broken(path)
+                raise Refused(500, json.dumps({"error": f"it broke: {path}"}))
         if path == "/v1/models":
             cards = [{"id": "base", "root": self.root, "parent": None}]
             return {"data": cards + [{"id": name, "root": "x", "parent": "base"} for name in self.adapters]}
@@ -171,8 +167,6 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             with self.server.lock:
                 answer = self.server.answer(self.path, body)
-        except Broken as broken:
-            self._reply(json.dumps({"error": f"it broke: {broken}"}).encode(), 500)
         except Refused as refused:
             status, text = refused.args
             self._reply(text.encode(), status)

@@ -111,16 +111,11 @@ def test_tokens_costs_and_truncated_replies_are_counted():
 
 
 @pytest.mark.parametrize(
-    ("changes", "refuses", "told"),
-    [
-        ({"choices": []}, None, "no choices"),
-        ({}, (400, {}), r"400 for stub: .*status 400"),
-        ({}, (401, {}), "401"),
-        ({}, (503, {}), "503"),
-    ],
+    ("refuses", "told"),
+    [(None, "no choices"), ((400, {}), "400 for stub: .*status 400"), ((401, {}), "401"), ((503, {}), "503")],
 )
-def test_the_error_of_a_failed_request_is_one_line(quick_retries, changes, refuses, told):
-    with ChatServer(changes=changes, refuses=lambda number: refuses) as server:
+def test_the_error_of_a_failed_request_is_one_line(quick_retries, refuses, told):
+    with ChatServer(changes={"choices": []}, refuses=lambda number: refuses) as server:
         with pytest.raises(ValueError, match=told) as caught:
             policy(server, max_retries=2).act([request()])
     assert "\n" not in str(caught.value)
