@@ -115,7 +115,7 @@ def test_the_best_quarter_earns_most_and_has_the_lowest_truth_of_equal_returns(t
         ({"truth_metric": None}, "truth_metric"),
         ({"truth_metric": "in_plcae"}, r"'in_plcae'.*\['in_place'\]"),
         ({"reference_reply": TextParallelEnv.reference_reply}, "reference_reply"),
-        ({"play": lambda self, replies: Outcome(1.0, metrics={"in_place": 1.0})}, "return"),
+        ({"play": lambda self, replies: replace(Sentence.play(self, replies), reward=1.0)}, "return"),
     ],
 )
 def test_what_a_red_team_needs_is_named_before_the_training(changes, said, clean_registry):
