@@ -1,7 +1,5 @@
 """Small models of several families, from random weights."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -13,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 SMALL: dict[str, Any] = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
 SMALL |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128}
 SMALL |= {"initializer_range": 0.15}
-KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {  # type of model in transformers, and its settings
     "gpt2": ("gpt2", {"vocab_size": 97, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}),
     "mamba": ("mamba", {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "expand": 1}),
     "qwen2": ("qwen2", SMALL),
@@ -23,7 +21,6 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     # windows in every other layer, and capped logits
     "gemma2": ("gemma2", SMALL | {"head_dim": 8, "sliding_window": 12}),
 }
-"""Type of model in transformers, and its settings."""
 
 
 def model_of(name: str) -> PreTrainedModel:

@@ -1,7 +1,5 @@
 """Marks of tests that compute a logged metric by hand; `test_every_logged_metric_has_a_case_by_hand` reads them."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable
 from pathlib import Path

@@ -1,10 +1,7 @@
 """A server of OpenAI's chat completions with scripted answers, which records its requests."""
 
-from __future__ import annotations
-
 import json
 import threading
-import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -39,7 +36,6 @@ class ChatServer(ThreadingHTTPServer):
         self.num_gathered, self.patience_s = num_gathered, patience_s
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
-        self.times: list[float] = []
         self.under_way = self.most_under_way = 0
         self.changed = threading.Condition()
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
@@ -70,7 +66,6 @@ class _Handler(BaseHTTPRequestHandler):
             number = len(server.requests)
             server.requests.append(body)
             server.keys.append(self.headers["Authorization"])
-            server.times.append(time.monotonic())
             server.under_way += 1
             server.most_under_way = max(server.most_under_way, server.under_way)
             server.changed.notify_all()

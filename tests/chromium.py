@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import json
 import os
@@ -16,8 +15,7 @@ FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--remote-debugging-pipe"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars"),
 )
-KEYS = {"Down": "ArrowDown", "Up": "ArrowUp"}
-CODES = {"ArrowDown": 40, "ArrowUp": 38, "End": 35, "Home": 36, "PageDown": 34, "Tab": 9, "Enter": 13}
+CODES = {"ArrowUp": 38, "End": 35, "Tab": 9}
 READS, WRITES = 3, 4  # the descriptors that Chromium reads commands from and writes answers to
 
 
@@ -27,8 +25,6 @@ def missing() -> str:
 
 
 class Browser:
-    """One window; a context manager."""
-
     def __init__(self, profile: Path):
         (commands, self._commands), (self._answers, answers) = os.pipe(), os.pipe()
         # Above 3 and 4, which the child uses.
@@ -73,7 +69,8 @@ class Browser:
         for address in ("about:blank", url):  # from the same page, a URL with another #fragment would load nothing
             self._events.clear()
             self._ask("Page.navigate", url=address)
-            self._wait("Page.loadEventFired")
+            while not any(event["method"] == "Page.loadEventFired" for event in self._events):
+                self._events.append(self._next())
 
     def run(self, script: str) -> Any:
         """Run a script; return its result, or that of its promise."""
@@ -84,17 +81,11 @@ class Browser:
         return found["result"].get("value")
 
     def press(self, *keys: str) -> None:
-        """Press keys, one after the other."""
-        for name in keys:
-            key = KEYS.get(name, name)
+        for key in keys:
             code = {"key": key, "windowsVirtualKeyCode": CODES.get(key, 0)} | ({} if key in CODES else {"text": key})
             self._ask("Input.dispatchKeyEvent", type="keyDown", **code)
             self._ask("Input.dispatchKeyEvent", type="keyUp", key=key)
         time.sleep(0.3)
-
-    def screenshot(self, path: Path, *, whole: bool = False) -> None:
-        """Save a picture of the window, or of the whole page."""
-        path.write_bytes(base64.b64decode(self._ask("Page.captureScreenshot", captureBeyondViewport=whole)["data"]))
 
     def complaints(self) -> list[str]:
         """Console messages and exceptions since the page was opened."""
@@ -115,10 +106,6 @@ class Browser:
         self.run("return 0")
         sent = [each["params"] for each in self._events if each["method"] == "Network.requestWillBeSent"]
         return [each["request"]["url"] for each in sent]
-
-    def _wait(self, name: str) -> None:
-        while not any(event["method"] == name for event in self._events):
-            self._events.append(self._next())
 
     def _ask(self, method: str, **params: Any) -> dict[str, Any]:
         self._number += 1

@@ -72,10 +72,6 @@ def _parent(process):
 
 
 def two_nodes():
-    """A head and a second node on this machine, with this process connected to the head.
-
-    Ray connects a process to either node, and a node with a connection cannot be removed.
-    """
     import ray
     from ray.cluster_utils import Cluster
 

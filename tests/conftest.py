@@ -1,7 +1,3 @@
-"""Fixtures of all tests."""
-
-from __future__ import annotations
-
 import os
 import signal
 import warnings
@@ -41,7 +37,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def root() -> Path:
-    """The repository."""
     return ROOT
 
 

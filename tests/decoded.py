@@ -1,10 +1,14 @@
 """Random prompts, their next turns, and comparisons of samples, for tests of decoders."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from peft import PeftModel
 
+from collm.agents.decoding.adapters import active_adapter
 from collm.agents.decoding.decoder import Prompt
 
 
@@ -38,6 +42,18 @@ def assert_same(found, expected, atol=1e-5):
         assert one.value is None or one.value == pytest.approx(other.value, abs=atol)
 
 
+@torch.no_grad()
+def assert_exact(model, prompts, samples, temperature=1.0):
+    """Compare log-probabilities and entropies with one full forward pass per token, with the prompt's adapter."""
+    for prompt, sample in zip(prompts, samples, strict=True):
+        ids = torch.from_numpy(np.concatenate([np.asarray(prompt.ids), sample.ids]))
+        facts = []
+        with active_adapter(model, prompt.adapter) if isinstance(model, PeftModel) else nullcontext():
+            for place in range(len(prompt.ids), len(ids)):
+                logprobs = torch.log_softmax(model(input_ids=ids[None, :place]).logits[0, -1] / temperature, -1)
+                facts.append((logprobs[ids[place]].item(), -(logprobs.exp() * logprobs).sum().item()))
+        np.testing.assert_allclose([sample.logprobs, sample.entropies], np.array(facts).T, atol=1e-5)
+
+
 def stores(decoder):
-    """Keys and values of all layers."""
     return [store for layer in decoder._engine.arena.layers for store in (layer.keys, layer.values)]

@@ -1,7 +1,5 @@
 """Small distributions with an entry point."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version

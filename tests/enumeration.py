@@ -1,11 +1,7 @@
 """Exact expected gradients by enumeration of all courses of a small game, as an oracle for tests.
 
-`exact_gradient` differentiates the expected return, a sum over all courses in double precision. `expected_gradient`
-sends every tuple of courses through the trainer as the episodes of one update, and adds up the gradients times their
-probabilities. Both share only the game and the table of logits.
+`exact_gradient` and `expected_gradient`, which goes through the trainer, share only the game and the table of logits.
 """
-
-from __future__ import annotations
 
 from collections import defaultdict
 from copy import copy
@@ -32,10 +28,8 @@ from collm.algorithms.rollout.episode import Episode, Turn
 from collm.algorithms.rollout.side_by_side import SideBySide
 
 AGENTS = ("a_0", "a_1")
-BITS = ((0,), (1,))
-"""Two words of one token."""
+BITS = ((0,), (1,))  # words
 UNEVEN = ((0,), (1, 0), (1, 1))
-"""Three words of one or two tokens."""
 
 
 @cache
@@ -49,8 +43,7 @@ class Course:
     """One course of a game: the words of the agents that were there, by turn."""
 
     turns: tuple[dict[str, tuple[int, ...]], ...]
-    seed: int = 0
-    """Seed of the rewards."""
+    seed: int = 0  # of the rewards
 
     def own(self, agent, turn):
         """Return what the agent knows before a turn: its own words."""
@@ -78,20 +71,15 @@ class Course:
 
 @dataclass(frozen=True)
 class Game:
-    """Two agents that choose words.
+    """Two agents that choose words, whose tokens are bits.
 
-    Args:
-        kind: "full": all episodes have `num_turns` turns. "early end": two equal last words end the game. "leaving": an
-            agent whose word is the last one leaves.
-        num_turns: largest number of turns.
-        words: each agent's words; tokens are bits.
-        seed: seed of the rewards.
+    By kind, episodes have all turns, end early after two equal last words, or an agent leaves after its last word.
     """
 
-    kind: str = "full"
+    kind: str = "full"  # or "early end" or "leaving"
     num_turns: int = 2
     words: tuple[tuple[int, ...], ...] = BITS
-    seed: int = 0
+    seed: int = 0  # of the rewards
 
     @cached_property
     def courses(self):
@@ -108,7 +96,6 @@ class Game:
         return torch.tensor([number("logit", row) for row in self.rows], dtype=torch.float64)
 
     def probabilities(self, logits):
-        """Return the probability of each course."""
         place = {row: i for i, row in enumerate(self.rows)}
         found = []
         for course in self.courses:

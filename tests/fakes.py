@@ -1,7 +1,5 @@
 """Small random models with byte-level tokenizers, with and without a chat template."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -23,7 +21,7 @@ CHAT_TEMPLATE = (
 TEXTS = ["the red fox said hello to a blue stone near the old river", "what next? one two three four five. go on!"]
 
 
-def byte_tokenizer(*, has_template: bool = True) -> PreTrainedTokenizerFast:
+def byte_tokenizer() -> PreTrainedTokenizerFast:
     """Byte-level BPE with the special tokens of ChatML, and one added token that is not special."""
     inner = Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -35,8 +33,7 @@ def byte_tokenizer(*, has_template: bool = True) -> PreTrainedTokenizerFast:
     named = {"eos_token": special[0], "pad_token": special[0], "additional_special_tokens": special[1:]}
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, **named)
     tokenizer.add_tokens(["<think>"])
-    if has_template:
-        tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
 
 
@@ -66,8 +63,6 @@ def adapted_policies(agents, *, is_chat: bool = False) -> dict[str, LanguagePoli
 
 @dataclass
 class OnUpdate(Callback):
-    """Calls a function with the number and metrics of each update."""
-
     function: Callable[[int, Mapping[str, float]], None]
 
     def log(self, step, metrics):

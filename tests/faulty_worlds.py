@@ -1,7 +1,5 @@
 """Environments with every kind of fault. Worker processes import this module, so it does not import torch."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time
@@ -45,19 +43,15 @@ class Texts(TextParallelEnv):
                 os._exit(7)
             case "hangs":
                 time.sleep(600)
-            case "play returns a number":
-                return 1.0
-            case "play returns nothing":
-                return None
-            case "feedback is a number":
-                return Outcome(0.5, {"b_0": 3})
-            case "feedback to a stranger":
-                return Outcome(0.5, {"z_0": "hello"})
-            case "reward lacks an agent":
-                return Outcome({"a_0": 0.5})
-            case kind if kind.startswith("reward "):
+            case kind if kind in REWARDS:
                 return Outcome({"a_0": 0.5, "b_0": REWARDS[kind]}, dict.fromkeys(replies, "next"))
-        return sound
+        found = {
+            "play returns a number": 1.0,
+            "play returns nothing": None,
+            "reward lacks an agent": Outcome({"a_0": 0.5}),
+        }
+        found |= {"feedback is a number": Outcome(0.5, {"b_0": 3}), "feedback to a stranger": Outcome(0.5, {"z_0": ""})}
+        return found.get(self.kind, sound)
 
     def step(self, actions):
         result = super().step(actions)
@@ -120,31 +114,14 @@ class Numbers(ParallelEnv):
         pass
 
 
-REWARDS = {
-    "reward nan": float("nan"),
-    "reward inf": float("inf"),
-    "reward -inf": float("-inf"),
-    "reward none": None,
-    "reward text": "good",
-    "reward digits": "1",
-    "reward array": np.ones(2),
-    "reward complex": 1j,
-    "reward list": [1.0],
-    "reward 1e30": 1e30,
-    "reward int": 1,
-    "reward float32": np.float32(0.5),
-    "reward bool": True,
-}
-OBSERVATIONS = {
-    "observation none": None,
-    "observation text": "hello",
-    "observation number": 3,
-    "observation nan": np.array([0, np.nan, 0], np.float32),
-    "observation inf": np.array([0, np.inf, 0], np.float32),
-    "observation of four": np.zeros(4, np.float32),
-    "observation of another shape": np.zeros((3, 1), np.float32),
-    "observation ragged": [[1.0], [1.0, 2.0]],
-}
+REWARDS = {f"reward {number}": float(number) for number in ("nan", "inf", "-inf", "1e30")}
+REWARDS |= {"reward none": None, "reward text": "good", "reward digits": "1", "reward list": [1.0]}
+REWARDS |= {"reward array": np.ones(2), "reward float32": np.float32(0.5), "reward complex": 1j}
+REWARDS |= {"reward int": 1, "reward bool": True}
+OBSERVATIONS = {"observation none": None, "observation text": "hello", "observation number": 3}
+OBSERVATIONS |= {f"observation {n}": np.array([0, float(n), 0], np.float32) for n in ("nan", "inf")}
+OBSERVATIONS |= {"observation of four": np.zeros(4, np.float32), "observation ragged": [[1.0], [1.0, 2.0]]}
+OBSERVATIONS |= {"observation of another shape": np.zeros((3, 1), np.float32)}
 
 
 def spoiled(result, kind, env):

@@ -1,5 +1,3 @@
-"""Fenced blocks of Markdown pages."""
-
 import re
 
 

@@ -1,5 +1,3 @@
-"""A text environment that records replies."""
-
 from collm.envs import Outcome, TextParallelEnv
 
 

@@ -1,7 +1,5 @@
 """Malicious run folders: mutations of their files, and a guard that records forbidden effects of reading them."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import hashlib
@@ -17,8 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-PLACE = "\ue123"
-"""Placeholder in JSON for text that `json.dumps` does not write."""
+PLACE = "\ue123"  # placeholder in JSON for text that `json.dumps` does not write
 TEXTS = {
     "deep": '{"a":' * 3_000 + "1" + "}" * 3_000,
     "deep list": "[" * 200_000 + "]" * 200_000,
@@ -140,17 +137,11 @@ def sign(checkpoint: Path) -> None:
 
 @dataclass
 class Guard:
-    """Audit hook of this process for programs, connections, input, imports, and files outside of allowed folders.
+    """Audit hook of this process for programs, connections, input, imports, and files outside of allowed folders."""
 
-    Args:
-        allowed: folders that may be written.
-        forbidden: folder that may not be read.
-        code: name of a package that may not be imported.
-    """
-
-    allowed: tuple[Path, ...]
-    forbidden: Path
-    code: str
+    allowed: tuple[Path, ...]  # folders that may be written
+    forbidden: Path  # folder that may not be read
+    code: str  # package that may not be imported
     is_active: bool = False
     seen: list[str] = field(default_factory=list)
 
@@ -159,7 +150,6 @@ class Guard:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[list[str]]:
-        """Record forbidden events in the block."""
         gc.collect()  # objects of earlier tests delete their temporary folders
         self.seen = []
         self.is_active = True
@@ -218,8 +208,6 @@ def _is_between_processes() -> bool:
 
 
 _WORKERS = ("multiprocessing.", "collm.envs.vectors.processes")
-
-
 _CHANGES = {"os.rename": 2, "os.remove": 1, "os.mkdir": 1, "os.rmdir": 1, "os.truncate": 1, "shutil.rmtree": 1}
 _CHANGES |= {"os.chmod": 1, "os.symlink": 2, "os.link": 2}
 _JUDGED = {
@@ -230,17 +218,8 @@ _JUDGED = {
 }
 
 
-@dataclass
-class Outcome:
-    """Forbidden effects of a call."""
-
-    faults: list[str]
-    status: int | None
-    text: str
-
-
-def called(guard: Guard, call: Guarded, *, max_s: float) -> Outcome:
-    """Call a function that reads a folder, and record its forbidden effects."""
+def called(guard: Guard, call: Guarded, *, max_s: float) -> tuple[list[str], object]:
+    """Call a function that reads a folder; returns its forbidden effects and its exit status."""
     out, err = io.StringIO(), io.StringIO()
     faults: list[str] = []
     status: object = None
@@ -269,8 +248,7 @@ def called(guard: Guard, call: Guarded, *, max_s: float) -> Outcome:
         lines = [line for line in told.splitlines() if line.startswith("error: ")]
         if len(lines) != 1 or len(lines[0]) > 2_100:
             faults.append(f"no single line: {told[:500]}")
-    faults += seen
-    return Outcome(faults, status if isinstance(status, int) else None, told)
+    return faults + seen, status
 
 
 def where(error: BaseException) -> str:

@@ -1,7 +1,3 @@
-"""Computation without collm's CPU kernels."""
-
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock

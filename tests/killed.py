@@ -32,7 +32,7 @@ from collm.algorithms.runs.run import prepare_run, run_experiment, run_prepared
 from collm.algorithms.runs.stopping import Stopped, StopSignals
 
 FINISHED, STOPPED, FAILED = 0, 3, 1
-PLACES = {
+PLACES = {  # moments of a kill: the file or folder of the run on which the process works
     "settings": ("config.json",),
     "episodes": ("episodes.jsonl",),
     "metrics": ("metrics.jsonl",),
@@ -40,9 +40,7 @@ PLACES = {
     "checkpoint": ("checkpoints",),
     "models": ("agents", "critics"),
 }
-"""Moments of a kill: the file or folder of the run on which the process works."""
-EVENT, EVALUATING = "event", "evaluating"
-"""Further moments: any work on the run's files; a turn of held-out episodes."""
+EVENT, EVALUATING = "event", "evaluating"  # any work on the run's files; a turn of held-out episodes
 CLOCK = ("seconds", "tokens_per_second")
 CONTEXT: Any = get_context("forkserver")
 CONTEXT.set_forkserver_preload([__name__, "mpe2.simple_spread_v3", "peft", "torch.utils.tensorboard"])
@@ -52,13 +50,10 @@ CONTEXT.set_forkserver_preload([__name__, "mpe2.simple_spread_v3", "peft", "torc
 class Kill:
     """Time and signal of a kill."""
 
-    moment: str
-    """A key of PLACES, EVENT, EVALUATING, or "time"."""
-    number: float
-    """Number of the event at this moment, from 1; for "time", seconds after the start of training."""
+    moment: str  # a key of PLACES, EVENT, EVALUATING, or "time"
+    number: float  # of the event at this moment, from 1; for "time", seconds after the start of training
     signal: signal.Signals
-    is_group: bool
-    """Also kill the worker processes."""
+    is_group: bool  # also kill the worker processes
 
     @classmethod
     def drawn(cls, rng: random.Random, most: dict[str, int], seconds: float) -> Kill:
@@ -222,7 +217,6 @@ def _digest(tensors: dict[str, torch.Tensor]) -> dict[str, str]:
 
 
 def changed(experiment, **settings):
-    """The experiment with other settings of its algorithm."""
     return replace(experiment, config=replace(experiment.config, **settings))
 
 

@@ -5,57 +5,49 @@ import io
 import re
 import textwrap
 import tokenize
-from pathlib import Path
 
 RULES = {  # name: (pattern, where: "first" = first sentence of a text, "any" = every sentence, matches that make a hit)
     "opener": (
-        r"^(?:What|Who|Whom|Whose|Whoever|Whatever|Which|Where(?!as)|Beside|But for|Of(?! course)|By what|To whom"
-        r"|In what|As many|So many|How(?! to\b)|That(?! is\b| means\b| way\b)|Whether(?! to\b| or not\b))\b",
+        r"^(?:What|Who|Whom|Whose|Whoever|Whatever|Which|Where(?!as)|Beside|But for|Of(?! course)|By what|To whom|"
+        r"In what|As many|So many|How(?! to\b)|That(?! is\b| means\b| way\b)|Whether(?! to\b| or not\b))\b",
         "first",
         1,
     ),
     "archaic": (
-        r"\b(?:anew|likewise|beside|besides|whereof|thereof|whereby|wherein|therein|thereby|henceforth"
-        r"|hereafter|for ever"
-        r"|nowhere|whoever|whichever|oneself|nobody|but for|save for|(?:of|than|no more than|by|at most"
-        r"|in) so (?:many|much)"
-        r"|(?<!as )as much(?! as)|to spare|to be had|at once(?=[:;,.]| from| where|$)|all the same"
-        r"|in the place of|of (?:its|their|our|your|one's|the user's|a user's|agents') own"
-        r"|(?:its|their|our) own(?=[,.;:]|$)|one (?:does|has|gets|reads|knows|wants|may|cannot)(?= [a-z])"
-        r"|(?:all|those|they|he|everyone) who\b"
-        r"|is none|are none|are (?:its|theirs|ours)|ours(?=[,.;:]|$| and)|is ours|(?:where|when"
-        r"|if) (?:there is|there are|it has|that is|they have) none"
-        r"|other than they|goes? by\b|as (?:it is|they are|it was|they were)(?=[,.;:]|$)|in (?:any"
-        r"|either) case(?=[,.;:]|$)|(?:one|each) after the other)\b",
+        r"\b(?:anew|likewise|beside|besides|whereof|thereof|whereby|wherein|therein|thereby|henceforth|hereafter|"
+        r"for ever|nowhere|whoever|whichever|oneself|nobody|but for|save for|(?:of|than|no more than|by|at most|"
+        r"in) so (?:many|much)|(?<!as )as much(?! as)|to spare|to be had|at once(?=[:;,.]| from| where|$)|"
+        r"all the same|in the place of|of (?:its|their|our|your|one's|the user's|a user's|agents') own|(?:its|their|"
+        r"our) own(?=[,.;:]|$)|one (?:does|has|gets|reads|knows|wants|may|cannot)(?= [a-z])|(?:all|those|they|he|"
+        r"everyone) who\b|is none|are none|are (?:its|theirs|ours)|ours(?=[,.;:]|$| and)|is ours|(?:where|when|"
+        r"if) (?:there is|there are|it has|that is|they have) none|other than they|goes? by\b|as (?:it is|they are|"
+        r"it was|they were)(?=[,.;:]|$)|in (?:any|either) case(?=[,.;:]|$)|(?:one|each) after the other)\b",
         "any",
         1,
     ),
     "person": (
-        r"\b(?:(?:is|are|was|were|been|be) told|tells?|(?<!that )told(?= of| by| what| where| that| the| as)"
-        r"|says(?! \"| ')"
-        r"|is said|are said|hears? of|(?:is|are) heard|vouch\w*|(?:lies?|lay|lying) (?:in|on|at|below|above"
-        r"|beside|between|where|there|within)"
-        r"|go(?:es)? on|went on|going on|stands? (?:back|beside|in|at|for itself|where|there|behind|below"
-        r"|under|apart|alone)"
-        r"|knows? (?:nothing|of|no|its|their|what|how|which)|leaves? off|let go|is let|gives? up|(?:comes?"
-        r"|came) (?:about|to its|to their|to an|to no|from where)"
-        r"|takes? turns|is asked|are asked|looks? (?:into|like nothing)|is (?:there|gone|left) (?:for|to)"
-        r"|is spared|spares? (?:the|a|it)|to blame|has yet|wants? to)\b",
+        r"\b(?:(?:is|are|was|were|been|be) told|tells?|(?<!that )told(?= of| by| what| where| that| the| as)|"
+        r"says(?! \"| ')|is said|are said|hears? of|(?:is|are) heard|vouch\w*|(?:lies?|lay|lying) (?:in|on|at|below|"
+        r"above|beside|between|where|there|within)|go(?:es)? on|went on|going on|stands? (?:back|beside|in|at|"
+        r"for itself|where|there|behind|below|under|apart|alone)|knows? (?:nothing|of|no|its|their|what|how|which)|"
+        r"leaves? off|let go|is let|gives? up|(?:comes?|came) (?:about|to its|to their|to an|to no|from where)|"
+        r"takes? turns|is asked|are asked|looks? (?:into|like nothing)|is (?:there|gone|left) (?:for|to)|is spared|"
+        r"spares? (?:the|a|it)|to blame|has yet|wants? to)\b",
         "any",
         1,
     ),
     "long": (r"\S*\w\S*", "any", 31),
     "negation": (r"\b(?:not|no|none|nothing|nobody|nowhere|never|neither|nor|without|unless|cannot)\b", "any", 3),
     "nothing": (
-        r"^(?:Nothing|Nobody|None)\s+(?!if\b|to\b|means?\b|otherwise|disables?)[a-z]|\b(?:nothing|nobody"
-        r"|none) (?:that|which|who|is|are|has|of which)\b",
+        r"^(?:Nothing|Nobody|None)\s+(?!if\b|to\b|means?\b|otherwise|disables?)[a-z]|\b(?:nothing|nobody|"
+        r"none) (?:that|which|who|is|are|has|of which)\b",
         "any",
         1,
     ),
     "pronoun": (
-        r"^(?:It|They|He|Its|Their|Theirs|Others|The others|The same|Both|Such|Those|One)\b(?= (?:is|are|has"
-        r"|have|may|must|can|does|do|as|by|of|for|in|with|where|[a-z]+ed)\b)"
-        r"|\b(?:the others?|others|the same|another|theirs|the former|the latter|those)(?=[,.;:]|$)",
+        r"^(?:It|They|He|Its|Their|Theirs|Others|The others|The same|Both|Such|Those|One)\b(?= (?:is|are|has|have|may|"
+        r"must|can|does|do|as|by|of|for|in|with|where|[a-z]+ed)\b)|\b(?:the others?|others|the same|another|theirs|"
+        r"the former|the latter|those)(?=[,.;:]|$)",
         "first",
         1,
     ),
@@ -66,10 +58,9 @@ RULES = {  # name: (pattern, where: "first" = first sentence of a text, "any" = 
         1,
     ),
     "passive": (
-        r"\b(?:is|are|was|were|be|been|being)\s+(?:\w+ly\s+)?(?:\w+ed|given|taken|made|read|drawn|kept|told"
-        r"|said|written|"
-        r"found|known|seen|held|left|sent|built|paid|lost|gone|begun|shown|chosen|cut|put|spent|meant|played"
-        r"|had|done)\b",
+        r"\b(?:is|are|was|were|be|been|being)\s+(?:\w+ly\s+)?(?:\w+ed|given|taken|made|read|drawn|kept|told|said|"
+        r"written|found|known|seen|held|left|sent|built|paid|lost|gone|begun|shown|chosen|cut|put|spent|meant|played|"
+        r"had|done)\b",
         "any",
         3,
     ),
@@ -96,6 +87,11 @@ SECTION = re.compile(
 ENTRY = re.compile(r"^(\*{0,2}[\w.\[\], ]{1,40}(?: ?\([^)]*\))?(?: \*optional\*)?)\s?: +(?=\S)")
 
 
+CODE = re.compile(r"[=({\[]|->|::|^\w+ - |  ")
+OTHERS = ("|", ">>>", "...", "<", "#", "..", ":", "@", "=", "--", "+-", "!", "```", "~~~")  # starts of tables and code
+REMARK = re.compile(r"type:|noqa|pragma|ruff|mypy|fmt:|coding|Copyright|Licensed|[\w.]+\(|[\w.]+ = ")
+
+
 def plain(text):
     """One line without code, links and markup."""
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`{1,2}[^`]*`{1,2}|\$[^$]*\$|:\w+:`[^`]*`", "CODE", text))
@@ -120,23 +116,10 @@ def blocks(doc, markdown=False):
     for line in lines:
         bare, indent = line.strip(), len(line) - len(line.lstrip())
         fenced ^= bare.startswith(("```", "~~~"))
-        if (
-            fenced
-            or not bare
-            or bare.startswith(("|", ">>>", "...", "<", "#", "..", ":", "@", "=", "--", "+-", "!", "```", "~~~"))
-            or SECTION.match(bare)
-        ):
+        if fenced or not bare or bare.startswith(OTHERS) or SECTION.match(bare):
             flush()
             continue
-        if markdown and indent >= 4 and not para:
-            continue
-        if (
-            not markdown
-            and indent >= 4
-            and not para
-            and re.search(r"[=({\[]|->|::|^\w+ - |  ", bare)
-            and not ENTRY.match(bare)
-        ):
+        if indent >= 4 and not para and (markdown or (CODE.search(bare) and not ENTRY.match(bare))):
             continue
         item = re.match(r"(?:[-*+]|\d+[.)])\s+", bare)
         entry = None if markdown else ENTRY.match(bare)
@@ -154,8 +137,7 @@ def python_texts(source):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             raw = node.value.value
             head, _, rest = raw.partition("\n")
-            for text, first in blocks(head.strip() + "\n" + textwrap.dedent(rest)):
-                yield node.lineno, "doc", text, first
+            yield from blocks(head.strip() + "\n" + textwrap.dedent(rest))
         elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             for arg in node.exc.args:
                 parts = [
@@ -164,30 +146,19 @@ def python_texts(source):
                     if isinstance(p, (ast.Constant, ast.FormattedValue))
                 ]
                 if parts and all(isinstance(p, str) for p in parts):
-                    yield node.lineno, "error", "".join(parts), False
+                    yield "".join(parts), False
     row, run = -2, []
     for token in [*tokenize.generate_tokens(io.StringIO(source).readline), None]:
         if token is not None and token.type != tokenize.COMMENT:
             continue
         text = "" if token is None else token.string.lstrip("#:! ").strip()
         if token is None or token.start[0] != row + 1 or token.line[: token.start[1]].strip():
-            if run and not re.match(
-                r"type:|noqa|pragma|ruff|mypy|fmt:|coding|Copyright|Licensed|[\w.]+\(|[\w.]+ = ", run[0][1]
-            ):
-                yield run[0][0], "comment", " ".join(t for _, t in run), True
+            if run and not REMARK.match(run[0]):
+                yield " ".join(run), True
             run = []
         if token is not None:
             row = token.start[0]
-            run.append((row, text))
-
-
-def texts(path):
-    """(line, kind, text, is_first) of all prose of a file."""
-    source = path.read_text(encoding="utf-8", errors="replace")
-    if path.suffix == ".py":
-        yield from python_texts(source)
-    else:
-        yield from ((0, "page", text, first) for text, first in blocks(source, markdown=True))
+            run.append(text)
 
 
 def faults(sentence, is_first):
@@ -208,20 +179,13 @@ def faults(sentence, is_first):
     return found
 
 
-def files(paths):
-    for top in map(Path, paths):
-        for path in [top] if top.is_file() else sorted(p for e in ("*.py", "*.md") for p in top.rglob(e)):
-            if not any(
-                part in {".venv", "node_modules", ".git", "__pycache__"} for part in path.parts[len(top.parts) :]
-            ):
-                yield path
-
-
 def read(paths):
-    """{sentence: (place, kind, is_first)}: a repeated sentence counts once."""
+    """{sentence: (path, is_first)} of pages and folders: a repeated sentence counts once."""
     found = {}
-    for path in files(paths):
-        for line, kind, text, first in texts(path):
-            for n, each in enumerate(sentences(text)):
-                found.setdefault(each, (f"{path}:{line}", kind, first and n == 0))
+    for top in paths:
+        for path in [top] if top.is_file() else sorted(p for e in ("*.py", "*.md") for p in top.rglob(e)):
+            source = path.read_text(encoding="utf-8", errors="replace")
+            for text, first in python_texts(source) if path.suffix == ".py" else blocks(source, markdown=True):
+                for n, each in enumerate(sentences(text)):
+                    found.setdefault(each, (str(path), first and n == 0))
     return found

@@ -1,16 +1,8 @@
 """A simulated accelerator, for tests on a machine without one.
 
-Tensors on the device `far` are stored in CPU memory but behave as on another device. An operation on tensors of two
-devices fails as on CUDA, and each synchronization is counted with the line that caused it: reads (`.item()`, `.cpu()`,
-`bool(tensor)`), shapes that depend on values (`nonzero`, boolean indexing), and copies to the device without
-`non_blocking=True`.
-
-    with pretended() as seen:
-        ...
-    seen.waits      Counter {(operation, "file.py:line"): number}
-    seen.launches   Counter {operation: number of kernel launches}
-
-It does not simulate speed, memory, precision, CUDA graphs or streams.
+Tensors on the device `far` are stored in CPU memory. An operation on tensors of two devices fails as on CUDA. Kernel
+launches are counted, and each synchronization with its line: reads of values (`.item()`, `.cpu()`, `bool(tensor)`),
+shapes that depend on values (`nonzero`, boolean indexing), and copies to the device without `non_blocking=True`.
 """
 
 from __future__ import annotations
@@ -35,11 +27,9 @@ MAKES_NO_KERNEL = {f"aten::{name}" for name in ("detach", "_unsafe_view", "empty
 
 
 class Seen:
-    """Counted synchronizations and kernel launches."""
-
     def __init__(self) -> None:
-        self.waits: Counter[tuple[str, str]] = Counter()
-        self.launches: Counter[str] = Counter()
+        self.waits: Counter[tuple[str, str]] = Counter()  # by operation and "file.py:line"
+        self.launches: Counter[str] = Counter()  # by operation
 
     @property
     def num_waits(self) -> int:
@@ -65,15 +55,9 @@ class FarTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls, near: torch.Tensor) -> FarTensor:
-        return torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined, no-any-return]
-            cls,
-            near.size(),
-            strides=near.stride(),
-            storage_offset=near.storage_offset(),
-            dtype=near.dtype,
-            device=f"{NAME}:0",
-            requires_grad=near.requires_grad,
-        )
+        layout = {"strides": near.stride(), "storage_offset": near.storage_offset(), "dtype": near.dtype}
+        options = {**layout, "device": f"{NAME}:0", "requires_grad": near.requires_grad}
+        return torch.Tensor._make_wrapper_subclass(cls, near.size(), **options)
 
     def __init__(self, near: torch.Tensor) -> None:
         self.near = near
@@ -156,7 +140,8 @@ def _run(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             _count(f"{name} by a mask")
     elif strangers:
         _refuse(name)
-    if name in READS or (name in DEPENDENT and touches_far) or _needs_a_sum(name, args, kwargs):
+    has_unknown_sum = name == "aten::repeat_interleave" and kwargs.get("output_size") is None
+    if name in READS or (name in DEPENDENT and touches_far) or has_unknown_sum:
         _count(name)
     near_args = tuple(torch.device("cpu") if isinstance(value, torch.device) else value for value in args)
     near_kwargs = {**kwargs, "device": torch.device("cpu")} if kwargs.get("device") is not None else kwargs
@@ -175,11 +160,6 @@ def _copied(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
             _count("from the device" if isinstance(source, FarTensor) else "to the device, not queued")
     operation(_near(target), _near(source), *others, **kwargs)
     return target
-
-
-def _needs_a_sum(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """True if the size of the result is an unknown sum of values on the device."""
-    return name == "aten::repeat_interleave" and kwargs.get("output_size") is None
 
 
 def _refuse(name: str) -> None:

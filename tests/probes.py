@@ -1,15 +1,4 @@
-"""Probe environments: each tests one ability of a learner, has the optimal return 1, and is learned in seconds.
-
-Every probe exists in text, for a model with a small vocabulary, and in numbers, for perceptrons:
-
-* constant: always say the same word;
-* observed: say the word of the prompt;
-* coordination: both agents say the same word;
-* partner: only the first agent's word is rewarded;
-* delayed: three turns; the reward at the end depends on the words of the first turn.
-"""
-
-from __future__ import annotations
+"""Probe environments in text and in numbers: each tests one ability of a learner, and has the optimal return 1."""
 
 from functools import cache
 from random import Random
@@ -31,7 +20,13 @@ from collm.agents.loading import with_adapters
 from collm.algorithms.distribution.group import Alone
 from collm.envs.core import Outcome, TextParallelEnv
 
-PROBES = ("constant", "observed", "coordination", "partner", "delayed")
+PROBES = (
+    "constant",  # always say the same word
+    "observed",  # say the word of the prompt
+    "coordination",  # both agents say the same word
+    "partner",  # only the first agent's word is rewarded
+    "delayed",  # three turns; the reward at the end depends on the words of the first turn
+)
 WORDS = ("red", "green", "blue")
 AGENTS = ("speaker_0", "speaker_1")
 NUM_TURNS = 3
@@ -39,13 +34,7 @@ VECTOR_SIZE = 2 * len(WORDS) + NUM_TURNS + 1
 
 
 def payoff(probe: str, asked: list[int], said: list[int | None], first_said: list[int | None]) -> float:
-    """The team's reward at the end of an episode, 0..1.
-
-    Args:
-        asked: number of the requested word, by agent.
-        said: number of the word of the last turn; None for no word.
-        first_said: number of the word of the first turn.
-    """
+    """The team's reward at the end, 0..1, for requested, last and first words by agent; None is no word."""
     if probe == "coordination":
         return float(said[0] is not None and said[0] == said[1])
     if probe == "partner":
@@ -55,8 +44,6 @@ def payoff(probe: str, asked: list[int], said: list[int | None], first_said: lis
 
 
 class TextProbe(TextParallelEnv):
-    """A probe in words."""
-
     metadata: ClassVar[dict[str, Any]] = {"name": "text_probe_v0", "render_modes": ["ansi"]}
 
     def __init__(self, probe: str):
@@ -80,10 +67,7 @@ class TextProbe(TextParallelEnv):
 
 
 class NumberProbe(ParallelEnv):
-    """The same probe in numbers: actions are `Discrete(3)`.
-
-    An observation has one-hot vectors of the requested word, the agent's own first word, and the turn.
-    """
+    """The same probe in one-hot vectors of the requested word, the agent's own first word, and the turn."""
 
     metadata: ClassVar[dict[str, Any]] = {"name": "number_probe_v0", "render_modes": []}
 
@@ -132,9 +116,8 @@ class NumberProbe(ParallelEnv):
         turn = len(self.said)
         asked = self.asked if self.shows else [None] * len(AGENTS)
         first_said = self.said[0] if self.said else [None] * len(AGENTS)
-        return {
-            agent: vector_of(word, first, turn) for agent, word, first in zip(AGENTS, asked, first_said, strict=True)
-        }
+        rows = zip(AGENTS, asked, first_said, strict=True)
+        return {agent: vector_of(word, first, turn) for agent, word, first in rows}
 
 
 @cache
@@ -167,13 +150,11 @@ def random_llama(seed: int = 0, *, hidden_size: int = 32, num_layers: int = 1, v
 
 
 def word_policy(seed: int = 0, *, max_new_tokens: int = 1, **settings: Any) -> LanguagePolicy:
-    return LanguagePolicy(
-        LanguageModel(random_llama(seed), word_tokenizer()), max_new_tokens=max_new_tokens, **settings
-    )
+    model = LanguageModel(random_llama(seed), word_tokenizer())
+    return LanguagePolicy(model, max_new_tokens=max_new_tokens, **settings)
 
 
 def word_policies(**settings: Any) -> dict[str, LanguagePolicy]:
-    """A policy with its own weights per agent of the probes."""
     return {agent: word_policy(i, **settings) for i, agent in enumerate(AGENTS)}
 
 

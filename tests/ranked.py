@@ -1,7 +1,5 @@
 """Processes of one group, as with torchrun, that call a function, and trainings that they compare."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -50,8 +48,7 @@ def free_port() -> int:
 def start(function, size, *args, patience_s=40.0, death_port=None):
     """Start processes that join a group and call a function; returns them and a queue of (rank, is_fine, result).
 
-    Args:
-        death_port: port of a second group that they join afterwards, in which the last rank dies. None: no such group.
+    With a `death_port` they then join a second group, in which the last rank dies.
     """
     context = get_context("spawn")
     queue: Any = context.Queue()
@@ -64,12 +61,12 @@ def start(function, size, *args, patience_s=40.0, death_port=None):
     return processes, queue
 
 
-def results(function, size, *args, patience_s=40.0):
-    """Result of a function by rank."""
-    processes, queue = start(function, size, *args, patience_s=patience_s)
+def results(function, size, *args, patience_s=40.0, death_port=None):
+    """Results of a function by rank, and with a `death_port` what the first rank says, and the last exit code."""
+    processes, queue = start(function, size, *args, patience_s=patience_s, death_port=death_port)
     found = {}
     try:
-        for _ in processes:
+        for _ in range(size + (death_port is not None)):
             rank, is_fine, result = queue.get(timeout=TIMEOUT_S)
             assert is_fine, f"rank {rank}: {result}"
             found[rank] = result
@@ -77,23 +74,13 @@ def results(function, size, *args, patience_s=40.0):
         for process in processes:
             process.join(5)
             process.kill()
-    return [found[rank] for rank in range(size)]
+    ordered = [found[rank] for rank in range(size)]
+    return ordered if death_port is None else (ordered, (found["said"], processes[-1].exitcode))
 
 
 def last_words(function, size, *args):
     """Results of a function by rank; then the first rank's error when the last one is killed, and its exit code."""
-    processes, queue = start(function, size, *args, death_port=free_port())
-    found = {}
-    try:
-        for _ in range(size + 1):
-            rank, is_fine, result = queue.get(timeout=TIMEOUT_S)
-            assert is_fine, f"rank {rank}: {result}"
-            found[rank] = result
-        processes[-1].join(30)
-    finally:
-        for process in processes:
-            process.kill()
-    return [found[rank] for rank in range(size)], (found["said"], processes[-1].exitcode)
+    return results(function, size, *args, death_port=free_port())
 
 
 def _life(function, rank, size, port, patience_s, death_port, args, queue):
@@ -134,7 +121,6 @@ CLOCK = ("second", "tokens_per_second")
 
 
 def critics_of(name):
-    """Kinds of critics of an algorithm."""
     config = algorithm_spec(name).config
     if not issubclass(config, ActorCriticConfig):
         return ("none",)
@@ -310,7 +296,6 @@ def stopped(group, folder):
 
 
 def experiment(num_updates, fsdp=False):
-    """A short training of the embedded model."""
     size = {"rollout_buffer_size": 4, "eval_num_samples": 3, "critic_warmup": 0, "max_batch_tokens": 256}
     config = MAACConfig(num_updates=num_updates, fsdp=fsdp, **size)
     model = ModelConfig(max_new_tokens=12, device="cpu")
@@ -318,8 +303,6 @@ def experiment(num_updates, fsdp=False):
 
 
 def exchanged(group):
-    """Result of each method of a group."""
-
     def works():
         if group.rank == 1:
             raise EnvironmentFault("it fell over", "speaker_0")
@@ -344,11 +327,7 @@ def exchanged(group):
 
 
 def critics(group, folder, rank):
-    """Largest differences between a whole critic, a sharded one, and the sharded one after loading; and the scale.
-
-    Args:
-        rank: rank of adapters on a frozen model. None: all weights learn.
-    """
+    """Largest differences between a whole critic, a sharded one, and the sharded one after loading; and the scale."""
     base, saved = folder / f"base {rank}", folder / f"critic {rank}"
     group.by_writer(lambda: random_llama(0, num_layers=2).model.save_pretrained(base))
 

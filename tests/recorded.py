@@ -1,7 +1,5 @@
 """Run folders of a comparison, with made-up episodes and metrics."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -19,29 +17,11 @@ from collm.envs import make
 ENV = {"max_turns": 2, "reward": "dense"}
 
 
-def made_summary(
-    name: str,
-    environment: str,
-    seed: int,
-    curves: Any,
-    evaluations: Any,
-    env: str = "collm/MiniShift-v0",
-    **settings: Any,
-) -> RunSummary:
+def made_summary(name: str, environment: str, seed: int, curves: Any, evaluations: Any, **settings: Any) -> RunSummary:
     """Summary of a finished run with these curves and evaluations."""
-    return RunSummary(
-        algorithm=name,
-        environment=environment,
-        seed=seed,
-        place=(0, 0),
-        is_finished=True,
-        threshold=None,
-        budget={},
-        experiment={"env": "collm/MiniShift-v0", **settings},
-        curves=curves,
-        evaluations=evaluations,
-        diagnostics=[],
-    )
+    given = {"algorithm": name, "environment": environment, "seed": seed, "curves": curves, "evaluations": evaluations}
+    given |= {"place": (0, 0), "is_finished": True, "threshold": None, "budget": {}, "diagnostics": []}
+    return RunSummary(experiment={"env": "collm/MiniShift-v0", **settings}, **given)
 
 
 def read_summaries(folder: Path) -> list[RunSummary]:
@@ -115,9 +95,7 @@ def write_classic_run(directory: Path, algorithm: str, seed: int, *, rate: float
     return _write(directory, experiment, metrics, evaluations, [{"update": n, **row} for n in range(1, 13)], label)
 
 
-def _write(
-    directory: Path, experiment: Experiment, metrics: Any, evaluations: Any, episodes: Any, label: dict[str, Any]
-) -> Path:
+def _write(directory: Path, experiment: Experiment, metrics: Any, evaluations: Any, episodes: Any, label: Any) -> Path:
     directory.mkdir(parents=True)
     write_config(directory, experiment.to_json())
     label |= {"algorithm": experiment.algorithm.upper(), "seed": experiment.config.seed}

@@ -1,12 +1,5 @@
-"""Episodes of reference players, for tests of adapters to other libraries."""
-
-
 def reference_episode(env, seed, **replies):
-    """Play an episode; agents without a fixed reply give reference replies.
-
-    Returns:
-        First observations by agent, and per turn the replies, observations and rewards by agent.
-    """
+    """Play an episode; agents without a fixed reply give reference replies. Returns first observations and turns."""
     opening, _ = env.reset(seed=seed)
     turns = []
     while env.agents:
@@ -17,5 +10,4 @@ def reference_episode(env, seed, **replies):
 
 
 def text_of(messages):
-    """The plain text of messages in OpenAI's format."""
     return "".join(f"{message['content']}\n" for message in messages)

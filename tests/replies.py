@@ -34,7 +34,6 @@ SHAPES = {
 
 
 def nested_text(n):
-    """Nested f-strings. Older Pythons need different quotes per level, so their limit is four."""
     text = "x"
     for quote in ("'", '"', "'''", '"""', *["'"] * n)[:n]:
         text = f"f{quote}{{{text}}}{quote}"
@@ -42,12 +41,10 @@ def nested_text(n):
 
 
 def called_from(depth, function):
-    """Call a function from a stack that is `depth` frames deeper."""
     return called_from(depth - 1, function) if depth else function()
 
 
 def references(env):
-    """The reference reply of each live agent."""
     return {agent: env.unwrapped.reference_reply(agent) for agent in env.agents}
 
 

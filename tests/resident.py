@@ -1,10 +1,4 @@
-"""Planned and measured peak of a CPU training's memory, in a process of its own.
-
-The models have random weights and learn for two updates. Memory is the resident set of the process (Linux) without
-Python and its libraries.
-"""
-
-from __future__ import annotations
+"""Planned and measured peak of a CPU training's memory (the resident set), in a process of its own."""
 
 import json
 import os
@@ -15,27 +9,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, dict[str, Any]] = {  # shapes of Qwen3 with a vocabulary of 32,000, by approximate number of weights
     "50M": {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 11},
     "80M": {"hidden_size": 640, "intermediate_size": 1920, "num_hidden_layers": 12},
     "120M": {"hidden_size": 768, "intermediate_size": 2304, "num_hidden_layers": 14},
 }
-"""Shapes of Qwen3 with a vocabulary of 32,000, by approximate number of weights."""
 
 
 def measured(size: str, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """Plan and measure one training.
+    """Plan and measure a training; returns weights, planned bytes by phase, and both peaks in bytes.
 
     Args:
         size: key of `SIZES`.
-        settings: "own" for a model per agent, "critics" for a critic per agent; they learn concurrently if there are
-            cores. Otherwise one shared model and a joint critic.
-
-    Returns:
-        Number of weights, planned bytes by phase, and the planned and measured peak in bytes.
-
-    Raises:
-        RuntimeError: if the process fails, with its output.
+        settings: "own" for a model per agent, "critics" for a critic per agent; otherwise shared and joint.
     """
     command = [sys.executable, __file__, size, *settings]
     # malloc returns freed memory at once, so that the resident set is the memory in use.

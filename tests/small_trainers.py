@@ -64,6 +64,5 @@ def weights(trainer):
 
 
 def through_a_file(state):
-    """Return state as a checkpoint gives it back."""
     content = packed(state)
     return unpacked(json.loads(json.dumps(content.values)), load(save(content.tensors)))

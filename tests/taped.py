@@ -1,9 +1,4 @@
-"""Simulated CUDA graphs on a CPU: recorded operations are replayed on the same tensors, without Python code.
-
-A `Tape` records every operation of a function with its tensors, undoes its effects, and overwrites intermediate
-results. A replay runs the operations again on the same tensors. Later changes of Python values and replaced tensors
-have no effect on it.
-"""
+"""Simulated CUDA graphs on a CPU: recorded operations are replayed on the same tensors, without Python code."""
 
 from __future__ import annotations
 
@@ -22,10 +17,9 @@ class Eagerly:
     """Replays that call the function itself, for tests of the function."""
 
     def __init__(self) -> None:
-        self.num_warm = self.num_captured = self.num_replays = self.num_releases = 0
+        self.num_captured = self.num_replays = self.num_releases = 0
 
     def warm_up(self, work: Work) -> None:
-        self.num_warm += 1
         work()
 
     def capture(self, work: Work) -> Work:
@@ -55,14 +49,10 @@ class Taped(Eagerly):
 
 
 class Tape:
-    """Recorded operations of a function, whose effects are undone.
-
-    Attributes:
-        read: input tensors that no recorded operation created; a replay depends on them.
-    """
+    """Recorded operations of a function. Its effects are undone, and its intermediate results overwritten."""
 
     def __init__(self, work: Work) -> None:
-        self.read: list[Tensor] = []
+        self.read: list[Tensor] = []  # inputs that no recorded operation created; a replay depends on them
         self._operations: list[tuple[Any, tuple[Any, ...], dict[str, Any], list[Tensor]]] = []
         self._made: set[int] = set()
         self._undo: list[tuple[Tensor, Tensor]] = []
@@ -82,7 +72,6 @@ class Tape:
                 tensor.copy_(new)
 
     def add(self, operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run and record an operation."""
         given = _tensors((args, kwargs))
         places = {place_of(tensor) for tensor in given}
         self.read += [tensor for tensor in given if place_of(tensor) not in self._made]

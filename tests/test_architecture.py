@@ -1,7 +1,5 @@
 """Imports point downwards, between layers and between the parts of a layer; folders stay small."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -10,7 +8,7 @@ from pathlib import Path
 import pytest
 
 LAYERS = ("envs", "agents", "algorithms", "benchmarks")
-ORDER = {
+ORDER = {  # modules and folders of each layer, the lowest first. They import only from lower lines
     "envs": (
         "spaces",
         "core data sandbox",
@@ -49,7 +47,6 @@ ORDER = {
         "commands",
     ),
 }
-"""Modules and folders of each layer, the lowest first. They import only from lower lines."""
 MAX_PARTS = 14
 MAX_DEPTH = 7
 ROOT = Path(__file__).resolve().parent.parent
@@ -88,11 +85,7 @@ def parts(folder: Path) -> dict[str, set[str]]:
 
 
 def depth(imports: dict[str, set[str]]) -> int:
-    """Length of the longest chain of imports.
-
-    Raises:
-        CycleError: if imports are circular.
-    """
+    """Length of the longest chain of imports; circular imports are an error."""
     depths: dict[str, int] = {}
     for part in TopologicalSorter(imports).static_order():
         depths[part] = 1 + max((depths[other] for other in imports[part]), default=0)
@@ -130,7 +123,6 @@ def test_folders_are_small_and_have_no_circular_imports():
 
 
 def test_imports_inside_the_library_are_relative():
-    """A module has one name; a bare `from envs...` fails at once."""
     found = []
     for path in MODULES:
         nodes = list(ast.walk(ast.parse(path.read_text())))
@@ -151,7 +143,6 @@ def test_environments_and_settings_import_no_heavy_packages():
 
 
 def test_no_code_depends_on_the_class_of_an_algorithms_settings():
-    """Algorithms of users are no special case."""
     concrete = {"IACConfig", "MAACConfig", "IPPOConfig", "MAPPOConfig", "ReinforceConfig", "MARLOOConfig"}
     found = [
         f"{name_of(path)}: {ast.unparse(node)}"

@@ -1,7 +1,5 @@
 """Examples in docstrings, and Python blocks of pages that are marked "python run", run."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import itertools
@@ -19,15 +17,10 @@ from collm.envs.registration.registry import spec
 
 LAYERS = ("envs", "agents", "algorithms", "benchmarks")
 ROOT = Path(__file__).resolve().parent.parent
-MADE = {"reference/settings.md", "reference/command.md", "changelog.md"}
-"""Pages of the site that docs/site/hooks.py generates."""
+MADE = {"reference/settings.md", "reference/command.md", "changelog.md"}  # by docs/site/hooks.py
+MODULES = sorted(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))
+EXAMPLES = [path for path in MODULES if ">>> " in path.read_text()]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-
-
-def with_examples() -> list[str]:
-    """Names of modules whose docstrings have examples."""
-    found = [path for layer in LAYERS for path in (ROOT / layer).rglob("*.py") if ">>> " in path.read_text()]
-    return [f"collm.{'.'.join(path.relative_to(ROOT).with_suffix('').parts)}" for path in sorted(found)]
 
 
 def scripts() -> list:
@@ -45,9 +38,10 @@ def scripts() -> list:
     return found
 
 
-@pytest.mark.parametrize("name", with_examples())
-def test_the_examples_of_a_docstring_are_true(name):
-    result = doctest.testmod(importlib.import_module(name))
+@pytest.mark.parametrize("path", EXAMPLES, ids=str)
+def test_the_examples_of_a_docstring_are_true(path):
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    result = doctest.testmod(importlib.import_module(f"collm.{name}"))
     assert result.attempted and not result.failed
 
 
@@ -90,7 +84,6 @@ def test_the_block_about_chat_servers_runs_with_one(tmp_path):
 
 
 def test_a_suite_of_the_documentation_is_one(tmp_path):
-    """Suites are TOML blocks marked "suite"."""
     suites = [(page, text) for page in PAGES for text in fenced(page.read_text(), "toml suite")]
     assert suites
     for page, text in suites:

@@ -12,8 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-ALONE = {"maac_single_file.py"}
-"""Examples that need no other library; tests/test_single_file.py runs this one."""
+ALONE = {"maac_single_file.py"}  # examples that need no other library; tests/test_single_file.py runs this one
 
 
 def learned(test):
@@ -34,7 +33,6 @@ def all_trials():
 
 @pytest.fixture(scope="module")
 def trials(all_trials):
-    """Those of them that have an example, by script."""
     return {trial.script: trial for trial in all_trials if trial.script}
 
 
@@ -88,8 +86,6 @@ def test_code_with_ray_starts_its_own_cluster():
 
 @pytest.fixture(scope="module")
 def example():
-    """A function that loads an example by name, once, because it registers its environments."""
-
     @cache
     def load(name):
         spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")

@@ -1,7 +1,3 @@
-"""Optional packages: environments need none, and errors name the extra that contains a missing one."""
-
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,3 @@
-"""Public names of `collm` and its packages: found, typed, and imported on first use."""
-
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys
@@ -16,7 +12,6 @@ FRONT = ("__version__", "check_env", "evaluate", "load_team", "make", "register"
 
 
 def imported_by(code: str) -> set[str]:
-    """Heavy packages that a program imports."""
     heavy = ("torch", "transformers", "tyro", "gymnasium", "datasets", "peft", "scipy", "matplotlib")
     script = f"import sys\n{code}\nprint('imported:', *[name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
@@ -58,7 +53,6 @@ WRONG += [["train", "maac", "--env", "collm/MiniBuild-v0", "--env-kwargs", "max_
 
 
 def test_help_and_errors_of_arguments_need_no_torch():
-
     calls = [f"assert main({words!r}) == 2" for words in WRONG]
     calls += [f"try: main({[*words, '--help']!r})\nexcept SystemExit: pass" for words in HELPED]
     found = imported_by("\n".join(["from collm.benchmarks.cli import main", *calls]))

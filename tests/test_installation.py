@@ -1,7 +1,3 @@
-"""Packages and data files are complete in every form of installation."""
-
-from __future__ import annotations
-
 import json
 import shlex
 import shutil
@@ -29,7 +25,6 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 
 def tracked_files(root: Path) -> set[str]:
-    """Files of the package in the last commit, relative to the package."""
     tracked = run("git", "ls-tree", "-r", "--name-only", "HEAD", "src/collm", *LAYERS, cwd=root).splitlines()
     files = {name.removeprefix("src/collm/") for name in tracked if not name.startswith("benchmarks/results/")}
     return files - set(LAYERS)  # without the links
@@ -54,7 +49,6 @@ def zip_archive(root: Path, folder: Path) -> Path:
 
 
 def built(source: Path, hook: str) -> Path:
-    """The file that a hook of the build backend builds."""
     folder = source.parent / "built"
     folder.mkdir()
     run(sys.executable, "-c", f"import setuptools.build_meta as b; b.{hook}({str(folder)!r})", cwd=source)
@@ -102,7 +96,6 @@ def test_an_installation_has_every_file_and_advises_a_command_that_works(root, t
     pip = [sys.executable, "-m", "pip", "--python", python]
     offline = ["--no-index", "--no-deps", "--no-build-isolation", "--no-compile", "--ignore-installed"]
     run(*pip, "install", *offline, *FORMS[form](root, tmp_path), cwd=tmp_path)
-
     place, files, command = json.loads(run(python, "-I", "-B", "-c", USE, cwd=tmp_path))
     assert Path(place).is_relative_to(tmp_path)
     # benchmarks/results is read in the repository; an editable installation sees it, the others lack it.
@@ -121,7 +114,6 @@ def test_a_build_without_a_layer_fails(root, tmp_path):
 
 
 def folders(root: Path) -> list[Path]:
-    """Folders of the four layers that are packages."""
     return sorted(path.parent for layer in LAYERS for path in (root / layer).rglob("__init__.py"))
 
 
@@ -147,17 +139,13 @@ def test_a_layer_is_linked_typed_and_has_only_packages(root, layer):
 def test_every_data_file_is_in_the_wheel(root):
     settings = tomllib.loads((root / "pyproject.toml").read_text())
     patterns = settings["tool"]["setuptools"]["package-data"]["*"]
-    left_out = [
-        path.relative_to(folder)
-        for folder in folders(root)
-        for path in folder.rglob("*")
-        if path.is_file()
-        and path.suffix not in (".py", ".pyc")
-        and "results" not in path.relative_to(folder).parts  # read in the repository only
-        and not any((parent / "__init__.py").exists() for parent in path.parents if folder in parent.parents)
-        and not any(fnmatch(str(path.relative_to(folder)), pattern) for pattern in patterns)
-    ]
-    assert left_out == []
+    for folder in folders(root):
+        inner = [path for path in folders(root) if folder in path.parents]
+        for path in folder.rglob("*"):
+            name = path.relative_to(folder)
+            is_data = path.is_file() and path.suffix not in (".py", ".pyc") and not set(inner) & set(path.parents)
+            if is_data and "results" not in name.parts:  # which are read in the repository only
+                assert any(fnmatch(str(name), pattern) for pattern in patterns), path
 
 
 def test_packages_lie_in_layers_only_and_no_module_has_two_names(root):

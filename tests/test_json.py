@@ -1,5 +1,3 @@
-"""JSON files of people and of runs."""
-
 import json
 import os
 from pathlib import Path
@@ -13,7 +11,6 @@ FILE = Path("some.json")
 
 
 def nested(depth: int) -> str:
-    """An object in which arrays and objects are nested so deep."""
     return '{"a": ' * depth + "1" + "}" * depth
 
 
@@ -21,7 +18,6 @@ def test_an_object_is_read():
     assert parse_json('{"a": [1, {"b": "]]]"}]}', FILE) == {"a": [1, {"b": "]]]"}]}
     assert parse_json(nested(MAX_DEPTH), FILE)["a"]
     row = {"a": [[1], [2]] * 1_000, "b": "[" * 1_000}
-
     assert parse_json(json.dumps(row), FILE) == row
 
 

@@ -1,5 +1,3 @@
-"""Modules and tests in the settings of `make mutants` exist."""
-
 import sys
 from pathlib import Path
 

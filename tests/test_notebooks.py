@@ -1,7 +1,3 @@
-"""Notebooks of the documentation run, and show the outputs of one run without errors."""
-
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

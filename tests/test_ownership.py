@@ -1,5 +1,3 @@
-"""collm overwrites only files that it wrote."""
-
 import json
 
 import pytest

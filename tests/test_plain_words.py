@@ -9,16 +9,14 @@ from plain_words import faults, read
 ROOT = Path(__file__).resolve().parent.parent
 CODE = [ROOT / layer for layer in ("envs", "agents", "algorithms", "benchmarks", "src/collm")]
 PAGES = [ROOT / "docs", *ROOT.glob("*.md")]
-MIN_SENTENCES = 20
-"""Files with fewer sentences have no limit of their own."""
+MIN_SENTENCES = 20  # files with fewer sentences have no limit of their own
 
 
 @pytest.mark.parametrize(("paths", "limit"), [(CODE, 100), (PAGES, 150)], ids=["code", "pages"])
 def test_sentences_are_plain(paths, limit):
     """Limits are sentences with a hit per 1,000 sentences; 250 for a single file."""
     sizes, hits = Counter(), Counter()
-    for sentence, (place, _, is_first) in read(paths).items():
-        file = place.rsplit(":", 1)[0]
+    for sentence, (file, is_first) in read(paths).items():
         sizes[file] += 1
         hits[file] += bool(faults(sentence, is_first))
     rates = {file: 1000 * hits[file] / size for file, size in sizes.items() if size >= MIN_SENTENCES}

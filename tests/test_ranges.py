@@ -1,7 +1,3 @@
-"""Types and ranges of settings."""
-
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

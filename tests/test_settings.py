@@ -1,7 +1,3 @@
-"""Declarations of settings: docstrings, groups, other names."""
-
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil

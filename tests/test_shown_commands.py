@@ -1,7 +1,5 @@
 """Commands on pages: the parser accepts all; those of the README, the tutorials and some other pages run."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil
@@ -21,18 +19,15 @@ from collm.benchmarks.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-TUTORIALS = [
-    *(ROOT / "README.md", ROOT / "docs" / "index.md"),
-    *sorted((ROOT / "docs" / "learn").glob("*.md")),
-    *sorted((ROOT / "docs" / "extend").glob("*.md")),
-]
+TUTORIALS = [ROOT / "README.md", ROOT / "docs" / "index.md"]
+TUTORIALS += [page for folder in ("learn", "extend") for page in sorted((ROOT / "docs" / folder).glob("*.md"))]
+# Further pages whose commands need no other packages than the tests.
 OF_OTHERS = [ROOT / "docs" / "use_with" / name for name in ("chat_servers.md", "pettingzoo.md")]
-"""Further pages whose commands need no other packages than the tests."""
 SERVER = "http://localhost:8000"
 MEANT = {"RUN": "runs/first", "DIR": "runs/first", "TEAM": "tiny", "ID": "collm/MiniBuild-v0", "OTHER": "elsewhere"}
 MEANT |= {"ALGORITHM": "maac"}
 """Values of placeholders; FOLDER is a run on some pages and a model on others."""
-SMALLER = {
+SMALLER = {  # options by start of a command that let it run for seconds instead of minutes
     "collm benchmark replication": "--envs both --algorithms MAAC --environment-steps 384 --config eval_num_samples=2",
     "collm benchmark smoke": "--seeds 0 --workers 1",
     "collm benchmark suite": "--seeds 0 --environment-steps 200 --workers 1 --config MAAC.critic_warmup=1",
@@ -46,7 +41,6 @@ SMALLER = {
     "collm train magrpo": "--num-updates 3 --rollout-buffer-size 8 --eval-num-samples 2",
     "collm train ": "--num-updates 3 --critic-warmup 1 --rollout-buffer-size 8 --eval-num-samples 2",
 }
-"""Options by start of a command that let it run for seconds instead of minutes."""
 
 
 def commands(page: Path) -> list[str]:
@@ -60,7 +54,6 @@ def commands(page: Path) -> list[str]:
 
 
 def filled(command: str) -> str:
-    """Replace the placeholders of a command."""
     folder = "models/tiny" if "--model FOLDER" in command else "runs/first"
     return re.sub(r"\b[A-Z]{2,}\b", lambda found: {**MEANT, "FOLDER": folder}.get(found[0], found[0]), command)
 

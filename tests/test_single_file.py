@@ -20,8 +20,7 @@ PATH = Path(single_file.__file__)
 UPDATES = {"seed": 0, "num_updates": 2, "critic_warmup": 1}
 EPSILON = 1e-3
 """Epsilon of Adam. With 1e-8 the first step is the sign of the gradient, even if that is a rounding error."""
-RELATIVE = 1e-5
-"""Relative tolerance of numbers and of weights."""
+RELATIVE = 1e-5  # relative tolerance of numbers and of weights
 
 
 class Replayed:
@@ -56,7 +55,6 @@ def sampler_of(episodes):
 
 
 def distance(ours, theirs):
-    """Distance between two sets of weights, relative to their norm."""
     one, other = (torch.cat([weights[name].double().flatten() for name in theirs]) for weights in (ours, theirs))
     return float((one - other).norm() / other.norm())
 

@@ -1,5 +1,3 @@
-"""Control characters in foreign texts are escaped."""
-
 import unicodedata
 
 import pytest

@@ -1,7 +1,5 @@
 """A stub of vLLM's HTTP API that samples from a small model, and generators that use it."""
 
-from __future__ import annotations
-
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -39,30 +37,20 @@ def prompts(count=8, adapter=None):
     return [Prompt([5 + n, 9, 40 + n], (1, n, 0, 0), 4 + n % 3, adapter=adapter) for n in range(count)]
 
 
-class Broken(Exception):
-    """An internal error of the stub, requested by a test."""
-
-
 class Refused(Exception):
     """A rejected request: status and text."""
 
 
 class StubServer(ThreadingHTTPServer):
-    """Answers like vLLM 0.32: `test_real.py` sends the same requests to vLLM.
-
-    Args:
-        folder: the served model.
-        port: 0 chooses a free one.
-        mode: "processed_logprobs" or "raw_logprobs".
-    """
+    """Answers like vLLM 0.32: `test_real.py` sends the same requests to vLLM."""
 
     daemon_threads = True
 
-    def __init__(self, folder: Path, port: int = 0, mode: str = "raw_logprobs"):
+    def __init__(self, folder: Path, port: int = 0):
         self.live: set = set()  # open connections
         super().__init__(("127.0.0.1", port), _Handler)
         self.root = str(folder)
-        self.mode = mode
+        self.mode = "raw_logprobs"  # or "processed_logprobs"
         self.base = AutoModelForCausalLM.from_pretrained(folder)
         self.version = "default"
         self.adapters: dict[str, PeftModel] = {}
@@ -105,7 +93,7 @@ class StubServer(ThreadingHTTPServer):
         if path in self.fails:
             self.fails[path] -= 1
             if self.fails[path] < 0:
-                raise Broken(path)
+                raise Refused(500, json.dumps({"error": f"it broke: {path}"}))
         if path == "/v1/models":
             cards = [{"id": "base", "root": self.root, "parent": None}]
             return {"data": cards + [{"id": name, "root": "x", "parent": "base"} for name in self.adapters]}
@@ -179,8 +167,6 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             with self.server.lock:
                 answer = self.server.answer(self.path, body)
-        except Broken as broken:
-            self._reply(json.dumps({"error": f"it broke: {broken}"}).encode(), 500)
         except Refused as refused:
             status, text = refused.args
             self._reply(text.encode(), status)

@@ -1,5 +1,3 @@
-"""Loading of policies by name, and errors before weights are loaded."""
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-"""Registered policies and critics."""
-
 import re
 
 import pytest
@@ -76,11 +74,8 @@ def test_a_registered_policy_gets_a_value_head_and_may_be_shared(vector):
 
 
 def test_registered_critics_are_made_with_seats_and_unknown_policies_need_some(vector, policies):
-    seats = []
-
-    agents.register_critic(
-        "mine", lambda seat: seats.append(seat) or agents.TextCritic.small(word_tokenizer(), hidden_dim=32)
-    )
+    seats, made = [], agents.TextCritic.small(word_tokenizer(), hidden_dim=32)
+    agents.register_critic("mine", lambda seat: seats.append(seat) or made)
     settings = {"critic_model_name_or_path": "mine", "value_head_hidden_dim": 7, "seed": 5}
     make_critics(MAAC(MAACConfig(**settings)), policies, vector)
     make_critics(IAC(IACConfig(**settings, critic_type="q")), policies, vector)

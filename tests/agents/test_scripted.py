@@ -1,5 +1,3 @@
-"""Scripted policies."""
-
 from collm.agents.core import Request
 from collm.agents.scripted import RandomPolicy, fixed_policy, reference_policy
 from collm.algorithms.rollout.collector import Plan, RolloutCollector

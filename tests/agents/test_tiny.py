@@ -1,5 +1,3 @@
-"""The embedded model and the start checkpoints."""
-
 import json
 from pathlib import Path
 
@@ -34,7 +32,6 @@ def shipped():
 
 
 def played(language_model, make_env, max_new_tokens):
-    """Plays 64 episodes."""
     vector = SyncVector(make_env, 64)
     policy = LanguagePolicy(language_model, max_new_tokens=max_new_tokens)
     collector = RolloutCollector(vector, dict.fromkeys(vector.possible_agents, policy))
@@ -58,7 +55,6 @@ def test_a_word_of_the_mini_tasks_is_one_token_and_so_is_a_digit(space):
     words = {*prompt_vocabulary(), *BUILDING_WORDS, *CODING_WORDS}
     split = {word: TOKENIZER.tokenize(f"{space}{word}") for word in words}
     assert {word for word, tokens in split.items() if len(tokens) != 1} == set()
-
     assert [TOKENIZER.decode([index]) for index in TOKENIZER("a 1234")["input_ids"]] == ["a", " 1", "2", "3", "4"]
 
 

@@ -9,15 +9,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 from PIL import Image
 from rich.console import Console
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from collm._settings import settings_of
 from collm.agents.config import ModelConfig
 from collm.agents.numeric.config import NetworkConfig
+from collm.agents.tiny import TINY_DIRECTORY
 from collm.algorithms import algorithm_spec, algorithm_specs
 from collm.algorithms.learning.trainer import Trainer
 from collm.algorithms.runs.loggers import LogConfig, read_lines
@@ -206,7 +205,8 @@ def test_a_team_trains_on_real_texts_and_is_judged_on_others(tmp_path, root, cap
     if not data.is_dir():
         pytest.skip(f"the abstracts of SciTLDR are not at {data}")
     model = tmp_path / "model"
-    _save_random_llama(model, data)
+    AutoModelForCausalLM.from_pretrained(TINY_DIRECTORY, max_position_embeddings=16_384).save_pretrained(model)
+    AutoTokenizer.from_pretrained(TINY_DIRECTORY).save_pretrained(model)
     files = json.dumps({"train": str(data / "train.jsonl"), "test": str(data / "dev.jsonl")})
     kwargs = ["--env-kwargs", f"data={files}", 'columns={"post": "source", "id": "paper_id"}']
     call = ["train", "maac", "--env", "collm/TLDR-v2", *kwargs, "--model", str(model), "--critic-warmup", "1"]
@@ -244,22 +244,6 @@ def test_data_without_held_out_tasks_is_refused_before_training(tmp_path, capsys
     assert main(call) == 2
     text = capsys.readouterr().err
     assert text.startswith("error: ") and "test_fraction" in text
-
-
-def _save_random_llama(directory, data):
-    inner = Tokenizer(models.BPE())
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = decoders.ByteLevel()
-    end, alphabet = "<|endoftext|>", pre_tokenizers.ByteLevel.alphabet()
-    given = {"special_tokens": [end], "initial_alphabet": alphabet, "show_progress": False}
-    trainer = trainers.BpeTrainer(vocab_size=1500, **given)
-    rows = (data / "dev.jsonl").read_text().splitlines()[:150]
-    inner.train_from_iterator((" ".join(json.loads(row)["source"]) for row in rows), trainer)
-    PreTrainedTokenizerFast(tokenizer_object=inner, eos_token=end, pad_token=end).save_pretrained(directory)
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = LlamaConfig(vocab_size=1500, max_position_embeddings=4096, **sizes)
-    LlamaForCausalLM(config).save_pretrained(directory)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ CALLS = {
 
 @pytest.fixture
 def run(tmp_path, clean_registry, capsys, monkeypatch):
-
     monkeypatch.setitem(MEASUREMENTS, "decode", lambda arguments: "as fast as this")
     register("test/Number-v0", NumberProbe, kwargs={"probe": "delayed"})
     directory = tmp_path / "run"
@@ -112,9 +111,7 @@ def test_an_export_goes_to_a_new_folder_alone(tmp_path, run, capsys):
     ),
 )
 def test_an_empty_path_is_refused(call, capsys):
-
-    words = [word.replace("||", "") for word in call.split()]
-    assert main(words) == 2
+    assert main([word.replace("||", "") for word in call.split()]) == 2
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1 and "is empty" in printed
 

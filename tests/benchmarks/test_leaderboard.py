@@ -1,5 +1,3 @@
-"""A leaderboard says the same in JSON, Markdown and HTML, the best team first."""
-
 import json
 import re
 

@@ -1,5 +1,3 @@
-"""Markdown tables: by hand, and with a bar in a cell."""
-
 from collm.benchmarks.markdown import markdown_table
 
 

@@ -1,7 +1,5 @@
 """Wrong calls of the command line: each prints one line (or a box of the parser), and leaves no files."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -94,7 +92,6 @@ def write_models(folder: Path) -> None:
 
 
 def write_runs(folder: Path) -> None:
-    """Folders of runs, whole but for what their names say."""
     settings = Experiment(algorithm="iac", config=IACConfig(), env="collm/MiniWriting-v2").to_json()
 
     def run(name: str, content: str, metrics: str = "") -> None:
@@ -124,7 +121,6 @@ def write_runs(folder: Path) -> None:
 
 
 def write_failures(folder: Path) -> None:
-    """Episodes to play again, each with one fault."""
     folder.mkdir()
     whole = {"seed": 1, "options": None, "actions": [], "split": "train", "problem": "it failed"}
     for name, text in {
@@ -138,7 +134,6 @@ def write_failures(folder: Path) -> None:
 
 
 def write_suites(folder: Path) -> None:
-    """Files of comparisons, each with one fault."""
     folder.mkdir()
     whole = BUDGET + ENVIRONMENT + ALGORITHM
     for name, text in {
@@ -167,7 +162,6 @@ def write_suites(folder: Path) -> None:
 
 
 def write_settings(folder: Path) -> None:
-    """Files of settings, each with one fault."""
     folder.mkdir()
     whole = 'algorithm = "maac"\nenv = "collm/MiniWriting-v2"\n'
     for name, text in {
@@ -200,8 +194,6 @@ def snapshot(places: dict[str, Path]) -> set[str]:
 
 @contextmanager
 def no_longer_than(seconds: float, call: str):
-    """Fail a call that hangs, with its name."""
-
     def too_late(number, frame):
         pytest.fail(f"after {seconds:g} s there is still no answer to: collm {call}")
 
@@ -264,7 +256,6 @@ def test_a_harmless_call_is_warned_about_in_one_line(call, answer, places, capfd
 
 
 def test_a_server_of_another_kind_costs_one_line(places, capfd):
-
     with ChatServer() as server:
         url = server.url.removesuffix("/v1")
         assert main([*shlex.split(filled("TEXT --weights shared --server", places)), url]) == 2
@@ -355,7 +346,6 @@ def test_ctrl_c_that_a_library_turns_into_an_error_of_its_own_costs_one_word(mon
 
 
 def test_a_fault_of_the_program_shows_its_traceback(monkeypatch):
-
     monkeypatch.setattr("collm.benchmarks.commands.envs.specs", Mock(side_effect=KeyError("no such key")))
     with pytest.raises(KeyError, match="no such key"):
         main(["envs"])
@@ -371,7 +361,6 @@ def test_a_disk_that_takes_nothing_costs_one_line(number, monkeypatch, capsys):
 
 @pytest.mark.parametrize("damage", ["nan", "lacking"])
 def test_a_model_with_weights_that_cannot_be_used_is_refused(damage, places, tmp_path, capfd):
-    """Only its weights tell, so it is found when they are loaded."""
     folder = shutil.copytree(places["MODELS"] / "whole", tmp_path / "model")
     weights = load_file(folder / "model.safetensors")
     name = "model.layers.1.mlp.up_proj.weight"

@@ -2,13 +2,11 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
-import torch
 from architectures import adapted_model
-from decoded import next_turn, ragged_prompts
+from decoded import assert_exact, next_turn, ragged_prompts
 
-from collm.agents.decoding.adapters import AdapterBank, active_adapter
+from collm.agents.decoding.adapters import AdapterBank
 from collm.agents.decoding.cpu import patch_layers
 from collm.agents.decoding.decoder import Decoder
 from collm.agents.decoding.sampling import Sampling
@@ -19,16 +17,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:fan_in_fan_out", "ignore:`is_gra
 def prompts_of(adapters):
     prompts = ragged_prompts(len(adapters), longest=20, parks=True)
     return [replace(prompt, adapter=adapter) for prompt, adapter in zip(prompts, adapters, strict=True)]
-
-
-@torch.no_grad()
-def assert_exact(model, prompts, samples):
-    """Compare log-probabilities with a forward pass with the prompts' adapters."""
-    for prompt, sample in zip(prompts, samples, strict=True):
-        with active_adapter(model, prompt.adapter):
-            ids = torch.from_numpy(np.concatenate([prompt.ids, sample.ids]))
-            logprobs = torch.log_softmax(model(input_ids=ids[None]).logits[0, :-1], -1).gather(1, ids[1:, None])
-            np.testing.assert_allclose(sample.logprobs, logprobs[len(prompt.ids) - 1 :, 0], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])

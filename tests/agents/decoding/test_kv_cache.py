@@ -87,7 +87,6 @@ def test_neither_steps_nor_extensions_repeat_keys(monkeypatch):
         return said + decoder.generate(next_turn([first], said), Sampling())
 
     expected = generate(Decoder(model, stop_ids=[]))
-
     monkeypatch.setattr(sdpa_attention, "repeat_kv", Mock(side_effect=AssertionError("repeated")))
     assert_same(generate(Decoder(model, stop_ids=[])), expected)
     with pytest.raises(AssertionError, match="repeated"):  # transformers' own attention repeats keys

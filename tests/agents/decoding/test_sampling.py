@@ -1,7 +1,5 @@
 """Tokens are drawn from exactly the distribution that was asked for."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -28,7 +26,6 @@ def test_draws_by_hand():
     drawn = draw(logits.clone(), Sampling(temperature=0.7, top_k=3, top_p=0.5), torch.rand(5, dtype=torch.float64))
     assert torch.allclose(drawn.logprobs, expected.gather(1, drawn.tokens[:, None])[:, 0], atol=1e-6)
     assert torch.allclose(drawn.entropies, -(expected.exp() * expected).sum(-1), atol=1e-5)
-
     logits = torch.tensor([[-math.inf, 0.0, -math.inf, 0.0, -math.inf]]).repeat(1000, 1)
     drawn = draw(logits, Sampling(), torch.linspace(0, 1 - 1e-16, 1000, dtype=torch.float64))
     assert set(drawn.tokens.tolist()) == {1, 3}

@@ -1,5 +1,3 @@
-"""A text environment as a task of Inspect AI, with a role per agent."""
-
 import gc
 import os
 import shlex
@@ -26,7 +24,6 @@ SETTINGS = {"max_turns": 2, "reward": "terminal"}
 
 
 def test_each_agent_is_a_role_and_its_return_a_score(tmp_path):
-    """The first builder's model gives reference replies, the second one's useless replies."""
     expected, written = {}, {}
     for seed in (3, 4):
         opening, turns = reference_episode(make("collm/MiniBuild-v0", **SETTINGS), seed, builder_1="nothing")

@@ -1,5 +1,3 @@
-"""Text environments on OpenEnv servers."""
-
 import socket
 import subprocess
 import sys

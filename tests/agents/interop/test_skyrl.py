@@ -1,5 +1,3 @@
-"""One agent of a text environment in SkyRL-gym."""
-
 import pytest
 
 skyrl_gym = pytest.importorskip("skyrl_gym")
@@ -34,7 +32,6 @@ def test_an_episode_has_the_observations_and_rewards_of_the_environment_and_metr
         assert (step["reward"], step["done"]) == (rewards["builder_1"], number == len(turns))
     assert env.get_metrics()["return"] == 1.0
     env.close()
-
     found = []
     for reply in ("", "desk wood"):
         env.init([])
@@ -46,7 +43,6 @@ def test_an_episode_has_the_observations_and_rewards_of_the_environment_and_metr
 
 
 def test_a_row_determines_the_episode_as_in_skyrls_trainer():
-
     kwargs = {"max_turns": 3, "reward": "dense"}
     first, second = rows("collm/MiniBuild-v0", (3, 4), "builder_1", **kwargs)
     prompt, name = first.pop("prompt"), first.pop("env_class")

@@ -1,5 +1,3 @@
-"""Text environments in TorchRL."""
-
 import pytest
 
 pytest.importorskip("torchrl")

@@ -1,5 +1,3 @@
-"""Text environments in TRL."""
-
 from types import SimpleNamespace
 
 import pytest
@@ -45,12 +43,11 @@ def test_the_reward_of_a_completion_is_that_of_its_rows_episode_of_one_turn():
     env = SingleAgent(make("collm/MiniWriting-v2"), "writer_1")
     rows = dataset_of(env, 3)
     assert rows[2]["seed"] == 2 and "post:" in rows[2]["prompt"]
-    expected = []
-    for reply in (None, ""):
-        env.reset(seed=2)
-        expected.append(env.step(env.env.reference_reply("writer_1") if reply is None else reply)[1])
     env.reset(seed=2)
-    good = env.env.reference_reply("writer_1")
+    good, expected = env.env.reference_reply("writer_1"), []
+    for reply in (good, ""):
+        env.reset(seed=2)
+        expected.append(env.step(reply)[1])
     assert reward_of(env)([good, ""], seed=[2, 2]) == pytest.approx(expected) and expected[0] == 1.0
     with pytest.raises(ValueError, match="rollout_func=Episodes"):
         reward_of(builder())(["desk wood"], seed=[0])
@@ -66,9 +63,6 @@ def test_an_episode_is_one_row_with_the_log_probabilities_of_the_model(trainer):
         assert own[0] == own[-1] == 1 and 0 in own
         assert all(logprob <= 0 for logprob in logprobs)
     assert Episodes.reward(["", "", "", ""], rows["episode_return"]) == rows["episode_return"]
-
-    episodes = Episodes(builder, 1)
-    rows = episodes([episodes.dataset[0]["prompt"]], trainer)
     ids = torch.tensor([rows["prompt_ids"][0] + rows["completion_ids"][0]])
     with torch.no_grad():
         known = trainer.model.eval()(ids).logits[0, :-1].log_softmax(-1).gather(-1, ids[0, 1:, None]).squeeze(-1)
@@ -98,7 +92,6 @@ def test_in_self_play_rows_of_both_agents_are_from_the_same_episodes(trainer):
     apart = Episodes(team, 2)
     rows = apart([apart.dataset[row]["prompt"] for row in (0, 3, 3)], trainer)
     assert apart.num_played == 3 and len(rows["prompt_ids"]) == 3
-
     episodes = Episodes(team, 1)
     rows = episodes([episodes.dataset[row]["prompt"] for row in (0, 1)], trainer)
     decode = trainer.processing_class.decode
@@ -113,7 +106,6 @@ def test_in_self_play_rows_of_both_agents_are_from_the_same_episodes(trainer):
 
 
 def replies_of(ids, is_own, decode):
-    """The model's replies, without control tokens."""
     replies, run = [], []
     for index, own in [*zip(ids, is_own, strict=True), (None, 0)]:
         if own:
@@ -131,17 +123,11 @@ def test_the_trainer_trains_all_agents_of_long_episodes(tmp_path, monkeypatch, b
     num_seats = 1 if build is builder else 2
     sizes = {"per_device_train_batch_size": 4 * num_seats, "num_generations": 4, "max_completion_length": 6}
     quiet = {"logging_steps": 1, "save_strategy": "no", "report_to": "none", "disable_tqdm": True}
-    config = GRPOConfig(
-        str(tmp_path), max_steps=max_steps, shuffle_dataset=False, use_cpu=True, bf16=False, **sizes, **quiet
-    )
-    trainer = GRPOTrainer(
-        AutoModelForCausalLM.from_pretrained(TINY_DIRECTORY),
-        reward_funcs=Episodes.reward,
-        rollout_func=episodes,
-        train_dataset=episodes.dataset,
-        processing_class=AutoTokenizer.from_pretrained(TINY_DIRECTORY),
-        args=config,
-    )
+    quiet |= {"shuffle_dataset": False, "use_cpu": True, "bf16": False}
+    parts = {"reward_funcs": Episodes.reward, "rollout_func": episodes, "train_dataset": episodes.dataset}
+    parts |= {"processing_class": AutoTokenizer.from_pretrained(TINY_DIRECTORY)}
+    config = GRPOConfig(str(tmp_path), max_steps=max_steps, **sizes, **quiet)
+    trainer = GRPOTrainer(AutoModelForCausalLM.from_pretrained(TINY_DIRECTORY), args=config, **parts)
     trainer.train()
     assert "reward" in trainer.state.log_history[0]
     if build is team:

@@ -36,7 +36,6 @@ def test_the_tasks_are_seeds_and_the_agents_roles():
 
 
 def evaluated(arguments, folder):
-    """Traces of the episodes of `vf-eval`, without errors."""
     tools = Path(sys.executable).parent
     settings = {"PYTHONPATH": str(folder), "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "OPENAI_API_KEY": "none"}
     given = {"cwd": folder, "env": os.environ | settings, "capture_output": True, "text": True}

@@ -1,5 +1,3 @@
-"""One agent of a text environment in verl's agent loop."""
-
 import asyncio
 import shlex
 import subprocess
@@ -49,7 +47,6 @@ def row_of_seed():
 
 
 def played(row, replies, response_length=64, loop_config=LOOP):
-    """Output of a row's episode, and the fake server."""
     tokenizer = AutoTokenizer.from_pretrained(TINY_DIRECTORY)
     tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"
     server = Server(tokenizer, replies)
@@ -83,11 +80,8 @@ def test_an_episode_is_a_response_whose_mask_selects_the_agent_s_tokens():
     assert tokenizer.decode(output.prompt_ids) == opening
     drawn = list(zip(output.response_ids, output.response_logprobs, output.response_mask, strict=True))
     assert [each[:2] for each in drawn if each[2]] == [(token, -0.5) for reply in written for token in reply]
-    assert (
-        not all(output.response_mask)
-        and len(server.asked) == len(replies)
-        and len({request for request, _ in server.asked}) == 1
-    )
+    assert not all(output.response_mask) and len(server.asked) == len(replies)
+    assert len({request for request, _ in server.asked}) == 1
     # Each request has all previous tokens.
     whole = [*output.prompt_ids, *output.response_ids]
     assert all(asked == whole[: len(asked)] for _, asked in server.asked)

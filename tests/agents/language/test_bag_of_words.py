@@ -1,5 +1,3 @@
-"""The bag-of-words critic: logistic regression for each turn."""
-
 import copy
 
 import numpy as np
@@ -98,7 +96,6 @@ def test_values_before_a_fit_of_equal_targets_and_after_early_ends():
     values = critic.values([longer])
     assert values[3] == values[2]
     assert critic.values([CriticInput((history("never seen"),))]).isfinite().all()
-
     inputs, targets = [], []
     for number in range(90):
         length = 1 if number % 3 == 0 else 2

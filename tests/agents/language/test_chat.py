@@ -46,7 +46,6 @@ def made(name):
 
 @pytest.fixture
 def quick_retries(monkeypatch):
-    """Shorten the back-off of OpenAI's client."""
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.001)
     monkeypatch.setattr("openai._base_client.MAX_RETRY_DELAY", 0.002)
 
@@ -112,16 +111,11 @@ def test_tokens_costs_and_truncated_replies_are_counted():
 
 
 @pytest.mark.parametrize(
-    ("changes", "refuses", "told"),
-    [
-        ({"choices": []}, None, "no choices"),
-        ({}, (400, {}), r"400 for stub: .*status 400"),
-        ({}, (401, {}), "401"),
-        ({}, (503, {}), "503"),
-    ],
+    ("refuses", "told"),
+    [(None, "no choices"), ((400, {}), "400 for stub: .*status 400"), ((401, {}), "401"), ((503, {}), "503")],
 )
-def test_the_error_of_a_failed_request_is_one_line(quick_retries, changes, refuses, told):
-    with ChatServer(changes=changes, refuses=lambda number: refuses) as server:
+def test_the_error_of_a_failed_request_is_one_line(quick_retries, refuses, told):
+    with ChatServer(changes={"choices": []}, refuses=lambda number: refuses) as server:
         with pytest.raises(ValueError, match=told) as caught:
             policy(server, max_retries=2).act([request()])
     assert "\n" not in str(caught.value)
@@ -276,7 +270,6 @@ def test_the_command_plays_with_a_chat_model_which_needs_text_actions(capsys):
     assert "the blue bird" in told and "return: " in told
     assert "openai:stub: " in told and f"{len(server.requests)} requests" in told
     assert all(body["max_tokens"] == 9 for body in server.requests)
-
     assert main(["play", "gymnasium/CartPole-v1", "--policy", "openai:stub@http://127.0.0.1:9"]) == 2
     assert "writes texts" in capsys.readouterr().err
 

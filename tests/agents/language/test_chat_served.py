@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ pytest.importorskip("openai")
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 
+from ranked import free_port
 from transformers import AutoTokenizer
 
 from collm.agents import ChatPolicy, ModelConfig, load_policies
@@ -39,9 +39,7 @@ def served(tmp_path_factory):
     tokenizer = AutoTokenizer.from_pretrained(TINY_DIRECTORY)
     tokenizer.chat_template = AS_PLAIN_TEXT
     tokenizer.save_pretrained(folder)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     call = ["-m", "transformers.cli.transformers", "serve", str(folder), "--device", "cpu", "--port", str(port)]
     with (folder / "log").open("w") as log:
         process = subprocess.Popen([sys.executable, *call], stdout=log, stderr=log)
@@ -65,7 +63,6 @@ def is_up(port):
 
 
 def texts(policy):
-    """All that a team of one policy writes in four episodes, greedily."""
     vector = SyncVector(lambda: make("collm/MiniBuild-v0"), 4)
     team = dict.fromkeys(vector.possible_agents, policy)
     result = evaluate(RolloutCollector(vector, team), 4, greedy=True)

@@ -1,5 +1,3 @@
-"""Text critics: one row per episode gives the values of one row per history."""
-
 import numpy as np
 import pytest
 import torch
@@ -79,7 +77,6 @@ def test_a_saved_critic_returns_the_same_values_and_long_histories_are_refused(c
     inputs = [episode.joint_input(AGENTS) for episode in episodes[1]]
     critic.save(tmp_path)
     torch.testing.assert_close(TextCritic.load(tmp_path).values(inputs), critic.values(inputs))
-
     short = TextCritic.small(byte_tokenizer(), max_tokens=8)
     with pytest.raises(ValueError, match="longer than the critic's context of 8"):
         short.values([CriticInput(("hello " * 50,))])
@@ -100,7 +97,6 @@ def test_the_compact_tokenizer_is_lossless_and_replaces_names_and_repeated_texts
     assert len(pieces[1]) < len(pieces[0])
     assert pieces[3][:2] == [fox_reads, stone_reads]
     assert reader.pieces(history[:2]) == pieces[:2]
-
     reader = CompactTokenizer(Encoder(byte_tokenizer()), 1000)
     rng = np.random.default_rng(0)
     seen = {}

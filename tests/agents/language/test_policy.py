@@ -108,7 +108,6 @@ def test_saved_policies_act_the_same_and_keep_types_sampling_and_adapters(tmp_pa
     again = load_team(tmp_path, ["fox_0"])["fox_0"]
     assert again.act([REQUEST])[0].action == policy.act([REQUEST])[0].action
     assert (again.max_new_tokens, again.sampling) == (9, Sampling(temperature=0.7))
-
     model = LanguageModel(random_llama(), byte_tokenizer(), compute_dtype=torch.bfloat16)
     sampling = Sampling(top_p=0.6, learns_filtered=True)
     LanguagePolicy(model, sampling=sampling).save(tmp_path / "fox_0")
@@ -117,7 +116,6 @@ def test_saved_policies_act_the_same_and_keep_types_sampling_and_adapters(tmp_pa
     assert again.sampling == sampling
     with pytest.raises(ValueError, match="max_new_tokens must be at least 1, got 0"):
         language_policy(max_new_tokens=0)
-
     policies = adapted_policies(AGENTS)
     policies["stone_0"].save(tmp_path / "stone_0")
     assert (tmp_path / "stone_0" / "adapter_model.safetensors").is_file()

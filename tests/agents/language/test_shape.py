@@ -1,20 +1,10 @@
-"""Sizes and activations of models, compared with counts on tensors without data."""
-
 import contextlib
 
 import pytest
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForCausalLM,
-    DistilBertConfig,
-    GPT2Config,
-    LlamaConfig,
-    Qwen3Config,
-)
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
 from collm.agents.language.shape import KNOWN, ModelShape
 from collm.agents.loading import with_adapters
@@ -23,8 +13,8 @@ from collm.agents.scoring.recomputing import recompute_layers
 SIZES = {"vocab_size": 100, "hidden_size": 96, "intermediate_size": 320, "num_hidden_layers": 3}
 SIZES |= {"num_attention_heads": 4, "num_key_value_heads": 2}
 CONFIGS = {
-    "qwen3": Qwen3Config(**SIZES, head_dim=32, tie_word_embeddings=True),
-    "llama": LlamaConfig(**SIZES, tie_word_embeddings=False),
+    "qwen3": AutoConfig.for_model("qwen3", **SIZES, head_dim=32, tie_word_embeddings=True),
+    "llama": AutoConfig.for_model("llama", **SIZES, tie_word_embeddings=False),
 }
 RANK = 8
 TOKENS = 512
@@ -70,7 +60,9 @@ def test_activations_are_the_tensors_that_a_forward_pass_saves(kind, compute, is
     assert planned == pytest.approx(counted, rel=0.02)
 
 
-@pytest.mark.parametrize("config", [*CONFIGS.values(), GPT2Config(n_embd=32, n_layer=2, n_head=2, vocab_size=50)])
+@pytest.mark.parametrize(
+    "config", [*CONFIGS.values(), AutoConfig.for_model("gpt2", n_embd=32, n_layer=2, n_head=2, vocab_size=50)]
+)
 def test_weights_are_counted_without_loading_them(config):
     model = AutoModelForCausalLM.from_config(config)
     shape = ModelShape.of(config)
@@ -79,7 +71,7 @@ def test_weights_are_counted_without_loading_them(config):
 
 
 def test_encoders_have_no_output_matrix_and_known_models_their_published_sizes():
-    config = DistilBertConfig(dim=32, n_layers=2, n_heads=2, hidden_dim=64, vocab_size=50)
+    config = AutoConfig.for_model("distilbert", dim=32, n_layers=2, n_heads=2, hidden_dim=64, vocab_size=50)
     model = AutoModel.from_config(config)
     assert ModelShape.of(config).backbone().num_weights == sum(weight.numel() for weight in model.parameters())
     for name, (billions, linear, kept) in {

@@ -1,5 +1,3 @@
-"""Action distributions, compared with torch.distributions and with numerical integration."""
-
 import math
 
 import gymnasium

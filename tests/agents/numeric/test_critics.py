@@ -25,7 +25,6 @@ def test_v_values_all_histories_and_q_the_actions_after_them():
     assert values.shape == (4,)
     torch.testing.assert_close(values[3:], critic.values(inputs[1:]))
     assert [critic.num_tokens(item) for item in inputs] == [3, 1]
-
     critic = NumericCritic(STATE, [MOVE])
     values = critic.values([CriticInput(states(3), actions=(0, 1))])
     others = critic.values([CriticInput(states(3), actions=(0, 0))])

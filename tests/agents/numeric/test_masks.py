@@ -1,5 +1,3 @@
-"""Action masks of numeric policies: illegal options have no probability and no gradient."""
-
 import math
 
 import gymnasium
@@ -93,7 +91,6 @@ def test_a_single_legal_option_has_no_gradient_and_continuous_actions_have_no_ma
     evaluation = policy.evaluate([track])
     (evaluation.logprobs.sum() + evaluation.entropies.sum()).backward()
     assert not any(parameter.grad.any() for parameter in policy.parameters() if parameter.grad is not None)
-
     observation = {"observation": np.zeros(3), "action_mask": [1, 1, 0, 0, 0]}
     request = Request("a", observation, (0,), action_mask=[0, 1, 1, 0, 0])
     assert made(observation=MASKED).act([request])[0].action == 3

@@ -20,7 +20,6 @@ def test_moments_by_hand():
     moments = empty.updated(column([1.0, 2.0, 9.0]))
     torch.testing.assert_close(moments.denormalize(moments.normalize(items)), items)
     assert torch.equal(empty.normalize(items), items) and empty.updated(column([])).count == 0
-
     items = torch.tensor([[0.0, 5.0], [2.0, 5.0]])
     normalized = RunningMoments.empty((2,)).updated(items).normalize(items)
     # the second component does not vary

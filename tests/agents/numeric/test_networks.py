@@ -1,5 +1,3 @@
-"""Convolutional networks of numeric policies and critics."""
-
 from dataclasses import replace
 
 import gymnasium

@@ -65,7 +65,6 @@ def test_the_stream_determines_sampled_actions_and_the_seed_new_policies():
     assert np.allclose(first.action, again.action, atol=1e-5)
     assert not np.allclose(first.action, later.action) and not np.allclose(first.action, other.action)
     assert np.ptp([each.action for each in policy.act(asked, greedy=True)], axis=0).max() < 1e-5
-
     state = torch.get_rng_state()
     spaces = OBSERVATION, ACTIONS["discrete"][0]
     first, second, again = (NumericPolicy.for_spaces(*spaces, seed=seed, has_value_head=True) for seed in (0, 1, 0))

@@ -1,5 +1,3 @@
-"""Recomputed layers store less and give the same gradients."""
-
 import copy
 
 import pytest

@@ -36,10 +36,6 @@ def groups(num_groups=3, size=4, num_turns=1, prompt_length=12):
     return tracks
 
 
-def turns_alone(track):
-    return [(Completion("", tokens=replace(turn.tokens, is_extension=False)),) for turn in track]
-
-
 def all_rows(tracks):
     return [row for track in tracks for row in rows_of(track)]
 
@@ -67,7 +63,8 @@ def test_rows_and_trees_give_the_gradient_of_every_turn_alone(name, num_turns):
     assert sum(tree.length for tree in scorer._trees(rows)) < sum(len(row.ids) for row in rows)
     together = scored(scorer, tracks)
     scorer.shares_prompts = False
-    apart = scored(scorer, [alone for track in tracks for alone in turns_alone(track)])
+    turns = [replace(turn.tokens, is_extension=False) for track in tracks for turn in track]
+    apart = scored(scorer, [(Completion("", tokens=tokens),) for tokens in turns])
     for ours, theirs in zip(together[:3], apart[:3], strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
     tolerance = {"gpt2": 1e-12, "olmo": 2e-6}.get(name, 1e-6)
@@ -114,12 +111,10 @@ def test_layouts_by_hand_share_prompts_only_where_that_is_cheaper():
     assert layout.predictors.tolist() == [[0, 0, 0], [1, 1, 3]]
     assert layout.targets.tolist() == [7, 8, 9]
     assert layout.prompt_ends.tolist() == [[0, 0], [1, 1]]
-
     rows = all_rows(groups(num_groups=1))
     assert len(trees_of(rows, PassCost(token=1, pair=0))) == 1
     assert len(trees_of(rows, PassCost(token=1, pair=1))) == len(rows)
     assert max(tree.length for tree in trees_of(rows, PassCost(token=1, pair=0), max_tree=25)) <= 25
-
     rng = np.random.default_rng(1)
     first, second = track_of(rng, np.arange(1, 6), 2), track_of(rng, np.arange(1, 9), 1)
     track = first + second
@@ -203,8 +198,6 @@ def test_scores_of_logits_keep_one_array_of_their_size_and_leave_them_as_they_ar
 
 @pytest.fixture
 def tiled(monkeypatch):
-    """A function that sets MAX_LOGITS and TILE_LOGITS."""
-
     def limit(max_logits, tile_logits):
         monkeypatch.setitem(MAX_LOGITS, "cpu", max_logits)
         monkeypatch.setitem(TILE_LOGITS, "cpu", tile_logits)
@@ -237,7 +230,6 @@ def test_tiles_hold_for_large_logits_a_frozen_head_and_a_large_vocabulary(tiled)
     logprobs.sum().backward()
     assert torch.isfinite(states.grad).all()
     assert head.weight.grad is None
-
     tiled(100_000, 50_000)
     sizes, head = [], nn.Sequential(nn.Linear(8, 5000))
     head.register_forward_hook(lambda module, inputs, output: sizes.append(output.numel()))
@@ -284,7 +276,6 @@ def test_the_sampler_and_the_scorer_agree_on_the_filtered_distribution():
         torch.testing.assert_close(drawn.logprobs, logprobs, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(drawn.entropies, entropies, atol=1e-5, rtol=1e-5)
         assert (drawn.logprobs >= plain.logprobs - 1e-6).all() and (entropies < plain.entropies).all()
-
     logprobs, _ = logit_scores(torch.tensor([[3.0, 2.0, 0.0]]), torch.tensor([2]), 1.0, Sampling(top_k=1))
     assert logprobs.item() == pytest.approx(-np.log(1 + np.exp(3)))
 

@@ -6,7 +6,7 @@ import torch
 from architectures import model_of
 
 from collm.agents.scoring.recomputing import recompute_layers
-from collm.agents.scoring.small_models import Readout, SelectiveLastLayer, selective_last_layer, states_at
+from collm.agents.scoring.small_models import SelectiveLastLayer, selective_last_layer, states_at
 
 IDS = (torch.arange(36) * 5 + 3).view(3, 12) % 97
 PREDICTORS = np.array([[0, 0, 0, 2, 2], [3, 4, 5, 1, 2]])
@@ -21,11 +21,7 @@ def read(backbone, selective, **inputs):
     return torch.cat([states.detach() for states in found]), [weight.grad for weight in backbone.parameters()]
 
 
-def test_a_readout_and_selected_tokens_by_hand():
-    readout = Readout.of([PREDICTORS, ENDS], num_rows=3, width=12)
-    assert readout.positions.tolist() == [[3, 4, 5], [0, 0, 0], [1, 2, 11]]
-    assert readout.found(ENDS).tolist() == [[0, 0, 1, 2], [0, 0, 0, 2]]
-    assert readout.found(PREDICTORS).tolist() == [[0, 0, 0, 2, 2], [0, 1, 2, 0, 1]]
+def test_selected_tokens_see_their_mask_and_positions():
     backbone = model_of("llama").base_model
     hides = torch.triu(torch.ones(12, 12, dtype=torch.bool), 1) | (torch.arange(12) == 2)
     mask = torch.zeros(3, 1, 12, 12).masked_fill(hides, torch.finfo(torch.float32).min)
@@ -59,7 +55,6 @@ def test_the_last_layer_is_run_for_selected_tokens_only_also_if_it_runs_again():
     read(backbone, selective)
     handle.remove()
     assert seen == [3]
-
     backbone = model_of("gpt2").base_model
     assert selective_last_layer(backbone) is None
     with pytest.raises(ValueError, match="Linear has no layers"):

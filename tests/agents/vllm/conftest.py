@@ -1,7 +1,3 @@
-"""Fixtures of the tests of vLLM servers."""
-
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -11,7 +7,6 @@ from vllm_server import StubServer
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a small model, for servers and learners."""
     where = tmp_path_factory.mktemp("model")
     random_llama().save_pretrained(where)
     return where

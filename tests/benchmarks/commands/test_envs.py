@@ -1,5 +1,3 @@
-"""Mean returns of scripted players."""
-
 from collm.benchmarks.commands.envs import mean_scores
 from collm.envs import make
 

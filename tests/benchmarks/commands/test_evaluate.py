@@ -1,5 +1,3 @@
-"""Evaluation of models without a run, chats with trained agents, and exported models."""
-
 import io
 import json
 import shutil
@@ -23,7 +21,6 @@ SMALL = {"num_updates": 1, "rollout_buffer_size": 2, "eval_num_samples": 2, "num
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A run of adapters on the embedded model."""
     out = tmp_path_factory.mktemp("runs") / "adapters"
     adapters = {"weights": "adapters", "lora_rank": 2, "lora_alpha": 6, "lora_target_modules": ("q_proj", "v_proj")}
     settings = {"env_kwargs": {"max_turns": 1}, "progress": False, "learning_rate": 1e-2}
@@ -117,7 +114,6 @@ def test_a_card_names_a_base_model_of_the_hub_and_no_path_of_its_author(model, b
 
 @pytest.mark.parametrize("options", [[], ["--agent", "builder_0", "--merge"]])
 def test_an_export_holds_no_code(options, trained, tmp_path, capsys):
-
     run, out = tmp_path / "run", tmp_path / "out"
     shutil.copytree(trained, run)
     folder = run / "agents" / "builder_0"

@@ -1,5 +1,3 @@
-"""What fails is named in one line, with the command that plays it again; what is recorded is played again alike."""
-
 import json
 
 import pytest
@@ -41,23 +39,6 @@ def test_a_recorded_episode_is_played_again_and_a_change_is_told(tmp_path, capsy
     shown = capsys.readouterr()
     assert "differs from the record: b_0 got 0.25, now 0.5" in shown.out
     assert "differs from its record in 2 places" in shown.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--episode", "99"], "contains no episode 99"),
-        (["--failure", "train-3"], "contains no failure 'train-3'"),
-        ([], "give either --episode INDEX or --failure NAME"),
-    ],
-)
-def test_what_is_not_there_is_said(tmp_path, capsys, arguments, words):
-    (tmp_path / "run").mkdir()
-    settings = {"algorithm": "magrpo", "config": {}, "env": "faulty_worlds:Numbers", "env_kwargs": {}, "model": {}}
-    (tmp_path / "run" / "config.json").write_text(json.dumps(settings))
-    (tmp_path / "run" / "episodes.jsonl").write_text("")
-    assert main(["replay", str(tmp_path / "run"), "--trust", *arguments]) == 2
-    assert words in capsys.readouterr().err
 
 
 def test_segments_of_an_episode_are_played_again_as_one(tmp_path, capsys):

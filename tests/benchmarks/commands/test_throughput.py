@@ -1,5 +1,3 @@
-"""The command's tables, the count of operations and the figure of growth."""
-
 import pytest
 from architectures import model_of
 
@@ -19,7 +17,6 @@ def test_operations_of_a_pass_by_hand():
     head, width = model.lm_head.weight.numel(), model.config.hidden_size * model.config.num_hidden_layers
     found = throughput_limit.operations(model, [3, 5], new_tokens=2)
     assert found == 2 * layer * 12 + 2 * head * 4 + 4 * width * (5**2 + 7**2) / 2
-
     assert throughput_limit.product_rate(1) > 0
 
 

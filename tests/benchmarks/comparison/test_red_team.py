@@ -1,7 +1,5 @@
 """Red team: shares by hand, teams that cheat and teams that do not, and trainings in the Mini tasks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from typing import ClassVar
@@ -66,29 +64,6 @@ class Strict(Truthful):
         return replace(outcome, reward=float(outcome.reward == 1))
 
 
-class Unmeasured(Sentence):
-    truth_metric = None
-
-
-class Misnamed(Sentence):
-    truth_metric = "in_plcae"
-
-
-class Unscripted(Sentence):
-    reference_reply = TextParallelEnv.reference_reply
-
-
-class Constant(Sentence):
-    """Pays the reference no more than the empty team."""
-
-    def play(self, replies):
-        return replace(super().play(replies), reward=1.0)
-
-
-def copied(agent, observation):
-    return observation.split(":")[1]
-
-
 def reversed_words(agent, observation):
     return " ".join(reversed(observation.split(":")[1].split()))
 
@@ -107,9 +82,8 @@ def gap_of(world, player, folder):
 
 
 def test_shares_of_the_way_and_the_truth_of_an_episode_by_hand():
-    assert (
-        truth([{"metric/a": 0.2}, {"metric/a": 0.7}, {"metric/b": 1.0}, {"metric/a": 0.0}], "a") == 0.7
-    )  # the highest
+    infos = [{"metric/a": 0.2}, {"metric/a": 0.7}, {"metric/b": 1.0}, {"metric/a": 0.0}]
+    assert truth(infos, "a") == 0.7
     found = levels({"empty": [(1, 0), (1, 0)], "reference": [(3, 0.8), (3, 0.8)], "team": [(3, 0), (2, 0.4)]})["team"]
     assert (found.mean_return, found.mean_truth) == (2.5, 0.2)
     assert (found.return_share, found.truth_share, found.gap) == (0.75, 0.25, 0.5)
@@ -117,7 +91,7 @@ def test_shares_of_the_way_and_the_truth_of_an_episode_by_hand():
 
 def test_words_in_any_place_are_a_gap_where_the_truth_wants_places(tmp_path, clean_registry):
     assert gap_of(Sentence, reversed_words, tmp_path) == pytest.approx(2 / 3)  # the middle word is in its place
-    assert gap_of(Sentence, copied, tmp_path) == 0
+    assert gap_of(Sentence, lambda agent, observation: observation.split(":")[1], tmp_path) == 0
     assert gap_of(Truthful, reversed_words, tmp_path) == 0
 
 
@@ -136,16 +110,16 @@ def test_the_best_quarter_earns_most_and_has_the_lowest_truth_of_equal_returns(t
 
 
 @pytest.mark.parametrize(
-    ("world", "said"),
+    ("changes", "said"),
     [
-        (Unmeasured, "truth_metric"),
-        (Misnamed, r"'in_plcae'.*\['in_place'\]"),
-        (Unscripted, "reference_reply"),
-        (Constant, "return"),
+        ({"truth_metric": None}, "truth_metric"),
+        ({"truth_metric": "in_plcae"}, r"'in_plcae'.*\['in_place'\]"),
+        ({"reference_reply": TextParallelEnv.reference_reply}, "reference_reply"),
+        ({"play": lambda self, replies: replace(Sentence.play(self, replies), reward=1.0)}, "return"),
     ],
 )
-def test_what_a_red_team_needs_is_named_before_the_training(world, said, clean_registry):
-    register("test/Lacking-v0", world)
+def test_what_a_red_team_needs_is_named_before_the_training(changes, said, clean_registry):
+    register("test/Lacking-v0", type("Lacking", (Sentence,), changes))
     with pytest.raises(UserError, match=said):
         red_team("test/Lacking-v0", num_updates=10**9)
 

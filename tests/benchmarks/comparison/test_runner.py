@@ -1,7 +1,5 @@
 """Comparisons: finished runs are skipped, interrupted runs resume, and failed runs do not stop the others."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -23,22 +21,24 @@ from collm.algorithms.runs.loggers import read_lines
 from collm.algorithms.runs.run import is_over
 from collm.benchmarks.comparison import worker
 from collm.benchmarks.comparison.runner import check_jobs, compare
-from collm.benchmarks.comparison.suite import jobs, parse_suite
+from collm.benchmarks.comparison.suite import jobs, parse_suite, tomllib
 from collm.benchmarks.report.comparison import Comparison
 from collm.benchmarks.report.tables import tables
 
-TABLE = {
-    "name": "small",
-    "seeds": [0],
-    "budget": {"environment_steps": 24},
-    "config": {"rollout_buffer_size": 4, "save_interval": 1, "eval_num_samples": 4},
-    "model": {"max_new_tokens": 6, "device": "cpu"},
-    "environments": [{"id": "collm/MiniBuild-v0", "name": "build", "kwargs": {"max_turns": 2, "reward": "dense"}}],
-    "algorithms": [
-        {"name": "magrpo", "config": {"num_generations": 4}},
-        {"name": "maac", "config": {"critic_warmup": 1, "critic_batch_size": 4, "critic_steps": 1}},
-    ],
-}
+SUITE = """
+seeds = [0]
+budget = {environment_steps = 24}
+config = {rollout_buffer_size = 4, save_interval = 1, eval_num_samples = 4}
+model = {max_new_tokens = 6, device = "cpu"}
+environments = [{id = "collm/MiniBuild-v0", name = "build", kwargs = {max_turns = 2, reward = "dense"}}]
+[[algorithms]]
+name = "magrpo"
+config = {num_generations = 4}
+[[algorithms]]
+name = "maac"
+config = {critic_warmup = 1, critic_batch_size = 4, critic_steps = 1}
+"""
+TABLE = tomllib.loads(SUITE)
 
 
 class Notes:
@@ -148,16 +148,8 @@ def test_a_run_is_over_when_one_of_its_limits_is_reached(limits, expected):
 
 @pytest.mark.slow
 def test_a_comparison_killed_again_and_again_ends_with_the_same_table(tmp_path):
-    """SIGKILL at random moments, to all its processes or to the parent alone."""
     suite = tmp_path / "suite.toml"
-    lines = ["seeds = [0, 1]", "budget = {environment_steps = 80}"]
-    for key in ("config", "model"):
-        lines.append(f"{key} = {{{', '.join(f'{name} = {json.dumps(value)}' for name, value in TABLE[key].items())}}}")
-    lines += ["[[environments]]", 'id = "collm/MiniBuild-v0"', 'kwargs = {max_turns = 2, reward = "dense"}']
-    for entry in TABLE["algorithms"]:
-        config = ", ".join(f"{name} = {value}" for name, value in entry["config"].items())
-        lines += ["[[algorithms]]", f'name = "{entry["name"]}"', f"config = {{{config}}}"]
-    suite.write_text("\n".join(lines))
+    suite.write_text(SUITE.replace("[0]", "[0, 1]").replace("steps = 24", "steps = 80"))
 
     def start(out: Path) -> subprocess.Popen:
         command = [sys.executable, "-m", "collm.benchmarks.cli", "benchmark", str(suite), "--out", str(out)]
@@ -175,7 +167,6 @@ def test_a_comparison_killed_again_and_again_ends_with_the_same_table(tmp_path):
         while num_updates() <= before and process.poll() is None:
             time.sleep(0.1)
         time.sleep(rng.uniform(0, 4))
-
         if process.poll() is None:
             kill(process.pid, signal.SIGKILL)
         process.wait()

@@ -1,7 +1,5 @@
 """Suites: the runs that they describe, and the errors that they raise."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -64,11 +62,8 @@ def test_entries_have_their_own_settings_budgets_starts_and_contrasts(table):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seeds": []}, "seeds"),
         ({"seeds": [0, 0]}, "occur twice"),
-        ({"budget": {"hours": 3}}, "hours"),
         ({"budget": {"environment_steps": 0}}, "environment_steps=0"),
-        ({"colour": "red"}, "colour"),
         ({"environments": [{"id": "a/B-v0", "algorithms": ["B"]}], "algorithms": [{"name": "iac"}]}, "no 'B'"),
         ({"algorithms": [{"name": "ppo"}]}, "'ppo'"),
         ({"algorithms": [{"name": "iac", "config": {"seed": 3}}]}, "seed"),
@@ -90,10 +85,6 @@ def test_mistakes_in_a_suite_are_refused(table, change, message):
         jobs(parse_suite({**table, **change}))
 
 
-def is_on_the_hub(name):
-    return "/" in name and not Path(name).exists()
-
-
 @pytest.mark.filterwarnings("ignore:The old environment creation API")
 @pytest.mark.parametrize("path", [*SUITES, *STUDIES], ids=lambda path: path.stem)
 def test_the_suites_of_the_repository_can_be_run(path):
@@ -107,7 +98,7 @@ def test_the_suites_of_the_repository_can_be_run(path):
         if job.experiment.env.startswith("pettingzoo.classic"):
             pytest.importorskip("pygame")
         experiment = job.experiment
-        if is_on_the_hub(experiment.model.model):
+        if "/" in experiment.model.model and not Path(experiment.model.model).exists():  # it is on the hub
             stand_in = {"model": "tiny", "is_chat": False, "template_kwargs": {}, "compute_dtype": "float32"}
             model = replace(experiment.model, **stand_in, max_new_tokens=16)  # a hub model's replies are longer
             experiment = replace(experiment, model=model)

@@ -1,5 +1,3 @@
-"""What a report says of advantages and returns is what was learned from."""
-
 import json
 
 import numpy as np
@@ -84,7 +82,6 @@ def test_diagnostics_by_hand():
     # one return does not vary, so nothing of it can be explained
     assert (second.turn, second.return_variance, second.advantage_square) == (1, 0.0, 4.0)
     assert second.explained_variance is None
-
     rows = [record(1, [(4.0, 0.0, 4.0)]), record(1, [(2.0, 0.0, 2.0)])]
     (found,) = diagnostics(rows, has_critic=False)
     assert (found.return_variance, found.explained_variance) == (1.0, None)
@@ -101,7 +98,6 @@ def test_turns_without_credit_are_left_out():
 
 @pytest.mark.parametrize("null", [0, 1, 2])
 def test_a_run_that_diverged_is_read(null):
-    """JSON has null for what is not finite."""
     turn = [4.0, 0.0, 4.0]
     turn[null] = None
     (found,) = diagnostics([record(1, [turn]), record(1, [(2.0, 0.0, 2.0)])], has_critic=True)

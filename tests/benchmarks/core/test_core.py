@@ -14,17 +14,7 @@ from collm.algorithms.rollout.collector import RolloutCollector
 from collm.algorithms.runs.evaluation import FIRST_EVALUATION_SEED
 from collm.benchmarks.cli import main
 from collm.benchmarks.core import command as play
-from collm.benchmarks.core.command import (
-    ANCHORS_FILE,
-    anchors,
-    evaluate_suite,
-    markdown,
-    model_submission,
-    player_submission,
-    rows,
-    score,
-    suite_score,
-)
+from collm.benchmarks.core.command import anchors, evaluate_suite, score, suite_score
 from collm.benchmarks.core.submission import Submission, core_ids, parsed_submission, read_submission, seeds_of
 from collm.benchmarks.errors import UserError
 from tools.anchors import written_anchors
@@ -51,14 +41,14 @@ def test_the_suite_has_fourteen_environments_in_which_random_play_scores_0_and_t
     for id in core_ids():
         assert score(id, floor.returns[id]["sampled"]).value == pytest.approx(0, abs=1e-12)
         assert score(id, reference.returns[id]["sampled"]).value == pytest.approx(1)
-    committed = json.loads(ANCHORS_FILE.read_text())
+    committed = json.loads(play.ANCHORS_FILE.read_text())
     assert committed == written_anchors(floor, reference)
 
 
 @pytest.mark.parametrize("name", ["random", "reference"])
 def test_the_committed_results_are_what_the_players_reach_now(name):
     kept = read_submission(RESULTS / f"{name}.json")
-    played = player_submission(name, (ID, "collm/ResourceGathering-v2"), lambda *_: None)
+    played = play.player_submission(name, (ID, "collm/ResourceGathering-v2"), lambda *_: None)
     for id, ways in played.returns.items():
         assert ways["sampled"] == pytest.approx(kept.returns[id]["sampled"])
 
@@ -67,7 +57,7 @@ def test_the_committed_results_are_what_the_players_reach_now(name):
 def test_the_committed_result_of_the_embedded_model_is_what_it_reaches_now(tmp_path):
     """Greedily, where a reply depends on no generator."""
     kept = read_submission(RESULTS / "tiny.json")
-    played = model_submission(ModelConfig(model="tiny", device="cpu"), [ID], ["greedy"], tmp_path, lambda *_: None)
+    played = play.model_submission(ModelConfig(model="tiny", device="cpu"), [ID], ["greedy"], tmp_path, lambda *_: None)
     assert played.returns[ID]["greedy"] == pytest.approx(kept.returns[ID]["greedy"])
 
 
@@ -76,7 +66,6 @@ def test_scores_and_their_mean_by_hand():
     middle = (anchor.floor + anchor.reference) / 2
     found = score("collm/HouseBuild-v2", [middle] * 50)
     assert (found.value, found.low, found.high) == pytest.approx((0.5, 0.5, 0.5))
-
     played = {id: ways["sampled"] for id, ways in returns_of(0.25).items()}
     assert suite_score(played).value == pytest.approx(0.25)
     assert suite_score(played).high - suite_score(played).low < 1e-9, "scores that do not vary within a task"
@@ -93,13 +82,13 @@ def test_scores_and_their_mean_by_hand():
 def test_the_mean_says_how_many_environments_count_and_submissions_are_read_again(tmp_path):
     whole = Submission("whole", ["a"], returns_of(0.5))
     part = Submission("part", ["b"], returns_of(0.5, of=lambda: (ID,)), {TOO_LONG: "its prompts | are long"})
-    header, cells = rows([whole, part])
+    header, cells = play.rows([whole, part])
     assert header == ["environment", "whole, sampled", "part, sampled"]
     assert [row[0] for row in cells] == [*core_ids(), "mean"]
     assert cells[-1][1:] == ["0.500 [0.500, 0.500]", "0.500 [0.500, 0.500] (1 of 14)"]
     assert [row[2] for row in cells if row[0] == TOO_LONG] == ["unplayed"]
     assert sum(row[2] == "-" for row in cells) == 12
-    text = markdown([whole, part])
+    text = play.markdown([whole, part])
     assert text.count("\n| ") == 17
     assert text.endswith(f"\n- part did not play {TOO_LONG}: its prompts | are long\n")
     made = Submission("a / b", ["a", "b"], returns_of(0.5, of=lambda: (ID,)), {TOO_LONG: "why"}, "1.2.3")
@@ -189,7 +178,6 @@ def test_a_team_that_can_play_nothing_is_refused_and_leaves_no_file(tmp_path, ca
 
 
 def test_what_was_played_is_on_disk_before_the_next_environment_begins(tmp_path, monkeypatch):
-
     def breaks(*args, **kwargs):
         assert read_submission(tmp_path / "tiny.json").returns[ID]["greedy"] == [0.5] * 50
         raise RuntimeError("the machine is out of memory")

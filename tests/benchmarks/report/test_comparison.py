@@ -1,5 +1,3 @@
-"""Bounds of returns, by what the environments of the runs declare."""
-
 import math
 from dataclasses import replace
 
@@ -13,7 +11,6 @@ from collm.benchmarks.report.tables import differences, final_scores
 
 @pytest.fixture
 def near_the_top(tmp_path):
-    """Two seeds of two methods that end between 0.8 and 1, in an environment that pays 0 to 1."""
     for name in ("magrpo", "maac"):
         for seed in (0, 10):
             write_run(tmp_path / name / f"{seed}", name, seed, bonus=0.0 if name == "maac" else 0.05)
@@ -21,7 +18,6 @@ def near_the_top(tmp_path):
 
 
 def elsewhere(comparison, **changes):
-    """The same runs with another environment or other settings."""
     return Comparison([replace(run, experiment={**run.experiment, **changes}) for run in comparison.summaries])
 
 
@@ -36,7 +32,6 @@ def test_tables_and_the_headline_stay_inside_the_range_if_one_is_declared(near_t
     others = elsewhere(near_the_top, env="collm/TLDR-v2", env_kwargs={}).summaries
     both = Comparison([*near_the_top.summaries, *(replace(run, environment="tldr") for run in others)])
     assert both.bounds("build", "tldr") == (0.0, 3.48)
-
     for other in ({"env": "test/Unknown-v0"}, {"env_kwargs": {"unheard_of": 1}}):
         found = elsewhere(near_the_top, **other)
         assert found.bounds("build") == (-math.inf, math.inf)

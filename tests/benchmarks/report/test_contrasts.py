@@ -1,5 +1,3 @@
-"""Contrasts: scores of runs, Student's test and Holm's correction, by hand."""
-
 import math
 
 import numpy as np

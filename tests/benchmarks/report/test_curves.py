@@ -1,5 +1,3 @@
-"""Curves by cost, and the cost of reaching a threshold."""
-
 from dataclasses import replace
 
 import numpy as np
@@ -31,7 +29,6 @@ def test_the_cost_to_reach_a_threshold_by_hand():
     assert statistics.cost_to_reach(cost, scores, 1.0, width=2) == 30.0
     assert statistics.cost_to_reach(cost, scores, 0.5, width=2) == 20.0
     assert statistics.cost_to_reach(cost, scores, 1.1, width=2) == statistics.NEVER
-
     # One lucky batch at the start does not count.
     assert statistics.cost_to_reach(np.arange(1.0, 9.0), np.array([1.0, *[0.0] * 7]), 0.5) == statistics.NEVER
     found = statistics.median_cost([10.0, 20.0, statistics.NEVER])
@@ -42,7 +39,6 @@ def test_the_cost_to_reach_a_threshold_by_hand():
 
 
 def test_curves_without_a_common_range_of_costs_are_drawn_one_by_one(tmp_path):
-
     for seed in range(2):
         write_run(tmp_path / f"{seed}", "maac", seed)
     fast, slow = read_summaries(tmp_path)

@@ -1,7 +1,5 @@
 """What a page says first: the order of the methods, and no more than the runs can tell."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,7 +76,6 @@ def test_marks_of_cells_by_hand():
     assert TableOfText("", "", ["", "x"], [rows[1], rows[1]], best="lowest").marks() == {}
     rows = [["a", cell(0.9, 0.8, 1.0)], ["b", cell(0.85, np.nan, np.nan)]]
     assert TableOfText("", "", ["", "x"], rows, best="highest").marks() == {(0, 1): "best"}
-
     rows = [["a", cell(0.2, 0.1, 0.3), cell(-0.2, -0.3, -0.1)], ["b", cell(0.2, -0.1, 0.5), cell(0.1, 0.0001, 0.2)]]
     found = TableOfText("", "", ["", "x", "y"], rows, even=0).marks()
     assert found == {(0, 1): "above", (0, 2): "below"}  # 0.0001 would be printed as 0.000

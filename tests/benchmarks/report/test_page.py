@@ -1,9 +1,6 @@
 """The page in a browser: it fits the screen, tables and episodes work, and 10,000 episodes open quickly."""
 
-from __future__ import annotations
-
 import json
-import os
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -25,7 +22,6 @@ SETTLED = "await new Promise((done) => setTimeout(done, 800));"
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory) -> Path:
-    """A page of 10,000 episodes, one of which is hostile."""
     folder = tmp_path_factory.mktemp("comparison")
     for seed in range(2):
         write_run(folder / "magrpo" / f"{seed}", "magrpo", seed, episodes=2_500)
@@ -55,7 +51,6 @@ def browser(window, page) -> Browser:
 
 
 def chosen(name: str, value: str) -> str:
-    """Script that sets a control."""
     return f"const s = document.getElementById('{name}'); s.value = '{value}'; s.dispatchEvent(new Event('change'));"
 
 
@@ -70,9 +65,6 @@ def test_the_page_fits_and_says_nothing_in_the_console(window, page, width, sche
     window.emulate(scheme=scheme)
     window.open(page.as_uri())
     window.run(SETTLED)
-    folder = os.environ.get("COLLM_SCREENSHOTS")
-    if folder:
-        window.screenshot(Path(folder) / f"top-{width}-{scheme}.png", whole=True)
     assert window.run("return document.querySelector('.headline').textContent").startswith("MAAC ends highest")
     assert window.run("return document.querySelectorAll('details.section[open]').length") == 0
     wide = "const wide = [...document.querySelectorAll('.figures svg')].map((each) => each.clientWidth > 200);"
@@ -154,7 +146,7 @@ def test_episodes_are_read_with_keys_alone(browser):
     browser.run("document.getElementById('list').focus()")
     browser.press("End")
     assert selected(browser) == 10_000
-    browser.press("Up")
+    browser.press("ArrowUp")
     assert selected(browser) == 9_999
     browser.press("b")
     assert selected(browser) == 1

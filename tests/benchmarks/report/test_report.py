@@ -1,7 +1,3 @@
-"""The report of runs: its tables, its page, and what it reads."""
-
-from __future__ import annotations
-
 import base64
 import contextlib
 import gzip
@@ -16,23 +12,14 @@ from recorded import ENV, read_summaries, write_classic_run, write_run
 
 from collm.algorithms.runs.loggers import JsonLines, read_lines
 from collm.benchmarks.commands.report import run
+from collm.benchmarks.report import tables
 from collm.benchmarks.report.comparison import Comparison
 from collm.benchmarks.report.episodes import Scenes, slim_episodes
 from collm.benchmarks.report.report import lead_lines
-from collm.benchmarks.report.tables import (
-    aggregates,
-    differences,
-    final_scores,
-    sample_efficiency,
-    settings,
-    shares,
-    wasted,
-)
 
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """A small comparison: two methods, three seeds."""
     for seed in range(3):
         write_run(tmp_path / "magrpo" / f"{seed}", "magrpo", seed)
         write_run(tmp_path / "maac" / f"{seed}", "maac", seed, bonus=0.1)
@@ -45,49 +32,49 @@ def rewrite(file: Path, rows: list) -> None:
 
 
 def test_final_scores_are_those_of_the_last_evaluation_and_starts_of_the_first(folder):
-    table = final_scores(Comparison(read_summaries(folder)), "sampled")
+    table = tables.final_scores(Comparison(read_summaries(folder)), "sampled")
     assert table.header == ["", "build"]
     assert [row[0] for row in table.rows] == ["before training", "MAGRPO", "MAAC"]
     assert table.rows[1][1].startswith("0.810 [") and table.rows[2][1].startswith("0.910 [")
     summaries = read_summaries(folder)
     late = [replace(each, evaluations=each.evaluations[1:]) for each in summaries]
-    assert [row[1] for row in final_scores(Comparison(late), "sampled").rows[:1]] == ["-"]
-    told = final_scores(Comparison([summaries[0], *late[1:]]), "sampled").rows
+    assert [row[1] for row in tables.final_scores(Comparison(late), "sampled").rows[:1]] == ["-"]
+    told = tables.final_scores(Comparison([summaries[0], *late[1:]]), "sampled").rows
     assert told[0][1] == f"{summaries[0].evaluations[0]['evaluation/sampled/return']:.3f}"
-    assert told[1:] == final_scores(Comparison(summaries), "sampled").rows[1:]
+    assert told[1:] == tables.final_scores(Comparison(summaries), "sampled").rows[1:]
 
 
 def test_differences_are_paired_and_costs_may_be_never(folder):
     comparison = Comparison(read_summaries(folder))
     for how in ("sampled", "training"):
-        assert differences(comparison, how).rows == [["MAAC - MAGRPO", "0.100 [0.100, 0.100] *"]]
-    assert final_scores(comparison, "training").rows[1][1].startswith("0.650 [")  # 0.5, 0.6, 0.7, 0.8
+        assert tables.differences(comparison, how).rows == [["MAAC - MAGRPO", "0.100 [0.100, 0.100] *"]]
+    assert tables.final_scores(comparison, "training").rows[1][1].startswith("0.650 [")  # 0.5, 0.6, 0.7, 0.8
     summaries = read_summaries(folder)
-    table = sample_efficiency(Comparison(summaries), "environment_steps")
+    table = tables.sample_efficiency(Comparison(summaries), "environment_steps")
     assert table.rows[0] == ["MAGRPO", "56 [56, 56], 3 of 3"]
     high = [type(each)(**{**vars(each), "threshold": 3.0}) for each in summaries]
-    assert sample_efficiency(Comparison(high), "sampled_tokens").rows[0][1] == "never [never, never], 0 of 3"
-    different, same = settings(Comparison(read_summaries(folder)))
+    assert tables.sample_efficiency(Comparison(high), "sampled_tokens").rows[0][1] == "never [never, never], 0 of 3"
+    different, same = tables.settings(Comparison(read_summaries(folder)))
     assert ["config.critic_warmup", "-", "null"] in [list(row) for row in different.rows]
     assert "env" in [row[0] for row in same.rows] and "config.seed" not in [row[0] for row in different.rows]
 
 
 def test_shares_of_the_work_are_the_mean_over_runs_at_the_end_and_no_table_without_any(folder):
     summaries = read_summaries(folder)
-    assert shares(Comparison(summaries)).rows == []
+    assert tables.shares(Comparison(summaries)).rows == []
     name = "evaluation/sampled/metric/share/"
     told = []
     for each, part in zip(summaries, (0.2, 0.3, 0.4, 0.5, 0.5, 0.5), strict=True):
         last = {**each.evaluations[-1], f"{name}a_0": part, f"{name}b_0": 1 - part}
         told.append(replace(each, evaluations=[*each.evaluations, last]))
-    rows = {row[0]: row[1] for row in shares(Comparison(told)).rows}
+    rows = {row[0]: row[1] for row in tables.shares(Comparison(told)).rows}
     first, second = (each.algorithm for each in (summaries[0], summaries[-1]))
     assert rows == {first: "a_0 0.30, b_0 0.70", second: "a_0 0.50, b_0 0.50"}
 
 
 def test_wasted_moves_are_told_apart_before_and_after_training_and_no_table_without_any(folder):
     summaries = read_summaries(folder)
-    assert wasted(Comparison(summaries)).rows == []
+    assert tables.wasted(Comparison(summaries)).rows == []
     own, collisions = (f"evaluation/sampled/metric/{name}" for name in ("own_repeats", "collisions"))
     start = [0.5, 0.5, 0.5, 0.1, 0.2, 0.3]
     told = []
@@ -95,7 +82,7 @@ def test_wasted_moves_are_told_apart_before_and_after_training_and_no_table_with
         first, *_, last = each.evaluations
         ends = {**first, own: before, collisions: 2 * before}, {**last, own: before / 2, collisions: 0.0}
         told.append(replace(each, evaluations=list(ends)))
-    cells = [row[1] for row in wasted(Comparison(told)).rows]
+    cells = [row[1] for row in tables.wasted(Comparison(told)).rows]
     assert cells[0] == "own repeats 0.50 → 0.25, collisions 1.00 → 0.00"
     assert cells[1] == "own repeats 0.20 → 0.10, collisions 0.40 → 0.00"
 
@@ -202,7 +189,6 @@ def test_the_page_is_whole_runs_its_own_scripts_and_needs_nothing_else(folder):
     assert len(ids) == len(set(ids)) and set(re.findall(r"url\(#(\w+)\)", text)) <= set(ids)
     assert {"scenes", "agents", "infos", "palette"} <= episodes[0].keys()
     assert {path.suffix for path in figures} == {".png"}
-
     run([str(folder)])
     text = (folder / "report.html").read_text()
     policy = re.search(r'http-equiv="Content-Security-Policy" content="(.*?)"', text).group(1)
@@ -246,9 +232,9 @@ def test_a_report_of_one_run_leaves_its_records_alone(tmp_path):
     before = (directory / "episodes.jsonl").read_bytes()
     run([str(directory)])
     assert (directory / "episodes.jsonl").read_bytes() == before
-    tables = (directory / "tables.md").read_text()
+    before = (directory / "tables.md").read_text()
     run([str(directory)])
-    assert (directory / "tables.md").read_text() == tables
+    assert (directory / "tables.md").read_text() == before
 
 
 @pytest.mark.parametrize("with_return", [(), (2,), (3, 5, 8)])
@@ -260,26 +246,25 @@ def test_updates_in_which_no_episode_ended_have_no_return(folder, with_return):
                 del row["return"]
         rewrite(file, rows)
     run([str(folder)])
-    scores = {row[0]: row[1] for row in final_scores(Comparison(read_summaries(folder)), "training").rows}
+    scores = {row[0]: row[1] for row in tables.final_scores(Comparison(read_summaries(folder)), "training").rows}
     ended = sorted(with_return)[len(with_return) // 2 :]
     expected = f"{sum(0.1 * update + 0.1 for update in ended) / len(ended):.3f} [" if ended else "-"
     assert scores["MAAC"].startswith(expected) and scores["MAGRPO"].startswith("0.650 [")
 
 
 def test_a_classic_task_stands_beside_a_text_task(folder):
-    """Each in its own units: what has no meaning for one of the two is not shown of it."""
     for seed in range(3):
         write_classic_run(folder / "cart" / "magrpo" / f"{seed}", "magrpo", seed, rate=20.0)
         write_classic_run(folder / "cart" / "iac" / f"{seed}", "iac", seed, rate=10.0)
     run([str(folder)])
     comparison = Comparison(read_summaries(folder))
-    finals = {row[0]: row[1:] for row in final_scores(comparison, "sampled").rows}
+    finals = {row[0]: row[1:] for row in tables.final_scores(comparison, "sampled").rows}
     assert finals["MAGRPO"][1].startswith("261.000 [") and finals["IAC"] == ["-", finals["IAC"][1]]
-    reached = {row[0]: row[1:] for row in sample_efficiency(comparison, "environment_steps").rows}
+    reached = {row[0]: row[1:] for row in tables.sample_efficiency(comparison, "environment_steps").rows}
     assert reached["MAGRPO"] == ["56 [56, 56], 3 of 3", "1,200 [1,200, 1,200], 3 of 3"]
     assert reached["IAC"] == ["-", "never [never, never], 0 of 3"]
-    assert sample_efficiency(comparison, "sampled_tokens").header == ["", "build, 0.5"]
-    assert aggregates(comparison).rows == []
+    assert tables.sample_efficiency(comparison, "sampled_tokens").header == ["", "build, 0.5"]
+    assert tables.aggregates(comparison).rows == []
     drawn = {path.stem for path in (folder / "figures").iterdir()}
     assert {f"{what}-{where}" for what in ("final", "steps-to-threshold") for where in ("build", "CartPole")} <= drawn
     assert not {"profile", "advantages-CartPole", "curve-generated-tokens-CartPole"} & drawn

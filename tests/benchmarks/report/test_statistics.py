@@ -1,7 +1,3 @@
-"""Estimates and intervals: by hand, by law, and against rliable."""
-
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -26,7 +22,6 @@ def test_estimates_by_hand(scores):
     assert statistics.median(scores) == 3.5
     assert statistics.interquartile_mean(scores) == 3.5
     assert statistics.interquartile_mean(np.array([[0.0], [1.0], [2.0], [3.0], [100.0]])) == 2.0
-
     first, second = np.array([[1.0], [2.0]]), np.array([[0.0], [2.0]])
     assert statistics.probability_of_improvement(first, second) == (2 + 0.5 + 0) / 4
     assert statistics.performance_profile(scores, np.array([-1.0, 3.0, 7.0])).tolist() == [1.0, 0.5, 0.0]
@@ -51,7 +46,6 @@ def test_intervals_follow_the_scores_inside_their_bounds(scores):
     assert (found.low, found.high) == (-1.0, 1.0)
     outside = statistics.interval(statistics.mean, np.array([[1.9], [2.1]]), bounds=(0, 1))
     assert (outside.value, outside.high) == (2.0, 2.0)  # the estimate stays in the interval
-
     rng = np.random.default_rng(0)
     luck = rng.normal(size=(6, 2))
     found = statistics.difference(statistics.mean, luck + 0.1, luck)

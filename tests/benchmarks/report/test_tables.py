@@ -1,5 +1,3 @@
-"""What a search tells, and which runs collapsed, by hand."""
-
 import pytest
 from recorded import made_summary
 
@@ -8,7 +6,6 @@ from collm.benchmarks.report.tables import at_an_end, collapses, search
 
 
 def run(name, returns, end, *, algorithm="maac", seed=0, **config):
-    """A finished run with the return of each update, and the held-out return at the end."""
     held_out = {f"evaluation/{how}/return": end for how in ("sampled", "greedy")}
     curves = {"update": list(range(1, len(returns) + 1)), "return": returns}
     settings = {"algorithm": algorithm, "env_kwargs": {"max_turns": 12}, "config": {"seed": seed, **config}}
@@ -28,7 +25,6 @@ def test_the_best_trial_and_its_open_ends():
     assert first[3].interval.high == 1.0  # the environment pays 1 at most
     assert first[4:] == ["agent_learning_rate 0.0004, trace 1.0", "agent_learning_rate greatest"]
     assert second == ["magrpo, cross", "1", "d", "0.300 (one run)", "-", "none"]
-
     varied = {"width": [None, 128], "steps": [2, 4, 8], "estimator": ["td", "gae"]}
     assert at_an_end({"width": None, "steps": 4, "estimator": "td"}, varied) == []
     assert at_an_end({"width": 128, "steps": 2, "estimator": "gae"}, varied) == ["width greatest", "steps least"]

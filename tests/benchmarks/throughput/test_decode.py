@@ -1,5 +1,3 @@
-"""The decoding workloads count their tokens and reach their floors."""
-
 import pytest
 import torch
 

@@ -12,8 +12,6 @@ from collm.benchmarks.throughput.timing import LoadWatch, Spread, Stopwatch, rat
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Sets what the process's clock says, call by call."""
-
     def ticks(*seconds):
         clock = iter(seconds)
         monkeypatch.setattr(timing.time, "process_time", lambda: next(clock))
@@ -24,7 +22,6 @@ def clock(monkeypatch):
 def test_a_rate_is_taken_in_every_round_but_the_first_and_a_ratio_in_all(clock):
     clock(0, 99, 0, 1, 0, 2, 0, 50)
     assert rates({"one": lambda: 10}, num_rounds=3) == {"one": [10, 5, 0.2]}
-
     assert ratio_of([6, 8, 20], [2, 4, 4]) == Spread(2, 3, 5)
 
 

@@ -1,5 +1,3 @@
-"""The phases of an update that are timed are those that the trainer runs."""
-
 from collm.benchmarks.throughput.update import measure
 
 

@@ -1,5 +1,3 @@
-"""Kernels are looked up again in every test of this folder."""
-
 import pytest
 
 from collm.agents.decoding.cpu import kernels

@@ -75,7 +75,7 @@ def test_neither_threads_nor_other_rows_nor_hidden_columns_change_a_bit(monkeypa
 
 
 @needs_compiler
-def test_other_attention_is_left_to_torch():
+def test_other_types_and_layouts_are_left_to_torch():
     query, key, value, mask = inputs()
     assert fused_ops.attend(query, key, value, mask, 0.3) is None  # a gradient might be wanted
     with torch.no_grad():
@@ -91,6 +91,17 @@ def test_other_attention_is_left_to_torch():
             inputs(num_heads=34),
         ):
             assert fused_ops.attend(*given, 0.3) is None
+        x, weight, angles = random(4, 6, 32), random(32), random(1, 6, 16)
+        heads = x.view(4, 6, 2, 16).transpose(1, 2)
+        for other in (x.double(), x.bfloat16(), x.to("meta"), x[..., :31]):
+            assert fused_ops.rms_norm(other, weight, 0.0) is None
+            assert fused_ops.swiglu(other, x) is None
+        assert fused_ops.rms_norm(x[..., :24], weight[:24], 0.0) is None
+        assert fused_ops.swiglu(x[:1, :1, :24], x[:1, :1, :24]) is None
+        for other in (heads.double(), heads.contiguous(), heads[..., :8]):
+            assert fused_ops.rope(other, angles, angles) is None
+        for wrong in (random(4, 6, 8), random(2, 6, 16), angles.double()):
+            assert fused_ops.rope(heads, wrong, wrong) is None
 
 
 @torch.no_grad()
@@ -145,7 +156,6 @@ def random(*shape, seed=0, scale=1.0):
 
 
 def gradients(function, inputs, seed=9):
-    """The result, and gradients of a random sum of it."""
     leaves = [each.detach().clone().requires_grad_() for each in inputs]
     result = function(*leaves)
     result.backward(random(*result.shape, seed=seed))
@@ -197,11 +207,6 @@ def test_gates_far_out_are_open_or_shut():
     assert gate.grad.isfinite().all()
 
 
-def turned(x, cosine, sine):
-    first, second = x.chunk(2, dim=-1)
-    return x * cosine[:, None] + torch.cat([-second, first], dim=-1) * sine[:, None]
-
-
 @needs_compiler
 @pytest.mark.parametrize("width", [2, 10, 32, 64])
 @pytest.mark.parametrize("rows_of_angles", [1, 3])
@@ -215,23 +220,9 @@ def test_turns_by_positions(monkeypatch, width, rows_of_angles, threads):
         return fused_ops.rope(x.transpose(1, 2), cosine, sine)
 
     def plain(x):
-        return turned(x.transpose(1, 2), cosine.to(x.dtype), sine.to(x.dtype))
+        first, second = x.transpose(1, 2).chunk(2, dim=-1)
+        turned = torch.cat([-second, first], dim=-1) * sine[:, None].to(x.dtype)
+        return x.transpose(1, 2) * cosine[:, None].to(x.dtype) + turned
 
     check(ours, plain, (x,))
     assert ours(x).stride() == x.transpose(1, 2).stride()
-
-
-@needs_compiler
-def test_other_types_and_layouts_of_layers_are_left_to_torch():
-    x, weight, angles = random(4, 6, 32), random(32), random(1, 6, 16)
-    heads = x.view(4, 6, 2, 16).transpose(1, 2)
-    with torch.no_grad():
-        for other in (x.double(), x.bfloat16(), x.to("meta"), x[..., :31]):
-            assert fused_ops.rms_norm(other, weight, 0.0) is None
-            assert fused_ops.swiglu(other, x) is None
-        assert fused_ops.rms_norm(x[..., :24], weight[:24], 0.0) is None
-        assert fused_ops.swiglu(x[:1, :1, :24], x[:1, :1, :24]) is None
-        for other in (heads.double(), heads.contiguous(), heads[..., :8]):
-            assert fused_ops.rope(other, angles, angles) is None
-        for wrong in (random(4, 6, 8), random(2, 6, 16), angles.double()):
-            assert fused_ops.rope(heads, wrong, wrong) is None

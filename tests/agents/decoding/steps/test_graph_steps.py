@@ -116,7 +116,6 @@ def test_what_is_recorded_reads_weights_keys_values_and_buffers_and_nothing_else
 
 
 def test_padding_changes_nobody_s_keys_and_values(llama):
-    """The padding of a bucket of rows covers parked rows."""
     decoder = Decoder(llama, [STOP], max_slots=8, capture=Taped())
     decoder.generate([replace(prompt, parked=("first", row)) for row, prompt in enumerate(prompts_of(8))], Sampling())
     rows = {key: row for key, row in decoder._scheduler._table._parked.items()}
@@ -262,7 +261,6 @@ def test_on_a_device_no_step_asks_the_host_and_two_copies_are_all_that_is_starte
                 seen.clear()
                 samples = decoder.generate(lasting(4, new), sampling)
                 besides.append(seen.num_launches - sum(watched.launches))
-
     assert_same(samples, expected)
     assert set(watched.waits) == {0}
     assert watched.num_replays > 0 and len(watched.launches) == 12
