@@ -4,6 +4,7 @@ import pickle
 from copy import deepcopy
 
 import pytest
+from replies import begun
 
 from collm.envs import OpenText, Outcome, TextParallelEnv, make
 from collm.envs.players import PLAYERS, RandomPlayer, played, reference_player, scripted_player
@@ -70,8 +71,7 @@ def test_an_exploit_is_a_player_in_the_very_copy_and_every_scripted_player_can_b
     copy.step(dict.fromkeys(copy.agents, ""))
     offers = [" ".join(each.unwrapped.offer.pairs[0]) for each in (env, copy)]
     assert player("builder_1", None) == offers[1] != offers[0]
-    env = make("collm/MiniShift-v0")
-    env.reset(seed=5)
+    env = begun(make("collm/MiniShift-v0"), seed=5)
     for name in (*PLAYERS, "first of the list"):
         player = scripted_player(env, name)
         again = pickle.loads(pickle.dumps(player))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replies import references, rewards_of, share
+from replies import begun, references, rewards_of, share
 
 from collm.envs.games.bridge_build import Bridge, BridgeBuild, new_bridge
 from collm.envs.games.bridge_build.players import cheapest_way, known_cells, merged, message_of, read_message
@@ -22,9 +22,7 @@ BY_THE_WEST = ["/fill 1 1 2 1 oak_planks", "/fill 1 3 2 3 oak_planks"]
 def strait(**kwargs):
     """An environment of one small map, with a true pillar to the west and a false one to the east."""
     settings = {"reach": "side", "view": 3, "max_probes": 2, "max_steps": 6, **kwargs}
-    env = BridgeBuild(data=[{"task_id": "strait", "map": ROWS}], **settings)
-    env.reset(seed=0)
-    return env
+    return begun(BridgeBuild(data=[{"task_id": "strait", "map": ROWS}], **settings), seed=0)
 
 
 def act(*cmds, comm="", probe=(), path=()):
@@ -195,8 +193,7 @@ def test_the_map_is_cut_half_way_from_s_to_t_and_the_prompt_says_where(rows, fir
 def test_no_plank_of_the_plan_is_one_too_many(cut):
     """The reference is at the top: without any one of its planks, or without all of a worker's, it earns less."""
     for task in range(5):
-        env = BridgeBuild(difficulty=cut, reach="side")
-        env.reset(seed=0, options={"task": task})
+        env = begun(BridgeBuild(difficulty=cut, reach="side"), seed=0, options={"task": task})
         plan = sorted(env.task.plan)
         best = env.step(references(env))[1]["worker_0"]
         for left_out in plan[::cut]:
@@ -342,8 +339,7 @@ actions = st.fixed_dictionaries(
 @settings(max_examples=200, deadline=None)
 @given(actions, actions, st.integers(0, 300))
 def test_no_action_builds_outside_or_over_pillars(first, second, cut):
-    bridge_env = BridgeBuild(difficulty=1)
-    bridge_env.reset(seed=0)
+    bridge_env = begun(BridgeBuild(difficulty=1), seed=0)
     _, rewards, _, _, infos = bridge_env.step({"worker_0": json.dumps(first), "worker_1": json.dumps(second)[:cut]})
     assert rewards["worker_0"] <= 10 + 5 * len(bridge_env.task.true_pillars)
     assert infos["worker_0"]["metric/score"] <= 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from replies import rewards_of, share
+from replies import begun, rewards_of, share
 
 from collm.envs.games.house_build import HouseBuild, house, houses, new_house
 
@@ -25,9 +25,7 @@ EMPTY = 6 / 16
 
 
 def hut(**kwargs):
-    env = HouseBuild(data=[HUT], **{"needs_both": False, **kwargs})
-    env.reset(seed=0)
-    return env
+    return begun(HouseBuild(data=[HUT], **{"needs_both": False, **kwargs}), seed=0)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import random
 from itertools import product
 
 import pytest
-from replies import steps_of
+from replies import begun, steps_of
 
 from collm.envs.games.mini_build import VOCABULARY, MiniBuild, demonstration, new_goal
 from collm.envs.games.mini_build.prompts import parsed_move, prompt, reply
@@ -94,8 +94,7 @@ def test_the_first_of_two_equal_moves_is_drawn_anew_and_repeats_are_told_from_co
         assert set(words) == {"ok", "taken"}
         firsts.add(words)
     assert len(firsts) == 2
-    env = MiniBuild(max_turns=4)
-    env.reset(seed=0)
+    env = begun(MiniBuild(max_turns=4), seed=0)
     first, second, third = env.goal[:3]
     wasted = []
     for moves in [(first, second), (first, first), (first, second), (third, third)]:

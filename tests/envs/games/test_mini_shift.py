@@ -4,7 +4,7 @@ import itertools
 import random
 
 import pytest
-from replies import steps_of
+from replies import begun, steps_of
 
 from collm.envs.checks.exploits import exploit_standings
 from collm.envs.games.mini_build import VOCABULARY, MiniBuild
@@ -37,8 +37,7 @@ def test_reference_players_reach_one(reward, team, is_shuffled):
 
 
 def test_moves_are_judged_by_this_turn_s_offer_alone():
-    env = MiniShift(feedback="own", max_turns=8)
-    env.reset(seed=0)
+    env = begun(MiniShift(feedback="own", max_turns=8), seed=0)
     old = env.offer.pairs
     verdicts = []
 
@@ -69,8 +68,7 @@ def test_after_a_turn_builders_read_what_their_mode_allows_and_the_next_list():
         ("both", "ok bad", "bad ok"),
         ("none", "next", "next"),
     ]:
-        env = MiniShift(feedback=feedback, max_turns=2)
-        env.reset(seed=0)
+        env = begun(MiniShift(feedback=feedback, max_turns=2), seed=0)
         observations = turn(env, env.offer.pairs[1], None)[0]
         listed = " ".join(f"{part} {material}" for part, material in env.offer.pairs)
         assert observations["builder_0"].messages[-1].content == f"{first} goal {listed}"
@@ -173,8 +171,7 @@ def test_prompts_are_words_of_mini_build_and_the_picture_shows_the_whole_shift()
     first = env.reset(seed=0)[0]["builder_1"]
     assert [message.content.split(":")[0] for message in first.messages] == ["Short.", "Seat 1"]
     assert " ".join(env.offer.pairs[0]) in first
-    env = MiniShift(max_turns=2)
-    env.reset(seed=1)
+    env = begun(MiniShift(max_turns=2), seed=1)
     turn(env, env.offer.pairs[0], env.offer.pairs[0])
     target, built = env.panels()
     assert len(target.layers[0][0]) == len(built.layers[0][0]) == 4

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 
 import pytest
+from replies import begun
 
 from collm.envs.games.bridge_build import BridgeBuild
 from collm.envs.games.house_build import HouseBuild
@@ -41,8 +42,7 @@ def test_a_number_names_the_same_task_of_a_range_each_time():
         env.reset(seed=task, options={"task": task})
         texts.append(env.task.text)
     assert [len(text) for text in texts] == [2, 3, 4, 2, 2] and texts[0] == texts[4]
-    env = StrBuild(difficulty=3)
-    env.reset(seed=0, options={"task": 1})
+    env = begun(StrBuild(difficulty=3), seed=0, options={"task": 1})
     assert env.task.text == texts[1]
 
 
@@ -101,8 +101,7 @@ def test_lists_are_not_dealt_by_difficulty_and_the_reference_alone_succeeds(game
     *_, infos = env.step(dict.fromkeys(env.agents, ""))
     assert ("metric/difficulty" in infos[env.possible_agents[0]]) == (game is StrBuild)  # whose rows say it
     for reply, wanted in ((lambda env, agent: env.reference_reply(agent), 1.0), (lambda env, agent: "", 0.0)):
-        env = game()
-        env.reset(seed=3)
+        env = begun(game(), seed=3)
         success = 0.0
         while env.agents:
             *_, infos = env.step({agent: reply(env, agent) for agent in env.agents})

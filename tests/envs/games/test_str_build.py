@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from replies import references, rewards_of, share
+from replies import begun, references, rewards_of, share
 
 from collm.envs.games.str_build import BLOCKS, StrBuild, new_word, score, word, words
 
@@ -15,9 +15,7 @@ needs_benchmark = pytest.mark.skipif(not BENCHMARK.exists(), reason="the benchma
 
 def letter_i(**kwargs):
     """An environment of the one word I: 13 letter cells in a box of 25."""
-    env = StrBuild(data=[{"string": "I", "difficulty": 1}], **kwargs)
-    env.reset(seed=0)
-    return env
+    return begun(StrBuild(data=[{"string": "I", "difficulty": 1}], **kwargs), seed=0)
 
 
 def line(blocks, y=0, x=0):
@@ -88,8 +86,7 @@ def test_every_plan_gives_each_builder_its_quota_of_which_two_cells_are_a_part()
         assert min(cells) >= task.quota == max(1, 3 * task.target.sum() // (4 * num_builders))
     tokens = "one builds, others set two cells"
     assert share(StrBuild(needs_both=False), tokens, 6) == pytest.approx(1.0)  # earns its team everything
-    env = StrBuild()
-    env.reset(seed=0)
+    env = begun(StrBuild(), seed=0)
     quota = 3 * env.task.target.sum() // 8
     assert f"in {quota} cells of the letters or more" in env.reset(seed=0)[0]["builder_0"]
     _, rewards, _, _, infos = env.step({agent: env.exploits()[tokens](agent) for agent in env.agents})

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, Tuple
 from pettingzoo.test.parallel_test import parallel_api_test
+from replies import begun
 
 from collm.algorithms import MAPPOConfig
 from collm.algorithms.runs.assembly.experiment import Experiment
@@ -79,8 +80,7 @@ def test_who_is_done_waits_and_other_spaces_and_short_lists_of_rewards_are_refus
             self.turn += 1
             return self.seen(), [1.0, 1.0], [True, self.turn == 2], [False, False], {}
 
-    env = TupleTeam(Uneven())
-    env.reset(seed=0)
+    env = begun(TupleTeam(Uneven()), seed=0)
     assert not any(env.step({"agent_0": 1, "agent_1": 1})[2].values()) and len(env.agents) == 2
     assert all(env.step({"agent_0": 1, "agent_1": 1})[2].values()) and env.agents == []
     with pytest.raises(TypeError, match="TupleTeam needs a Tuple"):
@@ -90,15 +90,13 @@ def test_who_is_done_waits_and_other_spaces_and_short_lists_of_rewards_are_refus
         def step(self, actions):
             return self.seen(), [1.0], False, False, {}
 
-    env = TupleTeam(Short())
-    env.reset(seed=0)
+    env = begun(TupleTeam(Short()), seed=0)
     with pytest.raises(TypeError, match="rewards must have an entry for each of 2 agents"):
         env.step({"agent_0": 1, "agent_1": 1})
 
 
 def test_a_tuple_team_is_found_by_id_truncated_as_a_whole_and_keeps_the_contract(capsys):
-    env = TupleTeam("Meeting-v0")
-    env.reset(seed=0)
+    env = begun(TupleTeam("Meeting-v0"), seed=0)
     for _ in range(6):
         _, _, terminations, truncations, _ = env.step({"agent_0": 1, "agent_1": 1})
     assert not any(terminations.values()) and all(truncations.values())

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from pettingzoo.test import parallel_api_test
+from replies import begun
 
 from collm.envs import make
 from collm.envs.core import Outcome, TextParallelEnv
@@ -62,8 +63,7 @@ def test_an_agent_cut_short_ends_truncated_and_the_others_as_they_left():
                 truncations["player_2"] = True
             return observations, rewards, terminations, truncations, infos
 
-    env = KeptLeavers(Cut())
-    env.reset(seed=0)
+    env = begun(KeptLeavers(Cut()), seed=0)
     for _ in range(2):
         _, _, terminations, truncations, _ = env.step(dict.fromkeys(env.agents, ""))
     assert env.agents == []

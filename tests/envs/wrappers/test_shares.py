@@ -5,7 +5,7 @@ from copy import deepcopy
 
 import pytest
 from cases import case
-from replies import references
+from replies import begun, references
 
 from collm.envs import Outcome, TextParallelEnv, make, specs
 from collm.envs.sandbox import SandboxError
@@ -65,8 +65,7 @@ class Stays(Sum):
 
 
 def told(env, *turns, seed=0):
-    shared = Shares(env)
-    shared.reset(seed=seed)
+    shared = begun(Shares(env), seed=seed)
     for turn in turns:
         *_, infos = shared.step(dict(zip(shared.agents, turn, strict=True)))
     assert not shared.agents and len({tuple(info.items()) for info in infos.values()}) == 1
@@ -128,8 +127,7 @@ def test_only_the_last_turn_tells_and_a_copy_in_the_middle_tells_the_same():
         assert one[:4] == other[:4]
         assert any(name.startswith(PREFIX) for name in other[4]["player_0"]) == (turn == 1)
     assert plain.said == shared.unwrapped.said
-    shared = Shares(make("collm/MiniBuild-v0"))
-    shared.reset(seed=0)
+    shared = begun(Shares(make("collm/MiniBuild-v0")), seed=0)
     shared.step(references(shared))
     other = deepcopy(shared)
     ends = []
@@ -170,8 +168,7 @@ def test_shares_are_what_replays_by_hand_lose(id):
 
 
 def without(id, seed, replies, missing):
-    env = make(id)
-    env.reset(seed=seed)
+    env = begun(make(id), seed=seed)
     earned = 0.0
     for turn in range(env.max_turns):
         if not env.agents:

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from replies import references
+from replies import begun, references
 
 from collm.envs.checks.exploits import LIMIT, exploit_standings
 from collm.envs.wrappers import Shares
@@ -74,8 +74,7 @@ def test_a_later_writer_that_repeats_adds_nothing_and_careless_ones_keep_to_the_
 
 @pytest.mark.parametrize("form", [TLDR_FORM, ARXIV_EXPANSION])
 def test_a_team_earns_the_mean_of_its_pairs_unless_later_texts_are_equal(form):
-    env = (TLDR if form is TLDR_FORM else ArxivExpansion)(num_agents=3)
-    env.reset(seed=1)
+    env = begun((TLDR if form is TLDR_FORM else ArxivExpansion)(num_agents=3), seed=1)
     source = env.task[env.source_field]
     texts = [env.reference_reply(agent) for agent in env.agents]
     pairs = [measures(form, source, texts[0], text) for text in texts[1:]]

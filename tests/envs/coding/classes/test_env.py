@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from replies import references
+from replies import begun, references
 
 from collm.envs.coding.classes import ClassEval
 from collm.envs.coding.classes.prompts import reference_reply
@@ -180,8 +180,7 @@ def test_the_solution_of_each_form_of_rows_reaches_six(name):
         "test": "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        purse = Purse()\n"
         f"        {body}\n",
     }
-    made = ClassEval(data=[row], max_turns=1, packages="installed")
-    made.reset(seed=0)
+    made = begun(ClassEval(data=[row], max_turns=1, packages="installed"), seed=0)
     rewards, infos = made.step(references(made))[1::3]
     assert rewards["programmer_0"] == pytest.approx(6.0), infos
     assert infos["programmer_0"]["metric/solved"] == 1

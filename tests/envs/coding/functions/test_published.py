@@ -1,6 +1,7 @@
 """The published terms of the two programmers' function, by hand cases of its formulas."""
 
 import pytest
+from replies import begun
 
 from collm.envs.coding.functions import HumanEval, problem_of, published
 
@@ -61,8 +62,7 @@ def test_functions_wrappers_and_tests_are_told_by_their_lines():
 
 @pytest.mark.usefixtures("sandbox")
 def test_every_turn_of_the_published_task_is_paid_in_full_and_shifted():
-    env = HumanEval(variant="published")
-    env.reset(seed=0)
+    env = begun(HumanEval(variant="published"), seed=0)
     main = f"def {env.problem.entry_point}(*a, **k):\n    return None"
     first = env.step({"helper_0": "def aux(x):\n    return x", "main_0": main})[1]["main_0"]
     rewards, terminations = env.step({agent: env.reference_reply(agent) for agent in env.agents})[1:3]

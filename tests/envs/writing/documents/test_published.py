@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from replies import begun
 
 from collm.envs.writing import TLDR, ArxivExpansion
 
@@ -24,7 +25,6 @@ def test_the_published_variant_equals_the_published_scores(game, name):
 
 
 def test_two_texts_without_content_words_overlap_in_full_as_published():
-    env = TLDR(variant="published")
-    env.reset(seed=0)
+    env = begun(TLDR(variant="published"), seed=0)
     infos = env.step({"writer_0": "it is so " * 3, "writer_1": "we were all there so that it is " * 2})[4]
     assert infos["writer_0"]["metric/overlap"] == 1.0
