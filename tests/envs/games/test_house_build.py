@@ -2,16 +2,12 @@
 
 import json
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
 from replies import begun, rewards_of, share
 
 from collm.envs.games.house_build import HouseBuild, house, houses, new_house
-
-BENCHMARK = Path(__file__).parents[4] / "shared/data/minecraft/house_build.json"
-needs_benchmark = pytest.mark.skipif(not BENCHMARK.exists(), reason="the benchmark's own houses are not here")
 
 # 16 cells: 8 of C, 2 of O, 6 of air. A builder's stock as published: 4 + 2 of C, 1 of O.
 HUT = {
@@ -58,18 +54,18 @@ def test_partial_builds_score_by_hand(first, second, attacks, published, paper, 
         assert sum(info[key] for key in info if key.startswith("reward/")) == pytest.approx(expected, abs=1e-9)
 
 
-@needs_benchmark
-def test_the_benchmark_is_read_as_published_and_reference_players_reach_its_maximum():
-    read = houses(str(BENCHMARK), "all")
+def test_the_benchmark_is_read_as_published_and_reference_players_reach_its_maximum(shared_data):
+    benchmark = shared_data("minecraft/house_build.json")
+    read = houses(str(benchmark), "all")
     airs = [int((task.target == 0).sum()) for task in read]
     assert [task.target.size for task in read] == [294] * 10
-    assert airs == [row["count"]["A"] for row in json.loads(BENCHMARK.read_text())]
+    assert airs == [row["count"]["A"] for row in json.loads(benchmark.read_text())]
     assert (min(airs), max(airs)) == (86, 146)
-    assert [task.id for task in houses(str(BENCHMARK), "test")] == ["house_build_0108", "house_build_0109"]
+    assert [task.id for task in houses(str(benchmark), "test")] == ["house_build_0108", "house_build_0109"]
     assert len({task.target.tobytes() for task in read}) == 5
     assert read[0].stock == {1: 51, 2: 9, 3: 27, 4: 40, 5: 1}
     for world, (reward, best) in product(("rebuilt", "kept"), (("reference", 1), ("paper", 2), ("iou", 1))):
-        env = HouseBuild("all", data=str(BENCHMARK), world=world, reward=reward)
+        env = HouseBuild("all", data=str(benchmark), world=world, reward=reward)
         for task in range(10):
             assert rewards_of(env, seed=task, task=task) == pytest.approx([best] * 4, abs=1e-9)
 

@@ -2,7 +2,6 @@
 
 import json
 import random
-from pathlib import Path
 
 import pytest
 from replies import begun, references
@@ -13,25 +12,15 @@ from collm.envs.games.mini_build import MiniBuild
 from collm.envs.games.resource_gathering import ResourceGathering
 from collm.envs.games.str_build import StrBuild
 
-DATA = Path(__file__).parents[4] / "shared/data"
-GAMES = {
-    "str_build": (StrBuild, DATA / "minecraft/str_build.csv", -2.0),
-    "house_build": (HouseBuild, DATA / "minecraft/house_build.json", -1.0),
-}
-needs_scores = pytest.mark.skipif(not (DATA / "published_scores").exists(), reason="the published scores are not here")
 
-
-def rows(name):
-    return [json.loads(line) for line in (DATA / f"published_scores/{name}.jsonl").read_text().splitlines()]
-
-
-@needs_scores
-@pytest.mark.parametrize("name", GAMES)
-def test_every_published_score_is_met(name):
-    game, data, shift = GAMES[name]
-    env = game("all", data=str(data), variant="published")
+@pytest.mark.parametrize(
+    ("game", "name", "kind", "shift"), [(StrBuild, "str_build", "csv", -2.0), (HouseBuild, "house_build", "json", -1.0)]
+)
+def test_every_published_score_is_met(shared_data, game, name, kind, shift):
+    env = game("all", data=str(shared_data(f"minecraft/{name}.{kind}")), variant="published")
     different = []
-    for number, row in enumerate(rows(name)):
+    for number, line in enumerate(shared_data(f"published_scores/{name}.jsonl").read_text().splitlines()):
+        row = json.loads(line)
         env.reset(seed=0, options={"task": row["task"]})
         _, rewards, _, _, infos = env.step({agent: row[agent] for agent in env.agents})
         score = infos["builder_0"]["metric/score"]

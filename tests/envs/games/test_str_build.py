@@ -1,16 +1,12 @@
 """StrBuild: a word in blocks."""
 
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
 from replies import begun, references, rewards_of, share
 
 from collm.envs.games.str_build import BLOCKS, StrBuild, new_word, score, word, words
-
-BENCHMARK = Path(__file__).parents[4] / "shared/data/minecraft/str_build.csv"
-needs_benchmark = pytest.mark.skipif(not BENCHMARK.exists(), reason="the benchmark's own words are not here")
 
 
 def letter_i(**kwargs):
@@ -51,16 +47,16 @@ def test_partial_builds_score_by_hand(first, second, expected, iou):
     assert sum(info[key] for key in info if key.startswith("reward/")) == pytest.approx(expected, abs=1e-9)
 
 
-@needs_benchmark
 @pytest.mark.parametrize("world", ["rebuilt", "kept"])
 @pytest.mark.parametrize(("reward", "best"), [("reference", 2), ("iou", 1)])
-def test_reference_players_reach_the_maximum_on_the_benchmark_which_is_cut_as_published(world, reward, best):
-    env = StrBuild("all", data=str(BENCHMARK), world=world, reward=reward)
+def test_reference_players_reach_the_maximum_on_the_benchmark_as_published(shared_data, world, reward, best):
+    benchmark = str(shared_data("minecraft/str_build.csv"))
+    env = StrBuild("all", data=benchmark, world=world, reward=reward)
     for task in range(10):
         assert rewards_of(env, task=task) == pytest.approx([best] * 4, abs=1e-9)
-    assert [task.text for task in words(str(BENCHMARK), "test")] == ["ICML", "CLIM"]
-    assert [task.id for task in words(str(BENCHMARK), "train")][-1] == "str_build_0008"
-    assert len(words(str(BENCHMARK), "all")) == 10
+    assert [task.text for task in words(benchmark, "test")] == ["ICML", "CLIM"]
+    assert [task.id for task in words(benchmark, "train")][-1] == "str_build_0008"
+    assert len(words(benchmark, "all")) == 10
 
 
 @pytest.mark.parametrize("difficulty", range(1, 9))

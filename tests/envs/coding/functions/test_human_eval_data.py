@@ -11,11 +11,8 @@ IDENTITY = "def aux(value):\n    return value"
 
 
 @pytest.fixture(scope="module")
-def data(request):
-    path = request.config.rootpath / "../shared/data/humaneval/HumanEval.jsonl.gz"
-    if not path.exists():
-        pytest.skip("the 164 problems of HumanEval are not here")
-    return str(path)
+def data(shared_data):
+    return str(shared_data("humaneval/HumanEval.jsonl.gz"))
 
 
 LETTERS = "random.choice('abcdefghijklmnopqrstuvwxyz') for i in range(random.randint(10, 20))"

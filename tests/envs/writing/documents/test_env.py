@@ -11,7 +11,6 @@ from collm.envs.writing import TLDR, ArxivExpansion
 from collm.envs.writing.documents.rules import MAX_SCORE, TERMS
 
 GAMES = [TLDR, ArxivExpansion]
-SCITLDR = Path(__file__).parents[4].parent / "shared" / "data" / "scitldr"
 
 
 def played(env, *replies):
@@ -91,10 +90,8 @@ def test_wrong_arguments_are_refused(kwargs, complaint):
 
 
 @pytest.fixture(scope="module")
-def scitldr():
-    if not SCITLDR.is_dir():
-        pytest.skip("the SciTLDR files are not here")
-    return {"train": f"{SCITLDR}/train.jsonl", "test": f"{SCITLDR}/dev.jsonl"}
+def scitldr(shared_data):
+    return {"train": str(shared_data("scitldr/train.jsonl")), "test": str(shared_data("scitldr/dev.jsonl"))}
 
 
 @pytest.mark.parametrize("game", GAMES)

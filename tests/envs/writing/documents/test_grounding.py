@@ -12,7 +12,6 @@ from collm.envs.writing.documents.forms import sentences
 from collm.envs.writing.documents.grounding import NOT_GROUNDED, _read, extract_credit, fluency, groundedness, support
 from collm.envs.writing.documents.lexicon import OWN
 
-SCITLDR = Path(__file__).parents[4].parent / "shared" / "data" / "scitldr"
 SAMPLES = Path(__file__).parents[4] / "envs" / "writing" / "documents" / "samples"
 SOURCE = "The old dog found a large bone in the garden. It buried the bone behind the shed before we could see it."
 
@@ -88,11 +87,10 @@ def salads(source, rng):
     yield "clippings", ". ".join("However, " + " ".join(clip).rstrip(".,") for clip in clips)
 
 
-def test_summaries_by_people_have_more_credit_than_salads_and_extracts_have_all():
-    if not SCITLDR.is_dir():
-        pytest.skip("the SciTLDR files are not here")
+def test_summaries_by_people_have_more_credit_than_salads_and_extracts_have_all(shared_data):
     rng, credits = random.Random(0), {}
-    rows = [json.loads(line) for line in (SCITLDR / "dev.jsonl").read_text(encoding="utf-8").splitlines()[:80]]
+    lines = shared_data("scitldr/dev.jsonl").read_text(encoding="utf-8").splitlines()[:80]
+    rows = [json.loads(line) for line in lines]
     for row, other in zip(rows, rows[1:] + rows[:1], strict=True):
         source = " ".join(row["source"])
         texts = [("extract", " ".join(row["source"][::2])), ("people", row["target"][0])]
