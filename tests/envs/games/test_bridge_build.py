@@ -111,11 +111,6 @@ def test_nothing_is_earned_by_laying_again_nor_beyond_a_workers_half():
     assert told["worker_0"].messages[-1].content.startswith("Score -7.000.")
 
 
-def flood(env):
-    rows = [f"/fill 0 {z} {env.task.width - 1} {z} oak_planks" for z in range(env.task.depth)]
-    return {"worker_0": act(*rows), "worker_1": act(*rows)}
-
-
 def band(env):
     """All water between the columns of S and T, and one column more, by both workers."""
     xs = [x for x, _ in env.task.cells("ST")]
@@ -124,14 +119,13 @@ def band(env):
 
 
 @on_every_map
-@pytest.mark.parametrize("play", [flood, band])
-def test_covering_the_water_blindly_gets_at_most_sixty_percent(settings, play):
+def test_covering_the_water_blindly_gets_at_most_sixty_percent(settings):
     env = BridgeBuild(**settings)
     best = reached = 0.0
     for task in range(10):
         best += sum(rewards_of(env, task=task))
         env.reset(seed=0, options={"task": task})
-        _, rewards, _, _, infos = env.step(play(env))
+        _, rewards, _, _, infos = env.step(band(env))
         assert infos["worker_0"]["metric/planks"] > env.task.depth // 2  # that neither worker's were refused
         reached += rewards["worker_0"]
     assert reached <= 0.6 * best

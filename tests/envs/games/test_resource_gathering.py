@@ -6,8 +6,6 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from replies import begun, rewards_of, share
 
 from collm.envs.games.resource_gathering import Land, ResourceGathering, new_land
@@ -197,20 +195,6 @@ def test_splits_share_no_land_and_each_thing_lies_where_only_the_other_gatherer_
             own = {cell for cell, heap in task.lies.items() if any(heap[kind] for kind in kinds)}
             assert own <= visible(task, state, 1 - gatherer, Settings())
             assert not own & visible(task, state, gatherer, Settings())
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    st.text(max_size=40)
-    | st.lists(st.lists(st.integers(-1, 9), max_size=3), max_size=6).map(
-        lambda path: json.dumps({"path": path, "comm": {"resource_facts": path}})
-    )
-)
-def test_any_reply_is_scored_and_nobody_leaves_the_map(reply):
-    env = begun(ResourceGathering(difficulty=1), seed=0)
-    _, rewards, _, _, _ = env.step({"gatherer_0": reply, "gatherer_1": reply[::-1]})
-    assert rewards["gatherer_0"] >= -1  # of steps away from work
-    assert env.panels()
 
 
 @pytest.mark.parametrize(

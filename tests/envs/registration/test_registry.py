@@ -4,28 +4,21 @@ import gymnasium
 import pettingzoo
 import pytest
 from distributions import install
+from heard import Heard
 from replies import begun
 
 from collm import _plugins as plugins
-from collm.envs import EnvSpec, Outcome, TextParallelEnv, check_env, make, register, spec, specs
+from collm.envs import EnvSpec, check_env, make, register, spec, specs
 from collm.envs.registration.registry import UnknownEnvironmentError, accepted_arguments, versioned
 from collm.envs.views import GymAsParallel
 
 pytestmark = pytest.mark.usefixtures("clean_registry")
 
 
-class Echo(TextParallelEnv):
-    metadata = TextParallelEnv.metadata | {"name": "echo_v0"}
-
+class Echo(Heard):
     def __init__(self, word: str = "tree", max_turns: int = 2, **kwargs):
-        super().__init__(["echo_0", "echo_1"], max_turns, **kwargs)
+        super().__init__(["echo_0", "echo_1"], max_turns, word, **kwargs)
         self.word = word
-
-    def deal(self, task):
-        return dict.fromkeys(self.agents, self.word)
-
-    def play(self, replies):
-        return Outcome(1.0)
 
 
 class NotAnEnvironment: ...

@@ -2,25 +2,21 @@
 
 import numpy as np
 import pytest
+from heard import Heard
 from pettingzoo.test import parallel_api_test
 from replies import begun
 
-from collm.envs import make
-from collm.envs.core import Outcome, TextParallelEnv
+from collm.envs import Outcome, make
 from collm.envs.views import TokenActions, TokenObservations
 from collm.envs.wrappers import KeptLeavers
 
 
-class Leaving(TextParallelEnv):
+class Leaving(Heard):
     """The first player leaves after the first of three turns, the second after the second; turns pay their number."""
 
     def __init__(self):
-        super().__init__(["player_0", "player_1", "player_2"], max_turns=3)
+        super().__init__(["player_0", "player_1", "player_2"], max_turns=3, prompt="go")
         self.heard = []
-
-    def deal(self, task):
-        self.heard = []
-        return dict.fromkeys(self.possible_agents, "go")
 
     def play(self, replies):
         self.heard.append(sorted(replies))

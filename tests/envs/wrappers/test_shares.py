@@ -5,9 +5,10 @@ from copy import deepcopy
 
 import pytest
 from cases import case
+from heard import Heard
 from replies import begun, references
 
-from collm.envs import Outcome, TextParallelEnv, make, specs
+from collm.envs import Outcome, make, specs
 from collm.envs.sandbox import SandboxError
 from collm.envs.views import GymAsParallel
 from collm.envs.wrappers import Shares
@@ -16,19 +17,13 @@ OWN = [spec.id for spec in specs() if spec.id.startswith("collm/")]
 PREFIX = "metric/share/"
 
 
-class Sum(TextParallelEnv):
+class Sum(Heard):
     """Each turn pays what a rule makes of the lengths of the replies."""
 
-    metadata = TextParallelEnv.metadata | {"name": "sum_v0"}
-
-    def __init__(self, rule=sum, max_turns=1, num_agents=2, **kwargs):
-        super().__init__([f"player_{number}" for number in range(num_agents)], max_turns, **kwargs)
+    def __init__(self, rule=sum, max_turns=1, num_agents=2):
+        super().__init__([f"player_{number}" for number in range(num_agents)], max_turns)
         self.rule = rule
         self.said = []
-
-    def deal(self, task):
-        self.said = []
-        return dict.fromkeys(self.agents, "Write.")
 
     def play(self, replies):
         self.said.append([len(reply) for reply in replies.values()])
