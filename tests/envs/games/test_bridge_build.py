@@ -163,24 +163,21 @@ def test_reference_workers_earn_on_their_sides_what_they_earn_where_each_reaches
         assert earned[1] == pytest.approx(10 + 5 * pillars - 5 * planks / env.task.num_placeable)
 
 
-@pytest.mark.parametrize(
-    ("rows", "first", "second"),
-    [
+def test_the_map_is_cut_half_way_from_s_to_t_and_the_prompt_says_where():
+    for rows, first, second in [
         (["S..T"], "x = 0..1", "x = 2..3"),
         (["S...T"], "x = 0..2", "x = 2..4"),
         (["T...S"], "x = 2..4", "x = 0..2"),
         (["..", "T.", "..", ".S"], "z = 2..3", "z = 0..2"),
         (["S.", ".T"], "z = 0..0", "z = 1..1"),
         ([".....", "S...T", "....."], "x = 0..2", "x = 2..4"),
-    ],
-)
-def test_the_map_is_cut_half_way_from_s_to_t_and_the_prompt_says_where(rows, first, second):
-    data = [{"task_id": "one", "map": rows}]
-    for reach, workers in (("side", ("worker_0", "worker_1")), ("far", ("worker_1", "worker_0"))):
-        read = BridgeBuild(data=data, reach=reach).reset(seed=0)[0]
-        assert f"oak_planks or air, at {first} alone (your partner: {second})." in read[workers[0]]
-        assert f"oak_planks or air, at {second} alone (your partner: {first})." in read[workers[1]]
-    assert "your partner:" not in BridgeBuild(data=data, reach="map").reset(seed=0)[0]["worker_0"]
+    ]:
+        data = [{"task_id": "one", "map": rows}]
+        for reach, workers in (("side", ("worker_0", "worker_1")), ("far", ("worker_1", "worker_0"))):
+            read = BridgeBuild(data=data, reach=reach).reset(seed=0)[0]
+            assert f"oak_planks or air, at {first} alone (your partner: {second})." in read[workers[0]]
+            assert f"oak_planks or air, at {second} alone (your partner: {first})." in read[workers[1]]
+        assert "your partner:" not in BridgeBuild(data=data, reach="map").reset(seed=0)[0]["worker_0"]
 
 
 @pytest.mark.parametrize("cut", range(1, 4))

@@ -17,9 +17,8 @@ AUX = "def aux(x):\n    return x / 2"
 MAIN = "def half_sum(a, b):\n    left = aux(a)\n    return left + aux(b)"
 
 
-@pytest.mark.parametrize(
-    ("helper", "main", "pass_rate", "expected"),
-    [
+def test_published_rewards_by_hand():
+    for helper, main, pass_rate, expected in [
         (AUX, MAIN, 1.0, 4.0),
         (AUX, MAIN, 0.5, 3.5),
         (AUX, MAIN, 0.0, 1.5),
@@ -35,11 +34,9 @@ MAIN = "def half_sum(a, b):\n    left = aux(a)\n    return left + aux(b)"
         (f"import math\nhere:\n```python\n{AUX}\n```", f"```python\n{MAIN}\n```\nThat is it.", 1.0, 4.0),
         ("def aux(x):\n    return (x", MAIN, 1.0, 1.0),
         ("I think aux is not needed.", MAIN, 0.0, 1.1),
-    ],
-)
-def test_published_rewards_by_hand(helper, main, pass_rate, expected):
-    found = published.terms(published.programs_of(PROBLEM, [helper, main]), pass_rate)
-    assert sum(found.values()) == pytest.approx(expected, abs=1e-9)
+    ]:
+        found = published.terms(published.programs_of(PROBLEM, [helper, main]), pass_rate)
+        assert sum(found.values()) == pytest.approx(expected, abs=1e-9)
 
 
 def test_functions_wrappers_and_tests_are_told_by_their_lines():
