@@ -149,10 +149,3 @@ def test_feedback_tells_what_its_mode_allows(feedback, first, second):
 def test_a_malformed_house_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         house({**HUT, **change})
-
-
-@pytest.mark.parametrize("kwargs", [{"difficulty": d} for d in (1, 3, 5)] + [{"reward": "paper"}, {"reward": "iou"}])
-def test_no_team_that_does_not_divide_the_house_or_does_not_read_it_goes_sixty_percent_of_the_way(kwargs):
-    env = HouseBuild(**kwargs)
-    shares = {name: share(env, name, 8) for name in env.exploits()}
-    assert len(shares) >= 7 and max(shares.values()) <= 0.6

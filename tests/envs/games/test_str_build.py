@@ -68,13 +68,6 @@ def test_reference_players_reach_the_maximum_on_a_thousand_generated_words_and_o
     assert rewards_of(sample, task=difficulty) == pytest.approx([1] * 4, abs=1e-9)
 
 
-@pytest.mark.parametrize("team", [{"difficulty": d} for d in (1, 3, 5, 8)] + [{"num_agents": k} for k in (3, 6)])
-def test_no_team_that_does_not_divide_the_word_or_does_not_read_it_goes_sixty_percent_of_the_way(team):
-    env = StrBuild(**team)
-    shares = {name: share(env, name, 6) for name in env.exploits()}
-    assert len(shares) >= 6 and max(shares.values()) <= 0.6
-
-
 def test_every_plan_gives_each_builder_its_quota_of_which_two_cells_are_a_part():
     for num_builders, difficulty, seed in product(range(2, 7), (2, 3, 8), range(30)):
         task = new_word(seed, difficulty, num_builders=num_builders)

@@ -5,7 +5,6 @@ import random
 import pytest
 from replies import begun, references
 
-from collm.envs.checks.exploits import LIMIT, exploit_standings
 from collm.envs.wrappers import Shares
 from collm.envs.writing import TLDR, ArxivExpansion, MiniWriting
 from collm.envs.writing.documents.rules import ARXIV_EXPANSION, MAX_SCORE, measures, team_terms, terms
@@ -39,14 +38,6 @@ def test_every_writer_of_a_larger_team_has_a_part_of_its_own_and_a_share_of_the_
         assert all(text.count(source) == 1 for text in read.values())
     infos = env.step(references(env))[4]["writer_0"]
     assert all(infos[f"metric/share/writer_{seat}"] > 0.05 for seat in range(team))
-
-
-@pytest.mark.slow
-@each_game
-@pytest.mark.parametrize("team", [3, 4])
-def test_no_larger_degenerate_team_earns_more_than_the_limit(game, team):
-    for standing in exploit_standings(game(num_agents=team), 4):
-        assert standing.player == "reference" or standing.share <= LIMIT, standing
 
 
 @pytest.mark.parametrize("game", [TLDR, ArxivExpansion])
