@@ -8,18 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from heard import Heard
 from pettingzoo import ParallelEnv
 
-from collm.envs import EnvSpec, Message, OpenText, Outcome, TextParallelEnv, Transcript, check_env, specs
+from collm.envs import EnvSpec, Message, OpenText, Outcome, Transcript, check_env, specs
 from collm.envs.checks.checker import RULES, CheckFailure
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*registered:UserWarning")
 
 
-class Sound(TextParallelEnv):
+class Sound(Heard):
     """Two agents say numbers; those who say "leave" go early."""
-
-    metadata = TextParallelEnv.metadata | {"name": "sound_v0"}
 
     def __init__(self, max_turns: int = 3, **kwargs):
         super().__init__(["player_0", "player_1"], max_turns, **kwargs)
