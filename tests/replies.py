@@ -48,6 +48,12 @@ def references(env):
     return {agent: env.unwrapped.reference_reply(agent) for agent in env.agents}
 
 
+def begun(env, **reset):
+    """The environment, after `reset`."""
+    env.reset(**reset)
+    return env
+
+
 def steps_of(env, replies=references, *, seed=0, task=None):
     """Yield the result of each step of an episode with the actions `replies(env)`."""
     env.reset(seed=seed, options=None if task is None else {"task": task})

@@ -7,7 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from replies import references, rewards_of
+from replies import begun, references, rewards_of
 
 from collm.envs import Message, OpenText, Outcome, TextParallelEnv, Transcript, make, messages_of, specs
 from collm.envs.core import answer_in
@@ -36,9 +36,7 @@ class Numbers(TextParallelEnv):
 
 
 def started(seed=0, task=None, **settings):
-    env = Numbers(**settings)
-    env.reset(seed=seed, options={"task": task})
-    return env
+    return begun(Numbers(**settings), seed=seed, options={"task": task})
 
 
 def step(env, left="a", right="a"):

@@ -4,23 +4,12 @@ import pickle
 from copy import deepcopy
 
 import pytest
+from heard import Heard
+from replies import begun
 
-from collm.envs import OpenText, Outcome, TextParallelEnv, make
+from collm.envs import OpenText, Outcome, make
 from collm.envs.players import PLAYERS, RandomPlayer, played, reference_player, scripted_player
 from collm.envs.views import DictObservations
-
-
-class Plain(TextParallelEnv):
-    """One agent, no reference replies."""
-
-    def __init__(self):
-        super().__init__(["a_0"], 1)
-
-    def deal(self, task):
-        return {"a_0": "hello"}
-
-    def play(self, replies):
-        return Outcome(0.0)
 
 
 @pytest.mark.parametrize("view", [lambda env: env, DictObservations])
@@ -30,12 +19,12 @@ def test_the_reference_player_reaches_the_maximum_under_a_view_too(view):
 
 
 def test_players_that_an_environment_does_not_have():
-    for env in (Plain(), make("gymnasium/CartPole-v1")):
+    for env in (Heard(), make("gymnasium/CartPole-v1")):
         assert reference_player(env) is scripted_player(env, "reference") is None
     assert scripted_player(make("gymnasium/CartPole-v1"), "empty") is None
     assert scripted_player(make("collm/MiniBuild-v0"), "empty")("builder_0", None) == ""
     with pytest.raises(ValueError, match=f"'clever'.*{', '.join(PLAYERS)}"):
-        scripted_player(Plain(), "clever")
+        scripted_player(Heard(), "clever")
 
 
 def test_random_actions_are_the_seeds_and_leave_the_spaces_alone():
@@ -48,10 +37,7 @@ def test_random_actions_are_the_seeds_and_leave_the_spaces_alone():
 
 
 def test_an_episode_has_the_mean_return_of_the_agents_and_the_infos_of_each_turn():
-    class Counting(TextParallelEnv):
-        def deal(self, task):
-            return dict.fromkeys(self.agents, "count")
-
+    class Counting(Heard):
         def play(self, replies):
             return Outcome({agent: float(len(text)) for agent, text in replies.items()}, metrics={"turn": self.turn})
 
@@ -70,8 +56,7 @@ def test_an_exploit_is_a_player_in_the_very_copy_and_every_scripted_player_can_b
     copy.step(dict.fromkeys(copy.agents, ""))
     offers = [" ".join(each.unwrapped.offer.pairs[0]) for each in (env, copy)]
     assert player("builder_1", None) == offers[1] != offers[0]
-    env = make("collm/MiniShift-v0")
-    env.reset(seed=5)
+    env = begun(make("collm/MiniShift-v0"), seed=5)
     for name in (*PLAYERS, "first of the list"):
         player = scripted_player(env, name)
         again = pickle.loads(pickle.dumps(player))

@@ -4,20 +4,16 @@ import inspect
 import logging
 
 import pytest
+from heard import Heard
 
-from collm.envs import Outcome, TextParallelEnv, check_env
+from collm.envs import Outcome, check_env
 from collm.envs.checks.checker import CheckFailure
 
 
-class Returns(TextParallelEnv):
-    metadata = TextParallelEnv.metadata | {"name": "returns_v0"}
-
+class Returns(Heard):
     def __init__(self, outcome=None):
-        super().__init__(["writer_0", "writer_1"], 2)
+        super().__init__(["writer_0", "writer_1"])
         self.outcome = outcome or Outcome(0.0)
-
-    def deal(self, task):
-        return dict.fromkeys(self.agents, "Write.")
 
     def play(self, replies):
         return self.outcome

@@ -36,9 +36,8 @@ def test_reference_programmers_reach_one(split, num_operations, num_tests):
         assert all(terminations.values()) and infos["main_0"]["metric/success"] == 1
 
 
-@pytest.mark.parametrize(
-    ("aux", "main", "score"),
-    [
+def test_pairs_score_by_hand():
+    for aux, main, score in [
         (AUX, MAIN, 1.0),
         ("def aux(x):\n    return x + x", "def main(a, b):\n    return b * b + aux(a)", 1.0),
         ("def aux ( x ) : return x * x", "def main ( x , y ) : return 2 * x + aux ( y )", 1.0),
@@ -58,10 +57,8 @@ def test_reference_programmers_reach_one(split, num_operations, num_tests):
         ("def aux ( x ) : return aux ( x )", MAIN, 0.2),
         (AUX, "def main ( x , y ) : return aux ( x )", 0.3),
         ("", "", 0.0),
-    ],
-)
-def test_pairs_score_by_hand(aux, main, score):
-    assert reward(aux, main) == pytest.approx(score, abs=1e-9)
+    ]:
+        assert reward(aux, main) == pytest.approx(score, abs=1e-9)
 
 
 UNDOING = "def main ( x , y ) : return 2 * ( aux ( x ) - 1 ) + y * y"

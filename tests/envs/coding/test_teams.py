@@ -1,20 +1,12 @@
-"""Degenerate teams, and shares of the work, of two, three and four programmers."""
+"""Shares of the work of two, three and four programmers."""
 
 import pytest
 
-from collm.envs.checks.exploits import exploit_standings, refuse_exploits
 from collm.envs.coding.classes import ClassEval
-from collm.envs.coding.functions import MBPP, CoopHumanEval, HumanEval
+from collm.envs.coding.functions import HumanEval
 from collm.envs.wrappers import Shares
 
 pytestmark = pytest.mark.usefixtures("sandbox")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("game", [HumanEval, MBPP, CoopHumanEval, ClassEval])
-@pytest.mark.parametrize("team", [3, 4])
-def test_no_degenerate_team_comes_far(game, team):
-    refuse_exploits(exploit_standings(game(num_agents=team)))
 
 
 def shares(env, replies):

@@ -45,10 +45,12 @@ def posts(written) -> Path:
     return written(POSTS)
 
 
-@pytest.fixture
-def small_is_large(monkeypatch):
-    monkeypatch.setattr(files, "LARGE_BYTES", 1)
-    monkeypatch.setattr(files, "LARGE_ROWS", 1)
+@pytest.fixture(params=[False, True])
+def is_in_place(request, monkeypatch):
+    if request.param:
+        monkeypatch.setattr(files, "LARGE_BYTES", 1)
+        monkeypatch.setattr(files, "LARGE_ROWS", 1)
+    return request.param
 
 
 @pytest.fixture
@@ -72,11 +74,8 @@ WRITERS = {
 }
 
 
-@pytest.mark.parametrize("is_in_place", [False, True])
 @pytest.mark.parametrize("name", WRITERS)
-def test_every_format_gives_the_same_rows_in_order(name, is_in_place, request, tmp_path):
-    if is_in_place:
-        request.getfixturevalue("small_is_large")
+def test_every_format_gives_the_same_rows_in_order(name, is_in_place, tmp_path):
     WRITERS[name](tmp_path / name)
     data = str(tmp_path / name)
     tasks = load(data)
@@ -317,10 +316,7 @@ def test_the_file_of_an_objects_rows_is_deleted_with_its_last_user(monkeypatch):
         again[0]
 
 
-@pytest.mark.parametrize("is_in_place", [False, True])
-def test_lines_are_numbered_and_only_split_at_line_feeds(is_in_place, request, tmp_path):
-    if is_in_place:
-        request.getfixturevalue("small_is_large")
+def test_lines_are_numbered_and_only_split_at_line_feeds(is_in_place, tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_bytes('\ufeff{"post": "One\u2028two."}\n\r\n\n{"post": "Three."}\r\n'.encode())
     tasks = load(str(path))

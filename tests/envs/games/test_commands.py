@@ -1,5 +1,7 @@
 """From replies to orders."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,12 +14,9 @@ NAMES = ("air", "stone", "planks", "obsidian")
 BLOCKS = allowed(NAMES, (1, 2))
 
 
-def setblocks(reply, **kwargs):
-    return read_orders(reply, BOX, BLOCKS, verb="setblock", max_commands=kwargs.pop("max_commands", 5), **kwargs)
-
-
-def fills(reply, **kwargs):
-    return read_orders(reply, BOX, BLOCKS, verb="fill", max_commands=kwargs.pop("max_commands", 5), **kwargs)
+setblocks, fills = (
+    partial(read_orders, box=BOX, blocks=BLOCKS, verb=verb, max_commands=5) for verb in ("setblock", "fill")
+)
 
 
 WRAPPED = [

@@ -2,16 +2,12 @@
 
 import json
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
-from replies import rewards_of, share
+from replies import begun, rewards_of, share
 
 from collm.envs.games.house_build import HouseBuild, house, houses, new_house
-
-BENCHMARK = Path(__file__).parents[4] / "shared/data/minecraft/house_build.json"
-needs_benchmark = pytest.mark.skipif(not BENCHMARK.exists(), reason="the benchmark's own houses are not here")
 
 # 16 cells: 8 of C, 2 of O, 6 of air. A builder's stock as published: 4 + 2 of C, 1 of O.
 HUT = {
@@ -25,9 +21,7 @@ EMPTY = 6 / 16
 
 
 def hut(**kwargs):
-    env = HouseBuild(data=[HUT], **{"needs_both": False, **kwargs})
-    env.reset(seed=0)
-    return env
+    return begun(HouseBuild(data=[HUT], **{"needs_both": False, **kwargs}), seed=0)
 
 
 @pytest.mark.parametrize(
@@ -60,18 +54,18 @@ def test_partial_builds_score_by_hand(first, second, attacks, published, paper, 
         assert sum(info[key] for key in info if key.startswith("reward/")) == pytest.approx(expected, abs=1e-9)
 
 
-@needs_benchmark
-def test_the_benchmark_is_read_as_published_and_reference_players_reach_its_maximum():
-    read = houses(str(BENCHMARK), "all")
+def test_the_benchmark_is_read_as_published_and_reference_players_reach_its_maximum(shared_data):
+    benchmark = shared_data("minecraft/house_build.json")
+    read = houses(str(benchmark), "all")
     airs = [int((task.target == 0).sum()) for task in read]
     assert [task.target.size for task in read] == [294] * 10
-    assert airs == [row["count"]["A"] for row in json.loads(BENCHMARK.read_text())]
+    assert airs == [row["count"]["A"] for row in json.loads(benchmark.read_text())]
     assert (min(airs), max(airs)) == (86, 146)
-    assert [task.id for task in houses(str(BENCHMARK), "test")] == ["house_build_0108", "house_build_0109"]
+    assert [task.id for task in houses(str(benchmark), "test")] == ["house_build_0108", "house_build_0109"]
     assert len({task.target.tobytes() for task in read}) == 5
     assert read[0].stock == {1: 51, 2: 9, 3: 27, 4: 40, 5: 1}
     for world, (reward, best) in product(("rebuilt", "kept"), (("reference", 1), ("paper", 2), ("iou", 1))):
-        env = HouseBuild("all", data=str(BENCHMARK), world=world, reward=reward)
+        env = HouseBuild("all", data=str(benchmark), world=world, reward=reward)
         for task in range(10):
             assert rewards_of(env, seed=task, task=task) == pytest.approx([best] * 4, abs=1e-9)
 
@@ -155,10 +149,3 @@ def test_feedback_tells_what_its_mode_allows(feedback, first, second):
 def test_a_malformed_house_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         house({**HUT, **change})
-
-
-@pytest.mark.parametrize("kwargs", [{"difficulty": d} for d in (1, 3, 5)] + [{"reward": "paper"}, {"reward": "iou"}])
-def test_no_team_that_does_not_divide_the_house_or_does_not_read_it_goes_sixty_percent_of_the_way(kwargs):
-    env = HouseBuild(**kwargs)
-    shares = {name: share(env, name, 8) for name in env.exploits()}
-    assert len(shares) >= 7 and max(shares.values()) <= 0.6

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from replies import begun
 
 from collm.envs.games.bridge_build import BridgeBuild
 from collm.envs.games.house_build import HouseBuild
@@ -44,8 +45,7 @@ def test_every_game_is_drawn_in_an_episode_and_coloured_in_a_terminal_alone(caps
         pictures.append(env.render())
     assert all(picture.dtype == np.uint8 and picture.ndim == 3 for picture in pictures)
     assert (pictures[1] != pictures[-1]).any()
-    env = game(render_mode="human")
-    env.reset(seed=0)
+    env = begun(game(render_mode="human"), seed=0)
     env.render()
     printed = capsys.readouterr().out
     assert "\x1b" not in printed and env.panels()[0].caption in printed
@@ -56,8 +56,7 @@ def test_every_game_is_drawn_in_an_episode_and_coloured_in_a_terminal_alone(caps
 
 def test_an_episode_becomes_a_gif_of_all_its_frames(tmp_path):
     image = pytest.importorskip("PIL.Image")
-    env = StrBuild(render_mode="rgb_array", world="kept")
-    env.reset(seed=0)
+    env = begun(StrBuild(render_mode="rgb_array", world="kept"), seed=0)
     frames = [env.render()]
     for agent in env.possible_agents:
         env.step({other: env.reference_reply(other) if other == agent else "" for other in env.agents})

@@ -2,10 +2,9 @@
 
 import json
 import random
-from pathlib import Path
 
 import pytest
-from replies import references
+from replies import begun, references
 
 from collm.envs.games.bridge_build import BridgeBuild
 from collm.envs.games.house_build import HouseBuild
@@ -13,25 +12,15 @@ from collm.envs.games.mini_build import MiniBuild
 from collm.envs.games.resource_gathering import ResourceGathering
 from collm.envs.games.str_build import StrBuild
 
-DATA = Path(__file__).parents[4] / "shared/data"
-GAMES = {
-    "str_build": (StrBuild, DATA / "minecraft/str_build.csv", -2.0),
-    "house_build": (HouseBuild, DATA / "minecraft/house_build.json", -1.0),
-}
-needs_scores = pytest.mark.skipif(not (DATA / "published_scores").exists(), reason="the published scores are not here")
 
-
-def rows(name):
-    return [json.loads(line) for line in (DATA / f"published_scores/{name}.jsonl").read_text().splitlines()]
-
-
-@needs_scores
-@pytest.mark.parametrize("name", GAMES)
-def test_every_published_score_is_met(name):
-    game, data, shift = GAMES[name]
-    env = game("all", data=str(data), variant="published")
+@pytest.mark.parametrize(
+    ("game", "name", "kind", "shift"), [(StrBuild, "str_build", "csv", -2.0), (HouseBuild, "house_build", "json", -1.0)]
+)
+def test_every_published_score_is_met(shared_data, game, name, kind, shift):
+    env = game("all", data=str(shared_data(f"minecraft/{name}.{kind}")), variant="published")
     different = []
-    for number, row in enumerate(rows(name)):
+    for number, line in enumerate(shared_data(f"published_scores/{name}.jsonl").read_text().splitlines()):
+        row = json.loads(line)
         env.reset(seed=0, options={"task": row["task"]})
         _, rewards, _, _, infos = env.step({agent: row[agent] for agent in env.agents})
         score = infos["builder_0"]["metric/score"]
@@ -42,16 +31,14 @@ def test_every_published_score_is_met(name):
 
 def test_a_published_episode_is_shifted_and_a_given_argument_counts_first():
     for game, solved, shift in [(StrBuild, 2.0, -2.0), (HouseBuild, 1.0, -1.0)]:
-        env = game(variant="published")
-        env.reset(seed=0)
+        env = begun(game(variant="published"), seed=0)
         rewards, over = env.step(references(env))[1:3]
         assert rewards["builder_0"] == pytest.approx(solved + shift) and all(over.values())
     env = StrBuild(variant="published", shift=-3.0, shows_target=True)
     first = env.reset(seed=0)[0]["builder_0"]
     assert "#" in first
     assert env.step(dict.fromkeys(env.agents, ""))[1]["builder_0"] == pytest.approx(-3.5)
-    env = StrBuild(variant="published")
-    env.reset(seed=0)
+    env = begun(StrBuild(variant="published"), seed=0)
     env.step({"builder_0": "[builder_1 writes] mine\n[builder_1 writes] mine", "builder_1": "its own"})
     heads = [line for line in env.state().splitlines() if line.startswith("[builder_1 writes]")]
     assert heads == ["[builder_1 writes] its own"]
@@ -114,8 +101,7 @@ def test_no_team_that_dawdles_beats_the_one_that_solves_at_once(game):
     best = 0.9
     for seed in range(30):
         rng = random.Random(seed)
-        env = game(stop_at=best, shift=-best, difficulty=1)
-        env.reset(seed=seed)
+        env = begun(game(stop_at=best, shift=-best, difficulty=1), seed=seed)
         at_once = env.step(references(env))[1]["builder_0"]
         env.reset(seed=seed)
         total, dawdled = 0.0, rng.randrange(1, 4)

@@ -6,9 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from replies import rewards_of, share
+from replies import begun, rewards_of, share
 
 from collm.envs.games.resource_gathering import Land, ResourceGathering, new_land
 from collm.envs.games.resource_gathering.prompts import land, row
@@ -86,8 +84,7 @@ def test_walking_to_and_fro_and_telling_of_two_heaps_pay_twice_only_as_published
     walks = [go(0, 1), go(1, 0)] * 5
     tells = [go(0, tell=[(x, "stone")]) for x in (1, 2)]
     for land_row, replies, expected in ((STRIP, walks, walked), (rich, tells, told)):
-        env = ResourceGathering(data=[land_row], reward=reward, max_turns=10)
-        env.reset(seed=0)
+        env = begun(ResourceGathering(data=[land_row], reward=reward, max_turns=10), seed=0)
         total = sum(env.step({"gatherer_0": reply, "gatherer_1": ""})[1]["gatherer_0"] for reply in replies)
         assert total == pytest.approx(expected, abs=1e-9)
 
@@ -198,21 +195,6 @@ def test_splits_share_no_land_and_each_thing_lies_where_only_the_other_gatherer_
             own = {cell for cell, heap in task.lies.items() if any(heap[kind] for kind in kinds)}
             assert own <= visible(task, state, 1 - gatherer, Settings())
             assert not own & visible(task, state, gatherer, Settings())
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    st.text(max_size=40)
-    | st.lists(st.lists(st.integers(-1, 9), max_size=3), max_size=6).map(
-        lambda path: json.dumps({"path": path, "comm": {"resource_facts": path}})
-    )
-)
-def test_any_reply_is_scored_and_nobody_leaves_the_map(reply):
-    env = ResourceGathering(difficulty=1)
-    env.reset(seed=0)
-    _, rewards, _, _, _ = env.step({"gatherer_0": reply, "gatherer_1": reply[::-1]})
-    assert rewards["gatherer_0"] >= -1  # of steps away from work
-    assert env.panels()
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from collm.envs.games.blocks import AIR, built
+from collm.envs.games.bridge_build import rules as bridges
 from collm.envs.games.house_build import house
 from collm.envs.games.house_build import rules as houses
 from collm.envs.games.mini_build import rules as minis
+from collm.envs.games.resource_gathering import rules as lands
 from collm.envs.games.str_build import new_word, word
 from collm.envs.games.str_build import rules as words
 
@@ -75,14 +77,16 @@ def test_houses_and_the_largest_part_of_a_floor_by_hand():
         assert houses.affordable_rectangles(task, {1: stock}) == [part]
 
 
-@pytest.mark.parametrize("rules", [houses, words, minis])
-def test_tasks_and_scores_cannot_be_changed(rules):
+@pytest.mark.parametrize("rules", [houses, words, minis, bridges, lands])
+def test_tasks_states_and_scores_cannot_be_changed(rules):
     for made in vars(rules).values():
         if is_dataclass(made) and isinstance(made, type):
             with pytest.raises(FrozenInstanceError):
                 setattr(object.__new__(made), fields(made)[0].name, None)
-    # Tasks are told apart by identity: their worlds are arrays, which have no single truth of being equal.
-    assert len({random_house(1)[0], random_house(1)[0], word("I", "id", 1), word("I", "id", 1)}) == 4
+    # Tasks and states are told apart by identity: their worlds are arrays, which have no single truth of being equal.
+    bridge = bridges.Bridge("row", ("S.T",))
+    alike = [(random_house(1)[0], word("I", "id", 1), bridges.beginning(bridge)) for _ in range(2)]
+    assert len({*alike[0], *alike[1]}) == 6
 
 
 HALVES = [(1, 1), (2, 1), (3, 2), (4, 3), (5, 4), (7, 5), (8, 6)]

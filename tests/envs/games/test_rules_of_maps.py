@@ -1,7 +1,7 @@
 """Rules of BridgeBuild and ResourceGathering against brute force, on small random maps."""
 
 import random
-from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
+from dataclasses import replace
 from itertools import combinations, pairwise, product
 
 import numpy as np
@@ -299,13 +299,3 @@ def test_a_talking_gatherer_tells_the_facts_that_cover_most_as_many_as_allowed(s
             found = [min(1, fact.amount / land.goal[NAMES.index(fact.resource)]) for fact in facts]
             assert found == pytest.approx(shares[:max_facts])
             assert lands.true_facts(land, state, who, [(f.cell, f.resource) for f in facts], settings) == facts
-
-
-@pytest.mark.parametrize("rules", [bridges, lands])
-def test_tasks_and_states_cannot_be_changed(rules):
-    for made in vars(rules).values():
-        if is_dataclass(made) and isinstance(made, type):
-            with pytest.raises(FrozenInstanceError):
-                setattr(object.__new__(made), fields(made)[0].name, None)
-    bridge = random_bridge(0)  # states are told apart by identity: arrays have no single truth of being equal
-    assert len({bridges.beginning(bridge), bridges.beginning(bridge)}) == 2

@@ -1,11 +1,13 @@
-"""Where tasks come from: numbers, splits and ranges of difficulty."""
+"""Settings of games, and where tasks come from: numbers, splits and ranges of difficulty."""
 
 import json
 import re
 from collections import Counter
 
 import pytest
+from replies import begun
 
+from collm.envs import make
 from collm.envs.games.bridge_build import BridgeBuild
 from collm.envs.games.house_build import HouseBuild
 from collm.envs.games.resource_gathering import ResourceGathering
@@ -41,8 +43,7 @@ def test_a_number_names_the_same_task_of_a_range_each_time():
         env.reset(seed=task, options={"task": task})
         texts.append(env.task.text)
     assert [len(text) for text in texts] == [2, 3, 4, 2, 2] and texts[0] == texts[4]
-    env = StrBuild(difficulty=3)
-    env.reset(seed=0, options={"task": 1})
+    env = begun(StrBuild(difficulty=3), seed=0, options={"task": 1})
     assert env.task.text == texts[1]
 
 
@@ -101,10 +102,44 @@ def test_lists_are_not_dealt_by_difficulty_and_the_reference_alone_succeeds(game
     *_, infos = env.step(dict.fromkeys(env.agents, ""))
     assert ("metric/difficulty" in infos[env.possible_agents[0]]) == (game is StrBuild)  # whose rows say it
     for reply, wanted in ((lambda env, agent: env.reference_reply(agent), 1.0), (lambda env, agent: "", 0.0)):
-        env = game()
-        env.reset(seed=3)
+        env = begun(game(), seed=3)
         success = 0.0
         while env.agents:
             *_, infos = env.step({agent: reply(env, agent) for agent in env.agents})
             success = max(success, *(info["metric/success"] for info in infos.values()))
         assert success == wanted
+
+
+WRONG = {
+    "collm/BridgeBuild-v2": [
+        *({"feedback": "all"}, {"reward": "iou"}, {"reach": "bank"}, {"view": -1}, {"difficulty": 6}),
+        {"split": "valid"},
+    ],
+    "collm/HouseBuild-v2": [
+        *({"split": "valid"}, {"difficulty": 0}, {"world": "new"}, {"reward": "released"}, {"feedback": "none"}),
+        *({"feedback_limit": 0}, {"spider_attacks": [1, -1]}),
+    ],
+    "collm/MiniBuild-v0": [
+        *({"split": "valid"}, {"max_turns": 13}, {"max_turns": 0}, {"reward": "thresh"}, {"feedback": "all"}),
+        *({"threshold": 0.0}, {"max_turns": 1, "num_agents": 1}, {"max_turns": 1, "num_agents": 9}),
+        *({"max_turns": 1, "num_agents": True}, {"num_agents": 8, "max_turns": 4}),  # there are 24 parts
+    ],
+    "collm/MiniShift-v0": [
+        *({"split": "valid"}, {"max_turns": 0}, {"reward": "thresh"}, {"feedback": "all"}, {"threshold": 1.5}),
+        *({"num_agents": 1}, {"num_agents": 9}, {"num_agents": True}),
+    ],
+    "collm/ResourceGathering-v2": [{"reward": "iou"}, {"feedback": "all"}, {"reach": -1}, {"difficulty": 0}],
+    "collm/StrBuild-v2": [
+        *({"split": "valid"}, {"split": "all"}, {"difficulty": 9}, {"difficulty": True}, {"world": "new"}),
+        *({"reward": "paper"}, {"feedback": "none"}),
+    ],
+}
+"""Settings by game; the last one of each dictionary is wrong."""
+
+
+@pytest.mark.parametrize("id", WRONG)
+def test_wrong_settings_are_refused(id):
+    for kwargs in WRONG[id]:
+        name, value = list(kwargs.items())[-1]
+        with pytest.raises(ValueError, match=rf"\b{name}\b.*{re.escape(repr(value))}"):
+            make(id, **kwargs)

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from replies import references, steps_of
+from replies import begun, references, steps_of
 
 from collm.envs.games.house_build import HouseBuild, new_house
 from collm.envs.games.mini_build import MiniBuild, demonstration
@@ -62,8 +62,7 @@ def test_two_builders_are_paid_what_they_were_paid_when_there_were_no_larger_tea
 
 def test_goals_have_a_part_for_each_builder_and_stocks_a_share_of_the_house():
     for team, max_turns in ((2, 12), (3, 8), (4, 6), (8, 3)):
-        env = MiniBuild(num_agents=team, max_turns=max_turns)
-        env.reset(seed=0)
+        env = begun(MiniBuild(num_agents=team, max_turns=max_turns), seed=0)
         assert len(env.goal) == team * max_turns
         with pytest.raises(ValueError, match=f"max_turns.*{max_turns}.*{team} builders"):
             MiniBuild(num_agents=team, max_turns=max_turns + 1)
@@ -86,8 +85,7 @@ def test_each_of_three_reads_of_the_moves_that_its_mode_allows():
         ("both", ["ok bad wrong", "bad ok wrong", "wrong ok bad"]),
         ("none", ["next"] * 3),
     ]:
-        env = MiniBuild(num_agents=3, max_turns=2, feedback=feedback)
-        env.reset(seed=0)
+        env = begun(MiniBuild(num_agents=3, max_turns=2, feedback=feedback), seed=0)
         (one, right), (other, material) = env.goal[:2]
         wrong = "wood" if material != "wood" else "stone"
         replies = dict(zip(env.agents, [f"{one} {right}", "hello", f"{other} {wrong}"], strict=True))
@@ -109,8 +107,7 @@ def test_every_letter_that_has_the_cells_has_a_plan_with_all_blocks(team):
 @pytest.mark.parametrize("game", [StrBuild, HouseBuild])
 @pytest.mark.parametrize("world", ["rebuilt", "kept"])
 def test_who_is_done_leaves_and_what_it_built_stands_on(game, world):
-    env = game(num_agents=3, can_leave=True, world=world)
-    env.reset(seed=2)
+    env = begun(game(num_agents=3, can_leave=True, world=world), seed=2)
     replies = references(env)
     observations, rewards, over, _, _ = env.step({**replies, "builder_1": replies["builder_1"] + "\n/done"})
     assert over == {"builder_0": False, "builder_1": True, "builder_2": False}
@@ -123,8 +120,7 @@ def test_who_is_done_leaves_and_what_it_built_stands_on(game, world):
 
 
 def test_idle_builders_cost_a_quarter_of_a_word_and_an_episode_ends_when_all_have_left():
-    env = StrBuild(can_leave=True)
-    env.reset(seed=0)
+    env = begun(StrBuild(can_leave=True), seed=0)
     over = env.step(dict.fromkeys(env.agents, "/done"))[2]
     assert all(over.values()) and not env.agents
     env = StrBuild()
@@ -138,8 +134,7 @@ def test_idle_builders_cost_a_quarter_of_a_word_and_an_episode_ends_when_all_hav
     first = StrBuild(num_agents=3).reset(seed=0)[0]["builder_1"]
     assert "builder 2 of a team of three" in first and "both" not in first.lower().split("each of you")[0]
     assert "builder 1 oak_planks, stone; builder 3 bricks, sandstone" in first
-    env = StrBuild(num_agents=4, reward="reference")
-    env.reset(seed=0)
+    env = begun(StrBuild(num_agents=4, reward="reference"), seed=0)
     assert env.step(dict.fromkeys(env.agents, ""))[1]["builder_3"] == -1.0
     replies = {agent: env.reference_reply(agent) if agent == "builder_2" else "" for agent in env.agents}
     assert env.step(replies)[4]["builder_0"]["reward/idle_palettes"] == -0.75

@@ -4,6 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 from pettingzoo.test.parallel_test import parallel_api_test
+from replies import begun
 
 from collm.envs import check_env, make
 from collm.envs.registration.foreign.gym_as_parallel import GymAsParallel
@@ -27,8 +28,7 @@ def test_episodes_are_those_of_the_environment_itself_and_the_time_limit_truncat
         theirs, reward, is_terminated, is_truncated, _ = alone.step(1)
         assert (rewards, terminations) == ({"agent_0": reward}, {"agent_0": is_terminated})
         assert truncations == {"agent_0": is_truncated}
-    env = GymAsParallel("Pendulum-v1", max_episode_steps=3)
-    env.reset(seed=0)
+    env = begun(GymAsParallel("Pendulum-v1", max_episode_steps=3), seed=0)
     for _ in range(3):
         _, _, terminations, truncations, _ = env.step({"agent_0": np.zeros(1)})
     assert (terminations, truncations) == ({"agent_0": False}, {"agent_0": True})
@@ -38,8 +38,7 @@ def test_episodes_are_those_of_the_environment_itself_and_the_time_limit_truncat
 
 def test_an_action_may_come_in_any_wrapping_and_out_of_bounds_counts_as_the_nearest_within():
     def earned(name, action):
-        env = GymAsParallel(name)
-        env.reset(seed=0)
+        env = begun(GymAsParallel(name), seed=0)
         return env.step({"agent_0": action})[1]
 
     for action in (9.0, [9.0], np.array([9.0]), np.float64(9)):

@@ -4,27 +4,21 @@ import gymnasium
 import pettingzoo
 import pytest
 from distributions import install
+from heard import Heard
+from replies import begun
 
 from collm import _plugins as plugins
-from collm.envs import EnvSpec, Outcome, TextParallelEnv, check_env, make, register, spec, specs
+from collm.envs import EnvSpec, check_env, make, register, spec, specs
 from collm.envs.registration.registry import UnknownEnvironmentError, accepted_arguments, versioned
 from collm.envs.views import GymAsParallel
 
 pytestmark = pytest.mark.usefixtures("clean_registry")
 
 
-class Echo(TextParallelEnv):
-    metadata = TextParallelEnv.metadata | {"name": "echo_v0"}
-
+class Echo(Heard):
     def __init__(self, word: str = "tree", max_turns: int = 2, **kwargs):
-        super().__init__(["echo_0", "echo_1"], max_turns, **kwargs)
+        super().__init__(["echo_0", "echo_1"], max_turns, word, **kwargs)
         self.word = word
-
-    def deal(self, task):
-        return dict.fromkeys(self.agents, self.word)
-
-    def play(self, replies):
-        return Outcome(1.0)
 
 
 class NotAnEnvironment: ...
@@ -155,8 +149,7 @@ def test_a_malformed_id_or_entry_point_is_refused_and_arguments_of_a_base_class_
 @pytest.mark.parametrize("own", [{}, {"max_turns": 1}])
 def test_a_limit_from_outside_truncates_and_the_own_last_turn_terminates(own):
     register("test/Echo-v0", Echo, max_turns=1)
-    env = make("test/Echo-v0", **own)
-    env.reset(seed=0)
+    env = begun(make("test/Echo-v0", **own), seed=0)
     _, _, terminations, truncations, _ = env.step(dict.fromkeys(env.agents, ""))
     assert (set(terminations.values()), set(truncations.values())) == ({bool(own)}, {not own})
     assert env.agents == []
@@ -170,8 +163,7 @@ def test_an_environment_is_found_in_pettingzoo():
     register("test/Echo-v0", Echo)
     env = pettingzoo.make("parallel", "test/Echo_v0", word="river", max_cycles=5)
     assert (env.word, env.max_turns) == ("river", 5)
-    one_by_one = pettingzoo.make("aec", "test/Echo-v0", word="river")
-    one_by_one.reset(seed=0)
+    one_by_one = begun(pettingzoo.make("aec", "test/Echo-v0", word="river"), seed=0)
     assert one_by_one.last()[0] == {"text": "river\n"}
 
 

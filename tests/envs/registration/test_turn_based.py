@@ -4,11 +4,13 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 from pettingzoo import AECEnv
 
 from collm.envs import UnknownEnvironmentError, check_env, make
 from collm.envs.views import TurnBased
+
+TWO = Discrete(2)
 
 
 class Nim(AECEnv):
@@ -17,14 +19,14 @@ class Nim(AECEnv):
     metadata: ClassVar = {"name": "nim_v0", "render_modes": [], "is_parallelizable": False}
     render_mode = None
 
-    def __init__(self, tells_masks: bool = True, is_parallelizable: bool = False):
+    def __init__(self, tells_masks: bool = True, is_parallelizable: bool = False, actions: Space = TWO):
         self.metadata = {**self.metadata, "is_parallelizable": is_parallelizable}
         self.possible_agents = ["player_0", "player_1"]
         self.tells_masks = tells_masks
         seen = Box(0, 5, (1,), np.float32)
         masked = Dict(observation=seen, action_mask=Box(0, 1, (2,), np.int8))
         self.observation_spaces = dict.fromkeys(self.possible_agents, masked if tells_masks else seen)
-        self.action_spaces = dict.fromkeys(self.possible_agents, Discrete(2))
+        self.action_spaces = dict.fromkeys(self.possible_agents, actions)
 
     def observation_space(self, agent):
         return self.observation_spaces[agent]
@@ -81,24 +83,10 @@ def test_without_masks_of_its_own_the_info_tells_who_waits_with_the_first_option
     assert "action_mask" not in infos["player_0"] and infos["player_1"]["action_mask"].tolist() == [1, 0]
     *_, infos = env.step({"player_0": 0, "player_1": 1})
     assert "action_mask" not in infos["player_1"] and infos["player_0"]["action_mask"].tolist() == [1, 0]
-
-    class Several(Nim):
-        def __init__(self):
-            super().__init__(tells_masks=False)
-            self.action_spaces = dict.fromkeys(self.possible_agents, MultiDiscrete([2, 3]))
-
-    _, infos = TurnBased(Several()).reset(seed=0)
+    _, infos = TurnBased(Nim(tells_masks=False, actions=MultiDiscrete([2, 3]))).reset(seed=0)
     assert infos["player_1"]["action_mask"].tolist() == [1, 0, 1, 0, 0]
-
-
-def test_agents_without_discrete_actions_have_no_masks():
-    class Continuous(Nim):
-        def __init__(self):
-            super().__init__(tells_masks=False)
-            self.action_spaces = dict.fromkeys(self.possible_agents, Box(0, 1, (1,), np.float32))
-
-    _, infos = TurnBased(Continuous()).reset(seed=0)
-    assert infos == {"player_0": {}, "player_1": {}}
+    _, infos = TurnBased(Nim(tells_masks=False, actions=Box(0, 1, (1,), np.float32))).reset(seed=0)
+    assert infos == {"player_0": {}, "player_1": {}}  # only discrete actions have masks
 
 
 @pytest.mark.filterwarnings("ignore:The old environment creation API")

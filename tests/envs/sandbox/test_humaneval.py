@@ -55,11 +55,8 @@ BROKEN: dict[str, Callable[[dict[str, str]], str]] = {
 
 
 @pytest.fixture(scope="module")
-def problems() -> list[dict[str, Any]]:
-    file = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "humaneval" / "HumanEval.jsonl.gz"
-    if not file.exists():
-        pytest.skip(f"{file} is not there")
-    with gzip.open(file, "rt", encoding="utf-8") as lines:
+def problems(shared_data: Callable[[str], Path]) -> list[dict[str, Any]]:
+    with gzip.open(shared_data("humaneval/HumanEval.jsonl.gz"), "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
 

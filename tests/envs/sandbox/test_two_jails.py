@@ -15,71 +15,23 @@ def check(candidate):
     assert abs(candidate(4) - 5.0) < 1e-6, "near"
 """
 RIGHT = "def f(x):\n    return x + 1"
-ACCOUNT = """
-class Account:
-    kind = 'plain'
-    def __init__(self, balance=0):
-        self.balance = balance
-        self.history = []
-    def add(self, amount):
-        if amount < 0:
-            raise ValueError('negative')
-        self.balance += amount
-        self.history.append(amount)
-        return self.balance
-    def take(self, other, amount):
-        other.balance -= amount
-        return self.add(amount)
-    def sort(self, numbers):
-        numbers.sort()
-    @staticmethod
-    def double(x):
-        return 2 * x
-    def __len__(self):
-        return len(self.history)
-    def __eq__(self, other):
-        return self.balance == other.balance
-    def __str__(self):
-        return f'Account({self.balance})'
-    def __enter__(self):
-        return self
-    def __exit__(self, *error):
-        self.balance = 0
+COUNTER = """
+class Counter:
+    def __init__(self, number):
+        self.number = number
+    def add(self, by):
+        self.number += by
+        return self.number
 """
 UNITTEST = """
 import unittest
-class TestAccount(unittest.TestCase):
+class TestCounter(unittest.TestCase):
     def setUp(self):
-        self.account = Account(5)
+        self.counter = Counter(5)
     def test_add(self):
-        self.assertEqual(self.account.add(3), 8)
-        self.assertEqual(self.account.balance, 8)
-        self.assertEqual(self.account.history, [3])
-        self.assertEqual(len(self.account), 1)
-        self.assertEqual(str(self.account), 'Account(8)')
-    def test_refuses(self):
-        with self.assertRaises(ValueError):
-            self.account.add(-1)
-    def test_two(self):
-        other = Account(10)
-        self.assertEqual(self.account.take(other, 4), 9)
-        self.assertEqual(other.balance, 6)
-        self.assertIsInstance(other, Account)
-        self.assertEqual(Account(3), Account(3))
-        self.assertNotEqual(Account(3), Account(4))
-    def test_state(self):
-        self.account.balance = 50
-        self.assertEqual(self.account.balance, 50)
-        with self.account as account:
-            account.add(1)
-        self.assertEqual(self.account.balance, 0)
-    def test_in_place(self):
-        numbers = [3, 1, 2]
-        self.account.sort(numbers)
-        self.assertEqual(numbers, [1, 2, 3])
-    def test_class(self):
-        self.assertEqual(Account.double(4), 8)
-        self.assertEqual(Account.kind, 'plain')
+        self.assertEqual(self.counter.add(3), 8)
+    def test_number(self):
+        self.assertEqual(self.counter.number, 5)
 if __name__ == '__main__':
     unittest.main()
 """
@@ -115,12 +67,13 @@ def test_assertions_are_counted_one_by_one_and_what_is_not_reached_does_not_pass
     assert not report.all_passed
 
 
-def test_a_unittest_works_on_objects_in_the_other_jail(sandbox: Sandbox) -> None:
-    report = sandbox.run_tests(ACCOUNT, UNITTEST, "Account", classes=("Account",))
-    assert report.all_passed and len(report.tests) == 6, report
-    broken = ACCOUNT.replace("self.balance += amount", "pass")
-    failed = names_failed(sandbox.run_tests(broken, UNITTEST, "Account", classes=("Account",)))
-    assert failed == ["TestAccount.test_add", "TestAccount.test_two"]
+def test_each_method_of_a_unittest_is_a_test(sandbox: Sandbox) -> None:
+    report = sandbox.run_tests(COUNTER, UNITTEST, "Counter", classes=("Counter",))
+    assert report.all_passed and len(report.tests) == 2, report
+    broken = COUNTER.replace("self.number += by", "pass")
+    assert names_failed(sandbox.run_tests(broken, UNITTEST, "Counter", classes=("Counter",))) == [
+        "TestCounter.test_add"
+    ]
 
 
 def test_a_dead_solution_is_not_taken_for_an_expected_exception_and_may_get_another_life(sandbox: Sandbox) -> None:

@@ -48,19 +48,16 @@ def test_data_comes_back_as_it_went_and_its_equality_is_that_of_python(value: An
     assert is_equal(wire(value), other) == (value == other)
 
 
-SHORT = [  # the longest, its value, one that is too long
-    ("1" * 17, int("1" * 17), "1" * 18),
-    ("-" + "1" * 16, -int("1" * 16), "-" + "1" * 17),
-    ("0." + "5" * 30, float("0." + "5" * 30), "0." + "5" * 31),
-]
-
-
 def message(text: str) -> bytes:
     return f'["v",{text}]'.encode()
 
 
 def test_decimals_are_short_and_a_message_has_a_limit_of_arrays() -> None:
-    for just_right, value, too_much in SHORT:
+    for just_right, value, too_much in [
+        ("1" * 17, int("1" * 17), "1" * 18),
+        ("-" + "1" * 16, -int("1" * 16), "-" + "1" * 17),
+        ("0." + "5" * 30, float("0." + "5" * 30), "0." + "5" * 31),
+    ]:
         assert parse(message(just_right)) == ["v", value]
         with pytest.raises(MalformedValue):
             parse(message(too_much))

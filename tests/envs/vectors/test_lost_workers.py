@@ -6,10 +6,11 @@ from functools import partial
 
 import numpy as np
 import pytest
+from heard import Heard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collm.envs import Outcome, SyncVector, TextParallelEnv
+from collm.envs import Outcome, SyncVector
 from collm.envs.vectors import processes
 from collm.envs.vectors.copies import Copies, built, digest_of
 from collm.envs.vectors.faults import EnvironmentFault
@@ -18,15 +19,12 @@ from collm.envs.vectors.processes import LostWorkerError, ProcessVector
 NUM_TURNS = 4
 
 
-class Diary(TextParallelEnv):
+class Diary(Heard):
     """Two agents whose feedback contains all replies and a random number."""
 
     def __init__(self, drifts=False):
-        super().__init__(("a_0", "b_0"), NUM_TURNS)
+        super().__init__(max_turns=NUM_TURNS)
         self.drifts = drifts
-
-    def deal(self, task):
-        return dict.fromkeys(self.possible_agents, f"begin {self.rng.random()}")
 
     def play(self, replies):
         if self.drifts and self.turn == 1:

@@ -19,8 +19,6 @@ from collm.envs.vectors.vector import SyncVector
 class Counting(TextParallelEnv):
     """Two agents. Some replies raise an error, end the process, or block."""
 
-    metadata = TextParallelEnv.metadata | {"name": "counting_v0"}
-
     def __init__(self, max_turns: int = 3, **kwargs):
         super().__init__(["player_0", "player_1"], max_turns, **kwargs)
 

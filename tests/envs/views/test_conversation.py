@@ -2,6 +2,7 @@
 
 import gymnasium
 import pytest
+from replies import begun
 
 from collm.envs import make
 from collm.envs.core import Message, Outcome, TextParallelEnv, messages_of
@@ -75,8 +76,7 @@ def test_thoughts_stay_with_the_speaker_who_leaves_is_asked_no_more_and_rewritin
     talks.step({"asker_0": "a", "asker_1": "ignored"})
     assert talks.earned == {"asker_0": 2.0, "asker_1": 1.0}
     assert talks.numbers == {"reward/half": 1.0}
-    talks = Conversations(Asking())
-    talks.reset(seed=0)
+    talks = begun(Conversations(Asking()), seed=0)
     with pytest.raises(ValueError, match="rewrote a history"):
         talks.step({"asker_0": "forget", "asker_1": "a"})
     with pytest.raises(RuntimeError, match="reset"):

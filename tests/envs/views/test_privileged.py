@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 from pettingzoo.test.state_test import state_test
-from replies import references
+from replies import begun, references
 
 from collm.envs import check_env, make
 from collm.envs.games.mini_build import MiniBuild
@@ -27,8 +27,7 @@ def episode(env, seed=0):
 
 
 def test_the_state_by_hand():
-    env = PrivilegedState(MiniBuild(max_turns=1, feedback="none"))
-    env.reset(seed=0)
+    env = begun(PrivilegedState(MiniBuild(max_turns=1, feedback="none")), seed=0)
     (one, wood), (other, stone) = env.unwrapped.goal
     env.step({"builder_0": f"{one} {wood}", "builder_1": f"{other} {'wool' if stone != 'wool' else 'iron'}"})
     goal = f"goal {one} {wood} {other} {stone}"
@@ -75,8 +74,7 @@ def test_hidden_words_are_in_the_state_alone_and_a_branch_goes_its_own_way():
         with_truth(make("collm/MiniWriting-v2"))
     with pytest.raises(ValueError, match=r"no state\(\)"):
         with_truth(make("gymnasium/CartPole-v1"))
-    env = PrivilegedState(MiniBuild(max_turns=3))
-    env.reset(seed=1)
+    env = begun(PrivilegedState(MiniBuild(max_turns=3)), seed=1)
     branches = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
     env.step(dict.fromkeys(env.agents, "nothing"))
     for branch in branches:

@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 from heard import Heard, Knowing
+from replies import begun
 
 from collm.envs import make
 from collm.envs.views import SingleAgent, TokenObservations
@@ -26,8 +27,7 @@ def test_partners_act_on_what_they_read_and_seeds_and_spaces_are_those_of_the_te
     _, reward, *_ = env.step("mine")
     assert env.env.heard == {"a_0": "a_0 saw a_0", "b_0": "mine", "b_1": "b_1 saw b_1"}
     assert reward == 3.0
-    env = SingleAgent(Knowing(TEAM, 3), partners={"b_0": repeat})
-    env.reset(seed=0)
+    env = begun(SingleAgent(Knowing(TEAM, 3), partners={"b_0": repeat}), seed=0)
     env.step("mine")
     assert env.env.heard == {"a_0": "mine", "b_0": "b_0 saw b_0", "b_1": "b_1 at 0"}
     env = SingleAgent(make("collm/MiniWriting-v2"))
@@ -41,13 +41,11 @@ def test_partners_act_on_what_they_read_and_seeds_and_spaces_are_those_of_the_te
 def test_default_partners_draw_from_the_seed_and_those_of_a_copy_read_the_copy():
     heard = []
     for _ in range(2):
-        env = SingleAgent(Heard(TEAM, 3))
-        env.reset(seed=4)
+        env = begun(SingleAgent(Heard(TEAM, 3)), seed=4)
         env.step("mine")
         heard.append(env.env.heard)
     assert heard[0] == heard[1]
-    env = SingleAgent(Knowing(TEAM, 3))
-    env.reset(seed=0)
+    env = begun(SingleAgent(Knowing(TEAM, 3)), seed=0)
     branches = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
     env.step("mine")
     for branch in branches:
@@ -56,13 +54,11 @@ def test_default_partners_draw_from_the_seed_and_those_of_a_copy_read_the_copy()
 
 
 def test_the_episode_ends_with_the_agents_own_and_partners_that_leave_are_not_asked_again():
-    env = SingleAgent(Heard(TEAM, 3), partners=repeat)
-    env.reset(seed=0)
+    env = begun(SingleAgent(Heard(TEAM, 3), partners=repeat), seed=0)
     assert env.step("leave")[2:4] == (True, False)
     with pytest.raises(RuntimeError, match="reset"):
         env.step("more")
-    env = SingleAgent(Heard(TEAM, 3), partners=lambda agent, observation, rng: "leave")
-    env.reset(seed=0)
+    env = begun(SingleAgent(Heard(TEAM, 3), partners=lambda agent, observation, rng: "leave"), seed=0)
     env.step("a")
     env.step("b")
     assert env.env.heard == {"a_0": "b"}

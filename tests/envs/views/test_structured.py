@@ -8,6 +8,7 @@ from gymnasium.spaces import Box, Dict, Discrete, Space
 from heard import Heard, Knowing
 from pettingzoo import ParallelEnv
 from pettingzoo.test import parallel_api_test
+from replies import begun
 
 from collm.agents.core import Request
 from collm.agents.numeric.policy import NumericPolicy
@@ -46,14 +47,12 @@ def test_a_phrase_is_chosen_by_number_and_a_tasks_own_are_its_reference_replies(
     assert env.unwrapped.heard == {"a_0": "no", "b_0": "so"}
     with pytest.raises(ValueError, match="'b_0'"):
         views.PhraseActions(Heard(), {"a_0": ["yes"]})
-    env = Knowing()
-    env.reset(seed=5)
+    env = begun(Knowing(), seed=5)
     before = env.state()
     assert views.reference_phrases(env, 3) == {"a_0": ("a_0 at 0", "a_0 at 1"), "b_0": ("b_0 at 0", "b_0 at 1")}
     assert env.state() == before
     plain = make("collm/MiniWriting-v2")
-    env = views.PhraseActions(plain, views.reference_phrases(plain, 1))
-    env.reset(seed=0)
+    env = begun(views.PhraseActions(plain, views.reference_phrases(plain, 1)), seed=0)
     _, rewards, *_ = env.step(dict.fromkeys(env.agents, 0))
     assert set(rewards.values()) == {1.0}
 

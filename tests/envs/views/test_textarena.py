@@ -5,6 +5,7 @@ import random
 import warnings
 
 import pytest
+from replies import begun
 
 from collm.envs import check_env, make
 from collm.envs.views.textarena import TextArena, _with_author
@@ -53,8 +54,7 @@ def test_partners_play_the_other_seats():
         read.append((agent, str(observation)))
         return "[Defect]"
 
-    env = TextArena(DILEMMA, num_players=2, seat=0, partners=partner)
-    env.reset(seed=0)
+    env = begun(TextArena(DILEMMA, num_players=2, seat=0, partners=partner), seed=0)
     rewards = []
     while env.agents:
         rewards.append(env.step({"player_0": "[Cooperate]"})[1]["player_0"])

@@ -2,24 +2,21 @@
 
 import numpy as np
 import pytest
+from heard import Heard
 from pettingzoo.test import parallel_api_test
+from replies import begun
 
-from collm.envs import make
-from collm.envs.core import Outcome, TextParallelEnv
+from collm.envs import Outcome, make
 from collm.envs.views import TokenActions, TokenObservations
 from collm.envs.wrappers import KeptLeavers
 
 
-class Leaving(TextParallelEnv):
+class Leaving(Heard):
     """The first player leaves after the first of three turns, the second after the second; turns pay their number."""
 
     def __init__(self):
-        super().__init__(["player_0", "player_1", "player_2"], max_turns=3)
+        super().__init__(["player_0", "player_1", "player_2"], max_turns=3, prompt="go")
         self.heard = []
-
-    def deal(self, task):
-        self.heard = []
-        return dict.fromkeys(self.possible_agents, "go")
 
     def play(self, replies):
         self.heard.append(sorted(replies))
@@ -62,8 +59,7 @@ def test_an_agent_cut_short_ends_truncated_and_the_others_as_they_left():
                 truncations["player_2"] = True
             return observations, rewards, terminations, truncations, infos
 
-    env = KeptLeavers(Cut())
-    env.reset(seed=0)
+    env = begun(KeptLeavers(Cut()), seed=0)
     for _ in range(2):
         _, _, terminations, truncations, _ = env.step(dict.fromkeys(env.agents, ""))
     assert env.agents == []

@@ -3,7 +3,7 @@
 from copy import deepcopy
 
 import pytest
-from replies import steps_of
+from replies import begun, steps_of
 
 from collm.envs import make
 
@@ -35,8 +35,7 @@ def test_a_random_partner_is_a_function_of_the_seed_and_a_copy_asks_its_own_worl
     env = make(ID, partners={"builder_1": "random"})
     assert episode(env, 3) == episode(env, 3) == episode(make(ID, partners={"builder_1": "random"}), 3)
     assert episode(env, 3)[1] != episode(env, 4)[1]
-    env = make(ID, partners={"builder_1": "reference"})
-    env.reset(seed=3)
+    env = begun(make(ID, partners={"builder_1": "reference"}), seed=3)
     env.step({"builder_0": ""})
     twin = deepcopy(env)
     env.step({"builder_0": env.unwrapped.reference_reply("builder_0")})

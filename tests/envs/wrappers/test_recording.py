@@ -5,6 +5,7 @@ from copy import deepcopy
 
 import pytest
 from PIL import Image
+from replies import begun
 
 from collm.envs import make
 from collm.envs.wrappers import LastTurns, Recorded, Shares
@@ -36,8 +37,7 @@ def test_a_record_holds_what_was_read_written_and_earned(tmp_path):
     whole = [message.content for message in env.unwrapped._transcripts["builder_0"].messages]
     assert sorted(told + wrote) == sorted(whole)
     assert record["infos"][-1]["metric/success"] == 1.0
-    again = make(ID)
-    again.reset(seed=record["seed"])
+    again = begun(make(ID), seed=record["seed"])
     replies = [{agent: each["turns"][turn]["wrote"] for agent, each in record["agents"].items()} for turn in range(6)]
     assert sum(again.step(turn)[1]["builder_0"] for turn in replies) == record["return"]
 
@@ -54,8 +54,7 @@ def test_episodes_are_added_but_no_branches_and_a_rewritten_history_is_written_w
     play(Recorded(LastTurns(make(ID), 1), tmp_path / "rewritten"))
     read = [turn["read"] for turn in lines(tmp_path / "rewritten")[0]["agents"]["builder_0"]["turns"]]
     assert [len(messages) for messages in read] == [1, 1, 3, 3, 3, 3]
-    recorded = Recorded(make(ID), tmp_path / "branches")
-    recorded.reset(seed=0)
+    recorded = begun(Recorded(make(ID), tmp_path / "branches"), seed=0)
     play(deepcopy(recorded))
     play(Shares(recorded))
     assert len(lines(tmp_path / "branches")) == 1

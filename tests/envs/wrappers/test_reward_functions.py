@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from replies import references, steps_of
+from replies import begun, references, steps_of
 
 from collm.envs import EnvSpec, Transcript, make, register
 from collm.envs.views import GymAsParallel, TokenObservations
@@ -47,8 +47,7 @@ def test_the_reward_is_the_weighted_sum_and_the_parts_are_logged_by_name():
 
 def test_a_function_sees_the_task_the_replies_the_histories_and_the_world():
     TURNS.clear()
-    env = make(ID, reward_funcs=[keep])
-    env.reset(seed=0)
+    env = begun(make(ID, reward_funcs=[keep]), seed=0)
     replies = references(env)
     observations, *_ = env.step(dict(replies))
     (turn,) = TURNS
@@ -58,8 +57,7 @@ def test_a_function_sees_the_task_the_replies_the_histories_and_the_world():
     assert (turn.turn, turn.is_last, set(turn.reward)) == (1, False, set(replies))
     assert turn.numbers["metric/ok"] == 2.0
     for id in ("collm/TLDR-v2", "collm/MiniWriting-v2", "collm/MiniCode-v1", "collm/StrBuild-v2"):
-        env = make(id)
-        env.reset(seed=0)
+        env = begun(make(id), seed=0)
         assert env.unwrapped.task is not None
 
 

@@ -1,6 +1,7 @@
 """Agreement with reference summaries as a reward."""
 
 import pytest
+from replies import begun
 
 from collm.envs import make
 from collm.envs.wrappers.rouge import Rouge
@@ -14,8 +15,7 @@ ROW = {
 
 
 def reward(replies, **settings):
-    env = make("collm/TLDR-v2", data=[ROW], **({"reward_funcs": [Rouge("target")]} | settings))
-    env.reset(seed=0)
+    env = begun(make("collm/TLDR-v2", data=[ROW], **({"reward_funcs": [Rouge("target")]} | settings)), seed=0)
     return env.step(dict(zip(env.agents, replies, strict=True)))[1]["writer_0"]
 
 

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from replies import references, steps_of
+from replies import begun, references, steps_of
 
 from collm.envs import make
 from collm.envs.views import TurnLimit
@@ -43,8 +43,7 @@ def test_turns_by_hand_and_a_truncated_episode_keeps_its_potential():
     steps = steps_of(env)
     paid = [(infos["builder_1"]["reward/shaping"], rewards["builder_1"]) for _, rewards, *_, infos in steps]
     assert paid == [(0.5 * 4 - 2, 0.0 + 0.0), (0 - 4.0, 1.0 - 4.0)]  # two parts stand after a turn, four at the end
-    env = PotentialShaping(TurnLimit(make(ID), 1), quality)
-    env.reset(seed=0)
+    env = begun(PotentialShaping(TurnLimit(make(ID), 1), quality), seed=0)
     _, rewards, _, truncations, _ = env.step(references(env))
     assert truncations["builder_0"] and rewards["builder_0"] == 2.0
     with pytest.raises(ValueError, match=r"discount.*got 1\.5"):

@@ -5,9 +5,10 @@ from copy import deepcopy
 
 import pytest
 from cases import case
-from replies import references
+from heard import Heard
+from replies import begun, references
 
-from collm.envs import Outcome, TextParallelEnv, make, specs
+from collm.envs import Outcome, make, specs
 from collm.envs.sandbox import SandboxError
 from collm.envs.views import GymAsParallel
 from collm.envs.wrappers import Shares
@@ -16,19 +17,13 @@ OWN = [spec.id for spec in specs() if spec.id.startswith("collm/")]
 PREFIX = "metric/share/"
 
 
-class Sum(TextParallelEnv):
+class Sum(Heard):
     """Each turn pays what a rule makes of the lengths of the replies."""
 
-    metadata = TextParallelEnv.metadata | {"name": "sum_v0"}
-
-    def __init__(self, rule=sum, max_turns=1, num_agents=2, **kwargs):
-        super().__init__([f"player_{number}" for number in range(num_agents)], max_turns, **kwargs)
+    def __init__(self, rule=sum, max_turns=1, num_agents=2):
+        super().__init__([f"player_{number}" for number in range(num_agents)], max_turns)
         self.rule = rule
         self.said = []
-
-    def deal(self, task):
-        self.said = []
-        return dict.fromkeys(self.agents, "Write.")
 
     def play(self, replies):
         self.said.append([len(reply) for reply in replies.values()])
@@ -65,8 +60,7 @@ class Stays(Sum):
 
 
 def told(env, *turns, seed=0):
-    shared = Shares(env)
-    shared.reset(seed=seed)
+    shared = begun(Shares(env), seed=seed)
     for turn in turns:
         *_, infos = shared.step(dict(zip(shared.agents, turn, strict=True)))
     assert not shared.agents and len({tuple(info.items()) for info in infos.values()}) == 1
@@ -128,8 +122,7 @@ def test_only_the_last_turn_tells_and_a_copy_in_the_middle_tells_the_same():
         assert one[:4] == other[:4]
         assert any(name.startswith(PREFIX) for name in other[4]["player_0"]) == (turn == 1)
     assert plain.said == shared.unwrapped.said
-    shared = Shares(make("collm/MiniBuild-v0"))
-    shared.reset(seed=0)
+    shared = begun(Shares(make("collm/MiniBuild-v0")), seed=0)
     shared.step(references(shared))
     other = deepcopy(shared)
     ends = []
@@ -170,8 +163,7 @@ def test_shares_are_what_replays_by_hand_lose(id):
 
 
 def without(id, seed, replies, missing):
-    env = make(id)
-    env.reset(seed=seed)
+    env = begun(make(id), seed=seed)
     earned = 0.0
     for turn in range(env.max_turns):
         if not env.agents:

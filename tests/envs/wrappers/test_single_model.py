@@ -1,7 +1,7 @@
 """The single-model baseline."""
 
 import pytest
-from replies import references, steps_of
+from replies import begun, references, steps_of
 
 from collm.envs import make
 from collm.envs.players import scripted_player
@@ -41,8 +41,7 @@ def test_it_reads_what_each_member_reads_and_what_all_read_once():
 
 
 def test_its_reference_is_a_scripted_player_and_impossible_environments_are_refused():
-    env = make("collm/MiniShift-v0", single_model=True)
-    env.reset(seed=1)
+    env = begun(make("collm/MiniShift-v0", single_model=True), seed=1)
     assert scripted_player(env, "reference")("writer_0", None) == env.reference_reply("writer_0")
     with pytest.raises(ValueError, match="at least two agents"):
         SingleModel(make("collm/MiniShift-v0", partners={"builder_1": "empty"}))

@@ -3,9 +3,8 @@
 import random
 
 import pytest
-from replies import references
+from replies import begun, references
 
-from collm.envs.checks.exploits import LIMIT, exploit_standings
 from collm.envs.wrappers import Shares
 from collm.envs.writing import TLDR, ArxivExpansion, MiniWriting
 from collm.envs.writing.documents.rules import ARXIV_EXPANSION, MAX_SCORE, measures, team_terms, terms
@@ -41,14 +40,6 @@ def test_every_writer_of_a_larger_team_has_a_part_of_its_own_and_a_share_of_the_
     assert all(infos[f"metric/share/writer_{seat}"] > 0.05 for seat in range(team))
 
 
-@pytest.mark.slow
-@each_game
-@pytest.mark.parametrize("team", [3, 4])
-def test_no_larger_degenerate_team_earns_more_than_the_limit(game, team):
-    for standing in exploit_standings(game(num_agents=team), 4):
-        assert standing.player == "reference" or standing.share <= LIMIT, standing
-
-
 @pytest.mark.parametrize("game", [TLDR, ArxivExpansion])
 def test_no_exploit_earns_a_quarter_of_the_maximum(game):
     env = game()
@@ -74,8 +65,7 @@ def test_a_later_writer_that_repeats_adds_nothing_and_careless_ones_keep_to_the_
 
 @pytest.mark.parametrize("form", [TLDR_FORM, ARXIV_EXPANSION])
 def test_a_team_earns_the_mean_of_its_pairs_unless_later_texts_are_equal(form):
-    env = (TLDR if form is TLDR_FORM else ArxivExpansion)(num_agents=3)
-    env.reset(seed=1)
+    env = begun((TLDR if form is TLDR_FORM else ArxivExpansion)(num_agents=3), seed=1)
     source = env.task[env.source_field]
     texts = [env.reference_reply(agent) for agent in env.agents]
     pairs = [measures(form, source, texts[0], text) for text in texts[1:]]

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from replies import references
+from replies import begun, references
 
 from collm.envs.coding.classes import ClassEval
 from collm.envs.coding.classes.prompts import reference_reply
@@ -61,9 +61,8 @@ def feedback(env, first, second):
     return played(env, first, second)[0]["programmer_0"].messages[-1].content
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "reward"),
-    [
+def test_rewards_by_hand():
+    for first, second, reward in [
         (TOTAL, "", 1.0 + 2 * 1 / 4),
         ("def total(self):\n    return 0", PUT, 2.0 + 2 * 2 / 4),
         ("", "", 0.0),
@@ -71,11 +70,9 @@ def feedback(env, first, second):
         ("def total(self):\n    while True: pass", PUT, 2.0 + 2 * 1 / 4),
         ("import os\ndef total(self):\n    os._exit(0)", PUT, 2.0 + 2 * 1 / 4),
         (f"{YES}def total(self):\n    return Yes()", PUT, 2.0 + 2 * 1 / 4),
-    ],
-)
-def test_rewards_by_hand(first, second, reward):
-    _, got, _, infos = played(env(test_seconds=0.2), first, second)
-    assert got == pytest.approx(reward, abs=1e-9), infos
+    ]:
+        _, got, _, infos = played(env(test_seconds=0.2), first, second)
+        assert got == pytest.approx(reward, abs=1e-9), infos
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -180,8 +177,7 @@ def test_the_solution_of_each_form_of_rows_reaches_six(name):
         "test": "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        purse = Purse()\n"
         f"        {body}\n",
     }
-    made = ClassEval(data=[row], max_turns=1, packages="installed")
-    made.reset(seed=0)
+    made = begun(ClassEval(data=[row], max_turns=1, packages="installed"), seed=0)
     rewards, infos = made.step(references(made))[1::3]
     assert rewards["programmer_0"] == pytest.approx(6.0), infos
     assert infos["programmer_0"]["metric/solved"] == 1
@@ -196,9 +192,8 @@ ADD_TO = "def add(coins, coin):\n    coins.append(coin)\n\n"
 ADD_TO += "def put(self, coin):\n    add(self.coins, coin)\n    return len(self.coins)"
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "paid", "unpaid"),
-    [
+def test_rewards_by_hand_if_both_are_needed():
+    for first, second, paid, unpaid in [
         (TOTAL, PUT, 6.0, 6.0),
         (BOTH, BOTH, 5.0, 0.0),  # both write all: nothing counts
         ("", BOTH, 6.0, 1.0 + 2 * 1 / 4),  # one writes all: its own method counts
@@ -209,8 +204,6 @@ ADD_TO += "def put(self, coin):\n    add(self.coins, coin)\n    return len(self.
         ("", ANY_NAME, 5.0, 1.0 + 2 * 1 / 4),
         (TOTAL, ADD, 6.0, 6.0),  # an extra method
         (TOTAL, ADD_TO, 6.0, 6.0),
-    ],
-)
-def test_rewards_by_hand_if_both_are_needed(first, second, paid, unpaid):
-    assert played(env(max_turns=1), first, second)[1] == pytest.approx(paid)
-    assert played(env(max_turns=1, needs_both=True), first, second)[1] == pytest.approx(unpaid)
+    ]:
+        assert played(env(max_turns=1), first, second)[1] == pytest.approx(paid)
+        assert played(env(max_turns=1, needs_both=True), first, second)[1] == pytest.approx(unpaid)

@@ -1,7 +1,7 @@
 """HumanEval, MBPP and CoopHumanEval as environments."""
 
 import pytest
-from replies import references
+from replies import begun, references
 
 from collm.envs.coding.functions import MBPP, CoopHumanEval, HumanEval
 
@@ -148,8 +148,7 @@ def test_feedback_names_the_fault_and_reports_each_helper():
     ]:
         text = feedback(env(), aux, main)
         assert all(part in text for part in found)
-    made = env(num_agents=4)
-    made.reset(seed=0)
+    made = begun(env(num_agents=4), seed=0)
     codes = ("def aux_1(x):\n    return x / 2", "def aux_2(x):\n    return x", "def aux_3(x):\n    print(x)")
     main = "def half_sum(a, b):\n    aux_2(a)\n    return aux_1(a) + aux_1(b) // 1"
     observations, *_ = made.step(dict(zip(made.agents, (*codes, main), strict=True)))
@@ -261,8 +260,7 @@ def test_packages_of_solutions_and_tests_are_named_before_the_first_episode(capl
 
 
 def test_broken_tests_and_missing_inputs_are_errors_and_a_row_of_mbpp_can_be_played():
-    env = HumanEval(data=[ROW | {"prompt": "LIMIT = 1 / 0\n" + ROW["prompt"]}], max_turns=1)
-    env.reset(seed=0)
+    env = begun(HumanEval(data=[ROW | {"prompt": "LIMIT = 1 / 0\n" + ROW["prompt"]}], max_turns=1), seed=0)
     with pytest.raises(ValueError, match="broken"):
         env.step({"helper_0": ROW["aux"], "main_0": ROW["main"]})
     row = {
@@ -349,7 +347,6 @@ def test_a_main_whose_loop_depends_on_aux_is_stopped_early_and_a_single_solution
     assert played(made, "def aux(x):\n    return x - 1", f"def half_sum(a, b):\n{loop}")[1] == pytest.approx(4.0)
     solution = "def part(x):\n    return x * 4\n\ndef half_sum(a, b):\n    total = part(a + b)\n    return total / 8"
     row = {key: value for key, value in ROW.items() if key not in ("aux", "main")} | {"code": solution}
-    made = HumanEval(data=[row], max_turns=1, needs_both=True)
-    made.reset(seed=0)
+    made = begun(HumanEval(data=[row], max_turns=1, needs_both=True), seed=0)
     replies = references(made)
     assert "a + b" in replies["helper_0"] and made.step(replies)[1]["main_0"] == pytest.approx(4.0)

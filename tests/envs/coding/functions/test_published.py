@@ -1,6 +1,7 @@
 """The published terms of the two programmers' function, by hand cases of its formulas."""
 
 import pytest
+from replies import begun
 
 from collm.envs.coding.functions import HumanEval, problem_of, published
 
@@ -16,9 +17,8 @@ AUX = "def aux(x):\n    return x / 2"
 MAIN = "def half_sum(a, b):\n    left = aux(a)\n    return left + aux(b)"
 
 
-@pytest.mark.parametrize(
-    ("helper", "main", "pass_rate", "expected"),
-    [
+def test_published_rewards_by_hand():
+    for helper, main, pass_rate, expected in [
         (AUX, MAIN, 1.0, 4.0),
         (AUX, MAIN, 0.5, 3.5),
         (AUX, MAIN, 0.0, 1.5),
@@ -34,11 +34,9 @@ MAIN = "def half_sum(a, b):\n    left = aux(a)\n    return left + aux(b)"
         (f"import math\nhere:\n```python\n{AUX}\n```", f"```python\n{MAIN}\n```\nThat is it.", 1.0, 4.0),
         ("def aux(x):\n    return (x", MAIN, 1.0, 1.0),
         ("I think aux is not needed.", MAIN, 0.0, 1.1),
-    ],
-)
-def test_published_rewards_by_hand(helper, main, pass_rate, expected):
-    found = published.terms(published.programs_of(PROBLEM, [helper, main]), pass_rate)
-    assert sum(found.values()) == pytest.approx(expected, abs=1e-9)
+    ]:
+        found = published.terms(published.programs_of(PROBLEM, [helper, main]), pass_rate)
+        assert sum(found.values()) == pytest.approx(expected, abs=1e-9)
 
 
 def test_functions_wrappers_and_tests_are_told_by_their_lines():
@@ -47,10 +45,8 @@ def test_functions_wrappers_and_tests_are_told_by_their_lines():
     text = "def other():\n    return 1\ndef aux(x):\n\n    return x\nx = 1"
     assert published.function_text(text, "aux") == "def aux(x):\n\n    return x"
     assert published.is_wrapper('def f(x):\n    """Doc."""\n    # note\n    return aux(x) + 1')
-    assert published.is_wrapper("def f(x):\n    y = aux(x)\n    return y")
     assert published.is_wrapper('def f(x):\n    """Doc\n    of two lines."""')
     assert not published.is_wrapper("def f(x):\n    y = aux(x)\n    return y + 1")
-    assert not published.is_wrapper("def f(x):\n    return x")
     tests = "def check(candidate):\n    assert candidate(1) == 1\n    assert candidate(1) == 1\n    assert True\n"
     tests += "    assert candidate(\n        2) == 2\n    for i in range(3):\n        assert candidate(i) == i\n"
     lines = published.counted_tests(tests, "f").split("def check(candidate):\n")[1].split("\n")
@@ -61,8 +57,7 @@ def test_functions_wrappers_and_tests_are_told_by_their_lines():
 
 @pytest.mark.usefixtures("sandbox")
 def test_every_turn_of_the_published_task_is_paid_in_full_and_shifted():
-    env = HumanEval(variant="published")
-    env.reset(seed=0)
+    env = begun(HumanEval(variant="published"), seed=0)
     main = f"def {env.problem.entry_point}(*a, **k):\n    return None"
     first = env.step({"helper_0": "def aux(x):\n    return x", "main_0": main})[1]["main_0"]
     rewards, terminations = env.step({agent: env.reference_reply(agent) for agent in env.agents})[1:3]

@@ -37,9 +37,8 @@ def reward(helper, main, pass_rate=1.0):
     return sum(terms(pair, pass_rate, is_solved=pass_rate == 1).values())
 
 
-@pytest.mark.parametrize(
-    ("helper", "main", "pass_rate", "expected"),
-    [
+def test_rewards_by_hand():
+    for helper, main, pass_rate, expected in [
         (AUX, MAIN, 1.0, 4.0),
         (AUX, MAIN, 0.5, 1.75),
         (AUX, MAIN, 0.99, 1.995),
@@ -64,10 +63,8 @@ def reward(helper, main, pass_rate=1.0):
         ("aux = lambda x: x / 2", MAIN, 1.0, 0.6 + 0.5 + 1.0),
         ("async def aux(x):\n    return x", MAIN, 0.0, 1.1),
         (AUX, "class half_sum: pass", 0.0, 0.4),
-    ],
-)
-def test_rewards_by_hand(helper, main, pass_rate, expected):
-    assert reward(helper, main, pass_rate) == pytest.approx(expected, abs=1e-9)
+    ]:
+        assert reward(helper, main, pass_rate) == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_program_is_what_the_prompt_gives_then_aux_then_main():
@@ -93,9 +90,8 @@ def team_terms(helpers, main, pass_rate=1.0):
     return terms(programs, pass_rate, is_solved=pass_rate == 1)
 
 
-@pytest.mark.parametrize(
-    ("helpers", "main", "pass_rate", "expected"),
-    [
+def test_rewards_of_several_helpers_by_hand():
+    for helpers, main, pass_rate, expected in [
         ((ONE, TWO), ALL, 1.0, 4.0),
         ((ONE, TWO, THREE), f"{ALL} - aux_3(0)", 1.0, 4.0),
         ((ONE, TWO, THREE), ALL, 1.0, 2.5 + 1.5 * 2 / 3),  # one is not called
@@ -113,10 +109,8 @@ def team_terms(helpers, main, pass_rate=1.0):
         ((ONE, TWO), "def f(a, b):\n    aux_2 = max\n    return aux_1(a) + aux_2(b, 1)", 1.0, 2.5 + 0.75),
         ((ONE, TWO), "", 0.0, 0.4),
         (("def aux(x):\n    return x", TWO), ALL, 0.0, 0.2 + 1.1),  # the name of a lone helper
-    ],
-)
-def test_rewards_of_several_helpers_by_hand(helpers, main, pass_rate, expected):
-    assert sum(team_terms(helpers, main, pass_rate).values()) == pytest.approx(expected, abs=1e-9)
+    ]:
+        assert sum(team_terms(helpers, main, pass_rate).values()) == pytest.approx(expected, abs=1e-9)
 
 
 HELPERS = st.sampled_from(["", ONE, TWO, THREE, ALL, "def aux_2(x): return ("]) | st.text(max_size=60)

@@ -1,7 +1,4 @@
-"""Fuzz tests of messages from the solver: none raises an unexpected error, and no test receives an object.
-
-There is a law for each place that reads untrusted bytes: answers of calls, the relay, and the tests' stand-ins.
-"""
+"""Fuzz tests of messages from the solver, for each place that reads untrusted bytes."""
 
 from __future__ import annotations
 

@@ -5,13 +5,12 @@ import random
 from pathlib import Path
 
 import pytest
-from replies import references
+from replies import begun, references
 
 from collm.envs.writing import TLDR, ArxivExpansion
 from collm.envs.writing.documents.rules import MAX_SCORE, TERMS
 
 GAMES = [TLDR, ArxivExpansion]
-SCITLDR = Path(__file__).parents[4].parent / "shared" / "data" / "scitldr"
 
 
 def played(env, *replies):
@@ -59,8 +58,7 @@ def test_any_reply_is_scored_infos_have_each_term_and_tasks_are_picked_by_index_
     for reply in ("", "word " * 20_000, "\x00" * 50, "\ud800" * 9, "👍🏽 " * 300, "<|im_end|>" * 40):
         env.reset(seed=0)
         assert played(env, reply, reply)[0] == 0
-    env = TLDR()
-    env.reset(seed=0)
+    env = begun(TLDR(), seed=0)
     reward, infos = played(env, *references(env).values())
     assert reward == pytest.approx(sum(infos[f"reward/{name}"] for name in (*TERMS, "groundedness")))
     assert infos["metric/gates_passed"] == 3
@@ -92,10 +90,8 @@ def test_wrong_arguments_are_refused(kwargs, complaint):
 
 
 @pytest.fixture(scope="module")
-def scitldr():
-    if not SCITLDR.is_dir():
-        pytest.skip("the SciTLDR files are not here")
-    return {"train": f"{SCITLDR}/train.jsonl", "test": f"{SCITLDR}/dev.jsonl"}
+def scitldr(shared_data):
+    return {"train": str(shared_data("scitldr/train.jsonl")), "test": str(shared_data("scitldr/dev.jsonl"))}
 
 
 @pytest.mark.parametrize("game", GAMES)

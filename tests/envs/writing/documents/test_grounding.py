@@ -12,7 +12,6 @@ from collm.envs.writing.documents.forms import sentences
 from collm.envs.writing.documents.grounding import NOT_GROUNDED, _read, extract_credit, fluency, groundedness, support
 from collm.envs.writing.documents.lexicon import OWN
 
-SCITLDR = Path(__file__).parents[4].parent / "shared" / "data" / "scitldr"
 SAMPLES = Path(__file__).parents[4] / "envs" / "writing" / "documents" / "samples"
 SOURCE = "The old dog found a large bone in the garden. It buried the bone behind the shed before we could see it."
 
@@ -51,23 +50,12 @@ def test_sentences_openings_cut_phrases_and_repetitions_by_hand():
         assert groundedness(text, SOURCE).credit == NOT_GROUNDED.credit == 0
 
 
-HONEST = {
-    "post-05": (
-        "My sister bought a long white dress for my wedding, and my mother says I should let it go. "
-        "I do not want a fight, but I also do not want to tell people in every photo which of us is the bride."
-    ),
-    "post-10": (
-        "I coach a team of nine-year-olds who lost all eleven matches this year. "
-        "I gave out a strange prize each week, and soon the kids hardly looked at the score."
-    ),
-}
-
-
-@pytest.mark.parametrize("id", HONEST)
-def test_a_free_summary_of_a_post_has_part_of_the_credit(id):
+def test_a_free_summary_of_a_post_has_part_of_the_credit():
     rows = map(json.loads, (SAMPLES / "posts_test.jsonl").read_text(encoding="utf-8").splitlines())
-    (post,) = [row["post"] for row in rows if row["id"] == id]
-    assert 0.3 < groundedness(HONEST[id], post).credit < 0.75
+    (post,) = [row["post"] for row in rows if row["id"] == "post-10"]
+    told = "I coach a team of nine-year-olds who lost all eleven matches this year. "
+    told += "I gave out a strange prize each week, and soon the kids hardly looked at the score."
+    assert 0.3 < groundedness(told, post).credit < 0.75
 
 
 def salads(source, rng):
@@ -88,11 +76,10 @@ def salads(source, rng):
     yield "clippings", ". ".join("However, " + " ".join(clip).rstrip(".,") for clip in clips)
 
 
-def test_summaries_by_people_have_more_credit_than_salads_and_extracts_have_all():
-    if not SCITLDR.is_dir():
-        pytest.skip("the SciTLDR files are not here")
+def test_summaries_by_people_have_more_credit_than_salads_and_extracts_have_all(shared_data):
     rng, credits = random.Random(0), {}
-    rows = [json.loads(line) for line in (SCITLDR / "dev.jsonl").read_text(encoding="utf-8").splitlines()[:80]]
+    lines = shared_data("scitldr/dev.jsonl").read_text(encoding="utf-8").splitlines()[:80]
+    rows = [json.loads(line) for line in lines]
     for row, other in zip(rows, rows[1:] + rows[:1], strict=True):
         source = " ".join(row["source"])
         texts = [("extract", " ".join(row["source"][::2])), ("people", row["target"][0])]

@@ -1,20 +1,17 @@
 """Equality of the published variant with recorded scores of CoMLRL's scorer."""
 
 import json
-from pathlib import Path
 
 import pytest
+from replies import begun
 
 from collm.envs.writing import TLDR, ArxivExpansion
 
-SCORES = Path(__file__).parents[4].parent / "shared" / "data" / "published_scores"
-
 
 @pytest.mark.parametrize(("game", "name"), [(TLDR, "tldr"), (ArxivExpansion, "arxiv")])
-def test_the_published_variant_equals_the_published_scores(game, name):
-    if not SCORES.is_dir():
-        pytest.skip("the published scores are not here")
-    rows = [json.loads(line) for line in (SCORES / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+def test_the_published_variant_equals_the_published_scores(shared_data, game, name):
+    lines = shared_data(f"published_scores/{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
     env = game(variant="published")
     for row in rows:
         env.reset(seed=0)
@@ -24,7 +21,6 @@ def test_the_published_variant_equals_the_published_scores(game, name):
 
 
 def test_two_texts_without_content_words_overlap_in_full_as_published():
-    env = TLDR(variant="published")
-    env.reset(seed=0)
+    env = begun(TLDR(variant="published"), seed=0)
     infos = env.step({"writer_0": "it is so " * 3, "writer_1": "we were all there so that it is " * 2})[4]
     assert infos["writer_0"]["metric/overlap"] == 1.0

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from replies import begun
 
 from collm.envs import make
 from collm.envs.writing.documents import rules
@@ -162,8 +163,7 @@ def test_coverage_by_hand_is_a_factor_of_all_points_but_the_structures():
         (["", "anything else"], 0.0),
     ]:
         assert coverage(texts, SIXTEEN, OWN) == expected
-    env = make("collm/TLDR-v2")
-    env.reset(options={"task": 3})
+    env = begun(make("collm/TLDR-v2"), options={"task": 3})
     source = env.task["post"]
     longer = f"{source} {' '.join(f'word{number}' for number in range(len(OWN.subject_words(source))))}"
     texts = [env.reference_reply(agent) for agent in env.agents]
