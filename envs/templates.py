@@ -22,10 +22,8 @@ class Originals:
     """Location of an environment's prompts in the repository of its paper."""
 
     file: str  # path of the Python file in the repository
-    sources: Mapping[str, str]
-    """Agent, "prompt" or "system" -> name of the function or constant in the file that contains the prompt."""
-    places: Mapping[str, str]
-    """Name of a variable in the file -> placeholder in the template, such as "{source}"."""
+    sources: Mapping[str, str]  # agent, "prompt" or "system" -> function or constant of the file with the prompt
+    places: Mapping[str, str]  # variable of the file -> placeholder of the template, such as "{source}"
     added: str = ""  # text that is appended to each prompt of an agent
     left_out: tuple[str, ...] = ()  # lines of a prompt that contain one of these texts are left out
 

@@ -98,8 +98,6 @@ class _Team:
 
 @dataclass(frozen=True, eq=False)
 class _Member(Policy):
-    """Policy of one agent of a team with a protocol."""
-
     team: _Team
     agent: str
 
