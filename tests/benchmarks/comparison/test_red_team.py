@@ -132,7 +132,9 @@ def test_a_gap_ends_the_command_with_an_episode_and_one_line(capsys, clean_regis
     assert len(printed.err.splitlines()) == 1 and "100%" in printed.err and "gap" in printed.err
 
 
-@pytest.mark.parametrize(("world", "said"), [(Truthful, "0% in the best quarter (limit 15%)"), (Strict, "raise --updates")])
+@pytest.mark.parametrize(
+    ("world", "said"), [(Truthful, "0% in the best quarter (limit 15%)"), (Strict, "raise --updates")]
+)
 def test_the_command_prints_the_levels_and_what_they_show(world, said, capsys, clean_registry):
     register("test/Fair-v0", world, max_new_tokens=2)
     assert main(["check", "test/Fair-v0", "--red-team", "--updates", "1"]) == 0
