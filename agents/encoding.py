@@ -59,7 +59,7 @@ class Encoder:
             raise ValueError("the tokenizer has no end-of-text token, which ends completions; set tokenizer.eos_token")
         if is_chat and not tokenizer.chat_template:
             raise ValueError(
-                f"the tokenizer {tokenizer.name_or_path!r} has no chat template; set chat_template, or is_chat=False"
+                f"the tokenizer {tokenizer.name_or_path!r} has no chat template; set it, or use is_chat=False"
             )
         self.tokenizer = tokenizer
         self.is_chat = is_chat

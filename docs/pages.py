@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from collm.agents.core import Completion, Policy, Request
+from collm.agents.scripted import FunctionPolicy
 from collm.algorithms.rollout.collector import Plan, RolloutCollector
 from collm.algorithms.rollout.protocols import INSTRUCTIONS as PROTOCOLS
 from collm.algorithms.rollout.protocols import with_protocol
@@ -184,30 +184,25 @@ def exploits(env: TextParallelEnv) -> str:
     )
 
 
-class ReferencePolicy(Policy):
-    """Plays the reference replies of all agents, and stores the requests."""
-
-    def __init__(self, env: TextParallelEnv):
-        self.env = env
-        self.requests: list[Request] = []
-
-    def act(self, requests: Sequence[Request], *, greedy: bool = False) -> list[Completion]:
-        self.requests += requests
-        return [Completion(self.env.reference_reply(request.agent)) for request in requests]
-
-
 def protocols(env: TextParallelEnv) -> str:
     """Return the table of the reference players' first episode under each execution protocol."""
     rows = []
     last = env.possible_agents[-1]
+    read: list[tuple[str, str]] = []
+
+    def reply(agent: str, observation: Any) -> str:
+        read.append((agent, str(observation)))
+        return env.reference_reply(agent)
+
+    reference = FunctionPolicy(reply)
     for protocol in PROTOCOLS:
-        reference = ReferencePolicy(env)
+        read.clear()
         instructions = env.protocol_instructions.get(protocol)
         team = with_protocol(dict.fromkeys(env.possible_agents, reference), protocol, instructions)
         (episode,) = RolloutCollector(SyncVector(lambda: env, 1), team).collect([Plan(0, group=0)])
-        num_replies = len(reference.requests) / sum(len(turns) for turns in episode.tracks.values())
-        told = next(request for request in reversed(reference.requests) if request.agent == last)
-        instruction = str(told.observation).rstrip().rsplit("\n\n", 1)[1]
+        num_replies = len(read) / sum(len(turns) for turns in episode.tracks.values())
+        told = next(observation for agent, observation in reversed(read) if agent == last)
+        instruction = told.rstrip().rsplit("\n\n", 1)[1]
         rows.append(f"| {protocol} | {episode.team_return:.2f} | {num_replies:.0f} | {instruction} |")
     return "\n".join(
         [

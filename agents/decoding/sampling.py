@@ -37,7 +37,9 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:
-            raise ValueError(f"temperature={self.temperature} must be positive and finite; or use greedy=True")
+            raise ValueError(
+                f"temperature={self.temperature} must be positive and finite; for greedy decoding use greedy=True"
+            )
         if self.top_k < 0:
             raise ValueError(f"top_k={self.top_k} must be at least 0; 0 turns the filter off")
         if not 0 < self.top_p <= 1:

@@ -89,7 +89,7 @@ class Replicas:
                             continue
                         num_stale[number] += 1
                         if num_stale[number] == MAX_STALE:
-                            raise ServerError(f"{reason}, {MAX_STALE} times; check if another run changes them")
+                            raise ServerError(f"{reason}, {MAX_STALE} times; check if another run changes its weights")
                         replica.reset()
                         waiting.append(number)
             except BaseException:
@@ -123,7 +123,8 @@ class Replicas:
             return False
         if was_aside:
             replica.fault = None
-            warnings.warn(f"the server at {replica.client.url} answers again", RuntimeWarning, stacklevel=2)
+            told = f"the server at {replica.client.url} answers again, and is used again"
+            warnings.warn(told, RuntimeWarning, stacklevel=2)
         return True
 
     def _set_aside(self, replica: Replica, fault: ServerLost) -> None:

@@ -22,8 +22,10 @@ def add_missing_logprobs(learners: Sequence[PolicyLearner], episodes: Sequence[E
     scored = list(episodes)
     for learner in learners:
         policy = learner.policy
+        if not policy.is_scored_later:
+            continue
         places = [(n, agent) for n, each in enumerate(scored) for agent in learner.agents if agent in each.tracks]
-        if not policy.is_scored_later or not places:
+        if not places:
             continue
         tracks = [[turn.completion for turn in scored[n].tracks[agent]] for n, agent in places]
         found = _evaluated(learner, policy, tracks, lambda each: torch.stack([each.logprobs, each.entropies]).float())

@@ -56,7 +56,8 @@ class BenchmarkArguments(Checked):
     None: the models of the suite."""
     scale: Annotated[float, InRange(above=0, most=1)] = 1.0
     """Fraction of the suite's tasks, epochs, seeds, evaluation episodes and tokens per reply, to try a suite. Below 1,
-    tasks come from the data in the package, and the smallest budgets are replaced by two updates."""
+    tasks come from the data in the package, and the smallest budgets are replaced by two updates. Budgets and lengths
+    given by options are scaled too."""
     dry_run: bool = False
     """Print the memory and the time that each run needs, without starting a run."""
     max_new_tokens: Count | None = None
@@ -183,7 +184,7 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
     }
     return replace(
         suite,
-        seeds=arguments.seeds or suite.seeds,
+        seeds=arguments.seeds or suite.seeds[: max(1, round(len(suite.seeds) * arguments.scale))],
         scale=arguments.scale,
         environments=environments,
         algorithms=[replace(entry, config_in=settings[entry.name]) for entry in algorithms],

@@ -158,7 +158,7 @@ class Suite(Checked):
     starts: Sequence[str] = ()  # initial models of the seeds; empty: the model of the settings
     contrasts: Sequence[Contrast] = ()
     scale: float = 1.0
-    """Fraction of the seeds, tasks, epochs, evaluation episodes and tokens per reply. Below 1, tasks come from the data
+    """Fraction of the tasks, epochs, evaluation episodes and tokens per reply. Below 1, tasks come from the data
     in the package. Budgets are multiplied by the square, because a run has one episode per task and epoch, and the
     smallest are replaced by two updates. A run has at least 2 evaluation episodes, and 16 tokens per reply."""
 
@@ -283,7 +283,7 @@ def jobs(suite: Suite) -> list[Job]:
     """List all runs, ordered by seed, so that an interrupted comparison has complete seeds."""
     return [
         _job(suite, environment, algorithm, seed)
-        for seed in suite.seeds[: max(1, round(len(suite.seeds) * suite.scale))]
+        for seed in suite.seeds
         for environment in suite.environments
         for algorithm in suite.algorithms
         if algorithm.name in environment.algorithms or not environment.algorithms

@@ -8,6 +8,7 @@ import pytest
 from collm._errors import UserError
 from collm.algorithms.config import TrainConfig
 from collm.algorithms.runs.loggers import read_lines
+from collm.benchmarks.commands.benchmark import BenchmarkArguments, chosen_suite
 from collm.benchmarks.comparison.runner import check_jobs
 from collm.benchmarks.comparison.suite import jobs, parse_suite, read_suite
 from collm.benchmarks.comparison.summaries import summarize
@@ -43,8 +44,10 @@ def test_every_task_has_every_method_and_its_budget():
 
 
 def test_a_scaled_suite_has_two_updates_of_the_data_in_the_package():
-    small = jobs(replace(PAPER, scale=0.01))
+    small = jobs(chosen_suite(BenchmarkArguments(suite=Path("paper"), scale=0.01)))
     assert {job.seed for job in small} == {0} and len(small) == 96
+    chosen = chosen_suite(BenchmarkArguments(suite=Path("paper"), scale=0.01, seeds=(3, 4)))
+    assert {job.seed for job in jobs(chosen)} == {3, 4}
     assert {job.experiment.config.num_updates for job in small} == {2}
     assert {job.experiment.config.eval_num_samples for job in small} == {2}
     assert {job.experiment.env_kwargs.get("data") for job in small} <= {None, "builtin", "generated"}
