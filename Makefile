@@ -33,7 +33,7 @@ test-oldest:  ## the quick tests of agents/ and algorithms/ with the oldest torc
 	$(PYTHON) tests/interop/matrix.py --oldest
 
 mutants: .venv/.installed-mutants  ## small faults that the tests must find; SAMPLE=40 per module, MODULES="algorithms/functions" for some
-	$(BIN)/python tests/mutation/run.py $(if $(SAMPLE),--sample $(SAMPLE)) $(MODULES)
+	$(BIN)/python tools/mutation/run.py $(if $(SAMPLE),--sample $(SAMPLE)) $(MODULES)
 
 docs: .venv/.installed-docs  ## the site of the documentation, into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build

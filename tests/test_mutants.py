@@ -10,7 +10,7 @@ else:
 
 
 def test_tests_stand_beside_every_module_that_is_mutated(root):
-    told = tomllib.loads((root / "tests" / "mutation" / "areas.toml").read_text())
+    told = tomllib.loads((root / "tools" / "mutation" / "areas.toml").read_text())
     modules = {
         path.relative_to(root)
         for patterns in told["areas"].values()

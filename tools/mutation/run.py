@@ -1,9 +1,9 @@
 """Mutation testing: the fraction of small faults in numerical code that the module's tests find.
 
-    python tests/mutation/run.py                               # all mutants of all areas: hours
-    python tests/mutation/run.py --sample 40                   # 40 mutants per module, the same in every call
-    python tests/mutation/run.py algorithms/functions --sample 40
-    python tests/mutation/run.py --table                       # print the known results
+    python tools/mutation/run.py                               # all mutants of all areas: hours
+    python tools/mutation/run.py --sample 40                   # 40 mutants per module, the same in every call
+    python tools/mutation/run.py algorithms/functions --sample 40
+    python tools/mutation/run.py --table                       # print the known results
 
 cosmic-ray's operators make the mutants. `areas.toml` lists the mutated modules and their tests. Each mutant runs in a
 fork of a process that has imported the large libraries. Only that fork gets the mutated source, so the files never
