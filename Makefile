@@ -21,7 +21,7 @@ test-gpu: install-dev  ## what needs a GPU; without one every test is skipped
 	$(BIN)/pytest -q -m gpu
 
 gpu-bundle:  ## wheels for a machine with torch, transformers and peft but no network, in .gpu-bundle/
-	$(PYTHON) tests/bare/gather.py
+	$(PYTHON) tools/gpu_bundle/gather.py
 
 test-interop:  ## train with other libraries, each in an environment of its own; LIBRARIES="torchrl trl" for some
 	$(PYTHON) tests/interop/run.py $(LIBRARIES)

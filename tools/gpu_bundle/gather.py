@@ -1,10 +1,10 @@
-"""Gather what a machine with torch, transformers and peft lacks, as wheels that can be carried to it.
+"""Download the wheels that collm needs on a machine without network that has torch, transformers and peft.
 
-    python tests/bare/gather.py            # into .gpu-bundle/, for Python 3.12 on Linux, x86-64
-    python tests/bare/install.py           # there: without network, into a fresh environment
+    python tools/gpu_bundle/gather.py            # into .gpu-bundle/, for Python 3.12 on Linux, x86-64
+    python tools/gpu_bundle/install.py        # on the other machine, without network, into a new environment
 
-The wheels are those of wheels.txt, of the versions that the tests run with. Left out, because of their size and because
-nothing of the GPU plan imports them: scipy (reports), datasets with pyarrow and pandas (tasks from data files).
+wheels.txt lists the packages with the versions of the tests. It omits large packages that the GPU plan does not import:
+scipy (reports), and datasets with pyarrow and pandas (tasks from data files).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PLATFORMS = (*(f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 24, 17)), "ma
 
 
 def main() -> int:
-    """The exit status: 1 if the wheels are more than can be carried."""
+    """Return the exit status: 1 if the wheels exceed `MAX_BYTES`."""
     shutil.rmtree(BUNDLE, ignore_errors=True)
     BUNDLE.mkdir()
     wanted = ["--no-deps", "--only-binary=:all:", "--implementation", "cp", "--python-version", PYTHON]
@@ -34,7 +34,7 @@ def main() -> int:
     total = sum(file.stat().st_size for file in files)
     print(f"{len(files)} wheels for Python {PYTHON}, {total / 2**20:.1f} MiB in {BUNDLE.relative_to(ROOT)}")
     if total > MAX_BYTES:
-        print(f"more than {MAX_BYTES / 2**20:.0f} MiB")
+        print(f"the limit is {MAX_BYTES / 2**20:.0f} MiB")
     return int(total > MAX_BYTES)
 
 

@@ -1,12 +1,12 @@
-"""BenchMARL's IPPO and MAPPO on mpe2's simple_spread, counted as `collm.benchmarks.comparison.classic_control` counts.
+"""Train BenchMARL's IPPO and MAPPO on mpe2's simple_spread, with the measures of collm's classic_control suite.
 
-    python tests/interop/benchmarl_spread.py ippo --seeds 0 1 2
-    python tests/interop/benchmarl_spread.py mappo --seeds 0 1 2 --settings defaults
+    python research/benchmarl/spread.py ippo --seeds 0 1 2
+    python research/benchmarl/spread.py mappo --seeds 0 1 2 --settings defaults
 
-Runs in the virtual environment of `benchmarl.txt`. Writes one JSON file a seed: the learning curve, and the
-mean return of 100 episodes (mean over the agents, 25 turns), untrained, sampled and greedy, with its 95 % interval.
-`defaults` are BenchMARL's own settings; `tuned` are those of `spread-ippo` where BenchMARL has the like (batch,
-minibatches, epochs, discount, lambda, entropy, clips, network), with a learning rate of its own.
+Run it in an environment with `tests/interop/benchmarl.txt`. It writes one JSON file per seed: the learning curve, and
+the mean return of 100 episodes (25 turns, mean over the agents) before training, sampled and greedy, with its 95 %
+interval. `defaults` are BenchMARL's settings. `tuned` are the settings of `spread-ippo` that BenchMARL also has (batch,
+minibatches, epochs, discount, lambda, entropy, clips, network), with another learning rate.
 """
 
 from __future__ import annotations

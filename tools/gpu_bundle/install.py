@@ -1,9 +1,9 @@
-"""Install collm from this tree and the wheels of .gpu-bundle, without network, beside the packages of this Python.
+"""Install collm and the wheels of .gpu-bundle without network, in an environment that sees the packages of this Python.
 
-    python3 tests/bare/install.py FOLDER     # a virtual environment; FOLDER/bin/python research/gpu/run.py --out …
+    python3 tools/gpu_bundle/install.py FOLDER   # a virtual environment; FOLDER/bin/python research/gpu/run.py --out …
 
-The environment sees the packages of the Python that runs this script, also where that is a virtual environment itself:
-torch, transformers and peft are taken from it. What is in the bundle goes before what is there.
+torch, transformers and peft come from the Python that runs this script, which may be a virtual environment. Wheels of
+the bundle take precedence over its packages.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main() -> int:
         parser.error(f"{sys.executable} has no {', '.join(missing)}; run this script with the Python that has torch")
     wheels = sorted(BUNDLE.glob("*.whl"))
     if not wheels:
-        parser.error(f"{BUNDLE} holds no wheels; make them with `make gpu-bundle` and carry the folder along")
+        parser.error(f"{BUNDLE} contains no wheels; run `make gpu-bundle` on a machine with network and copy it here")
     venv.create(folder, clear=True, with_pip=False, symlinks=True)
     python = folder / "bin" / "python"
     found = subprocess.run(
