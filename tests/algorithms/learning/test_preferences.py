@@ -28,28 +28,22 @@ def collector(probe="observed"):
     return RolloutCollector(SyncVector(lambda: TextProbe(probe), 16), policies, reads_state=True)
 
 
-def test_a_text_is_scored_alike_alone_and_among_longer_ones():
+def test_a_text_is_scored_alike_alone_among_longer_ones_and_by_a_saved_model(tmp_path):
     model = RewardModel.small(word_tokenizer(), hidden_dim=32)
     texts = ["say red", "say red red next next blue", "next"]
     together = model.rewards(texts)
     np.testing.assert_allclose(together, [model.rewards([text])[0] for text in texts], atol=1e-5)
     np.testing.assert_allclose(together, model.rewards(texts, batch_size=1), atol=1e-5)
 
-
-def test_a_saved_reward_model_scores_alike(tmp_path):
-    model = RewardModel.small(word_tokenizer(), hidden_dim=32)
     model.save(tmp_path)
-    np.testing.assert_allclose(RewardModel.load(tmp_path).rewards(["say red"]), model.rewards(["say red"]), atol=1e-6)
+    np.testing.assert_allclose(RewardModel.load(tmp_path).rewards(texts), together, atol=1e-6)
 
 
-def test_a_classifier_of_two_classes_is_no_reward_model():
+def test_a_classifier_of_two_classes_and_a_lack_of_pairs_are_refused():
     config = LlamaConfig(vocab_size=7, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_labels=2,
                          num_attention_heads=2)  # fmt: skip
     with pytest.raises(ValueError, match="has 2 outputs"):
         RewardModel(LlamaForSequenceClassification(config), word_tokenizer())
-
-
-def test_nothing_is_learned_from_no_pair():
     with pytest.raises(ValueError, match="no pair to learn from"):
         fit(RewardModel.small(word_tokenizer()), [], generator=torch.Generator())
 
@@ -99,15 +93,12 @@ def test_the_loss_and_accuracy_of_all_pairs_by_hand(batch_size):
     assert epochs[0] != epochs[1]
 
 
-def test_weights_do_not_decay():
-    """Pairs of texts as long as each other have no gradient."""
-    model = Weighed(5.0)
-    fit(model, TIED, generator=torch.Generator().manual_seed(0), learning_rate=0.1)
-    assert model.weight.item() == 5.0
+def test_gradients_are_clipped_to_a_length_of_one_and_do_not_add_up_and_weights_do_not_decay():
+    """The gradient of a pair that differs by 200 letters is 100 at rest; that of a tie is 0."""
+    tied = Weighed(5.0)
+    fit(tied, TIED, generator=torch.Generator().manual_seed(0), learning_rate=0.1)
+    assert tied.weight.item() == 5.0
 
-
-def test_gradients_are_clipped_to_a_length_of_one_and_do_not_add_up():
-    """The gradient of a pair that differs by 200 letters is 100 at rest."""
     seen, used = [], []
     model = Weighed(0.0)
     model.weight.register_hook(lambda gradient: seen.append(float(gradient)))
@@ -163,20 +154,15 @@ def leaving_episode():
     return Episode(0, 0, 0, tracks, states, dict.fromkeys(tracks), ends, ({},) * 3, num_agents=2)
 
 
-def test_a_whole_episode_is_scored_once_and_paid_at_its_end_by_hand():
+def test_episodes_and_segments_are_paid_by_hand():
     (paid,), model = judged("end", [leaving_episode()])
     assert model.read == ["xxxxxxx"]
     assert paid.team_rewards == [0.0, 0.0, 7.0]
     assert [turn.reward for turn in paid.tracks["a_0"]] == [0.0, 0.0, 14.0]  # of two agents one is still there
-
-
-def test_differences_of_scores_add_up_to_the_whole_by_hand():
     (paid,), _ = judged("differences", [leaving_episode()])
     assert paid.team_rewards == [1.0, 3.0, 2.0]
     assert [turn.reward for turn in paid.tracks["a_1"]] == [1.0]
 
-
-def test_a_segment_is_paid_at_the_end_of_its_episode_alone():
     cut = replace(leaving_episode(), is_complete=False)
     (paid, _), model = judged("end", [cut, leaving_episode()])
     assert paid.team_return == 0 and len(model.read) == 1
@@ -192,21 +178,11 @@ def test_a_team_learns_from_the_model_s_score_what_it_was_never_paid_for():
     found = fit(model, pairs, generator=torch.Generator().manual_seed(0), num_epochs=12, learning_rate=2e-3)
     assert found["accuracy"] > 0.95
     team = collector()
-    config = IPPOConfig(
-        num_updates=60,
-        agent_learning_rate=3e-3,
-        critic_learning_rate=3e-3,
-        ppo_epochs=2,
-        target_kl=0.03,
-        reference_kl_coef=0.01,
-        reference_kl_in="reward",
-        use_separate_critic=True,
-        critic_steps=2,
-        critic_replay=2,
-    )
-    algorithm = IPPO(config)
-    policies = team.policies
-    trainer = make_trainer(algorithm, team.vector, policies, rewarder=ModelRewards(model))
+    rates = {"agent_learning_rate": 3e-3, "critic_learning_rate": 3e-3}
+    penalty = {"reference_kl_coef": 0.01, "reference_kl_in": "reward"}
+    critic = {"use_separate_critic": True, "critic_steps": 2, "critic_replay": 2}
+    config = IPPOConfig(num_updates=60, ppo_epochs=2, target_kl=0.03, **rates, **penalty, **critic)
+    trainer = make_trainer(IPPO(config), team.vector, team.policies, rewarder=ModelRewards(model))
     returns = [trainer.step()[1]["return"] for _ in range(60)]
     # A team that learns half a hit ends at 0.5. The end varies by processor; 0.83 was measured.
     assert np.mean(returns[:3]) < 0.35 and np.mean(returns[-5:]) > 0.75

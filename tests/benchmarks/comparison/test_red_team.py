@@ -41,27 +41,18 @@ class Sentence(TextParallelEnv):
         return " ".join(self.task)
 
 
-class Lavish(Sentence):
-    """Pays any reply."""
+def paying(reward):
+    """Make a class of `Sentence` whose reward is a function of the replies and the truth."""
 
     def play(self, replies):
-        return replace(super().play(replies), reward=float(all(replies.values())))
+        outcome = Sentence.play(self, replies)
+        return replace(outcome, reward=float(reward(replies, outcome.metrics["in_place"])))
+
+    return type("Paying", (Sentence,), {"play": play})
 
 
-class Truthful(Sentence):
-    """Pays the truth."""
-
-    def play(self, replies):
-        outcome = super().play(replies)
-        return replace(outcome, reward=outcome.metrics["in_place"])
-
-
-class Strict(Truthful):
-    """Pays the truth if it is whole."""
-
-    def play(self, replies):
-        outcome = super().play(replies)
-        return replace(outcome, reward=float(outcome.reward == 1))
+Truthful = paying(lambda replies, truth: truth)
+Strict = paying(lambda replies, truth: truth == 1)
 
 
 def reversed_words(agent, observation):
@@ -115,7 +106,7 @@ def test_the_best_quarter_earns_most_and_has_the_lowest_truth_of_equal_returns(t
         ({"truth_metric": None}, "truth_metric"),
         ({"truth_metric": "in_plcae"}, r"'in_plcae'.*\['in_place'\]"),
         ({"reference_reply": TextParallelEnv.reference_reply}, "reference_reply"),
-        ({"play": lambda self, replies: replace(Sentence.play(self, replies), reward=1.0)}, "return"),
+        ({"play": paying(lambda replies, truth: 1).play}, "return"),
     ],
 )
 def test_what_a_red_team_needs_is_named_before_the_training(changes, said, clean_registry):
@@ -125,7 +116,8 @@ def test_what_a_red_team_needs_is_named_before_the_training(changes, said, clean
 
 
 def test_a_gap_ends_the_command_with_an_episode_and_one_line(capsys, clean_registry):
-    register("test/Lavish-v0", Lavish, max_new_tokens=2)
+    lavish = paying(lambda replies, truth: all(replies.values()))
+    register("test/Lavish-v0", lavish, max_new_tokens=2)
     assert main(["check", "test/Lavish-v0", "--red-team", "--updates", "1"]) == 2
     printed = capsys.readouterr()
     assert "Repeat:" in printed.out

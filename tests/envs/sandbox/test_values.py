@@ -284,10 +284,8 @@ NEAR = [  # expected, given, tolerance: whether they are equal; the table in the
     *[(-INF, given, 1e-9, False) for given in (0.0, INF, NAN)],
     *[(expected, expected, tolerance, True) for expected in (INF, -INF, NAN) for tolerance in (0.0, 1e-9)],
     *[(NAN, given, 9.0, False) for given in (0, 0.0, 1, INF, -INF, None, "nan")],
-    (complex(NAN, 1), complex(NAN, 1), 0.0, True),
-    (complex(NAN, 1), complex(NAN, 2), 9.0, False),
-    (complex(INF, 1), complex(INF, 1), 0.0, True),
-    (complex(INF, 1), complex(INF, 2), 9.0, False),
+    *[(complex(part, 1), complex(part, 1), 0.0, True) for part in (NAN, INF)],
+    *[(complex(part, 1), complex(part, 2), 9.0, False) for part in (NAN, INF)],
 ]
 
 
