@@ -24,7 +24,7 @@ from collm.envs.vectors.vector import SyncVector
 FOLDER = Path(__file__).resolve().parent / "environments"
 NAMESPACE = "collm/"
 NUM_EPISODES = 20
-MAX_TRANSCRIPT_LINES, MAX_LINE_LENGTH = 16, 160
+MAX_TRANSCRIPT_LINES, MAX_LINE_LENGTH = 16, 100
 _TURNS = "a turn earns its improvement over the best turn before"
 _FUNCTIONS = f"{_TURNS}; half of the points of the tests need all tests; `variant`, `prompts`, `needs_both`."
 _GROUNDED = "all terms except `structure` need texts that are grounded in the source; `variant`, `prompts`."
@@ -56,6 +56,7 @@ HISTORY: dict[str, str] = {
 """Changes of versions above 0, by id."""
 SHARED_ARGUMENTS = ("prompts", "render_mode", "max_action_length", "max_observation_length")
 """Arguments of all environments; the list of pages has them once."""
+MIN_EQUAL_ROWS = 3  # a page links to an earlier page that has at least this number of equal arguments
 _SECTION = re.compile(r"^(Args|Returns|Raises):$", re.MULTILINE)
 _ENTRY = re.compile(r"^ {4}(\w+): ", re.MULTILINE)
 
@@ -171,11 +172,10 @@ def exploits(env: TextParallelEnv) -> str:
     others = ", ".join(each.player for each in standings if each.share <= 0)
     return "\n".join(
         [
-            f"Mean return over {NUM_EXPLOIT_EPISODES} episodes, and the share of the reference's return above the",
-            f"empty team. If a share is above {limit:.0%}, the reward is faulty, unless the table gives a reason.",
-            "A team that fails first and then plays like the reference may earn as much as the reference. "
-            f"Players at 0% or below: {others}.",
-            "[Players](../extend/environment.md#exploits)",
+            f"Mean return over {NUM_EXPLOIT_EPISODES} episodes, and its "
+            "[share](../extend/environment.md#exploits) of the",
+            "reference's return above the empty team. "
+            f"A share above {limit:.0%} needs a reason. At 0% or below: {others}.",
             "",
             "| player | return | share | reason |",
             "|---|---:|---:|---|",
@@ -206,7 +206,8 @@ def protocols(env: TextParallelEnv) -> str:
         rows.append(f"| {protocol} | {episode.team_return:.2f} | {num_replies:.0f} | {instruction} |")
     return "\n".join(
         [
-            "The first episode of the reference players under each [protocol](../paper.md). Instruction: the text that",
+            "Return of the reference players' first episode under each [protocol](../paper.md), "
+            "and the instruction that",
             f"`{last}` reads after the replies of the other agents.",
             "",
             "| protocol | return | replies per agent and turn | instruction |",
@@ -231,7 +232,24 @@ def rewards(env: TextParallelEnv) -> str:
 
 
 def arguments(spec: EnvSpec) -> str:
-    """Return the table of arguments with defaults and meanings from the docstrings."""
+    """Return the table of arguments, without the rows that an earlier page of the domain has in the same words."""
+    rows = argument_rows(spec)
+    links = []
+    earlier = [each for each in specs() if each.id.startswith(NAMESPACE) and domain(each) == domain(spec)]
+    for other in earlier[: [each.id for each in earlier].index(spec.id)]:
+        theirs = argument_rows(other)
+        same = [name for name, row in rows.items() if theirs.get(name) == row]
+        if len(same) >= MIN_EQUAL_ROWS:
+            names = ", ".join(f"`{name}`" for name in same)
+            links.append(f"[{short_name(other)}]({short_name(other)}.md#arguments) describes {names}.")
+            rows = {name: row for name, row in rows.items() if name not in same}
+    table = "\n".join(["| argument | default | meaning |", "|---|---|---|", *rows.values()]) if rows else ""
+    shared = "All environments also take the [shared arguments](README.md#shared-arguments)."
+    return "\n\n".join(part for part in (table, *links, shared) if part)
+
+
+def argument_rows(spec: EnvSpec) -> dict[str, str]:
+    """Return a row of the table per argument, with defaults and meanings from the docstrings."""
     ancestors = [each for each in spec.constructor().__mro__ if "__init__" in vars(each) and each is not object]
     rows: dict[str, str] = {}
     said: dict[str, str] = {}
@@ -251,8 +269,7 @@ def arguments(spec: EnvSpec) -> str:
                 rows[name] = f"| `{name}` | {default} | {said.get(name, '')} |"
         if not any(each.kind is each.VAR_KEYWORD for each in inspect.signature(ancestor).parameters.values()):
             break
-    end = "\n\nAll environments also take the [shared arguments](README.md#shared-arguments)."
-    return "\n".join(["| argument | default | meaning |", "|---|---|---|", *rows.values()]) + end
+    return rows
 
 
 def described(docstring: str) -> dict[str, str]:
@@ -312,7 +329,7 @@ def index(own: list[EnvSpec]) -> str:
         [
             "# Environments",
             "",
-            "Each environment has a page. Three pages have the rules, rewards and data by domain:",
+            "Each environment has its own page. Three pages describe the rules, rewards and data of a domain:",
             "[writing](writing.md), [building](games.md), [coding](coding.md). `collm play ID` shows an episode.",
             "",
             "| name | | turns | domain |",
