@@ -29,9 +29,9 @@ Settings = TypeVar("Settings", bound=TrainConfig)
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Inputs of the advantage computation: padded rewards and values, one row per track. Axes: B tracks, T turns.
+    """Inputs of the advantage computation: rewards and values, padded to equal lengths. Axes: B tracks, T turns.
 
-    A track contains one agent's turns in one episode (`Episode.tracks`), or the joint turns of one episode.
+    A track is the sequence of one agent's turns in an episode (`Episode.tracks`), or of the episode's joint turns.
     """
 
     rewards: Tensor  # [B, T], after shaping
@@ -73,7 +73,7 @@ class Algorithm(ABC, Generic[Settings]):
     critic_reads: ClassVar[CriticReads] = "nothing"
     """History that the critic evaluates: each agent's "own" history, the "joint" history, or "nothing" (no critic)."""
     centers_advantages: ClassVar[bool] = True
-    """True: normalization subtracts the mean advantage. False: it only scales, so that baselines stay different."""
+    """True: normalization subtracts the mean advantage. False: normalization only divides by a scale."""
     has_baseline: ClassVar[bool] = True
     """True: advantages have a baseline. False: they are plain returns, whose gradient is wrong with top-k and top-p."""
     may_repeat_unclipped: ClassVar[bool] = False
@@ -132,7 +132,7 @@ class Algorithm(ABC, Generic[Settings]):
 
     @property
     def has_actor_heads(self) -> bool:
-        """True if the critics are value heads on the actors, trained with them."""
+        """True if the critics are value heads on the actors; each head is trained together with its actor."""
         return False
 
     @property
@@ -147,13 +147,13 @@ class Algorithm(ABC, Generic[Settings]):
 
     @property
     def critic_warmup(self) -> int:
-        """Number of updates at the start in which only a separate critic learns."""
+        """Number of first updates in which only the critic learns. 0 if the critic is not a separate model."""
         return 0
 
     def warms_up(self, update: int, metrics: Mapping[str, float]) -> bool:
         """Return True if only the critics learn in this update. Called once per update if there are separate critics.
 
-        `update` is the number of finished updates. `metrics` are this update's, such as "explained_variance".
+        `update` is the number of finished updates. `metrics`: metrics of this update, such as "explained_variance".
         """
         return update < self.critic_warmup
 
@@ -266,7 +266,7 @@ def warmup_of(config: ActorCriticConfig) -> int:
 
 
 def check_warmup_budget(config: ActorCriticConfig, num_steps: int, num_tokens: int) -> None:
-    """Raise `ValueError` if the critic's warm-up uses at least these steps and tokens, and so a whole budget."""
+    """Raise `ValueError` if a warm-up of at least `num_steps` and `num_tokens` uses up a budget of the settings."""
     for name, used in (("max_environment_steps", num_steps), ("max_sampled_tokens", num_tokens)):
         limit = getattr(config, name)
         if limit is not None and used >= limit:

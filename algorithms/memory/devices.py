@@ -51,7 +51,7 @@ def gpu_memory(name: str) -> int:
 
 
 def bytes_of(text: str) -> int:
-    """Convert a text such as 80GB (10^9 bytes) or 80GiB (2^30 bytes) to bytes. Raises `UserError` otherwise."""
+    """Convert a text such as 80GB (10^9 bytes) or 80GiB (2^30 bytes) to bytes. Raises `UserError` for other texts."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(GB|GiB|MB|MiB)\s*", text)
     if found is None or float(found[1]) == 0:
         raise UserError(f"{text!r} is not an amount of memory; write for example 80GB or 24GiB")
