@@ -57,7 +57,7 @@ class PolicyBatch:
 
 
 class PolicyLoss(NamedTuple):
-    """Loss and metrics of a micro-batch. Both are divided by the mini-batch's turns or tokens, so that they add up."""
+    """Loss and metrics of a micro-batch, divided by the number of turns or tokens of the whole mini-batch."""
 
     loss: Tensor  # scalar, with gradient
     metrics: Mapping[str, Tensor]  # scalars, without gradient

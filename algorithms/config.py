@@ -121,9 +121,8 @@ class TrainConfig(Checked):
     """Maximum tokens per forward pass. Limits memory; changes results by rounding, except with `deterministic`. None:
     2,048 on a CPU, 16,384 on other devices, and fewer if the memory plan requires it."""
     offload: Advanced[Literal["none", "moments", "learner"]] = "none"
-    """Offloading to host memory. "none": no offloading. "moments": AdamW's moments are offloaded, except during
-    the optimizer step. "learner": also the weights of all models except the model that learns. Results are the same.
-    No effect on a CPU."""
+    """Offloading to host memory. "none": no offloading. "moments": AdamW's moments, except in the optimizer step.
+    "learner": also the weights of all models except the model that learns. Same results. No effect on a CPU."""
     fsdp: Advanced[bool] = False
     """FSDP2 (fully sharded data parallelism): under torchrun each rank keeps a shard of language models' weights,
     gradients and AdamW moments. For decoding, each rank has a whole copy in `compute_dtype`, or uses vLLM servers
@@ -151,7 +150,7 @@ class TrainConfig(Checked):
     """KL divergence from the sampling policy, in nats per token, that ends the epochs of an update. None: no limit."""
     advantage_normalization: Advanced[AdvantageNormalization] = "batch"
     """Normalization of advantages to mean 0 and standard deviation 1: over all agents and turns ("batch"), per agent,
-    per turn, per agent and turn, or none. A group of one turn is divided by the batch's root mean square instead."""
+    per turn, per agent and turn, or none. A single advantage is divided by the batch's root mean square instead."""
 
     # Rewards.
 

@@ -98,7 +98,7 @@ class RankWatch:
         self._thread.join(self._patience_s)
 
     def is_first_report(self, line: str) -> bool:
-        """Return True if no rank has reported this line yet. For an empty line: if no rank has reported any line."""
+        """Return True if no rank has reported `line` yet. For an empty line: True if no rank has reported any line."""
         try:
             is_first = int(self._reports.add(_REPORTS, 1)) == 1
             if line:

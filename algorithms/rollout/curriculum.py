@@ -36,7 +36,7 @@ def curriculum(schedule: str) -> Curriculum:
 
 
 def check_curriculum(schedule: str | None, metadata: dict[str, Any]) -> None:
-    """Raise `UserError` if an environment with this metadata lacks a difficulty of a schedule."""
+    """Raise `UserError` if the environment, described by `metadata`, lacks a difficulty of the schedule."""
     if schedule is None:
         return
     chosen = curriculum(schedule)

@@ -95,8 +95,8 @@ def evaluate_on(
         collector: collector on held-out tasks; its episode index is reset, so that sampling repeats.
         seeds: seed of each episode.
         greedy: decode greedily. Symmetric agents can then block each other, so also report sampled returns.
-        max_turns: joint turns after which an episode is truncated. None: the environment's limit, or else
-            `DEFAULT_TURN_LIMIT`.
+        max_turns: joint turns after which an episode is truncated. None: the environment's limit, or
+            `DEFAULT_TURN_LIMIT` if the environment has no limit.
     """
     collector.next_index = 0
     collector.keeps_vectors = False
@@ -197,7 +197,7 @@ def _draw(episode: Episode, make_env: Callable[[], Any], path: Path) -> Path | N
 
 
 def _shown(episodes: Sequence[Episode]) -> list[Episode]:
-    """Return 4 episodes for the table of transcripts: the best, the worst, and the first of the others."""
+    """Return 4 episodes for the table of transcripts: the best, the worst, and the first 2 of the other episodes."""
     ranked = sorted(episodes, key=lambda episode: episode.team_return)
     ends = [ranked[-1], ranked[0]] if len(ranked) > 1 else ranked
     return ends + [episode for episode in episodes if all(episode is not end for end in ends)][: 4 - len(ends)]

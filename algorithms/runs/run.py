@@ -64,7 +64,7 @@ def prepare_run(
     experiment.check()
     if init_from is not None:
         if resume:
-            raise ValueError("init_from is for new runs, and resume=True continues a run; give one of them")
+            raise ValueError("init_from is for new runs, and resume=True continues a run; omit either")
         check_start(init_from)
     if resume:
         if not directory.is_dir():
@@ -100,7 +100,7 @@ def run_prepared(
     reward_processor: RewardProcessor | None = None,
     loggers: Sequence[Logger | Callback] = (),
 ) -> Trainer:
-    """Train, and write the folder of the run, which `prepare_run` checked. Only rank 0 writes.
+    """Train, and write the run's folder. Call `prepare_run` first. Only rank 0 writes files.
 
     Args:
         experiment: experiment to run.
@@ -222,7 +222,7 @@ class _TrainingLoop:
             self.stop.check()
 
     def _evaluate_if_due(self) -> bool:
-        """Evaluate if an evaluation after this update is due and not yet done. Returns True in this case."""
+        """Run the evaluation after this update if it is due and missing. Returns True if the evaluation was run."""
         update, interval = self.trainer.progress.update, self.config.eval_interval
         is_due = is_over(self.trainer) or (bool(interval) and update % interval == 0)
         if update == 0:
@@ -268,7 +268,7 @@ class _TrainingLoop:
                     self.held_out, self.config.eval_num_samples, greedy=greedy, max_turns=self.config.eval_max_turns
                 )
             report_skipped(self.held_out, self.directory, self.env, "test")
-            if result.num_cut and self.on_notice is not None:  # the notice is given once per run
+            if result.num_cut and self.on_notice is not None:  # the notice is printed once per run
                 self.on_notice(f"evaluation after update {self.trainer.progress.update}, {name}: {result.cut_line()}")
                 self.on_notice = None
             episodes[name] = result.episodes
@@ -386,7 +386,7 @@ def high_rates(trainer: Trainer) -> list[str]:
 
 
 def last_evaluated(directory: Path) -> int | None:
-    """Return the update of the last row of `evaluation.jsonl`. None: there are no rows."""
+    """Return the update number in the last row of `evaluation.jsonl`. None: the file has no rows."""
     path = directory / "evaluation.jsonl"
     rows = read_lines(path) if path.exists() else []
     return rows[-1].get("update") if rows else None

@@ -1,7 +1,7 @@
 """Safety check of run folders from other authors: some settings need `--trust`.
 
-Any text that could refer to code, a file or a server needs it, except registered names, Hugging Face model names and
-files inside the folder.
+Any text that could refer to code, a file or a server needs `--trust`. Exceptions are registered names, Hugging Face
+model names and files inside the folder.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class UntrustedCodeError(UserError):
 
 
 def load_experiment(directory: Path, *, trust: bool = False, is_env_given: bool = False) -> Experiment:
-    """Load the experiment of a run folder, which may have another author.
+    """Load the experiment of a run folder, which may be from another author.
 
     If the caller replaces the environment (`is_env_given`), the folder's environment is not checked. Raises
     `UntrustedCodeError` if a setting or a saved adapter needs `trust`, and `FileNotFoundError` or `ValueError` if the
@@ -201,7 +201,7 @@ _TRUSTING = ("resume", "evaluate", "chat", "replay")  # Commands that have the o
 def run_command(name: str, directory: Path, *options: str, env: str | None = None) -> str:
     """Return a command line for a run, with `--trust` if the run's settings need it.
 
-    `env` is the environment of a replay, which alone is checked for trust. None: all settings are checked.
+    With `env`, as for a replay, only this environment is checked for trust. None: all settings are checked.
     """
     words = ["collm", name, str(directory), *options]
     if name in _TRUSTING:

@@ -56,7 +56,7 @@ def progress_of(collector: RolloutCollector) -> str:
 
 
 class ProgressLines:
-    """Prints the progress of an evaluation, one line every `LINE_S` seconds."""
+    """Printer of the progress of an evaluation: one line every `LINE_S` seconds."""
 
     def __init__(self, console: Console):
         self.console = console
