@@ -35,7 +35,7 @@ class Grid:
     """
 
     rewards: Tensor  # [B, T], after shaping
-    values: Tensor  # [B, T + 1] V(h) before each turn and after the last; 0 after termination, and without a critic
+    values: Tensor  # [B, T + 1] V(h) before each turn and after the last turn; 0 after termination or without critic
     action_values: Tensor | None  # [B, T] Q(h, a) of each turn; None if the critic predicts only V(h)
     is_real: Tensor  # [B, T] bool, True for turns, False for padding
     group: Tensor  # [B] long, index of the group; a group consists of the rollouts of one task
@@ -47,10 +47,10 @@ class Grid:
 class PolicyBatch:
     """Inputs of a policy's loss for one micro-batch. Axes: N turns; K tokens of these turns, concatenated."""
 
-    logprobs: Tensor  # [K] of the sampled tokens under the current weights, with gradient
-    sampled_logprobs: Tensor  # [K] of the same tokens under the weights that sampled them
-    turn_of_token: Tensor  # [K] long, 0..N - 1
-    advantages: Tensor  # [N]
+    logprobs: Tensor  # [K] log-probabilities of the sampled tokens under the current weights, with gradient
+    sampled_logprobs: Tensor  # [K] log-probabilities of the tokens under the weights that sampled the tokens
+    turn_of_token: Tensor  # [K] long, index of each token's turn, 0..N - 1
+    advantages: Tensor  # [N] advantage of each turn
     num_turns: int  # turns of the mini-batch: the denominator of a loss per turn (see TrainConfig.loss_denominator)
     num_tokens: int  # tokens of the mini-batch: the denominator of a loss per token
     is_off_policy: Tensor | None = None  # [N] bool, True if older weights or a server sampled the turn; None: all False

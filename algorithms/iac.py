@@ -19,7 +19,7 @@ class IAC(ActorCritic[Settings]):
     """
 
     critic_reads: ClassVar[CriticReads] = "own"
-    config: IACConfig  # Settings narrows the type
+    config: IACConfig  # narrows the type of the base class
 
     @property
     def has_actor_heads(self) -> bool:

@@ -20,7 +20,7 @@ class MAAC(ActorCritic[Settings]):
     """
 
     critic_reads: ClassVar[CriticReads] = "joint"
-    config: MAACConfig  # Settings narrows the type
+    config: MAACConfig  # narrows the type of the base class
 
     @property
     def reads_truth(self) -> bool:

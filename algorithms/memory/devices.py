@@ -24,7 +24,7 @@ GPUS = {
 }
 """Total memory in GiB that CUDA reports for each GPU."""
 OUTSIDE = GIB // 2  # Bytes that CUDA and its libraries use, outside of torch's allocator
-USABLE = 0.96  # Fraction of the remaining memory that torch's allocator can use. The rest is lost to fragmentation.
+USABLE = 0.96  # Fraction of the remaining memory that torch's allocator can use. Fragmentation wastes the other 4 %.
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 

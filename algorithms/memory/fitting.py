@@ -165,7 +165,7 @@ def remedies(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize, 
     tries = [(of_model, way) for of_model in ({}, half) for way in ways]
     tries += [({"weights": "adapters", **half}, {}), ({"weights": "adapters", **half}, small)]
     has_no_adapters = is_split or model.server or algorithm.config.reference_device
-    found: dict[str, str] = {}  # keys: kinds of weights
+    found: dict[str, str] = {}  # keys: values of `ModelConfig.weights`; values: command-line options
     for of_model, of_config in tries:
         changed = replace(model, **of_model)
         if changed.weights == "adapters" and has_no_adapters:

@@ -81,7 +81,7 @@ class RolloutCollector:
     ):
         missing = [agent for agent in vector.possible_agents if agent not in policies]
         if missing:
-            raise ValueError(f"policies has no policy for {missing}; give each agent of {vector.possible_agents} one")
+            raise ValueError(f"policies has no policy for {missing}; every agent of {vector.possible_agents} needs one")
         self.vector = vector
         self.policies = {agent: policies[agent] for agent in vector.possible_agents}
         self.reads_state = reads_state

@@ -52,7 +52,7 @@ class _Team:
         # A prompt with other agents' replies is not a prefix of the next prompt, so each turn is encoded again.
         requests = [replace(request, previous=None) for request in requests]
         joint_turns: dict[tuple[int, ...], dict[str, int]] = defaultdict(dict)
-        turns = [joint_turns[request.stream[:2] + request.stream[3:]] for request in requests]  # without the agent
+        turns = [joint_turns[request.stream[:2] + request.stream[3:]] for request in requests]  # without agent
         for number, (request, turn) in enumerate(zip(requests, turns, strict=True)):
             turn[request.agent] = number
         done: dict[int, Completion] = {}

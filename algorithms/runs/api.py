@@ -260,7 +260,7 @@ def train_experiment(
             f"{run_command('resume', directory, '--num-updates', str(2 * trainer.progress.update))}"
         )
     screen.print(f"run directory: {shown(directory)}", markup=False)
-    if len(display.returns) >= 3 and current().is_writer:  # fewer points are no curve
+    if len(display.returns) >= 3 and current().is_writer:  # fewer points do not make a curve
         title = f"{experiment.algorithm} on {experiment.env}"
         with replaced(directory / CURVE_FILE) as new:
             plot_learning_curve(directory, new, title=title)
@@ -404,7 +404,7 @@ def _identified(env: Environment) -> tuple[str, dict[str, Any]]:
     module, name = getattr(env, "__module__", None), getattr(env, "__qualname__", "<")
     if module not in (None, "__main__") and getattr(sys.modules.get(str(module)), name, None) is env:
         path = f"{module}:{name}"
-        bare = (each for each in specs() if not each.kwargs and each.max_turns is None)  # without further arguments
+        bare = (each for each in specs() if not each.kwargs and each.max_turns is None)  # ids without fixed arguments
         return next((each.id for each in bare if each.entry_point in (env, path)), path), {}
     return _registered(name.rpartition(".")[2].strip("<>"), env), {}
 

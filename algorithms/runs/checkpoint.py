@@ -202,7 +202,7 @@ class UnfitWeightsError(UserError):
 class StartingWeights:
     """Weights of policies and critics that a run starts with, without optimizer states."""
 
-    source: str  # Folder of the run that the weights are from, for error messages
+    source: str  # Folder of the run from which the weights are loaded, for error messages
     policies: Mapping[str, Mapping[str, Tensor]]  # `Policy.state_dict` of each trainable agent
     critics: Mapping[str, Mapping[str, Any]]  # per critic: "critic", the `state_dict`; "moments" of the value targets
 

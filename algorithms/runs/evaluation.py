@@ -20,7 +20,7 @@ from ..rollout.episode import Episode
 from ..rollout.intervals import Interval, bootstrap_interval
 from ..rollout.summary import episode_metrics
 
-FIRST_EVALUATION_SEED = 2**31  # training samples smaller seeds
+FIRST_EVALUATION_SEED = 2**31  # training uses smaller seeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class EvaluationResult:
     episodes: Sequence[Episode]  # Episodes in the order of their seeds. Vector observations are replaced by None.
     team_return: Interval  # Mean undiscounted team return, with its 95 % bootstrap interval over episodes
     metrics: dict[str, float]  # Means over the episodes, with the same names as the metrics of training
-    by_difficulty: Mapping[int, DifficultyResult]  # In ascending order; empty if no difficulty is reported
+    by_difficulty: Mapping[int, DifficultyResult]  # Keys: difficulties, in ascending order; empty if none is reported
     seconds_per_reply: float = math.nan  # Wall time of decoding a batch, divided by its number of replies
 
     @property

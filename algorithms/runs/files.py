@@ -140,7 +140,7 @@ def tentative(directory: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # not empty, or not created
+        with suppress(OSError):  # the folder is not empty, or was not created
             for path in missing:
                 path.rmdir()
 

@@ -47,7 +47,7 @@ def episode_records(
     for episode in episodes:
         agents = {}
         for agent, track in episode.tracks.items():
-            if not isinstance(track[0].observation, str):  # to save space, only the data that a replay needs
+            if not isinstance(track[0].observation, str):  # vectors: only the data for a replay, to save space
                 agents[agent] = {
                     "actions": [np.asarray(turn.completion.action).tolist() for turn in track],
                     "rewards": [turn.reward for turn in track],

@@ -296,7 +296,7 @@ class _TrainingLoop:
     def _save_checkpoint(self) -> None:
         for record in self.records.values():
             if record.num_lines:
-                sync(record.path)  # before the checkpoint, which stores the number of lines
+                sync(record.path)  # before the checkpoint is written, which stores num_lines
         num_lines = {name: record.num_lines for name, record in self.records.items()}
         save_checkpoint(self.directory, self.trainer, num_lines)
 
@@ -323,7 +323,7 @@ def _rewind(experiment: Experiment, directory: Path, checkpoint: Checkpoint, on_
     tidy(directory, checkpoint)
     changed = _changed(directory, experiment)
     for name, (old, new) in changed.items():
-        on_notice(f"{name}: {old!r} until update {checkpoint.update}, {new!r} afterwards")
+        on_notice(f"the setting {name}: {old!r} until update {checkpoint.update}, {new!r} afterwards")
     if changed:
         write_config(directory, experiment.to_json())
     kept: dict[str, int] = {}

@@ -110,7 +110,7 @@ class Experiment:
         return spec.make(self.config)
 
     def env_kwargs_of(self, split: str) -> dict[str, Any]:
-        """Return the environment's arguments. Adds `split` if it is not "train" and is an argument of the class."""
+        """Return the environment's arguments. Adds `split` if it is not "train" and the constructor accepts it."""
         takes_split = split != "train" and "split" in inspect.signature(spec(self.env).constructor()).parameters
         return dict(self.env_kwargs) | ({"split": split} if takes_split else {})
 
@@ -197,7 +197,7 @@ class Experiment:
             num_envs = 1 if not algorithm.crosses_rollouts else num_envs
         vector, policies = experiment._made_team(algorithm, num_envs, policies)
         if start is not None:
-            start.give_policies(policies)  # before the reference policies are copied from them
+            start.give_policies(policies)  # before the reference policies are copied from these policies
         rewarder = None
         if config.reward_model is not None:
             learning = [policy for policy in policies.values() if isinstance(policy, TrainablePolicy)]
@@ -280,7 +280,7 @@ def refuse_parts(saved: Mapping[str, Any]) -> None:
 
 def fix_shapes(policies: Mapping[str, Policy]) -> None:
     """Make policies deterministic for any batch size. Raises `ValueError` if a policy does not support this."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when a CUDA device is first used
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # PyTorch reads it when it first uses a CUDA device
     torch.use_deterministic_algorithms(True)
     # No result depends on uninitialized memory, and filling it costs time.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # set by a property

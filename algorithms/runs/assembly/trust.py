@@ -157,7 +157,7 @@ def _model_reason(setting: str, name: Any, directory: Path | None) -> str | None
     try:
         is_hub_name = bool(_HUB.fullmatch(name)) and not Path(name).exists()
         is_tiny = Path(name).resolve() == TINY_DIRECTORY.resolve()
-    except (OSError, ValueError):  # too long, or with a null character
+    except (OSError, ValueError):  # the name is too long, or has a null character
         is_hub_name = is_tiny = False
     if is_hub_name or is_tiny or _is_inside(name, directory):
         return None
@@ -171,7 +171,7 @@ def _is_inside(place: str | Path, directory: Path | None) -> bool:
     try:
         path, root = Path(place).expanduser(), directory.resolve()
         return path.exists() and all(each.resolve().is_relative_to(root) for each in (path, *path.rglob("*")))
-    except (OSError, ValueError, RuntimeError):  # too long, with a null character, a loop of links, an unknown ~user
+    except (OSError, ValueError, RuntimeError):  # path too long, null character, loop of links, unknown ~user
         return False
 
 
