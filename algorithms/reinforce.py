@@ -18,7 +18,7 @@ class Reinforce(Algorithm[ReinforceConfig], ABC):
     """Base class of REINFORCE algorithms: the advantage is the return minus the baseline of the group of rollouts.
 
     The baseline of a turn is computed from the returns of the same turn in all rollouts of a group. The return is 0 if
-    a rollout has ended or its agent never acted. Normalization does not subtract the mean, to keep baselines different.
+    a rollout has ended or its agent never acted. Normalization does not subtract the mean, to keep baselines distinct.
     """
 
     centers_advantages: ClassVar[bool] = False

@@ -5,7 +5,7 @@ config.json             settings of the experiment
 metrics.jsonl           one line per update
 episodes.jsonl          one line per episode: transcripts, rewards, token ids
 evaluation.jsonl        one line per evaluation
-checkpoints/<update>/   training state, last 2 updates saved: state.json, tensors.safetensors, SHA256SUMS
+checkpoints/<update>/   training state; the last two are kept: state.json, tensors.safetensors, SHA256SUMS
 start/                  starting weights from another run (init_from), in the same format
 agents/<agent>/         policies at the end of training, in Hugging Face format; .update has the number of the update
 critics/<name>/         critics at the end of training
@@ -130,7 +130,7 @@ def models_update(directory: Path) -> int | None:
 
 
 def has_newest_models(directory: Path) -> bool:
-    """Return True if `agents/` is as new as the newest checkpoint. During a resumed run, `agents/` is older."""
+    """Return True if `agents/` is not older than the newest checkpoint. During a resumed run, `agents/` is older."""
     newest = next((int(path.name) for path in _generations(directory)), None)
     return newest is None or newest == models_update(directory)
 

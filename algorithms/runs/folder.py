@@ -31,7 +31,7 @@ _SETTINGS: Mapping[str, tuple[str, ...]] = {
 
 
 def prepare_directory(directory: Path) -> None:
-    """Make a run's folder. Raises `OSError` if it is not writable, `ForeignFileError` if others wrote files."""
+    """Make a run's folder. Raises `OSError` if it is not writable, `ForeignFileError` if it has files of others."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         _refuse_links(directory)
