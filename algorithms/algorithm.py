@@ -29,13 +29,13 @@ Settings = TypeVar("Settings", bound=TrainConfig)
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Inputs of the advantage computation: padded rewards and values, one row per track. Axes: B tracks, T turns.
+    """Inputs of the advantage computation: rewards and values, padded to equal lengths. Axes: B tracks, T turns.
 
-    A track contains one agent's turns in one episode (`Episode.tracks`), or the joint turns of one episode.
+    A track is the sequence of one agent's turns in an episode (`Episode.tracks`), or of the episode's joint turns.
     """
 
     rewards: Tensor  # [B, T], after shaping
-    values: Tensor  # [B, T + 1] V(h) before each turn and after the last; 0 after termination, and without a critic
+    values: Tensor  # [B, T + 1] V(h) before each turn and after the last turn; 0 after termination or without critic
     action_values: Tensor | None  # [B, T] Q(h, a) of each turn; None if the critic predicts only V(h)
     is_real: Tensor  # [B, T] bool, True for turns, False for padding
     group: Tensor  # [B] long, index of the group; a group consists of the rollouts of one task
@@ -47,17 +47,17 @@ class Grid:
 class PolicyBatch:
     """Inputs of a policy's loss for one micro-batch. Axes: N turns; K tokens of these turns, concatenated."""
 
-    logprobs: Tensor  # [K] of the sampled tokens under the current weights, with gradient
-    sampled_logprobs: Tensor  # [K] of the same tokens under the weights that sampled them
-    turn_of_token: Tensor  # [K] long, 0..N - 1
-    advantages: Tensor  # [N]
+    logprobs: Tensor  # [K] log-probabilities of the sampled tokens under the current weights, with gradient
+    sampled_logprobs: Tensor  # [K] log-probabilities of the tokens under the weights that sampled the tokens
+    turn_of_token: Tensor  # [K] long, index of each token's turn, 0..N - 1
+    advantages: Tensor  # [N] advantage of each turn
     num_turns: int  # turns of the mini-batch: the denominator of a loss per turn (see TrainConfig.loss_denominator)
     num_tokens: int  # tokens of the mini-batch: the denominator of a loss per token
     is_off_policy: Tensor | None = None  # [N] bool, True if older weights or a server sampled the turn; None: all False
 
 
 class PolicyLoss(NamedTuple):
-    """Loss and metrics of a micro-batch. Both are divided by the mini-batch's turns or tokens, so that they add up."""
+    """Loss and metrics of a micro-batch, divided by the number of turns or tokens of the whole mini-batch."""
 
     loss: Tensor  # scalar, with gradient
     metrics: Mapping[str, Tensor]  # scalars, without gradient
@@ -73,7 +73,7 @@ class Algorithm(ABC, Generic[Settings]):
     critic_reads: ClassVar[CriticReads] = "nothing"
     """History that the critic evaluates: each agent's "own" history, the "joint" history, or "nothing" (no critic)."""
     centers_advantages: ClassVar[bool] = True
-    """True: normalization subtracts the mean advantage. False: it only scales, so that baselines stay different."""
+    """True: normalization subtracts the mean advantage. False: normalization only divides by a scale."""
     has_baseline: ClassVar[bool] = True
     """True: advantages have a baseline. False: they are plain returns, whose gradient is wrong with top-k and top-p."""
     may_repeat_unclipped: ClassVar[bool] = False
@@ -132,7 +132,7 @@ class Algorithm(ABC, Generic[Settings]):
 
     @property
     def has_actor_heads(self) -> bool:
-        """True if the critics are value heads on the actors, trained with them."""
+        """True if the critics are value heads on the actors; each head is trained together with its actor."""
         return False
 
     @property
@@ -147,13 +147,13 @@ class Algorithm(ABC, Generic[Settings]):
 
     @property
     def critic_warmup(self) -> int:
-        """Number of updates at the start in which only a separate critic learns."""
+        """Number of first updates in which only the critic learns. 0 if the critic is not a separate model."""
         return 0
 
     def warms_up(self, update: int, metrics: Mapping[str, float]) -> bool:
         """Return True if only the critics learn in this update. Called once per update if there are separate critics.
 
-        `update` is the number of finished updates. `metrics` are this update's, such as "explained_variance".
+        `update` is the number of finished updates. `metrics`: metrics of this update, such as "explained_variance".
         """
         return update < self.critic_warmup
 
@@ -266,7 +266,7 @@ def warmup_of(config: ActorCriticConfig) -> int:
 
 
 def check_warmup_budget(config: ActorCriticConfig, num_steps: int, num_tokens: int) -> None:
-    """Raise `ValueError` if the critic's warm-up uses at least these steps and tokens, and so a whole budget."""
+    """Raise `ValueError` if a warm-up of at least `num_steps` and `num_tokens` uses up a budget of the settings."""
     for name, used in (("max_environment_steps", num_steps), ("max_sampled_tokens", num_tokens)):
         limit = getattr(config, name)
         if limit is not None and used >= limit:

@@ -1,6 +1,6 @@
 """Settings of every algorithm. This module imports no heavy library, so that `--help` is fast.
 
-A class that changes only a setting's default does not repeat the docstring: help texts use the first class's text.
+A subclass that changes only the default of a setting inherits the setting's docstring, which is also the help text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Estimator = Literal["td", "n_step", "gae", "monte_carlo"]
 KLEstimator = Literal["k1", "k2", "k3"]
 RewardModelPays = Literal["end", "differences"]
 OLDER_VALUES: Mapping[str, Any] = MappingProxyType({"loss_denominator": "sampled"})
-"""Values of settings that are missing in an older run's config.json, if they differ from the present defaults."""
+"""Values of settings that an older run's config.json lacks, if these values differ from the present defaults."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class TrainConfig(Checked):
     stages, each after the fraction of `num_updates` at which it begins. "linear: 1-5": a range that increases linearly.
     None: the environment's own difficulty, which evaluations always use."""
 
-    # Collecting in other processes and in advance.
+    # Asynchronous and distributed collection.
 
     max_staleness: Advanced[Annotated[CountOrZero, Also("max_off_policy_steps")]] = 0
     """Staleness bound: maximum number of updates between the weights that play an episode and the weights that learn
@@ -121,8 +121,8 @@ class TrainConfig(Checked):
     """Maximum tokens per forward pass. Limits memory; changes results by rounding, except with `deterministic`. None:
     2,048 on a CPU, 16,384 on other devices, and fewer if the memory plan requires it."""
     offload: Advanced[Literal["none", "moments", "learner"]] = "none"
-    """Offloading to host memory. "none": no offloading. "moments": AdamW's moments, except during the optimizer step.
-    "learner": also the weights of all models except the learning one. Results are the same. No effect on a CPU."""
+    """Offloading to host memory. "none": no offloading. "moments": AdamW's moments, except in the optimizer step.
+    "learner": also the weights of all models except the model that learns. Same results. No effect on a CPU."""
     fsdp: Advanced[bool] = False
     """FSDP2 (fully sharded data parallelism): under torchrun each rank keeps a shard of language models' weights,
     gradients and AdamW moments. For decoding, each rank has a whole copy in `compute_dtype`, or uses vLLM servers
@@ -133,7 +133,7 @@ class TrainConfig(Checked):
     discount: Annotated[Share, Also("gamma")] = 1.0
     """Discount factor gamma per turn, 0..1."""
     credit: Advanced[Annotated[Literal["turn", "token"], Also("loss_unit")]] = "turn"
-    """Unit of the policy's loss, with one log-probability and ratio: a completion ("turn") or a token ("token")."""
+    """Unit that has one log-probability and one ratio in the policy's loss: a completion ("turn") or a "token"."""
     clip_range: Annotated[Positive | None, Also("epsilon")] = None
     """PPO's clip range epsilon of the ratio per turn or token (see `credit`). None: plain policy gradient."""
     clip_range_high: Advanced[Annotated[Positive | None, Also("epsilon_high")]] = None
@@ -150,7 +150,7 @@ class TrainConfig(Checked):
     """KL divergence from the sampling policy, in nats per token, that ends the epochs of an update. None: no limit."""
     advantage_normalization: Advanced[AdvantageNormalization] = "batch"
     """Normalization of advantages to mean 0 and standard deviation 1: over all agents and turns ("batch"), per agent,
-    per turn, per agent and turn, or none. A group of one turn is divided by the batch's root mean square instead."""
+    per turn, per agent and turn, or none. A single advantage is divided by the batch's root mean square instead."""
 
     # Rewards.
 
@@ -213,7 +213,7 @@ class TrainConfig(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class ActorCriticConfig(TrainConfig):
-    """Settings that algorithms with a critic add."""
+    """Settings of algorithms with a critic, in addition to the settings of `TrainConfig`."""
 
     # Advantages.
 
@@ -285,7 +285,7 @@ class MAACConfig(ActorCriticConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PPODefaults(ActorCriticConfig):
-    """Defaults that IPPO and MAPPO share."""
+    """Default settings that IPPO and MAPPO share."""
 
     trace: float = 0.95
     ppo_epochs: int = 4
@@ -318,6 +318,6 @@ class ReinforceConfig(TrainConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MARLOOConfig(ReinforceConfig):
-    """Settings of MARLOO. No normalization, because it would make the advantages equal to those of MAGRPO."""
+    """Settings of MARLOO. Default: no normalization of advantages, which would make them equal to MAGRPO's."""
 
     advantage_normalization: AdvantageNormalization = "none"

@@ -13,13 +13,13 @@ Settings = TypeVar("Settings", bound=IACConfig)
 class IAC(ActorCritic[Settings]):
     """Independent actor-critic: each agent i has a critic V_i(h_i) on its own history h_i.
 
-    Advantages sum TD errors r + discount * V_i(h_i') - V_i(h_i) by `estimator`: GAE by default. The other agents are
-    part of the environment. If an agent's history does not show the state of the team, the critic explains little of
-    the return. Source: CoLLM-DC (arXiv:2601.21972).
+    The advantage is a weighted sum of TD errors r + discount * V_i(h_i') - V_i(h_i), by default GAE (`estimator`). The
+    other agents are part of the environment. If an agent's history does not show the state of the team, the critic
+    predicts the return poorly. Source: CoLLM-DC (arXiv:2601.21972).
     """
 
     critic_reads: ClassVar[CriticReads] = "own"
-    config: IACConfig  # Settings narrows the type
+    config: IACConfig  # narrows the type of the base class
 
     @property
     def has_actor_heads(self) -> bool:

@@ -13,14 +13,14 @@ Settings = TypeVar("Settings", bound=MAACConfig)
 class MAAC(ActorCritic[Settings]):
     """Multi-agent actor-critic: decentralized actors and a critic V(h) on the joint history h.
 
-    Advantages sum TD errors r + discount * V(h') - V(h) by `estimator`: GAE by default, one error in the paper. All
-    agents of a joint turn share one advantage. The reward is the mean over all agents, with 0 for agents that have
-    left. Only training needs the critic, so it may also read the hidden state of the environment (`critic_input`).
-    Source: CoLLM-CC (arXiv:2601.21972).
+    The advantage is a weighted sum of TD errors r + discount * V(h') - V(h), by default GAE (`estimator`); the paper
+    uses one TD error. All agents of a joint turn share one advantage. The reward is the mean over all agents, with 0
+    for agents that have left. The critic may also read the hidden state of the environment (`critic_input`), because
+    only training needs the critic. Source: CoLLM-CC (arXiv:2601.21972).
     """
 
     critic_reads: ClassVar[CriticReads] = "joint"
-    config: MAACConfig  # Settings narrows the type
+    config: MAACConfig  # narrows the type of the base class
 
     @property
     def reads_truth(self) -> bool:

@@ -14,7 +14,7 @@ from .config import ActorCriticConfig, AdvantageNormalization, Estimator, IACCon
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedConfig(ActorCriticConfig):
-    """Published defaults that CoLLM-CC and CoLLM-DC share."""
+    """Default settings that CoLLM-CC and CoLLM-DC share, as published."""
 
     rollout_buffer_size: int = 8
     agent_learning_rate: float | None = 5e-6

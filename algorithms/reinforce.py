@@ -1,4 +1,4 @@
-"""REINFORCE algorithms: a return minus a baseline from the rollouts of the same task, without a critic."""
+"""REINFORCE algorithms without a critic: the baseline comes from rollouts of the same task."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .functions.baselines import group_max_advantages, group_mean_advantages, le
 class Reinforce(Algorithm[ReinforceConfig], ABC):
     """Base class of REINFORCE algorithms: the advantage is the return minus the baseline of the group of rollouts.
 
-    The baseline compares the same turn in all rollouts of a group. The return is 0 if a rollout has ended or its agent
-    never acted. Normalization does not subtract the mean, because all four baselines would then be equal.
+    The baseline of a turn is computed from the returns of the same turn in all rollouts of a group. The return is 0 if
+    a rollout has ended or its agent never acted. Normalization does not subtract the mean, to keep baselines distinct.
     """
 
     centers_advantages: ClassVar[bool] = False

@@ -28,11 +28,11 @@ _REPORTS = "collm/said"
 
 @contextmanager
 def joined(patience_s: float = 40.0) -> Iterator[Group]:
-    """Use the process group of torchrun's ranks inside the block. Without torchrun, the group is one process.
+    """Context manager: join the process group of torchrun's ranks. Without torchrun, the group is one process.
 
     Raises:
         UserError: if only some of torchrun's variables are set.
-        LostRankError: if a rank ends early, or sends no heartbeat for `patience_s`. One rank raises it; others exit.
+        LostRankError: if a rank ends early, or sends no heartbeat for `patience_s`. Raised on one rank; others exit.
     """
     if current().size > 1 or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield current()
@@ -49,7 +49,7 @@ def joined(patience_s: float = 40.0) -> Iterator[Group]:
     try:
         with member(ranks), watch:
             yield ranks
-            ranks.gather(None)  # barrier: another rank may still need this one
+            ranks.gather(None)  # barrier: another rank may still wait for data of this rank
     except Exception as error:
         # Only one rank reports an error that all ranks raise. A lost rank is reported only if no cause was reported.
         if not watch.is_first_report("" if isinstance(error, LostRankError) else str(error)):
@@ -98,7 +98,7 @@ class RankWatch:
         self._thread.join(self._patience_s)
 
     def is_first_report(self, line: str) -> bool:
-        """Return True if no rank has reported this line yet. For an empty line: if no rank has reported any line."""
+        """Return True if no rank has reported `line` yet. For an empty line: True if no rank has reported any line."""
         try:
             is_first = int(self._reports.add(_REPORTS, 1)) == 1
             if line:
@@ -128,7 +128,7 @@ class RankWatch:
             lost = [other for other in self._others if missed[other] > BEATS]
             if lost:
                 self._exit(f"rank {', '.join(map(str, lost))}")
-        if not self._has_failed:  # after an error, ranks that wait for this one must detect that it is lost
+        if not self._has_failed:  # after an error, ranks that wait for this rank must detect that it is lost
             with suppress(RuntimeError):  # the process of the store has ended
                 self._beats.set(_key(self._rank), _DONE.decode())
 

@@ -36,7 +36,7 @@ class Share:
         """Sum the gradients over all ranks."""
         _add_up_gradients(self._whole)
         for weight, own in self._shared:
-            # FSDP2 returns the mean over ranks; the size of the group makes it a sum.
+            # FSDP2 returns the mean over ranks; the number of ranks times the mean is the sum.
             own.grad = None if weight.grad is None else own_rows(weight.grad).mul_(current().size)
 
     def clip(self, limit: float) -> Tensor:
@@ -51,14 +51,14 @@ class Share:
         return norm
 
     def together(self, kept: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
-        """Gather the optimizer state of all ranks in the host memory of rank 0. Keys are indices of weights."""
+        """Gather the optimizer state of all ranks in the host memory of rank 0. Keys are indices into `weights`."""
         return {
             number: {name: self._with_all_rows(value, self._parameters[number]) for name, value in values.items()}
             for number, values in kept.items()
         }
 
     def apart(self, kept: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
-        """Return this rank's shard of an optimizer state from `together`."""
+        """Return this rank's shard of an optimizer state that `together` has gathered."""
         return {
             number: {
                 name: rows_for(value, weight).clone() if _is_like(value, weight) else value

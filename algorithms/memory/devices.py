@@ -24,7 +24,7 @@ GPUS = {
 }
 """Total memory in GiB that CUDA reports for each GPU."""
 OUTSIDE = GIB // 2  # Bytes that CUDA and its libraries use, outside of torch's allocator
-USABLE = 0.96  # Fraction of the remaining memory that torch's allocator can use. The rest is lost to fragmentation.
+USABLE = 0.96  # Fraction of the remaining memory that torch's allocator can use. Fragmentation wastes the other 4 %.
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -51,7 +51,7 @@ def gpu_memory(name: str) -> int:
 
 
 def bytes_of(text: str) -> int:
-    """Convert a text such as 80GB (10^9 bytes) or 80GiB (2^30 bytes) to bytes. Raises `UserError` otherwise."""
+    """Convert a text such as 80GB (10^9 bytes) or 80GiB (2^30 bytes) to bytes. Raises `UserError` for other texts."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(GB|GiB|MB|MiB)\s*", text)
     if found is None or float(found[1]) == 0:
         raise UserError(f"{text!r} is not an amount of memory; write for example 80GB or 24GiB")

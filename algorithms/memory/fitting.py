@@ -58,7 +58,7 @@ class TrainingSize:
 
 
 def members_of(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize) -> dict[str, list[Member]]:
-    """Return the language models of a training, with devices as keys. Registered policies are omitted: unknown size."""
+    """Return the language models of a training per device. Registered policies, whose size is unknown, are omitted."""
     config = algorithm.config
     agents = task.agents
     num_shares = task.num_ranks if config.fsdp else 1
@@ -118,7 +118,7 @@ def shape_of(name: str) -> ModelShape:
 
 
 def fit(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize, capacity: Capacity) -> Fit | None:
-    """Find options that fit: default passes, smaller passes, or recomputed activations. None: no option fits."""
+    """Find the tokens per pass, and if necessary recomputation, with which a training fits. None: it does not fit."""
     members = members_of(algorithm, model, task)
     for recomputes, divisor in _choices(algorithm, model):
         works: dict[str, Work] = {}
@@ -165,7 +165,7 @@ def remedies(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize, 
     tries = [(of_model, way) for of_model in ({}, half) for way in ways]
     tries += [({"weights": "adapters", **half}, {}), ({"weights": "adapters", **half}, small)]
     has_no_adapters = is_split or model.server or algorithm.config.reference_device
-    found: dict[str, str] = {}  # keys: kinds of weights
+    found: dict[str, str] = {}  # keys: values of `ModelConfig.weights`; values: command-line options
     for of_model, of_config in tries:
         changed = replace(model, **of_model)
         if changed.weights == "adapters" and has_no_adapters:
@@ -226,7 +226,7 @@ def work_of(
     recomputes: bool,
     divisor: int,
 ) -> Work:
-    """Return the sizes of a device's passes. `divisor` divides the default number of tokens per pass."""
+    """Return the sizes of the model passes on a device. `divisor` divides the default number of tokens per pass."""
     config = algorithm.config
     kind = torch.device("cuda" if device.startswith("cuda") else "cpu")
     is_given = config.max_batch_tokens is not None or config.deterministic

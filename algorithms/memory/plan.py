@@ -15,13 +15,13 @@ from ...agents.scoring.token_scores import MAX_LOGITS, ON_GPU, TILE_LOGITS
 
 Offload = Literal["none", "moments", "learner"]
 MAX_ROWS = 256  # Largest number of sequences whose keys and values a decoder keeps
-LEAST_ROWS = 8  # Smallest number of sequences that are decoded at a time. A training with less memory does not fit.
+LEAST_ROWS = 8  # Smallest number of sequences decoded at a time. With memory for fewer, a training does not fit.
 DRAWN_COPIES, SCORED_COPIES = 6, 4  # Temporary arrays of the logits' size when tokens are sampled, and evaluated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One model of a team: an actor, several actors as adapters on one base, or a critic."""
+    """One model of a training: an actor, several actors as adapters on one base, a critic, or a frozen model."""
 
     name: str
     shape: ModelShape
@@ -106,7 +106,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Sizes of one device's passes, and options that change their memory."""
+    """Sizes of the model passes on one device, and options that change the memory of these passes."""
 
     tokens: int  # Tokens per pass when the models learn
     row_length: int  # Tokens of the longest sequence: prompts and completions together
@@ -203,7 +203,7 @@ def kv_bytes(actors: Sequence[Member], work: Work) -> int:
 
 
 def within(members: Sequence[Member], work: Work, capacity: int) -> Work | None:
-    """Limit keys and values to a device's free memory (`capacity`, in bytes). None: the work does not fit."""
+    """Limit the KV cache to the free part of a device's `capacity` in bytes. None: the passes need more memory."""
     if work.max_kv is None:
         actors = [each for each in members if each.decodes]
         without = plan(members, replace(work, max_kv=0))

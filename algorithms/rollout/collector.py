@@ -28,12 +28,12 @@ from .side_by_side import ModelTask, SideBySide
 __all__ = ["Plan", "RolloutCollector", "grouped_plans"]
 
 HALF_WAIT_FACTOR = 1.0
-"""Maximum wait for more copies if fewer than half of them are ready. Unit: duration of the last decision."""
+"""Maximum wait if fewer than half of the environment copies are ready. Unit: duration of the last decision."""
 ALL_WAIT_FACTOR = 0.25
-"""Maximum wait for the remaining copies after half are ready. Unit: the last decision's duration. Smaller is faster if
-steps take as long as decisions, and slower if decisions take most of the time."""
+"""Maximum wait after half of the environment copies are ready. Unit: duration of the last decision. A smaller value is
+faster if steps take as long as decisions, and slower if decisions take most of the time."""
 MAX_SKIPPED = 0.1
-"""Largest fraction of a call's episodes that may be skipped (at least one) because their worker processes failed."""
+"""Largest fraction of a `collect` call's episodes (at least one) that may be skipped because their processes failed."""
 
 
 class Played(NamedTuple):
@@ -47,23 +47,23 @@ class Played(NamedTuple):
 class RolloutCollector:
     """Collector that plays episodes with given policies. Each rank plays a subset of the episodes.
 
-    An episode depends on its seed, its index and the weights, but not on the number of environment copies. Texts and
-    rewards are equal up to rounding, which rarely changes a sampled token, and exactly equal after `Policy.fix_shapes`.
-    Raises `ValueError` if an agent has no policy.
+    An episode depends on its seed, its index and the weights. The number of environment copies changes an episode only
+    by rounding, which rarely changes a sampled token, and not at all after `Policy.fix_shapes`. Raises `ValueError` if
+    an agent has no policy.
 
     Attributes:
         seconds: seconds spent in each phase since the caller last cleared this dict.
         skipped: environment faults of the episodes that the last `collect` skipped.
         version: version of the policies' weights, stored in each completion.
-        before_turn: called before each decision; may raise to stop the call. None: not called.
+        before_turn: function called before each decision; it may raise an error to stop `collect`. None: no function.
         max_turns: joint turns after which `collect` truncates an episode. None: only the environment ends episodes.
         keeps_vectors: keep vector observations and the `tokens` of their completions, which learning needs.
         num_planned: episodes that this rank plays in the current or last `collect`; `num_ended` of them have ended.
-        num_decided: number of joint turns for which this rank has computed actions in that call.
+        num_decided: joint turns for which this rank has computed actions in the current or last `collect`.
 
     Args:
         vector: environment copies.
-        policies: policy of each possible agent; several agents may share one.
+        policies: policy of each possible agent; several agents may share a policy.
         reads_state: keep the joint history before each turn, for a centralized critic. If the environment has no
             `state()`, the concatenated observations of all agents are used.
         early_termination_threshold: team reward per turn (mean over all agents) above which an episode terminates.
@@ -81,7 +81,7 @@ class RolloutCollector:
     ):
         missing = [agent for agent in vector.possible_agents if agent not in policies]
         if missing:
-            raise ValueError(f"policies has no policy for {missing}; give one for each of {vector.possible_agents}")
+            raise ValueError(f"policies has no policy for {missing}; every agent of {vector.possible_agents} needs one")
         self.vector = vector
         self.policies = {agent: policies[agent] for agent in vector.possible_agents}
         self.reads_state = reads_state
@@ -116,7 +116,7 @@ class RolloutCollector:
         return merged(parts, len(plans))
 
     def play(self, indexed_plans: Sequence[tuple[int, Plan]], num_plans: int, *, greedy: bool = False) -> Played:
-        """Play a part of the plans of one `collect` call, which has `num_plans` plans, in this process.
+        """Play some plans of a `collect` call in this process. The whole call has `num_plans` plans.
 
         Raises `EnvironmentFault` for the same reasons as `collect`.
         """
@@ -175,7 +175,7 @@ class RolloutCollector:
     ) -> list[Episode]:
         """Play `num_turns` joint turns in each environment copy. Continues the unfinished episodes of the last call.
 
-        New episodes start with the next of `seeds`. Returns segments of episodes. A segment of an unfinished episode
+        A new episode takes the next seed of `seeds`. Returns segments of episodes. A segment of an unfinished episode
         has `is_complete=False`, and the critic's value of its last history is the bootstrap value. Raises
         `EnvironmentFault` if an environment raises an error or violates its API.
         """
@@ -209,7 +209,7 @@ class RolloutCollector:
 
     @contextmanager
     def _faults_numbered(self, running: Mapping[int, Play]) -> Iterator[None]:
-        """Add the index of the episode to environment faults that are raised inside the block."""
+        """Context manager: add the index of the episode to environment faults."""
         try:
             yield
         except EnvironmentFault as fault:
@@ -219,7 +219,7 @@ class RolloutCollector:
 
     @contextmanager
     def _call_started(self) -> Iterator[None]:
-        """Make the policies ready, and freeze `state_dict` until the block ends without an error."""
+        """Context manager: make the policies ready, and freeze `state_dict` until the block succeeds."""
         for policy in dict.fromkeys(self.policies.values()):
             policy.make_ready(current())
         self._frozen_state = self.state_dict()
@@ -242,7 +242,7 @@ class RolloutCollector:
         """Record the results of finished resets and steps, and return the episodes that ended."""
         arrived = self.vector.ready(timeout_s) if stepping else {}
         ended = []
-        for place in stepping & arrived.keys():  # other results belong to an interrupted call
+        for place in stepping & arrived.keys():  # other results are from an interrupted call
             stepping.remove(place)
             play = running[place]
             if not play.agents:
@@ -252,7 +252,7 @@ class RolloutCollector:
         return ended
 
     def _decide(self, plays: Sequence[Play], greedy: bool) -> dict[int, dict[str, Any]]:
-        """Return the next joint action of each running episode, by environment copy. One call per model."""
+        """Return the next joint action of each running episode; keys: environment copies. Calls each model once."""
         if self.before_turn is not None:
             self.before_turn()
         start = time.perf_counter()
@@ -322,7 +322,7 @@ class RolloutCollector:
         return self.keeps_vectors or isinstance(observation, str)
 
     def _state(self, play: Play) -> Any:
-        """Return the environment's state. If there is none: all observations, with zeros for agents that have left."""
+        """Return the environment's state. If it has no state: all observations, with zeros for agents that left."""
         state = self.vector.state(play.place)
         if state is not None:
             return state
@@ -358,7 +358,7 @@ class RolloutCollector:
 
 
 def merged(parts: Sequence[Played], num_plans: int) -> list[Episode]:
-    """Return the episodes of all parts in the order of their plans, without groups in which an episode was skipped.
+    """Merge the episodes of ranks or workers in the order of their plans. Omits groups with skipped episodes.
 
     Raises `EnvironmentFault` if too many episodes were skipped.
     """

@@ -9,7 +9,7 @@ from typing import Any
 from ..._errors import UserError
 from ...envs.games.sources import difficulties
 
-Curriculum = Callable[[float], int | str]  # from the fraction of completed updates to a difficulty or a range "2-4"
+Curriculum = Callable[[float], int | str]  # fraction of completed updates -> difficulty or range "2-4"
 
 _LINEAR = re.compile(r"\s*linear\s*:(.*)", re.DOTALL)
 _STAGE = re.compile(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*:\s*([^:,]+?)\s*")
@@ -36,7 +36,7 @@ def curriculum(schedule: str) -> Curriculum:
 
 
 def check_curriculum(schedule: str | None, metadata: dict[str, Any]) -> None:
-    """Raise `UserError` if an environment with this metadata lacks a difficulty of a schedule."""
+    """Raise `UserError` if the environment, described by `metadata`, lacks a difficulty of the schedule."""
     if schedule is None:
         return
     chosen = curriculum(schedule)

@@ -25,7 +25,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """Complete episode, or with `turns_per_update`: the segment of an episode that one rollout played."""
+    """Complete episode. With `turns_per_update`: segment of an episode, played by one `collect_turns` call."""
 
     index: int
     """Index of the episode, unique within a collector."""
@@ -38,7 +38,7 @@ class Episode:
     """Joint history before each joint turn, and after the last turn. Empty if the collector does not keep histories."""
     finals: Mapping[str, Any]
     is_terminated: Mapping[str, bool]
-    """True for agents that were terminated. False for agents that were truncated, or whose segment was cut."""
+    """True for agents that were terminated. False for agents that were truncated or act in a later segment."""
     infos: tuple[Mapping[str, float], ...]
     """Reward terms and metrics of each joint turn, each averaged over the agents that report it."""
     is_complete: bool = True
@@ -75,7 +75,7 @@ class Episode:
 
     @property
     def live_agents(self) -> tuple[str, ...]:
-        """Agents that acted in the last joint turn and were not terminated in it.
+        """Agents that acted in the last joint turn and were not terminated in this turn.
 
         The value of a live agent's last history is a bootstrap value. Agents truncated in earlier turns are not live.
         """
@@ -101,7 +101,7 @@ class Episode:
     def own_input(self, agent: str, *, reads_actions: bool = False) -> CriticInput:
         """Return a decentralized critic's input: the agent's histories and, for a Q critic, the agent's actions.
 
-        The history after the last turn is included if its value is the bootstrap value.
+        The history after the last turn is included if the critic's value of this history is the bootstrap value.
         """
         track = self.tracks[agent]
         completions = tuple(turn.completion for turn in track)
@@ -118,8 +118,8 @@ class Episode:
     def joint_input(self, agents: Sequence[str], *, reads_actions: bool = False) -> CriticInput:
         """Return a centralized critic's input: the joint histories and, for a Q critic, the joint actions.
 
-        The history after the last turn is included if its value is the bootstrap value. A joint action of vectors has
-        one entry for each agent in `agents`. The entry is None if the agent has left.
+        The history after the last turn is included if the critic's value of this history is the bootstrap value. A
+        joint action of vectors has one entry for each agent in `agents`. The entry is None if the agent has left.
         """
         histories = self.states if self.live_agents else self.states[: self.num_turns]
         if not reads_actions:

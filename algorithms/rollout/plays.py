@@ -53,17 +53,17 @@ class Play:
     place: int  # index of the environment copy
     observations: dict[str, Any] = field(default_factory=dict)
     masks: dict[str, Any] = field(default_factory=dict)  # action mask of each agent, from the last infos
-    agents: list[str] = field(default_factory=list)  # that have not left the episode; empty before the reset
+    agents: list[str] = field(default_factory=list)  # agents still in the episode; empty before the reset
     states: list[Any] = field(default_factory=list)
     tracks: dict[str, list[Turn]] = field(default_factory=dict)
-    decided: dict[str, Completion] = field(default_factory=dict)  # in the current joint turn
+    decided: dict[str, Completion] = field(default_factory=dict)  # completions of the current joint turn
     previous: dict[str, Completion] = field(default_factory=dict)
     finals: dict[str, Any] = field(default_factory=dict)
     is_terminated: dict[str, bool] = field(default_factory=dict)
     infos: list[dict[str, float]] = field(default_factory=list)
     num_turns: int = 0
     earlier_return: float = 0.0
-    num_agents: int | None = None  # of the environment, including agents without a turn
+    num_agents: int | None = None  # number of agents of the environment, also without a turn
     paid: list[dict[str, float]] = field(default_factory=list)  # rewards of each joint turn, also of earlier segments
 
     def episode(self, *, is_complete: bool = True, is_cut: bool = False) -> Episode:
@@ -137,7 +137,7 @@ class ReplayError(UserError):
 def replayed_play(vector: VectorEnv, state: Mapping[str, Any]) -> Play:
     """Restore a running episode from `Play.to_state` by replaying its actions in its environment copy.
 
-    Raises `ReplayError` if rewards or the last observations differ from the saved ones.
+    Raises `ReplayError` if rewards or the last observations differ from the saved values.
     """
     plan = Plan(state["seed"], state["group"], state["task"], state["difficulty"])
     play = Play(

@@ -22,13 +22,13 @@ INSTRUCTIONS: Mapping[Protocol, str] = {
     "pipeline": "Build on these replies. Do not repeat them.",
     "discussion": "Write your whole reply again, and make it fit with the other replies.",
 }
-"""Instructions to agents for which the environment has none."""
+"""Default instructions to agents, used if the environment has no instructions for the protocol."""
 
 
 def with_protocol(
     policies: Mapping[str, Policy], protocol: Protocol, instructions: Mapping[str, str] | None = None
 ) -> dict[str, Policy]:
-    """Return policies that follow a protocol. They cannot be trained.
+    """Return policies that follow a protocol. These policies cannot be trained.
 
     Args:
         policies: policy of each agent, in the order in which agents reply in a pipeline.
@@ -48,11 +48,11 @@ class _Team:
     instructions: Mapping[str, str]
 
     def act(self, requests: Sequence[Request], greedy: bool) -> list[Completion]:
-        """Return the completions for all agents' requests of some joint turns."""
-        # A prompt with other agents' replies is not a beginning of the next prompt, so each turn is encoded again.
+        """Return a completion for each request. `requests` are those of all agents in one or more joint turns."""
+        # A prompt with other agents' replies is not a prefix of the next prompt, so each turn is encoded again.
         requests = [replace(request, previous=None) for request in requests]
         joint_turns: dict[tuple[int, ...], dict[str, int]] = defaultdict(dict)
-        turns = [joint_turns[request.stream[:2] + request.stream[3:]] for request in requests]  # without the agent
+        turns = [joint_turns[request.stream[:2] + request.stream[3:]] for request in requests]  # without agent
         for number, (request, turn) in enumerate(zip(requests, turns, strict=True)):
             turn[request.agent] = number
         done: dict[int, Completion] = {}
@@ -82,7 +82,7 @@ class _Team:
         return [found[i] for i in range(len(requests))]
 
     def _told(self, request: Request, replies: Mapping[str, Completion]) -> Request:
-        """Add replies and the instruction to the last message of a request. In a discussion, add a random stream."""
+        """Add replies and the instruction to a request's last message. A discussion also changes the random stream."""
         if not replies:
             return request
         parts = []
@@ -112,7 +112,7 @@ class _Member(Policy):
 
 
 def _joined(first: Completion, second: Completion) -> Completion:
-    """Return the second completion, with the probabilities of both, so that metrics count the tokens of both."""
+    """Return the second completion with the log-probabilities and entropies of both completions, for the metrics."""
     return replace(
         second,
         logprobs=np.concatenate([first.logprobs, second.logprobs]),

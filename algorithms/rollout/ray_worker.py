@@ -58,7 +58,7 @@ class Collecting:
         self._version: int | None = None
 
     def ready(self) -> tuple[str, Exception | None]:
-        """Make the actor's rollout collector; return the actor's location, and the error if one was raised."""
+        """Make the actor's rollout collector; return the actor's location, and the raised error or None."""
         import ray
 
         node = ray.get_runtime_context().get_node_id()[:8]
@@ -227,7 +227,7 @@ class RayWorker(RolloutWorker):
 
 
 def _split_plans(items: IndexedPlans, count: int) -> list[IndexedPlans]:
-    """Split into consecutive parts of nearly equal size. Rollouts of one task share prompts, so they stay together."""
+    """Split plans into consecutive parts of nearly equal size. Rollouts of one task are adjacent and share prompts."""
     count = min(count, len(items))
     ends = [len(items) * number // count for number in range(count + 1)]
     return [items[begin:end] for begin, end in pairwise(ends)]

@@ -45,11 +45,11 @@ def episode_metrics(episodes: Sequence[Episode], credited_reward: Literal["team"
 
 
 def equal_returns(episodes: Sequence[Episode], credited_reward: Literal["team", "own"]) -> dict[str, float]:
-    """Compute the fraction of groups with equal returns, in which all advantages relative to the group are 0.
+    """Compute the fraction of groups with equal returns. Advantages relative to the group's mean are then 0.
 
     The rollouts of one task form a group. If each task is played once, all completed episodes form one group. With
     credited_reward="own", the returns of each agent must also be equal. The metric `constant_sum` is the fraction of
-    groups with equal team returns and unequal returns of agents. Empty if no group has two completed episodes.
+    groups with equal team returns and unequal returns of agents. Returns {} if no group has two episodes.
     """
     groups: dict[int, list[Episode]] = defaultdict(list)
     for episode in episodes:
@@ -73,7 +73,7 @@ def _has_equal_team_returns(group: Sequence[Episode]) -> bool:
 
 
 def _has_equal_own_returns(group: Sequence[Episode]) -> bool:
-    """Compare each agent's return minus the team return, because earlier segments store only the team return."""
+    """Return True if each agent's return minus the team return is equal. Earlier segments store only team returns."""
     for agent in sorted({agent for episode in group for agent in episode.tracks}):
         own = [sum(turn.reward for turn in episode.tracks.get(agent, ())) for episode in group]
         distances = [mine - episode.team_return for mine, episode in zip(own, group, strict=True)]
@@ -83,7 +83,7 @@ def _has_equal_own_returns(group: Sequence[Episode]) -> bool:
 
 
 def _are_equal(numbers: Sequence[float], size: float) -> bool:
-    """Return True if numbers that are computed from returns of this size are equal up to rounding."""
+    """Return True if numbers are equal up to rounding errors, which are relative to `size`, the largest return."""
     return max(numbers) - min(numbers) <= 1e-9 * size
 
 

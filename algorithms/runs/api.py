@@ -3,7 +3,7 @@
     run = train("maac", env="collm/MiniWriting-v2", num_updates=50)
     print(run.evaluate().team_return)
 
-`train` writes a run folder. `evaluate` and `load_team` load the team from it.
+`train` writes a run folder. `evaluate` and `load_team` load the team from this folder.
 """
 
 from __future__ import annotations
@@ -167,12 +167,12 @@ def train(
         reward_processor: function that is applied to every reward before learning.
         loggers: callbacks, or objects with `log(step, metrics)` and `close()`.
         resume: continue the run in `out` from its last checkpoint.
-        init_from: folder of a run whose policies and critics this run starts with.
+        init_from: folder of a run whose policies and critics are the starting weights of this run.
         progress: show progress: live in a terminal or notebook, else as lines.
         threads: torch threads. None: 1 for the embedded model on a CPU, else torch's default.
         settings: fields of the algorithm's settings (`num_updates=50`), of `ModelConfig` (`model="tiny"`,
-            `max_new_tokens=64`), of `NetworkConfig` and of `LogConfig` (`log=("wandb",)`). Names of other libraries
-            are accepted as aliases (`learning_rate=1e-5`).
+            `max_new_tokens=64`), of `NetworkConfig` and of `LogConfig` (`log=("wandb",)`). Names that other libraries
+            use are accepted as aliases (`learning_rate=1e-5`).
 
     Raises:
         UnknownAlgorithmError, UnknownEnvironmentError: if a name is not registered; the message suggests a name.
@@ -260,7 +260,7 @@ def train_experiment(
             f"{run_command('resume', directory, '--num-updates', str(2 * trainer.progress.update))}"
         )
     screen.print(f"run directory: {shown(directory)}", markup=False)
-    if len(display.returns) >= 3 and current().is_writer:  # fewer points are no curve
+    if len(display.returns) >= 3 and current().is_writer:  # fewer points do not make a curve
         title = f"{experiment.algorithm} on {experiment.env}"
         with replaced(directory / CURVE_FILE) as new:
             plot_learning_curve(directory, new, title=title)
@@ -300,7 +300,7 @@ def evaluate(
 def load_run(
     directory: str | Path, *, env: Environment | None = None, device: str | None = None, trust: bool = False
 ) -> Run:
-    """Load a run from its folder. Its policies are from the end of training, or from the newest checkpoint.
+    """Load a run from its folder. The policies are from the end of training, or from the newest checkpoint.
 
     Args:
         directory: folder of the run.
@@ -352,7 +352,7 @@ def _newest_team(directory: Path, experiment: Experiment, env: ParallelEnv[str, 
 def untrained(
     model: ModelConfig, env: Environment, directory: str | Path = ".", *, seed: int = 0, **env_kwargs: Any
 ) -> Run:
-    """Return a `Run` of models that were not trained, to evaluate them.
+    """Return a `Run` of untrained models, for an evaluation.
 
     Args:
         model: settings of the models: folders, hub names, registered policies, or models of chat servers.
@@ -404,7 +404,7 @@ def _identified(env: Environment) -> tuple[str, dict[str, Any]]:
     module, name = getattr(env, "__module__", None), getattr(env, "__qualname__", "<")
     if module not in (None, "__main__") and getattr(sys.modules.get(str(module)), name, None) is env:
         path = f"{module}:{name}"
-        bare = (each for each in specs() if not each.kwargs and each.max_turns is None)  # without further arguments
+        bare = (each for each in specs() if not each.kwargs and each.max_turns is None)  # ids without fixed arguments
         return next((each.id for each in bare if each.entry_point in (env, path)), path), {}
     return _registered(name.rpartition(".")[2].strip("<>"), env), {}
 
@@ -429,7 +429,7 @@ def check_start(threads: int | None, log: LogConfig | None) -> None:
 
 @contextmanager
 def _threads(model: ModelConfig, threads: int | None) -> Iterator[None]:
-    """Set the number of torch threads inside the block. The embedded model is fastest with one thread on a CPU."""
+    """Context manager: set the number of torch threads. The embedded model is fastest with one thread on a CPU."""
     before = torch.get_num_threads()
     if threads is not None:
         torch.set_num_threads(threads)

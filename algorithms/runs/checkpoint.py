@@ -5,12 +5,12 @@ config.json             settings of the experiment
 metrics.jsonl           one line per update
 episodes.jsonl          one line per episode: transcripts, rewards, token ids
 evaluation.jsonl        one line per evaluation
-checkpoints/<update>/   training state, the last two: state.json, tensors.safetensors, SHA256SUMS
+checkpoints/<update>/   training state; the last two are kept: state.json, tensors.safetensors, SHA256SUMS
 start/                  starting weights from another run (init_from), in the same format
 agents/<agent>/         policies at the end of training, in Hugging Face format; .update has the number of the update
 critics/<name>/         critics at the end of training
 
-All files are data; no code is loaded from them. See `assembly/trust.py` and docs/threat_model.md.
+No code is loaded from these files. See `assembly/trust.py` and docs/threat_model.md.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def has_checkpoint(directory: Path) -> bool:
 
 
 def save_checkpoint(directory: Path, trainer: Trainer, num_lines: Mapping[str, int] | None = None) -> None:
-    """Write a checkpoint, and delete all except the last two. Raises `Divergence` if a tensor is not finite."""
+    """Write a checkpoint; keep the last two checkpoints only. Raises `Divergence` if a tensor is not finite."""
     content = packed({"trainer": trainer.state_dict(), "num_lines": dict(num_lines or {})})
     if content.not_finite is not None:
         divergence = Divergence(
@@ -72,7 +72,7 @@ def save_checkpoint(directory: Path, trainer: Trainer, num_lines: Mapping[str, i
         divergence.update = trainer.progress.update
         raise divergence
     folder = directory / CHECKPOINTS
-    newer = [path for path in _generations(directory) if int(path.name) >= trainer.progress.update]  # are damaged
+    newer = [path for path in _generations(directory) if int(path.name) >= trainer.progress.update]  # damaged
     for path in (*newer, *_half_written(folder)):
         shutil.rmtree(path)
     _write(folder / f"{trainer.progress.update:08d}", content)
@@ -81,7 +81,7 @@ def save_checkpoint(directory: Path, trainer: Trainer, num_lines: Mapping[str, i
 
 
 def tidy(directory: Path, checkpoint: Checkpoint) -> None:
-    """Delete checkpoints that a killed process left: incomplete ones, and those older than the last two."""
+    """Delete incomplete checkpoints, and checkpoints older than the last two, which a killed process left."""
     older = [path for path in _generations(directory) if int(path.name) < checkpoint.update]
     for path in [*older[NUM_KEPT - 1 :], *_half_written(directory / CHECKPOINTS)]:
         shutil.rmtree(path)
@@ -101,7 +101,7 @@ def newest_checkpoint(directory: Path) -> Checkpoint | None:
 
 
 def newest_update(directory: Path) -> int | None:
-    """Return the update of the newest valid checkpoint. None: no checkpoint is valid."""
+    """Return the update number of the newest valid checkpoint. None: no checkpoint is valid."""
     return next((int(path.name) for path in _generations(directory) if _fault(path) is None), None)
 
 
@@ -130,7 +130,7 @@ def models_update(directory: Path) -> int | None:
 
 
 def has_newest_models(directory: Path) -> bool:
-    """Return True if `agents/` is not older than the newest checkpoint. It is older while a run is resumed."""
+    """Return True if `agents/` is not older than the newest checkpoint. During a resumed run, `agents/` is older."""
     newest = next((int(path.name) for path in _generations(directory)), None)
     return newest is None or newest == models_update(directory)
 
@@ -202,13 +202,13 @@ class UnfitWeightsError(UserError):
 class StartingWeights:
     """Weights of policies and critics that a run starts with, without optimizer states."""
 
-    source: str  # Folder of the run that the weights are from, for error messages
+    source: str  # Folder of the run from which the weights are loaded, for error messages
     policies: Mapping[str, Mapping[str, Tensor]]  # `Policy.state_dict` of each trainable agent
     critics: Mapping[str, Mapping[str, Any]]  # per critic: "critic", the `state_dict`; "moments" of the value targets
 
     @classmethod
     def of_run(cls, directory: Path) -> StartingWeights:
-        """Read the weights of a run's newest checkpoint. Raises `UnfitWeightsError` if there is none."""
+        """Read the weights of a run's newest checkpoint, or raise `UnfitWeightsError` if none exists."""
         check_start(directory)
         found = newest_checkpoint(directory)
         assert found is not None
@@ -224,7 +224,7 @@ class StartingWeights:
 
     @classmethod
     def kept_in(cls, directory: Path) -> StartingWeights | None:
-        """Read the starting weights of a run; None if there are none. Raises `DamagedRunError` if they are damaged."""
+        """Read a run's starting weights. None: no file exists. Raises `DamagedRunError` if the file is damaged."""
         path = directory / START
         if not any((path / name).exists() for name in STATE_FILES):
             return None
@@ -275,5 +275,5 @@ def check_start(directory: Path) -> None:
     """Raise `UnfitWeightsError` if a run has no checkpoint to start from."""
     if not has_checkpoint(directory):
         raise UnfitWeightsError(
-            f"{directory} has no checkpoint to begin with; give a run of `collm train` that has one"
+            f"{directory} has no checkpoint to start from; give a run of `collm train` with a checkpoint"
         )

@@ -20,7 +20,7 @@ from ..rollout.episode import Episode
 from ..rollout.intervals import Interval, bootstrap_interval
 from ..rollout.summary import episode_metrics
 
-FIRST_EVALUATION_SEED = 2**31  # training samples smaller seeds
+FIRST_EVALUATION_SEED = 2**31  # training uses smaller seeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class EvaluationResult:
     episodes: Sequence[Episode]  # Episodes in the order of their seeds. Vector observations are replaced by None.
     team_return: Interval  # Mean undiscounted team return, with its 95 % bootstrap interval over episodes
     metrics: dict[str, float]  # Means over the episodes, with the same names as the metrics of training
-    by_difficulty: Mapping[int, DifficultyResult]  # In ascending order; empty if no difficulty is reported
+    by_difficulty: Mapping[int, DifficultyResult]  # Keys: difficulties, in ascending order; empty if none is reported
     seconds_per_reply: float = math.nan  # Wall time of decoding a batch, divided by its number of replies
 
     @property
@@ -95,8 +95,8 @@ def evaluate_on(
         collector: collector on held-out tasks; its episode index is reset, so that sampling repeats.
         seeds: seed of each episode.
         greedy: decode greedily. Symmetric agents can then block each other, so also report sampled returns.
-        max_turns: joint turns after which an episode is truncated. None: the environment's limit, or else
-            `DEFAULT_TURN_LIMIT`.
+        max_turns: joint turns after which an episode is truncated. None: the environment's limit, or
+            `DEFAULT_TURN_LIMIT` if the environment has no limit.
     """
     collector.next_index = 0
     collector.keeps_vectors = False
@@ -197,7 +197,7 @@ def _draw(episode: Episode, make_env: Callable[[], Any], path: Path) -> Path | N
 
 
 def _shown(episodes: Sequence[Episode]) -> list[Episode]:
-    """Return 4 episodes for the table of transcripts: the best, the worst, and the first of the others."""
+    """Return 4 episodes for the table of transcripts: the best, the worst, and the first 2 of the other episodes."""
     ranked = sorted(episodes, key=lambda episode: episode.team_return)
     ends = [ranked[-1], ranked[0]] if len(ranked) > 1 else ranked
     return ends + [episode for episode in episodes if all(episode is not end for end in ends)][: 4 - len(ends)]

@@ -77,7 +77,7 @@ def read_config(directory: Path) -> dict[str, Any]:
 
 
 def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
-    """Write a folder atomically with `fill`. Other files of an old folder are kept, because they may be the user's."""
+    """Write a folder atomically with `fill`. Files that only the old folder has are kept for the user."""
     new, old = temporary(path), temporary(path, "old")
     _finish_replacing(path, old)
     if new.exists():
@@ -116,7 +116,7 @@ def only_one(directory: Path, *, waits: bool = False) -> Iterator[None]:
     """Lock a run's folder against other processes until the block ends, with a `flock` on the folder's `.collm`.
 
     A nested block of the same thread has no effect. A missing folder is created, and deleted again if the block writes
-    nothing. If another process has the lock, `waits` selects between waiting and a `RunFolderError`. Raises
+    nothing. If another process has the lock, `waits=True` waits and `waits=False` raises `RunFolderError`. Raises
     `ForeignFileError` if the folder contains files but no run.
     """
     key = (directory.resolve(), threading.get_ident())
@@ -135,12 +135,12 @@ def only_one(directory: Path, *, waits: bool = False) -> Iterator[None]:
 
 @contextmanager
 def tentative(directory: Path) -> Iterator[None]:
-    """Remove the folder and its parents after the block, if the block created them and left them empty."""
+    """Context manager: at the end, remove the folder and parents that were created in the block and are empty."""
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     try:
         yield
     finally:
-        with suppress(OSError):  # not empty, or not created
+        with suppress(OSError):  # the folder is not empty, or was not created
             for path in missing:
                 path.rmdir()
 
@@ -171,7 +171,7 @@ def _locked(directory: Path, waits: bool) -> Iterator[None]:
 
 @contextmanager
 def explained(directory: Path, advice: Callable[[], str]) -> Iterator[None]:
-    """Convert errors of writing to the folder into a `RunFolderError`. `advice` returns the end of its message."""
+    """Context manager: convert write errors into a `RunFolderError`. `advice` returns the end of the message."""
     try:
         yield
     except RunFolderError:
@@ -184,7 +184,7 @@ def explained(directory: Path, advice: Callable[[], str]) -> Iterator[None]:
 
 
 def _cause(error: OSError | SafetensorError, directory: Path) -> str | None:
-    """Return the text of a write error in the directory. None: another error."""
+    """Return the text of a write error in the directory. None: the error has another cause."""
     number, file = error.errno if isinstance(error, OSError) else None, getattr(error, "filename", None)
     if isinstance(error, SafetensorError) and (found := re.search(r"os error (\d+)", str(error))):
         number = int(found[1])  # a SafetensorError has no attribute for the error number
@@ -236,7 +236,7 @@ def each_line(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
 
 
 def cut_lines(path: Path, update: int, num_lines: int) -> int:
-    """Delete the rows after an update, because a resumed run writes them again. Returns the number of rows left."""
+    """Delete rows after row `num_lines`, and rows of updates after `update`. Returns the number of kept rows."""
     if not path.exists():
         return 0
     kept = end = 0

@@ -27,11 +27,11 @@ _SETTINGS: Mapping[str, tuple[str, ...]] = {
     START: STATE_FILES,
     "": (temporary(Path(START)).name, temporary(Path(START), "old").name, CONFIG_FILE),
 }
-"""Files with settings and starting weights, with folders as keys. The settings are the last file."""
+"""Files with settings and starting weights, with folders as keys. The last file is config.json, the settings."""
 
 
 def prepare_directory(directory: Path) -> None:
-    """Make a folder for a run. Raises `OSError` if it cannot be used, `ForeignFileError` if it has other files."""
+    """Make a run's folder. Raises `OSError` if it is not writable, `ForeignFileError` if it has files of others."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         _refuse_links(directory)
@@ -108,8 +108,8 @@ FREE = (
 def changes(saved: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Compare the saved settings of a run with the given settings, both from `Experiment.to_json`.
 
-    Returns a dict from each setting that differs to its saved and its given value. Raises `ValueError` if a setting
-    differs that must not change when a run is resumed.
+    Returns a dict. Keys: settings that differ. Values: the saved and the given value. Raises `ValueError` if a setting
+    that must stay the same when a run is resumed differs.
     """
     found = {name: (old, new) for name, old, new in _differences(saved, given)}
     fixed = {name: values for name, values in found.items() if not _may_change(name, saved["config"])}

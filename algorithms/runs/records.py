@@ -36,7 +36,7 @@ def episode_records(
     Args:
         episodes: episodes of one update.
         credits: credit of each agent's turns. Each text turn gets the keys of `CREDITED`: `advantage` is used for
-            learning, `raw_advantage` is before normalization, `return_to_go` is of shaped rewards.
+            learning, `raw_advantage` is not normalized, and `return_to_go` is the return of shaped rewards.
         common: entries that are added to every record, such as the update.
     """
     credited = {
@@ -47,7 +47,7 @@ def episode_records(
     for episode in episodes:
         agents = {}
         for agent, track in episode.tracks.items():
-            if not isinstance(track[0].observation, str):  # to save space, only the data that a replay needs
+            if not isinstance(track[0].observation, str):  # vectors: only the data for a replay, to save space
                 agents[agent] = {
                     "actions": [np.asarray(turn.completion.action).tolist() for turn in track],
                     "rewards": [turn.reward for turn in track],
@@ -107,7 +107,7 @@ def _turn(turn: Turn, before: Turn | None) -> dict[str, Any]:
 
 
 def new_messages(observation: str, before: str | None, *, skip: int) -> list[dict[str, str]]:
-    """Return the messages of an observation that are new since the previous one, without the agent's own reply."""
+    """Return the messages that `observation` adds to `before`, without the first `skip` messages (own replies)."""
     messages = messages_of(observation)
     if before is not None:
         known = messages_of(before)
@@ -134,7 +134,7 @@ class RecordedEpisode:
 
 @contextmanager
 def failures_kept(directory: Path, env: str, split: str = "train") -> Iterator[None]:
-    """Save the episode of an environment that fails inside the block, and add the replay command to the error."""
+    """Context manager: save an episode whose environment fails, and add the replay command to the error."""
     try:
         yield
     except EnvironmentFault as fault:
@@ -223,7 +223,7 @@ def _turns(entry: Mapping[str, Any]) -> list[tuple[Any, float, str]]:
 
 
 def as_actions(recorded: Mapping[str, Any], action_spaces: Mapping[str, spaces.Space[Any]]) -> dict[str, Any]:
-    """Convert actions from JSON to the action spaces. Raises `UserError` for other values than text or numbers."""
+    """Convert actions from JSON to the action spaces. Raises `UserError` if a value is neither text nor numbers."""
     found: dict[str, Any] = {}
     for agent, action in recorded.items():
         try:

@@ -64,7 +64,7 @@ def prepare_run(
     experiment.check()
     if init_from is not None:
         if resume:
-            raise ValueError("init_from is for new runs, and resume=True continues a run; give one of them")
+            raise ValueError("init_from is for new runs, and resume=True continues a run; omit either")
         check_start(init_from)
     if resume:
         if not directory.is_dir():
@@ -100,7 +100,7 @@ def run_prepared(
     reward_processor: RewardProcessor | None = None,
     loggers: Sequence[Logger | Callback] = (),
 ) -> Trainer:
-    """Train, and write the folder of the run, which `prepare_run` checked. Only rank 0 writes.
+    """Train, and write the run's folder. Call `prepare_run` first. Only rank 0 writes files.
 
     Args:
         experiment: experiment to run.
@@ -222,7 +222,7 @@ class _TrainingLoop:
             self.stop.check()
 
     def _evaluate_if_due(self) -> bool:
-        """Evaluate if an evaluation after this update is due and not yet done. Returns True in this case."""
+        """Run the evaluation after this update if it is due and missing. Returns True if the evaluation was run."""
         update, interval = self.trainer.progress.update, self.config.eval_interval
         is_due = is_over(self.trainer) or (bool(interval) and update % interval == 0)
         if update == 0:
@@ -268,7 +268,7 @@ class _TrainingLoop:
                     self.held_out, self.config.eval_num_samples, greedy=greedy, max_turns=self.config.eval_max_turns
                 )
             report_skipped(self.held_out, self.directory, self.env, "test")
-            if result.num_cut and self.on_notice is not None:  # the notice is given once per run
+            if result.num_cut and self.on_notice is not None:  # the notice is printed once per run
                 self.on_notice(f"evaluation after update {self.trainer.progress.update}, {name}: {result.cut_line()}")
                 self.on_notice = None
             episodes[name] = result.episodes
@@ -296,7 +296,7 @@ class _TrainingLoop:
     def _save_checkpoint(self) -> None:
         for record in self.records.values():
             if record.num_lines:
-                sync(record.path)  # before the checkpoint, which stores the number of lines
+                sync(record.path)  # before the checkpoint is written, which stores num_lines
         num_lines = {name: record.num_lines for name, record in self.records.items()}
         save_checkpoint(self.directory, self.trainer, num_lines)
 
@@ -323,7 +323,7 @@ def _rewind(experiment: Experiment, directory: Path, checkpoint: Checkpoint, on_
     tidy(directory, checkpoint)
     changed = _changed(directory, experiment)
     for name, (old, new) in changed.items():
-        on_notice(f"{name}: {old!r} until update {checkpoint.update}, {new!r} afterwards")
+        on_notice(f"the setting {name}: {old!r} until update {checkpoint.update}, {new!r} afterwards")
     if changed:
         write_config(directory, experiment.to_json())
     kept: dict[str, int] = {}
@@ -386,7 +386,7 @@ def high_rates(trainer: Trainer) -> list[str]:
 
 
 def last_evaluated(directory: Path) -> int | None:
-    """Return the update of the last row of `evaluation.jsonl`. None: there are no rows."""
+    """Return the update number in the last row of `evaluation.jsonl`. None: the file has no rows."""
     path = directory / "evaluation.jsonl"
     rows = read_lines(path) if path.exists() else []
     return rows[-1].get("update") if rows else None

@@ -1,4 +1,4 @@
-"""Stop signals: the first Ctrl-C or SIGTERM stops a run with a checkpoint, the second one immediately."""
+"""Stop signals: the first Ctrl-C or SIGTERM stops a run with a checkpoint, the second signal stops it at once."""
 
 from __future__ import annotations
 

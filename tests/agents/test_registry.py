@@ -92,8 +92,8 @@ def test_registered_critics_are_made_with_seats_and_unknown_policies_need_some(v
     ("algorithm", "critics", "reason"),
     [
         (IAC(IACConfig()), agents.TextCritic.small(word_tokenizer(), hidden_dim=32), "each agent has its own"),
-        (IAC(IACConfig()), {}, "there is no critic for 'speaker_0' among those given"),
-        (MAAC(MAACConfig()), {"speaker_0": None}, "there is no critic for 'joint' among those given, ['speaker_0']"),
+        (IAC(IACConfig()), {}, "critics has no key 'speaker_0'"),
+        (MAAC(MAACConfig()), {"speaker_0": None}, "critics has no key 'joint', only ['speaker_0']"),
     ],
 )
 def test_critics_that_do_not_fit_are_refused(vector, policies, algorithm, critics, reason):

@@ -84,7 +84,7 @@ def _check_servers(config: TrainConfig, model: ModelConfig) -> None:
     if model.server_logprobs == "server" and config.importance_cap is None and config.clip_range is None:
         raise ValueError(
             "server_logprobs='server' is for importance weights, which importance_cap=None turns off; set "
-            "importance_cap (2 is usual), or leave one of them out"
+            "importance_cap (2 is usual), or leave server_logprobs out"
         )
 
 
@@ -101,7 +101,7 @@ def _check_fsdp(config: TrainConfig, model: ModelConfig, critic_device: str | No
 
 
 def check_environment(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any], model: ModelConfig) -> None:
-    """Raise `ValueError` if a setting does not fit the environment. Resets it if the critic is privileged."""
+    """Raise `ValueError` if a setting does not fit the environment. Resets `env` if the critic reads hidden state."""
     config = algorithm.config
     is_text = writes_text(env)
     if algorithm.crosses_rollouts:
@@ -114,7 +114,7 @@ def check_environment(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]
     if config.reward_model is not None:
         _check_judge(algorithm, is_text)
     elif config.reward_model_pays != "end":
-        raise ValueError(f"reward_model_pays={config.reward_model_pays!r} does nothing without a reward_model")
+        raise ValueError(f"reward_model_pays={config.reward_model_pays!r} needs a reward_model; set it too")
     check_curriculum(config.difficulty_schedule, env.metadata)
     filters = {
         name: value for name, value, off in (("top_p", model.top_p, 1), ("top_k", model.top_k, 0)) if value != off
@@ -155,13 +155,13 @@ def _check_judge(algorithm: Algorithm[Any], is_text: bool) -> None:
 
 
 def check_critic(algorithm: Algorithm[Any], *, is_text: bool) -> None:
-    """Raise `ValueError` if the critic does not fit the observations or its settings."""
+    """Raise `ValueError` if the critic does not fit the observations, or its settings contradict each other."""
     if algorithm.critic_reads == "nothing":
         return
     critic: str = algorithm.config.critic_model_name_or_path
     if critic == BAG_OF_WORDS and not is_text:
         raise ValueError(
-            f"critic_model_name_or_path={BAG_OF_WORDS!r} reads texts, but these agents observe vectors; leave it out"
+            f"critic_model_name_or_path={BAG_OF_WORDS!r} reads texts, but these agents observe vectors; use 'small'"
         )
     is_new = critic in ("small", BAG_OF_WORDS)
     if algorithm.config.critic_lora_rank is not None and (is_new or algorithm.has_actor_heads):

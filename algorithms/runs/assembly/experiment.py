@@ -79,7 +79,7 @@ class Experiment:
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> Experiment:
-        """Make an experiment from a config.json of this or an earlier version. Raises `UserError` if it is invalid."""
+        """Make an experiment from a config.json of this or an earlier version. Raises `UserError` for invalid files."""
         refuse_parts(saved)
         return cls(
             algorithm=saved["algorithm"],
@@ -110,7 +110,7 @@ class Experiment:
         return spec.make(self.config)
 
     def env_kwargs_of(self, split: str) -> dict[str, Any]:
-        """Return the environment's arguments. Adds `split` if it is not "train" and the environment accepts it."""
+        """Return the environment's arguments. Adds `split` if it is not "train" and the constructor accepts it."""
         takes_split = split != "train" and "split" in inspect.signature(spec(self.env).constructor()).parameters
         return dict(self.env_kwargs) | ({"split": split} if takes_split else {})
 
@@ -142,7 +142,7 @@ class Experiment:
             return _task(env, self.config.seed)
 
     def _checked(self) -> Experiment:
-        """Check all settings before models are loaded. Return the experiment with settings of the memory plan."""
+        """Check all settings before models are loaded. Return the experiment with the memory plan's limits."""
         algorithm = self.make_algorithm()
         check_settings(algorithm, self.model)
         with closing(self.make_env()) as env:
@@ -197,7 +197,7 @@ class Experiment:
             num_envs = 1 if not algorithm.crosses_rollouts else num_envs
         vector, policies = experiment._made_team(algorithm, num_envs, policies)
         if start is not None:
-            start.give_policies(policies)  # before the reference policies are copied from them
+            start.give_policies(policies)  # before the reference policies are copied from these policies
         rewarder = None
         if config.reward_model is not None:
             learning = [policy for policy in policies.values() if isinstance(policy, TrainablePolicy)]
@@ -279,8 +279,8 @@ def refuse_parts(saved: Mapping[str, Any]) -> None:
 
 
 def fix_shapes(policies: Mapping[str, Policy]) -> None:
-    """Make results deterministic, for any batch size. Raises `ValueError` if a policy does not support this."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when a CUDA device is first used
+    """Make policies deterministic for any batch size. Raises `ValueError` if a policy does not support this."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # PyTorch reads it when it first uses a CUDA device
     torch.use_deterministic_algorithms(True)
     # No result depends on uninitialized memory, and filling it costs time.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # set by a property
@@ -328,7 +328,7 @@ def _settings(kind: type[Kind], saved: Mapping[str, Any]) -> Kind:
 
 
 def with_partners(experiment: Experiment, partners: Mapping[str, str]) -> Experiment:
-    """Return the experiment with agents that do not learn.
+    """Return the experiment with partners, which are agents that do not learn.
 
     `partners` maps an agent to "reference", "random", "empty", or the folder of a frozen model. Raises `UserError` if
     an agent does not exist, or no agent would learn.
@@ -338,7 +338,7 @@ def with_partners(experiment: Experiment, partners: Mapping[str, str]) -> Experi
     if unknown := [agent for agent in partners if agent not in agents]:
         raise UserError(f"there is no agent {unknown[0]!r} for a partner; the agents are {', '.join(agents)}")
     if len(partners) == len(agents):
-        raise UserError(f"all agents ({', '.join(agents)}) have partners, so no agent learns; leave one to learn")
+        raise UserError(f"all agents ({', '.join(agents)}) have partners, so no agent learns; leave out a partner")
     scripted = {agent: name for agent, name in partners.items() if name in PLAYERS}
     frozen = {agent: name for agent, name in partners.items() if name not in PLAYERS}
     if scripted:

@@ -38,7 +38,7 @@ def make_policies(
     network: NetworkConfig,
     given: Mapping[str, Policy] | None = None,
 ) -> dict[str, Policy]:
-    """Return the policy of each agent. Agents without a policy in `given` get a new one.
+    """Return the policy of each agent. Agents without a policy in `given` get a new policy.
 
     A model name can select a registered policy or a chat server. Other agents get a language model if actions are text,
     else a perceptron. Raises `ValueError` if `given` has an agent that does not exist.
@@ -104,7 +104,7 @@ def saved_team(directory: Path, env: Any, model: ModelConfig) -> dict[str, Polic
 
 
 def check_names(agents: Sequence[str]) -> None:
-    """Raise `UserError` if an agent's name is not a safe folder name. Policies are saved in such folders."""
+    """Raise `UserError` if an agent's name is not a safe folder name. Each policy is saved in a folder of this name."""
     for agent in agents:
         if not isinstance(agent, str) or not re.fullmatch(r"\w(?:[\w .,:+-]*\w)?", agent) or len(agent) > 100:
             raise UserError(
@@ -114,7 +114,7 @@ def check_names(agents: Sequence[str]) -> None:
 
 
 def seat_of(env: Any, agent: str, model: ModelConfig, algorithm: Algorithm[Any] | None = None) -> Seat:
-    """Return the arguments for the factory of a registered policy. `algorithm` None: the policy is not trained."""
+    """Return the arguments for the factory of a registered policy. `algorithm`: None if the policy is not trained."""
     return Seat(
         agent=agent,
         observation_space=env.observation_space(agent),

@@ -54,8 +54,8 @@ def make_trainer(
         network: settings of perceptron critics, for vector observations.
         rewarder: replaces the rewards of episodes, for example with a reward model. Reads the joint histories.
         reward_processor: function that is applied to every reward before learning.
-        worker: factory of the rollout worker. None: `policies` play in this process, or with `max_staleness` copies of
-            them.
+        worker: factory of the rollout worker. None: `policies` play in this process. With `max_staleness`, copies
+            of `policies` play.
     """
     config = algorithm.config
     is_judged = rewarder is not None
@@ -111,7 +111,7 @@ def make_critics(
     network: NetworkConfig | None = None,
     source: CriticSource | None = None,
 ) -> dict[str, CriticLearner]:
-    """Make the critic learners: one per trainable policy, a single one named "joint", or none.
+    """Make the critic learners: one per trainable policy, one critic learner named "joint", or none.
 
     Vector observations need `vector` and `network`. `source` replaces the critics of the settings. Raises `ValueError`
     if a critic is missing, or critics are given to an algorithm without critics.
@@ -168,7 +168,7 @@ def text_critic(config: ActorCriticConfig, actor: LanguagePolicy, *, seed: int) 
 def _critic_maker(
     algorithm: Algorithm[Any], vector: VectorEnv | None, network: NetworkConfig | None, source: CriticSource | None
 ) -> Callable[[str | None, TrainablePolicy, int], Critic]:
-    """Return a factory of critics. Its arguments: an agent (None: joint history), the agent's policy and index."""
+    """Return a factory of critics. Factory arguments: agent (None: joint history), the agent's policy and index."""
     config: ActorCriticConfig = algorithm.config
     registered = registered_critic(config.critic_model_name_or_path)
     factory = registered if source is None else source
@@ -182,7 +182,7 @@ def _critic_maker(
             return factory
         if isinstance(factory, Mapping):
             if (agent or "joint") not in factory:
-                raise ValueError(f"there is no critic for {agent or 'joint'!r} among those given, {sorted(factory)}")
+                raise ValueError(f"critics has no key {agent or 'joint'!r}, only {sorted(factory)}; add this key")
             return factory[agent or "joint"]
         if factory is not None:
             return factory(_critic_seat(config, agent, policy, number, vector))

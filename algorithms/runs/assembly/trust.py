@@ -1,7 +1,7 @@
 """Safety check of run folders from other authors: some settings need `--trust`.
 
-Any text that could refer to code, a file or a server needs it, except registered names, Hugging Face model names and
-files inside the folder.
+Any text that could refer to code, a file or a server needs `--trust`. Exceptions are registered names, Hugging Face
+model names and files inside the folder.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class UntrustedCodeError(UserError):
 
 
 def load_experiment(directory: Path, *, trust: bool = False, is_env_given: bool = False) -> Experiment:
-    """Load the experiment of a run folder, which may have another author.
+    """Load the experiment of a run folder, which may be from another author.
 
     If the caller replaces the environment (`is_env_given`), the folder's environment is not checked. Raises
     `UntrustedCodeError` if a setting or a saved adapter needs `trust`, and `FileNotFoundError` or `ValueError` if the
@@ -157,7 +157,7 @@ def _model_reason(setting: str, name: Any, directory: Path | None) -> str | None
     try:
         is_hub_name = bool(_HUB.fullmatch(name)) and not Path(name).exists()
         is_tiny = Path(name).resolve() == TINY_DIRECTORY.resolve()
-    except (OSError, ValueError):  # too long, or with a null character
+    except (OSError, ValueError):  # the name is too long, or has a null character
         is_hub_name = is_tiny = False
     if is_hub_name or is_tiny or _is_inside(name, directory):
         return None
@@ -171,7 +171,7 @@ def _is_inside(place: str | Path, directory: Path | None) -> bool:
     try:
         path, root = Path(place).expanduser(), directory.resolve()
         return path.exists() and all(each.resolve().is_relative_to(root) for each in (path, *path.rglob("*")))
-    except (OSError, ValueError, RuntimeError):  # too long, with a null character, a loop of links, an unknown ~user
+    except (OSError, ValueError, RuntimeError):  # path too long, null character, loop of links, unknown ~user
         return False
 
 
@@ -201,7 +201,7 @@ _TRUSTING = ("resume", "evaluate", "chat", "replay")  # Commands that have the o
 def run_command(name: str, directory: Path, *options: str, env: str | None = None) -> str:
     """Return a command line for a run, with `--trust` if the run's settings need it.
 
-    `env` is the environment of a replay, which alone is checked for trust. None: all settings are checked.
+    With `env`, as for a replay, only this environment is checked for trust. None: all settings are checked.
     """
     words = ["collm", name, str(directory), *options]
     if name in _TRUSTING:

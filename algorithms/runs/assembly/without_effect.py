@@ -1,4 +1,4 @@
-"""Notices about settings that have no effect with the other settings or the environment."""
+"""Notices about settings that other settings or the environment make ineffective."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ RULES = (
 
 
 def settings_without_effect(setup: Setup) -> list[str]:
-    """Return notices about settings without effect, and about workers and environment copies without work."""
+    """Return notices about settings without effect, and about superfluous workers and environment copies."""
     given: dict[str, Any] = {}
     for settings in (setup.config, setup.model, setup.network):
         for name, each in settings_of(type(settings)).items():
@@ -163,5 +163,5 @@ def settings_without_effect(setup: Setup) -> list[str]:
         surplus["num_envs"] = num_episodes
     for name, (most, what) in surplus.items():
         if name in given and name not in reported and given[name] > most:
-            lines.append(f"{name}={given[name]} is more than the {most} {what}: the others have no work")
+            lines.append(f"{name}={given[name]} is more than the {most} {what}: the surplus has no work")
     return lines

@@ -10,35 +10,35 @@ if TYPE_CHECKING:  # both import torch, which would slow down the help of the co
     from ..evaluation import Evaluated
 
 MAX_NATS = 1.0  # Largest usual KL divergence of an update, in nats per token. On the Mini tasks: 0.005 to 0.3.
-PATIENCE = 20  # Updates with equal returns before the notice. Rare successes are often missing in a few batches.
+PATIENCE = 20  # Updates with equal returns before the notice. If success is rare, some updates contain no success.
 CONSTANT_SUM_PATIENCE = 3  # Updates with equal team returns and different own returns before the notice
 Notice = Callable[[str], None]
 
 
 class Logger(Protocol):
-    """Minimal interface of a logger. It may also have the other methods of `Callback`."""
+    """Minimal interface of a logger. A logger may also have the other methods of `Callback`."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Record the metrics of a step. `step` increases from call to call."""
 
     def close(self) -> None:
-        """Write buffered metrics and close."""
+        """Write buffered metrics, and close the logger."""
 
 
 class Callback:
     """Base class of callbacks, called on rank 0. The default methods do nothing."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Called after each update with its metrics."""
+        """Receive the metrics of an update, after the update."""
 
     def log_evaluation(self, step: int, evaluated: Evaluated) -> None:
-        """Called after each evaluation, after `log` of the same update."""
+        """Receive the results of an evaluation, after `log` of the same update."""
 
     def log_progress(self, name: str, collector: RolloutCollector) -> None:
-        """Called before each decision of an evaluation. `name` is its decoding mode, "sampled" or "greedy"."""
+        """Receive the collector before each decision of an evaluation. `name`: decoding mode, "sampled" or "greedy"."""
 
     def close(self) -> None:
-        """Called at the end of the run."""
+        """Close the callback at the end of the run."""
 
 
 def as_callback(logger: Logger | Callback) -> Callback:
@@ -72,7 +72,7 @@ class JumpWatch(Callback):
 
 
 def silent_since(shares: Sequence[float], patience: int = PATIENCE) -> int | None:
-    """Return the index of the update since which all returns are equal. None: fewer than `patience` updates.
+    """Return the start of the latest series of updates with equal returns. None: the series is shorter than `patience`.
 
     `shares` contains the metric `equal_returns` of each update, or NaN.
     """
@@ -83,9 +83,9 @@ def silent_since(shares: Sequence[float], patience: int = PATIENCE) -> int | Non
 
 
 class SilenceWatch(Callback):
-    """Callback that prints one notice if the returns in each group are equal for many updates.
+    """Callback that prints one notice if the returns in each group of rollouts are equal for many updates.
 
-    Every advantage is then 0. In a constant-sum game only the team returns are equal; the notice suggests a setting.
+    Every advantage is then 0. If only team returns are equal, the notice suggests credited_reward="own".
     """
 
     def __init__(self, notice: Notice, credited_reward: Literal["team", "own"] = "team"):
@@ -111,7 +111,7 @@ class SilenceWatch(Callback):
             self._tell(
                 f"update {step}: for {PATIENCE} updates the episodes of each group had equal returns "
                 f"({metrics['return']:g} on average), so there is nothing to learn from: the task is solved, or the "
-                "policies have collapsed; if they have, start again with a lower learning rate or larger groups"
+                "policies have collapsed; after a collapse, start again with a lower learning rate or larger groups"
             )
 
     def _tell(self, line: str) -> None:

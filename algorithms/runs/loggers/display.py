@@ -56,7 +56,7 @@ def progress_of(collector: RolloutCollector) -> str:
 
 
 class ProgressLines:
-    """Prints the progress of an evaluation, one line every `LINE_S` seconds."""
+    """Printer of the progress of an evaluation: one line every `LINE_S` seconds."""
 
     def __init__(self, console: Console):
         self.console = console
@@ -164,7 +164,7 @@ class TrainingDisplay(Callback):
 
 def plot_learning_curve(directory: Path, file: Path, *, title: str) -> None:
     """Plot the mean return of each update against environment steps. The suffix of `file` selects the format."""
-    from matplotlib.figure import Figure  # here: a slow import
+    from matplotlib.figure import Figure  # imported here, because the import is slow
 
     rows = [row for row in read_lines(directory / "metrics.jsonl") if "return" in row]
     figure = Figure(figsize=(7, 4), layout="constrained")

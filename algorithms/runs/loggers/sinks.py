@@ -73,7 +73,7 @@ class WandbLogger(Callback):
 
 
 class TensorboardLogger(Callback):
-    """Callback that writes TensorBoard files. A resumed run hides its earlier events after `update`."""
+    """Callback that writes TensorBoard files. A resumed run hides earlier events of updates after `update`."""
 
     def __init__(self, directory: Path, update: int = 0):
         from torch.utils.tensorboard import SummaryWriter
@@ -114,7 +114,7 @@ class TensorboardLogger(Callback):
 
 
 class TrackioLogger(Callback):
-    """Callback that logs to trackio. Environment variables of wandb give project, name and group."""
+    """Callback that logs to trackio. The environment variables of wandb set the project, name and group."""
 
     def __init__(self, directory: Path, config: Mapping[str, Any]):
         import trackio
@@ -144,7 +144,7 @@ def check_sinks(sinks: Sequence[Sink]) -> None:
 def make_loggers(
     directory: Path, sinks: Sequence[Sink], config: Mapping[str, Any], *, update: int = 0
 ) -> list[Callback]:
-    """Make a callback for each log service. `update` is the update from which a run resumes, or 0."""
+    """Make a callback for each log service. `update`: update after which a run resumes; 0 for a new run."""
     check_sinks(sinks)
     made: dict[Sink, Any] = {
         "wandb": lambda: WandbLogger(directory, config),
