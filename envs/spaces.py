@@ -99,7 +99,7 @@ def has_mask(space: Space[Any]) -> bool:
 
 
 def options_of(space: Space[Any]) -> tuple[int, ...]:
-    """Return the number of options per choice of a `Discrete` or `MultiDiscrete` space. Other spaces: ()."""
+    """Return the number of values per dimension of a `Discrete` or `MultiDiscrete` space. Other spaces: ()."""
     if isinstance(space, Discrete):
         return (int(space.n),)
     return tuple(int(n) for n in space.nvec.ravel()) if isinstance(space, MultiDiscrete) else ()
@@ -122,7 +122,7 @@ def mask_problem(mask: Any, options: tuple[int, ...]) -> str | None:
 
     Args:
         mask: an array, or a tuple with one array per choice.
-        options: number of options per choice of the action space.
+        options: number of options per choice of the action space (see `options_of`).
     """
     try:
         row = flat_mask(mask)
@@ -131,9 +131,9 @@ def mask_problem(mask: Any, options: tuple[int, ...]) -> str | None:
     if not options:
         return "needs an action space of type Discrete or MultiDiscrete"
     if len(row) != sum(options):
-        return f"has {len(row)} entries, but there are {sum(options)} options"
+        return f"has {len(row)} entries, but there are {sum(options)} options in the action space"
     starts = np.cumsum((0, *options[:-1]))
-    # The message contains the number of the choice, not the mask, because masks may have 10,000 entries.
+    # The message contains the index of the choice, not the mask, because masks may have 10,000 entries.
     empty = np.flatnonzero(~np.logical_or.reduceat(row, starts))
     if len(empty):
         return f"leaves no legal option{f' of choice {empty[0]}' if len(options) > 1 else ''}"

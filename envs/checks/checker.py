@@ -76,7 +76,7 @@ def check_env(
         max_steps: maximum number of turns. Longer episodes break the rule `ends`.
         hash_seeds: also replay an episode in two processes with other values of PYTHONHASHSEED, which takes seconds.
             None: only if another process can build the environment from its id or specification.
-        exploits: also measure the returns of players that do not do the task, which takes a few hundred episodes.
+        exploits: also test, in a few hundred episodes, that players that do not do the task get no high return.
         skip: names of rules that are not tested.
 
     Returns:
@@ -126,7 +126,7 @@ def check_env(
 
 
 def _place(error: BaseException | None, env: Any) -> str:
-    """Return the place of a fault in the environment's code: from the traceback, or of the method in the message."""
+    """Return file and line of a fault in the environment, from the traceback or the method in the error message."""
     if error is None:
         return ""
     kinds = []

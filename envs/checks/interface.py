@@ -106,14 +106,14 @@ def ends(subject: Subject) -> None:
     for seed in subject.seeds:
         if subject.record(seed).calls[-1].agents:
             raise Violation(
-                f"the episode of seed {seed} has not ended after {subject.max_steps} turns; terminate it, "
-                "register it with max_turns, or pass a larger max_steps to check_env (environments of Gymnasium take "
-                "--env-kwargs max_episode_steps=…)"
+                f"the episode of seed {seed} has not ended after {subject.max_steps} turns; terminate the episode, "
+                "register the environment with max_turns, or pass a larger max_steps to check_env (environments of "
+                "Gymnasium take --env-kwargs max_episode_steps=…)"
             )
 
 
 def last_turn(subject: Subject) -> None:
-    """Check that a game of fixed length terminates in its last turn. Only an external limit may truncate."""
+    """Check that turn `max_turns` terminates the episode. Only a limit outside the environment may truncate it."""
     limit = getattr(subject.build().unwrapped, "max_turns", None)
     if limit is None:
         raise DoesNotApply
@@ -217,8 +217,8 @@ def pettingzoo_api(subject: Subject) -> None:
     for number, agent in enumerate(env.possible_agents):
         env.action_space(agent).seed(number)  # the test samples actions; seeds make its result reproducible
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns about faults that other rules report, and about allowed extra keys
-        from pettingzoo.test import parallel_api_test  # its example games warn when they are imported
+        warnings.simplefilter("ignore")  # the test warns about faults that other rules report, and about extra keys
+        from pettingzoo.test import parallel_api_test  # imports example games, which warn
 
         parallel_api_test(env, num_cycles=20)
 
@@ -229,7 +229,7 @@ def rendering(subject: Subject) -> None:
         raise DoesNotApply
     for mode, wanted in (("ansi", str), ("human", type(None))):
         if mode not in subject.build().metadata["render_modes"] or (mode == "human" and not subject.is_text):
-            continue  # other environments would open a window
+            continue  # in mode "human", other environments would open a window
         env: Env = subject.spec.make(render_mode=mode)
         with contextlib.redirect_stdout(io.StringIO()):
             env.reset(seed=0)

@@ -125,8 +125,8 @@ def recorded(calls: Iterator[Call]) -> Record:
 
 
 def random_chooser(env: Env, seed: int) -> Chooser:
-    """Return a function that selects random actions. Most replies to a text are excerpts from this text."""
-    # Parsers in environments would reject replies of random characters at their start.
+    """Return a function that selects random actions. Most text actions are excerpts from the agent's observation."""
+    # Parsers in environments would reject a reply of random characters at its first character.
     spaces = {agent: env.action_space(agent) for agent in env.possible_agents}
     player = RandomPlayer(spaces, 1000 * seed)
 
@@ -152,7 +152,7 @@ def _excerpt(text: str, rng: random.Random) -> str:
 
 
 def difference(one: Any, other: Any, path: str = "") -> str | None:
-    """Describe the first difference between two values or records. None: they are equal."""
+    """Describe the first difference between two values or records. None: both are equal."""
     if isinstance(one, Record) and isinstance(other, Record):
         for mine, theirs in zip(one.calls, other.calls, strict=False):
             for name in ("returned", "agents", "state"):
@@ -185,7 +185,7 @@ def _short(value: Any) -> str:
 
 @dataclass
 class Subject:
-    """The environment under test."""
+    """Environment that `check_env` tests, with settings of the test and recorded episodes."""
 
     build: Callable[[], Env]  # function that builds a new instance
     spec: EnvSpec | None
