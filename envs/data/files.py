@@ -107,7 +107,7 @@ class Spool:
                 block: Block = pickle.loads(file.read(end - start))
         except FileNotFoundError:
             raise ValueError(
-                f"{self._file} with the data's rows was deleted when its process ended; create the environment again"
+                f"the temporary file {self._file} was deleted when its process ended; create the environment again"
             ) from None
         return block
 
@@ -152,7 +152,7 @@ def rows_of_spool(spool: Spool, num_rows: int) -> RowsInPlace:
 
 
 def rows_of_stream(rows: Iterable[Row], max_rows: int) -> tuple[Rows, bool]:
-    """Read up to `max_rows` rows of an iterable, and write many rows to a file. Also return True if more are left."""
+    """Read up to `max_rows` rows of an iterable; large data goes to a file. Returns (rows, whether there are more)."""
     left = blocks(rows, max_rows + 1)
     first: list[Block] = []
     count = 0
@@ -287,7 +287,7 @@ def _csv_rows(path: Path) -> Iterator[NumberedRow]:
                 raise ValueError(f"{path}, row {number} must have as many cells as the header {reader.fieldnames}")
             yield number, row
     except csv.Error as error:
-        raise ValueError(f"{path}, after row {number} is not valid CSV: {error}") from error
+        raise ValueError(f"{path}, after row {number}: the text is not valid CSV: {error}") from error
     finally:
         csv.field_size_limit(limit)
 

@@ -38,7 +38,7 @@ class EnvironmentFault(UserError):
 
     Attributes:
         problem: description of the fault.
-        agent: agent whose value is invalid. None: not a single agent.
+        agent: agent whose value is invalid. None: the fault does not belong to a single agent.
         env: id or name of the environment.
         course: seed, options and actions of the episode.
         turn: number of the joint turn, from 1. 0: the reset.
@@ -186,7 +186,7 @@ class FaultWatch:
                     raise EnvironmentFault(f"the action mask of {agent!r} {problem}", agent)
             if len(masks) == 2 and (problem := mask_problem(flat_mask(masks[0]) & flat_mask(masks[1]), options)):
                 raise EnvironmentFault(
-                    f"the action masks of {agent!r} in info and observation together {problem}", agent
+                    f"the action mask of {agent!r}, combined from info and observation, {problem}", agent
                 )
 
     def _infos(self, infos: Any) -> Infos:
@@ -205,7 +205,7 @@ class FaultWatch:
 
 
 def check_of(space: Any) -> Check:
-    """Return a function that checks values of a space: type, shape, and that numbers are finite."""
+    """Return a function that checks the type and the shape of a space's values, and that numbers are finite."""
     if isinstance(space, spaces.Text):
         return lambda value: None if isinstance(value, str) else f"is {_shown(value)}, but must be text"
     if isinstance(space, spaces.Box):

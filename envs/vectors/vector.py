@@ -163,7 +163,7 @@ class SyncVector(VectorEnv):
 
 
 def builder(env: str | EnvSpec | Builder, num_envs: int, kwargs: Mapping[str, Any]) -> Builder:
-    """Return a function that builds one copy. Raises LookupError if the id is unknown."""
+    """Return a function that builds one copy of an environment. Raises LookupError if the id is unknown."""
     if num_envs < 1:
         raise ValueError(f"num_envs={num_envs} must be at least 1")
     if isinstance(env, str):
