@@ -83,7 +83,7 @@ def templates(
     names = [*agents, ALL, SYSTEM]
     unknown = sorted(set(texts) - set(names))
     if unknown or not texts:
-        raise ValueError(f"prompts must be texts for some of {names}, got {unknown or 'none'}")
+        raise ValueError(f"prompts must be templates with names among {names}, got {unknown or 'none'}")
     if wrong := [name for name, text in texts.items() if not isinstance(text, str)]:
         raise ValueError(f"the prompt of {wrong[0]!r} must be a text, got {texts[wrong[0]]!r}")
     system = texts.pop(SYSTEM, "")
@@ -158,5 +158,5 @@ def _constant_text(tree: ast.Module, name: str, places: Mapping[str, str]) -> st
 
 def _place(name: str, places: Mapping[str, str]) -> str:
     if name not in places:
-        raise ValueError(f"the paper's prompt has a variable {name!r} that is not in {sorted(places)}; use templates")
+        raise ValueError(f"the paper's prompt has {name!r}, which is not in {sorted(places)}; write your own templates")
     return places[name]

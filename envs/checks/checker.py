@@ -1,4 +1,4 @@
-"""Function `check_env`, which tests an environment with all rules."""
+"""Function `check_env`, which plays an environment and tests the rules that every environment must follow."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def check_env(
     exploits: bool = False,
     skip: Collection[str] = (),
 ) -> list[str]:
-    """Play episodes and test all rules that apply to the environment.
+    """Check that an environment follows PettingZoo's API and the rules of collm (`RULES`), by playing episodes.
 
     Args:
         env: an id, an `EnvSpec`, an environment, or a function that builds one.
@@ -119,7 +119,7 @@ def check_env(
                 message = f"{type(error).__name__}: {error}{_place(error, env)}; rule: {rule_text}"
                 raise CheckFailure(name, message) from error
             passed.append(name)
-    finally:  # the rule same_seed seeds the global generators
+    finally:  # restores the global generators, which the rule same_seed seeds
         random.setstate(generators[0])
         np.random.set_state(generators[1])
     return passed

@@ -58,7 +58,7 @@ def same_spaces(subject: Subject) -> None:
 
 
 def returns(subject: Subject) -> None:
-    """Check that `reset` returns two dicts and `step` five, and that legal actions raise no error."""
+    """Check that `reset` returns two dicts, that `step` returns five dicts, and that legal actions raise no error."""
     for seed in subject.seeds:
         for call in play(subject.build(), seed, subject.choose, subject.max_steps):
             wanted = 2 if call.actions is None else 5
@@ -121,7 +121,7 @@ def last_turn(subject: Subject) -> None:
         calls = subject.record(seed).calls
         if len(calls) - 1 == limit and any(calls[-1].returned[3].values()):
             raise Violation(
-                f"turn {limit} of {limit} truncates the episode; terminate it instead, because the game itself ends"
+                f"turn {limit} of {limit} truncates the episode; terminate it: only an external limit may truncate"
             )
 
 
@@ -224,7 +224,7 @@ def pettingzoo_api(subject: Subject) -> None:
 
 
 def rendering(subject: Subject) -> None:
-    """Check that every render mode can be set, and that `render()` returns a string ("ansi") or None ("human")."""
+    """Check that `render()` returns a string in the render mode "ansi", and None in the render mode "human"."""
     if subject.spec is None:
         raise DoesNotApply
     for mode, wanted in (("ansi", str), ("human", type(None))):

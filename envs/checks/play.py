@@ -51,7 +51,7 @@ class DoesNotApply(Exception):
 class Call:
     """One call of `reset` or `step` and its results."""
 
-    name: str  # name in messages, such as "reset()" or "step 3"
+    name: str  # name of the call in error messages, such as "reset()" or "step 3"
     movers: list[str]  # live agents before the call; for `reset`: after the call
     actions: Mapping[str, Any] | None  # None for `reset`
     returned: Any

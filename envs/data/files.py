@@ -31,7 +31,7 @@ BLOCK = 1_000  # rows per block of a temporary file (`Spool`)
 
 
 class RowsInPlace:
-    """Numbered rows that are read on access. Pickling writes the rows to a temporary file (`Spool`)."""
+    """Sequence of numbered rows that are read on access. Pickling writes the rows to a temporary file (`Spool`)."""
 
     def __init__(
         self, numbers: Sequence[int] | np.ndarray[Any, Any], read: Callable[[int, int], Row], spool: Spool | None = None

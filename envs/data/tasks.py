@@ -98,7 +98,7 @@ def load_tasks(
     columns: Mapping[str, str] | None = None,
     test_fraction: float | None = None,
 ) -> Tasks:
-    """Load the rows of a split with the fields that an environment needs.
+    """Load the tasks of a split, and check that each task has the fields that an environment needs.
 
     A list of texts in a text field is joined by spaces. Columns that are not fields are kept. A row without a column
     "id" gets the id "<split>-<row number>". Rows are checked when they are loaded, but rows of large files and tables

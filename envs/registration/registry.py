@@ -36,11 +36,11 @@ _ID = re.compile(r"(?P<name>[\w-]+/[\w.-]+?)(-v(?P<version>\d+))?")
 
 
 class UnknownEnvironmentError(UserError, LookupError):
-    """The environment's id is not registered."""
+    """Raised if no environment with this id is registered."""
 
 
 class EnvironmentArgumentsError(UserError, TypeError):
-    """The environment does not accept the arguments."""
+    """Raised if an environment does not accept its arguments."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class EnvSpec:
         return constructor
 
     def given(self, **kwargs: Any) -> EnvSpec:
-        """Return a copy with additional arguments. Its ranges are None if the arguments may change rewards."""
+        """Return a copy with additional arguments. Reward and return range are None if arguments may change them."""
         used = {**deepcopy(dict(self.kwargs)), **kwargs}
         if set(kwargs) <= {"render_mode", "split", *self.range_preserving_kwargs}:  # no effect on the ranges
             return replace(self, kwargs=used)

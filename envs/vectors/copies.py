@@ -88,7 +88,7 @@ def work(pipe: Connection, payload: bytes, indices: list[int], sends_state: bool
 
 
 def built(make: Callable[[], Copies]) -> tuple[Copies | None, bytes]:
-    """Build the copies. Returns (copies, or None after an error; pickled first reply: a description or the error)."""
+    """Build a worker's copies. Returns (copies or None, pickled description of the environment or of the error)."""
     try:
         copies = make()
         return copies, pickle.dumps((None, None, None, copies.description()))

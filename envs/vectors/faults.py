@@ -18,10 +18,10 @@ from ..core import Infos, ResetResult
 from ..core import StepResult as StepResult
 from ..spaces import MASK, OBSERVATION, flat_mask, has_mask, mask_problem, options_of
 
-Check: TypeAlias = Callable[[Any], "str | None"]  # function: value -> description of the error; None: no error
+Check: TypeAlias = Callable[[Any], "str | None"]  # function: value -> description of its fault; None: no fault
 STEP_PARTS = ("observations", "rewards", "terminations", "truncations", "infos")
 NUMBERS = ("reward/", "metric/")  # prefixes of numeric entries of infos
-MAX_SHOWN = 60  # characters of a wrong value in a message
+MAX_SHOWN = 60  # maximum number of characters of an invalid value in a message
 
 
 @dataclass(slots=True)

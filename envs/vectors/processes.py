@@ -42,7 +42,7 @@ class PendingMessage:
 
 
 class ProcessVector(VectorEnv):
-    """Environment copies in worker processes of this machine. The result of each copy arrives separately.
+    """Vectorized environment in worker processes of this machine. The result of each copy arrives separately.
 
     A worker that dies or exceeds `timeout_s` is replaced, and its unfinished episodes are replayed from seeds and
     actions. An episode is aborted if its worker is lost twice, or if its replay returns other results; `lost` then
@@ -92,12 +92,12 @@ class ProcessVector(VectorEnv):
         self._agents: list[list[str]] = [[] for _ in range(num_envs)]
         self._states: list[Any] = [None] * num_envs
         # One entry per copy. Messages are numbered from 1.
-        self._digests: list[list[bytes]] = [[] for _ in range(num_envs)]  # of results of the current episode
-        self._num_failures = [0] * num_envs  # failed workers of the current episode
+        self._digests: list[list[bytes]] = [[] for _ in range(num_envs)]  # hashes of the episode's results
+        self._num_failures = [0] * num_envs  # number of lost workers in the current episode
         self._lost: dict[int, EnvironmentFault] = {}
         self._num_sent = 0
-        self._begun = [0] * num_envs  # message that started the current episode
-        self._latest = [0] * num_envs  # last message; replies to earlier messages are ignored
+        self._begun = [0] * num_envs  # number of the message that started the current episode
+        self._latest = [0] * num_envs  # number of the last message; replies to earlier messages are ignored
         self._arrived: dict[int, tuple[list[str], Any, StepResult]] = {}
         # One entry per worker.
         self._unanswered: list[dict[int, PendingMessage]] = [{} for _ in range(count)]  # by message number

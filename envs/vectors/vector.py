@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 
 class VectorEnv(ABC):
-    """Copies of one environment. The caller resets each copy by its index and steps any subset of the copies.
+    """Vectorized environment: copies, of which the caller resets each by its index and steps any subset.
 
     `reset` and `step` wait for their results. `send_reset` and `send` return immediately, and `ready` returns the
     results later. All methods check the values that the environment returns, and raise an `EnvironmentFault` with the
@@ -98,7 +98,7 @@ class VectorEnv(ABC):
 
 
 class SyncVector(VectorEnv):
-    """Environment copies in this process, stepped one after another. Suited to fast environments.
+    """Vectorized environment in this process: copies are stepped one after another. Suited to fast environments.
 
     Args:
         env: id, specification, or function that builds an environment.

@@ -1,4 +1,4 @@
-"""Environments as conversations: each turn returns only the new messages, as chat libraries expect."""
+"""Chat conversations with an environment: each turn returns only the new messages, as chat libraries expect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Heard:
     reward: float
     is_terminated: bool = False
     is_truncated: bool = False
-    numbers: Mapping[str, float] = field(default_factory=dict)  # reward terms and metrics in the agent's info
+    numbers: Mapping[str, float] = field(default_factory=dict)  # numbers in the info, such as reward terms
 
     @property
     def is_over(self) -> bool:

@@ -57,7 +57,7 @@ class PrivilegedState(View):
 
 
 def with_truth(env: ParallelEnv[str, Any, Any]) -> ParallelEnv[str, Any, Any]:
-    """Wrap a text environment in `PrivilegedState`. Return other environments, which need `state()`, unchanged."""
+    """Wrap a text environment in `PrivilegedState`. Other environments need `state()` and are returned unchanged."""
     if isinstance(env.unwrapped, TextParallelEnv):
         return PrivilegedState(env)
     if getattr(env, "state_space", None) is None:

@@ -46,7 +46,7 @@ def gym_team(
         made = TransformObservation(made, partial(flatten_observation, space), flatten_space(space))
     if observed is None and not flatten and is_tuple_team(made):
         made.close()
-        return TupleTeam(env, **kwargs)  # with the id, because each seeded reset builds a new environment
+        return TupleTeam(env, **kwargs)  # with the id, because each reset with a seed builds a new environment
     return as_team(made)
 
 

@@ -27,7 +27,7 @@ class TurnBased(ParallelEnv[str, Any, Any]):
         self.agents: list[str] = []
         self.metadata = {**env.metadata, "is_parallelizable": True}
         self.render_mode = getattr(env, "render_mode", None)
-        self.state_space = getattr(env, "state_space", None)  # most environments have no state
+        self.state_space = getattr(env, "state_space", None)  # None for most environments
         self._waiting = {agent: only_first(options_of(env.action_space(agent))) for agent in self.possible_agents}
 
     @property
