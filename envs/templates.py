@@ -83,7 +83,7 @@ def templates(
     names = [*agents, ALL, SYSTEM]
     unknown = sorted(set(texts) - set(names))
     if unknown or not texts:
-        raise ValueError(f"prompts must be templates with names among {names}, got {unknown or 'none'}")
+        raise ValueError(f"prompts must be templates for some of {names}, got {unknown or 'none'}")
     if wrong := [name for name, text in texts.items() if not isinstance(text, str)]:
         raise ValueError(f"the prompt of {wrong[0]!r} must be a text, got {texts[wrong[0]]!r}")
     system = texts.pop(SYSTEM, "")

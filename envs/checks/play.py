@@ -155,8 +155,8 @@ def difference(one: Any, other: Any, path: str = "") -> str | None:
     """Describe the first difference between two values or records. None: both are equal."""
     if isinstance(one, Record) and isinstance(other, Record):
         for mine, theirs in zip(one.calls, other.calls, strict=False):
-            for name in ("returned", "agents", "state"):
-                found = difference(getattr(mine, name), getattr(theirs, name), f"{name} of {mine.name}")
+            for name, label in (("returned", "the results"), ("agents", "the agents"), ("state", "the state")):
+                found = difference(getattr(mine, name), getattr(theirs, name), f"{label} of {mine.name}")
                 if found:
                     return found
         return None if len(one.calls) == len(other.calls) else "the number of turns"

@@ -234,7 +234,7 @@ def _parsed(text: str, place: str) -> Any:
 
 def _checked(path: Path, number: int, row: Any) -> NumberedRow:
     if not isinstance(row, dict):
-        raise ValueError(f"{path}, row {number} must be a JSON object of columns, got {type(row).__name__}")
+        raise ValueError(f"{path}, row {number} must be a JSON object (column: value), got {type(row).__name__}")
     return number, row
 
 
@@ -287,7 +287,7 @@ def _csv_rows(path: Path) -> Iterator[NumberedRow]:
                 raise ValueError(f"{path}, row {number} must have as many cells as the header {reader.fieldnames}")
             yield number, row
     except csv.Error as error:
-        raise ValueError(f"{path}, after row {number}: the text is not valid CSV: {error}") from error
+        raise ValueError(f"{path}, after row {number} the text is not valid CSV: {error}") from error
     finally:
         csv.field_size_limit(limit)
 
@@ -314,7 +314,7 @@ def _saved_rows(path: Path, split: str) -> Rows:
         raise ValueError(f"{path} must be a file, or a directory written by save_to_disk of datasets") from error
     if isinstance(saved, datasets.DatasetDict):
         if split not in saved:
-            raise ValueError(f"{path} has no split {split!r}; it has {', '.join(map(repr, saved))}")
+            raise ValueError(f"{path} has no split {split!r}; choose from {', '.join(map(repr, saved))}")
         saved = saved[split]
     return rows_of_table(saved)
 

@@ -129,7 +129,7 @@ def load_tasks(
     renamed = dict(columns or {})
     unknown = set(renamed) - {*text, *other, _ID}
     if unknown:
-        raise ValueError(f"columns={sorted(unknown)} must be among the fields {[*text, *other, _ID]}")
+        raise ValueError(f"columns has unknown fields {sorted(unknown)}; choose from {[*text, *other, _ID]}")
     if test_fraction is not None and not 0 < test_fraction < 1:
         raise ValueError(f"{test_fraction=} must be between 0 and 1")
     source = _source(data, split, builtin, test_fraction)
@@ -281,7 +281,7 @@ def _given_rows(source: Iterable[Row]) -> Rows:
     rows = rows_of_table(source) if isinstance(source, Sized) else _streamed(_Given(source))
     _, first = next(iter(rows), (0, {}))
     if not isinstance(first, Mapping):
-        raise TypeError(f"rows must be dicts of columns, got {type(first).__name__}: {first!r:.80}")
+        raise TypeError(f"rows of data must be dicts column -> value, got {type(first).__name__}: {first!r:.80}")
     return rows
 
 

@@ -167,7 +167,7 @@ class FaultWatch:
                 raise EnvironmentFault(f"{agent!r} is not in possible_agents={self.possible_agents}", agent)
             if agent not in actions and agent not in self._ended:
                 raise EnvironmentFault(
-                    f"{agent!r} joins the running episode, but agents may only leave a running episode", agent
+                    f"{agent!r} joins the running episode, but agents may join only at a reset", agent
                 )
         live = set(self._env.agents)
         if again := sorted(self._gone & live):

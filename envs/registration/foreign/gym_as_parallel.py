@@ -54,7 +54,7 @@ def made(env: str | gymnasium.Env[Any, Any], kwargs: Mapping[str, Any]) -> gymna
     if isinstance(env, str):
         return gymnasium.make(env, disable_env_checker=True, **kwargs)
     if kwargs:
-        raise TypeError(f"the arguments {sorted(kwargs)} need an environment id, but env is not an id; pass an id")
+        raise TypeError(f"the arguments {sorted(kwargs)} need an id as env, got an environment; pass an id")
     return env
 
 
