@@ -96,7 +96,7 @@ def templates(
             raise ValueError(f"the prompt of {name!r} has an unknown placeholder {{{strange[0]}}}; known are {known}")
         if not places & set(needed):
             missing = " or ".join(f"{{{field}}}" for field in needed)
-            raise ValueError(f"the prompt of {name!r} does not contain the task; add {missing}")
+            raise ValueError(f"the prompt of {name!r} has no placeholder for the task; add {missing}")
     return Templates(texts, system)
 
 
@@ -120,7 +120,7 @@ def original_prompts(repository: Path, originals: Originals) -> dict[str, str]:
     for name, source in originals.sources.items():
         text = _function_text(tree, source, originals.places) or _constant_text(tree, source, originals.places)
         if text is None:
-            raise ValueError(f"prompts: {path} has no prompt {source!r}; give another version of the repository")
+            raise ValueError(f"prompts: {path} defines no prompt {source!r}; give another version of the repository")
         lines = text.splitlines(keepends=True)
         kept = "".join(line for line in lines if not any(part in line for part in originals.left_out))
         found[name] = kept if name == "system" else kept + originals.added

@@ -70,7 +70,7 @@ def returns(subject: Subject) -> None:
 
 
 def keys(subject: Subject) -> None:
-    """Check that the results have exactly one entry for each agent that was live before the call."""
+    """Check that results of `reset` and `step` have exactly one entry per agent that was live before the call."""
     for call in subject.calls():
         parts = _PARTS if call.actions is not None else ("observations", "infos")
         for part, values in zip(parts, call.returned, strict=True):
@@ -201,7 +201,7 @@ def state(subject: Subject) -> None:
     for call in subject.calls():
         if call.state is None:
             if subject.is_text:
-                raise Violation("state() is missing; return the joint history, which centralized critics read")
+                raise Violation("state() is missing; define it to return the joint history, for centralized critics")
             raise DoesNotApply
         if space is None:
             raise Violation("state() returns a value, but state_space is missing; declare state_space")

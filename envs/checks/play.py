@@ -61,7 +61,7 @@ class Call:
 
 @dataclass
 class Record:
-    """Calls of `reset` and `step` in an episode, in order."""
+    """Recorded calls of `reset` and `step` in an episode, in time order."""
 
     calls: list[Call] = field(default_factory=list)
 

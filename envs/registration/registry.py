@@ -87,7 +87,7 @@ class EnvSpec:
 
     @property
     def name(self) -> str:
-        """Id without the version."""
+        """Id of the environment without the version: "namespace/Name"."""
         return self.id.rpartition("-v")[0]
 
     @property
@@ -136,7 +136,7 @@ class EnvSpec:
             found = re.search(r"multiple values for (?:keyword )?argument '(\w+)'", str(error))
             if found is not None and found[1] in used:
                 hint = _FIXED_LENGTH if found[1] == "max_turns" else "remove this argument"
-                raise EnvironmentArgumentsError(f"{self.id} already sets {found[1]!r}; {hint}") from error
+                raise EnvironmentArgumentsError(f"{self.id} already sets argument {found[1]!r}; {hint}") from error
             if kwargs or self.id.startswith("unregistered/"):  # otherwise the environment has a bug
                 raise EnvironmentArgumentsError(
                     f"{self.id} cannot be made with the arguments {used or 'none'}: {type(error).__name__}: {error}"
@@ -375,7 +375,7 @@ def _foreign(id: str) -> EnvSpec | None:
         if registered not in gymnasium.registry:
             near = difflib.get_close_matches(registered, gymnasium.registry, 1, 0.5)
             hint = f"did you mean {near[0]!r}?" if near else "gymnasium.pprint_registry() lists all ids"
-            raise UnknownEnvironmentError(f"{id!r}: module {module!r} registers no {registered!r}; {hint}")
+            raise UnknownEnvironmentError(f"{id!r}: module {module!r} registers no id {registered!r}; {hint}")
     elif "/" in name or name not in gymnasium.registry:
         return None
     entry_point = "collm.envs.registration.foreign.team:gym_team"

@@ -43,7 +43,7 @@ class VectorEnv(ABC):
 
     @abstractmethod
     def reset(self, index: int, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
-        """Start an episode in one copy."""
+        """Start an episode in the environment copy `index`."""
 
     @abstractmethod
     def step(self, actions: Mapping[int, Mapping[str, Any]]) -> dict[int, StepResult]:

@@ -85,5 +85,5 @@ class View(BaseParallelWrapper):
 def require_text(space: Space[Any], view: str) -> int:
     """Return the maximum length of a text space. Raises TypeError for other spaces."""
     if not isinstance(space, Text):
-        raise TypeError(f"{view} needs texts, got {space}; apply it directly to a text environment")
+        raise TypeError(f"{view} needs texts, got {space}; apply this view directly to a text environment")
     return int(space.max_length)
