@@ -22,7 +22,7 @@ ResetResult: TypeAlias = tuple[dict[str, Any], Infos]
 StepResult: TypeAlias = tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], Infos]
 """Result of `step`: observations, rewards, terminations, truncations and infos. The keys are agents."""
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
-_LATER_BRACKETS = re.compile("(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\\[")  # at line starts, not in the first line
+_LATER_BRACKETS = re.compile("(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\\[")  # "[" at line starts, except the first line
 
 
 class Message(NamedTuple):
@@ -36,7 +36,7 @@ class Message(NamedTuple):
 class Transcript(str):
     """Text history of an agent: a `str` with the attribute `messages`.
 
-    The string is the content of all messages, each followed by a line feed. Chat models read `messages` instead.
+    The string is the content of all messages, each followed by a line feed. Chat models read only `messages`.
     During an episode, messages are only appended, unless the environment's metadata["append_only"] is False.
     """
 
@@ -63,7 +63,7 @@ class Transcript(str):
 
 
 def messages_of(observation: str) -> tuple[Message, ...]:
-    """Return the messages of a transcript. Another text is returned as a single user message."""
+    """Return the messages of a transcript. Any other string is returned as a single user message."""
     return observation.messages if isinstance(observation, Transcript) else (Message("user", str(observation)),)
 
 
@@ -84,7 +84,7 @@ def answer_in(reply: str) -> str:
 def written(agent: str, reply: str) -> Message:
     """Format an agent's reply as a message of the joint history: "[agent writes] reply".
 
-    A space is added before each line that starts with "[". Otherwise, a reply could imitate the messages of others.
+    A space is added before each line that starts with "[". Otherwise, a reply could imitate messages of other agents.
     """
     return Message("user", f"[{agent} writes] {_LATER_BRACKETS.sub(' [', reply)}", agent)
 
@@ -126,15 +126,15 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         max_turns: turns per episode, at least 1.
         render_mode: "ansi" (`render` returns the joint history as text), "human" (prints it), or None.
         max_action_length: maximum length of a reply in characters, without text before "</think>". Longer replies are
-            cut. Their number is logged as `metric/cut_replies`.
-        max_observation_length: maximum length of a history in characters. From longer histories, the oldest messages
-            except the first are dropped. Their number is logged as `metric/dropped_messages`.
+            cut, and counted in `metric/cut_replies`.
+        max_observation_length: maximum length of a history in characters. In longer histories, the oldest messages
+            except the first are dropped, and counted in `metric/dropped_messages`.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "text_v0", "render_modes": ["ansi", "human"], "render_fps": 1}
     truth_metric: ClassVar[str | None] = None
     """Name of a metric in `Outcome.metrics`, from 0 to 1, that measures success independently of the reward, such as
-    the fraction of passed tests. `collm check ID --red-team` compares the return with it. None: no such metric."""
+    the fraction of passed tests. `collm check ID --red-team` compares the return with this metric. None: no metric."""
     protocol_instructions: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     """Additional instructions if agents reply in a pipeline or a discussion: protocol name -> agent -> text."""
     spec: Any = None  # the EnvSpec from which `make` built this environment
@@ -213,32 +213,32 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         raise NotImplementedError(f"{self} has no reference replies; define reference_reply(agent)")
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
-        """Return players that may get reward without doing the task, as a dict: name -> function (agent -> reply).
+        """Return scripted policies that may get reward without doing the task: name -> function (agent -> reply).
 
-        `check_env(..., exploits=True)` measures their return. The functions may read hidden information of the
-        environment, but must not change the environment.
+        `check_env(..., exploits=True)` measures the return of each policy. The functions may read hidden information of
+        the environment, but must not change the environment.
         """
         return {}
 
     @property
     def allowed_exploits(self) -> Mapping[str, str]:
-        """Players whose high return is intended, as a dict: name of the player -> reason."""
+        """Scripted policies for which `check_env` accepts a high return, as a dict: name of the policy -> reason."""
         return {}
 
     def honest_players(self) -> Mapping[str, Callable[[str], str]]:
-        """Return players that use only their observations, as a dict: name -> function (agent -> reply).
+        """Return scripted policies that read only observations, as a dict: name -> function (agent -> reply).
 
-        The player "talking" sends information to its partners, the player "silent" does not. Their difference in return
-        is the benefit of communication. The functions must not change the environment.
+        The policy "talking" sends information to the other agents. The policy "silent" sends none. The difference of
+        both returns is the benefit of communication. The functions must not change the environment.
         """
         return {}
 
     def ceilings(self) -> Mapping[str, float]:
-        """Return the best mean returns of teams that lack a skill, as a dict: "no memory" -> return. {}: unknown."""
+        """Return the maximum mean return of teams that lack a skill, such as {"no memory": 0.5}. {}: unknown."""
         return {}
 
     def absence(self, agent: str) -> str:
-        """Return a reply without content. `wrappers.Shares` uses it to measure the agent's share of the return."""
+        """Return a reply without content, with which `wrappers.Shares` measures the agent's share of the return."""
         return ""
 
     # PettingZoo's parallel API.
@@ -364,7 +364,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         self._transcripts[agent] = self._transcripts[agent].extended(*added)
 
     def _record_reading(self, read: Mapping[str, Sequence[Message]]) -> None:
-        """Append the messages that agents read to the joint history. Agents that read the same text share one entry."""
+        """Append the messages that agents read to the joint history. Agents that read equal texts share one message."""
         readers: dict[str, list[str]] = {}
         for agent, messages in read.items():
             if messages:

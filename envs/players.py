@@ -25,7 +25,7 @@ class RandomPlayer:
     """Player that samples actions. If the observation has an action mask, it samples only legal actions.
 
     Args:
-        spaces: action space of each agent. They are copied.
+        spaces: action space of each agent. The spaces are copied.
         seed: seed of the first agent's space. The other spaces get seed + 1, seed + 2, ...
     """
 
@@ -73,7 +73,7 @@ def exploits_of(env: ParallelEnv[str, Any, Any]) -> Mapping[str, Player]:
 
 
 def honest_player(env: ParallelEnv[str, Any, Any], name: str) -> Player | None:
-    """Return a player that `TextParallelEnv.honest_players` defines, or None if it defines no player of this name."""
+    """Return the player `name` of `TextParallelEnv.honest_players`, or None if there is no player of this name."""
     world = env.unwrapped
     if not isinstance(world, TextParallelEnv) or name not in world.honest_players():
         return None

@@ -15,7 +15,7 @@ _SAMPLE_CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789 .\né数"
 
 
 def is_unicode_text(text: str) -> bool:
-    """Return True if UTF-8 can encode the string. It cannot encode lone surrogates, for which tokenizers raise."""
+    """Return True if UTF-8 can encode the string: the string has no lone surrogates, which tokenizers reject."""
     if text.isascii():
         return True
     try:
@@ -49,7 +49,7 @@ class OpenText(Text):
     def sample(self, mask: Any = None, probability: Any = None) -> str:
         """Sample a text of at most 24 characters. `mask` and `probability` must be None."""
         if mask is not None or probability is not None:
-            raise ValueError("OpenText.sample supports neither mask nor probability; leave them out")
+            raise ValueError("OpenText.sample does not support mask and probability; leave both out")
         upper = max(self.min_length, min(self.max_length, 24))
         length = int(self.np_random.integers(self.min_length, upper + 1))
         return "".join(_SAMPLE_CHARACTERS[i] for i in self.np_random.integers(len(_SAMPLE_CHARACTERS), size=length))
@@ -99,14 +99,14 @@ def has_mask(space: Space[Any]) -> bool:
 
 
 def options_of(space: Space[Any]) -> tuple[int, ...]:
-    """Return the number of options per choice of a `Discrete` or `MultiDiscrete` space. Other spaces: ()."""
+    """Return the number of values per dimension of a `Discrete` or `MultiDiscrete` space. Other spaces: ()."""
     if isinstance(space, Discrete):
         return (int(space.n),)
     return tuple(int(n) for n in space.nvec.ravel()) if isinstance(space, MultiDiscrete) else ()
 
 
 def flat_mask(mask: Any) -> NDArray[np.bool_]:
-    """Convert an action mask (an array, or a tuple with one array per choice) to a flat array of bools.
+    """Convert an action mask (an array, or a tuple with one array per dimension) to a flat array of bools.
 
     Raises ValueError if a value is neither 0 nor 1.
     """
@@ -121,8 +121,8 @@ def mask_problem(mask: Any, options: tuple[int, ...]) -> str | None:
     """Describe the fault of an action mask, as the end of an error message. None: the mask is valid.
 
     Args:
-        mask: an array, or a tuple with one array per choice.
-        options: number of options per choice of the action space.
+        mask: an array, or a tuple with one array per dimension of the action.
+        options: number of values per dimension of the action (`options_of`).
     """
     try:
         row = flat_mask(mask)
@@ -131,17 +131,17 @@ def mask_problem(mask: Any, options: tuple[int, ...]) -> str | None:
     if not options:
         return "needs an action space of type Discrete or MultiDiscrete"
     if len(row) != sum(options):
-        return f"has {len(row)} entries, but there are {sum(options)} options"
+        return f"has {len(row)} entries, but there are {sum(options)} options in the action space"
     starts = np.cumsum((0, *options[:-1]))
-    # The message contains the number of the choice, not the mask, because masks may have 10,000 entries.
+    # The message contains the index of the dimension, not the mask, because masks may have 10,000 entries.
     empty = np.flatnonzero(~np.logical_or.reduceat(row, starts))
     if len(empty):
-        return f"leaves no legal option{f' of choice {empty[0]}' if len(options) > 1 else ''}"
+        return f"leaves no legal option{f' in dimension {empty[0]}' if len(options) > 1 else ''}"
     return None
 
 
 def only_first(options: tuple[int, ...]) -> NDArray[np.int8]:
-    """Return an action mask in which only the first option of each choice is legal."""
+    """Return an action mask in which only the first value of each dimension of the action is legal."""
     mask = np.zeros(sum(options), dtype=np.int8)
     mask[np.cumsum([0, *options])[:-1]] = 1
     return mask

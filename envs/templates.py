@@ -19,7 +19,7 @@ _PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 @dataclass(frozen=True)
 class Originals:
-    """Location of an environment's prompts in the repository of its paper."""
+    """Location of a paper's prompts in the code repository of this paper."""
 
     file: str  # path of the Python file in the repository
     sources: Mapping[str, str]  # agent, "prompt" or "system" -> function or constant of the file with the prompt
@@ -33,11 +33,11 @@ class Templates:
     """Templates of the prompts with which an episode starts."""
 
     texts: Mapping[str, str]
-    """Agent -> template. The key "prompt" is for all other agents. No template: the environment's own prompt."""
+    """Agent -> template. Key "prompt": all other agents. Agents without template get the environment's own prompt."""
     system: str = ""  # system prompt of all agents; empty: no system prompt
 
     def opening(self, agent: str, fields: Mapping[str, str | int], own: str) -> list[Message]:
-        """Return the first messages of an agent: the system prompt, if any, and the filled template.
+        """Return the first messages of an agent: the system prompt (unless it is "") and the filled template.
 
         Args:
             fields: placeholder -> value. Braces in values are kept.
@@ -83,7 +83,7 @@ def templates(
     names = [*agents, ALL, SYSTEM]
     unknown = sorted(set(texts) - set(names))
     if unknown or not texts:
-        raise ValueError(f"prompts must be texts for some of {names}, got {unknown or 'none'}")
+        raise ValueError(f"prompts must be templates for some of {names}, got {unknown or 'none'}")
     if wrong := [name for name, text in texts.items() if not isinstance(text, str)]:
         raise ValueError(f"the prompt of {wrong[0]!r} must be a text, got {texts[wrong[0]]!r}")
     system = texts.pop(SYSTEM, "")
@@ -96,7 +96,7 @@ def templates(
             raise ValueError(f"the prompt of {name!r} has an unknown placeholder {{{strange[0]}}}; known are {known}")
         if not places & set(needed):
             missing = " or ".join(f"{{{field}}}" for field in needed)
-            raise ValueError(f"the prompt of {name!r} does not contain the task; add {missing}")
+            raise ValueError(f"the prompt of {name!r} has no placeholder for the task; add {missing}")
     return Templates(texts, system)
 
 
@@ -120,7 +120,7 @@ def original_prompts(repository: Path, originals: Originals) -> dict[str, str]:
     for name, source in originals.sources.items():
         text = _function_text(tree, source, originals.places) or _constant_text(tree, source, originals.places)
         if text is None:
-            raise ValueError(f"prompts: {path} has no prompt {source!r}; give another version of the repository")
+            raise ValueError(f"prompts: {path} defines no prompt {source!r}; give another version of the repository")
         lines = text.splitlines(keepends=True)
         kept = "".join(line for line in lines if not any(part in line for part in originals.left_out))
         found[name] = kept if name == "system" else kept + originals.added
@@ -128,7 +128,7 @@ def original_prompts(repository: Path, originals: Originals) -> dict[str, str]:
 
 
 def _function_text(tree: ast.Module, name: str, places: Mapping[str, str]) -> str | None:
-    """Return the longest f-string in the function `name`, with placeholders. None: there is no f-string."""
+    """Convert the longest f-string of the function `name` to a template. None: the function has no f-string."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == name]
     texts = [node for function in functions[:1] for node in ast.walk(function) if isinstance(node, ast.JoinedStr)]
     if not texts:
@@ -145,7 +145,7 @@ def _function_text(tree: ast.Module, name: str, places: Mapping[str, str]) -> st
 
 
 def _constant_text(tree: ast.Module, name: str, places: Mapping[str, str]) -> str | None:
-    """Return the string that is assigned to the variable `name`, with placeholders. None: there is no such variable."""
+    """Convert the string that is assigned to the variable `name` to a template. None: the variable does not exist."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
             text = str(ast.literal_eval(node.value))
@@ -158,5 +158,5 @@ def _constant_text(tree: ast.Module, name: str, places: Mapping[str, str]) -> st
 
 def _place(name: str, places: Mapping[str, str]) -> str:
     if name not in places:
-        raise ValueError(f"a published prompt uses {name!r}, but known are {sorted(places)}; use your own templates")
+        raise ValueError(f"the paper's prompt has {name!r}, which is not in {sorted(places)}; write your own templates")
     return places[name]

@@ -1,4 +1,4 @@
-"""Function `check_env`, which tests an environment with all rules."""
+"""Function `check_env`, which plays an environment and tests the rules that every environment must follow."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def check_env(
     exploits: bool = False,
     skip: Collection[str] = (),
 ) -> list[str]:
-    """Play episodes and test all rules that apply to the environment.
+    """Check that an environment follows PettingZoo's API and the rules of collm (`RULES`), by playing episodes.
 
     Args:
         env: an id, an `EnvSpec`, an environment, or a function that builds one.
@@ -76,7 +76,7 @@ def check_env(
         max_steps: maximum number of turns. Longer episodes break the rule `ends`.
         hash_seeds: also replay an episode in two processes with other values of PYTHONHASHSEED, which takes seconds.
             None: only if another process can build the environment from its id or specification.
-        exploits: also measure the returns of players that do not do the task, which takes a few hundred episodes.
+        exploits: also test, in a few hundred episodes, that players that do not do the task get no high return.
         skip: names of rules that are not tested.
 
     Returns:
@@ -119,14 +119,14 @@ def check_env(
                 message = f"{type(error).__name__}: {error}{_place(error, env)}; rule: {rule_text}"
                 raise CheckFailure(name, message) from error
             passed.append(name)
-    finally:  # the rule same_seed seeds the global generators
+    finally:  # restores the global generators, which the rule same_seed seeds
         random.setstate(generators[0])
         np.random.set_state(generators[1])
     return passed
 
 
 def _place(error: BaseException | None, env: Any) -> str:
-    """Return the place of a fault in the environment's code: from the traceback, or of the method in the message."""
+    """Return file and line of a fault in the environment, from the traceback or the method in the error message."""
     if error is None:
         return ""
     kinds = []

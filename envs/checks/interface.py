@@ -58,7 +58,7 @@ def same_spaces(subject: Subject) -> None:
 
 
 def returns(subject: Subject) -> None:
-    """Check that `reset` returns two dicts and `step` five, and that legal actions raise no error."""
+    """Check that `reset` returns two dicts, that `step` returns five dicts, and that legal actions raise no error."""
     for seed in subject.seeds:
         for call in play(subject.build(), seed, subject.choose, subject.max_steps):
             wanted = 2 if call.actions is None else 5
@@ -70,7 +70,7 @@ def returns(subject: Subject) -> None:
 
 
 def keys(subject: Subject) -> None:
-    """Check that the results have exactly one entry for each agent that was live before the call."""
+    """Check that results of `reset` and `step` have exactly one entry per agent that was live before the call."""
     for call in subject.calls():
         parts = _PARTS if call.actions is not None else ("observations", "infos")
         for part, values in zip(parts, call.returned, strict=True):
@@ -106,14 +106,14 @@ def ends(subject: Subject) -> None:
     for seed in subject.seeds:
         if subject.record(seed).calls[-1].agents:
             raise Violation(
-                f"the episode of seed {seed} has not ended after {subject.max_steps} turns; terminate it, "
-                "register it with max_turns, or pass a larger max_steps to check_env (environments of Gymnasium take "
-                "--env-kwargs max_episode_steps=…)"
+                f"the episode of seed {seed} has not ended after {subject.max_steps} turns; terminate the episode, "
+                "register the environment with max_turns, or pass a larger max_steps to check_env (environments of "
+                "Gymnasium take --env-kwargs max_episode_steps=…)"
             )
 
 
 def last_turn(subject: Subject) -> None:
-    """Check that a game of fixed length terminates in its last turn. Only an external limit may truncate."""
+    """Check that turn `max_turns` terminates the episode. Only a limit outside the environment may truncate it."""
     limit = getattr(subject.build().unwrapped, "max_turns", None)
     if limit is None:
         raise DoesNotApply
@@ -121,7 +121,7 @@ def last_turn(subject: Subject) -> None:
         calls = subject.record(seed).calls
         if len(calls) - 1 == limit and any(calls[-1].returned[3].values()):
             raise Violation(
-                f"turn {limit} of {limit} truncates the episode; terminate it instead, because the game itself ends"
+                f"turn {limit} of {limit} truncates the episode; terminate it: only an external limit may truncate"
             )
 
 
@@ -201,7 +201,7 @@ def state(subject: Subject) -> None:
     for call in subject.calls():
         if call.state is None:
             if subject.is_text:
-                raise Violation("state() is missing; return the joint history, which centralized critics read")
+                raise Violation("state() is missing; define it to return the joint history, for centralized critics")
             raise DoesNotApply
         if space is None:
             raise Violation("state() returns a value, but state_space is missing; declare state_space")
@@ -217,19 +217,19 @@ def pettingzoo_api(subject: Subject) -> None:
     for number, agent in enumerate(env.possible_agents):
         env.action_space(agent).seed(number)  # the test samples actions; seeds make its result reproducible
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns about faults that other rules report, and about allowed extra keys
-        from pettingzoo.test import parallel_api_test  # its example games warn when they are imported
+        warnings.simplefilter("ignore")  # the test warns about faults that other rules report, and about extra keys
+        from pettingzoo.test import parallel_api_test  # imports example games, which warn
 
         parallel_api_test(env, num_cycles=20)
 
 
 def rendering(subject: Subject) -> None:
-    """Check that every render mode can be set, and that `render()` returns a string ("ansi") or None ("human")."""
+    """Check that `render()` returns a string in the render mode "ansi", and None in the render mode "human"."""
     if subject.spec is None:
         raise DoesNotApply
     for mode, wanted in (("ansi", str), ("human", type(None))):
         if mode not in subject.build().metadata["render_modes"] or (mode == "human" and not subject.is_text):
-            continue  # other environments would open a window
+            continue  # in mode "human", other environments would open a window
         env: Env = subject.spec.make(render_mode=mode)
         with contextlib.redirect_stdout(io.StringIO()):
             env.reset(seed=0)

@@ -51,7 +51,7 @@ class DoesNotApply(Exception):
 class Call:
     """One call of `reset` or `step` and its results."""
 
-    name: str  # name in messages, such as "reset()" or "step 3"
+    name: str  # name of the call in error messages, such as "reset()" or "step 3"
     movers: list[str]  # live agents before the call; for `reset`: after the call
     actions: Mapping[str, Any] | None  # None for `reset`
     returned: Any
@@ -61,7 +61,7 @@ class Call:
 
 @dataclass
 class Record:
-    """Calls of `reset` and `step` in an episode, in order."""
+    """Recorded calls of `reset` and `step` in an episode, in time order."""
 
     calls: list[Call] = field(default_factory=list)
 
@@ -125,8 +125,8 @@ def recorded(calls: Iterator[Call]) -> Record:
 
 
 def random_chooser(env: Env, seed: int) -> Chooser:
-    """Return a function that selects random actions. Most replies to a text are excerpts from this text."""
-    # Parsers in environments would reject replies of random characters at their start.
+    """Return a function that selects random actions. Most text actions are excerpts from the agent's observation."""
+    # Parsers in environments would reject a reply of random characters at its first character.
     spaces = {agent: env.action_space(agent) for agent in env.possible_agents}
     player = RandomPlayer(spaces, 1000 * seed)
 
@@ -152,11 +152,11 @@ def _excerpt(text: str, rng: random.Random) -> str:
 
 
 def difference(one: Any, other: Any, path: str = "") -> str | None:
-    """Describe the first difference between two values or records. None: they are equal."""
+    """Describe the first difference between two values or records. None: both are equal."""
     if isinstance(one, Record) and isinstance(other, Record):
         for mine, theirs in zip(one.calls, other.calls, strict=False):
-            for name in ("returned", "agents", "state"):
-                found = difference(getattr(mine, name), getattr(theirs, name), f"{name} of {mine.name}")
+            for name, label in (("returned", "the results"), ("agents", "the agents"), ("state", "the state")):
+                found = difference(getattr(mine, name), getattr(theirs, name), f"{label} of {mine.name}")
                 if found:
                     return found
         return None if len(one.calls) == len(other.calls) else "the number of turns"
@@ -185,7 +185,7 @@ def _short(value: Any) -> str:
 
 @dataclass
 class Subject:
-    """The environment under test."""
+    """Environment that `check_env` tests, with settings of the test and recorded episodes."""
 
     build: Callable[[], Env]  # function that builds a new instance
     spec: EnvSpec | None

@@ -61,12 +61,12 @@ def options(subject: Subject) -> None:
 
 
 def deepcopy_branches(subject: Subject) -> None:
-    """Check that `copy.deepcopy` during an episode gives an equal, independent environment. EzPickle fails this."""
-    _compare_branches(subject, deepcopy, "use plain attributes, share none of them, and do not inherit EzPickle")
+    """Check that `copy.deepcopy` during an episode gives an equal, independent copy. Subclasses of EzPickle fail."""
+    _compare_branches(subject, deepcopy, "use plain attributes, do not share them, and do not inherit EzPickle")
 
 
 def pickle_branches(subject: Subject) -> None:
-    """Check that `pickle` during an episode gives an equal, independent environment. EzPickle fails this."""
+    """Check that `pickle` during an episode gives an equal, independent copy. Subclasses of EzPickle fail."""
     _compare_branches(
         subject,
         lambda env: pickle.loads(pickle.dumps(env)),

@@ -1,4 +1,4 @@
-"""Tasks from data: rows of files, of data sets on the Hugging Face hub, or of Python objects."""
+"""Loading of tasks from files, from data sets on the Hugging Face hub, or from Python objects."""
 
 from .files import has_splits
 from .tasks import BUILTIN, MAX_STREAMED, Data, Tasks, load_tasks

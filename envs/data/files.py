@@ -31,7 +31,7 @@ BLOCK = 1_000  # rows per block of a temporary file (`Spool`)
 
 
 class RowsInPlace:
-    """Numbered rows that are read on access. Pickling writes the rows to a temporary file (`Spool`)."""
+    """Sequence of numbered rows that are read on access. Pickling writes the rows to a temporary file (`Spool`)."""
 
     def __init__(
         self, numbers: Sequence[int] | np.ndarray[Any, Any], read: Callable[[int, int], Row], spool: Spool | None = None
@@ -107,7 +107,7 @@ class Spool:
                 block: Block = pickle.loads(file.read(end - start))
         except FileNotFoundError:
             raise ValueError(
-                f"{self._file} with the data's rows was deleted when its process ended; create the environment again"
+                f"the temporary file {self._file} was deleted when its process ended; create the environment again"
             ) from None
         return block
 
@@ -152,7 +152,7 @@ def rows_of_spool(spool: Spool, num_rows: int) -> RowsInPlace:
 
 
 def rows_of_stream(rows: Iterable[Row], max_rows: int) -> tuple[Rows, bool]:
-    """Read up to `max_rows` rows of an iterable, and write many rows to a file. Also return True if more are left."""
+    """Read up to `max_rows` rows of an iterable; large data goes to a file. Returns (rows, whether there are more)."""
     left = blocks(rows, max_rows + 1)
     first: list[Block] = []
     count = 0
@@ -234,7 +234,7 @@ def _parsed(text: str, place: str) -> Any:
 
 def _checked(path: Path, number: int, row: Any) -> NumberedRow:
     if not isinstance(row, dict):
-        raise ValueError(f"{path}, row {number} must be a JSON object of columns, got {type(row).__name__}")
+        raise ValueError(f"{path}, row {number} must be a JSON object (column: value), got {type(row).__name__}")
     return number, row
 
 
@@ -287,7 +287,7 @@ def _csv_rows(path: Path) -> Iterator[NumberedRow]:
                 raise ValueError(f"{path}, row {number} must have as many cells as the header {reader.fieldnames}")
             yield number, row
     except csv.Error as error:
-        raise ValueError(f"{path}, after row {number} is not valid CSV: {error}") from error
+        raise ValueError(f"{path}, after row {number} the text is not valid CSV: {error}") from error
     finally:
         csv.field_size_limit(limit)
 
@@ -314,7 +314,7 @@ def _saved_rows(path: Path, split: str) -> Rows:
         raise ValueError(f"{path} must be a file, or a directory written by save_to_disk of datasets") from error
     if isinstance(saved, datasets.DatasetDict):
         if split not in saved:
-            raise ValueError(f"{path} has no split {split!r}; it has {', '.join(map(repr, saved))}")
+            raise ValueError(f"{path} has no split {split!r}; choose from {', '.join(map(repr, saved))}")
         saved = saved[split]
     return rows_of_table(saved)
 

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class Tasks(Sequence[Mapping[str, Any]]):
-    """Read-only tasks of a split, each with a unique text "id". A deep copy is the same object.
+    """Read-only sequence of the tasks (dicts) of a split, each with a unique text "id". A deep copy is the same object.
 
     A pickle of tasks from a file or the hub contains only the path or name. Unpickling loads the tasks again.
 
@@ -98,10 +98,10 @@ def load_tasks(
     columns: Mapping[str, str] | None = None,
     test_fraction: float | None = None,
 ) -> Tasks:
-    """Load the rows of a split with the fields that an environment needs.
+    """Load the tasks of a split, and check that each task has the fields that an environment needs.
 
     A list of texts in a text field is joined by spaces. Columns that are not fields are kept. A row without a column
-    "id" gets the id "<split>-<row number>". Rows are checked here. Rows of large files and tables
+    "id" gets the id "<split>-<row number>". Rows are checked when they are loaded, but rows of large files and tables
     (`files.LARGE_BYTES`, `files.LARGE_ROWS`) are checked when they are used.
 
     Args:
@@ -114,7 +114,7 @@ def load_tasks(
         text_fields: required fields with text.
         other_fields: required fields of any type that are not empty.
         builtin: path of the built-in sample, with "{split}" in it.
-        columns: column names of the data, with fields as keys, if the names differ: {"post": "source"}.
+        columns: dict field -> column, for fields whose column has another name: {"post": "source"}.
         test_fraction: for data without splits: fraction of the rows in "test"; the others are in "train". A hash of the
             text fields decides. A row keeps its split when rows are added, and equal rows are in the same split.
 
@@ -129,7 +129,7 @@ def load_tasks(
     renamed = dict(columns or {})
     unknown = set(renamed) - {*text, *other, _ID}
     if unknown:
-        raise ValueError(f"columns={sorted(unknown)} must be among the fields {[*text, *other, _ID]}")
+        raise ValueError(f"columns has unknown fields {sorted(unknown)}; choose from {[*text, *other, _ID]}")
     if test_fraction is not None and not 0 < test_fraction < 1:
         raise ValueError(f"{test_fraction=} must be between 0 and 1")
     source = _source(data, split, builtin, test_fraction)
@@ -149,7 +149,7 @@ def load_tasks(
 
 @dataclass(frozen=True)
 class _Request:
-    """Arguments for loading rows, hashable, because `_load` caches the tasks by them."""
+    """Hashable arguments for loading tasks. `_load` uses them as the keys of its cache."""
 
     source: str
     stamp: tuple[int, int] | None  # modification time and size of the file
@@ -184,7 +184,7 @@ def _source(data: Data, split: str, builtin: Path | str | None, test_fraction: f
     named = None if is_path else _hub_name(name)["split"]
     has_own = "{split}" in name or has_splits(Path(name).expanduser()) if is_path else named is None
     if test_fraction is not None and (has_splits_given or (is_path and has_own)):
-        raise ValueError(f"{test_fraction=} needs rows without splits, but {data!r} has splits; leave out one of them")
+        raise ValueError(f"{test_fraction=} needs rows without splits, but {data!r} has splits; use only one")
     is_named = has_splits_given or has_own or (named is not None and named.partition("[")[0] == split)
     _check_split(is_named, split, test_fraction, name)
     return str(Path(name.replace("{split}", split)).expanduser()) if is_path else name
@@ -281,7 +281,7 @@ def _given_rows(source: Iterable[Row]) -> Rows:
     rows = rows_of_table(source) if isinstance(source, Sized) else _streamed(_Given(source))
     _, first = next(iter(rows), (0, {}))
     if not isinstance(first, Mapping):
-        raise TypeError(f"rows must be dicts of columns, got {type(first).__name__}: {first!r:.80}")
+        raise TypeError(f"rows of data must be dicts column -> value, got {type(first).__name__}: {first!r:.80}")
     return rows
 
 
@@ -304,7 +304,7 @@ def _streamed(given: _Given) -> Rows:
     rows, has_more = rows_of_stream(given.rows, MAX_STREAMED)
     if has_more:
         _log.warning(
-            "only the first %d rows of the given %s are used; give a Dataset or a file for all of them",
+            "only the first %d rows of the given %s are used; to use all rows, give a Dataset or a file",
             MAX_STREAMED,
             type(given.rows).__name__,
         )
@@ -371,5 +371,5 @@ def _hub_rows(source: str, split: str) -> Rows:
         return rows_of_table(datasets.load_dataset(name, split=hub_split or split, **chosen))
     except (OSError, datasets.exceptions.DatasetsError) as error:
         raise ConnectionError(
-            f"{name!r} is no local file, and could not be read from the Hugging Face hub; {advice} ({error})"
+            f"{name!r} is not a local file, and could not be read from the Hugging Face hub; {advice} ({error})"
         ) from error

@@ -12,8 +12,8 @@ _SUMMARY: Ranges = (0, 3.48), (0, 3.48)
 _PROGRAM: Ranges = (0, 4), (0, 4)
 _MAP: Ranges = (-inf, inf), (-inf, inf)  # depends on the map
 
-# Id without "collm/", package (whose class has the name in the id), ranges of rewards per turn and of returns per
-# episode, and summary.
+# Columns: id without "collm/"; package, whose class has the name in the id; ranges of rewards per turn and of returns
+# per episode; summary.
 _BUILT_IN: tuple[tuple[str, str, Ranges, str], ...] = (
     ("MiniWriting-v2", "writing.mini_writing", _UNIT, "Writers divide the facts of an invented post."),
     ("TLDR-v2", "writing.documents", _SUMMARY, "Writers summarize a post: the first briefly, the others in detail."),
@@ -25,13 +25,13 @@ _BUILT_IN: tuple[tuple[str, str, Ranges, str], ...] = (
     ("BridgeBuild-v2", "games.bridge_build", _MAP, "Two workers with limited sight build a bridge."),
     (
         *("ResourceGathering-v2", "games.resource_gathering", ((-3.2, 17.2), (-3.2, 17.2))),
-        "Two gatherers with different tools, who see different things.",
+        "Two gatherers have different tools and different observations.",
     ),
     ("HumanEval-v1", "coding.functions", _PROGRAM, "A helper and a main programmer complete a function."),
     ("MBPP-v1", "coding.functions", _PROGRAM, "A helper and a main programmer write a function from a text."),
-    ("CoopHumanEval-v1", "coding.functions", _PROGRAM, "Functions whose solution has two parts."),
+    ("CoopHumanEval-v1", "coding.functions", _PROGRAM, "A helper and a main programmer write a function in two parts."),
     ("ClassEval-v1", "coding.classes", ((0, 6), (0, 6)), "Two programmers divide the methods of a class."),
-    ("MiniCode-v1", "coding.mini_code", _UNIT, "A helper and a main programmer, one line of Python each."),
+    ("MiniCode-v1", "coding.mini_code", _UNIT, "A helper and a main programmer write one line of Python each."),
 )
 
 _RANGE_PRESERVING: dict[str, tuple[str, ...]] = {

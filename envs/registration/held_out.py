@@ -23,7 +23,7 @@ class HeldOut:
 
 
 def held_out_seeds(id: str) -> HeldOut | None:
-    """Return the held-out seeds of an id, or None if it has none. Raises ValueError if the file was changed."""
+    """Return the held-out seeds of an id, or None if the id has none. Raises ValueError if their file was changed."""
     found = _lists().get(id)
     if found is None:
         return None

@@ -30,17 +30,17 @@ Range: TypeAlias = tuple[float, float]
 
 GROUP = "collm.envs"  # entry-point group of plugins
 _FIXED_LENGTH = "the episodes have a fixed length; shorten episodes with collm.envs.views.TurnLimit(env, max_turns)"
-_MAKERS = "parallel_env", "env"  # constructors in PettingZoo's modules
+_MAKERS = "parallel_env", "env"  # names of the constructors in PettingZoo's modules
 _WRAPPER_KWARGS = "reward_funcs", "reward_weights", "single_model", "partners"
 _ID = re.compile(r"(?P<name>[\w-]+/[\w.-]+?)(-v(?P<version>\d+))?")
 
 
 class UnknownEnvironmentError(UserError, LookupError):
-    """The environment's id is not registered."""
+    """Raised if no environment with this id is registered."""
 
 
 class EnvironmentArgumentsError(UserError, TypeError):
-    """The environment does not accept the arguments."""
+    """Raised if an environment does not accept its arguments."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class EnvSpec:
 
     @property
     def name(self) -> str:
-        """Id without the version."""
+        """Id of the environment without the version: "namespace/Name"."""
         return self.id.rpartition("-v")[0]
 
     @property
@@ -114,7 +114,7 @@ class EnvSpec:
         return constructor
 
     def given(self, **kwargs: Any) -> EnvSpec:
-        """Return a copy with additional arguments. The ranges are None if these arguments may change them."""
+        """Return a copy with additional arguments. Reward and return range are None if arguments may change them."""
         used = {**deepcopy(dict(self.kwargs)), **kwargs}
         if set(kwargs) <= {"render_mode", "split", *self.range_preserving_kwargs}:  # no effect on the ranges
             return replace(self, kwargs=used)
@@ -136,7 +136,7 @@ class EnvSpec:
             found = re.search(r"multiple values for (?:keyword )?argument '(\w+)'", str(error))
             if found is not None and found[1] in used:
                 hint = _FIXED_LENGTH if found[1] == "max_turns" else "remove this argument"
-                raise EnvironmentArgumentsError(f"{self.id} already sets {found[1]!r}; {hint}") from error
+                raise EnvironmentArgumentsError(f"{self.id} already sets argument {found[1]!r}; {hint}") from error
             if kwargs or self.id.startswith("unregistered/"):  # otherwise the environment has a bug
                 raise EnvironmentArgumentsError(
                     f"{self.id} cannot be made with the arguments {used or 'none'}: {type(error).__name__}: {error}"
@@ -154,7 +154,7 @@ class EnvSpec:
         if reward_funcs is not None:
             env = RewardFunctions(env, reward_funcs, reward_weights)
         elif "reward_funcs" in wrapping or "reward_weights" in wrapping:
-            raise ValueError(f"{self.id}: reward_weights={reward_weights} belong to reward_funcs; set both or neither")
+            raise ValueError(f"{self.id}: reward_weights={reward_weights} need reward_funcs; set both or neither")
         if wrapping.get("single_model"):
             env = SingleModel(env)
         if wrapping.get("partners") is not None:
@@ -208,10 +208,10 @@ def register(
     range_preserving_kwargs: Sequence[str] = (),
     replace: bool = False,
 ) -> EnvSpec:
-    """Add an environment to the registries of collm and PettingZoo, and its single-agent view to Gymnasium's.
+    """Add an environment to the registries of collm and PettingZoo, and its single-agent version to Gymnasium's.
 
     Args:
-        replace: whether to replace an environment with the same id, for example in notebooks.
+        replace: True: replace an environment with the same id, for example in notebooks.
 
     The other arguments are the fields of `EnvSpec`.
 
@@ -285,7 +285,7 @@ def make(id: str | EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
 
     Args:
         id: id (see `spec`) or specification.
-        kwargs: arguments of the environment, which replace registered ones. Additional arguments: `partners` (see
+        kwargs: arguments of the environment, which replace its registered arguments. Additional: `partners` (see
             `collm.envs.wrappers.Partnered`), and for text environments `reward_funcs`, `reward_weights` (see
             `collm.envs.wrappers.RewardFunctions`) and `single_model` (see `collm.envs.wrappers.SingleModel`).
 
@@ -322,7 +322,7 @@ def _warn_of_version(id: str, newest: EnvSpec) -> None:
 
 
 def accepted_arguments(constructor: Callable[..., Any]) -> frozenset[str] | None:
-    """Return the names of arguments that a function or class accepts. None: it accepts any name.
+    """Return the names of arguments that a function or class accepts. None: any name is accepted.
 
     If the constructor of a class has `**kwargs`, the arguments of its base class are accepted too.
     """
@@ -374,8 +374,8 @@ def _foreign(id: str) -> EnvSpec | None:
             raise UnknownEnvironmentError(f"{id!r}: its module {module!r} cannot be imported: {error}") from error
         if registered not in gymnasium.registry:
             near = difflib.get_close_matches(registered, gymnasium.registry, 1, 0.5)
-            hint = f"did you mean {near[0]!r}?" if near else "gymnasium.pprint_registry() lists all"
-            raise UnknownEnvironmentError(f"{id!r}: module {module!r} registers no {registered!r}; {hint}")
+            hint = f"did you mean {near[0]!r}?" if near else "gymnasium.pprint_registry() lists all ids"
+            raise UnknownEnvironmentError(f"{id!r}: module {module!r} registers no id {registered!r}; {hint}")
     elif "/" in name or name not in gymnasium.registry:
         return None
     entry_point = "collm.envs.registration.foreign.team:gym_team"
@@ -398,11 +398,11 @@ def _nearest(id: str) -> str:
     by_name = {found.rpartition("/")[2].lower(): found for found in registry}
     by_name |= {found.lower(): found for found in registry}
     near = difflib.get_close_matches(id.lower(), by_name, 1, 0.5)
-    return f"did you mean {by_name[near[0]]!r}?" if near else "collm.envs.pprint_registry() lists them all"
+    return f"did you mean {by_name[near[0]]!r}?" if near else "collm.envs.pprint_registry() lists all ids"
 
 
 def _mirror(id: str) -> None:
-    """Register the id in Gymnasium and PettingZoo. They store only the id, so `replace=True` works for them too."""
+    """Register an id in Gymnasium and PettingZoo. Both store only the id, so `replace=True` has effect in both."""
     if id not in gymnasium.registry:
         gymnasium.register(id, entry_point="collm.envs.views.single_agent:make_single_agent", kwargs={"env_id": id})
     # PettingZoo has a registry since version 1.27.

@@ -63,10 +63,10 @@ def declared_turn_limit(env: Any) -> int | None:
 
 
 def watched_turns(declared: int | None, asked: int | None) -> int | None:
-    """Return the number of turns after which the caller must stop an evaluation episode. None: the episode ends itself.
+    """Return the number of turns after which the caller must stop an evaluation episode. None: the environment ends it.
 
     Args:
         declared: limit of the environment (`declared_turn_limit`). None: no known limit.
-        asked: limit of the user. None: `DEFAULT_TURN_LIMIT` if `declared` is None, else no further limit.
+        asked: limit that the user set. None: `DEFAULT_TURN_LIMIT` if `declared` is None, else no further limit.
     """
     return DEFAULT_TURN_LIMIT if declared is None and asked is None else asked

@@ -1,4 +1,4 @@
-"""Worker process of `ProcessVector`: it resets and steps some environment copies as messages request."""
+"""Worker process of `ProcessVector`, which resets and steps environment copies when the main process requests it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Copies:
-    """Environment copies of one worker process. Its replies contain the state if `sends_state` is True."""
+    """Environment copies of one worker process. Replies to the main process contain the state if `sends_state`."""
 
     def __init__(self, build: Builder, indices: Sequence[int], sends_state: bool):
         self._sends_state = sends_state
@@ -45,7 +45,7 @@ class Copies:
             return pickle.dumps((message, index, None, self._answer(index, what, argument)))
         except EnvironmentFault as fault:
             return pickle.dumps((message, index, (fault.problem, fault.agent, traceback.format_exc()), None))
-        except Exception as error:  # pickle raises many types
+        except Exception as error:  # pickle raises many types of errors
             problem = f"{what} returned a value that cannot be pickled: {error}"
             return pickle.dumps((message, index, (problem, None, traceback.format_exc()), None))
 
@@ -88,7 +88,7 @@ def work(pipe: Connection, payload: bytes, indices: list[int], sends_state: bool
 
 
 def built(make: Callable[[], Copies]) -> tuple[Copies | None, bytes]:
-    """Build the copies. Returns them (None after an error) and the worker's first reply: description or error."""
+    """Build a worker's copies. Returns (copies or None, pickled description of the environment or of the error)."""
     try:
         copies = make()
         return copies, pickle.dumps((None, None, None, copies.description()))
@@ -107,7 +107,7 @@ def _end_with_main_process() -> None:
 def digest_of(result: StepResult) -> bytes:
     """Return a hash of observations, rewards, terminations and truncations. A replay must reproduce the hash.
 
-    Infos are not included, because they may differ.
+    Infos are not included, because infos of a replay may differ.
     """
     digest = blake2b(digest_size=8)
     for part in result[:4]:

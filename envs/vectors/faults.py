@@ -18,10 +18,10 @@ from ..core import Infos, ResetResult
 from ..core import StepResult as StepResult
 from ..spaces import MASK, OBSERVATION, flat_mask, has_mask, mask_problem, options_of
 
-Check: TypeAlias = Callable[[Any], "str | None"]  # function: value -> description of the error; None: no error
+Check: TypeAlias = Callable[[Any], "str | None"]  # function: value -> description of its fault; None: no fault
 STEP_PARTS = ("observations", "rewards", "terminations", "truncations", "infos")
 NUMBERS = ("reward/", "metric/")  # prefixes of numeric entries of infos
-MAX_SHOWN = 60  # characters of a wrong value in a message
+MAX_SHOWN = 60  # maximum number of characters of an invalid value in a message
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class EnvironmentFault(UserError):
 
     Attributes:
         problem: description of the fault.
-        agent: agent whose value is invalid. None: not a single agent.
+        agent: agent whose value is invalid. None: the fault does not belong to a single agent.
         env: id or name of the environment.
         course: seed, options and actions of the episode.
         turn: number of the joint turn, from 1. 0: the reset.
@@ -167,7 +167,7 @@ class FaultWatch:
                 raise EnvironmentFault(f"{agent!r} is not in possible_agents={self.possible_agents}", agent)
             if agent not in actions and agent not in self._ended:
                 raise EnvironmentFault(
-                    f"{agent!r} joins the running episode, but agents may only leave a running episode", agent
+                    f"{agent!r} joins the running episode, but agents may join only at a reset", agent
                 )
         live = set(self._env.agents)
         if again := sorted(self._gone & live):
@@ -186,7 +186,7 @@ class FaultWatch:
                     raise EnvironmentFault(f"the action mask of {agent!r} {problem}", agent)
             if len(masks) == 2 and (problem := mask_problem(flat_mask(masks[0]) & flat_mask(masks[1]), options)):
                 raise EnvironmentFault(
-                    f"the action masks of {agent!r} in info and observation together {problem}", agent
+                    f"the action mask of {agent!r}, combined from info and observation, {problem}", agent
                 )
 
     def _infos(self, infos: Any) -> Infos:
@@ -205,7 +205,7 @@ class FaultWatch:
 
 
 def check_of(space: Any) -> Check:
-    """Return a function that checks values of a space: type, shape, and that numbers are finite."""
+    """Return a function that checks the type and the shape of a space's values, and that numbers are finite."""
     if isinstance(space, spaces.Text):
         return lambda value: None if isinstance(value, str) else f"is {_shown(value)}, but must be text"
     if isinstance(space, spaces.Box):

@@ -24,16 +24,16 @@ from .vector import Builder, VectorEnv, builder
 # Maximum size of the unread messages to a worker, less than the capacity of a pipe on every system. With more, the
 # worker and the main process could wait for each other to read, which is a deadlock.
 PIPE_BYTES = 16_384
-START_S = 600.0  # maximum time for imports and for building a worker's copies
+START_S = 600.0  # maximum time in seconds for imports and for building a worker's copies
 
 
 class LostWorkerError(Exception):
-    """A worker process ended. The message is a part of a sentence: "died with exit code 3"."""
+    """Raised if a worker process ended. The message is a part of a sentence: "died with exit code 3"."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingMessage:
-    """A message to a worker that has no reply yet."""
+    """Request for a reset, step or replay that a worker process has not answered yet."""
 
     index: int
     what: What
@@ -42,7 +42,7 @@ class PendingMessage:
 
 
 class ProcessVector(VectorEnv):
-    """Environment copies in worker processes of this machine. The result of each copy arrives separately.
+    """Vectorized environment in worker processes of this machine. The result of each copy arrives separately.
 
     A worker that dies or exceeds `timeout_s` is replaced, and its unfinished episodes are replayed from seeds and
     actions. An episode is aborted if its worker is lost twice, or if its replay returns other results; `lost` then
@@ -64,7 +64,7 @@ class ProcessVector(VectorEnv):
         TypeError: if `env` cannot be pickled.
     """
 
-    max_failures = 2  # lost workers after which an episode is aborted
+    max_failures = 2  # number of lost workers after which an episode is aborted
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class ProcessVector(VectorEnv):
         build = builder(env, num_envs, kwargs)
         try:
             self._payload = pickle.dumps(build)
-        except Exception as error:  # pickle raises many types
+        except Exception as error:  # pickle raises many types of errors
             raise TypeError(
                 f"env={env!r} cannot be pickled for a worker process: {error}; pass an id or a module-level function"
             ) from error
@@ -92,12 +92,12 @@ class ProcessVector(VectorEnv):
         self._agents: list[list[str]] = [[] for _ in range(num_envs)]
         self._states: list[Any] = [None] * num_envs
         # One entry per copy. Messages are numbered from 1.
-        self._digests: list[list[bytes]] = [[] for _ in range(num_envs)]  # of results of the current episode
-        self._num_failures = [0] * num_envs  # failed workers of the current episode
+        self._digests: list[list[bytes]] = [[] for _ in range(num_envs)]  # hashes of the episode's results
+        self._num_failures = [0] * num_envs  # number of lost workers in the current episode
         self._lost: dict[int, EnvironmentFault] = {}
         self._num_sent = 0
-        self._begun = [0] * num_envs  # message that started the current episode
-        self._latest = [0] * num_envs  # last message; replies to earlier messages are ignored
+        self._begun = [0] * num_envs  # number of the message that started the current episode
+        self._latest = [0] * num_envs  # number of the last message; replies to earlier messages are ignored
         self._arrived: dict[int, tuple[list[str], Any, StepResult]] = {}
         # One entry per worker.
         self._unanswered: list[dict[int, PendingMessage]] = [{} for _ in range(count)]  # by message number
@@ -183,7 +183,7 @@ class ProcessVector(VectorEnv):
         self._latest[index] = self._posted(index, what, argument, 1)
 
     def _posted(self, index: int, what: What, argument: Any, num_calls: int) -> int:
-        """Queue a message to the copy's worker, and send it if possible. Returns the number of the message."""
+        """Queue a message to the worker of copy `index`, and send it if the pipe has space. Returns its number."""
         self._num_sent = message = self._num_sent + 1
         number = index % self.num_workers
         payload = pickle.dumps((message, what, index, argument))
@@ -247,7 +247,7 @@ class ProcessVector(VectorEnv):
                 self._arrived[index] = answer[:3]
 
     def _is_reproduced(self, task: PendingMessage, digests: list[bytes]) -> bool:
-        """Store the digests of a reply. If a replay gave other digests, abort the episode and return False."""
+        """Store the result digests of a reply. If a replay changed digests, abort the episode and return False."""
         known = self._digests[task.index]
         if task.what == "step":
             known += digests
@@ -259,8 +259,8 @@ class ProcessVector(VectorEnv):
         self._give_up(
             task.index,
             "its worker process was lost, and in the replay "
-            f"{f'turn {turn}' if turn else 'the reset'} returned other observations, rewards or ends: the environment "
-            "is not deterministic given seed and actions (`collm check` shows where)",
+            f"{f'turn {turn}' if turn else 'the reset'} returned other observations, rewards or flags: the environment "
+            "is not deterministic given seed and actions; find the cause with `collm check`",
         )
         return False
 
@@ -297,8 +297,8 @@ class ProcessVector(VectorEnv):
             if self._num_failures[index] >= self.max_failures:
                 self._give_up(
                     index,
-                    f"its worker process {reason}, and so did the replacement; possible causes: an endless loop, "
-                    "an environment that ends its process, or a lack of memory",
+                    f"its worker process {reason}, and the new worker process was lost too; possible causes: an "
+                    "endless loop, an environment that ends its process, or a lack of memory",
                 )
             elif index in awaited or live:
                 argument = course.seed, course.options, course.actions
@@ -341,12 +341,12 @@ class ProcessVector(VectorEnv):
             self._pipes[number].send_bytes(payload)
 
     def _answering(self, numbers: Sequence[int], timeout_s: float | None) -> list[int]:
-        """Wait until one of the workers has replied or died. Returns the numbers of these workers."""
+        """Wait until a worker has replied or died. Returns the numbers of all workers that replied or died."""
         waited = {self._pipes[number]: number for number in numbers}
         return [waited[pipe] for pipe in wait(list(waited), timeout_s)]  # type: ignore[index]
 
     def _answer_of(self, number: int) -> bytes | None:
-        """Return a worker's next reply, or None if there is none yet. Raises LostWorkerError if the worker died."""
+        """Return a worker's next reply, or None if no reply has arrived. Raises LostWorkerError if the worker died."""
         if not self._pipes[number].poll():
             return None
         try:

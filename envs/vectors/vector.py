@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 
 class VectorEnv(ABC):
-    """Copies of one environment. The caller resets each copy by its index and steps any subset of the copies.
+    """Vectorized environment: copies, of which the caller resets each by its index and steps any subset.
 
     `reset` and `step` wait for their results. `send_reset` and `send` return immediately, and `ready` returns the
     results later. All methods check the values that the environment returns, and raise an `EnvironmentFault` with the
@@ -43,7 +43,7 @@ class VectorEnv(ABC):
 
     @abstractmethod
     def reset(self, index: int, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
-        """Start an episode in one copy."""
+        """Start an episode in the environment copy `index`."""
 
     @abstractmethod
     def step(self, actions: Mapping[int, Mapping[str, Any]]) -> dict[int, StepResult]:
@@ -98,7 +98,7 @@ class VectorEnv(ABC):
 
 
 class SyncVector(VectorEnv):
-    """Environment copies in this process, stepped one after another. Suited to fast environments.
+    """Vectorized environment in this process: copies are stepped one after another. Suited to fast environments.
 
     Args:
         env: id, specification, or function that builds an environment.
@@ -163,7 +163,7 @@ class SyncVector(VectorEnv):
 
 
 def builder(env: str | EnvSpec | Builder, num_envs: int, kwargs: Mapping[str, Any]) -> Builder:
-    """Return a function that builds one copy. Raises LookupError if the id is unknown."""
+    """Return a function that builds one copy of an environment. Raises LookupError if the id is unknown."""
     if num_envs < 1:
         raise ValueError(f"num_envs={num_envs} must be at least 1")
     if isinstance(env, str):

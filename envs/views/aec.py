@@ -33,7 +33,7 @@ def make_parallel(env_id: str, max_cycles: int | None = None, **kwargs: Any) -> 
 
 
 def takes_max_turns(constructor: Callable[..., Any]) -> bool:
-    """Return True if a function or class accepts `max_turns`. The argument of `TextParallelEnv` does not count."""
+    """Return True if a function or class has an argument `max_turns` (other than that of `TextParallelEnv`)."""
     steps: list[Any] = [constructor]
     if inspect.isclass(constructor):
         steps = [vars(each).get("__init__") for each in constructor.__mro__ if each not in (TextParallelEnv, object)]

@@ -1,4 +1,4 @@
-"""Environments as conversations: each turn returns only the new messages, as chat libraries expect."""
+"""Chat conversations with an environment: each turn returns only the new messages, as chat libraries expect."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .single_agent import SingleAgent
 
 @dataclass(frozen=True)
 class Heard:
-    """Result of one turn for one agent."""
+    """Result of one turn for one agent: new messages, reward, and end of the episode."""
 
     messages: tuple[Message, ...]  # new messages after the agent's own reply
     reward: float
     is_terminated: bool = False
     is_truncated: bool = False
-    numbers: Mapping[str, float] = field(default_factory=dict)  # reward terms and metrics in the agent's info
+    numbers: Mapping[str, float] = field(default_factory=dict)  # numbers in the info, such as reward terms
 
     @property
     def is_over(self) -> bool:
@@ -78,7 +78,7 @@ class Conversations:
     Attributes:
         agents: live agents.
         earned: sum of each agent's rewards in the episode so far.
-        numbers: reward terms and metrics, averaged over the agents with this entry and summed over the turns.
+        numbers: reward terms and metrics in infos, averaged over the agents that have them, and summed over the turns.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):
@@ -136,7 +136,7 @@ def text_of(messages: Sequence[Message]) -> str:
 
 
 class _Reader:
-    """Returns the new messages of an agent's observations."""
+    """Extracts the new messages from the successive observations of an agent."""
 
     def __init__(self) -> None:
         self._known: tuple[Message, ...] = ()
@@ -146,7 +146,7 @@ class _Reader:
         return self._known
 
     def news(self, observation: str) -> tuple[Message, ...]:
-        """Return the messages after the agent's last reply. If the observation is not a transcript, return it whole."""
+        """Return the messages after the agent's last reply, or all messages if `observation` is not a transcript."""
         messages = messages_of(observation)
         if not isinstance(observation, Transcript):
             return messages

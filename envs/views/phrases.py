@@ -25,7 +25,7 @@ class PhraseActions(View):
     Args:
         env: a text environment.
         phrases: possible replies, at least one: a list for all agents, or a mapping agent -> list.
-        agents: agents with this view. None: all.
+        agents: agents whose actions are converted. None: all.
         is_legal: function (environment, agent, phrase) -> True if the phrase is legal now. Infos then contain
             "action_mask": int8, 1 for legal phrases. `MaskedObservations` moves the mask into the observations. None:
             all phrases are legal, and infos contain no mask.
@@ -53,7 +53,7 @@ class PhraseActions(View):
         return self.phrases[agent][int(np.asarray(action).item())]
 
     def mask(self, agent: str) -> NDArray[np.int8]:
-        """Return an agent's action mask: int8, shape [number of phrases], 1 for legal phrases, at least one."""
+        """Return an agent's action mask: int8 [number of phrases], 1 for legal phrases. At least one is legal."""
         assert self.is_legal is not None
         mask = np.array([self.is_legal(self.env, agent, phrase) for phrase in self.phrases[agent]], dtype=np.int8)
         if not mask.any():
@@ -71,10 +71,10 @@ class PhraseActions(View):
 
 
 def reference_phrases(env: ParallelEnv[str, Any, Any], num_episodes: int = 16) -> dict[str, tuple[str, ...]]:
-    """Return each agent's different reference replies in some episodes, in order of first use.
+    """Play episodes with reference replies, and return each agent's distinct replies in order of first use.
 
     Args:
-        env: a text environment with `reference_reply`. A copy of it is played.
+        env: a text environment with `reference_reply`. Only a copy of `env` is played.
         num_episodes: number of episodes. The seeds are 0, 1, 2, ...
     """
     played = deepcopy(env)

@@ -12,12 +12,12 @@ from .view import View
 
 
 class PrivilegedState(View):
-    """Adds the environment's hidden information, `truth()`, to `state()` after each turn. Spaces: unchanged.
+    """Adds the environment's hidden information, `truth()`, to `state()` after each turn.
 
-    The hidden information of earlier turns stays in `state()`, so that texts are only appended.
+    `state()` keeps the hidden information of earlier turns. Observation and action spaces: unchanged.
 
     Args:
-        env: a text environment that defines `truth()`, or a view of one.
+        env: a text environment that defines `truth()`, or a view of such an environment.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any]):
@@ -57,7 +57,7 @@ class PrivilegedState(View):
 
 
 def with_truth(env: ParallelEnv[str, Any, Any]) -> ParallelEnv[str, Any, Any]:
-    """Wrap a text environment in `PrivilegedState`. Return another environment if it has `state()`."""
+    """Wrap a text environment in `PrivilegedState`. Other environments need `state()` and are returned unchanged."""
     if isinstance(env.unwrapped, TextParallelEnv):
         return PrivilegedState(env)
     if getattr(env, "state_space", None) is None:

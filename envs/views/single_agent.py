@@ -33,8 +33,8 @@ class SingleAgent(gymnasium.Env[Any, Any]):
     The episode ends when this agent's episode ends.
 
     Args:
-        env: any parallel environment. If it has views, restrict them to this agent by their argument `agents`;
-            otherwise partners also get converted observations.
+        env: any parallel environment. A view of an environment needs `agents=[agent]`; otherwise the partners also get
+            converted observations.
         agent: name of the agent. None: the first agent.
         partners: one policy for all other agents, or a mapping agent -> policy. Agents without a policy give reference
             replies if the environment has them, else random actions.
@@ -104,7 +104,7 @@ def make_single_agent(
         agent: agent to play, as in `SingleAgent`.
         partners: policies of the other agents, as in `SingleAgent`.
         view: "text", "tokens", "chat", "dict", or a function (environment, agent) -> wrapped environment.
-        env_kwargs: arguments of the environment that have the name of an argument here, such as `{"view": 3}`.
+        env_kwargs: arguments of the environment with the name of an argument of this function, such as `{"view": 3}`.
         kwargs: other arguments of the environment.
     """
     viewer = VIEWS.get(view) if isinstance(view, str) else view

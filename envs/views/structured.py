@@ -38,7 +38,7 @@ class DictObservations(View):
     Args:
         env: any parallel environment.
         key: key of the entry. Not "observation" for texts, because PettingZoo's API test would fail.
-        agents: agents with this view. None: all.
+        agents: agents whose observations are converted. None: all.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any], key: str = "text", agents: Iterable[str] | None = None):
@@ -73,7 +73,7 @@ class FlatObservations(View):
 
 
 class NumericInfos(View):
-    """Removes all entries of infos except numbers and numeric arrays, because some libraries stack infos to arrays.
+    """Removes all entries of infos except numbers and numeric arrays, because some libraries stack infos.
 
     Arguments: see `View`.
     """

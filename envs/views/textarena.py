@@ -13,7 +13,7 @@ from .single_agent import Partner
 
 
 class TextArena(TextParallelEnv):
-    """Environment for one player of a TextArena game. A turn is one move of this player and then the others' moves.
+    """Environment for one player of a TextArena game. A turn is a move of this player, then of the others.
 
     The reward is TextArena's reward at the end of the game. Messages begin with the name of the player who wrote them.
     Needs `pip install textarena`.

@@ -76,8 +76,8 @@ class TokenObservations(View):
         length: number of tokens.
         kind: see above. "multi_discrete" is slow in libraries that convert it to one-hot vectors. "bag" is best for
             small networks if the order of words does not matter.
-        codec: tokenizer. None: bytes.
-        agents: agents with this view. None: all.
+        codec: tokenizer. None: `ByteCodec`.
+        agents: agents whose observations are converted. None: all.
     """
 
     def __init__(
@@ -115,15 +115,15 @@ class TokenObservations(View):
 
 
 class TokenActions(View):
-    """Converts actions from token ids to text. Ids after the first stop id, `codec.size`, are ignored.
+    """Converts actions from token ids to text. The text ends at the first stop id, which is `codec.size`.
 
     Action space: `MultiDiscrete([size + 1] * length)`. Observation space: unchanged.
 
     Args:
         env: a text environment.
         length: maximum number of tokens per reply.
-        codec: tokenizer. None: bytes.
-        agents: agents with this view. None: all.
+        codec: tokenizer. None: `ByteCodec`.
+        agents: agents whose actions are converted. None: all.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ class View(BaseParallelWrapper):
 
     Args:
         env: any parallel environment.
-        agents: agents with this view. None: all.
+        agents: agents whose observations, actions and infos are converted. None: all.
     """
 
     def __init__(self, env: ParallelEnv[str, Any, Any], agents: Iterable[str] | None = None):
@@ -39,23 +39,23 @@ class View(BaseParallelWrapper):
     # Methods for subclasses to override.
 
     def seen_space(self, space: Space[Any]) -> Space[Any]:
-        """Return the space of converted observations."""
+        """Convert an observation space to the space of the converted observations."""
         return space
 
     def seen(self, agent: str, observation: Any) -> Any:
-        """Convert an observation."""
+        """Convert an observation of the environment."""
         return observation
 
     def acting_space(self, space: Space[Any]) -> Space[Any]:
-        """Convert an action space."""
+        """Convert an action space of the environment to the action space of the view."""
         return space
 
     def acted(self, agent: str, action: Any) -> Any:
-        """Convert an action to an action of the environment."""
+        """Convert an action of the view to an action of the environment."""
         return action
 
     def told(self, info: dict[str, Any]) -> dict[str, Any]:
-        """Convert an info dict."""
+        """Convert an agent's info dict."""
         return info
 
     # PettingZoo's parallel API.
@@ -76,7 +76,7 @@ class View(BaseParallelWrapper):
         return observations, rewards, terminations, truncations, infos
 
     def _converted(self, observations: dict[str, Any], infos: Infos) -> ResetResult:
-        """Convert the observations and infos of all agents with this view."""
+        """Convert the observations and infos of the agents in `viewers`."""
         seen = {agent: self.seen(agent, observations[agent]) for agent in self.viewers if agent in observations}
         told = {agent: self.told(infos[agent]) for agent in self.viewers if agent in infos}
         return {**observations, **seen}, {**infos, **told}
@@ -85,5 +85,5 @@ class View(BaseParallelWrapper):
 def require_text(space: Space[Any], view: str) -> int:
     """Return the maximum length of a text space. Raises TypeError for other spaces."""
     if not isinstance(space, Text):
-        raise TypeError(f"{view} needs texts, got {space}; apply it directly to a text environment")
+        raise TypeError(f"{view} needs texts, got {space}; apply this view directly to a text environment")
     return int(space.max_length)

@@ -13,8 +13,8 @@ from ..core import ResetResult
 class KeptLeavers(BaseParallelWrapper[str, Any, Any]):
     """Keeps all agents in `agents` until the last agent's episode ends.
 
-    An agent whose episode has ended gets its last observation again and reward 0, and its actions have no effect. Its
-    info contains `has_left` = 1. The terminations and truncations of all agents are returned in the last turn. Spaces:
+    An agent whose episode has ended gets its last observation again, reward 0, and an info with `has_left` = 1. Actions
+    of this agent have no effect. The terminations and truncations of all agents are returned in the last turn. Spaces:
     unchanged. Agents of the environment must not join during an episode.
     """
 

@@ -11,7 +11,7 @@ from pettingzoo.utils import BaseParallelWrapper
 from ..core import Message, ResetResult, Transcript, messages_of
 
 Summary: TypeAlias = Callable[[Sequence[Message]], str]
-"""Function: dropped messages, oldest first -> summary."""
+"""Function: dropped messages, oldest first -> text that summarizes the messages."""
 
 
 class LastTurns(BaseParallelWrapper[str, Any, Any]):
@@ -40,7 +40,7 @@ class LastTurns(BaseParallelWrapper[str, Any, Any]):
         return {agent: self.remembered(text) for agent, text in observations.items()}, *rest
 
     def remembered(self, history: str) -> Transcript:
-        """Return the prompt and the last turns of an agent's history."""
+        """Return a transcript of the prompt and the last `num_turns` turns of an agent's history."""
         messages = messages_of(history)
         replies = [place for place, message in enumerate(messages) if message.role == "assistant"]
         if len(replies) <= self._num_turns:

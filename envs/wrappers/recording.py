@@ -20,8 +20,8 @@ FILE = "episodes.jsonl"
 class Recorded(BaseParallelWrapper[str, Any, Any]):
     """Appends each episode to the file `episodes.jsonl`, and optionally writes a GIF.
 
-    An episode is written when it ends, at the next reset, or at `close`. Each line is a JSON object with fields of the
-    records of a training run: `seed`, `task` (from the options of `reset`), `return` (mean over the agents),
+    An episode is written when it ends, at the next reset, or at `close`. Each line is a JSON object. Training runs use
+    the same field names: `seed`, `task` (from the options of `reset`), `return` (mean over the agents),
     `is_complete`, `infos` (one per turn) and `agents`. The entry of an agent contains `turns` (each with `read`,
     `wrote` and `reward`), `last_read` (messages after its last turn) and `is_terminated`. If the environment was built
     from an id, the line also contains the id (`env`) and the arguments (`env_kwargs`). Copies by `copy.deepcopy` or

@@ -135,7 +135,7 @@ def _function(given: RewardFunction | str) -> RewardFunction | None:
         return None
     if not isinstance(given, str):
         if not callable(given):
-            raise TypeError(f"a reward function takes a JudgedTurn and returns a number, got {given!r}")
+            raise TypeError(f"a reward function must be callable with a JudgedTurn, got {given!r}")
         return given
     module, _, name = given.partition(":")
     try:

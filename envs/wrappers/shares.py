@@ -52,7 +52,7 @@ class Shares(BaseParallelWrapper[str, Any, Any]):
         if self._start is not None and not self.env.agents:
             losses = {agent: max(0.0, self._earned - self._earned_without(agent)) for agent in self._start.agents}
             total = sum(losses.values())
-            if total > 1e-9:  # not only the rounding error of sums in another order
+            if total > 1e-9:  # smaller totals are rounding errors
                 shares = {f"metric/share/{agent}": loss / total for agent, loss in losses.items()}
                 infos = {agent: info | shares for agent, info in infos.items()}
             self._start = None  # frees the memory of the copy

@@ -16,8 +16,8 @@ AGENT = "writer_0"
 class SingleModel(TextParallelEnv):
     """Replaces a team by a single agent, whose completion contains the replies of all members of the team.
 
-    The replies are in the order of `possible_agents`, separated by `MARKER`. Missing replies are empty, and surplus
-    replies are ignored. The reward is the mean reward of the members. `make(id, single_model=True)` builds this
+    The replies are in the order of the team's `possible_agents`, separated by `MARKER`. Missing replies are "", and
+    surplus replies are ignored. The reward is the mean reward of the members. `make(id, single_model=True)` builds this
     environment.
 
     Source: the single-model baselines of CoLLM-CC and CoLLM-DC (arXiv:2601.21972), with the same marker.
@@ -92,7 +92,7 @@ class SingleModel(TextParallelEnv):
         self._env.close()
 
     def _news(self, observations: Mapping[str, Any]) -> str:
-        """Join the new messages of all members. In a history whose old messages have changed, all messages are new."""
+        """Join the new messages to all members of the team. If old messages of a history changed, all are new."""
         readers: dict[str, list[str]] = {}
         for agent, observation in observations.items():
             known, messages = self._known.get(agent, ()), observation.messages

@@ -50,11 +50,11 @@ class GymnasiumTeam(ParallelEnv[str, Any, Any], ABC):
 
 
 def made(env: str | gymnasium.Env[Any, Any], kwargs: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    """Build an environment from an id and `kwargs`. If `env` is an environment, return it; `kwargs` must be empty."""
+    """Build a Gymnasium environment from an id and `kwargs`. Return an environment unchanged; it needs no `kwargs`."""
     if isinstance(env, str):
         return gymnasium.make(env, disable_env_checker=True, **kwargs)
     if kwargs:
-        raise TypeError(f"the arguments {sorted(kwargs)} need an environment id, but env is not an id; pass an id")
+        raise TypeError(f"the arguments {sorted(kwargs)} need an id as env, got an environment; pass an id")
     return env
 
 
@@ -73,7 +73,7 @@ AGENT = "agent_0"
 
 
 class GymAsParallel(GymnasiumTeam):
-    """Gymnasium environment as a parallel environment with the single agent `agent_0`.
+    """Converts a Gymnasium environment to a parallel environment with the single agent `agent_0`.
 
     Actions outside a `Box` are clipped, because Gaussian policies are unbounded.
 
@@ -103,7 +103,7 @@ class GymAsParallel(GymnasiumTeam):
 
 
 class TupleTeam(GymnasiumTeam):
-    """Multi-agent Gymnasium environment in the format of EPyMARL, Level-Based Foraging and Robotic Warehouse.
+    """Converts multi-agent Gymnasium environments in the format of EPyMARL, Level-Based Foraging, Robotic Warehouse.
 
     The spaces are Tuples. Spaces, observations, rewards and actions have one entry per agent. Agents are `agent_0`,
     `agent_1`, …, and all are live until the episode ends. If `terminated` has one entry per agent, the episode ends

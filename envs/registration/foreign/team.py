@@ -1,4 +1,4 @@
-"""Functions that choose the conversion of an environment of Gymnasium or PettingZoo."""
+"""Functions that convert environments of Gymnasium and PettingZoo to parallel environments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .turn_based import TurnBased
 def gym_team(
     env: str, *, observed: str | None = None, flatten: bool = False, **kwargs: Any
 ) -> ParallelEnv[str, Any, Any]:
-    """Build a Gymnasium environment as a parallel environment. If it has Tuple spaces, it has one agent per entry.
+    """Build a Gymnasium environment as a parallel environment. Tuple spaces give one agent per entry.
 
     Args:
         env: id, or "module:Id" if importing a module registers the environment.
@@ -30,7 +30,7 @@ def gym_team(
         kwargs: arguments of `gymnasium.make`.
 
     Raises:
-        TypeError: if `observed` is not a key of the observations, or if `flatten` is True and they have no fixed size.
+        TypeError: if `observed` is not a key of the observations, or if observations to flatten have no fixed size.
     """
     made: gymnasium.Env[Any, Any] = gymnasium.make(env, disable_env_checker=True, **kwargs)
     # Not Gymnasium's FlattenObservation: it contains a lambda, so it cannot be pickled.
@@ -46,7 +46,7 @@ def gym_team(
         made = TransformObservation(made, partial(flatten_observation, space), flatten_space(space))
     if observed is None and not flatten and is_tuple_team(made):
         made.close()
-        return TupleTeam(env, **kwargs)  # with the id, because `TupleTeam` builds the environment for every episode
+        return TupleTeam(env, **kwargs)  # with the id, because each reset with a seed builds a new environment
     return as_team(made)
 
 

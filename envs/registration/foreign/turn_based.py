@@ -13,7 +13,7 @@ from ...spaces import MASK, has_mask, only_first, options_of
 
 
 class TurnBased(ParallelEnv[str, Any, Any]):
-    """Parallel environment by PettingZoo's `turn_based_aec_to_parallel`, with action masks for agents that wait.
+    """Converts an AEC environment with PettingZoo's `turn_based_aec_to_parallel`, and masks actions of waiting agents.
 
     In each turn, only the action of the agent `agent_selection` has an effect. For discrete actions, the masks of the
     other agents allow only the first option, so their actions have probability 1, entropy 0 and gradient 0. The mask is
@@ -27,7 +27,7 @@ class TurnBased(ParallelEnv[str, Any, Any]):
         self.agents: list[str] = []
         self.metadata = {**env.metadata, "is_parallelizable": True}
         self.render_mode = getattr(env, "render_mode", None)
-        self.state_space = getattr(env, "state_space", None)  # most environments have none
+        self.state_space = getattr(env, "state_space", None)  # None for most environments
         self._waiting = {agent: only_first(options_of(env.action_space(agent))) for agent in self.possible_agents}
 
     @property

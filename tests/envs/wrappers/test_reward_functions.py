@@ -87,7 +87,7 @@ def test_functions_are_imported_by_name_and_the_wrapper_works_on_and_under_other
         ({"reward_funcs": [brevity, brevity]}, "different names"),
         ({"reward_funcs": [lambda turn: 0.0]}, "different names"),
         ({"reward_funcs": [brevity], "reward_weights": [1, 2]}, r"reward_weights.*\[1, 2\]"),
-        ({"reward_weights": [1]}, "belong to reward_funcs"),
+        ({"reward_weights": [1]}, "need reward_funcs"),
         ({"reward_funcs": ["nowhere:f"]}, "'nowhere:f' cannot be loaded"),
         ({"reward_funcs": [f"{__name__}:nothing"]}, "cannot be loaded"),
         ({"reward_funcs": ["quality"]}, "'quality'"),
