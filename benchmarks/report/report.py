@@ -146,7 +146,7 @@ def read_comparison(
 
 
 def newest_comparison() -> Path:
-    """Most recently changed comparison or run in runs/. Raise FileNotFoundError without runs."""
+    """Most recently changed folder in runs/ that has runs. Raise FileNotFoundError if there is none."""
     found = [path for path in Path("runs").glob("*") if path.is_dir() and run_directories(path)]
     if not found:
         raise FileNotFoundError("runs/ has no runs; give the --out of `collm benchmark` or `collm train`")
