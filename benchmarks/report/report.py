@@ -70,7 +70,7 @@ def write_report(
     Raises:
         UserError: if a run is invalid, or if an output file exists that collm did not write.
     """
-    is_run = (out / CONFIG_FILE).is_file()  # the episodes.jsonl of a run is not the one that a report keeps
+    is_run = (out / CONFIG_FILE).is_file()  # the report must not overwrite a run's episodes.jsonl
     keeps_summaries = bool(run_directories(directory)) and not is_run
     with explained_content(directory):
         comparison = Comparison(summaries)
