@@ -71,7 +71,7 @@ def parsed(
 
 
 def nested_classes(kind: type) -> dict[str, type]:
-    """Fields of a dataclass whose types are settings classes, as a dict with names as keys."""
+    """Return the fields of a dataclass whose types are dataclasses, as a dict from field name to type."""
     return {
         name: each.hint
         for name, each in settings_of(kind).items()
@@ -94,7 +94,7 @@ def keyword_arguments(pairs: Sequence[str], option: str = "--env-kwargs") -> dic
 
 
 def _refuse_empty_paths(settings: Sequence[Setting], args: Sequence[str]) -> None:
-    """Raise an error for empty paths, because pathlib reads an empty shell variable as the working directory."""
+    """Raise UserError for an empty path argument, because pathlib reads "" as the working directory."""
     options = {f"--{name.replace('_', '-')}" for each in settings for name in (each.name, *each.also)}
     has_positional = any("Positional" in str(each.hint) for each in settings)
     for before, word in pairwise(["", *args]):
@@ -143,7 +143,7 @@ def _name_of(word: str) -> str:
 
 
 def _form(settings: Mapping[str, Setting], leading: Sequence[str], given: Mapping[str, Any]) -> type:
-    """Create a dataclass for the parser, with one nested dataclass per group of settings."""
+    """Create the dataclass that tyro parses, with one nested dataclass per group of settings."""
     groups: dict[str, list[Setting]] = {"": [settings[name] for name in leading]}
     for name, setting in settings.items():
         if name not in leading:

@@ -20,7 +20,7 @@ from .errors import line_of
 
 COMMANDS = {
     "envs": ("collm.benchmarks.commands.envs", "list the environments, or the returns of scripted players"),
-    "check": ("collm.benchmarks.commands.check", "check an environment against the contract"),
+    "check": ("collm.benchmarks.commands.check", "check that an environment follows collm's rules"),
     "play": ("collm.benchmarks.commands.playing.play", "play one episode and print it"),
     "train": ("collm.benchmarks.commands.train", "train a team: collm train ALGORITHM --env ID"),
     "replay": ("collm.benchmarks.commands.playing.replay", "replay an episode, and compare it with its record"),

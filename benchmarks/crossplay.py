@@ -26,7 +26,7 @@ NUM_RESAMPLES = 5_000
 
 @dataclass(frozen=True)
 class CrossPlay:
-    """Mean returns of all pairs of runs, and with scripted partners. All intervals are over runs."""
+    """Mean returns of all pairs of runs, and of runs with scripted partners. Intervals: bootstrap over runs."""
 
     names: Sequence[str]  # of the runs
     starts: Sequence[str]  # initial models of the runs
@@ -50,7 +50,7 @@ class CrossPlay:
         return self._over_runs(lambda chosen: _mean_apart(np.where(counts, self.returns, np.nan), chosen))
 
     def gap(self) -> Interval:
-        """Self-play minus cross-play, which is the loss of return from different conventions."""
+        """Self-play return minus cross-play return: the loss because runs learned different conventions."""
         return self._over_runs(lambda chosen: self.returns[chosen, chosen].mean() - _mean_apart(self.returns, chosen))
 
     def with_partner(self, number: int) -> Interval:
@@ -64,7 +64,7 @@ class CrossPlay:
 
 
 def _mean_apart(returns: Floats, chosen: np.ndarray) -> float:
-    """Mean of the finite returns of pairs of different runs in `chosen`. nan: there is no such pair."""
+    """Mean of the finite returns of pairs of different runs in `chosen`. nan: no pair has a finite return."""
     pairs = returns[chosen[:, None], chosen[None, :]]
     kept = pairs[(chosen[:, None] != chosen[None, :]) & np.isfinite(pairs)]
     return float(kept.mean()) if kept.size else float("nan")

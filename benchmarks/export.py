@@ -46,7 +46,7 @@ def export(folder: Path, target: Path, *, is_merged: bool) -> None:
     """Write a model and its tokenizer to a folder. Raise UserError if its adapter cannot be merged."""
     is_adapter = (folder / ADAPTER).is_file()
     if is_merged and not is_adapter:
-        raise UserError(f"{folder} has a whole model and no adapter; remove --merge")
+        raise UserError(f"{folder} has a complete model and no adapter to merge; remove --merge")
     shutil.copytree(folder, target, ignore=shutil.ignore_patterns(*OWN_FILES, *CODE_FILES), dirs_exist_ok=True)
     if not is_adapter:
         return

@@ -67,8 +67,8 @@ class BenchmarkArguments(Checked):
     workers: Count | None = None
     """Number of concurrent runs. None: one per core, or with --on the number that the cluster can run."""
     minutes: Positive | None = None
-    """Time limit, which must be longer than an update. Then no more runs start, and active runs stop with a checkpoint.
-    The same command continues them. None: no limit."""
+    """Time limit in minutes, which must be longer than an update. After this time no more runs start, and active runs
+    stop with a checkpoint. The same command continues the comparison. None: no limit."""
     on: str | None = None
     """Ray cluster for the runs. "ray" starts one on this machine, "ray://HOST:PORT" joins the cluster of `ray start
     --head` at that port. Its machines must share the folder --out. Needs collm[ray]. None: local processes."""

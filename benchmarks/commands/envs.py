@@ -99,7 +99,7 @@ def range_text(declared: Sequence[float | None] | None) -> str:
 
 
 def mean_scores(env: Any, num_episodes: int) -> Mapping[str, float | None]:
-    """Mean team return of each scripted player. All players play the same seeds. None: there is no such player."""
+    """Mean team return of each scripted player. All play the same seeds. None: the environment has no such player."""
     scores: dict[str, float | None] = {}
     for name in (*PLAYERS, *HONEST_PLAYERS):
         decide = scripted_player(env, name)

@@ -25,25 +25,25 @@ class ResumeArguments(Checked):
     directory: Positional[Path]
     """Run directory of `collm train`."""
     num_updates: Count | None = None
-    """Number of updates of the whole run. A larger number extends the run. None: as before."""
+    """Number of updates of the whole run. A larger number extends the run. None: the run's value."""
     max_environment_steps: Count | None = None
-    """Budget of the whole run in environment steps. None: as before."""
+    """Budget of the whole run in environment steps. None: the run's value."""
     max_sampled_tokens: Count | None = None
-    """Budget of the whole run in sampled tokens. None: as before."""
+    """Budget of the whole run in sampled tokens. None: the run's value."""
     eval_interval: CountOrZero | None = None
-    """Updates between evaluations on held-out tasks. None: as before."""
+    """Updates between evaluations on held-out tasks. None: the run's value."""
     save_interval: CountOrZero | None = None
-    """Updates between checkpoints. None: as before."""
+    """Updates between checkpoints. None: the run's value."""
     save_interval_minutes: NotNegative | None = None
-    """Minutes between checkpoints. None: as before."""
+    """Minutes between checkpoints. None: the run's value."""
     num_envs: Count | None = None
-    """Number of environment copies. None: as before."""
+    """Number of environment copies. None: the run's value."""
     num_workers: CountOrZero | None = None
-    """Number of worker processes for the environment copies. None: as before."""
+    """Number of worker processes for the environment copies. None: the run's value."""
     max_batch_tokens: Count | None = None
-    """Tokens per forward pass. None: as before."""
+    """Tokens per forward pass. None: the run's value."""
     device: str | None = None
-    """Device of the models, such as cpu or cuda. None: as before."""
+    """Device of the models, such as cpu or cuda. None: the run's value."""
     threads: Count | None = None
     """Number of torch threads. None: 1 for the embedded model on a CPU (more are not faster), else torch's default."""
     trust: bool = False

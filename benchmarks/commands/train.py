@@ -175,7 +175,7 @@ def check_trusted(given: Given, words: Sequence[str]) -> None:
 
 
 def values_of(given: Given, settings: type[TrainConfig]) -> dict[str, Any]:
-    """Check the settings of the file of --config. Return them as a dict with names as keys."""
+    """Check the settings in the file of --config. Return a dict from setting name to value."""
     if given.path is None:
         return {}
     classes: tuple[type[Any], ...] = (settings, ModelConfig, NetworkConfig, LogConfig)
@@ -280,7 +280,7 @@ def given_settings(args: list[str]) -> Given:
 
 
 def _named(args: list[str]) -> Path | None:
-    """Last value of --config. The parser reports a missing value."""
+    """Return the last value of --config in `args`. The parser reports a missing value."""
     found = None
     for word, following in zip(args, [*args[1:], None], strict=True):
         if word == CONFIG and following is not None:

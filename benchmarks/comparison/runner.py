@@ -87,7 +87,7 @@ class Processes(Launcher):
 
 
 class Watcher(Protocol):
-    """Callbacks of a comparison: before its first run, and when a run starts, finishes an update, or ends."""
+    """Callbacks of a comparison: `skipped` is called once at the start, the other methods once per event of a run."""
 
     def skipped(self, jobs: Sequence[Job]) -> None: ...
 

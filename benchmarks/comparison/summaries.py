@@ -89,7 +89,7 @@ class RunSummary:
     tokens_per_reply: float | None = None  # mean number of tokens of these replies
 
     def curve(self, name: str) -> Floats:
-        """Column of metrics.jsonl as an array. Updates without a value are nan."""
+        """Column `name` of metrics.jsonl as an array with one value per update. nan: the update has no value."""
         return np.array([np.nan if value is None else value for value in self.curves.get(name, ())], dtype=np.float64)
 
     def learning_curve(self, cost: str) -> tuple[Floats, Floats]:
@@ -124,7 +124,7 @@ class RunSummary:
 
     @property
     def writes_text(self) -> bool:
-        """True if agents generated text. A vector action is recorded as one token."""
+        """True if agents generated text instead of vector actions. A vector action is recorded as one token."""
         return any(length not in (None, 1.0) for length in self.curves.get("completion_tokens", (None,)))
 
     def score(self, how: str = "sampled") -> float:
@@ -190,7 +190,7 @@ def _numbers(path: Path) -> list[dict[str, Any]]:
 
 
 def lost_episodes(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> str | None:
-    """Describe updates whose episodes were not recorded. None: all updates have episodes."""
+    """Warning about updates of a run that have no recorded episodes. None: all updates have episodes."""
     updates = {row["update"] for row in read_lines(directory / "metrics.jsonl")}
     lost = sorted(updates - {row["update"] for row in episodes})
     if not lost:
@@ -228,7 +228,7 @@ def summarize(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> RunSumm
 
 
 def kept_summaries(directory: Path) -> list[RunSummary]:
-    """Read the summaries of an earlier report. Raise FileNotFoundError without such a report."""
+    """Read the summaries of an earlier report in a folder. Raise FileNotFoundError if it has no report."""
     kept = directory / SUMMARIES_FILE
     if not kept.is_file():
         raise FileNotFoundError(f"{directory} has no runs; give the --out of `collm benchmark` or of `collm train`")
@@ -236,7 +236,7 @@ def kept_summaries(directory: Path) -> list[RunSummary]:
 
 
 def in_order(summaries: Sequence[RunSummary]) -> list[RunSummary]:
-    """Sort summaries as in the suite, and round them as in the file, so that both give the same tables."""
+    """Sort summaries in the order of the suite. Round numbers to 6 digits, as in the stored file."""
     found = sorted(summaries, key=lambda each: (*each.place, each.algorithm, each.seed))
     return [_from_json(_rounded(asdict(each))) for each in found]
 

@@ -41,7 +41,7 @@ def is_finished(directory: Path) -> bool:
 
 
 class Deadline(StopSignals):
-    """Stops a run at a signal or at a time, in seconds since the epoch. None: only at a signal."""
+    """Stops a run at a signal, or at the time `at` in Unix seconds. `at` None: only at a signal."""
 
     def __init__(self, at: float | None):
         super().__init__()
@@ -129,7 +129,7 @@ def _has_checkpoint(experiment: Experiment, directory: Path) -> bool:
 
 
 def _die_with_parent() -> None:
-    """Exit when the parent process ends, so that two comparisons never write to one folder."""
+    """Make this process exit when its parent exits. Otherwise two comparisons could write to one folder."""
     parent = parent_process()
     if parent is None:
         return

@@ -78,12 +78,12 @@ class Comparison:
         return mean if np.isfinite(mean) else None
 
     def _scores_by_seed(self, algorithm: str, environment: str, how: str) -> dict[int, float]:
-        """Finite scores as a dict with seeds as keys. A run without a finished training episode has no score."""
+        """Finite scores of a method in an environment. Keys: seeds. A run without finished episodes has no score."""
         scores = {each.seed: each.score(how) for each in self.runs(algorithm, environment)}
         return {seed: score for seed, score in scores.items() if np.isfinite(score)}
 
     def matrix(self, algorithm: str) -> Floats | None:
-        """Returns of the seeds finished in all K environments, [R, K]. None: there are no such seeds."""
+        """Returns of the R seeds that finished in all K environments, [R, K]. None: no seed finished in all."""
         seeds, scores = self.seeds_and_scores(algorithm, self.environments)
         return scores if seeds else None
 

@@ -45,7 +45,7 @@ class Finding:
 
 
 def run_score(run: RunSummary, score: ContrastScore) -> float:
-    """Score of a run. inf: the run did not reach `LEVEL`. nan: the run does not have this score."""
+    """Score of a run for a contrast. inf: success did not reach `LEVEL`. nan: the run has no such score."""
     if score == "return":
         return run.score()
     turns = run.curve("turns")
@@ -65,7 +65,7 @@ def run_score(run: RunSummary, score: ContrastScore) -> float:
 
 
 def findings(contrasts: Sequence[Contrast], comparison: Comparison) -> list[Finding]:
-    """Test all contrasts with a finished seed. Correct p values separately for primary and other contrasts."""
+    """Test all contrasts that have a finished seed. Correct p values separately for primary and other contrasts."""
     found = [each for each in (_finding(contrast, comparison) for contrast in contrasts) if each is not None]
     for is_primary in (True, False):
         family = [place for place, each in enumerate(found) if each.contrast.is_primary == is_primary]

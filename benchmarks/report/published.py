@@ -45,7 +45,7 @@ def _cells(runs: list[RunSummary]) -> list[str]:
 
 
 def _last(run: RunSummary, metric: str) -> float:
-    """Metric of the last evaluation, sampled. nan: not measured."""
+    """Value of a metric in the last evaluation with sampled tokens. nan: it was not measured."""
     row = run.evaluations[-1] if run.evaluations else {}
     return float(row.get(f"evaluation/sampled/{metric}", np.nan))
 

@@ -70,7 +70,7 @@ def write_report(
     Raises:
         UserError: if a run is invalid, or if an output file exists that collm did not write.
     """
-    is_run = (out / CONFIG_FILE).is_file()  # the episodes.jsonl of a run is not the one that a report keeps
+    is_run = (out / CONFIG_FILE).is_file()  # the report must not overwrite a run's episodes.jsonl
     keeps_summaries = bool(run_directories(directory)) and not is_run
     with explained_content(directory):
         comparison = Comparison(summaries)
@@ -146,7 +146,7 @@ def read_comparison(
 
 
 def newest_comparison() -> Path:
-    """Most recently changed comparison or run in runs/. Raise FileNotFoundError without runs."""
+    """Most recently changed folder in runs/ that has runs. Raise FileNotFoundError if there is none."""
     found = [path for path in Path("runs").glob("*") if path.is_dir() and run_directories(path)]
     if not found:
         raise FileNotFoundError("runs/ has no runs; give the --out of `collm benchmark` or `collm train`")

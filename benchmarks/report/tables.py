@@ -50,7 +50,7 @@ class TableOfText:
     even: float | None = None  # value at which two compared methods are equally good
 
     def marks(self) -> dict[tuple[int, int], str]:
-        """Marks of cells (row, column): "best", "near" (overlaps the best interval), "above" or "below" `even`."""
+        """Labels of cells (row, column): "best", "near" (overlaps the best interval), "above" or "below" `even`."""
         found = {}
         for column in range(1, len(self.header)):
             cells = {row: cells[column] for row, cells in enumerate(self.rows)}
@@ -364,7 +364,7 @@ def search(comparison: Comparison) -> TableOfText:
 
 
 def at_an_end(chosen: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Numeric settings whose best value is the least or greatest tried value, although others beyond it are valid.
+    """Numeric settings whose best value is the least or greatest tried value, and not an end of the valid range.
 
     None (no layer) is less than all numbers.
     """

@@ -70,7 +70,7 @@ def measure(repeats: int = 5, device: str = "cpu") -> list[Utilization]:
 
 
 def product_rate(repeats: int = 20, device: str = "cpu") -> float:
-    """FLOP/s of the fastest of several matrix products. Other processes slow the others down."""
+    """FLOP/s of the fastest of several matrix products. Other processes can only slow a product down."""
     matrix = torch.rand(SIDE, SIDE, device=device)
     now = clock_of(device) or time.process_time
     seconds = []

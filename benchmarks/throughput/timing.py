@@ -105,7 +105,7 @@ def watching(watch: LoadWatch) -> Iterator[LoadWatch]:
 
 
 def clock_of(device: str) -> Clock | None:
-    """Clock of a GPU in seconds, which waits for the GPU first. None for a CPU: `timed_rounds` uses CPU seconds."""
+    """Return a clock in seconds that first waits for the GPU. None for a CPU: `timed_rounds` uses CPU seconds."""
     if device == "cpu":
         return None
 

@@ -157,7 +157,7 @@ def play(
     is_drawn: bool,
     max_turns: int | None,
 ) -> list[Any]:
-    """Play and print an episode after its reset. Return its frames. Until the end, a person sees only the own agent."""
+    """Play and print an episode after its reset. Return its frames. A person sees only one agent until the end."""
     open_seats = list(env.agents) if person is None else [person.agent]
     for agent in open_seats:
         console.print(panel(f"{agent} reads", Text(shown(observations[agent]))))
