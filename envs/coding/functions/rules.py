@@ -142,4 +142,4 @@ def _repeating(function):
     "def {name}(*arguments, **named):\n    return [*arguments, *named.values(), None][0]",
     'def {name}(*arguments, **named):\n    raise ValueError("no value")',
 )
-"""Code that replaces a helper's function: repeat the first return value, return the first argument, or raise."""
+"""Code that replaces the helper function {name}, to repeat its first value, return the first argument, or raise."""
