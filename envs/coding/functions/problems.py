@@ -98,7 +98,7 @@ def _tests(row: Mapping[str, Any]) -> str:
 
 
 def _tested_name(tests: str, solution: str) -> str:
-    """Return the first function that the tests call and the solution defines, or that is no builtin without solution."""
+    """Return the first function that the tests call and the solution defines. Without a solution: no builtin."""
     defined = [node.name for node in parsed(solution) or [] if isinstance(node, ast.FunctionDef)]
     called = [
         node.func.id
