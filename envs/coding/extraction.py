@@ -28,7 +28,7 @@ class Code:
 
 
 def code_in(completion: str) -> Code:
-    """Extract the content of the Python code blocks, or else all definitions, imports and assignments in the text."""
+    """Extract the code of Python code blocks. Without code blocks: all definitions, imports and assignments."""
     answer = completion.replace("\r\n", "\n")
     budget = iter(range(_MAX_PARSES))
     blocks = [_parsed_text(block, budget) for block in _fenced_blocks(answer)]

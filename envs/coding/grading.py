@@ -14,7 +14,7 @@ class Grade:
 
     results: tuple[TestOutcome, ...]
     status: str  # status of the sandbox's report, such as "ok" or "cpu_limit"
-    fault: str = ""  # reason why the program did not run to its end. Empty: it did.
+    fault: str = ""  # reason why the program did not run to its end. Empty: it ran to its end.
     cpu_s: float = 0.0
 
     @property

@@ -1,4 +1,4 @@
-"""Checks of all rows of the data at construction, so that a bad row does not end a training run later."""
+"""Checks of all data rows when an environment is constructed, so that a bad row cannot end a training run later."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Checked:
 
     tasks: Tasks
     packages: tuple[str, ...]
-    missing: Mapping[str, tuple[str, ...]]  # by row id: packages that only the solution imports and programs may not
+    missing: Mapping[str, tuple[str, ...]]  # by row id: packages that only the solution imports, not in `packages`
 
 
 _checked: weakref.WeakKeyDictionary[Tasks, dict[Hashable, Checked]] = weakref.WeakKeyDictionary()
@@ -48,10 +48,10 @@ def checked(
     *,
     variant: Hashable,
 ) -> Checked:
-    """Check rows once. The result is cached, because copies of an environment request the same rows.
+    """Check all rows of the data. The result is cached, because copies of an environment check the same rows.
 
-    `sources` returns the code of a row, or raises ValueError if the row cannot be used. `variant` has the settings that
-    `sources` depends on in addition to the row.
+    `sources` returns the code of a row, or raises ValueError if the row cannot be used. `variant` is part of the cache
+    key: settings that `sources` depends on in addition to the row.
 
     Raises:
         ValueError: if a row cannot be used and `on_bad` is "error", if no row is left, or if "skip" or "installed" is

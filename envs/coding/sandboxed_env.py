@@ -46,10 +46,10 @@ class Judgement:
 
 
 class SandboxedCodingEnv(TextParallelEnv):
-    """Two to four agents write parts of one program at the same time. The program is tested, and they may try again.
+    """Base class of environments in which two to four agents write parts of one program, which the sandbox tests.
 
-    The reward of a turn is the increase of the episode's best score, or 0. Therefore the return is the best score of
-    the episode, for any `max_turns` and `stop_at`.
+    All agents write at the same time, and again in each turn. The reward of a turn is the increase of the episode's
+    best score, or 0. Therefore the return is the best score of the episode, for any `max_turns` and `stop_at`.
 
     Args:
         variant: "ours", or "published": CoMLRL's prompts in other words, and CoMLRL's reward, which is the score minus
@@ -64,7 +64,7 @@ class SandboxedCodingEnv(TextParallelEnv):
             agents as keys, a folder of files such as main_0.txt, or a copy of the repository
             LLM_Collab_Code_Generation or LLM_Collab_Code_Completion. None: the built-in prompts.
         feedback: feedback between turns. "plain": none. "passed": whether all tests passed. "level_passed": which
-            stages of the reward were reached. "level_feedback": also why the others were not. "expert": see `expert`.
+            stages of the reward were reached. "level_feedback": also why other stages were not. "expert": see `expert`.
         expert: function from a transcript with one question to the feedback for all agents, for feedback="expert". To
             use a policy: `lambda text: policy.act([Request("expert_0", text, (0,))])[0].action`.
         original_prompt: whether to keep the first prompt in the history after a turn.
@@ -72,7 +72,7 @@ class SandboxedCodingEnv(TextParallelEnv):
         partner_code: whether to show each agent the code of the others after a turn.
         stop_at: score of a turn that ends the episode early. None: never.
         test_seconds: CPU-time limit of a program in seconds, at least 0.1.
-        max_timeouts: timeouts of a program, at least 1, after which its remaining tests fail without a run.
+        max_timeouts: number of timeouts of a program, at least 1, after which the remaining tests fail without a run.
         packages: installed packages that programs may import in addition to the standard library, such as ("numpy",),
             or "installed": all installed packages that rows of the data import.
         on_bad_row: treatment of rows that cannot be used, for example because their tests do not parse: "error" raises
@@ -167,7 +167,7 @@ class SandboxedCodingEnv(TextParallelEnv):
 
     @abstractmethod
     def sources(self, row: Mapping[str, Any]) -> Sources:
-        """Return the code of a row of the data. Raise ValueError if the row cannot be used."""
+        """Return the tests and the solution of a row of the data. Raise ValueError if the row cannot be used."""
 
     @abstractmethod
     def open(self, row: Mapping[str, Any]) -> Mapping[str, str]:
@@ -204,7 +204,7 @@ class SandboxedCodingEnv(TextParallelEnv):
         self._prompts = {
             agent: self._templates.opening(agent, self.fields(agent), own[agent]) for agent in self.programmers
         }
-        self._episode_seed = copy.copy(self.rng).getrandbits(64)  # a copy, so that later episodes do not change
+        self._episode_seed = copy.copy(self.rng).getrandbits(64)  # a copy: this draw must not change later episodes
         self._best = 0.0
         return self._prompts
 

@@ -128,7 +128,7 @@ def _is_read(call: ast.Call, parent: ast.AST, read: Collection[str]) -> bool:
 
 
 def _references(scope: ast.stmt, name: str) -> list[ast.Name]:
-    """Return the nodes of a statement that read a global name. If the statement binds the name, return none."""
+    """Return the nodes of a statement that read a global name. Empty: the statement itself binds the name."""
     found = []
     for node in ast.walk(scope):
         if isinstance(node, ast.Name) and node.id == name:

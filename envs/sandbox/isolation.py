@@ -1,4 +1,4 @@
-"""Choice of the isolation tier. In every new worker, test code that tries to break out of the jail must fail.
+"""Selection of the isolation tier. In each new worker process, a self-check tries to break out of the sandbox.
 
 A     namespaces, Landlock if available, seccomp, limits     most Linux systems, with or without root
 B     Landlock, seccomp, limits                              systems without user namespaces
@@ -85,7 +85,7 @@ def _can_import(worker: Worker) -> bool:
 
 @contextmanager
 def _file_outside() -> Iterator[Path]:
-    """Yield a file outside of the jail that all users can write, or only read if no folder is writable."""
+    """Yield a file outside of the jail that all users can write. If no folder is writable, yield this module's file."""
     for parent in (None, "/dev/shm"):
         with suppress(OSError):
             folder = tempfile.TemporaryDirectory(prefix="outside-", dir=parent)
@@ -102,12 +102,12 @@ def _file_outside() -> Iterator[Path]:
 
 
 def holes(worker: Worker) -> list[str]:
-    """Test a worker. Return the forbidden operations that succeeded and the allowed operations that failed."""
+    """Test a worker's isolation. Return the forbidden operations that succeeded and the allowed ones that failed."""
     with _file_outside() as outside:
         arguments = (str(outside), os.__file__, 2 * _LIMITS.memory_mb << 20)
         report = calls.call(worker, _LIMITS, _EFFECTS, "effects", calls.plain_calls([(arguments, {})]), 0).report()
     if report.status != "ok" or not report.outcomes[0].has_returned:
-        return [f"could not finish a probe ({report.failure or report.outcomes[0].failure})"]
+        return [f"could not finish the self-check ({report.failure or report.outcomes[0].failure})"]
     found = [f"could {name}" for name in report.values[0]]
     forged = calls.call(worker, _LIMITS, _ALWAYS_EQUAL, "answer", calls.plain_calls([((), {})]), 0).results[0]
     if not isinstance(forged, Failure) and values.is_equal(forged, 1):
@@ -127,16 +127,16 @@ _log = logging.getLogger(__name__)
 
 
 class Workshop:
-    """Factory of tested workers. The first worker determines the isolation tier."""
+    """Factory of worker processes whose isolation is tested. The first worker determines the isolation tier."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.chosen: Isolation | None = None
 
     def make(self, *, is_judge: bool = False) -> Worker:
-        """Start and test a worker. Raise SandboxUnavailable if no tier works, or Broken if earlier workers worked."""
+        """Start and test a worker. Raise SandboxUnavailable if no isolation tier works, Broken if one worked before."""
         if sys.platform != "linux":
-            raise SandboxUnavailable(f"the platform {sys.platform} must be Linux; use a container or a virtual machine")
+            raise SandboxUnavailable(f"the sandbox needs Linux, not {sys.platform}; use a container or virtual machine")
         reasons = []
         for isolation in self._candidates():
             worker, reason = self._try(isolation, is_judge)
@@ -176,5 +176,5 @@ class Workshop:
         if self.chosen is None and isolation == "none":
             _log.warning("sandbox: isolation='none': code runs with the rights of this process")
         elif self.chosen is None and isolation != "A":
-            _log.info("sandbox: isolation %s", isolation)
+            _log.info("sandbox: isolation tier %s", isolation)
         self.chosen = isolation

@@ -1,4 +1,4 @@
-"""Results of sandboxed runs, computed outside of the jail from plain data that the jail sends."""
+"""Results of sandboxed runs, computed in the trusted process from plain data that the sandboxed process sends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Failure:
     """Name of the exception type."""
     message: str
     line: int | None = None
-    """Line of the code, from 1. None: raised outside of the code."""
+    """Line number in the code, from 1. None: the exception was raised outside of the code."""
 
     def __str__(self) -> str:
         place = "" if self.line is None else f" (line {self.line})"
@@ -29,7 +29,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """Result of a call: a value or a failure."""
+    """Result of a sandboxed call: the returned value or a failure."""
 
     value: Any = None
     failure: Failure | None = None
@@ -41,23 +41,23 @@ class CallOutcome:
 
 @dataclass(frozen=True)
 class Report:
-    """Result of a run."""
+    """Result of a sandboxed run, such as a `Sandbox.call`."""
 
     status: Status
     outcomes: tuple[CallOutcome, ...]
-    """One outcome per requested call, in order. A call that was not reached is a failure."""
+    """One outcome per requested call, in order. The outcome of a call that was not made is a failure."""
     failure: Failure | None
-    """Reason why the status is not `ok`. None: it is `ok`."""
+    """Reason why the status is not `ok`. None: the status is `ok`."""
     stdout: str
     stderr: str
     cpu_s: float
-    """CPU time of the run's process in seconds."""
+    """CPU time of all processes of the run in seconds."""
     isolation: str
     """Isolation tier: A, B, C or none."""
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """Value of each call. None: the call failed."""
+        """Returned value of each call. None: the call returned None or failed."""
         return tuple(outcome.value for outcome in self.outcomes)
 
     @property
@@ -68,16 +68,16 @@ class Report:
 
 @dataclass(frozen=True)
 class Case:
-    """Arguments of a call and its expected result."""
+    """Test case: the arguments of a call and the expected result."""
 
     arguments: tuple[Any, ...]
     expected: Any = None
     keywords: Mapping[str, Any] = field(default_factory=dict)
     tolerance: float = 0.0
-    """Tolerated difference of numbers, relative to max(1, |expected|). It is not used if a number is infinite, or if an
-    integer is expected and the result is a whole number."""
+    """Largest accepted difference of numbers, relative to max(1, |expected|). Not used for infinity and nan, and not if
+    an integer is expected and the result is a whole number."""
     accepts: Callable[[Any], bool] | None = None
-    """Predicate that replaces `expected` if several values are correct. It runs outside of the jail."""
+    """Function that returns True for correct values, used instead of `expected`. It runs in the trusted process."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class TestOutcome:
     message: str
     """Reason of the failure. Empty: the test passed."""
     line: int | None = None
-    """Line of the assertion in the test source, from 1."""
+    """Line number of the assertion in the test source, from 1. None: a test method or a whole `check`."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class TestReport:
     failure: Failure | None
     """Reason why the status is not `ok`, or an exception in the tests outside of assertions."""
     test_failure: Failure | None
-    """Reason why the test source does not compile or did not run to its end. None: it did."""
+    """Reason why the tests did not compile, did not start, or died. None: the tests ran."""
     cpu_s: float
     """CPU time of the code under test in seconds."""
     isolation: str

@@ -41,8 +41,8 @@ def _passes(case: Case, result: Any) -> bool:
 class Sandbox:
     """Executor of untrusted Python code. Thread-safe.
 
-    Worker processes start at the first call. `close` ends them, and a later call starts new ones. `copy` and `deepcopy`
-    return the same sandbox. Unpickling returns the shared sandbox of the process with the same settings.
+    Worker processes start at the first call. `close` ends the worker processes, and a later call starts new processes.
+    `copy` and `deepcopy` return the same sandbox. Unpickling returns the `shared_sandbox` with the same settings.
 
     Args: see the fields of `Settings`.
 
@@ -87,12 +87,12 @@ class Sandbox:
         limits: Limits | None = None,
         seed: int = 0,
     ) -> Report:
-        """Call a function of the code once per set of arguments, in one process.
+        """Call a function of untrusted code once per set of arguments, in one sandboxed process.
 
         Args:
             code: untrusted Python source.
             function: name of the function.
-            arguments_list: positional arguments of each call; plain data.
+            arguments_list: positional arguments of each call; plain data, such as numbers, strings and lists.
             keywords: keyword arguments of every call; plain data.
             limits: limits of this run. None: the sandbox's limits.
             seed: seed of `random`, and of NumPy's global generator if NumPy is among the packages.
@@ -107,7 +107,7 @@ class Sandbox:
     def check(
         self, code: str, entry_point: str, cases: Iterable[Case], *, limits: Limits | None = None, seed: int = 0
     ) -> Verdict:
-        """Compare the results of a function with expected results. The jail never contains the expected results.
+        """Call a function of untrusted code and compare the results with expected results, which the code cannot read.
 
         Args and Raises: see `call`.
         """
@@ -118,7 +118,7 @@ class Sandbox:
         return Verdict(answers.report(), tuple(is_credible and _passes(case, result) for case, result in pairs))
 
     def run_program(self, code: str, stdin: str = "", *, limits: Limits | None = None, seed: int = 0) -> Report:
-        """Run the code as a main program. The report has one outcome, which is a failure if the program failed.
+        """Run untrusted code as a main program. The report has one outcome, which is a failure if the program failed.
 
         Raises:
             SandboxError: if the sandbox itself failed, so that there is no result.
@@ -138,7 +138,7 @@ class Sandbox:
         limits: Limits | None = None,
         seed: int | None = None,
     ) -> TestReport:
-        """Run tests in a jail, and the code under test in another jail.
+        """Run tests of untrusted code. The tests and the code run in two isolated processes (jails).
 
         Args:
             code: untrusted Python source.
@@ -170,7 +170,7 @@ class Sandbox:
 
     @property
     def isolation(self) -> Isolation:
-        """Isolation tier. The first access starts a worker.
+        """Isolation tier: "A", "B", "C" or "none". The first access starts a worker process.
 
         Raises:
             SandboxUnavailable: if no tier works on this machine.
@@ -182,11 +182,11 @@ class Sandbox:
 
     @property
     def process_ids(self) -> tuple[int, ...]:
-        """Process ids of the idle workers."""
+        """Process ids of the worker processes that are idle."""
         return self._solvers.process_ids + self._judges.process_ids
 
     def start(self) -> None:
-        """Start a worker before the first call.
+        """Start a worker process before the first call.
 
         Raises:
             SandboxUnavailable: if no tier works on this machine.
@@ -195,7 +195,7 @@ class Sandbox:
             pass
 
     def close(self) -> None:
-        """End all idle workers."""
+        """End all idle worker processes."""
         self._solvers.close()
         self._judges.close()
 
@@ -229,7 +229,7 @@ class Sandbox:
         return self._attempt(with_worker)
 
     def _attempt(self, job: Callable[[], Result]) -> Result:
-        """Run a job. If a worker fails, repeat the job once with new workers."""
+        """Run a job. If a worker process fails, run the job once more with new worker processes."""
         try:
             return job()
         except Broken as error:
@@ -260,7 +260,7 @@ def shared_sandbox(
     isolation: AskedIsolation = "auto",
     packages: Sequence[str] = (),
 ) -> Sandbox:
-    """Return the sandbox of this process with these settings. Environments that use it share its workers.
+    """Return the sandbox that all callers in this process with the same settings share, with its worker processes.
 
     Args and Raises: see `Sandbox`.
     """
@@ -276,7 +276,7 @@ def shared_sandbox(
 
 
 class AsyncSandbox:
-    """Sandbox whose methods are coroutines, which run in threads. See the methods of `Sandbox` for the `options`."""
+    """Sandbox whose methods are coroutines. They run the methods of `Sandbox` in threads, with the same `options`."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox

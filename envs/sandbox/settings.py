@@ -10,18 +10,18 @@ _LEAST_CLOCK_S = 0.05
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one run. `cpu_s` decides if code is too slow. The other limits are safeguards."""
+    """Limits of one sandboxed run. `cpu_s` decides if code is too slow. The other limits are safeguards."""
 
     cpu_s: float = 2.0
     """CPU time in seconds. Unlike wall-clock time, it does not depend on the load of the machine."""
     wall_s: float = 20.0
-    """Wall-clock time in seconds, for programs that sleep. With 10 x `cpu_s`, the load of the machine has no effect."""
+    """Wall-clock time in seconds, to end programs that sleep. At 10 x `cpu_s`, the machine's load has no effect."""
     memory_mb: int = 512
-    """Address space in MiB, in addition to the interpreter's."""
+    """Address space in MiB, in addition to the address space of the interpreter."""
     output_kb: int = 1024
-    """Size of the serialized results in KiB."""
+    """Maximum size of the serialized results in KiB."""
     stdout_kb: int = 64
-    """Length of stdout and of stderr in KiB. The rest is dropped."""
+    """Maximum length of stdout, and of stderr, in units of 1024 characters. Longer text is truncated."""
     max_deaths: int = 1
     """Maximum number of processes per run. If a process dies, a new process makes the remaining calls, except if the
     process exceeded `wall_s`. All processes together run for less than 2 x `wall_s`."""
@@ -34,17 +34,17 @@ class Limits:
             raise ValueError(f"wall_s={self.wall_s} must be at least cpu_s={self.cpu_s}; use 10 x cpu_s")
 
     def within(self, wall_s: float) -> Limits:
-        """Return a copy in which `wall_s` and `cpu_s` are at most the given time."""
+        """Return a copy in which `wall_s` and `cpu_s` are at most the given time in seconds (at least 0.05)."""
         wall_s = max(_LEAST_CLOCK_S, min(self.wall_s, wall_s))
         return replace(self, wall_s=wall_s, cpu_s=min(self.cpu_s, wall_s))
 
 
 class SandboxError(RuntimeError):
-    """The sandbox itself failed, so there is no result. Do not score this error as a wrong answer."""
+    """Raised if the sandbox itself fails, so that there is no result. Do not score this error as a wrong answer."""
 
 
 class SandboxUnavailable(SandboxError):
-    """No isolation tier works on this machine. The message contains the reason for each tier."""
+    """Raised if no isolation tier works on this machine. The message contains the reason for each tier."""
 
 
 AskedIsolation = Literal["auto", "A", "B", "C", "none"]
@@ -52,8 +52,8 @@ PRELOAD: Final = (
     *("abc", "bisect", "collections", "collections.abc", "contextlib", "copy", "enum", "functools", "heapq"),
     *("itertools", "math", "operator", "random", "re", "string", "time", "types", "typing"),
 )
-"""Modules that solutions import most often. Importing another module takes 1 to 10 ms in each run."""
-_ALSO: Final = {"numpy": ("numpy.random", "numpy.linalg", "numpy.fft")}  # NumPy imports them on first use
+"""Default of `preload`: modules that programs import most often. Other modules take 1 to 10 ms in each run."""
+_ALSO: Final = {"numpy": ("numpy.random", "numpy.linalg", "numpy.fft")}  # NumPy imports these on first use
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Settings:
     cpu_limit_s: float = 2.0
     """CPU time of one run in seconds. The limit of the wall-clock time is 10 times this value."""
     memory_limit_mb: int = 512
-    """Memory of one run in MiB, in addition to the interpreter's."""
+    """Memory of one run in MiB, in addition to the memory of the interpreter."""
     isolation: AskedIsolation = "auto"
     """Isolation tier. `auto`: A, or B if A does not work. `none`: no isolation."""
     packages: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class Settings:
     runs_per_worker: int = 10_000
     """Number of runs after which a worker process is replaced."""
     preload: tuple[str, ...] = PRELOAD
-    """Modules that are imported once, before the first fork. Each adds a small cost to every run."""
+    """Modules that each worker process imports once, before its first run. Each module makes every run a bit slower."""
 
     def __post_init__(self) -> None:
         if self.isolation not in get_args(AskedIsolation):

@@ -1,6 +1,6 @@
-"""Decoding and comparison of untrusted values outside of the jail.
+"""Decoding and comparison, in the trusted process, of values that sandboxed code sends.
 
-The time is limited: no hash table has many untrusted keys with the same hash, and long numbers and deep values are
+The decoding time is limited: long numbers, deep values, and hash tables with many untrusted keys of the same hash are
 refused. No methods of untrusted classes are called.
 """
 
@@ -35,11 +35,11 @@ _FLOATS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 
 
 class MalformedValue(ValueError):
-    """The data are not a serialized value. The code under test has manipulated its process."""
+    """Raised for data that are not a valid serialized value, for example if the code has manipulated its process."""
 
 
 class TooLarge(MalformedValue):
-    """The value has too many parts. This is not a sign of manipulation."""
+    """Raised for a value with too many parts. This is not a sign of manipulation."""
 
 
 def _refuse_object(pairs: Sequence[tuple[str, Any]]) -> NoReturn:
@@ -68,7 +68,7 @@ _decoder = json.JSONDecoder(
 
 
 def num_parts(body: bytes) -> int:
-    """Return an upper bound of the number of arrays in a message. The message is not parsed."""
+    """Return an upper bound of the number of arrays in a serialized message. The message is not parsed."""
     return body.count(b"[")
 
 
@@ -109,7 +109,7 @@ def _number(wire: list[Any]) -> Any:
 
 
 def _scalar(wire: list[Any]) -> Any:
-    """Decode a number, text or range that is serialized as an array."""
+    """Decode a number, text, bytes or range that is serialized as an array."""
     tag = _tag(wire)
     if tag == "i" or tag == "f":
         return _number(wire)
@@ -131,7 +131,7 @@ def _scalar(wire: list[Any]) -> Any:
 
 
 def _keys(items: list[Any]) -> list[Any]:
-    """Return the keys. Raise MalformedValue if many of them have the same hash."""
+    """Return the keys of a set or dict. Raise MalformedValue if a key is unhashable or many have the same hash."""
     try:
         hashes = sorted(map(hash, items))
     except TypeError:
@@ -143,7 +143,7 @@ def _keys(items: list[Any]) -> list[Any]:
 
 
 def _check_parts(name: str, parts: list[Any]) -> None:
-    """Check the parts of a value such as a Decimal. Values that are slow to build or to use are refused."""
+    """Raise MalformedValue if the parts of a value, such as a Decimal, are invalid, or the value is slow to use."""
     if name == "Decimal":
         found = _DECIMAL.fullmatch(parts[0]) if len(parts) == 1 and type(parts[0]) is str else None
         is_right = found is not None and len(parts[0]) <= _MAX_DECIMAL and abs(int(found[1] or 0)) <= _MAX_EXPONENT
@@ -220,17 +220,17 @@ class _Reader:
 
 
 def read(wire: Wire, max_nodes: int = MAX_NODES) -> Any:
-    """Decode a value. Raise MalformedValue if it is invalid, large or deep, or if many keys have the same hash."""
+    """Decode a serialized value. Raise MalformedValue if it is invalid, large or deep, or has many keys of one hash."""
     return _Reader(max_nodes).read(wire)
 
 
 def check(wire: Wire, max_nodes: int = MAX_NODES) -> None:
-    """Check a value as `read` does, but allow long integers, long ranges and surrogates. Another jail decodes it."""
+    """Raise MalformedValue as `read` does, but allow long integers, long ranges and surrogates, for another jail."""
     _Reader(max_nodes, is_kept=False).read(wire)
 
 
 def read_text(wire: Wire) -> str:
-    """Decode a string. Surrogates become `?`. Raise MalformedValue if the value is not a string."""
+    """Decode a serialized string. Surrogates become `?`. Raise MalformedValue if the value is not a string."""
     text = _scalar(wire) if type(wire) is list else wire
     if type(text) is not str:
         raise MalformedValue("not a text")
@@ -240,8 +240,8 @@ def read_text(wire: Wire) -> str:
 def is_equal(wire: Wire, expected: Any, tolerance: float = 0.0, depth: int = 0) -> bool:
     """Return True if a serialized value equals the expected value. docs/sandbox.md has a table of the rules.
 
-    Untrusted keys are looked up in the hash table of `expected`, so that collisions of their hashes take no extra time.
-    If `wire` is invalid, MalformedValue is raised.
+    Untrusted keys are looked up in the hash table of `expected`, so that collisions of hashes take no extra time.
+    MalformedValue is raised if `wire` is invalid.
     """
     if depth > MAX_DEPTH:
         raise MalformedValue("too deep")
@@ -278,7 +278,7 @@ def _is_equal_extended(wire: list[Any], expected: Any, tolerance: float, depth: 
 
 
 def _matches(items: list[Wire], expected: Any) -> list[Any] | None:
-    """Return the expected key of each item, or None if the items do not match the keys one to one."""
+    """Return the key in `expected` of each serialized item. None: items and keys do not match one to one."""
     if len(items) != len(expected):
         return None
     keys, places = list(expected), {key: place for place, key in enumerate(expected)}

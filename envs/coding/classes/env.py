@@ -20,16 +20,17 @@ from .skeletons import ClassTask, delivery_of, divided, merged, task_of
 
 
 class ClassEval(SandboxedCodingEnv):
-    """`programmer_0` writes the methods that take only `self`, `programmer_1` the others; larger teams divide evenly.
+    """Environment in which two to four programmers divide the methods of a Python class.
 
-    Agents do not see each other's code of a turn. The methods are merged into the class skeleton, and the sandbox tests
-    the class. The return is 0 to 6 (see `rules`). The data needs the columns of `skeletons.task_of`, and "task_id" as
-    the id, as in "FudanSELab/ClassEval". CoMLRL trains on ":test[:66]" and evaluates on ":test[66:82]".
+    `programmer_0` writes the methods that take only `self`, and `programmer_1` the other methods. Larger teams divide
+    evenly. In a turn, agents do not see each other's code. The sandbox tests the class with the merged methods. The
+    return is 0 to 6 (see `rules`). The data needs "task_id" and the columns of `skeletons.task_of`, as in
+    "FudanSELab/ClassEval". CoMLRL trains on ":test[:66]" and evaluates on ":test[66:82]".
 
     Args:
         num_agents: number of programmers, 2 to 4.
-        needs_both: whether a method is scored only if the programmer to whom it was assigned wrote it, and no other
-            programmer did. Extra methods and functions can then be used only by their author. For variant="ours".
+        needs_both: whether a method is scored only if its assigned programmer is the only one who wrote it. Extra
+            methods and functions can then be used only by their author. Only for variant="ours".
         stop_at: see `SandboxedCodingEnv`. The default is the score of a class that passes all tests and in which
             nearly every method has one author.
         test_seconds: CPU-time limit of all tests of a class in seconds, at least 0.1.
@@ -129,7 +130,7 @@ class ClassEval(SandboxedCodingEnv):
 
     def reference_reply(self, agent: str) -> str:
         if not self.task.solution:
-            raise ValueError(f"the data has no solution of task {self.task.id!r}, so there is no reference reply")
+            raise ValueError(f"the data has no solution of task {self.task.id!r}; add a column 'solution_code'")
         return prompts.reference_reply(self.task, agent)
 
     def exploits(self) -> Mapping[str, Callable[[str], str]]:
@@ -158,7 +159,7 @@ EXPLOITS: Mapping[str, Callable[[ClassTask], Sequence[str]]] = {
         task, 'return self.{first}("secret", "{name}", *arguments, **named)', is_secret=True
     ),
 }
-"""Functions that return the code of each programmer in an exploit, by name."""
+"""Exploits (attempts to get reward without teamwork) by name: functions that return each programmer's code."""
 
 
 def _lone(task: ClassTask, call: str, *, is_secret: bool) -> Sequence[str]:

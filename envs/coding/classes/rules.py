@@ -30,7 +30,7 @@ def num_overlapping(task: ClassTask, deliveries: Sequence[Delivery]) -> int:
 def terms(
     task: ClassTask, deliveries: Sequence[Delivery], pass_rate: float | None, *, is_solved: bool
 ) -> dict[str, float]:
-    """Compute the terms of the score. `pass_rate` is None if the merged class does not parse."""
+    """Compute the reward terms of a turn by name. `pass_rate` is None if the merged class does not parse."""
     if pass_rate is None:
         return {"methods": 0.0, "tests": 0.0, "overlap": 0.0}
     total = len(task.methods)

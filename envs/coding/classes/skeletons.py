@@ -38,7 +38,7 @@ class Delivery:
 
 
 def task_of(row: Mapping[str, Any], num_programmers: int = 2, *, needs_both: bool = False) -> ClassTask:
-    """Convert a row of the data to a task.
+    """Convert a row of the data to a `ClassTask`.
 
     Of two programmers, the first writes the methods whose only parameter is `self`, and the second writes the others.
     Larger teams divide the methods evenly in this order. With `needs_both`, two programmers also divide the methods
@@ -105,7 +105,7 @@ def _takes_only_self(node: ast.FunctionDef) -> bool:
 
 
 def is_empty(node: ast.FunctionDef) -> bool:
-    """Return True if the body has only a docstring, `pass`, `...` or `raise NotImplementedError`."""
+    """Return True if the body of a function has only a docstring, `pass`, `...` or `raise NotImplementedError`."""
     for part in node.body:
         match part:
             case ast.Pass() | ast.Expr(value=ast.Constant()):
@@ -135,11 +135,11 @@ def delivery_of(task: ClassTask, code: Code, *, keeps_empty: bool = False) -> De
 
 
 def divided(task: ClassTask, deliveries: Sequence[Delivery]) -> list[Delivery]:
-    """Keep only the code of each programmer that is scored with `needs_both`.
+    """Return the part of each programmer's code that is scored with `needs_both`.
 
     A required method is kept if the programmer to whom it was assigned is its only author. An extra method is kept if
-    other code of its author uses its name and no code of the others does. An extra function is kept if no code of the
-    others uses its name. Otherwise the others could leave their work to the author of the extra code.
+    its name is used in other code of its author and in no code of other programmers. An extra function is kept if no
+    code of other programmers uses its name. Otherwise these programmers could leave work to the author.
     """
     return [_own_part(task, seat, deliveries) for seat in range(len(deliveries))]
 
@@ -175,7 +175,7 @@ def _names_in(delivery: Delivery, without: str = "") -> set[str]:
 
 
 def with_helpers(task: ClassTask, solved: ast.ClassDef, own: Sequence[str]) -> list[ast.stmt]:
-    """Return a programmer's methods from a solution, and extra methods that they call and the skeleton lacks."""
+    """Return the methods `own` of the solved class, and the methods that they need and that the skeleton lacks."""
     skeleton = class_named(parsed(task.skeleton) or [], task.name)
     listed = {node.name for node in _methods(skeleton)} if skeleton else set()
     methods = _methods(solved)

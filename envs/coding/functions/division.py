@@ -73,7 +73,7 @@ def divided(
 def _taken(
     statements: Sequence[ast.stmt], main: ast.FunctionDef, names: Sequence[str], known: Sequence[str]
 ) -> _Part | None:
-    """Replace the largest expression that can be moved by a call of a helper. None: no expression can be moved."""
+    """Replace the largest expression that a helper can compute with a call of the helper. None: there is none."""
     places = {child: parent for parent in ast.walk(main) for child in ast.iter_child_nodes(parent)}
     inside = [node for statement in main.body if not isinstance(statement, SCOPES) for node in own_nodes(statement)]
     candidates = [node for node in inside if isinstance(node, _PARTS)]
@@ -97,7 +97,7 @@ def _taken(
 
 
 def _parameters(expression: ast.expr, outer: set[str], helpers: Collection[str]) -> tuple[str, ...]:
-    """Return the local variables that an expression reads. Empty: it cannot be moved, or it calls a helper."""
+    """Return the local variables that an expression reads. Empty: the expression cannot be moved to a helper."""
     nodes = list(ast.walk(expression))
     named = [node for node in nodes if isinstance(node, ast.Name)]
     own = {node.id for node in named if isinstance(node.ctx, ast.Store)}

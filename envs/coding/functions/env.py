@@ -24,11 +24,11 @@ SAMPLES = Path(__file__).parent / "samples"
 
 
 class FunctionPair(SandboxedCodingEnv):
-    """`helper_0` writes the function `aux`; `main_0` writes the function of the task, which should call `aux`.
+    """Base class of environments in which a main programmer and one to three helpers write one Python function.
 
-    Agents do not see each other's code of the same turn. The programs are joined and tested in the sandbox. The return
-    is 0 to 4 (see `rules`). Larger teams have several helpers, which write `aux_1` to `aux_3`. The data needs the
-    columns of `problems.problem_of`, and "task_id" as the id.
+    `helper_0` writes the function `aux`, and `main_0` writes the function of the task, which should call `aux`. Several
+    helpers write `aux_1` to `aux_3`. In a turn, agents do not see each other's code. The joined programs are tested in
+    the sandbox. The return is 0 to 4 (see `rules`). The data needs "task_id" and the columns of `problems.problem_of`.
 
     Args:
         num_agents: number of programmers, 2 to 4. One is the main programmer, the others are helpers.
@@ -40,9 +40,9 @@ class FunctionPair(SandboxedCodingEnv):
         num_generated: number of generated tests per episode.
         num_public: number of tests that the prompt shows. Only hidden tests are scored. At least one test is hidden.
         needs_both: whether a team that solves the task gets the helper's rewards only if both programs are needed. The
-            tests then run 4 more times: with `aux` replaced by its first return value, by its first argument, or by an
-            error, and with a main function that only calls `aux`. Each run must fail a test. For two programmers and
-            variant="ours".
+            tests then run 4 more times: with an `aux` that repeats its first return value, returns its first argument,
+            or raises, and with a main function that only calls `aux`. Each of these runs must fail a test. Only for two
+            programmers and variant="ours".
         stop_at: see `SandboxedCodingEnv`. The default is the score of a team that solves the task together.
         **kwargs: see `SandboxedCodingEnv` and `TextParallelEnv`. The placeholders in `prompts` are {task} (in
             `style`), {prompt} (the data's text), {description}, {entry_point}, {head} (`def` line),
@@ -174,7 +174,7 @@ class FunctionPair(SandboxedCodingEnv):
     def reference_reply(self, agent: str) -> str:
         reference = self.problem.reference
         if reference is None:
-            raise ValueError(f"the data has no solution of task {self.problem.id!r}, so there is no reference reply")
+            raise ValueError(f"the data has no solution of task {self.problem.id!r}; add a column 'code'")
         return reference[self.programmers.index(agent)]
 
     def absence(self, agent: str) -> str:
@@ -220,7 +220,7 @@ class FunctionPair(SandboxedCodingEnv):
         return found[: min(self._num_public, max(0, len(found) - 1))]
 
     def _with_needs(self, programs: rules.Programs, solved: Grade) -> rules.Programs:
-        """Set `is_needed` of each helper of a team that solved the task, by running the tests with other functions."""
+        """Set `is_needed` of each helper: run the tests of the solved task again with replaced functions."""
         # The time limit is short, because a correct main function may loop forever with a replaced helper.
         limits = replace(self.limits, cpu_s=min(self.limits.cpu_s, 0.5 + 2 * solved.cpu_s), max_deaths=1)
 
@@ -318,7 +318,7 @@ def idle_helper(name: str) -> str:
 
 
 def constant_answer(problem: Problem) -> Sequence[str]:
-    """Return an exploit: the helpers return None, and the main function always returns False."""
+    """Return the programs of an exploit: the helpers return None, and the main function always returns False."""
     calls = ", ".join(f"{name}(0)" for name in problem.helpers)
     main = (
         f"def {problem.entry_point}(*arguments, **named):\n    helped = [{calls}]\n    return False if helped else None"
@@ -327,18 +327,18 @@ def constant_answer(problem: Problem) -> Sequence[str]:
 
 
 def helpers_for_show(problem: Problem) -> Sequence[str]:
-    """Return an exploit: the helpers return None, and the main function calls them and solves the task alone."""
+    """Return the programs of an exploit: the helpers return None, and main calls them and solves the task alone."""
     return *map(idle_helper, problem.helpers), _lone_main(problem, "helped = {name}(0)\nhelped")
 
 
 def secret_helpers(problem: Problem) -> Sequence[str]:
-    """Return an exploit: the helpers add 1, and the main function checks this and solves the task alone."""
+    """Return the programs of an exploit: the helpers add 1, and main checks this and solves the task alone."""
     helpers = (f"def {name}(value):\n    return value + 1" for name in problem.helpers)
     return *helpers, _lone_main(problem, "if [{name}(1), {name}(2)] != [2, 3]:\n    return None")
 
 
 def lone_helper(problem: Problem) -> Sequence[str]:
-    """Return an exploit: a helper solves the task, and the main function returns the value of this helper."""
+    """Return the programs of an exploit: a helper solves the task, and main returns the value of this helper."""
     first, *others = problem.helpers
     solved = _solution(problem)
     rename_inside(solved, problem.entry_point, "solved")
@@ -355,7 +355,7 @@ EXPLOITS: Mapping[str, Callable[[Problem], Sequence[str]]] = {
     "lone helper": lone_helper,
     "secret helpers": secret_helpers,
 }
-"""Functions that return the programs of an exploit (the helpers' programs, then the main program), by name."""
+"""Exploits (attempts to get reward without teamwork) by name: functions that return the programs, helpers first."""
 
 
 def _solution(problem: Problem) -> list[ast.stmt]:

@@ -1,4 +1,4 @@
-"""Conversion of rows of the data (HumanEval, MBPP, built-in) to problems for a team."""
+"""Conversion of rows of the data (HumanEval, MBPP, built-in) to programming problems for a team."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Problem:
 
 
 def problem_of(row: Mapping[str, Any], num_helpers: int = 1, *, needs_both: bool = False) -> Problem:
-    """Convert a row of the data to a problem.
+    """Convert a row of the data to a `Problem`.
 
     Columns: "prompt"; "entry_point" and "test" (HumanEval), or "test_list" and optionally "test_imports" or
     "test_setup_code" (MBPP, where the code and the tests determine the function's name). Optional: "inputs"; and for
@@ -98,7 +98,7 @@ def _tests(row: Mapping[str, Any]) -> str:
 
 
 def _tested_name(tests: str, solution: str) -> str:
-    """Return the first function that the tests call and the solution, if there is one, defines."""
+    """Return the first function that the tests call and the solution defines. Without a solution: no builtin."""
     defined = [node.name for node in parsed(solution) or [] if isinstance(node, ast.FunctionDef)]
     called = [
         node.func.id
@@ -136,7 +136,7 @@ def _reference(
 
 
 def shown_assertions(tests: str, entry_point: str) -> list[tuple[int, str]]:
-    """Return line number and text of assertions outside of loops. In the text, `entry_point` replaces `candidate`."""
+    """Return (line number, text) of assertions outside of loops. In the text, `entry_point` replaces `candidate`."""
     nodes: Sequence[ast.stmt] = parsed(tests) or []
     check = function_named(nodes, "check")
     found = []
@@ -155,7 +155,7 @@ _MAX_DRAWS = 50  # samples per test
 
 
 def drawn_arguments(parts: Sequence[Mapping[str, Any]], rng: Random, count: int) -> tuple[Arguments, ...]:
-    """Sample the arguments of up to `count` different calls. There are fewer if the descriptions are too narrow."""
+    """Sample the arguments of up to `count` different calls. Descriptions with too few values give fewer calls."""
     calls: dict[str, Arguments] = {}
     for _ in range(_MAX_DRAWS * count):
         arguments = tuple(drawn(part, rng) for part in parts)

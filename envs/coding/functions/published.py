@@ -1,7 +1,7 @@
 """Extraction and scoring of code as in CoMLRL, by lines and text patterns instead of syntax trees.
 
-    reward = 0.4 [aux has a return] + 0.6 [main has a return], and if it has
-             + 0.5 [both together parse], and if they do
+    reward = 0.4 [aux has a return] + 0.6 [main has a return], and if main has a return
+             + 0.5 [both together parse], and if they parse
              + 1.0 fraction of tests passed, and if any passed and main calls aux
              + 0.5 + 1.0 [main is no wrapper of aux] - 0.5 [a line of main is a bare call of aux]
 
@@ -101,12 +101,12 @@ def is_wrapper(main: str) -> bool:
 
 
 def imports_of(prompt: str) -> str:
-    """Return the different import lines of a prompt. The tested programs get no other code of the prompt."""
+    """Return the distinct import lines of a prompt. The tested programs get no other code of the prompt."""
     return "\n".join(dict.fromkeys(filter(_IMPORT.fullmatch, map(str.strip, prompt.split("\n")))))
 
 
 def counted_tests(tests: str, entry_point: str) -> str:
-    """Return the source of a `check` function with the different lines that assert something about the function.
+    """Return the source of a function `check` with the distinct assertion lines that name the tested function.
 
     An assertion over several lines never passes, because only its first line is used.
     """

@@ -1,16 +1,16 @@
 """Rules of HumanEval, MBPP and CoopHumanEval: checks of the team's programs, and terms of the reward.
 
     score = 0.4 fraction of helpers that define their function, which returns a value
-            + 0.6 [main is defined], and if it is
-            + 0.5 [all programs together parse], and if they do
+            + 0.6 [main is defined], and if main is defined
+            + 0.5 [all programs together parse], and if they parse
             + 0.5 fraction of tests passed + 0.5 [all tests passed], and if all passed
             + 0.5 fraction of helpers that main calls
-            + 1.0 the same fraction [main is more than a thin wrapper of the helpers]
+            + 1.0 fraction of helpers that main calls [main is more than a thin wrapper of the helpers]
             - 0.5 fraction of helpers whose results main ignores
 
 Cooperation is rewarded only if all tests pass. Therefore a team that fails a test gets less than 2.0, and a team that
 solves the task gets 2.1 to 4.0. With `needs_both`, a helper that the solution does not need is scored like a missing
-one. A helper is needed if a test fails when another function replaces it, and when main only calls it.
+helper. A helper is needed if a test fails when another function replaces it, and when main only calls it.
 
 Source: CoMLRL's code generation tasks (arXiv:2508.04652; exact terms in `published`). CoMLRL has one helper, rewards
 cooperation if one test passes, and searches the text. This module checks the syntax tree, so that comments and strings
@@ -110,7 +110,7 @@ def programs_of(problem: Problem, helpers: Sequence[Code], main: Code) -> Progra
 
 
 def terms(programs: Programs, pass_rate: float, *, is_solved: bool) -> dict[str, float]:
-    """Compute the terms of the score. `pass_rate` is the fraction of tests passed, 0 if the tests did not run."""
+    """Compute the reward terms of a turn by name. `pass_rate`: fraction of tests passed, 0 if the tests did not run."""
     helpers = programs.helpers
     is_cooperative = programs.is_runnable and is_solved
     called = fmean(helper.is_called and helper.is_needed for helper in helpers) * is_cooperative
@@ -142,4 +142,4 @@ def _repeating(function):
     "def {name}(*arguments, **named):\n    return [*arguments, *named.values(), None][0]",
     'def {name}(*arguments, **named):\n    raise ValueError("no value")',
 )
-"""Code that replaces a helper's function `name`, by its first value, by its first argument, or by an error."""
+"""Code that replaces the helper function {name}, to repeat its first value, return the first argument, or raise."""

@@ -51,7 +51,7 @@ def _misread(rng: random.Random, task: Exercise) -> Exercise:
 
 
 def _slipped(rng: random.Random, code: str) -> str:
-    """Return the code with one token removed or replaced by a random one."""
+    """Return the code with one token removed or replaced by a random token."""
     tokens = code.split()
     at = rng.randrange(len(tokens))
     tokens[at : at + 1] = [] if rng.random() < 0.5 else [rng.choice(prompts.VOCABULARY)]

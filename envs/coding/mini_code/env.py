@@ -13,12 +13,12 @@ from .rules import Exercise
 
 
 class MiniCode(TextParallelEnv):
-    """Two programmers write code for a task such as "double of x plus square of y", without seeing each other's code.
+    """Environment in which two programmers write code for a task such as "double of x plus square of y".
 
-    `helper_0` writes `def aux ( x ) : ...`, `main_0` writes `def main ( x , y ) : ...`. There is one turn. The reward
-    is 0.1 for each function that parses, 0.1 if main uses aux, and 0.7 (0.1 without aux) times the fraction of tests
-    passed. By default, a test that main passes with aux is scored only if aux computes one operand and main the rest.
-    The tests are sampled in each episode. The code is interpreted by `language`, not executed by Python.
+    `helper_0` writes `def aux ( x ) : ...`, `main_0` writes `def main ( x , y ) : ...`, in one turn and without seeing
+    each other's code. The reward is 0.1 for each function that parses, 0.1 if main uses aux, and 0.7 (0.1 without aux)
+    times the fraction of tests passed. By default, a test that main passes with aux is scored only if aux computes one
+    operand and main the rest. Tests are sampled per episode. The module `language` interprets the code, without `exec`.
 
     Args:
         split: "train" or "test", which share no task.
@@ -26,8 +26,8 @@ class MiniCode(TextParallelEnv):
         num_operations: operations in a task, 2 to 4.
         num_tests: tests of an episode, 1 to 64.
         needs_both: whether a test that main passes with aux is scored only if aux returns the value of an operand and
-            main combines what aux returns with the other operand. False: the reward of version 0.
-        is_explained: whether the prompts explain the rules in English, for models that were not trained on the game.
+            main combines this value with the other operand. False: the reward of version 0.
+        is_explained: whether the prompts explain the rules in English, for models that were not trained on this task.
         **kwargs: see `TextParallelEnv`.
 
     Raises:
@@ -117,14 +117,14 @@ _FIXED = "def aux ( x ) : return x + 1"
 
 
 def _undone(task: Exercise) -> tuple[str, str]:
-    """Return an exploit: the helper always adds 1, and main subtracts 1 again and computes both operands."""
+    """Return the code of an exploit: the helper adds 1, and main subtracts 1 again and computes both operands."""
     alone = main_code(task, False, False)
     head, _, body = alone.partition("return ")
     return _FIXED, f"{head}return {' '.join('( aux ( x ) - 1 )' if token == 'x' else token for token in body.split())}"
 
 
 def _secret(task: Exercise) -> tuple[str, str]:
-    """Return an exploit: the helper always adds 1, and main ignores its value if it detects such a helper."""
+    """Return the code of an exploit: the helper adds 1, and main ignores the value if it detects this helper."""
     on_x = next(operand for operand in (task.left, task.right) if operand.variable == "x")
     is_fixed = "1 // ( 1 + ( aux ( 9 ) - 10 ) * ( aux ( 9 ) - 10 ) )"  # 1 for a helper that adds 1, otherwise 0
     own = f"( aux ( x ) + {is_fixed} * ( {expression(on_x, 'x')} - aux ( x ) ) )"
@@ -132,13 +132,13 @@ def _secret(task: Exercise) -> tuple[str, str]:
 
 
 def _fixed(task: Exercise) -> tuple[str, str]:
-    """Return an exploit: the helper always squares, and main uses it only for an operand that is a square."""
+    """Return the code of an exploit: the helper squares, and main calls aux only for an operand that is a square."""
     is_left, is_right = (operand.operations == ("square",) for operand in (task.left, task.right))
     return "def aux ( x ) : return x * x", main_code(task, is_left, is_right and not is_left)
 
 
 def _packed(task: Exercise) -> tuple[str, str]:
-    """Return an exploit: main packs x and y into one number, from which the helper computes the whole task."""
+    """Return the code of an exploit: main packs x and y into one number, and the helper computes the whole task."""
     x, y = "( ( x + 50 ) // 100 )", "( x - 100 * ( ( x + 50 ) // 100 ) )"
     body = main_code(task, False, False).partition("return ")[2]
     unpacked = " ".join({"x": x, "y": y}.get(token, token) for token in body.split())
@@ -151,4 +151,4 @@ EXPLOITS: Mapping[str, Callable[[Exercise], tuple[str, str]]] = {
     "fixed helper": _fixed,
     "lone helper": _packed,
 }
-"""Functions that return the helper's and the main programmer's code in an exploit, by name."""
+"""Exploits (attempts to get reward without teamwork) by name: functions that return the code of helper and main."""

@@ -31,7 +31,7 @@ class Function:
 
 
 def parsed_function(text: str) -> Function | None:
-    """Parse a text as one function. Return None if MiniCode's language does not allow it or it has over 64 tokens."""
+    """Parse a text as one function of MiniCode's language. Return None for other texts, or for more than 64 tokens."""
     tokens = _tokens(text)
     if tokens is None:
         return None
@@ -87,7 +87,7 @@ def calls(function: Function, name: str) -> bool:
 
 
 def value(function: Function, arguments: Sequence[int], known: Mapping[str, Callable[[Sequence[int]], int]]) -> int:
-    """Evaluate a function, which may call the functions in `known`. Raise ArithmeticError if this is impossible."""
+    """Evaluate a function, which may call the functions in `known`. Raise ArithmeticError if the evaluation fails."""
     if len(arguments) != len(function.parameters):
         raise ArithmeticError(f"{function.name} takes {len(function.parameters)} arguments, got {len(arguments)}")
     scope = dict(zip(function.parameters, arguments, strict=True))
@@ -105,10 +105,10 @@ def _value(node: ast.expr, scope: Mapping[str, int], known: Mapping[str, Callabl
         case ast.BinOp(left=left, op=op, right=right):
             result = _OPERATIONS[type(op)](_value(left, scope, known), _value(right, scope, known))
             if abs(result) > MAX_MAGNITUDE:
-                raise ArithmeticError(f"{result:.0e} is beyond {MAX_MAGNITUDE:.0e}")
+                raise ArithmeticError(f"the value {result:.0e} is beyond the limit {MAX_MAGNITUDE:.0e}")
             return result
         case ast.Call(func=ast.Name(id=name), args=arguments):
             if name not in known:
-                raise ArithmeticError(f"there is no function {name!r}")
+                raise ArithmeticError(f"the function {name!r} must be one of {list(known)}")
             return known[name]([_value(argument, scope, known) for argument in arguments])
-    raise ArithmeticError(f"the language has no {type(node).__name__}")
+    raise ArithmeticError(f"MiniCode's language has no syntax node {type(node).__name__}")

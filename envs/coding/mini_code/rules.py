@@ -33,11 +33,11 @@ MAX_OPERATIONS = 4
 MAX_INPUT = 9
 WEIGHTS = {"helper_parses": 0.1, "main_parses": 0.1, "uses_aux": 0.1, "tests": 0.7}
 TESTS_WEIGHT_ALONE = 0.1  # weight of the tests if main does not use aux
-TESTS_WEIGHT_ALONE_V0 = 0.2  # the same, with needs_both=False
+TESTS_WEIGHT_ALONE_V0 = 0.2  # weight of the tests if main does not use aux, with needs_both=False
 
 _RANGE = 2 * MAX_INPUT + 1
 _TEST_SHARE = 5  # one task in five is in the test split
-_PROBES = (-3, 2, 5)  # no operation is constant or the identity on these
+_PROBES = (-3, 2, 5)  # numbers on which no operation is constant or the identity
 Evaluation = Callable[[Sequence[int]], int]  # maps arguments to a value, or raises ArithmeticError
 
 
@@ -77,7 +77,7 @@ Inputs = tuple[int, int]
 
 
 def is_held_out(task: Exercise) -> bool:
-    """Return True if a task is in the test split. A hash decides, which does not depend on the order of operands."""
+    """Return True if a task is in the test split, by a hash that does not depend on the order of the operands."""
     operands = sorted((operand.operations, operand.variable) for operand in (task.left, task.right))
     return zlib.crc32(repr((operands, task.combination)).encode()) % _TEST_SHARE == 0
 
@@ -148,18 +148,17 @@ class Result:
     main_parses: bool
     uses_aux: bool
     pass_rate: float  # fraction of the tests that passed
-    divided_rate: float  # fraction that passed with the work of both programmers. needs_both=False: as `pass_rate`.
+    divided_rate: float  # fraction of tests that passed with work of both. needs_both=False: equal to `pass_rate`.
 
 
 def result(
     task: Exercise, inputs: Sequence[Inputs], aux: Function | None, main: Function | None, *, needs_both: bool = True
 ) -> Result:
-    """Test the functions of the helper and the main programmer.
+    """Run the tests on the functions of the helper and the main programmer.
 
     `main` uses `aux` if it calls `aux`, its values depend on `aux`, and `aux` is neither constant nor the identity.
-
-    `aux` and `main` are None if they do not parse. Functions with other names are treated like None. With `needs_both`,
-    only tests in which both programmers compute a part of the result are scored.
+    `aux` or `main` is None if the code does not parse. Functions with other names are treated like None. With
+    `needs_both`, only tests in which both programmers compute a part of the result are scored.
     """
     helper = aux if aux is not None and aux.name == "aux" else None
     if main is None or main.name != "main":

@@ -1,1 +1,1 @@
-"""Files and system calls that a jail allows."""
+"""Files and system calls that sandboxed code may use."""

@@ -1,4 +1,4 @@
-"""Paths of the host that are visible in a jail: the standard library, shared libraries, and requested packages."""
+"""Paths that sandboxed code can see: the standard library, shared libraries, and requested packages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TIME_ZONES = "/usr/share/zoneinfo"
 
 @dataclass(frozen=True)
 class Layout:
-    """Paths that the confined interpreter may read."""
+    """Paths that the sandboxed Python interpreter may read."""
 
     interpreter: str
     paths: tuple[str, ...]  # additions to `sys.path`, for packages
@@ -33,7 +33,7 @@ class Layout:
 
     @property
     def is_open_to_others(self) -> bool:
-        """True if every user can access the standard library."""
+        """True if every user of the machine can open the folder of the standard library."""
         folder = Path(self.listable[0])
         return all(step.stat().st_mode & 0o001 for step in (folder, *folder.parents))
 
@@ -64,7 +64,7 @@ def _interpreter() -> str:
 
 @lru_cache(maxsize=16)
 def layout(packages: tuple[str, ...] = ()) -> Layout:
-    """Return the paths that a jail with these packages may read."""
+    """Return the paths that sandboxed code may read if it may import these packages."""
     standard = os.path.realpath(sysconfig.get_path("stdlib"))
     hidden = [os.path.join(standard, name) for name in _HIDDEN_FOLDERS]
     # Links may lead out of the folder, such as Debian's sitecustomize.py.

@@ -1,7 +1,7 @@
-"""System call filters: a list of allowed calls, compiled to classic BPF.
+"""Seccomp filters, which are lists of allowed system calls, compiled to classic BPF.
 
-The program is a binary search over call numbers. When a run installs a filter, the kernel evaluates it for all call
-numbers. This is several times faster than with a list of comparisons.
+A compiled filter is a binary search over call numbers. When a filter is installed, the kernel evaluates the filter for
+all call numbers. A binary search makes this several times faster than a list of comparisons.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _THREAD_FLAGS = 0x100 | 0x800 | 0x10000  # CLONE_VM | CLONE_SIGHAND | CLONE_THRE
 
 @dataclass(frozen=True)
 class OneOf:
-    """Condition that the low word of an argument is in `values`. The kernel ignores the high word of such arguments."""
+    """Condition: the low 32 bits of a system call argument are in `values`. The kernel ignores the high 32 bits."""
 
     argument: int
     values: tuple[int, ...]
@@ -95,14 +95,14 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Null:
-    """Condition that a pointer argument is null."""
+    """Condition: a pointer argument of a system call is null."""
 
     argument: int
 
 
 @dataclass(frozen=True)
 class AllBits:
-    """Condition that all bits of `bits` are set in an argument."""
+    """Condition: all bits of `bits` are set in a system call argument."""
 
     argument: int
     bits: int
@@ -113,27 +113,27 @@ Rule = int | tuple[Condition, ...]  # return value of the filter, or conditions 
 
 
 def rules(machine: Machine, *, allow_paths: bool, allow_threads: bool, allow_uname: bool) -> dict[int, Rule]:
-    """Return the rules by call number. Calls without a rule are refused."""
+    """Return the filter rules by system call number. System calls without a rule are refused."""
     numbers = machine.numbers
     allowed = ALWAYS_ALLOWED | (PATH_CALLS if allow_paths else frozenset())
     by_number: dict[int, Rule] = {numbers[name]: ALLOW for name in allowed if name in numbers}
     by_number[numbers["ioctl"]] = (OneOf(1, (_TCGETS, _FIONBIO, _FIOCLEX)),)
-    # Without F_SETFL: changed flags of files that the zygote also has open would affect later runs.
+    # F_SETFL is refused: it changes flags of files that the worker process also has open, and so affects later runs.
     by_number[numbers["fcntl"]] = (OneOf(1, (_F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_DUPFD_CLOEXEC)),)
     by_number[numbers["prlimit64"]] = (
         OneOf(0, (0,)),
         Null(2),
-    )  # after lowering a limit, a process could be killed as if by the zygote
+    )  # only reads limits: a process that lowers its limit could be killed as if by the worker process
     by_number[numbers["socketpair"]] = (OneOf(0, (1,)),)  # AF_UNIX, used by asyncio
-    by_number[numbers["sendto"]] = (Null(4),)  # without an address: only to the other end of a socket pair
-    # Without SO_PEERCRED and SO_PEERPIDFD, which reveal the host process.
+    by_number[numbers["sendto"]] = (Null(4),)  # no address: data goes only to the other end of a socket pair
+    # SO_PEERCRED and SO_PEERPIDFD are refused, because they reveal the host process.
     kinds = (_SO_TYPE, _SO_ERROR, _SO_PROTOCOL, _SO_DOMAIN)
     by_number[numbers["getsockopt"]] = (OneOf(1, (_SOL_SOCKET,)), OneOf(2, kinds))
-    if allow_uname:  # in a namespace with another host name
+    if allow_uname:  # the process is in a namespace with another host name
         by_number[numbers["uname"]] = ALLOW
     if allow_threads:
         by_number[numbers["clone"]] = (AllBits(0, _THREAD_FLAGS),)
-    by_number[numbers["clone3"]] = _ERRNO | errno.ENOSYS  # filters cannot read its flags; libc then uses clone
+    by_number[numbers["clone3"]] = _ERRNO | errno.ENOSYS  # a filter cannot read its flags; libc then uses clone
     return by_number
 
 
@@ -142,7 +142,7 @@ def _instruction(code: int, operand: int, if_true: int = 0, if_false: int = 0) -
 
 
 def _test(condition: Condition, num_following: int) -> list[bytes]:
-    """Compile a condition. If the condition does not hold, the program skips `num_following` instructions."""
+    """Compile a condition to BPF. If the condition does not hold, the BPF code skips `num_following` instructions."""
     offset = 16 + 8 * condition.argument
     load = _instruction(_LOAD, offset)
     if isinstance(condition, OneOf):
@@ -166,7 +166,7 @@ def _leaf(rule: Rule) -> list[bytes]:
 
 
 def _tree(segments: list[tuple[int, Rule]]) -> list[bytes]:
-    """Compile a binary search over segments of call numbers. Each segment is (first number, rule)."""
+    """Compile a binary search over ranges of system call numbers to BPF. Each segment is (first number, rule)."""
     if len(segments) == 1:
         return _leaf(segments[0][1])
     middle = len(segments) // 2
@@ -179,7 +179,7 @@ def _tree(segments: list[tuple[int, Rule]]) -> list[bytes]:
 
 
 def program(machine: Machine, by_number: dict[int, Rule], default: Rule) -> bytes:
-    """Compile rules to BPF. `default` is the rule of call numbers that are not in `by_number`."""
+    """Compile filter rules to BPF. `default` is the rule of system calls that are not in `by_number`."""
     segments: list[tuple[int, Rule]] = []
     for number in range(max(by_number) + 2):
         rule = by_number.get(number, default)
@@ -196,17 +196,17 @@ def program(machine: Machine, by_number: dict[int, Rule], default: Rule) -> byte
 
 @dataclass(frozen=True)
 class Filters:
-    """Filter programs. Both apply to a run."""
+    """Compiled filters of the worker process (zygote) and of its runs. Both filters apply to a run."""
 
-    zygote: bytes  # allows the system calls that runs or the zygote need, and refuses other calls
-    run: bytes  # refuses the system calls that only the zygote needs. It is short, because each run installs it.
+    zygote: bytes  # allows the system calls that runs or the worker process need, and refuses other calls
+    run: bytes  # refuses the system calls that only the worker process needs. Short, because each run installs it.
 
 
 def filters(*, allow_paths: bool, allow_threads: bool, allow_uname: bool) -> Filters:
-    """Return the filters for this machine. Raise SandboxUnavailable if its architecture is not supported."""
+    """Return the filters for this machine. Raise SandboxUnavailable if the machine's architecture is not supported."""
     architecture = os.uname().machine
     if architecture not in MACHINES:
-        raise SandboxUnavailable(f"the architecture {architecture} must be one of {list(MACHINES)}")
+        raise SandboxUnavailable(f"the machine's architecture {architecture} must be one of {list(MACHINES)}")
     machine = MACHINES[architecture]
     of_run = rules(machine, allow_paths=allow_paths, allow_threads=allow_threads, allow_uname=allow_uname)
     supervision = [machine.numbers[name] for name in SUPERVISION_CALLS]

@@ -1,1 +1,1 @@
-"""Messages between the library and the jails."""
+"""Messages between this library and sandboxed processes."""

@@ -1,4 +1,4 @@
-"""Runs that call functions or execute a main program, and decoding of their messages."""
+"""Calls of sandboxed functions, runs of sandboxed main programs, and decoding of the messages that they send."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _COLLECTIONS: Final = (list, tuple, set, frozenset)
 
 
 class NeedsEncoding(TypeError):
-    """The value is supported, but only as serialized by `codec.encode`."""
+    """Raised for a supported value, such as a deque, that must be serialized with `codec.encode`."""
 
 
 def plain(value: Any) -> Any:
-    """Convert instances of subclasses to builtin types, recursively. Raise NeedsEncoding for types such as deque."""
+    """Convert a value to builtin types, recursively. Raise NeedsEncoding for a deque or date, TypeError for objects."""
     kind = type(value)
     if kind in _SCALARS:
         return value
@@ -53,7 +53,7 @@ _STATUS_OF_CAUSE: dict[int, Status] = {protocol.CPU_LIMIT: "cpu_limit", protocol
 
 @dataclass(frozen=True)
 class Answers:
-    """Result of a run, with untrusted values that are not decoded yet."""
+    """Result of a sandboxed run, whose untrusted values are not decoded yet."""
 
     status: Status
     results: tuple[codec.Wire | Failure, ...]
@@ -65,7 +65,7 @@ class Answers:
     num_left: int  # number of calls that were not made because an earlier call ended the process
 
     def followed_by(self, rest: Answers) -> Answers:
-        """Append the results of another process, which made the remaining calls."""
+        """Return a copy with the results in `rest` appended, from another process that made the remaining calls."""
         made = self.results[: len(self.results) - self.num_left]
         return replace(
             self,
@@ -77,7 +77,7 @@ class Answers:
         )
 
     def report(self) -> Report:
-        """Decode the values. If a value cannot be decoded, the outcome of its call is a failure."""
+        """Convert to a `Report` with decoded values. A call whose value cannot be decoded has a failure as outcome."""
         return Report(
             status=self.status,
             outcomes=tuple(_outcome(result) for result in self.results),
@@ -99,7 +99,7 @@ def _outcome(result: codec.Wire | Failure) -> CallOutcome:
 
 
 def read_failure(wire: Any) -> Failure:
-    """Decode a failure that a child process sent. Raise MalformedValue if the value is no failure."""
+    """Decode an exception that a sandboxed process sent. Raise MalformedValue if the data describe no exception."""
     if type(wire) is not list or len(wire) != 4:
         raise MalformedValue("not a failure")
     line = wire[2] if type(wire[2]) is int else None
@@ -108,7 +108,7 @@ def read_failure(wire: Any) -> Failure:
 
 # Texts of failures can be part of agents' feedback. Do not reword them without increasing the environments' versions.
 def ending_status(ending: Ending, *, sent_too_much: bool) -> tuple[Status, Failure | None]:
-    """Return the status of a child process that has ended, and its failure. With status `ok`, the failure is None."""
+    """Return the status and the failure of a sandboxed process that has ended. Failure None: the status is `ok`."""
     if sent_too_much:
         return "output_limit", Failure("OutputLimit", "sent more than the limit on output")
     if ending.cause in _STATUS_OF_CAUSE:
@@ -121,13 +121,13 @@ def ending_status(ending: Ending, *, sent_too_much: bool) -> tuple[Status, Failu
 
 
 def request(mode: str, code: str, limits: Limits, seed: int, stdin: str = "") -> dict[str, Any]:
-    """Return a request with the entries that all modes need."""
+    """Return the message that starts a run, with the entries that all modes need."""
     stdout_length = limits.stdout_kb << 10
     return {"mode": mode, "code": code, "seed": seed, "stdin": stdin, "max_stdout_length": stdout_length}
 
 
 def answer(worker: Worker, limits: Limits, message: dict[str, Any], num_results: int) -> Answers:
-    """Run a request in a child process and check the messages of this process."""
+    """Run the request `message` in a new child process of the worker. Check and return the results that it sends."""
     with worker.start(limits) as run:
         run.send(message)
         ending, bodies, is_ragged = run.collect(num_results + 2)
@@ -167,7 +167,7 @@ def answer(worker: Worker, limits: Limits, message: dict[str, Any], num_results:
 
 
 def plain_calls(calls: Sequence[Call]) -> list[tuple[Any, Any]]:
-    """Convert the arguments of calls to plain data. If a value needs it, all arguments are serialized, as lists."""
+    """Convert the arguments of calls to builtin types. If one value raises NeedsEncoding, serialize all as lists."""
     try:
         return [(plain(tuple(arguments)), plain(dict(keywords))) for arguments, keywords in calls]
     except NeedsEncoding:
@@ -176,10 +176,10 @@ def plain_calls(calls: Sequence[Call]) -> list[tuple[Any, Any]]:
 
 
 def call(worker: Worker, limits: Limits, code: str, function: str, calls: list[tuple[Any, Any]], seed: int) -> Answers:
-    """Load the code and call one of its functions once per set of arguments, in one process.
+    """Load the code in a sandboxed process and call its function once per set of arguments in `calls`.
 
-    If a call ends the process, a new process makes the remaining calls, up to `max_deaths` processes. After
-    `wall_limit`, there is no new process, because code that sleeps once is likely to sleep again.
+    If a call ends the process, a new process makes the remaining calls, up to `max_deaths` processes. A process that
+    exceeded its wall-clock limit is not replaced, because code that sleeps once is likely to sleep again.
     """
     deadline = time.monotonic() + TOTAL_WALL_FACTOR * limits.wall_s
     message = request("calls", code, limits, seed)
@@ -195,5 +195,5 @@ def call(worker: Worker, limits: Limits, code: str, function: str, calls: list[t
 
 
 def run_program(worker: Worker, limits: Limits, code: str, stdin: str, seed: int) -> Answers:
-    """Run the code as a main program. The only result is None or a failure."""
+    """Run the code as a sandboxed main program. The answers have one result: None, or the failure of the program."""
     return answer(worker, limits, request("program", code, limits, seed, stdin), 1)

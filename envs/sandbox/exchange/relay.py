@@ -1,6 +1,6 @@
-"""Relay of messages between the tests in one jail (judge) and the code under test in another jail (solver).
+"""Relay between two jails (isolated processes): the judge runs the tests, and the solver runs the code under test.
 
-The solver's jail contains the code and the arguments of its calls. Only the judge's jail contains expected values.
+The solver receives the code and the arguments of calls. Only the judge receives expected values.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _HANDLES_PER_PROCESS = 1 << 32
 _EXIT_PATIENCE_S = 1.0  # time limit from the last message of a process to its exit
 _JUDGE_WALL_FACTOR = 2.0  # above TOTAL_WALL_FACTOR, because the judge waits for all processes of the solution
 _OUTPUTS_PER_RUN = 16  # maximum size of all messages of the code under test, as a multiple of `output_kb`
-_JUDGE_OUTPUT_KB = 32 << 10  # large, because it contains the tests' arguments
+_JUDGE_OUTPUT_KB = 32 << 10  # large, because the judge sends the arguments of all calls
 _REMOTE_RESULTS = {"make": "h", "call": "ky", "getattr": "hky", "getitem": "ky", "next": "ky"}
-"""Tags of handles that an operation may return. h: instance, k: callable, y: iterator."""
+"""Tags of the object handles that an operation may return. h: instance, k: callable, y: iterator."""
 
 
 @dataclass(frozen=True)
 class Tests:
-    """Arguments of `Sandbox.run_tests`."""
+    """Tests of a program, given as arguments of `Sandbox.run_tests`."""
 
     source: str
     candidate: str  # name of the function or class that is passed to `check`
@@ -57,7 +57,7 @@ def _check_value(wire: Any, operation: str) -> None:
 
 
 def _check_reply(reply: list[Any], operation: str, operands: list[Any]) -> None:
-    """Raise MalformedValue if the operation cannot have this reply. Called before the tests receive the reply."""
+    """Raise MalformedValue if the code under test sent a reply that this operation on its objects cannot have."""
     kind, *parts = reply
     if kind == "x" and len(parts) == 1:
         read_failure(parts[0])
@@ -83,7 +83,7 @@ def _check_reply(reply: list[Any], operation: str, operands: list[Any]) -> None:
 
 
 class _Solver:
-    """Process with the code under test. If the process dies, a new process starts, up to `max_deaths`."""
+    """Process with the code under test. If the process dies, a new process starts, up to `max_deaths` processes."""
 
     def __init__(self, worker: Worker, limits: Limits, code: str, seed: int) -> None:
         self._worker = worker
@@ -92,7 +92,7 @@ class _Solver:
         self._request = request("objects", code, limits, seed)
         self._num_starts = 0
         self._bytes_left = _OUTPUTS_PER_RUN * (limits.output_kb << 10)
-        self._pending: list[tuple[str, list[Any]]] = []  # operations without a reply, outer before inner
+        self._pending: list[tuple[str, list[Any]]] = []  # operations without a reply; nested ones are last
         self._run: ChildRun | None = None
         self.status: Status = "ok"
         self.failure: Failure | None = None
@@ -135,7 +135,7 @@ class _Solver:
             self._end("died", Failure("Died", "closed its channel"), patience_s=_EXIT_PATIENCE_S)
 
     def _end(self, status: Status, failure: Failure, *, patience_s: float = 0.0) -> None:
-        """End the process. If it has already ended by a limit or a crash, the status is that of its end."""
+        """End the process and store its status. If a limit or crash has ended the process before, store that status."""
         assert self._run is not None
         with self._run as run:
             ending = run.finish(patience_s=patience_s)
@@ -148,7 +148,7 @@ class _Solver:
             self.status, self.failure = status, failure
 
     def perform(self, message: list[Any]) -> list[Any]:
-        """Send a message of the tests to the process. Return its reply, or `gone` if the process has ended."""
+        """Forward a message of the tests to the process. Return the reply, or `gone` if the process has ended."""
         if message[0] == "do":
             if self._run is None and self._may_restart():
                 self._start()
@@ -172,7 +172,7 @@ class _Solver:
         return reply
 
     def stop(self) -> None:
-        """Ask the process to exit, and wait for its end."""
+        """Ask the process with the code under test to exit, and wait until it has ended."""
         if self._run is None:
             return
         with self._run as run:
@@ -185,7 +185,7 @@ class _Solver:
 
 
 class _Judge:
-    """Collector of test results."""
+    """Collector of the test results that the process with the tests sends."""
 
     def __init__(self) -> None:
         self._plan: list[tuple[str, int | None]] = []
@@ -201,7 +201,7 @@ class _Judge:
         elif kind == "result":
             number, passed, text = parts
             if type(number) is not int or not 0 <= number < len(self._plan):
-                raise MalformedValue("an outcome of an unknown test")
+                raise MalformedValue("the tests sent a result for a test that is not in their plan")
             self._outcomes[number] = (passed is True, values.read_text(text))
         elif kind == "broken":
             self.broken = read_failure(parts[0])
@@ -209,7 +209,7 @@ class _Judge:
             self.is_done = True
             self.failure = None if parts[0] is None else read_failure(parts[0])
         else:
-            raise MalformedValue(f"unknown message {kind!r} of a judge")
+            raise MalformedValue(f"the tests sent a message of the unknown kind {kind!r}")
 
     def tests(self) -> tuple[TestOutcome, ...]:
         outcomes = [self._outcomes.get(number, (False, "not reached")) for number in range(len(self._plan))]
@@ -231,13 +231,13 @@ def _converse(run: ChildRun, judge: _Judge, solver: _Solver) -> None:
 
 
 def _seed_of(side: str, seed: int, tests: Tests) -> int:
-    """Derive a seed from the text of the tests, so that the code under test cannot predict the random numbers."""
+    """Derive the seed of the tests or the code (`side`) from the test source, so that the code cannot predict it."""
     text = f"{side}\0{seed}\0{tests.source}\0{tests.support}"
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:16], "big") | 1
 
 
 def run_tests(solvers: Worker, judges: Worker, limits: Limits, code: str, tests: Tests, seed: int) -> TestReport:
-    """Run the tests and the code in separate jails."""
+    """Run the tests and the code under test in separate jails (isolated processes), and return the test results."""
     judge_limits = replace(  # the judge also waits for the solver and decodes its results
         limits,
         cpu_s=2 * limits.cpu_s,

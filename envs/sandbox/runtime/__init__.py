@@ -1,1 +1,1 @@
-"""Code that runs inside the jail. It cannot import other parts of the package, because it is started by its path."""
+"""Code that runs in sandboxed processes. It is started by its path and cannot import other parts of the package."""

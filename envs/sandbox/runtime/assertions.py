@@ -29,7 +29,7 @@ def _is_constant(node: ast.AST) -> bool:
 
 
 def _is_complaint(node: ast.AST) -> bool:
-    """Return True for a node that can make a test fail: assertion, `raise`, or call of an assertion method."""
+    """Return True for a syntax node that can make a test fail: assertion, `raise`, or call of an assertion method."""
     if isinstance(node, ast.Assert | ast.Raise):
         return not _is_constant(node)
     is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
@@ -41,7 +41,7 @@ def _complains(nodes: list[ast.stmt]) -> bool:
 
 
 class _Rewriting(ast.NodeTransformer):
-    """Transformer that adds calls which record assertions, loops and exception handlers."""
+    """Transformer of test code. It adds calls that record assertions, loop iterations and exception handlers."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
@@ -152,7 +152,7 @@ class AssertionPlan:
         self.calls_check = any(_is_call_of_check(node) for node in tree.body)
         tree = ast.fix_missing_locations(rewriting.visit(tree))
         self.assertions = rewriting.assertions
-        self.is_whole = self.has_check and not self.assertions  # then the call of `check` is one test
+        self.is_whole = self.has_check and not self.assertions  # if True, the call of `check` is one test
         self.code: types.CodeType = compile(tree, file_name, "exec", dont_inherit=True)
 
     def may_complain(self, class_name: str, method: str) -> bool:
@@ -181,7 +181,7 @@ class Recorder:
         self._lines: dict[int, int] = {}
         self._iterated: set[int] = set()
         self._caught: set[int] = set()
-        self.num_checked = 0  # number of assertions and expected exceptions since the last `begin`
+        self.num_checked = 0  # number of assertions and expected exceptions since the last call of `begin`
         namespace[_RECORD] = self._record
         namespace[_LOOP] = self._lines.setdefault
         namespace[_ITERATION] = self._iterated.add
@@ -208,16 +208,16 @@ class Recorder:
         self._iterated.clear()
 
     def complaint(self) -> str | None:
-        """Return why a test fails although no assertion failed: a loop has no iterations, or no assertion ran."""
+        """Return why a test without failed assertions fails: a loop was empty, or no assertion ran. None: it passes."""
         idle = [line for number, line in self._lines.items() if number not in self._iterated]
         if idle:
             return f"the loop in line {idle[0]} never ran, and so neither did its assertions"
         return None if self.num_checked else "no assertion ran"
 
     def outcomes(self, *, finished: bool) -> list[tuple[str, int | None, bool, str]]:
-        """Return text, line, success and message of each scored assertion.
+        """Return (source text, line number, passed, message) of each scored assertion.
 
-        If the tests have not `finished`, assertions that were not reached fail.
+        With finished=False, the tests ended early, and assertions that were not reached fail.
         """
         if self._plan.is_whole:
             complaint = self.complaint() if finished else "not reached"

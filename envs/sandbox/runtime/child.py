@@ -15,7 +15,7 @@ _GENERATORS = (types.GeneratorType, map, filter, zip, enumerate, reversed)
 
 
 def _enter(manager: Any) -> None:
-    manager.__enter__()  # no result: the tests already have a handle of the manager
+    manager.__enter__()  # no result: the tests already have a handle of the context manager
 
 
 def _exit(manager: Any) -> None:
@@ -43,7 +43,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 class _Server:
-    """Server that performs operations on objects for the tests. The tests refer to objects by numbers (handles)."""
+    """Server that performs the tests' operations on objects of the code under test, which have numbers (handles)."""
 
     def __init__(self, channel: int, module: types.ModuleType, first_handle: int) -> None:
         self._channel = channel
@@ -122,7 +122,7 @@ class _Server:
         return f'["{tag}",{self._keep(value)}]'
 
     def _known(self, value: Any) -> str:
-        """Encode an object by its identity. Used to detect changes of containers."""
+        """Encode an object by its identity, to detect changes of the container that contains this object."""
         return f'["id",{id(value)}]'
 
     def _encoded(self, value: Any) -> str:
@@ -144,7 +144,7 @@ class _Server:
         return self._function_of_tests(wire[1]) if wire[0] == "k" else self._objects[wire[1]]
 
     def _function_of_tests(self, number: int) -> Callable[..., Any]:
-        """Return a function that calls a function of the tests, in their jail."""
+        """Return a proxy of a function of the tests. A call of the proxy runs the function in the jail of the tests."""
 
         def call(*arguments: Any, **keywords: Any) -> Any:
             wires = f"{codec.encode(list(arguments))},{codec.encode(keywords)}"
@@ -209,7 +209,7 @@ def answer(source: int, channel: int, streams: solution.Streams) -> None:
     gc.enable()
     request = frames.read(source)
     if request["seed"]:
-        solution.seed_generators(request["seed"])  # for 0, the seeds of the zygote are kept
+        solution.seed_generators(request["seed"])  # for 0, the seeds of the worker process (zygote) are kept
     if request["stdin"]:
         solution.feed(request["stdin"])
     MODES[request["mode"]](channel, request)

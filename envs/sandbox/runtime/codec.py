@@ -1,4 +1,4 @@
-"""Serialization of plain data between jails and the host: tagged JSON without pickles.
+"""Serialization of plain data for messages of sandboxed processes: JSON arrays with type tags, without pickle.
 
     None, bool, printable ASCII, float, int below 2**53 in size    unchanged
     list, tuple, set or frozenset, dict    ["l", …], ["t", …], ["s", …], ["d", key, value, key, value, …]
@@ -9,7 +9,7 @@
     timedelta                              ["e", "timedelta", days, seconds, microseconds]
     deque, Counter, OrderedDict            ["e", "deque", maxlen or null, …], ["e", name, key, value, …]
     a builtin type, such as int            ["e", name]
-    a handle of an object                  the result of `remote`
+    other objects                          the result of `remote`, such as a handle
 
 JSON objects are not used, because the host would have to build a hash table of keys that untrusted code chose.
 Instances of subclasses are converted to their builtin type, so that their methods do not influence comparisons.
@@ -39,12 +39,12 @@ EXTENDED = {
     **dict.fromkeys(("datetime", "date", "time", "timedelta"), "datetime"),
     **dict.fromkeys(("deque", "Counter", "OrderedDict"), "collections"),
 }
-"""Supported types of the standard library: module by type name."""
+"""Types of the standard library that can be serialized: name of the module by name of the type."""
 TYPES = {kind.__name__: kind for kind in (int, str, float, bool, bytes, list, tuple, dict, set, frozenset, complex)}
 
 
 def is_extended(value: Any) -> bool:
-    """Return True for instances of the types in `EXTENDED` and for builtin types."""
+    """Return True for instances of the types in `EXTENDED`, and for builtin types themselves, such as `int`."""
     kind = type(value)
     if kind is type:
         return TYPES.get(value.__name__) is value
@@ -52,12 +52,12 @@ def is_extended(value: Any) -> bool:
 
 
 def refuse(value: Any) -> str:
-    """Raise TypeError. Default of `remote`: objects have no handles."""
+    """Raise TypeError, because the value is not plain data. Default of `remote` in `encode`."""
     raise TypeError(f"a {type(value).__name__} is not plain data")
 
 
 def refuse_handle(wire: list[Any]) -> Any:
-    """Raise TypeError. Default of `resolve`: there are no handles."""
+    """Raise TypeError, because handles of objects are not expected. Default of `resolve` in `decode`."""
     raise TypeError("an object of the code under test is not plain data" if wire[0] == "h" else "an unknown tag")
 
 
@@ -69,7 +69,7 @@ def string(value: str) -> str:
 
 
 def encode(value: Any, remote: Remote = refuse, depth: int = 0) -> str:
-    """Encode a value as JSON in ASCII. Raise TypeError if `remote` refuses an object, and ValueError at 60 levels."""
+    """Encode a value as ASCII JSON. Raise TypeError if `remote` refuses an object, ValueError above 60 levels."""
     kind = type(value)
     if kind is int:
         return repr(value) if -_MAX_PLAIN_INTEGER < value < _MAX_PLAIN_INTEGER else f'["i","{value:x}"]'
@@ -125,7 +125,7 @@ def _parts(value: Any) -> list[Any]:
 
 
 def extended(name: str, parts: list[Any]) -> Any:
-    """Build a value of the standard library from its type name and parts. Various exceptions for invalid parts."""
+    """Build a value of the standard library from its type name and parts. Invalid parts raise various exceptions."""
     if name in TYPES and not parts:
         return TYPES[name]
     if name not in EXTENDED:
@@ -139,7 +139,7 @@ def extended(name: str, parts: list[Any]) -> Any:
 
 
 def decode(wire: Wire, resolve: Resolve = refuse_handle, *, is_key: bool = False) -> Any:
-    """Decode a serialized value. Only for use inside a jail, because hash collisions can make it slow.
+    """Decode a serialized value. Only for use inside a jail, because hash collisions can make decoding slow.
 
     `resolve` decodes handles and raises TypeError for unknown tags. With `is_key`, sets become frozensets.
     """

@@ -55,7 +55,7 @@ def _bind_read_only(source: str, target: str) -> None:
 
 
 def build_root(visible: list[str], hidden: list[str]) -> None:
-    """Replace the root directory by a read-only directory with `visible` and /dev/null. `hidden` folders are empty."""
+    """Replace the root directory by a read-only one with `visible` and /dev/null. `hidden` folders appear empty."""
     base = "/tmp"  # any directory; it is covered in this mount namespace only
     kernel.mount(None, "/", None, _RECURSIVE | _PRIVATE)
     kernel.mount("jail", base, "tmpfs", _NO_SETUID | _NO_DEVICES, "size=1m,mode=755")
@@ -128,7 +128,7 @@ def become(user: int) -> None:
 
 
 def drop_bounding_set() -> None:
-    """Drop all capabilities of the bounding set. Needs CAP_SETPCAP, so call it before `drop_capabilities`."""
+    """Drop all capabilities of the bounding set. Call before `drop_capabilities`, because CAP_SETPCAP is needed."""
     for capability in range(_NUM_CAPABILITIES):
         try:
             kernel.prctl(kernel.PR_CAPBSET_DROP, capability)
@@ -142,11 +142,11 @@ def drop_capabilities() -> None:
 
 
 def seal(*, die_with_parent: bool) -> None:
-    """Prevent new privileges, and debugging by processes of the same user."""
+    """Prevent this process from gaining privileges, and processes of the same user from debugging this process."""
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     if die_with_parent:
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)  # last, because a change of user clears it
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)  # last, because a change of user clears this setting
 
 
 def num_tasks(user: int) -> int:
@@ -162,6 +162,6 @@ def num_tasks(user: int) -> int:
 
 
 def limit(what: int, value: int) -> None:
-    """Set the soft and the hard limit of a resource to `value`, or to the current hard limit if that is lower."""
+    """Set the soft and the hard limit of resource `what` to `value`, or to a lower hard limit that is already set."""
     _, hard = kernel.limits(what)
     kernel.set_limits(what, min(value, hard), min(value, hard))

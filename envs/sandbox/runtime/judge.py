@@ -28,7 +28,7 @@ def _send(channel: int, *message: Any) -> None:
 
 
 class _Report(unittest.TestResult):
-    """Test result that sends each method's outcome. A method passes if it does not fail and an assertion ran."""
+    """Test result that sends the outcome of each test method. A method passes if an assertion ran and none failed."""
 
     def __init__(self, channel: int, numbers: dict[str, int], recorder: assertions.Recorder) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ def _count_assertions(recorder: assertions.Recorder) -> None:
 
 
 def _salt_time_seeds(salt: int) -> None:
-    """Change seeds that are the current time, because the code under test can read the time.
+    """Change random seeds of the tests that are the current time, because the code under test can read the time.
 
     Other seeds are unchanged, because expected values in tests may depend on their random numbers.
     """
@@ -138,7 +138,7 @@ def _module(request: dict[str, Any], exchange: Exchange) -> types.ModuleType:
 
 
 def run(channel: int, request: dict[str, Any]) -> None:
-    """Run the tests. Send the list of tests, the outcome of each test, and the exception that ended the tests."""
+    """Run the tests. Send the list of tests, the outcome of each test, and an exception that ended the tests early."""
     exchange = Exchange(channel)
     unittest.main = lambda *_, **__: None  # type: ignore[assignment]  # many test files call it at their end
     try:

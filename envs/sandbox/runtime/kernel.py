@@ -61,7 +61,7 @@ def detach(target: str) -> None:
 
 
 def limits(what: int) -> tuple[int, int]:
-    """Return the soft and the hard limit of a resource. The module `resource` would make every fork slower."""
+    """Return the soft and the hard limit of a resource. Importing the module `resource` would make forks slower."""
     pair = (ctypes.c_ulong * 2)()
     _checked(_libc.getrlimit(what, pair), f"getrlimit({what})")
     return pair[0], pair[1]
@@ -73,7 +73,7 @@ def set_limits(what: int, soft: int, hard: int) -> None:
 
 
 def filter_installer(program: bytes) -> Callable[[], None]:
-    """Return a function that installs a seccomp filter. Its ctypes objects are created once, for all runs."""
+    """Return a function that installs a compiled seccomp filter. The ctypes objects are created once, for all runs."""
     code = ctypes.create_string_buffer(program, len(program))
     header = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(code)))
     set_mode_filter, keep_speculation = ctypes.c_long(1), ctypes.c_long(4)

@@ -24,7 +24,7 @@ class _Text(io.StringIO):
         return _Bytes(self)
 
     def reconfigure(self, **_: object) -> None:
-        """Ignore encoding and buffering."""
+        """Ignore requests to change the encoding or the buffering."""
 
 
 class _Bytes(io.BytesIO):
@@ -38,7 +38,7 @@ class _Bytes(io.BytesIO):
 
 
 class Streams:
-    """Standard streams in memory. Children inherit them, because they are created before the first fork."""
+    """In-memory stdin, stdout and stderr. Child processes inherit the streams, which exist before the first fork."""
 
     def __init__(self) -> None:
         self._out, self._err = _Text(), _Text()
@@ -52,7 +52,7 @@ class Streams:
         return self._out.closed or self._err.closed or self._out.tell() > 0 or self._err.tell() > 0
 
     def texts(self, max_length: int) -> str:
-        """Return stdout and stderr as two JSON strings, each truncated to `max_length`."""
+        """Return stdout and stderr as two JSON strings, each truncated to `max_length` characters."""
         return f"{_written(self._out, max_length)},{_written(self._err, max_length)}"
 
 
@@ -84,7 +84,7 @@ def is_container(value: Any) -> bool:
 
 
 def update(container: Any, after: Any) -> None:
-    """Replace the content of a container by the content of its copy from the other jail."""
+    """Replace the content of a container by the content `after` of the container's copy in the other jail."""
     if type(container) in _LISTS:
         container[:] = after
     elif type(container) is deque or type(container).__name__ == "Counter" or type(container) in _TABLES:
@@ -95,7 +95,7 @@ def update(container: Any, after: Any) -> None:
 
 
 def rebuilt(wire: list[Any]) -> Exception:
-    """Rebuild an exception of the other jail. Its type has the same name and extends the nearest builtin type.
+    """Rebuild an exception from the other jail. The new type has the same name and extends the nearest builtin type.
 
     StopIteration becomes RuntimeError. Otherwise the code could end loops of the tests before their assertions.
     """
@@ -143,7 +143,7 @@ def failure(error: BaseException) -> str:
 
 
 def load(code: str, name: str) -> types.ModuleType:
-    """Run the code as a new module. It is in `sys.modules`, because dataclasses and typing need it there."""
+    """Execute the code as a new module in `sys.modules`, where dataclasses and typing look up modules."""
     module = types.ModuleType(name)
     module.__dict__["__builtins__"] = builtins
     sys.modules[name] = module

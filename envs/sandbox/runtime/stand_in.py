@@ -18,11 +18,11 @@ _MAX_CONTAINERS = 32
 
 
 class SolutionGone(BaseException):
-    """The code under test has ended. No subclass of Exception, so that `assertRaises(Exception)` does not catch it."""
+    """Raised if the code under test has ended. A BaseException, so that `assertRaises(Exception)` does not catch it."""
 
 
 class Exchange:
-    """Connection to the code under test, which sends operations and decodes their results."""
+    """Connection of the tests to the code under test. It sends operations and decodes their results."""
 
     def __init__(self, channel: int) -> None:
         self._channel = channel
@@ -33,7 +33,7 @@ class Exchange:
         self._placed: dict[tuple[str, str], Instance] = {}
 
     def perform(self, operation: str, *operands: Any, **keywords: Any) -> list[Any]:
-        """Perform an operation in the other jail, copy changes of operands, and return the serialized reply."""
+        """Perform an operation in the jail of the code, copy changes of operands, and return the serialized reply."""
         if self._containers:
             self._write_back()
         reply = self._ask(f'["do","{operation}",{self.wire(list(operands))},{self.wire(keywords)}]')
@@ -43,7 +43,7 @@ class Exchange:
         return reply
 
     def _ask(self, message: str) -> list[Any]:
-        """Send a message and return the reply. Until then, the code may call functions of the tests."""
+        """Send a message and return the reply. Before the reply, the tested code may call functions of the tests."""
         frames.write(self._channel, message)
         while True:
             reply: list[Any] = frames.read(self._channel)
@@ -86,14 +86,14 @@ class Exchange:
         return codec.decode(wire, self._resolve)
 
     def place(self, owner: codec.Wire, name: str, value: Any) -> None:
-        """Record that the tests assigned an attribute. `placed` returns only instances that were assigned."""
+        """Record that the tests assigned `value` to the attribute `name`. Only instances are recorded, for `placed`."""
         if isinstance(value, Instance):
             self._placed[json.dumps(owner), name] = value
         else:
             self._placed.pop((json.dumps(owner), name), None)
 
     def placed(self, owner: codec.Wire, name: str, reply: list[Any]) -> Instance | None:
-        """Return the instance that the tests assigned, if the attribute still refers to it."""
+        """Return the instance that the tests assigned to the attribute. None: the attribute has another value now."""
         found = self._placed.get((json.dumps(owner), name))
         return found if found is not None and reply[1] == found._wire else None
 
@@ -106,7 +106,7 @@ class Exchange:
         return makers[wire[0]]() if wire[0] in makers else codec.refuse_handle(wire)
 
     def _write_back(self) -> None:
-        """Copy changes that the tests made in containers to the code's jail. Drop containers without references."""
+        """Send changes that the tests made in containers to the code's jail. Drop containers without references."""
         held, self._containers = self._containers, []
         kept = []
         while held:
@@ -121,7 +121,7 @@ class Exchange:
 
 
 class Remote:
-    """Proxy for an object in the other jail. It is true, and equal only to itself."""
+    """Proxy for an object in the jail of the code under test. Its truth value is True. It equals only itself."""
 
     __slots__ = ("_exchange", "_wire")
     _exchange: Exchange
@@ -139,7 +139,7 @@ class Remote:
 
 
 class Method(Remote):
-    """Proxy for a callable attribute or result, without attributes."""
+    """Proxy for a callable that is an attribute or a result of the code under test. The proxy has no attributes."""
 
     # An attribute could receive the expected value, as in `account.owner.startswith("expected")`.
     __slots__ = ()
@@ -149,7 +149,7 @@ class Method(Remote):
 
 
 class Stream(Remote):
-    """Proxy for an iterator."""
+    """Proxy for an iterator of the code under test."""
 
     __slots__ = ()
 
@@ -164,7 +164,7 @@ class Stream(Remote):
 
 
 class Function(Remote):
-    """Proxy for a function under test, with attributes."""
+    """Proxy for a function under test. Attributes of the function can be read, set and deleted."""
 
     __slots__ = ()
 
@@ -257,7 +257,7 @@ class Instance(Function):
 
 
 class Match:
-    """Copy of a match of a regular expression."""
+    """Copy of a `re.Match` object of the code under test."""
 
     def __init__(self, groups: tuple[Any, ...], spans: tuple[Any, ...], names: dict[str, int]) -> None:
         self._groups, self._spans, self._names = groups, spans, names

@@ -131,7 +131,7 @@ class Zygote:
         os.uname = posix.uname = lambda: shown
 
     def _become_first_process(self) -> None:
-        """Fork into the new process namespace. The parent only waits for the end of this process."""
+        """Fork, so that the child is the first process of the namespace. The parent only waits for the child's end."""
         first = os.fork()
         if first:
             os.close(_CONTROL)

@@ -1,1 +1,1 @@
-"""Worker processes of sandboxes, outside of the jail."""
+"""Control of the sandbox's worker processes by the trusted process."""

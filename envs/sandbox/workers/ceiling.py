@@ -48,7 +48,7 @@ class Ceiling:
 
     @contextmanager
     def taken(self, memory_mb: int) -> Iterator[None]:
-        """Wait until a run with this memory limit may start. It counts as running until the `with` block ends."""
+        """Wait until a run with this memory limit may start. The run counts as running until the `with` block ends."""
         ticket = object()
         with self._changed:
             self._waiting.append(ticket)
@@ -79,15 +79,15 @@ def set_ceiling(max_runs: int | None = None, max_memory_mb: int | None = None) -
     """Limit the concurrent runs of all sandboxes of this process. Runs that have already started do not count.
 
     Args:
-        max_runs: number of concurrent runs. Tests and the code under test are one run. None: 2 per usable processor.
-        max_memory_mb: sum of the runs' memory limits in MiB. None: 75 % of the machine's or container's memory.
+        max_runs: maximum number of concurrent runs. A call of `run_tests` is one run. None: 2 per usable processor.
+        max_memory_mb: maximum sum of the runs' memory limits in MiB. None: 75 % of the machine's or container's memory.
 
     Raises:
         ValueError: if a value is below 1.
     """
     for name, value in (("max_runs", max_runs), ("max_memory_mb", max_memory_mb)):
         if value is not None and value < 1:
-            raise ValueError(f"{name}={value} must be at least 1, or None")
+            raise ValueError(f"{name}={value} must be at least 1, or None for the default")
     _shared[0] = Ceiling(max_runs, max_memory_mb)
 
 

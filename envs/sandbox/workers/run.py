@@ -1,4 +1,4 @@
-"""Runs of untrusted code: communication with the child process of a run, and the end of this process."""
+"""Runs of untrusted code: communication with the child process of a run, until this process ends."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .. import values
 from ..runtime import frames, protocol
 from ..settings import Limits, SandboxError
 
-_GRACE_S: Final = 30.0  # after a run's limits; if the zygote (parent of the run) is silent for longer, it is broken
+_GRACE_S: Final = 30.0  # time after a run's limits until a silent worker process (zygote) counts as broken
 _PATIENCE_MS: Final = 20
 _CHUNK: Final = 1 << 16
-_PAUSE_S: Final = 0.001  # a child that writes single bytes must not wake the host for each of them
+_PAUSE_S: Final = 0.001  # a child that writes single bytes must not wake this process for each byte
 _BYTES_PER_PART: Final = 4  # as an exponent of 2: one part per 16 bytes of the output limit
 _REMEDIES: Final = {
     errno.EMFILE: "this process has too many open files; increase `ulimit -n`, or close files",
@@ -31,25 +31,25 @@ _REMEDIES: Final = {
 
 
 def explained(what: str, error: OSError) -> str:
-    """Return a message that says what could not be created, why, and how to fix the cause."""
+    """Return an error message: `what` could not be created, the reason, and the fix."""
     return f"{what} could not be created: {_REMEDIES.get(error.errno or 0, str(error))}"
 
 
 class Broken(SandboxError):
-    """The worker is unusable. Another worker may succeed."""
+    """Raised if a worker process is unusable. Another worker process may succeed."""
 
 
 class Closed(Exception):
-    """The child has closed the channel."""
+    """Raised if the child process of a run has closed its channel."""
 
 
 class Flooded(Exception):
-    """The child has sent more than the output limit."""
+    """Raised if the child process of a run has sent more than the output limit."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """End of a child process, as reported by the worker process, its parent."""
+    """End of a child process: cause, wait status and CPU seconds, as reported by the worker process, its parent."""
 
     cause: int
     wait_status: int
@@ -72,7 +72,7 @@ class Ending:
 
 
 class ChildRun:
-    """Child process of one run. Call `finish` or `collect` for every run. Otherwise its worker cannot be used again."""
+    """Child process of one run. Call `finish` or `collect` for every run: the worker process then accepts a new run."""
 
     def __init__(self, control: socket.socket, limits: Limits, *, can_kill_itself: bool) -> None:
         self._control = control
@@ -103,7 +103,7 @@ class ChildRun:
         self.close()
 
     def close(self) -> None:
-        """Close the channel. Call this method after the end of the child. Otherwise the child's last write fails."""
+        """Close the channel to the child. Call this method after the child has ended: its later writes would fail."""
         self._channel.close()
 
     def send(self, message: Any) -> None:
@@ -137,7 +137,7 @@ class ChildRun:
             self._received += chunk
 
     def receive(self) -> list[Any]:
-        """Wait for the child's next message. Raise Closed, Flooded (too long) or MalformedValue (invalid)."""
+        """Return the child's next message. Raise Closed, Flooded (above the output limit) or MalformedValue."""
         if not self._is_sealed:
             self._fill(1)
             self._unseal()
@@ -154,12 +154,12 @@ class ChildRun:
 
     def _unseal(self) -> None:
         if self._received[:1] != frames.SEALED:
-            raise Broken("a run's process could not confine itself")
+            raise Broken("a run's process could not install its limits and its system call filter")
         del self._received[:1]
         self._is_sealed = True
 
     def finish(self, *, patience_s: float | None = None) -> Ending:
-        """Wait until the child ends, and kill it after `patience_s` seconds. Unread messages are dropped."""
+        """Wait until the child ends. Kill it after `patience_s` seconds (None: at its limits). Drop unread messages."""
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
         if patience_s is not None and not poller.poll(patience_s * 1000):
@@ -186,12 +186,12 @@ class ChildRun:
             cause = OSError(ending.wait_status, os.strerror(ending.wait_status))
             raise Broken(explained("a process for a run", cause))
         is_killed = ending.cause == protocol.BY_ITSELF and ending.wait_status == signal.SIGKILL
-        if is_killed and not self._can_kill_itself:  # killed by the host, so the code is not the cause
+        if is_killed and not self._can_kill_itself:  # killed by the system, so the code is not the cause
             raise Broken("a run was killed by the host, possibly for lack of memory; decrease num_workers")
         return ending
 
     def collect(self, max_messages: int) -> tuple[Ending, list[bytes], bool]:
-        """Wait until the child ends. Return its end, its messages, and True if it sent bytes after these messages.
+        """Wait until the child ends. Return its `Ending`, its messages, and True if it sent bytes after these messages.
 
         The channel is not read in the first 20 ms, so that most runs wake this process once, not once per message.
         """
@@ -231,7 +231,7 @@ class ChildRun:
         return self._ending()
 
     def _read_available(self) -> int:
-        """Read without waiting. Return the number of bytes, -1 if there are no bytes, or 0 for a closed channel."""
+        """Read the channel without waiting. Return the number of bytes, -1 if none are available, 0 if it is closed."""
         try:
             chunk = self._channel.recv(_CHUNK, socket.MSG_DONTWAIT)
         except BlockingIOError:

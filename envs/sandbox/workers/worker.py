@@ -26,7 +26,7 @@ Isolation = Literal["A", "B", "C", "none"]
 _BOOT: Final = (
     "import sys; sys.path[0] = '/proc/self/fd/' + sys.argv[1]; from runtime.zygote import main; del sys.path[0]; main()"
 )
-"""Start code of a worker process. It imports by file descriptor, so that the jail does not show the package's path."""
+"""Start code of a worker process. It imports by file descriptor, so that runs cannot see the path of this package."""
 _START_TIMEOUT_S: Final = 60.0
 _STOP_TIMEOUT_S: Final = 5.0
 _NOBODY: Final = 65534
@@ -52,7 +52,7 @@ class ZygotePlan:
     def configuration(self) -> bytes:
         layout, user = self.layout, None
         if os.geteuid() == 0 and (self.isolation in ("A", "C") or layout.is_open_to_others):
-            user = _NOBODY  # otherwise root without capabilities: the user `nobody` cannot read the standard library
+            user = _NOBODY  # otherwise root without capabilities, because `nobody` cannot read the standard library
         programs = None
         if self.isolation != "none":
             chosen = filters(
@@ -74,7 +74,7 @@ _HASH_SEEDS: Final = {"PYTHONHASHSEED": "0"}, {"PYTHONHASHSEED": "1409"}
 
 @contextmanager
 def _package_folder() -> Iterator[int]:
-    """Open the folder of the code of worker processes. The descriptor is not 3, which is their control socket."""
+    """Open the folder of the code that worker processes import. Descriptor 3 is skipped: it is their control socket."""
     found = os.open(Path(__file__).parents[1], os.O_PATH | os.O_DIRECTORY)
     try:
         folder = fcntl.fcntl(found, fcntl.F_DUPFD_CLOEXEC, 4)
@@ -129,13 +129,13 @@ class Worker:
             message = self._receive()
         self._control.settimeout(None)
         if message != protocol.READY:
-            raise Broken(message.decode("utf-8", "replace") or "the interpreter did not start")
+            raise Broken(message.decode("utf-8", "replace") or "the worker's interpreter did not start")
 
     def _receive(self) -> bytes:
         try:
             return self._control.recv(4096)
         except OSError as error:
-            raise Broken(f"the interpreter does not reply: {error}") from error
+            raise Broken(f"the worker's interpreter does not reply: {error}") from error
 
     def _map_users(self) -> None:
         """Map the user `nobody` into the new user namespace. If this process is root, also map root, for mounts."""
@@ -154,7 +154,7 @@ class Worker:
 
     @property
     def process_id(self) -> int:
-        """Process id. In isolation tier A, the worker process is a child of the process with this id."""
+        """Id of the started process. In isolation tier A, the worker process is a child of this process."""
         assert self._process is not None
         return self._process.pid
 
@@ -174,14 +174,14 @@ class Worker:
         self._process.wait()
 
     def abandon(self) -> None:
-        """Close the socket in a forked process. The worker process belongs to the parent."""
+        """Close the control socket in a forked process, because the worker process belongs to the parent process."""
         self._control.close()
         if self._process is not None:
             self._process.returncode = 0  # not a child of this process; otherwise `Popen` would warn
 
 
 class Pool:
-    """Pool of up to `size` workers. A worker serves one thread at a time, and up to `runs_per_worker` runs."""
+    """Pool of up to `size` worker processes. Each serves one thread at a time, and at most `runs_per_worker` runs."""
 
     def __init__(self, make: Callable[[], Worker], size: int, runs_per_worker: int) -> None:
         self._make = make
@@ -200,7 +200,7 @@ class Pool:
 
     @contextmanager
     def lease(self) -> Iterator[Worker]:
-        """Lend a worker for a `with` block. If the block raises, the worker is closed, because its state is unknown."""
+        """Yield a worker for a `with` block. If the block raises, close the worker, because its state is unknown."""
         with self._places:
             with self._lock:
                 worker = self._idle.pop() if self._idle else None
