@@ -113,7 +113,7 @@ def play(seeds: Sequence[int], sample: Callable[[str, list[list[int]]], list[lis
 
 # 4. Critic: V(h) of the joint history h before each turn.
 class Critic(nn.Module):
-    """Critic: a copy of the embedded model with a linear head, whose weights are 0 first so that values are not noise."""
+    """Critic: a copy of the embedded model with a linear head, initialized to 0 so that first values are not noise."""
 
     def __init__(self) -> None:
         super().__init__()
