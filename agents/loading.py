@@ -110,7 +110,7 @@ def model_folder(name: str) -> Path | None:
         return folder
     looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1 or "/" not in name
     if looks_like_path and "/" not in name:
-        # Some hub names have no owner ("gpt2"). They are accepted from the cache only, because others may be typos.
+        # Hub names without an owner ("gpt2") are accepted only if the cache has the model; other names may be typos.
         looks_like_path = not isinstance(try_to_load_from_cache(name, "config.json"), str)
     if looks_like_path:
         raise FileNotFoundError(f"there is no model folder {name!r}; give a folder, a hub name owner/name, or 'tiny'")

@@ -72,7 +72,7 @@ class Episode:
     """One episode as tokens and rewards."""
 
     tokens: dict[str, list[int]]  # by agent: all tokens that the agent read or wrote
-    turns: dict[str, list[int]]  # by agent: the turn in which each of these tokens was sampled; -1 if it was read
+    turns: dict[str, list[int]]  # by agent: the turn in which each token was sampled; -1: the agent read it
     joint_tokens: list[int]  # tokens of the joint history before the last turn
     ends: list[int]  # [T] position in `joint_tokens` of the last token before each turn
     rewards: list[float]  # [T] mean reward of the agents

@@ -187,7 +187,7 @@ def trainer_of(case):
 
 
 def stepped(trainer, num_updates):
-    """Take updates; returns (episode, agent, action, reward) of each turn, and the metrics without times."""
+    """Run updates. Returns (episode, agent, action, reward) of each turn, and the metrics without times."""
     said, metrics = [], []
     for _ in range(num_updates):
         episodes, measured = trainer.step()
@@ -392,7 +392,7 @@ def served(group, server, fsdp, num_updates=2):
 
 
 def everything(group, folder, servers):
-    """All results for the quick tests, of one pair of ranks."""
+    """Return all results for the quick tests, from one pair of ranks."""
     return {
         "served": [served(group, server, fsdp) for server, fsdp in zip(servers, (False, True), strict=True)],
         "exchanged": exchanged(group),

@@ -36,7 +36,7 @@ def clone(root: Path, folder: Path, *options: str) -> Path:
 
 
 def clone_without_links(root: Path, folder: Path) -> Path:
-    """A clone as on Windows, with text files instead of symbolic links."""
+    """Clone of the repository as on Windows, with text files instead of symbolic links."""
     found = clone(root, folder, "-c", "core.symlinks=false")
     assert (found / "src" / "collm" / "envs").is_file()
     return found

@@ -33,7 +33,7 @@ def written_anchors(floor: Submission, reference: Submission) -> dict[str, Any]:
             raise UserError(f"the submissions of {FLOOR} and {REFERENCE} must both contain {id}; evaluate both again")
         low, high = (float(np.mean(each.returns[id]["sampled"])) for each in (floor, reference))
         if not low < high:
-            raise UserError(f"{id}: the mean return of {REFERENCE} ({high:g}) must be above that of {FLOOR} ({low:g})")
+            raise UserError(f"{id}: {REFERENCE} has mean return {high:g}, which must be above {low:g} of {FLOOR}")
         found[id] = {"seeds_sha256": seeds_of(id).sha256, "floor": low, "reference": high}
     return found
 

@@ -153,7 +153,7 @@ class Normalizer(nn.Module):
 
 
 class NumericNetwork(Learnable):
-    """Weights, settings and files of a numeric policy or critic.
+    """Base class of numeric policies and critics: their weights, settings and files.
 
     Args:
         parts: dict of modules, in the order of the optimizer's parameters. None: this network lacks the module.

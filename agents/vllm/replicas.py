@@ -20,7 +20,7 @@ PROBE_S = 2.0  # seconds between two probes of a failed server
 
 @dataclass
 class Replica:
-    """One of several servers of a model, with its last known state."""
+    """Server of a model and the server's last known state."""
 
     client: VLLMClient
     name: str = ""  # of the base model in requests

@@ -60,8 +60,8 @@ class VLLMServer:
     """`Generator` that samples on servers and computes log-probabilities, entropies and values with the learner.
 
     Servers return no entropies or values, and no log-probabilities after temperature and before filters. One forward
-    pass over the completions therefore computes all three. With `keeps_logprobs`, the log-probabilities are those of
-    the servers. At temperature 1 without filters, servers and learner must compute equal log-probabilities.
+    pass over the completions therefore computes all three. With `keeps_logprobs`, samples have the servers'
+    log-probabilities. At temperature 1 without filters, servers and learner must compute similar log-probabilities.
 
     Args:
         model: the learner's model. Its name must be the name of the served model.

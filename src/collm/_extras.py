@@ -32,7 +32,7 @@ def explained(error: ModuleNotFoundError) -> ModuleNotFoundError | None:
 def install_command(extra: str = "") -> str:
     """Return the pip command that installs collm with an optional extra.
 
-    The command contains the path of the clone or the URL of the repository, because collm is not on PyPI.
+    The command contains a path or a URL, because collm is not on PyPI, where anyone could register the name.
     """
     chosen = f"[{extra}]" if extra else ""
     if (_ROOT / "pyproject.toml").is_file():

@@ -82,7 +82,7 @@ def _settings_of(kind: Any) -> Mapping[str, Setting]:
 
 
 def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str, listed: str = "") -> list[dict[str, Any]]:
-    """Divide named values among settings classes: the first class with a setting gets its value. Returns one dict each.
+    """Assign each value to the first settings class with a setting of its name. Returns a dict of values per class.
 
     Args:
         given: name -> value. Names of settings, aliases, and names of items of tuple settings are allowed.

@@ -36,8 +36,8 @@ def words() -> tuple[str, ...]:
 def new_tokenizer() -> PreTrainedTokenizerFast:
     """Build the tokenizer: byte-level BPE, reversible for any text, equal in each call.
 
-    A word of the mini tasks is one token with the space before it, and another token without a space (at the start of a
-    reply), even if no merges build this token. To copy a word, the model copies one token.
+    A word of the mini tasks is one token with the space before it, and another token without a space, for starts of
+    replies. Merges have no effect on these tokens. To copy a word, the model copies one token.
 
     Raises:
         ValueError: if the vocabulary exceeds MAX_TOKENS.

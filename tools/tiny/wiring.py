@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-WORD_SCALE = 0.1  # standard deviation of embeddings; transformers' 0.02 is too small beside the layers' outputs
+WORD_SCALE = 0.1  # standard deviation of embeddings; transformers' 0.02 is too small for the layers' outputs
 SPELLING_NOISE = 0.3  # distance between a word's embeddings with and without a space, relative to their length
 SHARED_PART = 0.3  # component common to all embeddings, relative to their length; neighbour heads attend to it
 REST_SCALE = 1.5  # factor of all other weights, relative to transformers' initialization
