@@ -16,7 +16,7 @@ def default_max_tokens(device: torch.device) -> int:
 
 
 def micro_batches(sizes: Sequence[int], items: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
-    """Divide items (indices into `sizes`, their numbers of tokens) into micro-batches of similar items.
+    """Divide items (indices into `sizes`, the numbers of tokens) into micro-batches of items with similar sizes.
 
     A micro-batch has at most `max_tokens` tokens, including padding. A single item may exceed this limit.
     """
@@ -39,7 +39,7 @@ def padded(rows: Sequence[NDArray[np.int64]], device: torch.device) -> Tensor:
 
 
 def sent(values: NDArray[Any] | Tensor, device: torch.device) -> Tensor:
-    """Copy values to a device asynchronously."""
+    """Copy an array or tensor to a device asynchronously."""
     tensor = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
     if device.type == "cuda" and tensor.device != device:
         tensor = tensor.pin_memory()  # copies from pageable memory are synchronous

@@ -58,8 +58,8 @@ class ModelConfig(Checked):
     """Gradient checkpointing: keep only the inputs of the layers and compute the layers again in the backward pass. It
     saves memory, but takes a third more time. None: only if the memory plan needs it."""
     protocol: Advanced[Protocol] = "parallel"
-    """Order of the replies in a turn, for evaluation without training: all agents at the same time (parallel), in order
-    with knowledge of the earlier replies (pipeline), or twice with knowledge of all first replies (discussion)."""
+    """Order of the replies in a turn, for evaluation without training. parallel: all agents at the same time. pipeline:
+    one after another, with the earlier replies in the prompt. discussion: twice, seeing all first replies."""
     sampler: Advanced[Literal["arena", "graphs"]] = "arena"
     """Decoder for sampling in this process: eager PyTorch operations ("arena"), or CUDA graphs on a GPU ("graphs")."""
     server: Advanced[str | None] = None

@@ -19,7 +19,7 @@ from .._errors import UserError
 from .batching import micro_batches
 
 SHOWN_METRICS = ("return", "policy_loss", "value_loss", "grad_norm", "critic_grad_norm", "entropy", "kl_after_update")
-"""Metrics of the previous update that the message of a `Divergence` shows."""
+"""Names of the previous update's metrics in the message of a `Divergence`."""
 SMALL_LEARNING_RATE = 5e-4  # default of perceptrons and of small language models
 NO_TOKENS: NDArray[np.float32] = np.zeros(0, dtype=np.float32)
 Value = TypeVar("Value")
@@ -68,7 +68,7 @@ class CriticInput:
     actions: tuple[Any, ...] = ()
     """Action after each history, for Q(h, a): messages or a vector. Joint inputs: one per agent. Empty: only V(h)."""
     completions: tuple[Completion, ...] = ()
-    """Completions of the agent. A value head on the actor needs their tokens. Empty in a joint input."""
+    """Completions of the agent, whose tokens a value head on the actor reads. Empty in a joint input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class Learnable(ABC):
     """Model with trainable weights: a policy or a critic."""
 
     reads_turns_alone: ClassVar[bool] = False
-    """True if turns are evaluated independently, so that mini-batches may split episodes."""
+    """True if the evaluation of a turn does not depend on other turns. Mini-batches may then split episodes."""
 
     @property
     def compute_dtype(self) -> torch.dtype | None:
@@ -169,7 +169,7 @@ class Workplace:
     """Model and device of a policy or critic. Models with different workplaces may compute at the same time."""
 
     model: int
-    """Key of the model. Keys are equal if models share weights, or caches that depend on the weights."""
+    """Key of the model. Two keys are equal if the models share weights, or caches that depend on the weights."""
     device: torch.device
 
 
@@ -178,10 +178,10 @@ class Processes(Protocol):
 
     @property
     def is_writer(self) -> bool:
-        """True if this process writes files. Exactly one process does."""
+        """True if this process writes files. The value is True in exactly one process."""
 
     def by_writer(self, work: Callable[[], Value]) -> Value:
-        """Run `work` in the writing process. Every process returns the result or raises the error (collective)."""
+        """Run `work` in the writing process. Every process returns its result or raises its error (collective)."""
 
 
 class Policy(ABC):
@@ -196,10 +196,10 @@ class Policy(ABC):
         """Return one completion per request, in the same order. A completion depends only on its own request."""
 
     def make_ready(self, processes: Processes) -> None:  # noqa: B027  # most policies exchange no weights
-        """Prepare `act` after a change of the weights, for example by sending them to a server (collective)."""
+        """Prepare `act` after a change of the weights, for example send the weights to a server (collective)."""
 
     def batch_key(self) -> object:
-        """Batch key. One `act_together` call can serve policies with equal keys, such as adapters of one base model."""
+        """Key of policies that one `act_together` call can serve together, such as adapters of one base model."""
         return id(self)
 
     def act_together(self, requests: Sequence[tuple[Policy, Request]], *, greedy: bool = False) -> list[Completion]:
@@ -233,7 +233,7 @@ class TrainablePolicy(Policy, Learnable):
 
     @property
     def is_scored_later(self) -> bool:
-        """True if `act` returns no entropies and no log-probabilities of `evaluate`. `scored` adds them later."""
+        """True if `act` returns no entropies and no log-probabilities of `evaluate`. `scored` adds both later."""
         return False  # ranks with sharded weights evaluate together, which is not possible during a rollout
 
     def scored(
@@ -256,10 +256,10 @@ class TrainablePolicy(Policy, Learnable):
 
     @abstractmethod
     def num_tokens(self, track: Sequence[Completion]) -> int:
-        """Number of tokens to evaluate for a track (one agent's turns in an episode). It limits micro-batches."""
+        """Number of tokens to evaluate for a track (one agent's turns in an episode), to limit micro-batches."""
 
     def batches(self, tracks: Sequence[Sequence[Completion]], items: Sequence[int], max_tokens: int) -> list[list[int]]:
-        """Divide tracks (by index) into micro-batches of at most `max_tokens` tokens. A single track may exceed it."""
+        """Divide tracks (by index) into micro-batches of at most `max_tokens` tokens. A longer track is one batch."""
         return list(micro_batches([self.num_tokens(track) for track in tracks], items, max_tokens))
 
     @abstractmethod
@@ -271,13 +271,13 @@ class TrainablePolicy(Policy, Learnable):
         """
 
     def observe(self, completions: Sequence[Completion]) -> None:
-        """Update the observation statistics with all completions of a training update. Their order is fixed."""
+        """Update the observation statistics with all completions of a training update, in reproducible order."""
 
     def forget(self) -> None:
         """Clear caches that depend on the weights. Called after each training update."""
 
     def rest(self) -> None:
-        """Release memory that only `act` needs. Called between rollout and training update."""
+        """Release memory that only `act` needs. Called after the rollout, before the training update."""
 
 
 class Critic(Learnable):
@@ -285,7 +285,7 @@ class Critic(Learnable):
 
     @abstractmethod
     def values(self, inputs: Sequence[CriticInput]) -> Tensor:
-        """Return N values: for each input, V of all its histories, then Q of all its actions. Has no side effects."""
+        """Return [N] values: for each input, V of each history, then Q of each action. Has no side effects."""
 
     def workplace(self) -> Workplace | None:
         """Model and device. None: the critic must not compute at the same time as other models."""
@@ -296,11 +296,11 @@ class Critic(Learnable):
 
     @abstractmethod
     def num_tokens(self, item: CriticInput) -> int:
-        """Number of tokens to evaluate for an input. It limits micro-batches."""
+        """Number of tokens to evaluate for an input, to limit micro-batches."""
 
 
 class FittedCritic(Critic):
-    """Critic without gradient steps: each training update fits it to its replay buffer. Values are in reward units."""
+    """Critic that `fit` fits to a replay buffer instead of gradient steps. Values are in reward units."""
 
     def parameters(self) -> list[nn.Parameter]:
         return []

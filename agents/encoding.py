@@ -23,7 +23,7 @@ _SLOT = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
 _CONTROL_SHAPE = re.compile(r"[<\[].+[>\]]", re.DOTALL)
 
 MAX_KEPT_TOKENS = 2**18  # a few megabytes; enough for the default replay buffer in short games
-ENTRY = 256  # memory of a cache entry's key and containers, converted to tokens
+ENTRY = 256  # memory of a cache entry's key and containers, in units of one token's memory
 
 Value = TypeVar("Value")
 
@@ -73,7 +73,7 @@ class Encoder:
         }
         # The look-ahead also finds overlapping matches.
         self._control_text = re.compile(f"(?={'|'.join(map(re.escape, self._control.values()))})")
-        # Messages of the environment occur again in every epoch, agents' replies only in a critic's replay buffer.
+        # The environment's messages are encoded again in every epoch, agents' replies only in a critic's replay buffer.
         self._encoded: Recent[list[int]] = Recent(MAX_KEPT_TOKENS, len)
         empty: list[int] = tokenizer("", add_special_tokens=True)["input_ids"]
         self._start = empty[:1] if tokenizer.bos_token_id is not None and empty[:1] == [tokenizer.bos_token_id] else []
@@ -106,7 +106,7 @@ class Encoder:
         return self._encoded.get(text, lambda: self._harmless(text))
 
     def _appended(self, observation: str, previous: Completion) -> NDArray[np.int64] | None:
-        """Return the token ids after the previous completion. None: the environment rewrote the history."""
+        """Return the token ids of the messages after the previous completion. None: the history was rewritten."""
         tokens: TokenRecord = previous.tokens
         old, new = messages_of(tokens.observation), messages_of(observation)
         reply = len(old)

@@ -35,7 +35,7 @@ SERVER_CHECK_S = 20.0  # timeout for the check of a vLLM server
 
 
 def named_policy(name: str) -> PolicySpec | None:
-    """Return the registered policy or chat model with this name. None: a model for `load_policies`."""
+    """Return the registered policy or chat model with this name. None: `load_policies` loads a model by this name."""
     return registered_policy(name) or chat_spec(name)
 
 
@@ -110,7 +110,7 @@ def model_folder(name: str) -> Path | None:
         return folder
     looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1 or "/" not in name
     if looks_like_path and "/" not in name:
-        # Some hub names have no owner ("gpt2"). They are accepted from the cache only, because others may be typos.
+        # Hub names without an owner ("gpt2") are accepted only if the cache has the model; other names may be typos.
         looks_like_path = not isinstance(try_to_load_from_cache(name, "config.json"), str)
     if looks_like_path:
         raise FileNotFoundError(f"there is no model folder {name!r}; give a folder, a hub name owner/name, or 'tiny'")
@@ -142,7 +142,7 @@ def load_policies(
         has_value_head: add a value head to each policy.
         value_head_hidden_dim: width of a tanh layer in the value head. None: linear head.
         seed: seed of new adapters and heads.
-        loaded: function that is called with each policy before the next model is loaded.
+        loaded: callback with each policy, called before the next model is loaded.
     """
     check_models(config, len(agents))
     names, servers, devices = config.names(len(agents)), config.servers(len(agents)), config.devices(len(agents))
@@ -265,7 +265,7 @@ def with_adapters(
 
 @contextmanager
 def peft_of_old_names() -> Iterator[None]:
-    """Ignore the deprecation warning of transformers 5.23 that peft 0.21 causes."""
+    """Ignore the deprecation warning of transformers 5.23 about an old name that peft 0.21 uses."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
         yield

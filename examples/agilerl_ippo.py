@@ -1,10 +1,10 @@
-"""AgileRL trains a whole team: IPPO on MiniCode, two programmers that read a task and choose lines of code.
+"""Train a team with AgileRL: IPPO on MiniCode, in which two programmers read a task and choose lines of code.
 
     pip install agilerl peft
     python examples/agilerl_ippo.py
 
-AgileRL's networks read float vectors (here the bag of words of the task) and choose discrete actions. Prints the team's
-mean return before and after training.
+AgileRL's networks read float vectors (here the bag of words of the task) and choose discrete actions. The script prints
+the team's mean return before and after training.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WORDS = WordCodec("x y plus minus times double triple half square odd negate inc
 
 
 def build() -> PzDummyVecEnv:
-    """Build the team for AgileRL: a bag of words in, the number of a line out."""
+    """Build the environment for AgileRL. Observations are bags of words, and actions are numbers of lines of code."""
     env = make("collm/MiniCode-v1")
     lines = reference_phrases(env, num_episodes=200)
     env = PhraseActions(TokenObservations(env, kind="bag", codec=WORDS), lines)
@@ -33,7 +33,7 @@ def build() -> PzDummyVecEnv:
 
 
 def main(steps: int, seed: int) -> tuple[float, float]:
-    """Mean team returns before and after training."""
+    """Train the team. Returns the mean team returns before and after training."""
     torch.manual_seed(seed)
     np.random.seed(seed)
     envs, tested = build(), build()
@@ -48,7 +48,7 @@ def main(steps: int, seed: int) -> tuple[float, float]:
         gamma=0.0,
         update_epochs=6,
     )
-    # The sum over the programmers, who all get the team's reward.
+    # `test` returns the sum over the programmers, and each programmer gets the team's reward.
     before = agent.test(tested, loop=200) / len(AGENTS)
     train_multi_agent_on_policy(envs, "MiniCode", "IPPO", [agent], max_steps=steps, evo_steps=2_048, verbose=False)
     after = agent.test(tested, loop=200) / len(AGENTS)

@@ -1,10 +1,10 @@
-"""BenchMARL trains a whole team: IPPO on MiniCode, two programmers that read a task and choose lines.
+"""Train a team with BenchMARL: IPPO on MiniCode, in which two programmers read a task and choose lines of code.
 
     pip install torchrl==0.11.1 hydra-core tqdm; pip install --no-deps benchmarl
     python examples/benchmarl_ippo.py
 
-Without --no-deps the installation replaces torch. BenchMARL's networks read float vectors and choose discrete actions.
-Prints the team's mean return before and after training.
+Without --no-deps, pip replaces torch. BenchMARL's networks read float vectors and choose discrete actions. The script
+prints the team's mean return before and after training.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WORDS = WordCodec("x y plus minus times double triple half square odd negate inc
 
 
 class Coding(TaskClass):
-    """MiniCode as a BenchMARL task."""
+    """BenchMARL task for MiniCode."""
 
     def get_env_fun(self, num_envs, continuous_actions, seed, device):
         def build() -> EnvBase:
@@ -77,7 +77,7 @@ class Coding(TaskClass):
 
 
 class Returns(Callback):
-    """Records the mean return of each batch of one-turn episodes."""
+    """Callback that records the mean return of each batch of one-turn episodes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class Returns(Callback):
 
 
 def main(iterations: int, seed: int) -> tuple[float, float]:
-    """Mean returns of the first and of the last iteration."""
+    """Train the team. Returns the mean returns of the first and of the last iteration."""
     returns = Returns()
     config = ExperimentConfig.get_from_yaml()
     config.max_n_iters, config.max_n_frames = iterations, None

@@ -1,10 +1,10 @@
-"""collm trains on a Gymnasium environment, as a team of one agent.
+"""Train on a Gymnasium environment with collm, as a team of one agent.
 
     pip install .
     python examples/gymnasium_ippo.py
 
-IPPO on FrozenLake: the agent crosses a slippery frozen lake and observes the number of its field. Prints the mean
-return of 100 episodes before and after training, which is the success rate.
+IPPO on FrozenLake: the agent crosses a slippery frozen lake and observes the number of its field. The script prints the
+mean return of 100 episodes before and after training, which is the success rate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ENV = "gymnasium/FrozenLake-v1"  # any Gymnasium id, after "gymnasium/"
 
 
 def main(updates: int, seed: int) -> tuple[float, float]:
-    """Mean returns before and after training."""
+    """Train the agent. Returns the mean returns before and after training."""
     config = IPPOConfig(
         num_updates=updates,
         num_envs=8,

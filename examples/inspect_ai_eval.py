@@ -1,9 +1,9 @@
-"""Inspect AI evaluates a team: a role per agent, a sample per episode.
+"""Evaluate a team with Inspect AI, with one model role per agent and one sample per episode.
 
     pip install inspect-ai openai
     python examples/inspect_ai_eval.py http://localhost:8000/v1 MODEL
 
-Any server of OpenAI's format will do. Prints the team's mean return.
+The server must support OpenAI's chat completions. The script prints the team's mean return.
 """
 
 from __future__ import annotations

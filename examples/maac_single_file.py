@@ -56,13 +56,13 @@ END, PAD = tokenizer.eos_token_id, tokenizer.pad_token_id
 
 
 def encode(messages: Sequence[Message]) -> list[int]:
-    """Token ids of messages as plain text, with a line end after each message."""
+    """Return the token ids of messages as plain text, with a line end after each message."""
     texts = [f"{message.content}\n" for message in messages]
     return [token for text in texts for token in tokenizer(text, add_special_tokens=False)["input_ids"]]
 
 
 def pad(rows: Sequence[Sequence[int]], value: int, side: str = "right") -> Tensor:
-    """[B, L] rows of different lengths in one tensor."""
+    """Pad rows of different lengths to one tensor [B, L]."""
     return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=value, padding_side=side)
 
 
@@ -72,7 +72,7 @@ class Episode:
     """One episode as tokens and rewards."""
 
     tokens: dict[str, list[int]]  # by agent: all tokens that the agent read or wrote
-    turns: dict[str, list[int]]  # by agent: the turn in which each of these tokens was sampled; -1 if it was read
+    turns: dict[str, list[int]]  # by agent: the turn in which each token was sampled; -1: the agent read it
     joint_tokens: list[int]  # tokens of the joint history before the last turn
     ends: list[int]  # [T] position in `joint_tokens` of the last token before each turn
     rewards: list[float]  # [T] mean reward of the agents
@@ -83,7 +83,7 @@ class Episode:
 
 
 def play(seeds: Sequence[int], sample: Callable[[str, list[list[int]]], list[list[int]]]) -> list[Episode]:
-    """Play one episode per seed, side by side; all have the same number of turns and terminate after the last turn.
+    """Play one episode per seed, with batched sampling. All episodes terminate after the same number of turns.
 
     Args:
         sample: function from an agent's name and a batch of prompts to one reply per prompt, all as token ids.
@@ -113,7 +113,7 @@ def play(seeds: Sequence[int], sample: Callable[[str, list[list[int]]], list[lis
 
 # 4. Critic: V(h) of the joint history h before each turn.
 class Critic(nn.Module):
-    """A copy of the embedded model with a linear head, which starts at 0 so that the first values are not noise."""
+    """Critic: a copy of the embedded model with a linear head, initialized to 0 so that first values are not noise."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class Critic(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, episodes: Sequence[Episode]) -> Tensor:
-        """[B, T] values in units of the normalized targets. One pass over an episode values all its turns."""
+        """Return [B, T] values in units of the normalized targets. One pass over an episode computes all its values."""
         states = self.backbone(pad([episode.joint_tokens for episode in episodes], PAD)).last_hidden_state
         ends = torch.tensor([episode.ends for episode in episodes])
         return self.head(states[torch.arange(len(episodes))[:, None], ends])[..., 0]
@@ -131,13 +131,13 @@ class Critic(nn.Module):
 
 # 5. Advantages and losses.
 def gae(rewards: Tensor, values: Tensor, discount: float, trace: float) -> Tensor:
-    """Generalized advantage estimation (arXiv:1506.02438) of episodes that terminate; rewards and values are [B, T].
+    """Return advantages of terminated episodes by GAE (arXiv:1506.02438), from rewards and values [B, T].
 
         A[t] = sum over k >= 0 of (discount * trace)^k * delta[t + k]
         delta[t] = r[t] + discount * V[t + 1] - V[t],  V[T] = 0
 
     Returns:
-        [B, T]. With trace 1 and values 0 it is the return from each turn to the end.
+        [B, T]. With trace 1 and values 0, advantages are the returns from each turn to the end.
     """
     advantages = torch.zeros_like(rewards)
     advantage = next_value = torch.zeros(len(rewards))
@@ -149,7 +149,7 @@ def gae(rewards: Tensor, values: Tensor, discount: float, trace: float) -> Tenso
 
 
 def policy_loss(actor: nn.Module, episodes: Sequence[Episode], agent: str, advantages: Tensor) -> Tensor:
-    """Policy gradient loss: minus the mean over episodes and turns of A * log pi(reply), summed over its tokens."""
+    """Return the policy gradient loss: minus the mean over episodes and turns of A * log pi(reply)."""
     tokens = pad([episode.tokens[agent] for episode in episodes], PAD)
     turns = pad([episode.turns[agent] for episode in episodes], -1)[:, 1:]
     logprobs = actor(tokens).logits[:, :-1].log_softmax(dim=-1).gather(2, tokens[:, 1:, None])[..., 0]  # [B, L - 1]
@@ -158,7 +158,7 @@ def policy_loss(actor: nn.Module, episodes: Sequence[Episode], agent: str, advan
 
 
 def gradient_step(optimizer: torch.optim.Optimizer, loss: Tensor, max_grad_norm: float) -> tuple[float, float]:
-    """Take an optimizer step; returns the loss and the gradient's norm before clipping."""
+    """Take one optimizer step. Returns the loss and the gradient's norm before clipping."""
     optimizer.zero_grad()
     loss.backward()
     norm = nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], max_grad_norm)
@@ -168,7 +168,7 @@ def gradient_step(optimizer: torch.optim.Optimizer, loss: Tensor, max_grad_norm:
 
 # 6. Algorithm.
 class MAAC:
-    """Actors that act on their own histories, and one critic of the joint history, each with its optimizer."""
+    """MAAC learner: actors that read their own histories, one critic of the joint history, and their optimizers."""
 
     def __init__(self, settings: Settings):
         self.settings = settings
@@ -185,7 +185,7 @@ class MAAC:
 
     @torch.no_grad()
     def sample(self, agent: str, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Sample a reply to each prompt, up to and including its end token."""
+        """Sample a reply to each prompt, up to and including the end-of-text token."""
         tokens, mask = pad(prompts, PAD, "left"), pad([[1] * len(prompt) for prompt in prompts], 0, "left")
         limit = self.settings.max_new_tokens
         rows = self.actors[agent].generate(tokens, attention_mask=mask, max_new_tokens=limit, do_sample=True, top_k=0)
@@ -194,7 +194,7 @@ class MAAC:
 
     @torch.no_grad()
     def credit(self, episodes: Sequence[Episode]) -> tuple[Tensor, Tensor]:
-        """Advantages and value targets, [B, T] each. Both agents have the same, as the team has one reward."""
+        """Return advantages [B, T] and value targets [B, T], equal for both agents because the reward is shared."""
         settings = self.settings
         rewards = torch.tensor([episode.rewards for episode in episodes])
         values = self.critic(episodes) * self.std + self.mean
@@ -204,7 +204,7 @@ class MAAC:
         return advantages, gae(rewards, torch.zeros_like(values), settings.discount, trace=1.0)
 
     def learn(self, update: int, episodes: Sequence[Episode]) -> dict[str, float]:
-        """Learn from the episodes of an update, counted from 0; returns mean losses and gradient norms."""
+        """Update critic and actors with the episodes of update number `update`, from 0. Returns mean metrics."""
         settings, metrics = self.settings, {}
         advantages, targets = self.credit(episodes)
         # The critic regresses on the normalized returns of recent episodes.
@@ -230,7 +230,7 @@ class MAAC:
 
 # 7. Main loop: collect episodes, learn from them, print.
 def train(settings: Settings) -> list[float]:
-    """Train a team; returns the mean return of each update's episodes."""
+    """Train a team. Returns the mean return of each update's episodes."""
     torch.manual_seed(settings.seed)
     team, returns = MAAC(settings), []
     for update in range(settings.num_updates):

@@ -1,9 +1,9 @@
-"""OpenEnv serves a team over the network, and a client plays all its seats.
+"""Serve an environment over the network with OpenEnv, with a client that acts for all agents of the team.
 
     pip install openenv
     python examples/openenv_episode.py
 
-The client's model is a constant. Prints its mean return.
+The client sends a constant reply for each agent. The script prints the mean return.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""collm trains on PettingZoo environments.
+"""Train on three PettingZoo environments with collm.
 
     pip install . mpe2 pygame-ce
     python examples/pettingzoo_ippo.py
 
-Three environments, each with one perceptron that all agents share: `classic` tic-tac-toe, a turn-based game that
-PettingZoo converts, in which two players learn to make legal moves; `butterfly` knights, archers, zombies, in which two
-archers learn to hit; and `mpe2` simple spread, in which two agents learn to stand on two landmarks, with MAPPO. Prints
-the mean return per agent before and after training.
+All agents of an environment share one perceptron. In tic-tac-toe (`classic`), a turn-based game that PettingZoo
+converts to a parallel one, two players learn legal moves. In knights, archers, zombies (`butterfly`), two archers learn
+to hit. In simple spread (`mpe2`, with MAPPO), two agents learn to stand on two landmarks. The script prints the mean
+return per agent before and after training.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SHARED = ModelConfig(weights="shared")
 
 
 def tic_tac_toe():
-    """Tic-tac-toe in which both players act at every step; only the player to move counts, an illegal move loses."""
+    """Build tic-tac-toe as a parallel environment: the action of the waiting player is ignored; illegal moves lose."""
     EnvLogger.suppress_output()  # PettingZoo would log every illegal move
     return FlatObservations(turn_based_aec_to_parallel(tictactoe_v3.env()))
 
@@ -76,7 +76,7 @@ EXPERIMENTS = {
 
 
 def main(name: str, seed: int) -> tuple[float, float]:
-    """Mean returns before and after training."""
+    """Train on one environment. Returns the mean returns before and after training."""
     experiment = EXPERIMENTS[name]
     experiment = replace(experiment, config=replace(experiment.config, seed=seed))
     with tempfile.TemporaryDirectory() as folder:

@@ -1,10 +1,10 @@
-"""RLlib trains a whole team: PPO on MiniCode, two policies that read a task and choose lines.
+"""Train a team with RLlib: PPO on MiniCode, in which two policies read a task and choose lines of code.
 
     pip install "ray[rllib]"
     python examples/rllib_ppo.py
 
-RLlib encodes no texts, so each programmer reads the task's bag of words and answers with the number of a line. The two
-lines have to fit each other and the task. Prints the team's mean return before and after training.
+RLlib does not encode texts. Each programmer therefore reads the task's bag of words and chooses the number of a line.
+The two lines must fit each other and the task. The script prints the team's mean return before and after training.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WORDS = WordCodec("x y plus minus times double triple half square odd negate inc
 
 
 def build(settings: dict) -> ParallelPettingZooEnv:
-    """Build the team for RLlib: float vectors in, the number of a line out."""
+    """Build the environment for RLlib. Observations are float vectors, and actions are numbers of lines of code."""
     env = make("collm/MiniCode-v1")
     lines = reference_phrases(env, num_episodes=200)
     env = PhraseActions(TokenObservations(env, kind="bag", codec=WORDS), lines)
@@ -33,7 +33,7 @@ def build(settings: dict) -> ParallelPettingZooEnv:
 
 
 def main(iterations: int, seed: int) -> tuple[float, float]:
-    """Mean returns of the first and of the last iteration."""
+    """Train the team. Returns the mean returns of the first and of the last iteration."""
     ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     register_env("mini_code", build)
     config = (
@@ -48,7 +48,7 @@ def main(iterations: int, seed: int) -> tuple[float, float]:
         .debugging(seed=seed, log_level="ERROR")
     )
     algorithm = config.build_algo()
-    # The sum over the agents, who all get the team's reward.
+    # RLlib reports the sum over the agents, and each agent gets the team's reward.
     returns = [algorithm.train()["env_runners"]["episode_return_mean"] / len(AGENTS) for _ in range(max(2, iterations))]
     algorithm.stop()
     ray.shutdown()

@@ -1,9 +1,9 @@
-"""Stable-Baselines3 trains one programmer of a team: PPO on MiniCode, a bag of words in, the number of a line out.
+"""Train one programmer of a team with Stable-Baselines3: PPO on MiniCode, from a bag of words to the number of a line.
 
     pip install stable-baselines3
     python examples/sb3_ppo.py
 
-The partner gives reference replies. Prints the mean return before and after training.
+The partner gives reference replies. The script prints the mean return before and after training.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LINES = reference_phrases(collm.envs.make("collm/MiniCode-v1"), num_episodes=200
 
 
 def numbers(env, agent):
-    """The environment with one agent that reads counts of words and chooses a line."""
+    """Wrap an environment so that `agent` observes counts of words and chooses the number of a line."""
     env = TokenObservations(env, kind="bag", codec=WORDS, agents=[agent])
     return PhraseActions(env, LINES, agents=[agent])
 
@@ -33,7 +33,7 @@ def build() -> gymnasium.Env:
 
 
 def main(steps: int, seed: int) -> tuple[float, float]:
-    """Mean returns before and after training."""
+    """Train the programmer. Returns the mean returns before and after training."""
     envs = make_vec_env(build, n_envs=8, seed=seed)
     model = PPO("MlpPolicy", envs, n_steps=64, batch_size=128, learning_rate=2e-3, gamma=0.0, seed=seed, device="cpu")
     before, _ = evaluate_policy(model, envs, n_eval_episodes=200, deterministic=False)

@@ -1,9 +1,9 @@
-"""SkyRL-gym plays one builder of a team, whose partner gives reference replies.
+"""Play episodes of one builder of a team in SkyRL-gym. The partner gives reference replies.
 
     pip install skyrl-gym
     python examples/skyrl_episode.py
 
-The builder's model is a constant. Prints its mean return.
+The builder always gives the same reply. The script prints the mean return.
 """
 
 from __future__ import annotations

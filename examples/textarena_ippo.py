@@ -1,12 +1,12 @@
-"""collm trains a language model on a TextArena game.
+"""Train a language model on a TextArena game with collm.
 
     pip install . textarena
     python examples/textarena_ippo.py
 
 IPPO on GuessTheNumber: ten guesses at a number from 1 to 20, each answered by "higher" or "lower". The model is a small
-Llama with random weights whose vocabulary is the game's words; it has to learn that only a number in brackets is a
-guess, not to repeat a guess, and the meaning of the answers. Prints the mean return before and after training: 1 where
-the number was found, else less, by the distance of the last guess.
+Llama with random weights whose vocabulary is the game's words. The model must learn that only a number in brackets is a
+guess, not to repeat guesses, and the meaning of the answers. The script prints the mean return before and after
+training. A return is 1 if the number was found; otherwise it is less, by the distance of the last guess.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WORDS = ("<end>", "higher", "lower", "already", "invalid", *(f"[{number}]" for n
 
 
 def save_model(folder: Path, seed: int) -> None:
-    """A model with random weights, and a tokenizer of the words above, which drops all other words."""
+    """Save a model with random weights, and a tokenizer with the tokens `WORDS`, which drops all other words."""
     tokenizer = Tokenizer(WordLevel({word: number for number, word in enumerate(WORDS)}))
     tokenizer.pre_tokenizer = Split(Regex("|".join(map(re.escape, WORDS))), "removed", invert=True)
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", pad_token="<end>").save_pretrained(folder)
@@ -52,7 +52,7 @@ def save_model(folder: Path, seed: int) -> None:
 
 
 def main(updates: int, seed: int) -> tuple[float, float]:
-    """Mean returns before and after training."""
+    """Train the model. Returns the mean returns before and after training."""
     config = IPPOConfig(
         num_updates=updates,
         rollout_buffer_size=64,

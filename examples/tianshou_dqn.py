@@ -1,9 +1,9 @@
-"""Tianshou trains one programmer of a team: DQN on MiniCode, a bag of words in, the number of a line out.
+"""Train one programmer of a team with Tianshou: DQN on MiniCode, from a bag of words to the number of a line.
 
     pip install tianshou
     python examples/tianshou_dqn.py
 
-The partner gives reference replies. Prints the mean return of a random and of the trained programmer.
+The partner gives reference replies. The script prints the mean return of a random and of the trained programmer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WORDS = WordCodec("x y plus minus times double triple half square odd negate inc
 
 
 def numbers(env, agent):
-    """The environment with one agent that reads a bag of words and chooses a line."""
+    """Wrap an environment so that `agent` observes a bag of words and chooses the number of a line."""
     lines = reference_phrases(env, num_episodes=200)
     return PhraseActions(TokenObservations(env, kind="bag", codec=WORDS, agents=[agent]), lines, agents=[agent])
 
@@ -37,7 +37,7 @@ def build() -> gymnasium.Env:
 
 
 def main(epochs: int, seed: int) -> tuple[float, float]:
-    """Mean returns before and after training."""
+    """Train the programmer. Returns the mean returns before and after training."""
     torch.manual_seed(seed)
     envs = DummyVectorEnv([build for _ in range(8)])
     envs.seed(seed)

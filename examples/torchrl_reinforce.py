@@ -1,10 +1,10 @@
-"""TorchRL trains a whole team: a text environment as `EnvBase`, TorchRL's collector, REINFORCE on both builders.
+"""Train a team with TorchRL: a text environment as `EnvBase`, TorchRL's collector, and REINFORCE for both builders.
 
     pip install torchrl
     python examples/torchrl_reinforce.py
 
-`TextTeam` is the adapter, for any text environment: observations and actions are strings. The builders of MiniBuild are
-two small models that choose two words. Prints the mean return before and after training.
+`TextTeam` adapts any text environment: observations and actions are strings. The builders of MiniBuild are two small
+models that choose two words. The script prints the mean return before and after training.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NUM_WORDS = 2  # a part and its material
 
 
 class WordChooser(nn.Module):
-    """Samples words by one logit per word, plus a shared weight for words that the prompt contains."""
+    """Policy that samples words with one logit per word, plus a shared weight for words that the prompt contains."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class WordChooser(nn.Module):
 
 
 class Team(nn.Module):
-    """Writes each agent's action, and what REINFORCE needs to recompute its log-probability."""
+    """Module that writes each agent's action, and the inputs from which the action's log-probability is computed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,12 +59,12 @@ class Team(nn.Module):
 
 
 def build() -> TextTeam:
-    """One turn of MiniBuild, paid at once."""
+    """Build MiniBuild with one turn and a dense reward."""
     return TextTeam(make("collm/MiniBuild-v0", max_turns=1, reward="dense"))
 
 
 def main(updates: int, seed: int) -> tuple[float, float]:
-    """Mean returns of the first and of the last tenth of the updates."""
+    """Train the team. Returns the mean returns of the first and of the last tenth of the updates."""
     torch.manual_seed(seed)
     check_env_specs(build())
     team = Team()

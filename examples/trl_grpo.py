@@ -1,11 +1,11 @@
-"""TRL trains one writer of a team: GRPO on MiniWriting, from a dataset of prompts and a reward function.
+"""Train one writer of a team with TRL: GRPO on MiniWriting, from a dataset of prompts and a reward function.
 
     pip install trl
     python examples/trl_grpo.py
 
-A row of the dataset is a prompt and the seed of its episode; the reward function replays that episode with the model's
-completion and the partner's reference reply. Games of one turn need no more. Prints the mean reward before and after
-training.
+A row of the dataset has a prompt and the seed of its episode. The reward function replays this episode with the model's
+completion and the partner's reference reply, which suffices for one-turn games. The script prints the mean reward
+before and after training.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collm.envs.views import SingleAgent
 
 
 def main(steps: int, seed: int) -> tuple[float, float]:
-    """Mean rewards of the first and of the last tenth of the steps."""
+    """Train the writer. Returns the mean rewards of the first and of the last tenth of the steps."""
     env = SingleAgent(make("collm/MiniWriting-v2"), "writer_1")
     with tempfile.TemporaryDirectory() as folder:
         trainer = GRPOTrainer(

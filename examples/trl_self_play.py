@@ -1,10 +1,10 @@
-"""TRL trains one model that plays both builders: GRPO on MiniBuild, in self-play.
+"""Train one model that acts for both builders with TRL: GRPO on MiniBuild, in self-play.
 
     pip install trl
     python examples/trl_self_play.py
 
-A row of the dataset is one seat of one seed's episode. The model plays all seats of an episode and learns from each of
-them. Prints the mean return before and after training.
+A row of the dataset is one agent in the episode of one seed. The model acts for all agents of an episode and learns
+from all their replies. The script prints the mean return before and after training.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collm.envs import make
 
 
 def main(steps: int, seed: int) -> tuple[float, float]:
-    """Mean returns of the first and of the last tenth of the steps."""
+    """Train the model. Returns the mean returns of the first and of the last tenth of the steps."""
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     episodes = Episodes(lambda: make("collm/MiniBuild-v0", max_turns=3, reward="dense"), num_rows=256)
     with tempfile.TemporaryDirectory() as folder:
@@ -34,9 +34,9 @@ def main(steps: int, seed: int) -> tuple[float, float]:
             processing_class=AutoTokenizer.from_pretrained(TINY_DIRECTORY),
             args=GRPOConfig(
                 folder,
-                per_device_train_batch_size=32,  # two seats of two seeds, eight rollouts of each
+                per_device_train_batch_size=32,  # two agents, two seeds, and eight rollouts for each
                 num_generations=8,
-                shuffle_dataset=False,  # which keeps the seats of a seed together
+                shuffle_dataset=False,  # otherwise the agents of a seed could be in different batches
                 max_completion_length=8,
                 max_steps=steps,
                 learning_rate=1e-3,

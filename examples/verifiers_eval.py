@@ -1,9 +1,9 @@
-"""verifiers evaluates a team: a seat per agent, each with a model of its own; this file is the package that it loads.
+"""Evaluate a team with verifiers, with one model per agent. verifiers loads this file as a package.
 
     pip install verifiers uv
     python examples/verifiers_eval.py http://localhost:8000/v1 MODEL
 
-Any server of OpenAI's format that streams will do. Prints the agents' mean return.
+The server must support streamed chat completions of OpenAI. The script prints the agents' mean return.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def model_of(name: str) -> PreTrainedModel:
 
 
 def adapted_model(name: str = "llama", **left: Any) -> PeftModel:
-    """A model with random adapters "left", with other settings of LoRA if they are given, and "right"."""
+    """Return a model with random LoRA adapters "left" and "right". `left`: changed settings of the adapter "left"."""
     base = model_of(name)
     model = get_peft_model(base, LoraConfig(r=4, target_modules="all-linear", **left), adapter_name="left")
     right = ["c_attn"] if name == "gpt2" else ["q_proj", "up_proj"]

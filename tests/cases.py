@@ -1,4 +1,4 @@
-"""Marks of tests that compute a logged metric by hand; `test_every_logged_metric_has_a_case_by_hand` reads them."""
+"""Decorator of tests that compute logged metrics by hand, for `test_every_logged_metric_has_a_case_by_hand`."""
 
 import ast
 from collections.abc import Callable
@@ -9,12 +9,12 @@ Test = TypeVar("Test", bound=Callable[..., None])
 
 
 def case(*names: str) -> Callable[[Test], Test]:
-    """Mark a test that computes these metrics by hand; `*` matches one part of a name between slashes."""
+    """Mark a test that computes the metrics `names` by hand. `*` matches one part of a name between slashes."""
     return lambda test: test
 
 
 def cases(folder: Path) -> dict[str, list[str]]:
-    """Names of marked tests in a folder, by metric."""
+    """Return a dict metric -> names of the tests in a folder that `case` marks."""
     found: dict[str, list[str]] = {}
     for path in sorted(folder.rglob("test_*.py")):
         for node in ast.parse(path.read_text()).body:

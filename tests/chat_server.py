@@ -10,13 +10,13 @@ Refusal = tuple[int, dict[str, str]]
 
 
 class ChatServer(ThreadingHTTPServer):
-    """Serves at `url` inside a `with` block.
+    """HTTP server of chat completions, which serves at `url` inside a `with` block.
 
     Args:
-        reply: content of the answer to a request. None: no content.
-        num_gathered: number of concurrent requests before the first answer, for at most `patience_s` seconds.
-        refuses: number of a request from 0 -> status and headers of an error. None: answer it.
-        changes: fields of every answer that replace the usual ones.
+        reply: function from a request to the content of the answer. None: no content.
+        num_gathered: number of concurrent requests for which the first answer waits, at most `patience_s` seconds.
+        refuses: function from the number of a request (from 0) to status and headers of an error. None: no error.
+        changes: changed fields of every answer.
     """
 
     daemon_threads = True
@@ -45,7 +45,7 @@ class ChatServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/v1"
 
     def let_go(self) -> None:
-        """Send all answers that are held back."""
+        """Send all waiting answers."""
         with self.changed:
             self.num_gathered = 0
             self.changed.notify_all()

@@ -1,4 +1,4 @@
-"""Chromium through its debugging pipe, which needs neither a driver nor a library."""
+"""Browser for tests: Chromium, controlled through its debugging pipe, without a driver or a library."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ READS, WRITES = 3, 4  # the descriptors that Chromium reads commands from and wr
 
 
 def missing() -> str:
-    """Reason why there is no browser; empty if there is one."""
+    """Return the reason why the browser cannot be used; empty if Chromium is installed."""
     return "" if shutil.which("chromium") else "chromium not installed (Debian: chromium)"
 
 
 class Browser:
     def __init__(self, profile: Path):
         (commands, self._commands), (self._answers, answers) = os.pipe(), os.pipe()
-        # Above 3 and 4, which the child uses.
+        # Copy to descriptors above 3 and 4, because the child uses 3 and 4.
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 20) for end in (commands, answers)]
         os.close(commands)
         os.close(answers)
@@ -73,7 +73,7 @@ class Browser:
                 self._events.append(self._next())
 
     def run(self, script: str) -> Any:
-        """Run a script; return its result, or that of its promise."""
+        """Run JavaScript code in the page. Returns the value of its `return` statement; a promise is awaited."""
         code = f"(async () => {{ {script} }})()"
         found = self._ask("Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in found:
@@ -88,7 +88,7 @@ class Browser:
         time.sleep(0.3)
 
     def complaints(self) -> list[str]:
-        """Console messages and exceptions since the page was opened."""
+        """Return console messages and exceptions since the page was opened."""
         self.run("return 0")  # events before the answer have been read
         found = []
         for event in self._events:
@@ -102,7 +102,7 @@ class Browser:
         return found
 
     def requests(self) -> list[str]:
-        """URLs that the page requested since it was opened."""
+        """Return the URLs that the page has requested since it was opened."""
         self.run("return 0")
         sent = [each["params"] for each in self._events if each["method"] == "Network.requestWillBeSent"]
         return [each["request"]["url"] for each in sent]

@@ -1,4 +1,4 @@
-"""Trainings with episodes on Ray, and comparisons of their episodes."""
+"""Training runs that collect episodes on Ray, and comparisons of their episodes."""
 
 import os
 
@@ -19,7 +19,7 @@ def experiment(env="collm/MiniWriting-v2", **settings):
 
 
 def said(episodes):
-    """Content of episodes without log-probabilities, which must not depend on the collector."""
+    """Return the content of episodes that must not depend on the collector: everything except log-probabilities."""
     return [
         (
             (each.index, each.seed, each.group, agent, turn.time, turn.observation),
@@ -50,13 +50,13 @@ def assert_same(found, expected):
 
 
 def processes(title):
-    """Ids of processes with a title that a raylet of this machine started."""
+    """Return the ids of processes that a Ray raylet of this machine started, and whose command starts with `title`."""
     found = []
     for name in filter(str.isdecimal, os.listdir("/proc")):
         try:
             if _words(name).startswith(title) and "raylet" in _words(_parent(name)):
                 found.append(int(name))
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
     return sorted(found)
 

@@ -13,7 +13,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 from collm.envs import registry
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # In a shell's background SIGINT is ignored, and processes of tests would inherit that.
+    # A shell ignores SIGINT in background jobs, and processes of tests would inherit this.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 with warnings.catch_warnings():
@@ -42,7 +42,7 @@ def root() -> Path:
 
 @pytest.fixture
 def clean_registry() -> Iterator[dict]:
-    """The registry; it and its mirrors are restored after the test."""
+    """Registry of environments. After the test, it is restored, with the registries of Gymnasium and PettingZoo."""
     import gymnasium
     import pettingzoo
 

@@ -1,4 +1,4 @@
-"""Random prompts, their next turns, and comparisons of samples, for tests of decoders."""
+"""Random prompts, prompts of the next turn, and comparisons of samples, for tests of decoders."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -13,7 +13,7 @@ from collm.agents.decoding.decoder import Prompt
 
 
 def ragged_prompts(count, seed=0, *, longest=30, new=14, parks=False, **changes):
-    """Prompts of random tokens, lengths and limits; `parks` gives each of them a handle."""
+    """Return prompts with random tokens, lengths and limits. `parks`: each prompt has a different `Prompt.parked`."""
     rng = np.random.default_rng(seed)
     found = []
     for row in range(count):
@@ -23,7 +23,7 @@ def ragged_prompts(count, seed=0, *, longest=30, new=14, parks=False, **changes)
 
 
 def next_turn(prompts, samples, seed=1):
-    """The prompts of the next turn: prompt, sample and a few other tokens."""
+    """Return the prompts of the next turn: prompt, sample and a few other tokens."""
     rng = np.random.default_rng(seed)
     found = []
     for prompt, sample in zip(prompts, samples, strict=True):

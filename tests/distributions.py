@@ -1,4 +1,4 @@
-"""Small distributions with an entry point."""
+"""Installation of small Python distributions with an entry point."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def _can_build() -> bool:
-    """True if setuptools can build wheels without the package wheel."""
+    """Return True if setuptools can build wheels without the package wheel."""
     try:
         return int(version("setuptools").partition(".")[0]) >= 77
     except PackageNotFoundError:

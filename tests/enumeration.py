@@ -1,6 +1,6 @@
-"""Exact expected gradients by enumeration of all courses of a small game, as an oracle for tests.
+"""Exact expected gradients by enumeration of all possible episodes ("courses") of a small game, for comparisons.
 
-`exact_gradient` and `expected_gradient`, which goes through the trainer, share only the game and the table of logits.
+`expected_gradient` uses the trainer. `exact_gradient` shares with it only the game and the table of logits.
 """
 
 from collections import defaultdict
@@ -40,13 +40,13 @@ def number(*key) -> float:
 
 @dataclass(frozen=True)
 class Course:
-    """One course of a game: the words of the agents that were there, by turn."""
+    """One possible episode of a game: for each turn, the words of the agents that act."""
 
     turns: tuple[dict[str, tuple[int, ...]], ...]
     seed: int = 0  # of the rewards
 
     def own(self, agent, turn):
-        """Return what the agent knows before a turn: its own words."""
+        """Return the agent's own words before a turn, which are its observation."""
         return tuple(words[agent] for words in self.turns[:turn])
 
     def decisions(self, agent):
@@ -71,9 +71,9 @@ class Course:
 
 @dataclass(frozen=True)
 class Game:
-    """Two agents that choose words, whose tokens are bits.
+    """Game of two agents that choose words, whose tokens are bits.
 
-    By kind, episodes have all turns, end early after two equal last words, or an agent leaves after its last word.
+    Kind "early end": an episode ends if both agents choose `words[-1]`. "leaving": an agent leaves after `words[-1]`.
     """
 
     kind: str = "full"  # or "early end" or "leaving"
@@ -87,7 +87,7 @@ class Game:
 
     @cached_property
     def rows(self):
-        """Rows of the table of logits: agent, own words before, tokens of this word before."""
+        """Rows of the table of logits: agent, its earlier words, and the earlier tokens of this word."""
         found = {row: None for course in self.courses for agent in AGENTS for row, _ in course.decisions(agent)}
         return sorted(found)
 
@@ -105,7 +105,7 @@ class Game:
         return torch.stack(found)
 
     def episode(self, course, group, index):
-        """Return the course as the collector records it."""
+        """Return a course as an `Episode`, as the collector records it."""
         tracks = {
             agent: tuple(
                 Turn(self._observation(course, agent, turn), self._completion(course, agent, turn), reward, turn)
@@ -145,7 +145,7 @@ class Game:
 
 
 class Table(TrainablePolicy):
-    """A logit per row, the logit of token 1; counts the gradients that it receives. Its value head is a table too."""
+    """Policy with the logit of token 1 for each row, which sums its gradients. The value head is also a table."""
 
     def __init__(self, game, agents, *, reads_turns_alone=False, has_value_head=False):
         self.rows = [row for row in game.rows if row[0] in agents]
@@ -197,7 +197,7 @@ class Table(TrainablePolicy):
 
 
 class TableHead(HeadCritic):
-    """The value head of a table."""
+    """Critic that is the value head of a `Table`."""
 
     def values(self, inputs):
         place = self.policy.place
@@ -208,14 +208,14 @@ class TableHead(HeadCritic):
 
 
 class Arbitrary(WeightlessCritic):
-    """An arbitrary value of each history. A baseline that does not depend on the action must not bias."""
+    """Critic with an arbitrary value per history: a baseline that does not depend on the action causes no bias."""
 
     def values(self, inputs):
         return torch.tensor([number("value", history) for each in inputs for history in each.histories])
 
 
 class Prescribed:
-    """A collector of episodes that a test has chosen."""
+    """Collector that returns the episodes that a test has chosen."""
 
     def __init__(self, game, policies):
         self.policies = policies
@@ -234,7 +234,7 @@ class Prescribed:
 
 
 def make_algorithm(name, **settings):
-    """Return an algorithm that changes no weight, and neither normalizes advantages nor clips gradients."""
+    """Return an algorithm with learning rate 0, without normalization of advantages and clipping of gradients."""
     spec = algorithm_spec(name)
     chosen = {"advantage_normalization": "none", "agent_learning_rate": 0.0, "max_grad_norm": 1e9}
     if issubclass(spec.config, ActorCriticConfig):
@@ -243,7 +243,7 @@ def make_algorithm(name, **settings):
 
 
 def make_trainer(algorithm, game, *, is_shared=False, has_reference=False, **options):
-    """Return a trainer of one table per agent, or of one table for both agents; the references are even coins."""
+    """Return a trainer of one table per agent, or of a shared table. Reference policies have probabilities 1/2."""
     policies = {agent: Table(game, (agent,), **options) for agent in AGENTS}
     if is_shared:
         policies = dict.fromkeys(AGENTS, Table(game, AGENTS, **options))
@@ -256,7 +256,7 @@ def make_trainer(algorithm, game, *, is_shared=False, has_reference=False, **opt
 
 
 def expected_gradient(algorithm, game, num_episodes=2, **options):
-    """Return the expected policy gradient of an update, [rows of the game]; groups are consecutive episodes."""
+    """Return the trainer's expected policy gradient, [rows of the game]. Groups are consecutive episodes."""
     trainer = make_trainer(algorithm, game, **options)
     policies = list(dict.fromkeys(trainer.collector.policies.values()))
     probabilities = game.probabilities(game.logits).tolist()
@@ -294,7 +294,7 @@ def exact_gradient(game, reward="team"):
 
 
 class Tokens(NamedTuple):
-    """Entropies, and divergences (k2) from an even coin, of the tokens of one turn."""
+    """Entropies of one turn's tokens, and their KL divergences (estimator k2) from the uniform distribution."""
 
     entropies: Tensor
     divergences: Tensor
@@ -320,7 +320,7 @@ def expected_sum(game, of_turn):
 
 
 def rows_of(game, agent):
-    """Return [rows] bool: the rows of an agent."""
+    """Return a bool mask [rows], True for the rows of an agent."""
     return torch.tensor([row[0] == agent for row in game.rows])
 
 

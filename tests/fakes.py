@@ -51,7 +51,7 @@ def language_policy(*, is_chat: bool = False, seed: int = 0, **kwargs) -> Langua
 
 
 def adapted_policies(agents, *, is_chat: bool = False) -> dict[str, LanguagePolicy]:
-    """One nonzero adapter per agent on a common base model."""
+    """Return language policies with one nonzero adapter per agent on a common base model."""
     model = with_adapters(random_llama(), agents, rank=4)
     generator = torch.Generator().manual_seed(1)
     for name, weight in model.named_parameters():
@@ -70,7 +70,7 @@ class OnUpdate(Callback):
 
 
 class Chatter(TextParallelEnv):
-    """Three turns in which each agent reads something different after every reply."""
+    """Environment of three turns, in which the agents get different observations after every reply."""
 
     def __init__(self, max_turns: int = 3):
         super().__init__(("fox_0", "stone_0"), max_turns)

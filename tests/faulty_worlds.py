@@ -12,11 +12,11 @@ from collm.envs import EnvironmentFault, Outcome, SyncVector, TextParallelEnv
 from collm.envs.vectors.faults import Course
 
 AGENTS = ("a_0", "b_0")
-TURN = 2  # of the fault, from 1
+TURN = 2  # turn of the fault, from 1
 
 
 class Texts(TextParallelEnv):
-    """Four turns for two agents; b_0 leaves after the third. `kind` is the fault, from the second turn on."""
+    """Text environment with a fault `kind` in `reset` or in turn `TURN`. b_0 leaves after 3 of 4 turns."""
 
     def __init__(self, kind: str = "sound"):
         super().__init__(AGENTS, 4)
@@ -64,7 +64,7 @@ class Texts(TextParallelEnv):
 
 
 class Numbers(ParallelEnv):
-    """The same with numeric observations and two actions."""
+    """Numeric environment with two actions, and with agents, turns and faults as in `Texts`."""
 
     metadata = {"name": "numbers_v0", "render_modes": []}  # noqa: RUF012  # as PettingZoo has it
     render_mode = None
@@ -125,7 +125,7 @@ OBSERVATIONS |= {"observation of another shape": np.zeros((3, 1), np.float32)}
 
 
 def spoiled(result, kind, env):
-    """Result of a step with a fault, of b_0 if it concerns one agent."""
+    """Return the result of a step with a fault `kind`. Faults of a single agent concern b_0."""
     observations, rewards, terminations, truncations, infos = (dict(part) for part in result)
     if kind in REWARDS and not isinstance(env, Texts):
         rewards["b_0"] = REWARDS[kind]
@@ -147,7 +147,7 @@ def spoiled(result, kind, env):
 
 
 class Losing(SyncVector):
-    """Loses the episodes of some seeds, as if their worker processes had died twice."""
+    """Vector environment that loses the episodes of some seeds, as if their worker processes had died twice."""
 
     def __init__(self, bad, world=lambda: Texts("")):
         super().__init__(world, 3)

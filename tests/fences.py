@@ -2,5 +2,5 @@ import re
 
 
 def fenced(text, info):
-    """Content of each block whose opening fence has this info string, such as "sh" or "python run"."""
+    """Return the content of each Markdown block with this info string after the fence, such as "python run"."""
     return re.findall(rf"(?ms)^```{re.escape(info)}\n(.*?)^```$", text)

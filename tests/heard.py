@@ -2,7 +2,7 @@ from collm.envs import Outcome, TextParallelEnv
 
 
 class Heard(TextParallelEnv):
-    """Keeps the replies of a turn in `heard`. An agent that replies "leave" leaves."""
+    """Environment that stores the replies of a turn in `heard`. An agent that replies "leave" leaves the episode."""
 
     metadata = TextParallelEnv.metadata | {"name": "heard_v0"}
 
@@ -20,7 +20,7 @@ class Heard(TextParallelEnv):
 
 
 class Knowing(Heard):
-    """The same with reference replies."""
+    """`Heard` with reference replies."""
 
     def reference_reply(self, agent):
         return f"{agent} at {self.turn}"

@@ -31,7 +31,7 @@ Guarded = Callable[[], object]
 
 
 def values(rng: random.Random, outside: Path) -> Any:
-    """A value that no run writes, or a path out of the folder."""
+    """Return a random value that no run writes, or a path outside of the run folder."""
     marked = [f"{PLACE}{name}{PLACE}" for name in TEXTS]
     plain = [None, True, False, -1, 0, 1, 3, 0.5, -1e-300, 1e308, 2**31, 2**63, "", "x", "x" * 5_000, "\x00", "\u2028"]
     places = ["../victim/secret.jsonl", str(outside / "secret.jsonl"), str(outside), "~", "/", ".", "a/{split}.jsonl"]
@@ -78,7 +78,7 @@ def dumped(value: Any) -> str:
 
 
 def mutate(rng: random.Random, file: Path, files: list[Path], outside: Path, *, has_links: bool = True) -> str:
-    """Change a file of a folder. Returns the kind of the change."""
+    """Change, replace or delete a file of a folder at random. Returns the kind of the change."""
     content = file.read_bytes()
     is_json = file.suffix in (".json", ".jsonl")
     kinds = ["json"] * 12 + ["lines"] * 2 if is_json else ["bytes"] * 4
@@ -137,7 +137,7 @@ def sign(checkpoint: Path) -> None:
 
 @dataclass
 class Guard:
-    """Audit hook of this process for programs, connections, input, imports, and files outside of allowed folders."""
+    """Audit hook that records forbidden programs, connections, input, imports, and files outside of folders."""
 
     allowed: tuple[Path, ...]  # folders that may be written
     forbidden: Path  # folder that may not be read
@@ -219,13 +219,13 @@ _JUDGED = {
 
 
 def called(guard: Guard, call: Guarded, *, max_s: float) -> tuple[list[str], object]:
-    """Call a function that reads a folder; returns its forbidden effects and its exit status."""
+    """Call a function that reads a run folder. Returns the call's forbidden effects and its exit status."""
     out, err = io.StringIO(), io.StringIO()
     faults: list[str] = []
     status: object = None
 
     def too_late(number: int, frame: object) -> None:
-        raise TimeoutError(f"no end after {max_s:g} s")
+        raise TimeoutError(f"the call did not end within {max_s:g} s")
 
     before = signal.signal(signal.SIGALRM, too_late)
     stdin, sys.stdin = sys.stdin, io.StringIO("hello\n")
@@ -252,7 +252,7 @@ def called(guard: Guard, call: Guarded, *, max_s: float) -> tuple[list[str], obj
 
 
 def where(error: BaseException) -> str:
-    """Last lines of this project in an error's traceback."""
+    """Return the last lines of collm and of its dependencies in an error's traceback."""
     found = []
     trace = error.__traceback__
     while trace is not None:
@@ -264,7 +264,7 @@ def where(error: BaseException) -> str:
 
 
 def digest(folder: Path) -> str:
-    """Digest of the names and contents of all files in a folder."""
+    """Return the digest of the names and contents of all files in a folder."""
     found = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         found.update(f"{path.relative_to(folder)} {path.is_dir()}\n".encode())

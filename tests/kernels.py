@@ -5,7 +5,7 @@ from unittest import mock
 
 @contextmanager
 def torch_alone() -> Iterator[None]:
-    """Disable the CPU kernels, for comparisons with torch: they round differently."""
+    """Disable collm's CPU kernels, for comparisons with torch, because the kernels round differently."""
     from collm.agents.decoding.cpu import fused_ops
 
     with mock.patch.object(fused_ops, "kernels", lambda *heads: None):

@@ -107,7 +107,7 @@ class Watch:
             kill.strike()
 
     def evaluating(self, collector: Any, *arguments: Any, **options: Any) -> Any:
-        """`evaluate` that counts every turn."""
+        """Call `evaluate`, and count each turn of its episodes."""
         vector, send = collector.vector, collector.vector.send
 
         def counting(actions: Any) -> None:
@@ -122,7 +122,7 @@ class Watch:
 
 
 def live(experiment: Experiment, directory: Path, resume: bool, kill: Kill | None, sinks: tuple[str, ...]) -> None:
-    """Train in this process until the end or the kill, and exit with the status."""
+    """Train in this process until the run is finished or killed, and exit with a status code."""
     os.setsid()
     CONTEXT.set_forkserver_preload(["collm.envs.vectors.processes", "collm.envs.writing.mini_writing.env"])
     torch.set_num_threads(1)
@@ -152,13 +152,13 @@ def live(experiment: Experiment, directory: Path, resume: bool, kill: Kill | Non
 
 
 def life(experiment: Experiment, directory: Path, kill: Kill | None, rng: random.Random, sinks: tuple[str, ...]) -> int:
-    """Run one process of a run; returns its exit code, negative for the signal that killed it."""
+    """Train in a new process. Returns the exit code, or the negative number of the signal that killed the process."""
     may_start_again = not directory.is_dir() or (not has_checkpoint(directory) and rng.random() < 0.5)
     return _exit_code(experiment, directory, not may_start_again, kill, sinks)
 
 
 def status_of_life(experiment: Experiment, directory: Path, number: int) -> int:
-    """Exit code of a new run that is killed at a numbered event on its files."""
+    """Return the exit code of a new run that is killed at event `number` on its files."""
     return _exit_code(experiment, directory, False, Kill(EVENT, number, signal.SIGKILL, False), ())
 
 
@@ -173,21 +173,21 @@ def _exit_code(experiment: Experiment, directory: Path, resume: bool, kill: Kill
 
 
 def cpu_seconds() -> float:
-    """CPU time of all processes so far, with their worker processes."""
+    """Return the CPU seconds of all training processes so far, including their worker processes."""
     forkserver.ensure_running()
     fields = Path(f"/proc/{forkserver._forkserver._forkserver_pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
 
 
 def traces(directory: Path) -> tuple[Any, ...]:
-    """Records of a run without times."""
+    """Return the records of a run without times."""
     rows = read_lines(directory / "metrics.jsonl")
     kept = [{name: value for name, value in row.items() if not name.startswith(CLOCK)} for row in rows]
     return kept, *((directory / f"{name}.jsonl").read_text() for name in ("episodes", "evaluation"))
 
 
 def remains(directory: Path) -> dict[str, Any]:
-    """Records, state and hashes of the weights of a finished run, without times."""
+    """Return records, state and hashes of the weights of a finished run, without times."""
     rows, episodes, _ = traces(directory)
     found = newest_checkpoint(directory)
     assert found is not None
@@ -221,7 +221,7 @@ def changed(experiment, **settings):
 
 
 def stop_after(update, experiment, directory, **options):
-    """Run an experiment, and signal it to stop after an update; returns the `Stopped` error."""
+    """Run an experiment, and send it SIGTERM after an update. Returns the `Stopped` error."""
 
     def ask(number, metrics):
         if number == update:
@@ -233,7 +233,7 @@ def stop_after(update, experiment, directory, **options):
 
 
 def kill_after(update, experiment, directory):
-    """Run an experiment, and interrupt it before the update that follows, without a checkpoint."""
+    """Run an experiment, and interrupt it at the start of the next update, without writing a checkpoint."""
     step = Trainer.step
 
     def dying(self, *args):
@@ -247,6 +247,6 @@ def kill_after(update, experiment, directory):
 
 
 def assert_resumes(experiment, directory, expected):
-    """Resume a run, and compare it with a run in another folder that was never interrupted."""
+    """Resume a run, and compare its records with those of an uninterrupted run in the folder `expected`."""
     run_experiment(experiment, directory, resume=True)
     assert traces(directory) == traces(expected)

@@ -1,4 +1,4 @@
-"""HouseBuild for models that know no commands, with builders that leave. Does not import torch."""
+"""HouseBuild for models without knowledge of its commands, with builders that leave. Does not import torch."""
 
 from random import Random
 
@@ -6,7 +6,7 @@ from collm.envs.games.house_build import HouseBuild
 
 
 class SpokenHouse(HouseBuild):
-    """A reply is the seed of a random subset of the reference's commands. In 30 % of turns the builder leaves."""
+    """HouseBuild whose replies are seeds of random subsets of reference commands. Builders leave in 30 % of turns."""
 
     def __init__(self, **kwargs):
         settings = {"num_agents": 3, "difficulty": 1, "can_leave": True, "reward": "iou"}

@@ -93,7 +93,7 @@ REMARK = re.compile(r"type:|noqa|pragma|ruff|mypy|fmt:|coding|Copyright|Licensed
 
 
 def plain(text):
-    """One line without code, links and markup."""
+    """Return a text as one line without code, links and markup."""
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`{1,2}[^`]*`{1,2}|\$[^$]*\$|:\w+:`[^`]*`", "CODE", text))
     return " ".join(re.sub(r"[*_]{1,3}(?=\S)|(?<=\S)[*_]{1,3}|https?://\S+", "", text).split())
 
@@ -180,7 +180,7 @@ def faults(sentence, is_first):
 
 
 def read(paths):
-    """{sentence: (path, is_first)} of pages and folders: a repeated sentence counts once."""
+    """Return a dict sentence -> (path, is_first) of pages and folders. A repeated sentence counts once."""
     found = {}
     for top in paths:
         for path in [top] if top.is_file() else sorted(p for e in ("*.py", "*.md") for p in top.rglob(e)):

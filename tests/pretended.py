@@ -40,7 +40,7 @@ class Seen:
         return sum(self.launches.values())
 
     def waits_at(self, *files: str) -> int:
-        """Number of synchronizations that lines of these files caused."""
+        """Return the number of synchronizations that lines of these files caused."""
         return sum(count for (_, line), count in self.waits.items() if line.partition(":")[0] in files)
 
     def clear(self) -> None:
@@ -86,7 +86,7 @@ class _Operations(TorchDispatchMode):
 
 
 class _Factories(TorchFunctionMode):
-    """`torch.tensor(data, device=...)` writes memory below the dispatcher; create it on the CPU, then move it."""
+    """Create tensors on the CPU, then move them: `torch.tensor(data, device=...)` bypasses the dispatcher."""
 
     def __torch_function__(self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -104,7 +104,7 @@ _setup(NAME, backend_module=_BackendModule())
 
 @contextmanager
 def pretended() -> Iterator[Seen]:
-    """Enable the device `far` inside the block; yields its counters."""
+    """Enable the device `far` inside the block. Yields the counters of launches and synchronizations."""
     global _seen
     before, _seen = _seen, Seen()
     try:
@@ -171,7 +171,7 @@ def _count(operation: str) -> None:
 
 
 def _blamed() -> str:
-    """Innermost line outside of libraries and of this file."""
+    """Return the innermost line of the call stack outside of libraries and of this file."""
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename

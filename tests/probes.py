@@ -34,7 +34,7 @@ VECTOR_SIZE = 2 * len(WORDS) + NUM_TURNS + 1
 
 
 def payoff(probe: str, asked: list[int], said: list[int | None], first_said: list[int | None]) -> float:
-    """The team's reward at the end, 0..1, for requested, last and first words by agent; None is no word."""
+    """Return the team's final reward, 0..1, from each agent's requested, last and first word. None: no valid word."""
     if probe == "coordination":
         return float(said[0] is not None and said[0] == said[1])
     if probe == "partner":
@@ -67,7 +67,7 @@ class TextProbe(TextParallelEnv):
 
 
 class NumberProbe(ParallelEnv):
-    """The same probe in one-hot vectors of the requested word, the agent's own first word, and the turn."""
+    """Probe whose observations are one-hot vectors of the requested word, the agent's own first word, and the turn."""
 
     metadata: ClassVar[dict[str, Any]] = {"name": "number_probe_v0", "render_modes": []}
 
@@ -128,12 +128,12 @@ def vector_of(asked: int | None, first_said: int | None, turn: int) -> NDArray[n
     if first_said is not None:
         vector[len(WORDS) + first_said] = 1
     vector[2 * len(WORDS) + turn] = 1
-    vector.flags.writeable = False  # it is shared by all copies of the probe
+    vector.flags.writeable = False  # all copies of the probe share the vector
     return vector
 
 
 def word_tokenizer() -> PreTrainedTokenizerFast:
-    """One token per word. Names of agents in the joint history are unknown tokens."""
+    """Return a tokenizer with one token per word. Names of agents in the joint history are unknown tokens."""
     vocabulary = ["<unknown>", "<end>", *WORDS, "say", "next"]
     tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="<unknown>"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
@@ -159,7 +159,7 @@ def word_policies(**settings: Any) -> dict[str, LanguagePolicy]:
 
 
 def small_team(weights, device="cpu", recomputes=False, **settings):
-    """Language policies of the probes' agents on small random models; weights: "own", "shared" or "adapters"."""
+    """Return language policies on small random models. weights: "own", "shared" or "adapters"."""
 
     def model(seed, adapters=()):
         made = random_llama(seed).to(device)
@@ -176,7 +176,7 @@ def small_team(weights, device="cpu", recomputes=False, **settings):
 
 
 class Dealer(Alone):
-    """A rank of a group without its other ranks."""
+    """Process group in which only one rank exists."""
 
     def __init__(self, rank, size):
         self.rank, self.size = rank, size

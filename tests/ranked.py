@@ -1,4 +1,4 @@
-"""Processes of one group, as with torchrun, that call a function, and trainings that they compare."""
+"""Functions that start the processes of one group, as torchrun does, and training runs in these processes."""
 
 import os
 import shutil
@@ -46,9 +46,9 @@ def free_port() -> int:
 
 
 def start(function, size, *args, patience_s=40.0, death_port=None):
-    """Start processes that join a group and call a function; returns them and a queue of (rank, is_fine, result).
+    """Start processes that join a group and call a function. Returns processes and queue of (rank, is_fine, result).
 
-    With a `death_port` they then join a second group, in which the last rank dies.
+    With a `death_port`, the processes then join a second group, in which the last rank dies.
     """
     context = get_context("spawn")
     queue: Any = context.Queue()
@@ -62,7 +62,7 @@ def start(function, size, *args, patience_s=40.0, death_port=None):
 
 
 def results(function, size, *args, patience_s=40.0, death_port=None):
-    """Results of a function by rank, and with a `death_port` what the first rank says, and the last exit code."""
+    """Return a function's results by rank; with `death_port` also the first rank's error and the last exit code."""
     processes, queue = start(function, size, *args, patience_s=patience_s, death_port=death_port)
     found = {}
     try:
@@ -79,7 +79,7 @@ def results(function, size, *args, patience_s=40.0, death_port=None):
 
 
 def last_words(function, size, *args):
-    """Results of a function by rank; then the first rank's error when the last one is killed, and its exit code."""
+    """Return a function's results by rank, the first rank's error after the last is killed, and the exit code."""
     return results(function, size, *args, death_port=free_port())
 
 
@@ -128,7 +128,7 @@ def critics_of(name):
 
 
 class Case(NamedTuple):
-    """A training: its algorithm, the team's weights, the kind of critic, and changed settings."""
+    """Training run: its algorithm, the team's weights, the kind of critic, and changed settings."""
 
     name: str
     weights: str
@@ -140,7 +140,7 @@ class Case(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Results of a training on one rank."""
+    """Results of a training run on one rank."""
 
     gradients: dict[int, list[Any]]  # of each optimizer's first step, policies before critics
     metrics: list[dict[str, float]]
@@ -163,7 +163,7 @@ def team(weights, is_text, has_value_head, recomputes=False, device="cpu", **set
 
 
 def algorithm_of(name, critic, **settings):
-    """Make an algorithm with a kind of critic, whose losses have all terms."""
+    """Make an algorithm with this kind of critic, and with all optional terms of the loss."""
     spec = algorithm_spec(name)
     chosen = {"num_generations": 2, "agent_learning_rate": 1e-3, "mini_batch_size": None}
     chosen |= {"reference_kl_coef": 0.05, "entropy_coef": 0.01}
@@ -187,7 +187,7 @@ def trainer_of(case):
 
 
 def stepped(trainer, num_updates):
-    """Take updates; returns (episode, agent, action, reward) of each turn, and the metrics without times."""
+    """Run updates. Returns (episode, agent, action, reward) of each turn, and the metrics without times."""
     said, metrics = [], []
     for _ in range(num_updates):
         episodes, measured = trainer.step()
@@ -234,7 +234,7 @@ def all_trained(group, cases) -> list[Found]:
 
 
 def next_update(directory, fsdp=False):
-    """True if a loaded state is bitwise equal to its checkpoint; and the metrics of the next update."""
+    """Load a checkpoint. Returns True if the loaded state is bitwise equal, and the metrics of the next update."""
     trainer = experiment(3, fsdp).make_trainer()
     state = newest_checkpoint(directory).trainer
     trainer.load_state_dict(state)
@@ -275,7 +275,7 @@ def runs(group, folder, fsdp):
 
 
 class LateSignal:
-    """A signal to one rank, after the first evaluation and the first update."""
+    """Simulated stop signal to one rank, after the first evaluation and the first update."""
 
     def __init__(self, is_here):
         self.left = 6 if is_here else 10_000
@@ -287,7 +287,7 @@ class LateSignal:
 
 
 def stopped(group, folder):
-    """Message and status with which all ranks stop if one gets a signal."""
+    """Return the message and the status with which all ranks stop if one rank gets a signal."""
     try:
         run_experiment(experiment(2), folder / "stopped", stop=LateSignal(group.rank == 1))
     except Stopped as error:
@@ -327,7 +327,7 @@ def exchanged(group):
 
 
 def critics(group, folder, rank):
-    """Largest differences between a whole critic, a sharded one, and the sharded one after loading; and the scale."""
+    """Compare a sharded critic, before and after saving, with a whole one. Returns differences and gradient scale."""
     base, saved = folder / f"base {rank}", folder / f"critic {rank}"
     group.by_writer(lambda: random_llama(0, num_layers=2).model.save_pretrained(base))
 
@@ -338,7 +338,7 @@ def critics(group, folder, rank):
             add_lora(backbone, rank)
         made = TextCritic(backbone, word_tokenizer())
         for name, weight in [*made.backbone.named_parameters(), *made.head.named_parameters()]:
-            if "lora_B" in name or len(weight) == 1:  # they are zero at first, so that no gradients pass through them
+            if "lora_B" in name or len(weight) == 1:  # these weights are zero at first, and zeros pass no gradients
                 torch.nn.init.constant_(weight, 0.1)
         return made
 
@@ -366,7 +366,7 @@ def critics(group, folder, rank):
 
 
 class Served(NamedTuple):
-    """Results of a training with completions of servers on one rank."""
+    """Results, on one rank, of a training run with completions sampled by servers."""
 
     said: list[tuple[int, str, str, float]]  # of all updates: episode, agent, action, reward
     metrics: list[dict[str, float]]
@@ -376,7 +376,7 @@ class Served(NamedTuple):
 
 
 def served(group, server, fsdp, num_updates=2):
-    """Train for some updates with completions of servers, and evaluate."""
+    """Train for some updates with completions sampled by servers, and evaluate."""
     asked = experiment(num_updates, fsdp)
     model = replace(asked.model, weights="shared", server=server, max_new_tokens=12)
     trainer = replace(asked, model=model, config=replace(asked.config, agent_learning_rate=1e-4)).make_trainer()
@@ -392,7 +392,7 @@ def served(group, server, fsdp, num_updates=2):
 
 
 def everything(group, folder, servers):
-    """All results for the quick tests, of one pair of ranks."""
+    """Return all results for the quick tests, from one pair of ranks."""
     return {
         "served": [served(group, server, fsdp) for server, fsdp in zip(servers, (False, True), strict=True)],
         "exchanged": exchanged(group),

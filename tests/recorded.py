@@ -18,19 +18,19 @@ ENV = {"max_turns": 2, "reward": "dense"}
 
 
 def made_summary(name: str, environment: str, seed: int, curves: Any, evaluations: Any, **settings: Any) -> RunSummary:
-    """Summary of a finished run with these curves and evaluations."""
+    """Return the summary of a finished run with these curves and evaluations."""
     given = {"algorithm": name, "environment": environment, "seed": seed, "curves": curves, "evaluations": evaluations}
     given |= {"place": (0, 0), "is_finished": True, "threshold": None, "budget": {}, "diagnostics": []}
     return RunSummary(experiment={"env": "collm/MiniShift-v0", **settings}, **given)
 
 
 def read_summaries(folder: Path) -> list[RunSummary]:
-    """Summaries of all runs in a folder, as for a report."""
+    """Return summaries of all runs in a folder, as for a report."""
     return read_comparison(folder, 1, Console(quiet=True))[0]
 
 
 def played(seed: int) -> dict:
-    """Record of an episode of two reference players."""
+    """Return the record of an episode of two reference players."""
     env = make("collm/MiniBuild-v0", **ENV)
     observations, _ = env.reset(seed=seed)
     turns: dict = {agent: [] for agent in env.agents}

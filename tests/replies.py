@@ -30,7 +30,7 @@ SHAPES = {
     "number": lambda n: f"    return {'9' * n}",
     "null": lambda n: f"    return '{chr(0) * n}'",
 }
-"""Function bodies by name: functions of a size, which is the depth of nesting or, for the last ones, the length."""
+"""Name -> function that returns a Python function body of size n: the depth of nesting, or (last items) the length."""
 
 
 def nested_text(n):
@@ -49,7 +49,7 @@ def references(env):
 
 
 def begun(env, **reset):
-    """The environment, after `reset`."""
+    """Reset an environment and return it."""
     env.reset(**reset)
     return env
 
@@ -62,12 +62,12 @@ def steps_of(env, replies=references, *, seed=0, task=None):
 
 
 def rewards_of(env, replies=references, **reset):
-    """The first agent's reward of each step of such an episode."""
+    """Return the first agent's reward of each step of an episode, with replies as in `steps_of`."""
     return [rewards[env.possible_agents[0]] for _, rewards, *_ in steps_of(env, replies, **reset)]
 
 
 def share(env, player, num_episodes):
-    """Return of a scripted team as a share of the way from an empty team to the reference, over seeds from 0 up."""
+    """Return a scripted team's return over seeds from 0, scaled to 0 for empty replies and 1 for the reference."""
     earned = {}
     for name in (player, "reference", "empty"):
         decide = scripted_player(env, name)
@@ -76,7 +76,7 @@ def share(env, player, num_episodes):
 
 
 def any_replies(env, rng):
-    """Reference replies: unchanged, with missing words, swapped, for some agents, all joined, or with missing lines."""
+    """Return reference replies: unchanged, without some words or lines, swapped, for some agents, or all joined."""
     kind = rng.randrange(6)
     found = references(env)
     if kind == 1:
@@ -93,7 +93,7 @@ def any_replies(env, rng):
 
 
 def earned_and_read(env, num_episodes):
-    """Sum of the first agent's rewards over episodes of `any_replies`, and a hash of the joint histories."""
+    """Return the sum of the first agent's rewards over episodes of `any_replies`, and a hash of the joint histories."""
     rng, total, read = random.Random(1), 0.0, hashlib.sha256()
     for seed in range(num_episodes):
         env.reset(seed=seed)

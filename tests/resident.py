@@ -1,4 +1,4 @@
-"""Planned and measured peak of a CPU training's memory (the resident set), in a process of its own."""
+"""Planned and measured peak memory (resident set) of a training run on the CPU, in a separate process."""
 
 import json
 import os
@@ -17,7 +17,7 @@ SIZES: dict[str, dict[str, Any]] = {  # shapes of Qwen3 with a vocabulary of 32,
 
 
 def measured(size: str, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """Plan and measure a training; returns weights, planned bytes by phase, and both peaks in bytes.
+    """Plan and measure a training run. Returns the number of weights, planned bytes by phase, and both peaks in bytes.
 
     Args:
         size: key of `SIZES`.
@@ -78,7 +78,7 @@ def _measure(size: str, settings: Sequence[str]) -> dict[str, Any]:
 
 
 def _resident(field: str) -> int:
-    """Bytes of a field of /proc/self/status."""
+    """Return a field of /proc/self/status, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
 

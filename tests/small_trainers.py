@@ -1,4 +1,4 @@
-"""Trainers of small models on the probes, and what tests compare of them."""
+"""Trainers of small models on the probe environments, and functions that read their results for comparisons."""
 
 import json
 
@@ -38,7 +38,7 @@ def text_trainer(
     max_new_tokens=2,
     **changes,
 ):
-    """Make a trainer of two small language models, of which each has its own weights."""
+    """Make a trainer of two small language models with separate weights."""
     algorithm = algorithm_of(name, **changes)
     policies = policies or word_policies(max_new_tokens=max_new_tokens, has_value_head=algorithm.has_actor_heads)
     return make_trainer(algorithm, vector or SyncVector(world, num_envs), policies)

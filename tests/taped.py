@@ -14,7 +14,7 @@ Work = Callable[[], None]
 
 
 class Eagerly:
-    """Replays that call the function itself, for tests of the function."""
+    """Simulated graphs whose replay calls the captured function again."""
 
     def __init__(self) -> None:
         self.num_captured = self.num_replays = self.num_releases = 0
@@ -36,7 +36,7 @@ class Eagerly:
 
 
 class Taped(Eagerly):
-    """Replays of tapes, which `tapes` lists."""
+    """Simulated graphs whose replay runs a `Tape`. `tapes` lists the captured tapes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Taped(Eagerly):
 
 
 class Tape:
-    """Recorded operations of a function. Its effects are undone, and its intermediate results overwritten."""
+    """Recorded operations of a function, whose effects are undone and whose intermediate results are overwritten."""
 
     def __init__(self, work: Work) -> None:
         self.read: list[Tensor] = []  # inputs that no recorded operation created; a replay depends on them
@@ -101,7 +101,7 @@ class _Recorder(TorchDispatchMode):
 
 
 def place_of(tensor: Tensor) -> int:
-    """Address of the tensor's storage."""
+    """Return the address of the tensor's storage."""
     return tensor.untyped_storage().data_ptr()
 
 

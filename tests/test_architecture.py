@@ -55,7 +55,7 @@ FOLDERS = sorted({path.parent for path in MODULES})
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Full names of the imports of a module; for `from . import a` also that of `a`."""
+    """Return the full names of a module's imports; for `from . import a`, also the full name of `a`."""
     package = path.relative_to(ROOT).parent.parts
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -72,7 +72,7 @@ def name_of(path: Path) -> str:
 
 
 def parts(folder: Path) -> dict[str, set[str]]:
-    """Modules and folders in a folder, with the other parts that each imports from."""
+    """Return a dict of the modules and folders in a folder -> other modules and folders that they import."""
     package = f"collm.{'.'.join(folder.relative_to(ROOT).parts)}."
     paths = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
     paths += [path for path in folder.iterdir() if any(path.rglob("*.py"))]
@@ -85,7 +85,7 @@ def parts(folder: Path) -> dict[str, set[str]]:
 
 
 def depth(imports: dict[str, set[str]]) -> int:
-    """Length of the longest chain of imports; circular imports are an error."""
+    """Return the length of the longest chain of imports. Circular imports are an error."""
     depths: dict[str, int] = {}
     for part in TopologicalSorter(imports).static_order():
         depths[part] = 1 + max((depths[other] for other in imports[part]), default=0)

@@ -24,7 +24,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
 def scripts() -> list:
-    """Python blocks marked to run, joined per page. Blocks from the first one marked "slow" are in a slow test."""
+    """Return the Python blocks marked to run, joined per page. From the first block marked "slow", the test is slow."""
     found = []
     for page in PAGES:
         blocks = re.findall(r"(?ms)^```python run( slow)?\n(.*?)^```$", page.read_text())

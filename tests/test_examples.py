@@ -1,4 +1,4 @@
-"""Examples say how to install and run them, have pages, and run in the environments of their libraries."""
+"""Examples contain commands to install and run them, have pages, and run in the environments of their libraries."""
 
 import ast
 import importlib.util
@@ -22,7 +22,7 @@ def learned(test):
 
 @pytest.fixture(scope="module")
 def all_trials():
-    """What `make test-interop` runs."""
+    """List of the scripts and tests that `make test-interop` runs."""
     spec = importlib.util.spec_from_file_location("interop_trials", ROOT / "tests" / "interop" / "run.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["interop_trials"] = module  # dataclasses look their module up
@@ -67,7 +67,7 @@ def test_pages_and_trials_of_libraries_belong_together(trials, all_trials):
 
 
 def test_every_program_on_the_pages_of_libraries_is_run(all_trials):
-    """In the environment of its library; here, as "python run"; or by a test of its own, as a server is needed."""
+    """Programs run in their library's environment, here if marked "python run", or in separate tests with a server."""
     run_there = {trial.page for trial in all_trials}
     for page in (ROOT / "docs" / "use_with").glob("*.md"):
         kinds = set(re.findall(r"(?m)^```python *(.*)$", page.read_text()))

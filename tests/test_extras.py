@@ -120,7 +120,7 @@ def test_outside_of_a_clone_the_recorded_source_is_installed(monkeypatch, tmp_pa
 
 
 def test_no_hint_installs_by_the_name_alone():
-    """Anyone could register the name on the package index."""
+    """collm is not on PyPI, so anyone could register this name there."""
     hint = re.compile(r"""pip install ["']?collm\b(?!(\[\w+\]|\{chosen\})? @)""")
     sources = [path for layer in LAYERS for path in (ROOT / layer).rglob("*.py")]
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]

@@ -80,7 +80,7 @@ collm.nothing_of_the_kind
 @pytest.mark.slow
 @pytest.mark.parametrize("build", ["build_wheel", "build_editable"])
 def test_a_type_checker_sees_the_package_from_outside_of_the_tree(root, tmp_path, build):
-    """In a virtual environment, with the wheel of a hook of the build backend; mypy runs outside of it."""
+    """Install a wheel made by the build backend into a virtual environment. mypy runs outside of this environment."""
     pytest.importorskip("setuptools")
     bare, source, wheels = tmp_path / "bare", tmp_path / "source", tmp_path / "wheels"
     python = str(bare / "bin" / "python")

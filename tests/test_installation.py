@@ -36,7 +36,7 @@ def clone(root: Path, folder: Path, *options: str) -> Path:
 
 
 def clone_without_links(root: Path, folder: Path) -> Path:
-    """A clone as on Windows, with text files instead of symbolic links."""
+    """Clone of the repository as on Windows, with text files instead of symbolic links."""
     found = clone(root, folder, "-c", "core.symlinks=false")
     assert (found / "src" / "collm" / "envs").is_file()
     return found
@@ -87,7 +87,7 @@ print(json.dumps([collm.__file__, files, install_command("train")]))
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_an_installation_has_every_file_and_advises_a_command_that_works(root, tmp_path, form):
-    """Offline, in a virtual environment with the packages of this one."""
+    """Install collm offline, in a virtual environment with the packages of this environment."""
     pytest.importorskip("setuptools", minversion="77")
     python = tmp_path / "environment" / "bin" / "python"
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "environment", cwd=tmp_path)
@@ -98,7 +98,7 @@ def test_an_installation_has_every_file_and_advises_a_command_that_works(root, t
     run(*pip, "install", *offline, *FORMS[form](root, tmp_path), cwd=tmp_path)
     place, files, command = json.loads(run(python, "-I", "-B", "-c", USE, cwd=tmp_path))
     assert Path(place).is_relative_to(tmp_path)
-    # benchmarks/results is read in the repository; an editable installation sees it, the others lack it.
+    # Only an editable installation contains benchmarks/results, which is read in the repository.
     packaged = {name for name in files if "__pycache__" not in name and not name.startswith("benchmarks/results/")}
     assert packaged == tracked_files(root)
     run(*pip, *shlex.split(command.removeprefix("pip")), *offline, "--dry-run", cwd=tmp_path)

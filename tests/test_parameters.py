@@ -36,7 +36,7 @@ def test_everything_that_the_table_points_to_exists(page):
     assert len(pointed) > 50
 
 
-# Of IAC and MAAC, beside those that IPPO's list has too.
+# Parameters of IAC and MAAC that are not in the list of IPPO.
 OTHERS = """
     discount early_termination_threshold eval_interval eval_num_samples external_transition pad_token_id
     num_return_sequences critic_model_name_or_path reward_processor metrics_callback wandb_config model_config

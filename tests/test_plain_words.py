@@ -14,7 +14,7 @@ MIN_SENTENCES = 20  # files with fewer sentences have no limit of their own
 
 @pytest.mark.parametrize(("paths", "limit"), [(CODE, 100), (PAGES, 150)], ids=["code", "pages"])
 def test_sentences_are_plain(paths, limit):
-    """Limits are sentences with a hit per 1,000 sentences; 250 for a single file."""
+    """At most `limit` of 1,000 sentences have a hit. For a single file, the limit is 250."""
     sizes, hits = Counter(), Counter()
     for sentence, (file, is_first) in read(paths).items():
         sizes[file] += 1

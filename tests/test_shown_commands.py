@@ -27,7 +27,7 @@ SERVER = "http://localhost:8000"
 MEANT = {"RUN": "runs/first", "DIR": "runs/first", "TEAM": "tiny", "ID": "collm/MiniBuild-v0", "OTHER": "elsewhere"}
 MEANT |= {"ALGORITHM": "maac"}
 """Values of placeholders; FOLDER is a run on some pages and a model on others."""
-SMALLER = {  # options by start of a command that let it run for seconds instead of minutes
+SMALLER = {  # start of a command -> options with which the command takes seconds instead of minutes
     "collm benchmark replication": "--envs both --algorithms MAAC --environment-steps 384 --config eval_num_samples=2",
     "collm benchmark smoke": "--seeds 0 --workers 1",
     "collm benchmark suite": "--seeds 0 --environment-steps 200 --workers 1 --config MAAC.critic_warmup=1",
@@ -44,8 +44,8 @@ SMALLER = {  # options by start of a command that let it run for seconds instead
 
 
 def commands(page: Path) -> list[str]:
-    """Calls of collm and make on a page, once each, in order. Names of commands and calls with "..." are left out."""
-    text = page.read_text().replace("\\\n", " ")  # a call goes on after a backslash
+    """Return the calls of collm and make on a page, once each, in order, without bare names and calls with "..."."""
+    text = page.read_text().replace("\\\n", " ")  # a backslash continues a call on the next line
     lines = [line for block in re.findall(r"(?ms)^```(?:sh|console)\n(.*?)^```$", text) for line in block.splitlines()]
     prose = re.sub(r"(?ms)^```.*?^```$", "", text).replace("\n", " ")
     inline = re.findall(r"`(collm [^`\s]+ [^`]+|make [^`]+)`", prose)
@@ -69,7 +69,7 @@ OPTIONS = re.findall(r"`(--[^`]+)`", (ROOT / "README.md").read_text().replace("\
 
 @pytest.fixture
 def taken(monkeypatch):
-    """A function: True if the parser accepts a call, or the call succeeds without parsing."""
+    """Function that returns True if the parser accepts a call, or if the call succeeds without parsing."""
     parse = tyro.cli
 
     def only_parse(*args, **options):

@@ -41,7 +41,7 @@ class Replayed:
 
 
 def sampler_of(episodes):
-    """A sampler that repeats the replies of recorded episodes, in order."""
+    """Return a sampling function that repeats the replies of recorded episodes, in order."""
     turns = {
         agent: iter(zip(*(episode.tracks[agent] for episode in episodes), strict=True)) for agent in single_file.AGENTS
     }

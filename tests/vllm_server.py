@@ -19,7 +19,7 @@ STOP = [0, 2]
 
 
 def learner(folder, *urls, **serving):
-    """A generator that samples on servers, with its own copy of the model."""
+    """Return a `VLLMServer` generator, which samples on servers, with its own copy of the model."""
     model = AutoModelForCausalLM.from_pretrained(folder)
     return VLLMServer(Serving(addresses=urls, **({"patience_s": 0} | serving)), model, Scorer(model), STOP)
 
@@ -42,7 +42,7 @@ class Refused(Exception):
 
 
 class StubServer(ThreadingHTTPServer):
-    """Answers like vLLM 0.32: `test_real.py` sends the same requests to vLLM."""
+    """Stub that responds like a vLLM 0.32 server. `test_real.py` sends the same requests to vLLM."""
 
     daemon_threads = True
 
@@ -57,9 +57,9 @@ class StubServer(ThreadingHTTPServer):
         self.calls: list[tuple[str, dict]] = []
         self.lock = threading.Lock()
         self.changes: dict = {}  # fields of completions to overwrite
-        self.fails: dict[str, int] = {}  # by path: requests that still succeed
+        self.fails: dict[str, int] = {}  # path -> number of requests that succeed before all others fail
         self.num_left: int | None = None  # completions until the server dies; None: it does not die
-        self.refusals: dict[str, tuple[int, str]] = {}  # by path: status and text of the refusal
+        self.refusals: dict[str, tuple[int, str]] = {}  # path -> status and text of an error response
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     @property
@@ -78,7 +78,7 @@ class StubServer(ThreadingHTTPServer):
             connection.close()
 
     def is_dead(self, path, body):
-        """True if the connection is to be closed without a response."""
+        """Return True if the server closes the connection without a response."""
         if self.num_left is None:
             return False
         with self.lock:
@@ -153,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or "null")
-        if body != {}:  # which only tests if the route exists
+        if body != {}:  # an empty body only tests if the route exists
             self.server.calls.append((self.path, body))
         self._do(body)
 

@@ -1,4 +1,4 @@
-"""Write the anchors of the core suite from the submissions of two scripted players.
+"""Write the returns that define the scores 0 and 1 of the core suite, from the submissions of two scripted players.
 
 collm evaluate --suite core --model random reference --out benchmarks/results/core
 python tools/anchors.py benchmarks/results/core
@@ -18,28 +18,28 @@ from collm.benchmarks.core.submission import Submission, core_ids, read_submissi
 from collm.benchmarks.errors import UserError
 
 FLOOR, REFERENCE = "random", "reference"
-"""The players whose mean returns are the scores 0 and 1."""
+"""Players whose mean returns are the scores 0 and 1."""
 
 
 def written_anchors(floor: Submission, reference: Submission) -> dict[str, Any]:
-    """What `anchors` reads, from the two players' submissions.
+    """Return the content of the anchors file: both players' mean returns in each environment.
 
     Raises:
-        UserError: if one of them has not played an environment, or if the reference is not above the floor.
+        UserError: if a player did not play an environment, or if the reference's return is not above the floor's.
     """
     found = {}
     for id in core_ids():
         if id not in floor.returns or id not in reference.returns:
-            raise UserError(f"{id} was not played by both {FLOOR} and {REFERENCE}")
+            raise UserError(f"the submissions of {FLOOR} and {REFERENCE} must both contain {id}; evaluate both again")
         low, high = (float(np.mean(each.returns[id]["sampled"])) for each in (floor, reference))
         if not low < high:
-            raise UserError(f"the reference player of {id} earns {high:g}, no more than random play, {low:g}")
+            raise UserError(f"{id}: {REFERENCE} has mean return {high:g}, which must be above {low:g} of {FLOOR}")
         found[id] = {"seeds_sha256": seeds_of(id).sha256, "floor": low, "reference": high}
     return found
 
 
 def main(folder: Path) -> None:
-    """Write the anchors from the submissions in a folder."""
+    """Write the anchors file from the submissions in a folder."""
     floor, reference = (read_submission(folder / f"{name}.json") for name in (FLOOR, REFERENCE))
     ANCHORS_FILE.write_text(json.dumps(written_anchors(floor, reference), indent=1) + "\n", encoding="utf-8")
 

@@ -1,10 +1,10 @@
-"""Learn word classes and familiar forms from the abstracts of SciTLDR, and write `forms.json`.
+"""Learn word classes and frequent sequences of three classes from the abstracts of SciTLDR, and write `forms.json`.
 
     python tools/learn_forms.py scitldr/train.jsonl
 
-Words that often have the same neighbours are one class: each of the `NUM_WORDS` most frequent words is a vector of the
-square roots of its neighbours' shares, projected on 50 dimensions and clustered by k-means. The package's own samples
-for training are read beside the abstracts, so that everyday words have classes too.
+Words with similar neighbours form one class: each of the `NUM_WORDS` most frequent words is a vector of the square
+roots of its neighbours' relative frequencies, projected on 50 dimensions and clustered by k-means. The package's
+training samples are read in addition to the abstracts, because they contain everyday words.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SOURCE = (
 
 
 def learn(texts: list[str]) -> dict[str, Any]:
-    """The content of `forms.json`, from texts."""
+    """Return the content of `forms.json`: classes and sequences learned from texts."""
     sentences = [sentence for text in texts for sentence in forms.sentences(text)]
     counts = Counter(token for sentence in sentences for token in sentence)
     frequent = [word for word, _ in counts.most_common()]

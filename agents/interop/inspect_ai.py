@@ -33,12 +33,12 @@ _KINDS: dict[str, type[Any]] = {"system": ChatMessageSystem, "user": ChatMessage
 
 
 def episodes(id: str, *, num_samples: int = 100, first_seed: int = 0, **kwargs: Any) -> Task:
-    """Build a task whose samples are episodes.
+    """Build an Inspect AI task whose samples are episodes.
 
     Each agent has a model role with its name (`--model-role builder_0=...`). The default is the evaluated model.
-    The scores of a sample are each agent's return, and their mean "team". The score's metadata has the sums of reward
-    terms and metrics. A sample has the messages of the first agent in `messages`, and those of all agents in its store
-    under "histories".
+    The scores of a sample are each agent's return, and the mean return "team". The score's metadata has the sums of
+    reward terms and metrics. A sample has the messages of the first agent in `messages`, and the messages of all agents
+    in its store under "histories".
 
     Args:
         id: registered text environment.
@@ -90,7 +90,7 @@ def team(id: str, kwargs: dict[str, Any]) -> Solver:
 
 @scorer(metrics={"*": [mean(), stderr()]})
 def returns() -> Scorer:
-    """Scorer of each agent's return, and of their mean "team"."""
+    """Scorer of each agent's return, and of the mean return over agents ("team")."""
 
     async def score(state: TaskState, target: Target) -> Score:
         earned: dict[str, float] = state.store.get("returns")

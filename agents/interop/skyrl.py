@@ -22,8 +22,8 @@ class ConversationEnv(BaseTextEnv):
     Args:
         env_config: "env" (registered id), "agent" (learner; default: first agent), "kwargs" (arguments of the
             environment).
-        extras: row of the dataset: "seed" (default: 0); "max_turns", a limit from SkyRL's trainer; and the keys of
-            `env_config`, which SkyRL's trainer can only pass in rows.
+        extras: row of the dataset: "seed" (default: 0), "max_turns" (a limit set by SkyRL's trainer), and the keys of
+            `env_config`, because SkyRL's trainer passes settings only in rows.
     """
 
     def __init__(self, env_config: Mapping[str, Any], extras: Mapping[str, Any] | None = None):
@@ -38,7 +38,7 @@ class ConversationEnv(BaseTextEnv):
         self._numbers: dict[str, float] = {}
 
     def init(self, prompt: ConversationType | None = None) -> tuple[ConversationType, dict[str, Any]]:
-        """Return the prompt, with the first observation at its end, and an empty dict."""
+        """Start an episode. Return the prompt with the first observation as its end, and an empty dict."""
         self._numbers, self.turns = {}, 0
         given, opening = list(prompt or []), as_chat(self._talk.reset(seed=self._seed))
         return (given if given[-len(opening) :] == opening else [*given, *opening]), {}
@@ -64,7 +64,7 @@ class ConversationEnv(BaseTextEnv):
 
 
 def rows(env: str, seeds: Iterable[int], agent: str | None = None, **kwargs: Any) -> list[dict[str, Any]]:
-    """Return a dataset with a row per seed, to save as JSON Lines or Parquet for SkyRL's setting `data.train_data`.
+    """Return dataset rows for SkyRL, one per seed. Save them as JSON Lines or Parquet for `data.train_data`.
 
     Args:
         env: registered id.

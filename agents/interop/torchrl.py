@@ -105,6 +105,6 @@ class PlayGame(Transform):
         return next_tensordict
 
     def transform_reward_spec(self, reward_spec: Composite) -> Composite:
-        """Add the reward to the spec, because `ChatEnv` has no reward."""
+        """Add the reward to the reward spec, because `ChatEnv` has no reward."""
         reward_spec["reward"] = Unbounded((*reward_spec.shape, 1))
         return reward_spec

@@ -29,7 +29,7 @@ def dataset_of(env: SingleAgent, num_rows: int) -> Dataset:
 
 
 def reward_of(env: SingleAgent) -> Callable[..., list[float]]:
-    """Return a reward function for `dataset_of`. It raises `ValueError` if an episode has several turns."""
+    """Return a reward function for `dataset_of`. The function raises `ValueError` if an episode has several turns."""
 
     def reward(completions: Sequence[str], seed: Sequence[int], **_: object) -> list[float]:
         rewards = []
@@ -51,7 +51,7 @@ class _Track:
     observation: str
     ids: list[int]  # prompt, replies and later observations
     num_first: int  # tokens of the prompt
-    is_own: list[int] = field(default_factory=list)  # per token after the prompt: 1 if the model sampled it, else 0
+    is_own: list[int] = field(default_factory=list)  # 1 for sampled tokens, else 0, after the prompt
     logprobs: list[float] = field(default_factory=list)
     earned: float = 0.0
 
@@ -77,7 +77,7 @@ class _Track:
 
 @dataclass
 class _Game:
-    """Running episode, with the tokens of each agent for which the model acts."""
+    """Running episode, with the tokens of the agents for which the model acts."""
 
     env: ParallelEnv[str, Any, Any]
     tracks: dict[str, _Track]
@@ -86,7 +86,7 @@ class _Game:
 class Episodes:
     """Episodes for `GRPOTrainer(rollout_func=episodes, reward_funcs=Episodes.reward, train_dataset=episodes.dataset)`.
 
-    A completion contains all replies of one agent, and the observations between them, which the loss ignores.
+    A completion contains all replies of one agent. The loss ignores the observations between the replies.
 
     A row of the dataset is one agent of the episode with one seed. If one call of TRL contains several agents of a
     seed, these agents share episodes. Otherwise each agent has separate episodes, in which the model also acts for the
@@ -119,7 +119,7 @@ class Episodes:
 
     @staticmethod
     def reward(completions: Sequence[str], episode_return: Sequence[float], **_: object) -> list[float]:
-        """Reward function: the return of each row's agent."""
+        """Reward function for TRL: the episode return of each row's agent."""
         return list(episode_return)
 
     def __call__(self, prompts: Sequence[str], trainer: Any) -> dict[str, list[Any]]:

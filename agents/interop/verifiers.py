@@ -41,9 +41,9 @@ def environment(
 ) -> tuple[type[vf.Taskset[Any, Any]], type[vf.Env[Any]]]:
     """Return the taskset class and the environment class of a package.
 
-    Each agent is a role with the agent's name. It uses harness "null" in a local process. `--env.<agent>.model` sets
-    the model of an agent. The default is the evaluated model. An agent's trace contains its return as reward "return",
-    and the reward terms and metrics of the episode. If a limit or an error ends one agent's run, the episode ends.
+    Each agent is a role with the agent's name. Its harness is "null" in a local process. `--env.<agent>.model` sets the
+    agent's model. The default is the evaluated model. An agent's trace contains its return as reward "return", and
+    the reward terms and metrics of the episode. If a limit or an error ends one agent's run, the episode ends.
 
     Args:
         id: registered text environment.

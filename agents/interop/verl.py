@@ -26,8 +26,8 @@ from ...envs.views import Conversation, SingleAgent
 class EpisodeLoop(AgentLoopBase):
     """Agent loop of one agent. Reference players of the environment, if any, act for the other agents.
 
-    An episode is one response in verl. The response mask selects the agent's tokens. The return is the score, and the
-    rewards of the turns are "turn_scores". Episodes are truncated at the response length.
+    An episode is one response in verl. The response mask selects the agent's tokens. The score is the return, and
+    "turn_scores" are the rewards of the turns. Episodes are truncated at the response length.
 
     Args:
         env: registered id.
@@ -94,7 +94,7 @@ class EpisodeLoop(AgentLoopBase):
         )
 
     async def _aside(self, play: Any, *given: Any) -> Any:
-        """Run a function in a thread, so that the loops of other episodes are not blocked."""
+        """Run a function in a thread, so that it does not block the agent loops of other episodes."""
         return await self.loop.run_in_executor(None, play, *given)
 
 

@@ -27,7 +27,7 @@ QUADRATURE_NODES = 32
 
 
 class ActionHead(nn.Module, ABC):
-    """Distribution over actions, given the outputs of a network."""
+    """Action distribution, whose parameters are the outputs of a network."""
 
     kind: str
     settings: dict[str, Any]  # arguments of the constructor, as JSON
@@ -35,12 +35,12 @@ class ActionHead(nn.Module, ABC):
     num_uniforms: int  # random numbers per action
 
     def masked(self, outputs: Tensor, legal: Tensor) -> Tensor:
-        """Set the probabilities of illegal options to 0. `legal`: bool [N, O], with a legal option per component."""
+        """Set the probabilities of illegal options to 0. `legal`: bool [N, O], at least one True per component."""
         raise ValueError("action masks need Discrete or MultiDiscrete actions, got continuous actions")
 
     @abstractmethod
     def drawn(self, outputs: Tensor, uniforms: Tensor | None) -> Tensor:
-        """Sample raw actions [N, R] from float64 random numbers [N, num_uniforms] in [0, 1). None: return the mode."""
+        """Sample raw actions [N, R] from float64 `uniforms` [N, num_uniforms] in [0, 1). None: return the mode."""
 
     @abstractmethod
     def logprobs(self, outputs: Tensor, raw: Tensor) -> Tensor:

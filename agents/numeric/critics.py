@@ -28,8 +28,8 @@ class NumericCritic(NumericNetwork, Critic):
 
     Args:
         observation: features of the observations or joint states.
-        actions: features of the actions per agent. Empty: only V. For one agent, an entry of `CriticInput.actions` is
-            an action; for several it is a sequence of actions.
+        actions: features of the actions per agent. Empty: only V. With one agent, each item of `CriticInput.actions` is
+            an action. With several agents, each item is a sequence of actions.
         seed: seed of the initial weights. Other arguments: see `NetworkConfig`.
     """
 
@@ -103,7 +103,7 @@ class NumericCritic(NumericNetwork, Critic):
         of_agents = [action] if len(self.actions) == 1 else action
         if len(of_agents) != len(self.actions):
             raise ValueError(f"{len(of_agents)} actions {action!r} for {len(self.actions)} agents; give one per agent")
-        # Agents that have left the episode get zeros, which no one-hot vector equals.
+        # For agents that have left the episode, the features are zeros, which no one-hot vector equals.
         vectors = [
             np.zeros(features.size, dtype=np.float32) if each is None else features.vector(each)
             for features, each in zip(self.actions, of_agents, strict=True)

@@ -28,7 +28,7 @@ class Features:
 
     @classmethod
     def of(cls, space: Space[Any]) -> Features:
-        """Return the features of a Box, Discrete, MultiDiscrete or MultiBinary space, or of one with an action mask."""
+        """Return the features of a Box, Discrete, MultiDiscrete or MultiBinary space, also with an action mask."""
         if has_mask(space):
             assert isinstance(space, spaces.Dict)
             return replace(cls.of(space[OBSERVATION]), is_masked=True)
@@ -61,13 +61,13 @@ class Features:
         return flat_mask(element[MASK]) if self.is_masked else None
 
     def compact(self, element: Any) -> NDArray[np.float32] | NDArray[np.uint8]:
-        """Copy an element into a flat vector: uint8 for images, else float32."""
+        """Copy an element of the space into a flat vector: uint8 for uint8 images, else float32."""
         bare: NDArray[Any] = np.asarray(element[OBSERVATION] if self.is_masked else element)
         is_image = bool(self.image) and bare.dtype == np.uint8 and bare.size == self.num_numbers
         return np.array(bare.ravel() if is_image else self.vector(element))
 
     def vector(self, element: Any) -> NDArray[np.float32]:
-        """Convert an element to a vector. Raise `ValueError` if it is not in the space."""
+        """Convert an element of the space to a vector. Raise `ValueError` if the element is not in the space."""
         if self.is_masked:
             element = element[OBSERVATION]
         if not self.num_choices:
@@ -78,7 +78,8 @@ class Features:
         chosen = np.asarray(element, dtype=np.int64).ravel() - self.starts
         if len(chosen) != len(self.num_choices) or (chosen < 0).any() or (chosen >= self.num_choices).any():
             raise ValueError(
-                f"{element!r} is not among the options: {self.num_choices} per component, counted from {self.starts}"
+                f"{element!r} is not in the space, which has {self.num_choices} options per component, the smallest "
+                f"being {self.starts}"
             )
         result = np.zeros(self.size, dtype=np.float32)
         result[np.cumsum((0, *self.num_choices[:-1])) + chosen] = 1
@@ -86,7 +87,7 @@ class Features:
 
 
 def _remedy(space: Space[Any]) -> str:
-    """Return advice for the error message: settings of Gymnasium environments that convert a space to vectors."""
+    """Return advice for an error message: the settings that convert a Gymnasium environment's space to vectors."""
     ways = []
     if isinstance(space, spaces.Dict):
         ways += [f"observed={name}" for name, part in space.items() if isinstance(part, VECTORS)]

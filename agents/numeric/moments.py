@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class RunningMoments:
-    """Count, mean and variance of all items so far. `updated` returns new moments."""
+    """Count, mean and variance of all items added so far. `updated` returns new moments."""
 
     count: Tensor  # scalar
     mean: Tensor  # of the items' shape

@@ -51,7 +51,7 @@ class Convolution(nn.Module):
     Args:
         shape: (height, width, channels) or (channels, height, width) of an image with fewer channels than rows.
         scale: divisor of the pixels.
-        num_others: length of the input after the image, such as a critic's actions. Only the perceptron reads it.
+        num_others: number of inputs after the image, such as a critic's actions. Only the perceptron reads them.
         hidden_dims: widths of the perceptron's layers.
     """
 
@@ -113,7 +113,7 @@ def linear(num_inputs: int, num_outputs: int, gain: float, generator: torch.Gene
 
 
 def _initialized(layer: LayerT, gain: float, generator: torch.Generator) -> LayerT:
-    """Initialize a layer of the meta device, on which layers do not use torch's global random numbers."""
+    """Initialize a layer that was made on the meta device, so that torch's global random numbers are not used."""
     layer = layer.to_empty(device="cpu")
     nn.init.orthogonal_(layer.weight, gain, generator)
     assert layer.bias is not None
@@ -138,7 +138,7 @@ class Normalizer(nn.Module):
         self.next_count, self.next_mean, self.next_squares = moments.count, moments.mean, moments.squares
 
     def commit(self) -> None:
-        """Update the normalization with all observations so far."""
+        """Apply the moments of all observations so far to `forward`."""
         for name in ("count", "mean", "squares"):
             # In place: `load_state_dict` writes into both buffers, so they must not be one tensor.
             self.get_buffer(name).copy_(self.get_buffer(f"next_{name}"))
@@ -153,7 +153,7 @@ class Normalizer(nn.Module):
 
 
 class NumericNetwork(Learnable):
-    """Weights, settings and files of a numeric policy or critic.
+    """Base class of numeric policies and critics: their weights, settings and files.
 
     Args:
         parts: dict of modules, in the order of the optimizer's parameters. None: this network lacks the module.

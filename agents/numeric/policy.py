@@ -218,14 +218,14 @@ class NumericPolicy(NumericNetwork, TrainablePolicy):
         return tuple(each.cpu().numpy() for each in tensors)
 
     def _legal(self, request: Request) -> NDArray[np.bool_] | None:
-        """Return the options that the masks of both observation and info dict allow. None: no mask."""
+        """Return the conjunction of the action masks in the observation and the info dict. None: no mask."""
         masks = [self.observation.mask(request.observation)]
         masks += [None if request.action_mask is None else flat_mask(request.action_mask)]
         given = [mask for mask in masks if mask is not None]
         return np.logical_and.reduce(given) if given else None
 
     def _stacked(self, legal: Sequence[NDArray[np.bool_] | None]) -> NDArray[np.bool_] | None:
-        """Stack masks to [N, O]. None: no row has a mask."""
+        """Stack masks of legal options to [N, O]. None: no row has a mask."""
         if all(row is None for row in legal):
             return None
         free = np.ones(self.head.num_outputs, dtype=np.bool_)

@@ -54,7 +54,7 @@ class ServedSample:
     """Completion from a server."""
 
     ids: NDArray[np.int64]  # [T] sampled tokens
-    logprobs: NDArray[np.float32]  # [T] before or after temperature and filters, as the server's --logprobs-mode says
+    logprobs: NDArray[np.float32]  # [T] before or after temperature and filters, depending on --logprobs-mode
     versions: frozenset[str]  # version labels of the weights that sampled the tokens
     url: str  # of the server
 
@@ -93,7 +93,7 @@ class VLLMClient:
         return {card["id"] for card in self.models() if card.get("parent") is not None}
 
     def check_health(self) -> None:
-        """Raise `ServerLost` if the server or its engine does not run."""
+        """Raise `ServerLost` if the server or its vLLM engine does not run."""
         self._call("GET", "/health", None, "vLLM")
 
     def check_sampling(self) -> None:
@@ -176,7 +176,7 @@ class VLLMClient:
         return found
 
     def _call(self, method: str, path: str, body: Any, needs: str | None = None) -> bytes:
-        """Return the body of a successful response. `needs`: the option of vLLM that turns on the route."""
+        """Send a request and return the body of the response. `needs`: the option of vLLM that enables the route."""
         status, answer = self._exchange(method, path, body)
         if needs is not None and status in (404, 405):
             raise ServerError(f"the server at {self.url} has no {path}: start vLLM with {needs}")
@@ -198,7 +198,7 @@ class VLLMClient:
             ) from error
         except (http.client.HTTPException, ConnectionResetError, BrokenPipeError) as error:
             raise ServerLost(
-                f"the server at {self.url} broke off {path} ({error}); look at the server's log"
+                f"the server at {self.url} closed the connection of {path} ({error}); look at the server's log"
             ) from error
         except OSError as error:
             raise ServerLost(

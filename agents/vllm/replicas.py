@@ -14,13 +14,13 @@ from ..decoding.sampling import seed_of
 from .client import NotFound, ServedSample, ServerError, ServerLost, VLLMClient
 
 NUM_CONNECTIONS = 128  # concurrent requests per server
-MAX_STALE = 3  # responses from wrong weights after which a prompt fails
+MAX_STALE = 3  # number of responses from other weights after which a prompt fails
 PROBE_S = 2.0  # seconds between two probes of a failed server
 
 
 @dataclass
 class Replica:
-    """Server and its last known state."""
+    """Server of a model and the server's last known state."""
 
     client: VLLMClient
     name: str = ""  # of the base model in requests
@@ -36,7 +36,7 @@ class Replica:
 
 
 class Replicas:
-    """Distributes prompts over servers with the same weights. Another server gets the prompts of a failed server.
+    """Load balancer over servers with the same weights. Prompts of a failed server go to another server.
 
     All turns of an episode go to the same server while it answers, so that its prefix cache is used. Samples do not
     depend on the server, because each request has its own seed.
@@ -58,7 +58,7 @@ class Replicas:
     def ask(
         self, prompts: Sequence[Prompt], request: Callable[[Replica, Prompt], ServedSample | None]
     ) -> list[ServedSample]:
-        """Return one sample per prompt, in their order. `request` returns None if a replica had other weights."""
+        """Return one sample per prompt, in order. `request` returns None if a server's weights are not the current."""
         answers: dict[int, ServedSample] = {}
         waiting = deque(range(len(prompts)))
         num_stale = [0] * len(prompts)
@@ -123,7 +123,7 @@ class Replicas:
             return False
         if was_aside:
             replica.fault = None
-            told = f"the server at {replica.client.url} answers again, and is used again"
+            told = f"the server at {replica.client.url} responds again, and is used again"
             warnings.warn(told, RuntimeWarning, stacklevel=2)
         return True
 
@@ -131,5 +131,5 @@ class Replicas:
         replica.reset()
         replica.next_probe = time.monotonic() + PROBE_S
         if replica.fault is None:
-            warnings.warn(f"a server is set aside until it answers again: {fault}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"a server is not used until it responds again: {fault}", RuntimeWarning, stacklevel=2)
         replica.fault = fault

@@ -60,8 +60,8 @@ class VLLMServer:
     """`Generator` that samples on servers and computes log-probabilities, entropies and values with the learner.
 
     Servers return no entropies or values, and no log-probabilities after temperature and before filters. One forward
-    pass over the completions therefore computes all three. With `keeps_logprobs`, the log-probabilities are those of
-    the servers. At temperature 1 without filters, both must be equal. Otherwise, the weights differ.
+    pass over the completions therefore computes all three. With `keeps_logprobs`, samples have the servers'
+    log-probabilities. At temperature 1 without filters, servers and learner must compute similar log-probabilities.
 
     Args:
         model: the learner's model. Its name must be the name of the served model.
@@ -211,7 +211,7 @@ class VLLMServer:
         return [samples[number] for number in range(len(prompts))]
 
     def _prepare(self) -> tuple[str, str, dict[str, tuple[str, Path]]]:
-        """Label changed weights and save changed adapters. Return the labels of run and weights, and the adapters."""
+        """Label changed weights and save changed adapters. Return the run's label, the weights' label, and adapters."""
         if self._version is None:
             self._version = self._new_name("weights")
         for adapter in self._requested:
@@ -234,7 +234,7 @@ class VLLMServer:
         return f"collm-{self._run}-{what}-{self._num_sent}"
 
     def _update(self, replica: Replica) -> None:
-        """Send the current weights and adapters to a replica that lacks them."""
+        """Send the current weights and adapters to a server, unless the server already has them."""
         if not self._sends:
             self._check_sent(replica)
             return
@@ -274,7 +274,7 @@ class VLLMServer:
             )
 
     def _query(self, replica: Replica) -> None:
-        """Read a replica's model, weight version and adapters. Raise `ServerError` if the model is another one."""
+        """Read a server's model, weight version and adapters. Raise `ServerError` if it is not the learner's model."""
         served = replica.client.base_model()
         ours = base_of(self._model).name_or_path or ""
         if ours not in (served.name, served.root) and Path(ours).resolve() != Path(served.root).resolve():

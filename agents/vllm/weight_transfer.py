@@ -30,8 +30,8 @@ class WeightFolder:
         self._written: str | None = None
 
     def send(self, server: VLLMClient, model: PreTrainedModel, version: str) -> None:
-        """Replace a server's weights. Raise `ServerError` if this fails, and leave the server paused."""
-        # A request to a server with incomplete weights would crash the server.
+        """Replace a server's weights. If this fails, raise `ServerError` and leave the server paused."""
+        # A paused server gets no requests. With incomplete weights, a request would crash the server.
         if self._written != version:
             model.save_pretrained(self._path(version))
             self._written = version
@@ -87,7 +87,7 @@ class WeightFolder:
         self._written = version
 
     def _path(self, version: str) -> Path:
-        """Delete all other versions and return the path of this one."""
+        """Delete the folders of all other weight versions, and return the folder's path for this version."""
         if self._folder is None:
             self._folder = temporary_folder(self)
         for old in self._folder.iterdir():

@@ -33,7 +33,7 @@ NUM_EVALUATION_EPISODES = 100
 
 
 class Spread(PettingZooClass):
-    """Its task simple_spread, from mpe2, where PettingZoo has moved it."""
+    """BenchMARL task for simple_spread of mpe2, to which PettingZoo has moved this environment."""
 
     def get_env_fun(self, num_envs, continuous_actions, seed, device):
         def build() -> EnvBase:
@@ -47,7 +47,7 @@ class Spread(PettingZooClass):
 
 
 class Curve(Callback):
-    """The mean return of the episodes that ended in each batch."""
+    """Callback that records the mean return of the episodes that ended in each batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Curve(Callback):
 
 
 def settings(name: str, algorithm: str, steps: int, learning_rate: float):
-    """The configurations of the experiment, the algorithm and the networks; the rate is for `tuned`."""
+    """Return the configs of the experiment, the algorithm and the networks. Only `tuned` uses `learning_rate`."""
     config = ExperimentConfig.get_from_yaml()
     rule = {"ippo": IppoConfig, "mappo": MappoConfig}[algorithm].get_from_yaml()
     network = MlpConfig.get_from_yaml()
@@ -77,7 +77,7 @@ def settings(name: str, algorithm: str, steps: int, learning_rate: float):
 
 
 def evaluate(experiment: Experiment, how: ExplorationType) -> dict[str, float]:
-    """The mean return of fresh episodes, with its 95 % interval."""
+    """Return the mean return of new episodes, with its 95 % confidence interval."""
     returns = []
     with torch.no_grad(), set_exploration_type(how):
         while len(returns) < NUM_EVALUATION_EPISODES:
@@ -90,7 +90,7 @@ def evaluate(experiment: Experiment, how: ExplorationType) -> dict[str, float]:
 
 
 def main(algorithm: str, seed: int, steps: int, name: str, learning_rate: float, out: Path) -> None:
-    """Train one seed, evaluate it, and write what came out."""
+    """Train one seed, evaluate the policy, and write the results as JSON."""
     config, rule, network = settings(name, algorithm, steps, learning_rate)
     curve = Curve()
     with tempfile.TemporaryDirectory() as folder:

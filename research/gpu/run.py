@@ -1,9 +1,9 @@
-"""Measure decoding and learning on one GPU with models of the shapes of Qwen3, and run the commands that measure speed.
+"""Measure decoding and training on one GPU with models of the shapes of Qwen3, and run the commands that measure speed.
 
     python research/gpu/run.py --out research/gpu/results
 
-Writes README.md with the device, the versions and the tables, and the tables of `collm throughput` beside it. Weights
-are random, so nothing is downloaded. `--device cpu --shapes tiny --repeats 1` tries the script without a GPU.
+Writes README.md with the device, the versions and the tables, and the tables of `collm throughput` to the same folder.
+Weights are random, so no model is downloaded. `--device cpu --shapes tiny --repeats 1` tests the script without a GPU.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SHAPES = {
 }
 BATCHES = (1, 32, 128)
 PROMPT_TOKENS, NEW_TOKENS = 512, 128
-LEARNED_TOKENS = 16_384  # of a pass, as the default of `max_batch_tokens` on a GPU
+LEARNED_TOKENS = 16_384  # tokens per pass, the default of `max_batch_tokens` on a GPU
 
 
 def main() -> int:
@@ -73,7 +73,7 @@ def main() -> int:
 
 
 def commands(device: str, repeats: int, out: Path) -> str:
-    """Run `collm throughput` and the tests marked gpu; their tables and outputs go to files in `out`."""
+    """Run `collm throughput`, which writes tables to `out`, and the tests marked `gpu`. Returns a table of results."""
     options = f"--device {device} --repeats {repeats} --out {out}"
     calls = [f"collm throughput {name} {options}" for name in ("rollout", "decode", "update")]
     rows = []
@@ -85,7 +85,7 @@ def commands(device: str, repeats: int, out: Path) -> str:
 
 
 def made(shape: str, device: str, dtype: torch.dtype) -> Any:
-    """A model of this shape with random weights."""
+    """Return a model of this shape with random weights."""
     names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
     sizes: dict[str, Any] = dict(zip(names, SHAPES[shape], strict=True))
     torch.manual_seed(0)
@@ -96,7 +96,7 @@ def made(shape: str, device: str, dtype: torch.dtype) -> Any:
 
 
 def decoding(shape: str, device: str, repeats: int) -> Iterator[tuple[str, ...]]:
-    """Tokens per second of the decoder without and with CUDA graphs, and of `generate`, per batch."""
+    """Measure tokens per second of `Decoder` without and with CUDA graphs, and of transformers' `generate`."""
     model = made(shape, device, torch.bfloat16)
     num_bytes = 2 * sum(weight.numel() for weight in model.parameters())
     decoders = {"eager": Decoder(model, [], max_slots=max(BATCHES))}
@@ -119,7 +119,7 @@ def decoding(shape: str, device: str, repeats: int) -> Iterator[tuple[str, ...]]
 
 
 def learning(shape: str, device: str, repeats: int) -> tuple[str, ...]:
-    """Tokens and operations per second of a forward and backward pass."""
+    """Measure tokens and operations per second of a forward and backward pass. Returns a row of the table."""
     model = made(shape, device, torch.float32)
     num_rows = LEARNED_TOKENS // (PROMPT_TOKENS + NEW_TOKENS)
     ids = np.random.default_rng(0).integers(1, model.config.vocab_size, (num_rows, PROMPT_TOKENS + NEW_TOKENS))
@@ -139,7 +139,7 @@ def learning(shape: str, device: str, repeats: int) -> tuple[str, ...]:
 
 
 def measured(work: Callable[[], object], device: str, repeats: int) -> tuple[float, str]:
-    """Median seconds, and the most memory allocated on the device in GiB."""
+    """Return the median seconds of `work`, and the peak of memory allocated on the device, in GiB."""
     if device == "cpu":
         return statistics.median(taken for _, taken in timed_rounds({"": work}, repeats)[""]), ""
     torch.cuda.reset_peak_memory_stats(device)

@@ -39,7 +39,7 @@ TURNS = 6
 
 @dataclass(frozen=True)
 class Case:
-    """One algorithm at one size, with the ratios to comlrl that are asked for."""
+    """Algorithm and size of a measurement, with the required (floor) and desired (goal) ratio to comlrl's speed."""
 
     name: str
     algorithm: str
@@ -58,7 +58,7 @@ class Case:
 
     @property
     def their_envs(self) -> int:
-        """Episodes per update of comlrl's."""
+        """Episodes per update of comlrl."""
         return self.num_envs if self.num_turns == 1 else 4
 
 
@@ -70,22 +70,22 @@ CASES = (
     Case("IAC, 6 turns, 32 environments", "iac", 32, TURNS, 7, 10),
 )
 LARGE_CASES = tuple(case for case in CASES if case.num_envs == 32)
-"""Those that are compared on all cores as well."""
+"""Cases that are also compared on all CPU cores."""
 
 
 def missing() -> str | None:
-    """Reason why nothing can be measured; None if it can."""
+    """Return the reason why comlrl cannot be measured. None: comlrl has the right version."""
     if importlib.util.find_spec("comlrl") is None:
-        return "comlrl is not installed: pip install comlrl in an environment of its own"
+        return f"comlrl is not installed; install it in a separate environment: pip install comlrl=={VERSION}"
     version = importlib.metadata.version("comlrl")
-    return None if version == VERSION else f"comlrl {version} is installed, but {VERSION} is what is compared with"
+    return None if version == VERSION else f"comlrl {version} is installed; pip install comlrl=={VERSION}"
 
 
 def measure(repeats: int, cases: Sequence[Case] = CASES) -> list[tuple[Case, list[float], list[float]]]:
-    """Joint turns per CPU second of each case, round by round: ours, and comlrl's.
+    """Measure joint turns per CPU second of each case: one value per round for collm, and one for comlrl.
 
-    comlrl trains one sequence after another, so that a sample costs it the same in an update of any size; for several
-    turns it plays 4 episodes per update, at any number of environments, to keep the measurement short.
+    comlrl trains one sequence after another, so its time per sample does not depend on the size of an update. With
+    several turns, comlrl therefore plays only 4 episodes per update, to keep the measurement short.
     """
     workloads: dict[str, Workload] = {}
     theirs: dict[tuple[str, int, int], str] = {}
@@ -102,22 +102,22 @@ def measure(repeats: int, cases: Sequence[Case] = CASES) -> list[tuple[Case, lis
 
 @dataclass(frozen=True, slots=True)
 class OnAllCores:
-    """Joint turns per second of wall time of one case, round by round."""
+    """Joint turns per second of wall time of one case, one value per round."""
 
     case: Case
     ours: Sequence[float]
-    """Models side by side, which divide the cores."""
+    """Values of collm with `side_by_side`: the agents' models train at the same time and divide the cores."""
     theirs: Mapping[int, Sequence[float]]
-    """comlrl's, by the number of torch's threads."""
+    """Values of comlrl, by the number of torch threads."""
 
     @property
     def ratio(self) -> Spread:
-        """To comlrl with the threads that it is faster with, by its median."""
+        """Ratio of collm's speed to comlrl's speed with the faster number of threads (by the median)."""
         return ratio_of(self.ours, max(self.theirs.values(), key=statistics.median))
 
 
 def measure_on_all_cores(repeats: int, cases: Sequence[Case] = LARGE_CASES) -> list[OnAllCores]:
-    """The same by wall time, where both may use every core of the CPU."""
+    """Measure joint turns per second of wall time of each case, with all CPU cores for collm and comlrl."""
     cores = num_cores()
     counts = sorted({1, cores})
     found = []
@@ -210,7 +210,7 @@ def _formatted(item: dict[str, Any], external_prompts: Any = None) -> str:
 
 
 def _transition(rng: Random) -> Callable[..., list[str]]:
-    """Next prompts: the whole history and new words, as our transcripts grow."""
+    """Return a function that builds the next prompts: the whole history and new words, as in collm."""
 
     def transition(
         *, prompt_history_per_agent: Sequence[Sequence[str]], agent_completions: Sequence[str], **_: Any
@@ -228,7 +228,7 @@ def _words(rng: Random, count: int) -> str:
 
 
 def table(measured: Sequence[tuple[Case, Sequence[float], Sequence[float]]]) -> str:
-    """Whole training steps beside comlrl in joint turns per CPU second, as Markdown."""
+    """Return the speeds of training steps of collm and comlrl, in joint turns per CPU second, as Markdown."""
     cells = [
         (
             case.name,
@@ -245,7 +245,7 @@ def table(measured: Sequence[tuple[Case, Sequence[float], Sequence[float]]]) -> 
 
 
 def table_on_all_cores(measured: Sequence[OnAllCores]) -> str:
-    """The same on all cores in joint turns per second of wall time, as Markdown."""
+    """Return the speeds of training steps on all cores, in joint turns per second of wall time, as Markdown."""
     counts = sorted({count for row in measured for count in row.theirs})
     header = ("", "ours", *(f"comlrl, {count} thread{'s' * (count > 1)}" for count in counts), "ratio to its faster")
     cells = [
@@ -263,7 +263,7 @@ def table_on_all_cores(measured: Sequence[OnAllCores]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5, help="rounds, after one to warm up")
+    parser.add_argument("--repeats", type=int, default=5, help="measured rounds, after one warm-up round")
     repeats = parser.parse_args().repeats
     if (reason := missing()) is not None:
         sys.exit(f"error: {reason}")

@@ -1,4 +1,4 @@
-"""A synthetic dialogue and a random model that speaks it, for timing: exact lengths, texts without meaning."""
+"""Synthetic dialogue and random models for measurements of speed: texts are random words with exact lengths."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FEEDBACK_WORDS = 24
 
 
 class SyntheticDialogue(TextParallelEnv):
-    """Dialogue in which each agent reads random words, says some, and reads more; its first word is its reward."""
+    """Dialogue of random words. The team's reward is the mean of `reward` over the agents' replies."""
 
     metadata: ClassVar[dict[str, Any]] = {"name": "synthetic_dialogue_v0", "render_modes": ["ansi"]}
 
@@ -45,13 +45,13 @@ class SyntheticDialogue(TextParallelEnv):
 
 
 def reward(reply: str) -> float:
-    """Number of the first word, scaled to 0..1."""
+    """Return the number of the reply's first word, scaled to 0..1."""
     first = reply.split(" ", 1)[0]
     return int(first[1:]) / NUM_WORDS if first.startswith("w") else 0.0
 
 
 def synthetic_tokenizer() -> PreTrainedTokenizerFast:
-    """Tokenizer with one token per word."""
+    """Return a tokenizer with one token per word."""
     vocabulary = {f"w{i}": i for i in range(NUM_WORDS)} | {"<end>": NUM_WORDS}
     inner = Tokenizer(WordLevel(vocabulary, unk_token="<end>"))
     inner.pre_tokenizer = WhitespaceSplit()
@@ -59,7 +59,7 @@ def synthetic_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def synthetic_model(seed: int) -> LlamaForCausalLM:
-    """Random model with the words of the dialogue as its vocabulary."""
+    """Return a random model whose vocabulary is the words of the dialogue."""
     return random_llama(NUM_WORDS + 1, seed=seed, end_id=NUM_WORDS, pad_id=NUM_WORDS)
 
 
@@ -73,7 +73,7 @@ def synthetic_trainer(
     device: str = "cpu",
     **settings: Any,
 ) -> Trainer:
-    """Agents with models of their own; one update learns from one episode of each environment."""
+    """Return a trainer of agents with separate models. One update learns from one episode per environment."""
     spec = algorithm_spec(algorithm)
     rule = spec.make(spec.config(rollout_buffer_size=num_envs, **({"side_by_side": False} | settings)))
     vector = SyncVector(SyntheticDialogue, num_envs, num_agents=num_agents, num_turns=num_turns)

@@ -1,7 +1,7 @@
-"""What the critics of trained runs explained while they learned, beside what they could have: from the runs' records.
+"""Explained variance of critics during recorded training runs, compared with the attainable explained variance.
 
-The attainable is that of the ideal table (`table_values`): the mean return to go of the other episodes of the same part
-of training that had come as far at the same turn.
+The attainable value is the explained variance of an ideal table (`others_mean`): the mean return to go of the other
+episodes in the same part of training with the same progress at the same turn.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from collm.benchmarks.markdown import markdown_table
 
 
 def attained(directory: Path, *, num_parts: int = NUM_PARTS, trust: bool = False) -> list[Part]:
-    """Parts of a run's training, without those whose returns were all equal.
+    """Return the parts of a run's training, without parts whose returns are all equal.
 
     Args:
-        directory: a run whose environment tells the team's progress as `metric/quality`.
-        num_parts: parts of as many updates each.
+        directory: folder of a run whose environment reports the team's progress as `metric/quality`.
+        num_parts: number of parts, with equal numbers of updates.
         trust: as in `load_experiment`.
 
     Raises:
-        UserError: if its episodes have no values, or differ in their turns.
+        UserError: if the recorded episodes have no critic values, or have different numbers of turns.
     """
     record = recorded(directory, trust=trust)
     if record.values is None:
         raise UserError(
-            f"the episodes of {directory} have no values, as its method has no critic; give runs of IAC, MAAC, IPPO or "
-            "MAPPO, or ask `refit` what a critic would have explained"
+            f"the episodes of {directory} have no values, because its algorithm has no critic; give runs of IAC, MAAC, "
+            "IPPO or MAPPO, or use `refit`"
         )
     return parts(record, record.values, num_parts=num_parts)
 
 
 def attained_page(runs: Sequence[Sequence[Part]]) -> str:
-    """The table of several runs of one method on one task, as Markdown; parts weigh as the variance of returns."""
+    """Return the table of several runs of one method on one task, as Markdown. Runs are weighted as in `averaged`."""
     header = ["updates", "return", "critics", "attainable", "critics, by turn", "attainable, by turn"]
     rows = [
         [

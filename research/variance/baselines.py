@@ -1,4 +1,4 @@
-"""What is subtracted from returns: values of every history by each critic, of episodes that none of them learned from.
+"""Baselines that are subtracted from returns: each critic's values of histories that no critic learned from.
 
 Axes: N episodes, T turns, A agents.
 """
@@ -20,19 +20,19 @@ from collm.algorithms.rollout.intervals import Floats
 
 STEPS_BETWEEN_LOOKS = 10
 PATIENCE = 4
-"""Looks at held-back episodes without a better explained variance, after which a critic has learned what it can."""
+"""Training of a critic stops after this number of evaluations on held-out episodes without improvement."""
 MAX_LOOKS = 40
 
 
 def returns_to_go(episode: Episode) -> list[float]:
-    """Undiscounted team return from each turn on."""
+    """Return the undiscounted team return from each turn on."""
     rewards = torch.tensor([episode.team_rewards], dtype=torch.float64)
     found: list[float] = monte_carlo_returns(rewards, torch.ones_like(rewards, dtype=torch.bool), 1.0)[0].tolist()
     return found
 
 
 def group_mean_values(episodes: Sequence[Episode]) -> Floats:
-    """[N, T] mean return to go of the other rollouts of the same task."""
+    """Return [N, T]: the mean return to go of the other rollouts of the same task."""
     to_go = np.array([returns_to_go(episode) for episode in episodes])
     rows: dict[int, list[int]] = defaultdict(list)
     for row, episode in enumerate(episodes):
@@ -44,15 +44,15 @@ def group_mean_values(episodes: Sequence[Episode]) -> Floats:
 
 
 def progress(episode: Episode, metric: str = "metric/quality") -> list[float]:
-    """How far the team had come before each turn, by a metric of its environment."""
+    """Return the team's progress before each turn, which is a metric of the environment."""
     return [0.0, *(info[metric] for info in episode.infos[:-1])]
 
 
 def table_values(known: Sequence[Episode], episodes: Sequence[Episode], metric: str = "metric/quality") -> Floats:
-    """[N, T] mean return to go of the known episodes that had come as far at the same turn.
+    """Return [N, T]: the mean return to go of the known episodes with the same progress at the same turn.
 
-    The ideal critic of the joint history where how far the team has come is all of it that matters. What none of the
-    known episodes has seen counts as the nearest that some have.
+    This is the ideal critic of the joint history if the return to go depends only on the progress. If no known episode
+    has the same progress, the nearest known progress is used.
     """
     cells: dict[tuple[int, float], list[float]] = defaultdict(list)
     for episode in known:
@@ -72,15 +72,15 @@ def table_values(known: Sequence[Episode], episodes: Sequence[Episode], metric: 
 
 
 def fitted(learner: CriticLearner, inputs: Sequence[CriticInput], targets: torch.Tensor) -> int:
-    """Let a critic learn until the explained variance of held-back inputs stops rising; returns its steps.
+    """Train a critic until the explained variance of held-out inputs stops rising. Returns the number of steps.
 
-    The last quarter of the inputs is held back, and the critic keeps the weights with which it explained most of it. A
+    The last quarter of the inputs is held out, and the critic keeps the weights with the highest explained variance. A
     critic without gradient steps is fitted to all inputs.
 
     Args:
         learner: the critic with its optimizer.
-        inputs: of one length each.
-        targets: [N * T] returns to go, input by input.
+        inputs: inputs with equal numbers of turns.
+        targets: [N * T] returns to go, in the order of the inputs.
     """
     if isinstance(learner.critic, FittedCritic):
         learner.learn(inputs, targets)
@@ -92,7 +92,7 @@ def fitted(learner: CriticLearner, inputs: Sequence[CriticInput], targets: torch
     kept = {name: weight.clone() for name, weight in learner.critic.state_dict().items()}
     while looks < MAX_LOOKS and misses < PATIENCE:
         for _ in range(-(-STEPS_BETWEEN_LOOKS // learner.config.critic_steps)):
-            learner.replay.clear()  # the same episodes again, not beside themselves
+            learner.replay.clear()  # otherwise the replay would contain the same episodes several times
             learner.learn(inputs[:cut], targets[: cut * length])
         looks += 1
         found = float(explained_variance(learner.values(inputs[cut:]), targets[cut * length :]))
@@ -107,10 +107,10 @@ def fitted(learner: CriticLearner, inputs: Sequence[CriticInput], targets: torch
 
 
 def explained_by_turn(values: Floats, episodes: Sequence[Episode]) -> list[float | None]:
-    """Explained variance of the return to go, turn by turn; None where it does not vary.
+    """Return the explained variance of the return to go at each turn. None: the return to go does not vary.
 
     Args:
-        values: [A, N, T], of which the agents' are averaged.
+        values: [A, N, T]. The unexplained variance is averaged over agents.
     """
     to_go = np.array([returns_to_go(episode) for episode in episodes])
     found: list[float | None] = []
@@ -122,10 +122,10 @@ def explained_by_turn(values: Floats, episodes: Sequence[Episode]) -> list[float
 
 
 def explained_share(values: Floats, episodes: Sequence[Episode]) -> float | None:
-    """Explained variance of the returns to go, all turns together; None where they do not vary.
+    """Return the explained variance of the returns to go over all turns. None: the returns to go do not vary.
 
     Args:
-        values: [A, N, T], of which the agents' are averaged.
+        values: [A, N, T]. The unexplained variance is averaged over agents.
     """
     to_go = np.array([returns_to_go(episode) for episode in episodes])
     spread = to_go.var(axis=0).sum()
@@ -142,14 +142,14 @@ def own_inputs(episodes: Sequence[Episode], agent: str) -> list[CriticInput]:
 
 
 def targets_of(episodes: Sequence[Episode]) -> torch.Tensor:
-    """[N * T] returns to go, episode by episode."""
+    """Return [N * T] returns to go, episode by episode."""
     return torch.tensor([value for episode in episodes for value in returns_to_go(episode)])
 
 
 def learned_joint_values(
     critics: Mapping[str, CriticLearner], known: Sequence[Episode], episodes: Sequence[Episode], team: Sequence[str]
 ) -> Floats:
-    """[A, N, T] values of a joint critic, the same for all agents."""
+    """Train the joint critic on `known`. Returns its values [A, N, T] for `episodes`, equal for all agents."""
     learner = critics["joint"]
     fitted(learner, joint_inputs(known, team), targets_of(known))
     values = learner.values(joint_inputs(episodes, team)).double().numpy().reshape(len(episodes), -1)
@@ -159,7 +159,7 @@ def learned_joint_values(
 def learned_own_values(
     critics: Mapping[str, CriticLearner], known: Sequence[Episode], episodes: Sequence[Episode], team: Sequence[str]
 ) -> Floats:
-    """[A, N, T] values of each agent's own critic."""
+    """Train each agent's critic on `known`. Returns the critics' values [A, N, T] for `episodes`."""
     found = []
     for agent in team:
         fitted(critics[agent], own_inputs(known, agent), targets_of(known))

@@ -1,6 +1,7 @@
-"""One cell of the bench: a frozen team in one game → how noisy its advantages and gradients are, by critic and trace.
+"""Measure the noise of advantages and policy gradients of a frozen team in one environment, by critic and trace.
 
-Critics learn from `num_known` episodes until their explained variance stops rising; all is measured on other episodes.
+The trace is GAE's lambda. Critics learn from `num_known` episodes until their explained variance stops rising. All
+measurements use other episodes.
 """
 
 from __future__ import annotations
@@ -38,30 +39,30 @@ from collm.envs.views.privileged import with_truth
 
 CriticName = Literal["none", "constant", "group mean", "own", "joint", "privileged", "ideal table"]
 WITHOUT_TRACE: tuple[CriticName, ...] = ("none", "constant", "group mean")
-"""Baselines of whole returns, for which a trace below 1 makes no sense: their values say nothing of what comes next."""
+"""Baselines of whole returns. Their values do not predict later rewards, so they are used only with trace 1."""
 LEARNED: tuple[CriticName, ...] = ("own", "joint", "privileged", "ideal table")
-FIRST_KNOWN_SEED, FIRST_SEED = 2**31 + 2**28, 2**31 + 2**29  # neither trained on nor evaluated on
+FIRST_KNOWN_SEED, FIRST_SEED = 2**31 + 2**28, 2**31 + 2**29  # used neither in training nor in evaluation
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What is measured."""
+    """Frozen team and environment of one measurement."""
 
     policy: str
     """Name of the frozen team."""
     model: str
-    """Its models, as `ModelConfig.model`."""
+    """Models of the team, as `ModelConfig.model`."""
     env: str
     env_kwargs: Mapping[str, Any]
     """Arguments of the environment: horizon, number of agents, feedback, reward."""
     max_new_tokens: int = 8
-    """Longest completion in tokens."""
+    """Maximum number of tokens per completion."""
     critic: str = "small"
-    """What learns the values, as `critic_model_name_or_path`."""
+    """Critic model, as `critic_model_name_or_path`."""
 
     @property
     def name(self) -> str:
-        """Name of the cell's file."""
+        """Name of the cell's result file, without the suffix."""
         told = "-".join(f"{key}-{value}" for key, value in sorted(self.env_kwargs.items()))
         kind = "" if self.critic == "small" else f"-critic-{self.critic.replace('/', '_')}"
         return f"{self.policy}-{told}{kind}".replace(".", "_")
@@ -69,7 +70,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Size:
-    """How much is played."""
+    """Size of a measurement: numbers of episodes and branches, and values of the trace."""
 
     num_known: int = 512
     num_groups: int = 16
@@ -81,7 +82,7 @@ class Size:
 
 
 def measure(cell: Cell, size: Size) -> dict[str, Any]:
-    """The cell's numbers, as its file holds them."""
+    """Return the results of a cell, as stored in its file."""
     joint = _trainer(cell, size, "maac", MAACConfig)
     team = joint.collector.vector.possible_agents
     policies = joint.collector.policies
@@ -129,7 +130,7 @@ def measure(cell: Cell, size: Size) -> dict[str, Any]:
 
 
 def write_cell(cell: Cell, size: Size, folder: Path) -> Path:
-    """Measure a cell unless its file is there; returns the file."""
+    """Measure a cell and write the results, unless the file exists. Returns the file's path."""
     file = folder / f"{cell.name}.json"
     if not file.is_file():
         found = measure(cell, size)
@@ -138,7 +139,7 @@ def write_cell(cell: Cell, size: Size, folder: Path) -> Path:
 
 
 def joint_env(cell: Cell) -> Any:
-    """What makes the cell's environment."""
+    """Return the function that makes the cell's environment."""
     return _experiment(cell, Size(), "maac", MAACConfig).make_env
 
 
@@ -174,7 +175,7 @@ def _played(trainer: Trainer, plans: Sequence[Plan]) -> list[Episode]:
 def _values(
     cell: Cell, size: Size, joint: Trainer, known: Sequence[Episode], episodes: Sequence[Episode], team: Sequence[str]
 ) -> dict[CriticName, Floats]:
-    """[A, N, T] values by critic."""
+    """Return the values [A, N, T] of each critic."""
     policies = joint.collector.policies
     own = _trainer(cell, size, "iac", IACConfig, policies)
     privileged = _trainer(cell, size, "maac", MAACConfig, policies, critic_input="privileged")
@@ -198,7 +199,7 @@ def _values(
 
 
 def _with_truth(cell: Cell, episode: Episode) -> Episode:
-    """The episode with joint histories that also tell what the environment hides, by playing its actions again."""
+    """Replay an episode's actions, and add the environment's hidden information to the joint histories."""
     env = with_truth(joint_env(cell)())
     env.reset(seed=episode.seed, options=episode.options)
     states = [env.state()]
@@ -214,7 +215,7 @@ def _advantages(
     episodes: Sequence[Episode],
     traces: Sequence[float],
 ) -> tuple[list[tuple[CriticName, float]], Floats]:
-    """Kinds of advantage, by critic and trace, and [V, A, N, T] of each."""
+    """Return the kinds of advantage as (critic, trace), and the advantages [V, A, N, T]."""
     rewards = np.array([episode.team_rewards for episode in episodes])
     kinds: list[tuple[CriticName, float]] = [(critic, 1.0) for critic in WITHOUT_TRACE]
     kinds += [(critic, trace) for critic in LEARNED for trace in traces]
@@ -224,7 +225,7 @@ def _advantages(
 def _sums(
     policies: Mapping[str, Any], episodes: Sequence[Episode], team: Sequence[str], advantages: Floats
 ) -> list[GradientSums]:
-    """Sums of gradients, one object per policy.
+    """Return the sums of policy gradients, one object per policy.
 
     Args:
         advantages: [V, A, N, T].
@@ -246,7 +247,7 @@ def _sums(
 
 
 def turn_gradients(policy: TrainablePolicy, track: Sequence[Completion]) -> torch.Tensor:
-    """[T, W] gradients of the log-probability of each turn's completion, in all weights that learn."""
+    """Return [T, W]: gradients of each turn's completion log-probability with respect to all trainable weights."""
     weights = policy.parameters()
     evaluation = policy.evaluate([track])
     of_turns = evaluation.logprobs.new_zeros(len(track)).index_add(0, evaluation.turn_of_token, evaluation.logprobs)

@@ -1,10 +1,10 @@
-"""What each turn of an episode truly changed: the episode branches at every turn and is played on many times.
+"""Effects of single turns on the expected return, estimated with branches: copies of an episode from a turn on.
 
 Axes: N episodes, T turns, 2 independent halves of the branches.
 
-With the seed of an episode given, its return is a function of the actions. W[t] is the mean return of branches that
-share the first t joint turns and are drawn from the policies from there on, so that the true effect of turn t is
-W[t + 1] - W[t], in expectation without error: the environment's own draws are those of the seed in every branch.
+For a given seed, the return depends only on the actions: the environment's random numbers are equal in every branch.
+W[t] is the mean return of branches that share the first t joint turns, with later actions sampled from the policies.
+W[t + 1] - W[t] is an unbiased estimate of the true effect of turn t.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from collm.algorithms.rollout.episode import Episode
 from collm.algorithms.rollout.intervals import Floats
 
 FIRST_BRANCH = 2**20
-"""Number of the first branch in the names of random streams: episodes have lower ones."""
+"""Number of the first branch in keys of random streams. Episodes have lower numbers."""
 
 
 @dataclass
 class _Branch:
-    """A copy of an episode under way."""
+    """Copy of an unfinished episode."""
 
     env: ParallelEnv[str, Any, Any]
     observations: Mapping[str, Any]
     seed: int
     number: int
-    place: tuple[int, int, int]  # half, episode, turn that it branched at
+    place: tuple[int, int, int]  # half, episode, and first turn with newly sampled actions
     earned: float
     turn: int
 
@@ -44,21 +44,21 @@ def branched_returns(
     episodes: Sequence[Episode],
     num_branches: int,
 ) -> Floats:
-    """W, [2, N, T + 1]: mean returns of two halves of the branches; both end with the episode's own return.
+    """Return W [2, N, T + 1]: mean returns of two halves of the branches. W[:, :, T] is the episode's own return.
 
     Args:
-        make_env: makes the environment that the episodes were played in.
+        make_env: function that makes the environment of the episodes.
         policies: policy of each agent.
-        episodes: whole episodes of one number of turns.
+        episodes: complete episodes with equal numbers of turns.
         num_branches: branches per turn, an even number.
 
     Raises:
-        ValueError: if the number is odd, or the episodes differ in their turns.
+        ValueError: if `num_branches` is odd, or the episodes have different numbers of turns.
     """
     if num_branches < 2 or num_branches % 2:
-        raise ValueError(f"num_branches must be even, as their halves are compared, got {num_branches}")
+        raise ValueError(f"num_branches={num_branches} must be even and at least 2, to compare two halves")
     if len(lengths := {episode.num_turns for episode in episodes}) != 1:
-        raise ValueError(f"episodes must have one number of turns, got {sorted(lengths)}")
+        raise ValueError(f"episodes must have equal numbers of turns, got {sorted(lengths)}")
     num_turns = lengths.pop()
     returns = np.zeros((2, len(episodes), num_turns + 1))
     returns[:, :, num_turns] = [episode.team_return for episode in episodes]
@@ -82,12 +82,12 @@ def branched_returns(
 
 
 def turn_effects(returns: Floats) -> Floats:
-    """[2, N, T]: by how much each turn changed the expected return, by each half of the branches."""
+    """Return [2, N, T]: the change of the expected return by each turn, estimated from each half of the branches."""
     return np.diff(returns, axis=2)
 
 
 def _play(branches: Sequence[_Branch], policies: Mapping[str, Policy]) -> None:
-    """Play all branches to their ends, side by side."""
+    """Play all branches to their ends, with one policy call per agent and turn."""
     running = list(branches)
     while running := [branch for branch in running if branch.env.agents]:
         actions: list[dict[str, Any]] = [{} for _ in running]

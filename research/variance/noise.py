@@ -1,4 +1,4 @@
-"""How noisy advantages are, and the policy gradients that are made of them: pure functions of arrays.
+"""Noise of advantages, and of the policy gradients computed with them: pure functions of arrays.
 
 Axes: V kinds of advantage, A agents, N episodes, T turns, W weights of a policy.
 """
@@ -16,11 +16,11 @@ from collm.algorithms.rollout.intervals import Floats
 
 
 def traced(rewards: Floats, values: Floats, trace: float) -> Floats:
-    """[A, N, T] advantages of episodes that all end after turn T, undiscounted.
+    """Return [A, N, T] undiscounted advantages (GAE) of episodes that all end after turn T.
 
     Args:
         rewards: [N, T] team rewards.
-        values: [A, N, T] before each turn.
+        values: [A, N, T] critic values before each turn.
         trace: GAE's lambda.
     """
     num_agents, num_episodes, num_turns = values.shape
@@ -32,27 +32,27 @@ def traced(rewards: Floats, values: Floats, trace: float) -> Floats:
 
 
 def relative_variance(advantages: Floats, returns: Floats) -> float:
-    """Variance of the advantages over the episodes, mean of agents and turns, in units of the returns' variance.
+    """Return the advantages' variance over episodes, averaged over agents and turns, divided by the returns' variance.
 
     Args:
         advantages: [A, N, T].
         returns: [N].
 
     Returns:
-        nan where all returns are equal.
+        nan if all returns are equal.
     """
     unit = returns.var()
     return float(advantages.var(axis=1).mean() / unit) if unit > 0 else float("nan")
 
 
 def effect_correlation(advantages: Floats, effects: Floats) -> float:
-    """Correlation of the advantages with the turns' true effects, over the episodes of each turn, turns pooled.
+    """Return the correlation of advantages A with the turns' true effects D, over episodes, pooled over turns.
 
         sum cov(A, D) / sqrt(sum var(A) * sum var(D)), sums over the turns
 
-    The effects are known from two halves of branches with independent errors: these add nothing on average to the
-    covariance with the advantages, nor to that between the halves, which stands for the effects' variance. So there is
-    no attenuation, however few the branches; nan where the effects' variance is estimated as 0 or below.
+    The effects are estimated from two halves of branches with independent errors. These errors do not bias cov(A, D).
+    The covariance of the two halves estimates var(D) without bias. Therefore even few branches cause no attenuation.
+    nan: the estimate of var(D) is not positive.
 
     Args:
         advantages: [A, N, T].
@@ -69,18 +69,18 @@ def effect_correlation(advantages: Floats, effects: Floats) -> float:
 
 
 def left_out(estimate: Callable[[list[int]], float], groups: Sequence[int]) -> list[float]:
-    """[K] estimate without each of the K groups, from which `jackknife_error` tells how far chance moves it.
+    """Return [K] estimates, each without one of the K groups, for `jackknife_error`.
 
     Args:
-        estimate: of the episodes of these numbers.
-        groups: [N] of each episode; rollouts of one task share its draws and their baseline.
+        estimate: function of episode indices.
+        groups: [N] group of each episode. Rollouts of one task share random numbers and a baseline.
     """
     numbers = range(len(groups))
     return [estimate([number for number in numbers if groups[number] != group]) for group in dict.fromkeys(groups)]
 
 
 def jackknife_error(estimates: Sequence[float]) -> float:
-    """Standard error of an estimate, from those that each leave one group out.
+    """Return the standard error of an estimate, from estimates that each leave out one group.
 
     Source: Efron and Stein, The jackknife estimate of variance (1981).
     """
@@ -90,25 +90,25 @@ def jackknife_error(estimates: Sequence[float]) -> float:
 
 @dataclass
 class GradientSums:
-    """Sums over episodes of gradients of one policy, from which their mean and variance follow.
+    """Sums over episodes of one policy's gradients, to compute the mean gradient and its variance.
 
-    An episode's gradient of a kind v is sum over t of A[v, t] * g[t], with g[t] the gradient of the log-probability of
-    the agent's completion in turn t. Nothing is projected or sampled.
+    An episode's gradient for kind v of advantage is sum over t of A[v, t] * g[t], where g[t] is the gradient of the
+    log-probability of the agent's completion in turn t. It is exact: all turns and weights are used.
     """
 
-    squares: Floats  # [V] sum of squared lengths
-    halves: torch.Tensor  # [2, V, W] sums over the episodes of even and of odd number
-    counts: list[int]  # episodes of even and of odd number
+    squares: Floats  # [V] sums of the gradients' squared lengths
+    halves: torch.Tensor  # [2, V, W] sums of the gradients, over episodes with even and with odd numbers
+    counts: list[int]  # numbers of episodes in the two halves
 
     @classmethod
     def empty(cls, num_kinds: int, num_weights: int) -> GradientSums:
         return cls(np.zeros(num_kinds), torch.zeros(2, num_kinds, num_weights), [0, 0])
 
     def add(self, number: int, advantages: Floats, gradients: torch.Tensor) -> None:
-        """Add an episode.
+        """Add the gradients of an episode.
 
         Args:
-            number: of its half, even or odd; rollouts of one task belong in one half, as they share baselines.
+            number: even or odd, which chooses the half. Rollouts of one task share baselines and so belong to one half.
             advantages: [V, T].
             gradients: [T, W].
         """
@@ -125,29 +125,29 @@ class GradientNoise:
     variances: Floats
     """Trace of the covariance of an episode's gradient, over all policies."""
     signals: Floats
-    """Squared length of the mean gradient along the true one; nan where the true one is lost in noise."""
+    """Squared length of the mean gradient's projection on the true gradient. nan: noise hides the true gradient."""
 
     @property
     def samples(self) -> Floats:
-        """Episodes whose mean gradient has as much variance as it has signal, squared: variance / signal."""
+        """Number of episodes at which the variance of the mean gradient equals the signal: variance / signal."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.variances / self.signals
 
 
 def gradient_noise(sums: Iterable[GradientSums], true_kinds: tuple[int, int]) -> GradientNoise:
-    """Noise of the gradients of all policies together.
+    """Return the noise of the gradients of all policies together.
 
-    Products of sums over different episodes have no noise of their own on average: the squared length of the true mean
-    is estimated by that of its two halves with each other, and its product with another kind's likewise.
+    Products of sums over different episodes are unbiased. The product of the two halves therefore estimates the squared
+    length of the true mean gradient, and in the same way products with the gradients of other kinds of advantage.
 
     Args:
-        sums: a policy's each.
-        true_kinds: numbers of the two kinds whose advantages are the true effects by either half of the branches.
+        sums: one object per policy.
+        true_kinds: indices of the two kinds whose advantages are the true effects, one per half of the branches.
     """
     kept = list(sums)
     count = sum(kept[0].counts)
     halves = [each.halves.double() / torch.tensor(each.counts)[:, None, None] for each in kept]
-    # Each policy has weights of its own: squared lengths and products add up over them.
+    # The policies have separate weights, so squared lengths and products are summed over policies.
     squares = np.sum([each.squares for each in kept], axis=0) / count
     means = np.sum([(each.halves.double().sum(dim=0) / count).square().sum(dim=1).numpy() for each in kept], axis=0)
     one, other = true_kinds

@@ -1,4 +1,4 @@
-"""Episodes that a trained run recorded: played again, so that critics may read them, and cut into parts of training.
+"""Episodes recorded by a training run, replayed to obtain critic inputs, and divided into parts of the training.
 
 Axes: N episodes, T turns, A agents.
 """
@@ -26,67 +26,67 @@ NUM_PARTS = 6
 
 @dataclass(frozen=True)
 class Played:
-    """What stood before each turn of an episode."""
+    """Progress and histories before each turn of a replayed episode."""
 
     progress: Sequence[float]
-    """[T] how far the team had come."""
+    """[T] progress of the team."""
     joint: CriticInput
-    """The joint histories."""
+    """Joint histories."""
     own: Sequence[CriticInput]
-    """[A] each agent's own histories."""
+    """[A] own histories of each agent."""
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """The episodes of a run, in order."""
+    """Episodes of a run, in order."""
 
     updates: np.ndarray[Any, np.dtype[np.int64]]
-    """[N] the update that each belongs to."""
+    """[N] number of each episode's update."""
     returns: Floats
-    """[N]."""
+    """[N] episode returns."""
     to_go: Floats
     """[N, T] returns to go."""
     values: Floats | None
-    """[A, N, T] the critics' values before they learned from the episode; None: of a method without critics."""
+    """[A, N, T] values that the critics predicted before they learned from the episode. None: no critics."""
     played: Sequence[Played]
-    """[N]."""
+    """[N] replayed episodes."""
 
     @property
     def progress(self) -> Floats:
-        """[N, T] how far the team had come before each turn."""
+        """[N, T] progress of the team before each turn."""
         return np.array([each.progress for each in self.played])
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the training of one run."""
+    """Part of the training of one run."""
 
     updates: tuple[int, int]
-    """First and last."""
+    """Numbers of the first and the last update."""
     returns: float
     """Mean return."""
     variance: float
     """Variance of the returns to go, summed over the turns."""
     explained: Sequence[float]
-    """[T] explained variance of values that were given before anything learned from the episodes, mean over agents."""
+    """[T] explained variance of values predicted before the critic learned from the episodes, mean over agents."""
     attainable: Sequence[float]
-    """[T] explained variance of the ideal table, which leaves out the episode itself."""
+    """[T] explained variance of the ideal table (`others_mean`)."""
 
 
 def recorded(directory: Path, *, trust: bool = False) -> Recorded:
-    """What a run recorded of its episodes.
+    """Read and replay the recorded episodes of a run.
 
     Args:
-        directory: a run whose environment tells the team's progress as `metric/quality`.
+        directory: folder of a run whose environment reports the team's progress as `metric/quality`.
         trust: as in `load_experiment`.
 
     Raises:
-        UserError: if there are none, if they lack returns to go, or if they differ in their turns.
+        UserError: if the run has no episodes, or episodes without returns to go or with different numbers of turns.
     """
     rows = read_lines(directory / "episodes.jsonl")
     tracks = [[agent["turns"] for agent in row["agents"].values()] for row in rows]
     if not rows or len({len(track) for team in tracks for track in team}) != 1 or "return_to_go" not in tracks[0][0][0]:
-        raise UserError(f"{directory} has no episodes of one number of turns, with their returns to go")
+        raise UserError(f"{directory} needs recorded episodes with returns to go and equal numbers of turns")
     experiment = load_experiment(directory, trust=trust)
     env, values = experiment.make_env(), None
     if isinstance(experiment.config, ActorCriticConfig):
@@ -101,7 +101,7 @@ def recorded(directory: Path, *, trust: bool = False) -> Recorded:
 
 
 def played_again(env: ParallelEnv[str, Any, Any], row: Mapping[str, Any], metric: str = "metric/quality") -> Played:
-    """A recorded episode, by playing its actions again."""
+    """Replay the actions of a recorded episode."""
     observations, _ = env.reset(seed=row["seed"], options=row.get("options"))
     turns = {agent: record["turns"] for agent, record in row["agents"].items()}
     far, states, seen = [0.0], [env.state()], [observations]
@@ -118,13 +118,13 @@ def played_again(env: ParallelEnv[str, Any, Any], row: Mapping[str, Any], metric
 def parts(
     record: Recorded, values: Floats, *, num_parts: int = NUM_PARTS, known: np.ndarray[Any, Any] | None = None
 ) -> list[Part]:
-    """Parts of a run's training, of as many updates each, without those whose returns were all equal.
+    """Divide a run's training into parts with equal numbers of updates, without parts whose returns are all equal.
 
     Args:
         record: the run's episodes.
-        values: [A, N, T] or [1, N, T] of them.
-        num_parts: how many.
-        known: [N] whether an episode counts; None: all do.
+        values: [A, N, T] or [1, N, T] values of the episodes.
+        num_parts: number of parts.
+        known: [N] True for episodes to include. None: all.
     """
     bounds = np.linspace(0, record.updates.max(), num_parts + 1).round().astype(int)
     progress = record.progress
@@ -149,10 +149,10 @@ def parts(
 
 
 def others_mean(progress: Floats, to_go: Floats) -> Floats:
-    """[N, T] mean return to go of the other episodes that had come as far; of all others where there are none.
+    """Return [N, T]: the mean return to go of the other episodes with equal progress, or else of all other episodes.
 
     Args:
-        progress: [N, T] before each turn.
+        progress: [N, T] progress of the team before each turn.
         to_go: [N, T].
     """
     found = np.empty_like(to_go)
@@ -167,18 +167,18 @@ def others_mean(progress: Floats, to_go: Floats) -> Floats:
 
 
 def explained(values: Floats, to_go: Floats) -> list[float]:
-    """[T] explained variance of the returns to go, mean over agents.
+    """Return [T]: the explained variance of the returns to go at each turn, mean over agents.
 
     Args:
         values: [A, N, T].
-        to_go: [N, T], which vary at every turn.
+        to_go: [N, T] returns to go, which must vary at every turn.
     """
     left = np.mean([(to_go - own).var(axis=0) for own in values], axis=0)
     return [float(each) for each in 1 - left / to_go.var(axis=0)]
 
 
 def averaged(runs: Sequence[Sequence[Part]]) -> list[Part]:
-    """The parts of several runs of one method on one task, averaged; runs weigh as the variance of their returns."""
+    """Average the parts of several runs of one method on one task, weighted by the variance of their returns to go."""
     found = []
     for bounds in sorted({part.updates for run in runs for part in run}):
         same = [part for run in runs for part in run if part.updates == bounds]

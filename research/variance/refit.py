@@ -1,7 +1,7 @@
-"""What a bag of words of other settings would have explained of trained runs: from their records, without training.
+"""Explained variance that a `BagOfWordsCritic` with other settings would have had in recorded runs, without training.
 
-Each update's episodes are valued by a fit to the updates before it, as while training. The run may be one of any
-method, also of one without critics: so a critic can be chosen before it is trained with.
+The values of each update's episodes come from a fit to earlier updates, as in training. The run may use any algorithm,
+even without critics. A critic can therefore be chosen before a training with this critic.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from collm.algorithms.rollout.intervals import Floats
 from collm.benchmarks.markdown import markdown_table
 
 LEARNED_RETURN = 0.2
-"""Parts of a lower mean return are left out of the last column: there nearly all returns are the same."""
+"""Minimum mean return of parts in the last column. At lower mean returns, nearly all returns are equal."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Settings of the critic, in the terms of `ActorCriticConfig`."""
+    """Settings of the critic, named as in `ActorCriticConfig`."""
 
     critic_l2: float = 50.0
     critic_replay: int = 64
     critic_input: Literal["joint", "own"] = "joint"
     has_trend: bool = True
-    """Whether the fit follows a line through the updates of the replay."""
+    """Fit a linear trend over the updates of the replay buffer. False: no trend."""
 
     def __str__(self) -> str:
         trend = "trend" if self.has_trend else "no trend"
@@ -42,7 +42,7 @@ class Setting:
 
 
 class _WithoutTrend(BagOfWordsCritic):
-    """Takes all examples as equally old."""
+    """`BagOfWordsCritic` that treats all examples as equally old."""
 
     def fit(
         self, inputs: Sequence[CriticInput], targets: Sequence[Tensor], ages: Sequence[int] | None = None
@@ -51,12 +51,12 @@ class _WithoutTrend(BagOfWordsCritic):
 
 
 def refitted(record: Recorded, setting: Setting, *, num_parts: int = NUM_PARTS) -> list[Part]:
-    """Parts of a run's training, with what the critic would have explained; the first update is left out.
+    """Return the parts of a run's training with the explained variance of the fitted critic, without the first update.
 
     Args:
         record: the run's episodes.
-        setting: of the critic.
-        num_parts: parts of as many updates each.
+        setting: settings of the critic.
+        num_parts: number of parts, with equal numbers of updates.
     """
     if setting.critic_input == "joint":
         inputs = [[each.joint for each in record.played]]
@@ -67,12 +67,12 @@ def refitted(record: Recorded, setting: Setting, *, num_parts: int = NUM_PARTS) 
 
 
 def values_before_learning(inputs: Sequence[CriticInput], record: Recorded, setting: Setting) -> Floats:
-    """[N, T] value of each history by a fit to the updates before its own; 0 in the first update.
+    """Return [N, T]: the value of each history, predicted by a fit to earlier updates; 0 in the first update.
 
     Args:
-        inputs: [N] what the critic reads of each episode.
+        inputs: [N] critic input of each episode.
         record: the run's episodes.
-        setting: of the critic.
+        setting: settings of the critic.
     """
     kind = BagOfWordsCritic if setting.has_trend else _WithoutTrend
     config = ActorCriticConfig(critic_replay=setting.critic_replay)
@@ -87,10 +87,10 @@ def values_before_learning(inputs: Sequence[CriticInput], record: Recorded, sett
 
 
 def refit_page(runs: dict[Setting, list[list[Part]]]) -> str:
-    """The table of several settings on the same runs, as Markdown.
+    """Return the table of several settings on the same runs, as Markdown.
 
     Args:
-        runs: by setting, the parts of each run.
+        runs: dict setting -> list of runs, each a list of parts.
     """
     averages = {setting: averaged(of_runs) for setting, of_runs in runs.items()}
     first = next(iter(averages.values()))
@@ -112,7 +112,7 @@ def refit_page(runs: dict[Setting, list[list[Part]]]) -> str:
 
 
 def share_of_attainable(found: Sequence[Part]) -> str:
-    """What was explained of what could be, over the parts in which the task was under way; "-" where none was."""
+    """Return explained / attainable variance over the parts above `LEARNED_RETURN`; "-" if there is no such part."""
     kept = [part for part in found if part.returns > LEARNED_RETURN]
     attainable = sum(part.variance * float(np.mean(part.attainable)) for part in kept)
     reached = sum(part.variance * float(np.mean(part.explained)) for part in kept)

@@ -1,4 +1,4 @@
-"""Measure the noise of advantages by critic for frozen teams, and what critics explain of recorded runs."""
+"""Measure the noise of advantages of frozen teams by critic, and the explained variance of critics in recorded runs."""
 
 from __future__ import annotations
 
@@ -26,61 +26,61 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class VarianceArguments(Checked):
-    """Measure how well each critic's advantages tell what turns of frozen teams truly changed, and their noise."""
+    """Measure the noise of each critic's advantages, and the correlation with the true effects of a team's turns."""
 
     action: Positional[Literal["run", "table", "attained", "refit"]] = "run"
-    """Step to take: measure all cells that have no file yet, then write the table and the figure (run), write these
-    from the files alone (table), write what the critics of trained runs explained while they learned (attained), or
-    what a bag of words of other settings would have explained of the same episodes, without training (refit)."""
+    """Command. run: measure all cells without a result file, then write the table and figures. table: write table and
+    figures of existing result files. attained: write the explained variance of the critics of recorded runs. refit:
+    write the explained variance that a bag-of-words critic with other settings would have had in recorded runs."""
     runs: tuple[Path, ...] = ()
-    """Run directories of one method on one task, with `attained` and `refit`; for `refit` of any method."""
+    """Run folders of one method on one task, for `attained` and `refit`. `refit` accepts methods without a critic."""
     critic_l2: tuple[NotNegative, ...] = (50.0,)
-    """L2 penalties of the bag of words, with `refit`."""
+    """L2 penalties of the bag-of-words critic, for `refit`."""
     critic_replay: tuple[Count, ...] = (64,)
-    """Replay lengths of the bag of words in updates, with `refit`."""
+    """Numbers of updates in the replay buffer of the bag-of-words critic, for `refit`."""
     critic_input: tuple[Literal["joint", "own"], ...] = ("joint",)
-    """Inputs of the bag of words, with `refit`: the joint history, or each agent's own."""
+    """Inputs of the bag-of-words critic, for `refit`: the joint history, or each agent's own history."""
     trend: tuple[Literal["on", "off"], ...] = ("on",)
-    """Trend of the bag of words over the updates of its replay, with `refit`."""
+    """Linear trend of the bag-of-words critic over the updates of the replay buffer, for `refit`."""
     trust: bool = False
     """Allow settings of the runs that import code, or name files and servers outside of their folders."""
     policies: tuple[str, ...] = ("tiny=tiny",)
-    """Frozen teams as NAME=MODEL, MODEL as in `collm train --model`: one folder or hub name, or one per agent."""
+    """Frozen teams as NAME=MODEL. MODEL is a folder or hub name, or one per agent, as in `collm train --model`."""
     env: str = "collm/MiniShift-v0"
-    """Environment, whose infos tell the team's progress as `metric/quality`."""
+    """Environment with the team's progress as `metric/quality` in its info dicts."""
     horizons: tuple[Count, ...] = (8,)
     """Numbers of turns per episode."""
     agents: tuple[Count, ...] = (2,)
     """Numbers of agents."""
     feedback: tuple[str, ...] = ("cross",)
-    """Kinds of feedback."""
+    """Values of the environment's argument `feedback`."""
     rewards: tuple[str, ...] = ("sparse",)
-    """Kinds of reward."""
+    """Values of the environment's argument `reward`."""
     traces: tuple[Share, ...] = (0.0, 0.5, 0.9, 1.0)
-    """GAE lambdas."""
+    """Values of GAE's lambda."""
     critic: str = "small"
     """Critic of own, joint and privileged histories: a name as in `critic_model_name_or_path`."""
     max_new_tokens: Count = 8
-    """Longest completion in tokens."""
+    """Maximum number of tokens per completion."""
     known: Count = 512
-    """Episodes that critics learn from, until what they explain of others stops rising."""
+    """Number of episodes from which critics learn, until the explained variance of held-out episodes stops rising."""
     groups: Count = 16
-    """Tasks that are measured on; a number above 1."""
+    """Number of measured tasks; at least 2."""
     group_size: Count = 8
-    """Episodes per task; a number above 1."""
+    """Number of episodes per task; at least 2."""
     branches: Count = 2
-    """Branches per turn of an episode, by which its true effect is known; an even number. Few branches of many episodes
-    tell more than many branches of few."""
+    """Number of branches per turn of an episode, to estimate the turn's true effect; even. Few branches of many
+    episodes give better estimates than many branches of few episodes."""
     gradient_groups: Count | None = None
-    """Tasks whose episodes' policy gradients are measured, the costliest part; a number above 1. None: all."""
+    """Number of tasks whose policy gradients are measured, which takes most of the time; at least 2. None: all."""
     seed: Seed = 0
-    """Seed of the critics' first weights and of their batches."""
+    """Seed of the critics' initial weights and mini-batches."""
     out: Path = Path("runs/variance")
-    """Folder of the results: a JSON file per cell, whose measurement is not repeated, a table and a figure."""
+    """Folder of the results: a JSON file per cell, a table and figures. Cells with a file are not measured again."""
 
 
 def run(args: Sequence[str]) -> None:
-    """Take the step that the arguments name."""
+    """Run the command that the arguments name."""
     arguments = tyro.cli(VarianceArguments, args=list(args), prog="research/variance/run.py")
     if arguments.action in ("attained", "refit"):
         return _write_records(arguments)
@@ -112,12 +112,12 @@ def run(args: Sequence[str]) -> None:
         with owned(arguments.out, name) as new:
             drawn(results, new)
     console.print(
-        f"table: {arguments.out / 'README.md'}, figures beside it: samples.png, correlation.png", markup=False
+        f"table: {arguments.out / 'README.md'}, figures in the same folder: samples.png, correlation.png", markup=False
     )
 
 
 def _write_records(arguments: VarianceArguments) -> None:
-    """Write the table of what critics explained, or would have explained, of recorded episodes."""
+    """Write the table of the explained variance of critics in recorded runs, for `attained` and `refit`."""
     from attained import attained, attained_page
     from recorded import recorded
     from refit import Setting, refit_page, refitted
@@ -146,16 +146,16 @@ def _write_records(arguments: VarianceArguments) -> None:
 
 
 def cells(arguments: VarianceArguments) -> list[Cell]:
-    """All cells that the arguments span.
+    """Return the cells: all combinations of the arguments' values.
 
     Raises:
-        UserError: if a policy has no name, or a number is too small to compare anything.
+        UserError: if a policy has no name, or a number of tasks, episodes or branches is too small.
     """
     from bench import Cell
 
     if arguments.groups < 2 or arguments.group_size < 2:
         raise UserError(
-            f"--groups {arguments.groups} --group-size {arguments.group_size} compares nothing; give 2 of each or more"
+            f"--groups {arguments.groups} --group-size {arguments.group_size} is too small; both must be at least 2"
         )
     if arguments.gradient_groups is not None and not 2 <= arguments.gradient_groups <= arguments.groups:
         raise UserError(

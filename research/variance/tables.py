@@ -1,4 +1,4 @@
-"""Cells of the bench → a Markdown page and a figure."""
+"""Markdown page and figures of the measured cells."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from scipy import stats
 from collm.benchmarks.markdown import markdown_table
 
 Found = Mapping[str, Any]
-"""What `bench.measure` returns."""
+"""Results of a cell, as returned by `bench.measure`."""
 NONE = "-"
 _COLOURS = {"own": "C1", "joint": "C0", "privileged": "C2", "ideal table": "0.4", "constant": "k"}
 
 
 def read_cells(folder: Path) -> list[Found]:
-    """All cells in a folder, by name.
+    """Read the results of all cells in a folder, sorted by file name.
 
     Raises:
-        FileNotFoundError: if there is none.
+        FileNotFoundError: if the folder contains no JSON file.
     """
     files = sorted(folder.glob("*.json"))
     if not files:
-        raise FileNotFoundError(f"{folder} holds no cells of the bench; run some first, or give another --out")
+        raise FileNotFoundError(f"{folder} contains no results of cells (*.json); give another --out, or measure first")
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 
 def title(cell: Found) -> str:
-    """A cell in words."""
+    """Return the title of a cell: its team and the settings of its environment."""
     told = ", ".join(f"{key} {value}" for key, value in cell["env_kwargs"].items())
     return f"{cell['policy']}: {told}{_critic(cell)}"
 
 
 def _critic(cell: Found) -> str:
-    """What the critics are, where that needs telling."""
+    """Return the name of a cell's critic for titles; empty for the default critic."""
     return "" if cell.get("critic", "small") == "small" else f", critic {cell['critic']}"
 
 
 def page(cells: Sequence[Found]) -> str:
-    """A table for all cells together, then one for each."""
+    """Return the Markdown page: a table of all cells, then one table per cell."""
     parts = [
         "# Noise of advantages and policy gradients, by critic and trace",
         "Frozen policies, no training. Variance: of the advantages, in units of the variance of returns. Correlation: "
@@ -77,7 +77,7 @@ def page(cells: Sequence[Found]) -> str:
 
 
 def overview(cells: Sequence[Found]) -> str:
-    """Best correlations of each cell, what they promise, and how much of the attainable the joint critic explains."""
+    """Return a table of each cell's best correlations, ratios of samples, and explained variances."""
     rows = []
     for cell in cells:
         best = {critic: best_row(cell, critic) for critic in ("constant", *LEARNED)}
@@ -95,7 +95,7 @@ def overview(cells: Sequence[Found]) -> str:
 
 
 def cell_table(cell: Found) -> str:
-    """Variance · correlation · gradient of each critic by trace."""
+    """Return a cell's table of variance · correlation · gradient, by critic and trace."""
     traces = sorted({row["trace"] for row in cell["rows"]})
     unit = next(row["gradient_variance"] for row in cell["rows"] if row["critic"] == "constant")
     rows = []
@@ -106,7 +106,7 @@ def cell_table(cell: Found) -> str:
 
 
 def draw(cells: Sequence[Found], file: Path) -> None:
-    """Correlation with the true effect by trace, a panel per cell."""
+    """Draw the correlation of advantages with true effects by trace, one panel per cell."""
     columns = min(4, len(cells))
     lines = -(-len(cells) // columns)
     figure = Figure(figsize=(3.4 * columns, 2.9 * lines), layout="constrained")
@@ -136,15 +136,15 @@ def draw(cells: Sequence[Found], file: Path) -> None:
 
 
 def best_row(cell: Found, critic: str) -> Found | None:
-    """The critic's row of the highest correlation; None where none is known."""
+    """Return the critic's row with the highest correlation. None: no correlation is known."""
     known = [row for row in cell["rows"] if row["critic"] == critic and row["correlation"] is not None]
     return max(known, key=lambda row: float(row["correlation"]), default=None)
 
 
 def ratio_of_samples(better: Found | None, other: Found | None) -> tuple[float, float, float] | None:
-    """(ratio, low, high): how many times the samples of one advantage another needs, with a 95 % interval over tasks.
+    """Return (ratio, low, high): samples that `other` needs per sample of `better`, with a 95 % interval over tasks.
 
-    None where a correlation is not known or not above 0, with any one task left out.
+    None: a correlation is unknown or not positive, with all tasks or with one task left out.
     """
     if better is None or other is None:
         return None
@@ -157,7 +157,7 @@ def ratio_of_samples(better: Found | None, other: Found | None) -> tuple[float, 
 
 
 def draw_samples(cells: Sequence[Found], file: Path) -> None:
-    """How many times fewer samples a joint critic needs than none and than each agent's own, by number of turns."""
+    """Draw how many times fewer samples a joint critic needs than no critic and than own critics, by turns."""
     series: dict[str, list[Found]] = {}
     for cell in cells:
         series.setdefault(_setting(cell), []).append(cell)
@@ -187,14 +187,14 @@ def draw_samples(cells: Sequence[Found], file: Path) -> None:
         axes.yaxis.set_major_formatter("{x:g}")
         axes.grid(alpha=0.3)
     handles, labels = panels[0].get_legend_handles_labels()
-    if handles:  # of few episodes no correlation may be known
+    if handles:  # with few episodes, no correlation may be known
         told = {"title": "joint critic, learned (dashed: ideal)", "title_fontsize": 8}
         figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=8, **told)
     figure.savefig(file, dpi=120)
 
 
 def _color(number: int) -> Any:
-    """A color for each of up to 20 series; the first ten are the strong ones."""
+    """Return a color for each of up to 20 series. The first ten colors are more saturated."""
     return colormaps["tab20"](2 * number % 20 + number // 10)
 
 

@@ -40,16 +40,16 @@ class Cluster:
             "num_gpus": self.num_gpus,
             "scheduling_strategy": "SPREAD",
             **self.options,
-            # After a restart, Ray would give the tasks to the same actor. Instead, other actors get them immediately.
+            # Ray would restart a failed actor and repeat its tasks there. At 0, other actors get the tasks immediately.
             "max_restarts": 0,
             "runtime_env": surroundings(),
         }
 
     def check(self) -> None:
-        """Check the settings before anything is started.
+        """Check the cluster settings without connecting to a cluster.
 
-        Raises `UserError` if the address is malformed, a folder is missing, or Ray rejects the options. Raises
-        `ModuleNotFoundError` with the install command if Ray is missing.
+        Raises `UserError` if the address is malformed, the folder `files` is missing, or Ray rejects the options.
+        Raises `ModuleNotFoundError` with the install command if Ray is not installed.
         """
         refuse_password(self.address)
         host, _, port = self.address.removeprefix(PREFIX).rpartition(":")
@@ -68,9 +68,9 @@ class Cluster:
             raise UserError(f"Ray rejects the actor options {dict(self.options)}: {first_line(error)}") from error
 
     def join(self) -> None:
-        """Connect this process to the cluster, or use its existing connection. Each `join` requires one `leave`.
+        """Connect this process to the Ray cluster, or use an existing connection. Call `leave` once per `join`.
 
-        Raises `UserError` if no cluster answers at the address.
+        Raises `UserError` if no Ray cluster responds at the address.
         """
         import ray
 
@@ -84,7 +84,7 @@ class Cluster:
             "logging_level": "error",
             "runtime_env": {"working_dir": self.files} if self.files is not None else None,
         }
-        if self.address == LOCAL:  # otherwise Ray would use the address in an environment variable
+        if self.address == LOCAL:  # without an address, Ray would use the environment variable RAY_ADDRESS
             cores = max(os.cpu_count() or 1, math.ceil(self.num_actors * self.num_cpus))
             options |= {"address": "local", "num_cpus": cores, "include_dashboard": False}
         else:
@@ -107,7 +107,7 @@ class _Probe:
 
 
 def leave() -> None:
-    """Undo one `join`. The last `leave` disconnects this process, if it was connected by `join`."""
+    """Undo one `Cluster.join`. The last call disconnects this process from Ray, if `Cluster.join` connected it."""
     import ray
 
     global _num_members
@@ -123,7 +123,7 @@ def surroundings() -> dict[str, Any]:
 
 
 def import_from(paths: Sequence[str]) -> None:
-    """Append folders of another process's `sys.path` that exist on this machine."""
+    """Append the folders `paths` of another process's `sys.path` to this `sys.path`, if they exist on this machine."""
     sys.path += [path for path in paths if path not in sys.path and os.path.isdir(path)]
 
 

@@ -1,4 +1,4 @@
-"""Exception for faults of users, files and services, and helpers for error messages."""
+"""Base class of errors caused by users, files and services, and functions for error messages."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class UserError(ValueError):
 
 
 def caller_level() -> int:
-    """Return the `stacklevel` with which a warning shows the line outside collm that led to it."""
+    """Return the `stacklevel` with which `warnings.warn` shows the user's line of code instead of a line of collm."""
     level, frame = 1, sys._getframe(1)
-    inner = {"collm", "contextlib", "functools"}  # the last two wrap functions of collm
+    inner = {"collm", "contextlib", "functools"}  # contextlib and functools wrap functions of collm
     while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] in inner:
         level, frame = level + 1, frame.f_back
     return level

@@ -10,14 +10,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 _REQUIREMENT = re.compile(r"""(?P<distribution>[\w.-]+).*\bextra == ["'](?P<extra>[\w-]+)["']""")
-_DISTRIBUTIONS = {"PIL": "pillow", "rouge_score": "rouge-score"}  # names that differ from the import name
+_DISTRIBUTIONS = {"PIL": "pillow", "rouge_score": "rouge-score"}  # import name -> different name for pip
 _FOR_DEVELOPERS = {"dev", "docs", "mutants"}
 _LAYERS = {"collm.envs", "collm.agents", "collm.algorithms", "collm.benchmarks"}
 _ROOT = Path(__file__).resolve().parents[2]  # Root of the repository, if the package is imported from a clone
 
 
 def explained(error: ModuleNotFoundError) -> ModuleNotFoundError | None:
-    """Return the error with an install command; None if neither collm nor its extras contain the missing package."""
+    """Return the error with an install command. None: neither collm nor its extras contain the missing package."""
     if error.name in _LAYERS:
         line = f"the installation of collm is incomplete: {error.name} is missing; reinstall it: {install_command()}"
         return ModuleNotFoundError(line, name=error.name, path=error.path)
@@ -30,9 +30,9 @@ def explained(error: ModuleNotFoundError) -> ModuleNotFoundError | None:
 
 
 def install_command(extra: str = "") -> str:
-    """Return the command that installs collm with an extra, from its clone or the source of the installation.
+    """Return the pip command that installs collm with an optional extra.
 
-    It contains a path or a URL, because collm is not on PyPI: anyone could register the name there.
+    The command contains a path or a URL, because collm is not on PyPI, where anyone could register the name.
     """
     chosen = f"[{extra}]" if extra else ""
     if (_ROOT / "pyproject.toml").is_file():
@@ -41,7 +41,7 @@ def install_command(extra: str = "") -> str:
 
 
 def require(*packages: str) -> None:
-    """Raise `ModuleNotFoundError` with the install command if a package is missing. Packages are not imported."""
+    """Raise `ModuleNotFoundError` with the install command if a package is missing. No package is imported."""
     for package in packages:
         if find_spec(package) is None:
             error = ModuleNotFoundError(f"No module named {package!r}", name=package)

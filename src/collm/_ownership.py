@@ -1,7 +1,7 @@
 """Ownership of files: collm overwrites and deletes only files that it wrote.
 
 The file `.collm` in each folder lists these files: first the format, then one relative path per line. Folders of
-earlier versions have no list. They are recognised by the content of a file, and all their files count as written.
+earlier versions lack `.collm`. A JSON file with known keys identifies such a folder, and collm owns all files in it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _OLDER = {
     "leaderboard.json": {"env", "split", "entries"},
     "machine.json": {"device", "is_tiny"},
 }
-"""Files that identify a folder of an earlier version, with keys of their JSON objects."""
+"""File name -> keys of its JSON object. Such a file identifies a folder that an earlier version wrote."""
 
 
 class ForeignFileError(UserError, FileExistsError):
-    """Raised instead of overwriting a file or folder that collm did not write."""
+    """Error raised if a file or folder would be overwritten that collm did not write."""
 
 
 def written(folder: Path) -> set[str]:
@@ -49,14 +49,14 @@ def holds_run(folder: Path) -> bool:
 
 
 def refuse_foreign_folder(folder: Path) -> None:
-    """Raise `ForeignFileError` if a folder has files but no run."""
+    """Raise `ForeignFileError` if a folder has files but contains no training run of collm."""
     found = sorted(name for name in os.listdir(folder) if not name.startswith(MARKER)) if folder.is_dir() else []
     if found and not holds_run(folder):
         raise ForeignFileError(f"{folder} contains {found[0]} but no run of collm; give a new or an empty folder")
 
 
 def refuse_foreign_files(folder: Path, names: Iterable[str]) -> None:
-    """Raise `ForeignFileError` if collm did not write one of these files, or if a path has a symbolic link."""
+    """Raise `ForeignFileError` if a file exists that collm did not write, or if its path contains a symbolic link."""
     known = written(folder)
     for name in names:
         path = folder / name
@@ -88,9 +88,9 @@ def open_marker(folder: Path) -> int:
 
 @contextmanager
 def owned(folder: Path, name: str) -> Iterator[Path]:
-    """Write a file with `replaced`, and add it to the list of its folder.
+    """Yield a temporary path whose file replaces the file `name` atomically, and add `name` to `.collm`.
 
-    Raises `ForeignFileError` if collm did not write the existing file.
+    Raises `ForeignFileError` if the file exists and collm did not write it.
     """
     refuse_foreign_files(folder, [name])
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -100,14 +100,14 @@ def owned(folder: Path, name: str) -> Iterator[Path]:
 
 
 def write_text(folder: Path, name: str, text: str) -> None:
-    """Write a text file with `owned`. Characters that UTF-8 cannot encode are escaped."""
+    """Write a text file atomically and add it to `.collm`. Characters that UTF-8 cannot encode are escaped."""
     with owned(folder, name) as new:
         new.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """Replace a file atomically by the temporary file whose path is yielded. Symbolic links are not followed."""
+    """Yield a temporary path whose file replaces `path` atomically at the end. Symbolic links are not followed."""
     new = temporary(path)
     new.unlink(missing_ok=True)  # left by a process that was killed
     os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))

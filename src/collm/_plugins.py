@@ -12,10 +12,10 @@ _seen: set[EntryPoint] = set()
 
 
 def load_plugins(group: str) -> tuple[str, ...]:
-    """Load the plugins of a group that were not loaded before.
+    """Load the plugins of an entry-point group, each only once per process.
 
-    Returns a message for each plugin that failed, now or earlier. Failures raise no exception, because a broken plugin
-    must not block the others.
+    Returns one error message per plugin that failed in this or an earlier call. Failures raise no exception, because a
+    broken plugin must not block other plugins.
     """
     for entry_point in entry_points(group=group):
         if entry_point in _seen:

@@ -58,7 +58,7 @@ class Also:
 
 
 class Parts(Also):
-    """Names of the items of a tuple setting, as metadata of its type. Users may set each item alone by its name."""
+    """Names of the items of a tuple setting, as metadata of its type. Users may set a single item by its name."""
 
 
 ADVANCED = "advanced"
@@ -91,7 +91,7 @@ class Checked:
 
 @cache
 def allowed(settings: type) -> Mapping[str, Any]:
-    """Return the type of each setting with its range. A subclass that repeats the plain type inherits the range."""
+    """Return a dict setting -> type with range. A subclass that repeats only the plain type inherits the range."""
     found: dict[str, Any] = {}
     plain: dict[str, Any] = {}
     for base in reversed(settings.__mro__):

@@ -1,4 +1,4 @@
-"""Hints for names that are not settings: removed settings, and settings of other libraries."""
+"""Replacements for names that are not settings: removed settings, and settings of other libraries."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _NEVER_STORED = object()
 
 
 class Removed(NamedTuple):
-    """Hint for a name that is not a setting."""
+    """Replacement for a name that is not a setting."""
 
     instead: str  # Replacement, as the end of an error message
     default: Any = _NEVER_STORED  # Last default of a removed setting. This value in a config.json is ignored.
-    is_now: Mapping[str, Any] = MappingProxyType({})  # Settings that replace the value True. Empty: True is an error.
+    is_now: Mapping[str, Any] = MappingProxyType({})  # Settings equivalent to the value True. Empty: True is an error.
 
     @property
     def is_stored(self) -> bool:
@@ -84,7 +84,7 @@ def replacement(name: str) -> str | None:
 
 
 def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored config without removed settings, if these have their last default or a replacement."""
+    """Return a stored config without the removed settings that have their last default value or a replacement."""
     found = {name: value for name, value in stored.items() if name not in REMOVED or value != REMOVED[name].default}
     for name in found.keys() & REMOVED.keys():
         now = REMOVED[name].is_now

@@ -1,4 +1,4 @@
-"""Docstrings, groups and aliases of settings, read from the source code of their dataclasses for help texts.
+"""Docstrings, groups and aliases of settings for help texts, read from the source code of settings dataclasses.
 
     @dataclass(frozen=True, kw_only=True)
     class Settings(Checked):
@@ -60,7 +60,7 @@ class Setting:
 
 
 def settings_of(kind: type) -> Mapping[str, Setting]:
-    """Return a dict name -> setting, in field order. The docstring comes from the first class that declares it."""
+    """Return a dict name -> `Setting`, in field order, with the docstring of the first base class with this field."""
     hashable: Any = kind  # mypy does not accept dataclasses as hashable
     return _settings_of(hashable)
 
@@ -82,7 +82,7 @@ def _settings_of(kind: Any) -> Mapping[str, Setting]:
 
 
 def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str, listed: str = "") -> list[dict[str, Any]]:
-    """Assign each value to the first class that has a setting with its name. Returns one dictionary per class.
+    """Assign each value to the first settings class with a setting of its name. Returns a dict of values per class.
 
     Args:
         given: name -> value. Names of settings, aliases, and names of items of tuple settings are allowed.
@@ -90,7 +90,7 @@ def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str, list
         where: source of the values, with which error messages begin.
         listed: hint in the error message if no name is similar, such as the command that lists all names.
 
-    Raises `UnknownSettingError` if no class has the setting, and `UserError` if it is given twice, by two of its names.
+    Raises `UnknownSettingError` if no class has the setting, and `UserError` if one setting is given by two names.
     """
     classes = list(kinds)
     owners: dict[str, tuple[int, Setting]] = {}
@@ -119,7 +119,7 @@ def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str, list
 
 
 def _declared(kind: type) -> dict[str, tuple[str, str]]:
-    """Return a dict field -> (docstring, group) for the fields that a class itself declares."""
+    """Return a dict field -> (docstring, group) for the fields declared in a class, without its base classes."""
     try:
         lines, _ = inspect.getsourcelines(kind)
     except (OSError, TypeError):  # defined in an interactive session without source

@@ -21,7 +21,7 @@ def shown(text: object) -> str:
 
 
 def terminal(**options: Any) -> Console:
-    """Return a `rich.console.Console` without emoji codes, which would change texts such as `openai:m:`."""
+    """Return a `rich.console.Console` without emoji codes, because these would change texts such as `openai:m:`."""
     from rich.console import Console  # here, because some commands do not need rich
 
     return Console(emoji=False, **options)

@@ -3,8 +3,8 @@
     python tools/gpu_bundle/gather.py            # into .gpu-bundle/, for Python 3.12 on Linux, x86-64
     python tools/gpu_bundle/install.py        # on the other machine, without network, into a new environment
 
-wheels.txt lists the packages with the versions of the tests. It omits large packages that the GPU plan does not import:
-scipy (reports), and datasets with pyarrow and pandas (tasks from data files).
+wheels.txt lists the packages with the versions of the tests. Large packages without use in the GPU measurements are
+omitted: scipy (reports), and datasets with pyarrow and pandas (tasks from data files).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ for line in metadata.requires("collm"):
     else: found += "" if wanted.specifier.contains(found, prereleases=True) else ", which is another version"
     print(f"{wanted.name}{wanted.specifier}: {found}")
 """.replace("EXTRAS", repr(("train", "cli", "data", "pictures")))
-"""Says of each package that training needs whether it is there: the extra "train" names three others."""
+"""Program that prints the installed version of each package that training needs. "train" includes the other extras."""
 
 
 def main() -> int:
@@ -55,7 +55,7 @@ def main() -> int:
     ).stdout.strip()
     places = dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib")))
     Path(found, "zz_brought.pth").write_text("".join(f"{place}\n" for place in places))
-    # By the pip of this Python: the new environment has none.
+    # The pip of this Python installs, because the new environment has no pip.
     install = [sys.executable, "-m", "pip", "--python", python, "install", *OFFLINE]
     subprocess.run([*install, "--ignore-installed", *wheels], check=True)
     subprocess.run([*install, "--no-build-isolation", "-e", ROOT], check=True)

@@ -102,7 +102,7 @@ class _Counter(Visitor):
 
 
 def sampled(module: str, excluded: str, size: int | None, seed: int) -> tuple[int, list[Mutant]]:
-    """Number of places where a module can be mutated, and a sample of mutants, which larger samples begin with."""
+    """Return the number of possible mutations of a module, and a sample of mutants. Larger samples extend smaller."""
     source = (ROOT / module).read_text()
     counter = _Counter(
         {name: get_operator(name)() for name in sorted(operator_names()) if not re.search(excluded, name)}
@@ -114,7 +114,7 @@ def sampled(module: str, excluded: str, size: int | None, seed: int) -> tuple[in
 
 
 def _mutants(module: str, source: str, places: Iterable[tuple[str, int]]) -> Iterator[Mutant]:
-    """Mutants that compile, and that run code which neither the original nor an earlier mutant runs."""
+    """Yield mutants that compile and whose code differs from the original and from earlier mutants."""
     seen = {None, _executed(source)}
     for operator, occurrence in places:
         mutated = mutate_code(source, get_operator(operator)(), occurrence)
@@ -128,7 +128,7 @@ def _mutants(module: str, source: str, places: Iterable[tuple[str, int]]) -> Ite
 
 
 def _executed(source: str) -> str | None:
-    """Syntax tree without annotations and without the `*` and `/` of signatures; None if it does not compile."""
+    """Return the syntax tree without annotations, and without `*` and `/` in signatures. None: it does not compile."""
     try:
         tree = ast.parse(source)
         compile(tree, "mutant", "exec")
@@ -149,14 +149,14 @@ def _executed(source: str) -> str | None:
 
 
 class Ledger:
-    """Results of the mutants, stored from call to call."""
+    """Results of the mutants, stored in `.mutants/results.jsonl` for later calls."""
 
     def __init__(self) -> None:
         lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
         self.records = {record["key"]: record for record in map(json.loads, lines)}
 
     def outcome(self, mutant: Mutant, version: str | None = None) -> str | None:
-        """Result of a mutant; None if it was not tried, or if it survived another version of its tests."""
+        """Return the result of a mutant. None: it was not tried, or it survived another version of its tests."""
         record = self.records.get(mutant.key)
         if record is None or (record["outcome"] == SURVIVED and version and record["tests"] != version):
             return None
@@ -169,7 +169,7 @@ class Ledger:
             file.write(json.dumps(record) + "\n")
 
     def row(self, name: str, num_places: int, mutants: Sequence[Mutant]) -> tuple[str, float]:
-        """Row of the table, and the fraction of the tried mutants that was killed."""
+        """Return a row of the table, and the fraction of the tried mutants that tests killed."""
         found = [self.outcome(mutant) for mutant in mutants]
         killed, survived = found.count(KILLED), found.count(SURVIVED)
         tried = killed + survived
@@ -179,7 +179,7 @@ class Ledger:
 
 
 def _child(path: Path, source: str | None, tests: Sequence[str], cpu_s: float) -> None:
-    """Run the tests with this source in place of the file's; never returns."""
+    """Run the tests in this process with `source` as the content of `path`, and exit with pytest's status."""
     os.setsid()
     # The output of mutants is not stored: it would be long.
     output = os.open(os.devnull if source else ORIGINAL_LOG, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
@@ -223,7 +223,7 @@ def _killed(pid: int) -> None:
 def outcomes(
     chosen: Sequence[Mutant], tests: Sequence[str], seconds: float, num_workers: int
 ) -> Iterator[tuple[Mutant, str]]:
-    """Result of each mutant, as soon as it is known."""
+    """Run the tests of each mutant in a fork. Yields each mutant with its result, in the order of completion."""
     waiting = list(reversed(chosen))
     running: dict[int, tuple[Mutant, float]] = {}  # mutants and their deadlines
     cpu_s = 10 + 4 * seconds
@@ -255,7 +255,7 @@ def _try(module: str, chosen: Sequence[Mutant], tests: Sequence[str], ledger: Le
     if status:
         raise SystemExit(f"pytest {' '.join(tests)} fails without a mutant; see {ORIGINAL_LOG}")
     seconds = usage.ru_utime + usage.ru_stime
-    print(f"{module}: {len(unknown)} of {len(chosen)} to try, {seconds:.1f} CPU s each at most", flush=True)
+    print(f"{module}: trying {len(unknown)} of {len(chosen)} mutants, about {seconds:.1f} CPU s each", flush=True)
     for mutant, outcome in outcomes(unknown, tests, seconds, num_workers):
         ledger.add(mutant, outcome, version)
         if outcome == SURVIVED:
@@ -311,7 +311,7 @@ def main() -> None:
             print("\n".join(map(str, sorted(survivors, key=lambda each: (each.module, each.line)))))
     print("\n".join(["", HEAD, *rows]))
     if failed:
-        sys.exit(f"fewer than {GOAL:.0%} were killed in {', '.join(failed)}; the survivors are printed above")
+        sys.exit(f"tests killed fewer than {GOAL:.0%} of the mutants in {', '.join(failed)}; survivors: see above")
 
 
 if __name__ == "__main__":

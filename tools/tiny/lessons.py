@@ -1,4 +1,4 @@
-"""What the embedded model is taught on: token sequences, and which of their tokens it is to predict.
+"""Training sequences of the embedded model, with masks of the tokens that the model learns to predict.
 
 Axes: B sequences, S tokens of a sequence.
 """
@@ -21,8 +21,8 @@ from collm.envs.games.mini_build.prompts import Feedback
 from collm.envs.writing.mini_writing.prompts import demonstration as writing
 from collm.envs.writing.mini_writing.rules import generated_post
 
-_TASKS = ("writing", "writing", "building", "building", "coding")  # each gives 2 lessons
-_HORIZONS = (6, 6, 6, 6, 6, 4, 3, 2, 8, 12)  # the default most often
+_TASKS = ("writing", "writing", "building", "building", "coding")  # each draw yields 2 lessons
+_HORIZONS = (6, 6, 6, 6, 6, 4, 3, 2, 8, 12)  # turns per episode; the environment's default, 6, is most frequent
 _FEEDBACK: tuple[Feedback, ...] = ("own", "cross", "cross", "both", "none")
 _CODING_MISTAKES = (0.3, 0.5)
 _NUM_PAIRS = (6, 14)
@@ -36,18 +36,18 @@ _NUM_COPIED = 4
 
 @dataclass(frozen=True)
 class Lesson:
-    """One sequence."""
+    """One training sequence."""
 
     ids: tuple[int, ...]
-    is_target: tuple[bool, ...]  # true of the tokens that the model itself is to write
+    is_target: tuple[bool, ...]  # True for tokens that the model learns to predict
 
 
 def recall_lesson(rng: Random, encoder: Encoder) -> Lesson:
-    """Random pairs of words, then the same pairs in another order.
+    """Return a lesson of associative recall: random pairs of words, then the same pairs in another order.
 
-    It teaches to pick from what the prompt lists and to look up what belongs to it, which two layers learn very slowly
-    from the tasks alone. A pair's first word comes back with or without a space before it, as words do that stand
-    inside a line or begin one.
+    The lesson teaches to copy a word from the prompt and to look up the second word of its pair. Two layers learn this
+    very slowly from the tasks alone. The repeated first word has a space before it or not, like words inside a line and
+    at the start of a line.
     """
     known = words()
     keys = rng.sample(known, rng.randint(*_NUM_PAIRS))
@@ -64,10 +64,10 @@ def recall_lesson(rng: Random, encoder: Encoder) -> Lesson:
 
 
 def memory_lesson(rng: Random, encoder: Encoder) -> Lesson:
-    """Random pairs of words, then a reply for each of them, in another order, with a word of answer after it or none.
+    """Return a lesson of memory: random pairs of words, then one reply per pair in another order, with short answers.
 
-    It teaches not to name again what the own replies have named, as the tasks alone hardly do: there a reply names one
-    of many pairs, and seldom the last that is left.
+    The lesson teaches not to repeat a pair of an earlier reply. The tasks hardly teach this, because a reply in a task
+    names one of many pairs, seldom the last remaining pair.
     """
     known = words()
     keys = rng.sample(known, rng.randint(*_NUM_REPLIES))
@@ -81,10 +81,10 @@ def memory_lesson(rng: Random, encoder: Encoder) -> Lesson:
 
 
 def sentences_lesson(rng: Random, encoder: Encoder) -> Lesson:
-    """Random sentences over few words, and some of them copied.
+    """Return a lesson of random sentences over few words, some of which a reply copies.
 
-    Every word stands in several sentences, so the next word follows from the last few words, and not from the last one
-    alone as in `recall_lesson`.
+    Each word is in several sentences. The next word therefore depends on the last few words, while it depends only on
+    the last word in `recall_lesson`.
     """
     known = rng.sample(words(), _NUM_SENTENCE_WORDS)
     lengths = [rng.randint(*_SENTENCE_LENGTH) for _ in range(rng.randint(*_NUM_SENTENCES))]
@@ -92,17 +92,17 @@ def sentences_lesson(rng: Random, encoder: Encoder) -> Lesson:
 
 
 def copy_lesson(rng: Random, encoder: Encoder, sentences: Sequence[str]) -> Lesson:
-    """Sentences, then a reply that copies one to four of them in their order, from any of them on."""
+    """Return a lesson whose reply copies one to four successive sentences of the prompt, from a random sentence on."""
     start, count = rng.randrange(len(sentences)), rng.randint(1, _NUM_COPIED)
     copied = (*sentences, *sentences)[start : start + count]
     return transcript_lesson([Message("user", " ".join(sentences)), Message("assistant", " ".join(copied))], encoder)
 
 
 def demonstration_lessons(rng: Random, encoder: Encoder) -> list[Lesson]:
-    """An episode of a noisy scripted team at one of the mini tasks, drawn at random, as each agent saw it.
+    """Return an episode of a noisy scripted team in a random mini task, one lesson per agent.
 
-    In MiniWriting it is the text of one writer, and a post of which some sentences are copied without a mistake: the
-    careless demonstrations alone do not teach exact copies.
+    In MiniWriting, the lessons are the text of one writer, and an exact copy of some sentences of a post: noisy
+    demonstrations do not teach exact copies.
     """
     task = rng.choice(_TASKS)
     if task == "writing":
@@ -120,7 +120,7 @@ def demonstration_lessons(rng: Random, encoder: Encoder) -> list[Lesson]:
 
 
 def transcript_lesson(messages: Sequence[Message], encoder: Encoder) -> Lesson:
-    """A transcript as `Encoder` encodes it in plain mode: the replies and their end-of-text tokens are the targets."""
+    """Encode a transcript as plain text, as `Encoder` does. Replies and their end-of-text tokens are the targets."""
     ids: list[int] = []
     is_target: list[bool] = []
     last_reply = max(i for i, message in enumerate(messages) if message.role == "assistant")
@@ -135,7 +135,7 @@ def transcript_lesson(messages: Sequence[Message], encoder: Encoder) -> Lesson:
 
 
 def batch(lessons: Sequence[Lesson], padding_id: int) -> tuple[Tensor, Tensor]:
-    """Lessons side by side: ids [B, S], padded on the right, and where they are targets [B, S]."""
+    """Return a batch of lessons: ids [B, S], padded on the right, and the mask of targets [B, S]."""
     length = max(len(lesson.ids) for lesson in lessons)
     ids = torch.full((len(lessons), length), padding_id)
     is_target = torch.zeros(len(lessons), length, dtype=torch.bool)

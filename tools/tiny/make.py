@@ -1,7 +1,7 @@
-"""The recipe of the embedded model: `python tools/tiny/make.py --out FOLDER`, about eight minutes on one core.
+"""Train the embedded model: `python tools/tiny/make.py --out FOLDER`, about eight minutes on one core.
 
-First associative recall, memory of the own replies and copies of sentences, then the noisy demonstrations of all mini
-tasks, mixed. The seed decides everything.
+The first phase trains associative recall, memory of own replies, and copies of sentences. The second phase trains noisy
+demonstrations of all mini tasks. The weights depend only on the settings.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ MAX_GRADIENT_NORM = 1.0
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the model is made; the defaults made the one that ships."""
+    """Settings of the training. The defaults produce the model that ships with the package."""
 
     out: Path
-    """Folder for the model and its tokenizer, which must be new or empty."""
+    """New or empty folder for the model and its tokenizer."""
     seed: int = 0
-    """Seed of the first weights and of all lessons."""
+    """Seed of the initial weights and of all training sequences."""
     recall_steps: int = 450
-    """Updates on associative recall, memory and copies."""
+    """Number of updates on associative recall, memory and copies."""
     recall_batch: int = 48
-    """Sequences per update on recall, memory and copies, a third of each on average."""
+    """Sequences per update on recall, memory and copies, on average a third of each kind."""
     recall_lr: float = 3e-3
     """Peak learning rate on recall, memory and copies."""
     task_steps: int = 1250
-    """Updates on demonstrations."""
+    """Number of updates on demonstrations."""
     task_batch: int = 32
     """Sequences per update on demonstrations."""
     task_lr: float = 2e-3
@@ -51,7 +51,7 @@ class Recipe:
 
 
 def new_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """The untrained model, about 0.58 M parameters."""
+    """Return the untrained model, with about 0.58 M parameters."""
     model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=len(tokenizer),
@@ -73,22 +73,22 @@ def new_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
 
 
 def target_loss(model: LlamaForCausalLM, ids: Tensor, is_target: Tensor) -> Tensor:
-    """Mean cross-entropy of the target tokens, each given all tokens before it.
+    """Return the mean cross-entropy of the target tokens, each given all earlier tokens of its sequence.
 
     Args:
-        ids: [B, S], padded on the right, where causal attention never looks.
+        ids: [B, S], padded on the right. Causal attention needs no mask for this padding.
         is_target: [B, S].
     """
     hidden = model.model(input_ids=ids[:, :-1]).last_hidden_state
     is_wanted = is_target[:, 1:]
-    # Only where a target follows: the output layer is a third of the work.
+    # The output layer is a third of the work. It is computed only at positions before a target.
     return functional.cross_entropy(model.lm_head(hidden[is_wanted]), ids[:, 1:][is_wanted])
 
 
 def train(
     model: LlamaForCausalLM, steps: int, lr: float, next_batch: Callable[[], tuple[Tensor, Tensor]], name: str
 ) -> None:
-    """AdamW with a warm-up and a cosine to 5 % of the learning rate."""
+    """Train with AdamW, a linear warm-up, and a cosine decay to 5 % of the learning rate."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.98), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer,
@@ -109,7 +109,7 @@ def train(
 
 
 def make(recipe: Recipe) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
-    """Train the model; nothing is written."""
+    """Train the model and return it with its tokenizer. No file is written."""
     torch.manual_seed(recipe.seed)
     rng = Random(recipe.seed)
     tokenizer = new_tokenizer()
@@ -133,17 +133,13 @@ def make(recipe: Recipe) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
 
 
 def check_is_empty(out: Path) -> None:
-    """Refuse a folder with files in it.
-
-    Raises:
-        SystemExit: naming the folder.
-    """
+    """Exit with an error message if the folder `out` contains files, or is a file."""
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise SystemExit(f"error: --out {out} is not an empty folder; give a new one")
+        raise SystemExit(f"error: --out {out} is not an empty folder; give a new or empty folder")
 
 
 def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
-    """Write weights of 16 bits under a configuration that loads them as 32: half the size, and ready to be trained."""
+    """Write the model with float16 weights, which halves the files, and a config that loads the weights as float32."""
     model.half().save_pretrained(out)
     model.config.dtype = torch.float32
     model.config.save_pretrained(out)
@@ -151,7 +147,7 @@ def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path)
 
 
 def main() -> None:
-    torch.set_num_threads(1)  # with more, sums are taken in another order and the weights differ
+    torch.set_num_threads(1)  # more threads change the order of sums, and so the weights
     recipe = tyro.cli(Recipe, description=__doc__)
     check_is_empty(recipe.out)
     save(*make(recipe), recipe.out)

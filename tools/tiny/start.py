@@ -1,9 +1,9 @@
-"""Start checkpoints: the embedded model, taught on with demonstrations of one more task, from which trainings begin.
+"""Make a start checkpoint for training runs: the embedded model, trained further on demonstrations of MiniShift.
 
 python tools/tiny/start.py --out FOLDER --seed 1
 
-Less than a minute of one core; 0.9 MB. The model that is taught on may be another one of the recipe's kind (`--model`),
-so that what was learned elsewhere is kept: lessons here add a task and take none away.
+It takes less than a minute on one core, and the checkpoint has 0.9 MB. `--model` gives another model made by `make.py`
+or by this script. The training adds MiniShift to the tasks that this model has learned before.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _FEEDBACK: tuple[Feedback, ...] = ("own", "cross", "cross", "both", "none")
 
 @dataclass(frozen=True)
 class Start:
-    """How a start checkpoint is made; the defaults, with seeds 1, 2 and 3, made those of the suite "shift"."""
+    """Settings of a start checkpoint. The suite "shift" uses the defaults with seeds 1, 2 and 3."""
 
     out: Path
-    """Folder for the model and its tokenizer, which must be new or empty."""
+    """New or empty folder for the model and its tokenizer."""
     seed: int = 1
-    """Seed of all lessons."""
+    """Seed of all training sequences."""
     model: Path = TINY_DIRECTORY
-    """Folder of the model that is taught on; by default the embedded one."""
+    """Folder of the model to train further. Default: the embedded model."""
     steps: int = 400
-    """Updates."""
+    """Number of updates."""
     batch: int = 32
     """Sequences per update."""
     lr: float = 1.5e-3
@@ -49,7 +49,7 @@ class Start:
 
 
 def shift_lessons(rng: Random, encoder: Encoder) -> list[Lesson]:
-    """An episode of noisy players of MiniShift, as each of them saw it, of any horizon, team, feedback and order."""
+    """Return an episode of noisy MiniShift players with random settings, one lesson per agent."""
     episode = shift(
         rng,
         num_agents=rng.choice(_TEAMS),
@@ -63,11 +63,11 @@ def shift_lessons(rng: Random, encoder: Encoder) -> list[Lesson]:
 def taught_on(
     start: Start, lessons: Callable[[Random, Encoder], list[Lesson]] = shift_lessons
 ) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
-    """Teach the model on; nothing is written.
+    """Train the model further, and return it with its tokenizer. No file is written.
 
     Args:
         start: settings.
-        lessons: draws the lessons of an episode.
+        lessons: function that returns the lessons of a random episode.
     """
     torch.manual_seed(start.seed)
     rng = Random(start.seed)
@@ -86,7 +86,7 @@ def taught_on(
 
 
 def main() -> None:
-    torch.set_num_threads(1)  # with more, sums are taken in another order and the weights differ
+    torch.set_num_threads(1)  # more threads change the order of sums, and so the weights
     start = tyro.cli(Start, description=__doc__)
     check_is_empty(start.out)
     save(*taught_on(start), start.out)

@@ -1,4 +1,4 @@
-"""The embedded model's tokenizer: one token for each word of the mini tasks, bytes and common pieces for other text."""
+"""Tokenizer of the embedded model: one token per word of the mini tasks, bytes and common subwords for other text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collm.envs.writing.mini_writing.prompts import prompt_vocabulary as writing
 END, PADDING = "<|endoftext|>", "<|pad|>"
 MAX_TOKENS = 1024
 MAX_MERGES = 128
-# A digit is a piece of its own, with the space before it; so are words, runs of marks, and white space.
+# Each digit, word, and run of punctuation marks is one piece, with the space before it. White space is also one piece.
 _PIECE = r" ?\p{N}| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _MARKS = tuple(". , : ; ? ! ' - ( ) + * / = [ ] { } < > \" # _".split())
 _ENGLISH = """
@@ -29,24 +29,24 @@ does part even place well such here take why things help put years different awa
 
 @cache
 def words() -> tuple[str, ...]:
-    """Every word and mark that the mini tasks are written in."""
+    """Return all words, digits and punctuation marks in the texts of the mini tasks, sorted."""
     return tuple(sorted({*writing_words(), *BUILDING_WORDS, *CODING_WORDS, *_MARKS, *"0123456789"}))
 
 
 def new_tokenizer() -> PreTrainedTokenizerFast:
-    """Make the tokenizer; the same one each time.
+    """Build the tokenizer: byte-level BPE, reversible for any text, equal in each call.
 
-    Byte-level BPE, reversible on any text. A word of the mini tasks is one token with the space before it and another
-    without (at the start of a reply), whatever the merges would make of it, so that to copy a word is to copy a token.
+    A word of the mini tasks is one token with the space before it, and another token without a space, for starts of
+    replies. Merges have no effect on these tokens. To copy a word, the model copies one token.
 
     Raises:
-        ValueError: if the words no longer fit in MAX_TOKENS.
+        ValueError: if the vocabulary exceeds MAX_TOKENS.
     """
     pieces = _pieces()
     entries = [END, PADDING, *pieces[0], *_whole_words()]
     vocabulary = {entry: index for index, entry in enumerate(dict.fromkeys(entries))}
     if len(vocabulary) > MAX_TOKENS:
-        raise ValueError(f"the vocabulary must stay within {MAX_TOKENS} tokens, got {len(vocabulary)}; take words out")
+        raise ValueError(f"the vocabulary has {len(vocabulary)} tokens, more than {MAX_TOKENS}; remove words")
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=pieces[1], ignore_merges=True))
     backend.pre_tokenizer = _pre_tokenizer()
     backend.decoder = decoders.ByteLevel()
@@ -69,7 +69,7 @@ def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:
 
 
 def _pieces() -> tuple[list[str], list[tuple[str, str]]]:
-    """All bytes and the commonest pieces of English, in the order of their making; and the merges that make them."""
+    """Return all bytes and the most frequent English subwords, in the order of their creation, and their merges."""
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = _pre_tokenizer()
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -83,7 +83,7 @@ def _pieces() -> tuple[list[str], list[tuple[str, str]]]:
 
 
 def _model_state(tokenizer: Tokenizer) -> dict[str, list[list[str]]]:
-    """What the library writes into a tokenizer's file, the only place where it tells the merges."""
+    """Return the section "model" of a tokenizer's JSON file, the only place that contains the merges."""
     import json
 
     state: dict[str, list[list[str]]] = json.loads(tokenizer.to_str())["model"]
@@ -91,7 +91,7 @@ def _model_state(tokenizer: Tokenizer) -> dict[str, list[list[str]]]:
 
 
 def _whole_words() -> list[str]:
-    """The words as the byte level spells them, each without and with its space."""
+    """Return the words in the alphabet of byte-level BPE, each without and with a space before it."""
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     texts = [f"{space}{word}" for word in words() for space in ("", " ")] + [f" {word}" for word in _ENGLISH]
     return [spelled for text in texts for spelled, _ in byte_level.pre_tokenize_str(text)]

@@ -80,11 +80,11 @@ def test_a_rank_that_sends_nothing_waits_until_a_new_server_has_the_weights(rank
     make_ready(ranks)
     assert same(ranks)
     stub.base, stub.version = AutoModelForCausalLM.from_pretrained(folder), "default"  # restarted
-    with pytest.warns(RuntimeWarning, match="set aside"), pytest.raises(ServerError, match="has not received"):
+    with pytest.warns(RuntimeWarning, match="not used until"), pytest.raises(ServerError, match="has not received"):
         ranks[1].generate(prompts(4), Sampling())
     ranks[0].generate(prompts(4), Sampling())  # which notices, and sends the weights again
     assert stub.paths() == EXCHANGE * 2
-    with pytest.warns(RuntimeWarning, match="answers again"):
+    with pytest.warns(RuntimeWarning, match="responds again"):
         assert same(ranks)
 
 

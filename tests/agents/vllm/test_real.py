@@ -23,7 +23,7 @@ VLLM = os.environ.get("COLLM_VLLM")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(VLLM is None, reason="COLLM_VLLM names no executable of vLLM"),
-    pytest.mark.filterwarnings("ignore:.*(set aside|answers again):RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:.*(not used until|responds again):RuntimeWarning"),
 ]
 PROMPTS = [Prompt([5 + number, 9, 40 + number], (1, number, 0, 0), 8 + number) for number in range(12)]
 STOP = [0, 2]

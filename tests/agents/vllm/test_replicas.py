@@ -47,7 +47,7 @@ def test_requests_are_shared_out_and_the_turns_of_an_episode_stay_together(gener
 def test_one_of_two_servers_dies_and_the_samples_are_the_same(folder, stubs, generator):
     alone = ids(learner(folder, stubs[0].url).generate(prompts(), Sampling()))
     stubs[1].num_left = 1
-    with pytest.warns(RuntimeWarning, match=f"set aside .*{stubs[1].url} broke off"):
+    with pytest.warns(RuntimeWarning, match=f"not used until .*{stubs[1].url} closed"):
         together = generator.generate(prompts(), Sampling())
     assert ids(together) == alone
     assert num_completions(stubs[1]) > 1 and num_completions(stubs[0]) == len(alone) + 7
@@ -61,11 +61,11 @@ def test_a_server_that_comes_back_gets_the_present_weights_before_it_is_asked(fo
     port = stubs[1].server_port
     stubs[1].die()
     perturb(generator)
-    with pytest.warns(RuntimeWarning, match="set aside"):
+    with pytest.warns(RuntimeWarning, match="not used until"):
         generator.generate(prompts(), Sampling())
     stubs[1] = StubServer(folder, port)  # restarted, with the initial weights
     time.sleep(replicas.PROBE_S)
-    with pytest.warns(RuntimeWarning, match="answers again"):
+    with pytest.warns(RuntimeWarning, match="responds again"):
         generator.generate(prompts(), Sampling())
     paths = [path for path, _ in stubs[1].calls]
     assert paths.index("/collective_rpc") < paths.index("/inference/v1/generate")
@@ -92,7 +92,7 @@ def test_an_exchange_that_breaks_off_leaves_a_label_that_nobody_takes_for_weight
     generator.generate(prompts(), Sampling())
     perturb(generator)
     stubs[1].fails[path] = 0
-    with pytest.warns(RuntimeWarning, match=f"set aside .*{path} answers 500.*it broke"):
+    with pytest.warns(RuntimeWarning, match=f"not used until .*{path} answers 500.*it broke"):
         generator.generate(prompts(), Sampling())
     assert generator.drift < 1e-5
     assert stubs[1].paths()[-1] == path  # it stays paused: some of its layers may lack weights

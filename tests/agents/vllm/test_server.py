@@ -112,7 +112,7 @@ def test_a_server_that_does_not_answer_or_is_gone_is_given_up(folder, stub):
         generator.generate(prompts(1), Sampling())
     later = learner(folder, stub.url)
     stub.die()
-    with pytest.warns(RuntimeWarning, match="set aside"), pytest.raises(ServerError, match="there is no server at"):
+    with pytest.warns(RuntimeWarning, match="not used"), pytest.raises(ServerError, match="there is no server at"):
         later.generate(prompts(1), Sampling())
 
 
