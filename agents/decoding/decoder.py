@@ -99,10 +99,10 @@ class Decoder:
         """Return one sample per prompt, in the order of the prompts. Raise `ValueError` if a prompt is not valid."""
         if not prompts:
             return []
-        # 1) Check the prompts, and drop cached sequences that may not be reused.
+        # 1) Check the prompts, and clear caches after a change of the device or of the compute type.
         self._check(prompts)
         if self._engine.num_fixed:
-            prompts = [replace(prompt, parked=None) for prompt in prompts]  # cached keys were computed in other shapes
+            prompts = [replace(prompt, parked=None) for prompt in prompts]  # their KV cache has other shapes
         computes = self._base.device, computing_type(self._base)
         if computes != self._computes:
             self._computes = computes

@@ -146,7 +146,7 @@ class RolloutCollector:
                     del running[play.place]
                     free.append(play.place)
                     self.num_ended += 1
-                # 3. Skip episodes whose worker process died or hung twice.
+                # 3. Skip episodes whose worker process was lost twice, because it died or did not respond.
                 for place, fault in self.vector.lost().items():
                     stepping.discard(place)
                     free.append(place)
