@@ -30,7 +30,7 @@ class PartsEnv(PicturedEnv):
         max_turns: turns of an episode.
         reward: "sparse" (1 at the end if the quality is at least `threshold`, otherwise 0), "terminal" (the quality at
             the end) or "dense" (the increase of the quality per turn). The highest return is 1.
-        feedback: moves whose results a builder reads: "own", "cross" (the partners'), "both" (own first) or "none".
+        feedback: moves whose results a builder reads: "own", "cross" (partners' moves), "both" (own first) or "none".
         threshold: minimum quality of a successful episode, above 0 and at most 1.
         is_explained: True adds the rules in English, for models that were not trained on the game.
         prompts: templates that replace the prompts, see `collm.envs.templates`.
