@@ -178,7 +178,7 @@ def exploits(env: TextParallelEnv) -> str:
         [
             f"Mean return over {NUM_EXPLOIT_EPISODES} episodes, and the "
             "[share](../extend/environment.md#exploits) (return - empty) / (reference - empty).",
-            f"A share above {limit:.0%} needs a reason. At 0% or below: {others}.",
+            f"A share above {limit:.0%} needs a reason. Teams with a share of at most 0%: {others}.",
             "",
             "| player | return | share | reason |",
             "|---|---:|---:|---|",

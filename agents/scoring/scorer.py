@@ -135,7 +135,7 @@ class Scorer:
 
     @torch.no_grad()
     def _follows_trees(self) -> bool:
-        """Return True if trees and separate rows have the same hidden states, in a test on a few tokens."""
+        """Test on a few tokens whether rows with a shared prompt (trees) get the hidden states of separate rows."""
         try:
             self._window = window_of(self.base)
             trees, apart = (_trial_states(self, is_shared) for is_shared in (True, False))
