@@ -149,7 +149,7 @@ class ChatPolicy(Policy):
         return completions
 
     def fix_shapes(self) -> None:
-        raise UserError(f"the samples of {self.model} vary, because it is on a server; remove deterministic=True")
+        raise UserError(f"{self.model} is on a server, but deterministic=True needs a local model; remove the setting")
 
     async def _answer(self, request: Request, greedy: bool) -> Completion:
         import openai  # not at the top, because the import takes seconds

@@ -60,7 +60,7 @@ class CompactTokenizer:
         return words, content[match.end() :]
 
     def _without_repeats(self, ids: list[int], earlier: list[int]) -> list[int]:
-        """Replace tokens that both messages have at the beginning or the end by words for powers of two."""
+        """Replace the tokens with which two messages both begin or end by words for powers of two."""
         front = _powers(_num_equal(ids, earlier))
         num_front = sum(2 ** (k + 1) for k in front)
         back = _powers(_num_equal(ids[num_front:][::-1], earlier[num_front:][::-1]))

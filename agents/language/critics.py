@@ -254,7 +254,7 @@ class ActorHead(HeadCritic[LanguagePolicy]):
 
 
 def _texts(item: CriticInput) -> tuple[list[tuple[Message, ...]], list[int]]:
-    """Return the texts h and h + a of all turns, and the text's index of each value: V of each h, then Q."""
+    """Return the texts h and h + a of all turns, and for each value (V of all h, then Q) the index of its text."""
     texts: list[tuple[Message, ...]] = []
     of_histories, of_actions = [], []
     for turn, history in enumerate(map(messages_of, item.histories)):

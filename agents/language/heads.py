@@ -18,7 +18,7 @@ class HeadLayer(nn.Linear):
 
 
 def value_head_of(model: PreTrainedModel, hidden_dim: int | None) -> nn.Module:
-    """Return a value head, with a tanh layer if `hidden_dim` is set. Values start at 0, and advantages as returns."""
+    """Return a value head, with a tanh layer if `hidden_dim` is set. Values start at 0, so advantages are returns."""
     size = model.config.get_text_config().hidden_size
     last = HeadLayer(hidden_dim or size, 1)
     nn.init.zeros_(last.weight)

@@ -26,7 +26,7 @@ from ..vllm.server import Serving, VLLMServer
 
 
 class LanguageModel:
-    """Causal language model with tokenizer, generator and scorer. Policies with the same base model share it.
+    """Causal language model with tokenizer, generator and scorer. Policies with the same base model share one.
 
     Args:
         model: model of transformers or peft. Use fp32 for trainable weights: bf16 weights lose updates near 1e-6.
