@@ -25,11 +25,15 @@ FOLDER = Path(__file__).resolve().parent / "environments"
 NAMESPACE = "collm/"
 NUM_EPISODES = 20
 MAX_TRANSCRIPT_LINES, MAX_LINE_LENGTH = 16, 100
-_TURNS = "a turn earns its improvement over the best turn before"
-_FUNCTIONS = f"{_TURNS}; half of the points of the tests need all tests; `variant`, `prompts`, `needs_both`."
-_GROUNDED = "all terms except `structure` need texts that are grounded in the source; `variant`, `prompts`."
+_TURNS = "the reward of a turn is its gain over the best earlier turn"
+_FUNCTIONS = (
+    f"{_TURNS}; half of the points for tests need all tests to pass; new arguments `variant`, `prompts`, `needs_both`."
+)
+_GROUNDED = (
+    "all terms except `structure` need texts that are grounded in the source; new arguments `variant`, `prompts`."
+)
 _VERIFIED = "groundedness checks the word order of each sentence; sentences of the source earn the full credit."
-_BUILDERS = "minus signs and whole parts of numbers count; two to six builders; `stop_at` needs `shift`."
+_BUILDERS = "coordinates may be negative or fractional; two to six builders; an early end needs `shift`."
 HISTORY: dict[str, str] = {
     "collm/StrBuild-v2": "the reward falls if a builder has fewer letter cells than its quota (`needs_both`).",
     "collm/StrBuild-v1": f'pays `reward="iou"` by default; {_BUILDERS}',
@@ -44,13 +48,13 @@ HISTORY: dict[str, str] = {
     "collm/HumanEval-v1": _FUNCTIONS,
     "collm/MBPP-v1": _FUNCTIONS,
     "collm/CoopHumanEval-v1": _FUNCTIONS,
-    "collm/ClassEval-v1": f"{_TURNS}; `variant`, `prompts`, `needs_both`.",
+    "collm/ClassEval-v1": f"{_TURNS}; new arguments `variant`, `prompts`, `needs_both`.",
     "collm/TLDR-v2": _VERIFIED,
     "collm/TLDR-v1": f"the texts must cover the source; {_GROUNDED}",
     "collm/ArxivExpansion-v2": _VERIFIED,
     "collm/ArxivExpansion-v1": _GROUNDED,
     "collm/MiniWriting-v2": "texts are parsed and earn the facts that they state; larger teams have longer posts.",
-    "collm/MiniWriting-v1": "texts must be grounded in the source; `prompts`.",
+    "collm/MiniWriting-v1": "texts must be grounded in the source; new argument `prompts`.",
     "collm/MiniCode-v1": "a test counts only if each programmer computes its part (`needs_both`).",
 }
 """Changes of versions above 0, by id."""
@@ -172,9 +176,8 @@ def exploits(env: TextParallelEnv) -> str:
     others = ", ".join(each.player for each in standings if each.share <= 0)
     return "\n".join(
         [
-            f"Mean return over {NUM_EXPLOIT_EPISODES} episodes, and its "
-            "[share](../extend/environment.md#exploits) of the",
-            "reference's return above the empty team. "
+            f"Mean return over {NUM_EXPLOIT_EPISODES} episodes, and the "
+            "[share](../extend/environment.md#exploits) (return - empty) / (reference - empty).",
             f"A share above {limit:.0%} needs a reason. At 0% or below: {others}.",
             "",
             "| player | return | share | reason |",

@@ -64,7 +64,7 @@ def token_scores(
 def logit_scores(
     logits: Tensor, targets: Tensor, temperature: float, filters: Sampling | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the results of `token_scores` for logits [K, V]. Filters keep every target, because it was sampled."""
+    """Compute `token_scores` from logits [K, V]. `filters` never drop a target token."""
     scored: tuple[Tensor, Tensor] = _Scores.apply(logits, targets, temperature, filters)  # type: ignore[no-untyped-call]
     return scored
 

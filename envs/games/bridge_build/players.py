@@ -138,7 +138,7 @@ def _probes(seen: View, known: Known, focus: Box) -> list[Cell]:
 
 
 def _planks(seen: View, known: Known, way: Sequence[Cell]) -> list[Fill]:
-    """Return planks of the path on the worker's own part, and one plank beside each true pillar without a plank."""
+    """Return planks that a worker lays in its part of the map: on the path `way`, and one beside each true pillar."""
     planks = {*way, *(cell for cell, kind in known.items() if kind == "=")}
     laid = [cell for cell in way if _holds(seen.own, cell)]
     for pillar in sorted(cell for cell, kind in known.items() if kind == "Y"):
