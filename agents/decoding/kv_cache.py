@@ -41,7 +41,7 @@ class Placement:
     _flat: dict[tuple[int, int], Tensor] = field(default_factory=dict)
 
     def flat_index(self, num_heads: int, capacity: int) -> Tensor:
-        """Return the index [tokens * heads] of each token and head in keys viewed as [rows * heads * columns, d]."""
+        """Return indices [tokens * heads] of each token and head into keys viewed as [rows * heads * columns, d]."""
         key = num_heads, capacity
         if key not in self._flat:  # computed once for all layers of equal sizes
             heads = torch.arange(num_heads, device=self.row_index.device)

@@ -225,7 +225,7 @@ def read(wire: Wire, max_nodes: int = MAX_NODES) -> Any:
 
 
 def check(wire: Wire, max_nodes: int = MAX_NODES) -> None:
-    """Raise MalformedValue as `read` does, but allow long integers, long ranges and surrogates, for another jail."""
+    """Raise MalformedValue as `read` does, but allow long integers, long ranges and surrogates."""
     _Reader(max_nodes, is_kept=False).read(wire)
 
 

@@ -164,7 +164,7 @@ def stock_left(house: House, fills: Sequence[Fill]) -> dict[int, int]:
 
 
 def affordable_rectangles(house: House, left: Mapping[int, int]) -> list[Fill]:
-    """Return rectangles that the remaining stock can fill: the largest first, then a part of one more."""
+    """Return rectangles that the remaining stock can fill: whole rectangles, largest first, then a part of the next."""
     stock = dict(left)
     chosen: list[Fill] = []
     others: list[Fill] = []
