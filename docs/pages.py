@@ -37,7 +37,7 @@ HISTORY: dict[str, str] = {
     "collm/HouseBuild-v1": _BUILDERS,
     "collm/BridgeBuild-v2": "each worker builds on the half that only its partner sees; more false pillars; the "
     "reference players send messages and use only their observations.",
-    "collm/BridgeBuild-v1": "planks have a cost; each worker builds on its own half; the last object of a reply counts.",
+    "collm/BridgeBuild-v1": "planks cost points; each worker builds on its own half; a reply's last object counts.",
     "collm/ResourceGathering-v2": "at first, only the partner sees a gatherer's resources; larger maps; the reference "
     "players send messages and use only their observations.",
     "collm/ResourceGathering-v1": "bonuses do not grow with the turns; the last JSON object of a reply is read.",
