@@ -24,38 +24,34 @@ from collm.envs.vectors.vector import SyncVector
 FOLDER = Path(__file__).resolve().parent / "environments"
 NAMESPACE = "collm/"
 NUM_EPISODES = 20
-MAX_TRANSCRIPT_LINES, MAX_LINE_LENGTH = 16, 100
-_TURNS = "the reward of a turn is its gain over the best earlier turn"
-_FUNCTIONS = (
-    f"{_TURNS}; half of the points for tests need all tests to pass; new arguments `variant`, `prompts`, `needs_both`."
-)
-_GROUNDED = (
-    "all terms except `structure` need texts that are grounded in the source; new arguments `variant`, `prompts`."
-)
-_VERIFIED = "groundedness checks the word order of each sentence; sentences of the source earn the full credit."
-_BUILDERS = "coordinates may be negative or fractional; two to six builders; an early end needs `shift`."
+MAX_TRANSCRIPT_LINES, MAX_LINE_LENGTH = 12, 100
+_TURNS = "the reward of a turn is its improvement over the best earlier turn"
+_FUNCTIONS = f"{_TURNS}; half of the points for tests need all tests; new: `variant`, `prompts`, `needs_both`."
+_GROUNDED = "all terms except `structure` depend on the groundedness of the texts; new: `variant`, `prompts`."
+_VERIFIED = "groundedness depends on the word order of each sentence; sentences of the source have the full credit."
+_BUILDERS = "a coordinate must be an integer and may be negative; two to six builders; `stop_at` needs `shift`."
 HISTORY: dict[str, str] = {
-    "collm/StrBuild-v2": "the reward falls if a builder has fewer letter cells than its quota (`needs_both`).",
+    "collm/StrBuild-v2": "the reward is lower if a builder has fewer letter cells than its quota (`needs_both`).",
     "collm/StrBuild-v1": f'pays `reward="iou"` by default; {_BUILDERS}',
     "collm/HouseBuild-v2": "a builder may fill only an equal part of each block (`needs_both`).",
     "collm/HouseBuild-v1": _BUILDERS,
     "collm/BridgeBuild-v2": "each worker builds on the half that only its partner sees; more false pillars; the "
-    "reference is an honest player that talks.",
-    "collm/BridgeBuild-v1": "planks cost; each worker builds on its own side; the last object of a reply counts.",
-    "collm/ResourceGathering-v2": "on generated lands, only the partner sees what a gatherer can take; larger lands; "
-    "the reference is an honest player that talks.",
-    "collm/ResourceGathering-v1": "bonuses do not grow with the turns; replies as in BridgeBuild-v1.",
+    "reference players send messages and use only their observations.",
+    "collm/BridgeBuild-v1": "planks cost points; each worker builds on its own half; a reply's last object counts.",
+    "collm/ResourceGathering-v2": "at first, only the partner sees a gatherer's resources; larger maps; the reference "
+    "players send messages and use only their observations.",
+    "collm/ResourceGathering-v1": "bonuses do not grow with the turns; the last JSON object of a reply is read.",
     "collm/HumanEval-v1": _FUNCTIONS,
     "collm/MBPP-v1": _FUNCTIONS,
     "collm/CoopHumanEval-v1": _FUNCTIONS,
-    "collm/ClassEval-v1": f"{_TURNS}; new arguments `variant`, `prompts`, `needs_both`.",
+    "collm/ClassEval-v1": f"{_TURNS}; new: `variant`, `prompts`, `needs_both`.",
     "collm/TLDR-v2": _VERIFIED,
     "collm/TLDR-v1": f"the texts must cover the source; {_GROUNDED}",
     "collm/ArxivExpansion-v2": _VERIFIED,
     "collm/ArxivExpansion-v1": _GROUNDED,
-    "collm/MiniWriting-v2": "texts are parsed and earn the facts that they state; larger teams have longer posts.",
-    "collm/MiniWriting-v1": "texts must be grounded in the source; new argument `prompts`.",
-    "collm/MiniCode-v1": "a test counts only if each programmer computes its part (`needs_both`).",
+    "collm/MiniWriting-v2": "texts are parsed, and the reward counts true facts; larger teams have longer posts.",
+    "collm/MiniWriting-v1": "the reward depends on the groundedness of the texts; new: `prompts`.",
+    "collm/MiniCode-v1": "a test counts only if each programmer computes an operand (`needs_both`).",
 }
 """Changes of versions above 0, by id."""
 SHARED_ARGUMENTS = ("prompts", "render_mode", "max_action_length", "max_observation_length")
@@ -160,8 +156,8 @@ def ceilings(env: TextParallelEnv) -> list[str]:
     rows = [f"| {lack} | {value:.3f} |" for lack, value in env.ceilings().items()]
     if not rows:
         return []
-    title = "Exact mean return of play without errors that lacks one thing, with default settings."
-    return ["\n".join([title, "", "| missing | return |", "|---|---:|", *rows])]
+    title = "Exact mean return of play without errors under a restriction, with default settings."
+    return ["\n".join([title, "", "| restriction | return |", "|---|---:|", *rows])]
 
 
 def exploits(env: TextParallelEnv) -> str:
@@ -176,9 +172,10 @@ def exploits(env: TextParallelEnv) -> str:
     others = ", ".join(each.player for each in standings if each.share <= 0)
     return "\n".join(
         [
-            f"Mean return over {NUM_EXPLOIT_EPISODES} episodes, and the "
-            "[share](../extend/environment.md#exploits) (return - empty) / (reference - empty).",
-            f"A share above {limit:.0%} needs a reason. Teams with a share of at most 0%: {others}.",
+            f"Mean return over {NUM_EXPLOIT_EPISODES} episodes, and its "
+            "[share](../extend/environment.md#exploits) of the",
+            "reference's return above the empty team. "
+            f"A share above {limit:.0%} needs a reason in the table. Players at 0% or below: {others}.",
             "",
             "| player | return | share | reason |",
             "|---|---:|---:|---|",
@@ -203,18 +200,17 @@ def protocols(env: TextParallelEnv) -> str:
         instructions = env.protocol_instructions.get(protocol)
         team = with_protocol(dict.fromkeys(env.possible_agents, reference), protocol, instructions)
         (episode,) = RolloutCollector(SyncVector(lambda: env, 1), team).collect([Plan(0, group=0)])
-        num_replies = len(read) / sum(len(turns) for turns in episode.tracks.values())
         told = next(observation for agent, observation in reversed(read) if agent == last)
         instruction = told.rstrip().rsplit("\n\n", 1)[1]
-        rows.append(f"| {protocol} | {episode.team_return:.2f} | {num_replies:.0f} | {instruction} |")
+        rows.append(f"| {protocol} | {episode.team_return:.2f} | {instruction} |")
     return "\n".join(
         [
             "Return of the reference players' first episode under each [protocol](../paper.md), "
             "and the instruction that",
             f"`{last}` reads after the replies of the other agents.",
             "",
-            "| protocol | return | replies per agent and turn | instruction |",
-            "|---|---:|---:|---|",
+            "| protocol | return | instruction |",
+            "|---|---:|---|",
             *rows,
         ]
     )
@@ -333,7 +329,7 @@ def index(own: list[EnvSpec]) -> str:
             "# Environments",
             "",
             "Each environment has its own page. Three pages describe the rules, rewards and data of a domain:",
-            "[writing](writing.md), [building](games.md), [coding](coding.md). `collm play ID` shows an episode.",
+            "[writing](writing.md), [building](games.md), [coding](coding.md). `collm play ID` prints an episode.",
             "",
             "| name | | turns | domain |",
             "|---|---|---:|---|",
@@ -346,10 +342,10 @@ def index(own: list[EnvSpec]) -> str:
             "| `prompts` | `None` | templates that replace the prompts ([form](games.md)) |",
             '| `render_mode` | `None` | "ansi" (`render` returns the joint history), "human" (prints it), or '
             '"rgb_array" in games |',
-            "| `max_action_length` | `16384` | characters of a reply; the rest is cut and counted in "
+            "| `max_action_length` | `16384` | maximum length of a reply; longer replies are cut and counted in "
             "`metric/cut_replies` |",
-            "| `max_observation_length` | `1048576` | characters of a history; the oldest messages after the first are "
-            "dropped and counted in `metric/dropped_messages` |",
+            "| `max_observation_length` | `1048576` | maximum length of a history; the oldest messages after the first "
+            "are dropped and counted in `metric/dropped_messages` |",
             "",
         ]
     )
