@@ -24,7 +24,7 @@ from collm.envs.vectors.vector import SyncVector
 FOLDER = Path(__file__).resolve().parent / "environments"
 NAMESPACE = "collm/"
 NUM_EPISODES = 20
-MAX_TRANSCRIPT_LINES, MAX_LINE_LENGTH = 12, 100
+MAX_TRANSCRIPT_LINES, MAX_LINE_LENGTH = 10, 100
 _TURNS = "the reward of a turn is its improvement over the best earlier turn"
 _FUNCTIONS = f"{_TURNS}; half of the points for tests need all tests; new: `variant`, `prompts`, `needs_both`."
 _GROUNDED = "all terms except `structure` depend on the groundedness of the texts; new: `variant`, `prompts`."
@@ -79,7 +79,7 @@ def domain(spec: EnvSpec) -> str:
 
 
 def page(spec: EnvSpec, has_exploits: bool = True) -> str:
-    """Return the page of an environment. The degenerate players can be left out, because they take long."""
+    """Return the page of an environment. `has_exploits=False` omits the slow degenerate players."""
     env = make(spec)
     parts = [
         f"# {short_name(spec)}",
