@@ -6,7 +6,10 @@ export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= PASSIVE
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: demo docs test test-slow test-gpu gpu-bundle test-interop test-matrix test-oldest mutants lint format install install-dev clean
+# The placeholder of the account that hosts the repository, in all files except this one.
+PLACEHOLDER := OWNER
+
+.PHONY: owner demo docs test test-slow test-gpu gpu-bundle test-interop test-matrix test-oldest mutants lint format install install-dev clean
 
 demo: install  ## two small language models learn to write together
 	$(BIN)/collm demo
@@ -34,6 +37,10 @@ test-oldest:  ## the quick tests of agents/ and algorithms/ with the oldest torc
 
 mutants: .venv/.installed-mutants  ## small faults that the tests must find; SAMPLE=40 per module, MODULES="algorithms/functions" for some
 	$(BIN)/python tools/mutation/run.py $(if $(SAMPLE),--sample $(SAMPLE)) $(MODULES)
+
+owner:  ## fill in the account that hosts the repository: make owner ACCOUNT=name
+	@test -n "$(ACCOUNT)" || { echo "error: ACCOUNT is empty; run make owner ACCOUNT=name"; exit 2; }
+	git grep -lwF $(PLACEHOLDER) -- ':!Makefile' | xargs -r sed -i 's/\b$(PLACEHOLDER)\b/$(ACCOUNT)/g'
 
 docs: .venv/.installed-docs  ## the site of the documentation, into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build

@@ -75,7 +75,7 @@ class Algorithm(ABC, Generic[Settings]):
     centers_advantages: ClassVar[bool] = True
     """True: normalization subtracts the mean advantage. False: normalization only divides by a scale."""
     has_baseline: ClassVar[bool] = True
-    """True: advantages have a baseline. False: they are plain returns, whose gradient is wrong with top-k and top-p."""
+    """False: advantages are returns without a baseline. Sampling with top-k or top-p then gives a wrong gradient."""
     may_repeat_unclipped: ClassVar[bool] = False
     """True: several epochs without `clip_range` cause a warning. False: they raise an error."""
 
@@ -97,8 +97,9 @@ class Algorithm(ABC, Generic[Settings]):
     def loss(self, batch: PolicyBatch) -> PolicyLoss:
         """Compute the policy's loss: PPO's clipped surrogate if `clip_range` is set, else the policy-gradient loss.
 
-        The policy-gradient loss multiplies off-policy turns by truncated importance weights. PPO's ratio already
-        corrects for the sampling policy. `PolicyLearner` adds the entropy bonus, the KL penalty and the value loss.
+        With `importance_cap`, the policy-gradient loss multiplies off-policy turns by truncated importance weights.
+        PPO's ratio already corrects for the sampling policy. `PolicyLearner` adds the entropy bonus, the KL penalty and
+        the value loss.
         """
         config = self.config
         if config.credit == "turn":
@@ -109,7 +110,7 @@ class Algorithm(ABC, Generic[Settings]):
             )
             advantages = batch.advantages
         else:
-            # With a weight of 1 / length per token, each completion is one item.
+            # With divide_by_length, the weights of a completion's tokens sum to 1, so the loss divides by completions.
             items = batch.num_turns if config.divide_by_length else batch.num_tokens
             logprobs, sampled = batch.logprobs, batch.sampled_logprobs
             advantages = token_advantages(
@@ -230,7 +231,7 @@ class ActorCritic(Algorithm[Settings], ABC):
         return warmup_of(self.config) if self._warmup is None else self._warmup
 
     def state_dict(self) -> dict[str, Any]:
-        return {"critic_warmup": self.critic_warmup}  # the default depends on num_updates, which resuming may raise
+        return {"critic_warmup": self.critic_warmup}  # the default depends on num_updates, which may change on resume
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._warmup = state.get("critic_warmup")

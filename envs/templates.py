@@ -115,7 +115,9 @@ def original_prompts(repository: Path, originals: Originals) -> dict[str, str]:
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (SyntaxError, ValueError) as error:
-        raise ValueError(f"prompts: {path} is not a Python file ({error}); give a copy of the repository") from error
+        raise ValueError(
+            f"prompts: {path} is not a Python file ({error}); give a copy of the paper's repository"
+        ) from error
     found: dict[str, str] = {}
     for name, source in originals.sources.items():
         text = _function_text(tree, source, originals.places) or _constant_text(tree, source, originals.places)

@@ -22,9 +22,9 @@ def check_adapter(model: PreTrainedModel | PeftModel, name: str | None) -> None:
     if name is None:
         return
     if not isinstance(model, PeftModel):
-        raise ValueError(f"the model has no adapters, so it cannot use adapter {name!r}; wrap it with peft")
+        raise ValueError(f"the model has no adapters, so it cannot use adapter {name!r}; wrap the model with peft")
     if name not in model.peft_config:
-        raise ValueError(f"the model has no adapter {name!r}; it has {sorted(model.peft_config)}")
+        raise ValueError(f"the model has no adapter {name!r}; use one of its adapters {sorted(model.peft_config)}")
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def active_adapter(model: PreTrainedModel | PeftModel, name: str | None) -> Iter
 
 
 class AdapterBank:
-    """LoRA adapters (arXiv:2106.09685) in one batch: each row uses its own adapter.
+    """LoRA adapters (arXiv:2106.09685) for a batch in which each row uses its own adapter.
 
         y = W x + B (m * A x)
 
@@ -65,7 +65,7 @@ class AdapterBank:
 
     @staticmethod
     def serves(model: PreTrainedModel | PeftModel) -> bool:
-        """Return True if the adapters fit a bank: plain LoRA on linear layers, unmerged, no other trained modules."""
+        """Return True if a bank supports the model's adapters: unmerged plain LoRA on linear layers only."""
         if not isinstance(model, PeftModel):
             return False
         layers = [layer for layer in model.modules() if isinstance(layer, BaseTunerLayer | AuxiliaryTrainingWrapper)]
@@ -104,7 +104,7 @@ class _BankLayer:
             self._mask = sent(mask.to(down[0].dtype), down[0].device)
 
     def copy_weights(self) -> None:
-        """Copy the adapters' current weights into the concatenated matrices, at the same addresses."""
+        """Copy the adapters' current weights into the concatenated matrices, whose memory addresses stay the same."""
         if not self._own:
             return
         down = [cast(nn.Linear, self.module.lora_A[name]).weight for name in self._own]

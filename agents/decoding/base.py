@@ -16,11 +16,11 @@ from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingW
 
 from .cpu import is_plain_linear
 
-WINDOW_NAMES = ("window_size", "attention_window_size")  # for models whose cache lacks the window (GPT-Neo)
+WINDOW_NAMES = ("window_size", "attention_window_size")  # settings of models whose cache ignores windows (GPT-Neo)
 
 
 def base_of(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
-    """Return the transformers model without peft's wrapper. Its layers still contain the adapters."""
+    """Return the transformers model without peft's wrapper. The layers still contain the adapters."""
     base = model.get_base_model() if isinstance(model, PeftModel) else model
     if not isinstance(base, PreTrainedModel):
         raise ValueError(f"{type(base).__name__} is not a transformers model: load it with AutoModelForCausalLM")
@@ -54,7 +54,7 @@ def next_logits(base: PreTrainedModel, ids: Tensor, cache: DynamicCache | None) 
 
 @contextmanager
 def hidden_states_of(base: PreTrainedModel) -> Iterator[list[Tensor]]:
-    """Context manager with a list of one element: the last hidden states [N, T, d] of the newest forward pass."""
+    """Context manager that yields a list of one element: the last hidden states [N, T, d] of the last forward pass."""
     newest: list[Tensor] = []
 
     def keep(module: nn.Module, args: object, output: object) -> None:
@@ -95,7 +95,7 @@ class CastWeights:
 
     @contextmanager
     def acting(self) -> Iterator[None]:
-        """Context manager in which the layers use updated copies of their weights."""
+        """Context manager that updates the copies, and in which the layers compute with the copies."""
         with ExitStack() as stack:
             for layer, weight, bias in self._layers:
                 weight.copy_(layer.weight)

@@ -3,7 +3,7 @@
     decoder = Decoder(model, stop_ids=[tokenizer.eos_token_id])
     samples = decoder.generate([Prompt(ids, stream=(seed, episode, agent, turn), max_new_tokens=64)], Sampling())
 
-A sample depends only on its prompt, its random stream and the weights, up to rounding; with `fix_shapes` exactly.
+A sample depends only on its prompt, its random stream and the weights, up to rounding; after `fix_shapes` bitwise.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ __all__ = ["Decoder", "Prompt", "Sample"]
 
 FIXED_ROWS = 32  # rows of every decoding step after `fix_shapes`
 PACKED_ROWS, PACKED_STEPS = 3, 32  # with fewer prompts or shorter completions, packing weights on a CPU saves no time
-PREFILL_TOKENS = {"cpu": 1536, "cuda": 8192}  # tokens per prefill pass: fill a CPU's L2 cache, or keep a GPU busy
+PREFILL_TOKENS = {"cpu": 1536, "cuda": 8192}  # limit per prefill pass: fits a CPU's L2 cache, and keeps a GPU busy
 
 
 class Decoder:
-    """Samples completions from a causal language model, with or without adapters.
+    """Sampler of completions from a causal language model, with or without adapters.
 
     Args:
-        model: causal language model of transformers, with or without peft's wrapper. It is tested on a few tokens.
-            If logits with the decoder's KV cache are wrong, a warning is logged and transformers' cache is used.
+        model: causal language model of transformers, with or without peft's wrapper. If logits with the decoder's KV
+            cache are wrong in a test on a few tokens, `generate` warns and uses transformers' cache or no cache.
         stop_ids: tokens that end a completion. The completion includes its stop token.
-        max_slots: maximum number of sequences that are decoded together. Twice as many may stay cached between calls.
+        max_slots: maximum number of sequences in a decoding step. Twice this number may stay cached between calls.
         value_head: maps hidden states [N, d] at the last prompt tokens to values [N] or [N, 1].
         kv_memory: memory of the KV cache in GiB. None: 40 % of a GPU's free memory; no limit on a CPU.
         capture: recorder of decoding steps as CUDA graphs. None: steps run eagerly.
@@ -70,7 +70,7 @@ class Decoder:
         self._base = base_of(model)
         patch_layers(self._base)
         if value_head is not None and self._base.base_model is self._base:
-            raise ValueError(f"{type(self._base).__name__} does not expose the hidden states that a value head reads")
+            raise ValueError(f"{type(self._base).__name__} has no hidden states for a value head; use value_head=None")
         self._value_head = value_head
         config = self._base.config.get_text_config(decoder=True)
         self._max_length: int | None = getattr(config, "max_position_embeddings", None)
@@ -83,7 +83,7 @@ class Decoder:
         self._engine = Engine(self._base, self._prefill_tokens, kv_memory)
         self._scheduler = Scheduler(self._engine, self._is_stop, max_slots, capture)
         self._bank: AdapterBank | None = None  # bank of the last call with several adapters
-        self._reason: str | None = None  # why the decoder's KV cache is not used; None: it is used
+        self._reason: str | None = None  # reason why the decoder's KV cache is not used; None: the cache is used
         self._window: int | None = None
         try:
             with torch.inference_mode(), self._evaluation():
@@ -99,10 +99,10 @@ class Decoder:
         """Return one sample per prompt, in the order of the prompts. Raise `ValueError` if a prompt is not valid."""
         if not prompts:
             return []
-        # 1) Check the prompts, and drop cached sequences that may not be reused.
+        # 1) Check the prompts, and clear caches after a change of the device or of the compute type.
         self._check(prompts)
         if self._engine.num_fixed:
-            prompts = [replace(prompt, parked=None) for prompt in prompts]  # cached keys were computed in other shapes
+            prompts = [replace(prompt, parked=None) for prompt in prompts]  # their KV cache has other shapes
         computes = self._base.device, computing_type(self._base)
         if computes != self._computes:
             self._computes = computes
@@ -135,7 +135,7 @@ class Decoder:
         return samples
 
     def forget(self) -> None:
-        """Drop cached sequences and release the KV cache. Must be called after every change of weights."""
+        """Release the KV cache and its sequences. Must be called after every change of the weights."""
         self._scheduler.release()
         self._bank = None
 
@@ -170,7 +170,7 @@ class Decoder:
             self._engine.bank = None
 
     def _parts(self, claims: Sequence[Claim]) -> list[list[Claim]]:
-        """Split claims by their KV cache, which must not depend on other prompts if shapes are fixed."""
+        """With fixed shapes, split prompts (claims) by KV cache, so that no prompt changes the cache of the others."""
         if not self._engine.num_fixed:
             return [list(claims)]
         parts: dict[bool, list[Claim]] = {}
@@ -179,7 +179,7 @@ class Decoder:
         return list(parts.values())
 
     def _complete(self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder) -> None:
-        """Decode prompts of one adapter, with the decoder's KV cache or more slowly with transformers' cache."""
+        """Decode prompts of one adapter with the decoder's KV cache, or more slowly with transformers' cache."""
         reason = self._why_not([claim.prompt for claim in claims])
         if reason is None:
             self._scheduler.run(claims, sampling, recorder, self._value_head)
@@ -194,7 +194,7 @@ class Decoder:
             self._decode_by_hf_cache(batch, sampling, recorder)
 
     def _decode_by_hf_cache(self, claims: Sequence[Claim], sampling: Sampling, recorder: DrawRecorder) -> None:
-        """Decode prompts of equal length. Padding would need a mask, and models expect different masks."""
+        """Decode prompts of equal length, because models expect different masks for padding."""
         owners = np.array([claim.owner for claim in claims])
         limits = np.array([claim.prompt.max_new_tokens for claim in claims])
         ids = torch.from_numpy(np.stack([claim.ids for claim in claims]))
@@ -242,13 +242,13 @@ class Decoder:
             if prompt.key is not None:
                 if prompt.key in keys:
                     raise ValueError(
-                        f"two prompts of one call have the handle {prompt.parked!r}; use one handle per prompt"
+                        f"two prompts of one call have the handle {prompt.parked!r} (parked); use a handle per prompt"
                     )
                 keys.add(prompt.key)
 
     @contextmanager
     def _evaluation(self) -> Iterator[None]:
-        """Context manager without dropout. Afterwards each module has its previous mode."""
+        """Context manager in which all modules are in evaluation mode, for example without dropout."""
         roots = [self._model] if self._value_head is None else [self._model, self._value_head]
         with ExitStack() as stack:
             for module in (module for root in roots for module in root.modules() if module.training):

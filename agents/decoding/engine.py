@@ -18,7 +18,7 @@ from .kv_cache import Arena, Placement, StopForward, own_attention, visibility
 from .slots import Moves, Seat
 
 MASK_BLOCK = 8  # widths of masks are multiples of this, for aligned kernels
-FIXED_BLOCK = 64  # the same after `fix_shapes`, so that attention always sums in the same order
+FIXED_BLOCK = 64  # replaces MASK_BLOCK after `fix_shapes`, so that attention always sums in the same order
 SHARE_OF_FREE = 0.4  # default fraction of a GPU's free memory for one model's KV cache; two such caches fit
 GIB = 2**30
 
@@ -33,14 +33,14 @@ class Engine:
 
     def __init__(self, base: PreTrainedModel, prefill_tokens: int, kv_memory: float | None = None) -> None:
         self.base = base
-        self.kept_per_position = 0  # elements in the keys and values of one token; 0: unknown
+        self.kept_per_position = 0  # number of elements in the keys and values of one token; 0: unknown
         self._kv_memory = kv_memory
         self.arena = Arena(base.config.get_text_config(decoder=True).num_hidden_layers)
         self.bank: AdapterBank | None = None  # set if rows use different adapters
         self.casts: CastWeights | None = None  # set if autocast is on
         self._prefill_tokens = prefill_tokens
-        self.num_fixed = 0  # rows of every step after `fix_shapes`; 0: only the active rows
-        self.num_scratch = 0  # extra rows at the end, which store the padding of recorded steps
+        self.num_fixed = 0  # number of rows of every step after `fix_shapes`; 0: only the active rows
+        self.num_scratch = 0  # extra rows at the end of the KV cache, which store the padding of recorded steps
         self._numbers = torch.empty(0, dtype=torch.int64)  # 0, 1, 2, … on the device
 
     def max_rows(self, length: int) -> int | None:
@@ -77,7 +77,7 @@ class Engine:
 
     @contextmanager
     def casting(self) -> Iterator[None]:
-        """Context manager in which autocast uses weights that are cast once, not in every pass."""
+        """Context manager in which weights for autocast are cast once, instead of in every forward pass."""
         dtype = computing_type(self.base)
         if not torch.is_autocast_enabled(self.base.device.type):
             self.casts = None
@@ -118,12 +118,12 @@ class Engine:
             self.move(Moves(targets, sources, max(len(seat.claim.prompt.ids) - 1 for _, seat in copies)))
 
     def step(self, tokens: Tensor, columns: Tensor, width: int, adapters: Tensor | None = None) -> Tensor:
-        """Run the model on one token per row, for the first N rows. Return the logits [N, V] of the next tokens.
+        """Run the model on one token for each of the first N cache rows. Return the logits [N, V] of the next tokens.
 
         Args:
             tokens: int64 [N], on the device.
             columns: int64 [N], positions of the tokens.
-            width: number of columns to read, larger than each entry of `columns`.
+            width: number of cache columns to read, larger than each entry of `columns`.
             adapters: int64 [N], number of each row's adapter in the `AdapterBank`. Ignored without a bank.
         """
         block = FIXED_BLOCK if self.num_fixed else MASK_BLOCK
@@ -133,9 +133,9 @@ class Engine:
     def forward(
         self, tokens: Tensor, columns: Tensor, rows: Tensor, width: int, adapters: Tensor | None = None
     ) -> Tensor:
-        """Run `step` with explicit rows and width. Steps with equal N and width differ only in the values of tensors.
+        """Run `step` with given rows and width. Calls with equal N and width differ only in tensor values.
 
-        Keys and values are stored in `rows` [N]. Attention reads the first N rows and `width` columns.
+        Keys and values are stored in the cache rows `rows` [N]. Attention reads the first N rows and `width` columns.
         """
         if self.bank is not None and adapters is not None:
             self.bank.select(adapters)
@@ -172,7 +172,7 @@ class Engine:
             self.bank.select(sent(np.array(numbers), self.base.device))
 
     def _batches(self, seats: Sequence[Seat]) -> Iterator[list[Seat]]:
-        """Yield batches of prompts of similar length, within the token limit."""
+        """Yield batches of prompts of similar length, with at most `prefill_tokens` tokens or one prompt."""
         batch: list[Seat] = []
         for seat in sorted(seats, key=_num_missing, reverse=True):
             if batch and (self.num_fixed or (len(batch) + 1) * _num_missing(batch[0]) > self._prefill_tokens):
@@ -210,7 +210,7 @@ class Engine:
         self._fill(ids, positions.clamp(max=last - 1), mask)
 
     def _fill(self, ids: Tensor, positions: Tensor, mask: Tensor | None) -> None:
-        # `StopForward` skips the rest of the last layer, a sixth of the pass in a model with four layers.
+        # `StopForward` skips the last layer after its keys and values: a sixth of the pass in a model with 4 layers.
         with suppress(StopForward), nullcontext() if mask is None else own_attention(self.base):
             self.base.base_model(
                 input_ids=ids, position_ids=positions, attention_mask=mask, past_key_values=self.arena, use_cache=True

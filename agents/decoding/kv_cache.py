@@ -32,7 +32,7 @@ class Placement:
     """Rows and columns of the cache for the tokens of one forward pass, the same for every layer."""
 
     rows: slice | Tensor  # cache rows, in the order of the batch
-    width: int  # columns that queries attend to; 0 if all sequences start in this pass
+    width: int  # number of columns that queries attend to; 0 if all sequences start in this pass
     batch_index: Tensor  # int64 [tokens]: batch row of each token that is not padding
     token_index: Tensor  # int64 [tokens]: index of the token in its batch row
     row_index: Tensor  # int64 [tokens]: cache row that stores the token
@@ -41,9 +41,9 @@ class Placement:
     _flat: dict[tuple[int, int], Tensor] = field(default_factory=dict)
 
     def flat_index(self, num_heads: int, capacity: int) -> Tensor:
-        """Return the index [tokens * heads] of each token and head in keys viewed as [rows * heads * columns, d]."""
+        """Return indices [tokens * heads] of each token and head into keys viewed as [rows * heads * columns, d]."""
         key = num_heads, capacity
-        if key not in self._flat:  # the same for most layers
+        if key not in self._flat:  # computed once for all layers of equal sizes
             heads = torch.arange(num_heads, device=self.row_index.device)
             kept = (self.row_index[:, None] * num_heads + heads) * capacity + self.column_index[:, None]
             self._flat[key] = kept.flatten()
@@ -62,7 +62,7 @@ class ArenaLayer(CacheLayerMixin):
         self.values: Tensor
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        # Zeros: masked columns are multiplied by a weight of 0, and 0 * NaN would be NaN.
+        # Filled with zeros, because attention multiplies masked columns by 0, and 0 * NaN would be NaN.
         self.keys = _empty_store(key_states, self._arena)
         self.values = _empty_store(value_states, self._arena)
         self.is_initialized = True
@@ -75,7 +75,7 @@ class ArenaLayer(CacheLayerMixin):
             self.lazy_initialization(key_states, value_states)
         place = self._arena.placement
         if place.width == 0:
-            # Padding on the right is stored too: masks hide its columns until real tokens overwrite them.
+            # Padding on the right is also stored. Masks hide these columns until real tokens overwrite the padding.
             self.keys[place.rows, :, : key_states.shape[2]] = key_states.to(self.keys.dtype)
             self.values[place.rows, :, : key_states.shape[2]] = value_states.to(self.values.dtype)
         else:
@@ -120,7 +120,7 @@ class Arena(Cache):
     def __init__(self, num_layers: int) -> None:
         self.num_rows = 0
         self.capacity = 0  # columns
-        self.num_layouts = 0  # number of changes of memory addresses; a recorded step is valid for one number
+        self.num_layouts = 0  # number of changes of memory addresses; each change makes recorded steps invalid
         self.placement: Placement
         super().__init__(layers=[ArenaLayer(self) for _ in range(num_layers)])
 
@@ -158,7 +158,7 @@ class Arena(Cache):
 
 def visibility(columns: Tensor, width: int, dtype: torch.dtype) -> Tensor:
     """Return the causal mask [N, 1, T, width] for queries in `columns` [N, T]: 0 for visible columns, else the lowest
-    number of the dtype. It is not boolean, because some attention functions add it to the scores."""
+    number of the dtype. The mask is not boolean, because some attention functions add the mask to the scores."""
     is_visible = torch.arange(width, device=columns.device) <= columns[:, :, None]
     hidden = torch.full((), torch.finfo(dtype).min, dtype=dtype, device=columns.device)
     return torch.where(is_visible, torch.zeros_like(hidden), hidden)[:, None]
@@ -229,7 +229,7 @@ AttentionInterface.register(NAME, attention_to_kept)
 
 @contextmanager
 def own_attention(base: PreTrainedModel) -> Iterator[None]:
-    """Context manager in which the model uses `attention_to_kept`, if it is faster. Forward passes need a mask."""
+    """Context manager in which the model uses `attention_to_kept` if it is faster. Forward passes must have a mask."""
     # Forward passes of other threads may use both functions, which give the same result.
     config = base.config.get_text_config(decoder=True)
     num_heads = getattr(config, "num_attention_heads", None)

@@ -40,12 +40,12 @@ class Sample:
     ids: NDArray[np.int64]  # [T] sampled tokens, including the stop token
     logprobs: NDArray[np.float32]  # [T]
     entropies: NDArray[np.float32]  # [T], nats
-    is_cut: bool  # True if it ended by max_new_tokens, not by a stop token
-    value: float | None  # prediction of the value head at the last prompt token; None without a value head
+    is_cut: bool  # True if max_new_tokens ended the completion; False: a stop token ended it
+    value: float | None  # output of the value head at the last prompt token; None without a value head
 
 
 class Generator(Protocol):
-    """Sampler of completions: a decoder in this process, or a client of servers."""
+    """Interface of completion samplers: a decoder in this process, or a client of vLLM servers."""
 
     def generate(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Sample]:
         """Return one sample per prompt, in the order of the prompts. No sample depends on the other prompts."""
@@ -61,7 +61,7 @@ class Generator(Protocol):
 
 
 class DrawRecorder:
-    """Collects the tokens sampled in all decoding steps, and splits them into one sample per prompt."""
+    """Recorder of the tokens sampled in all decoding steps, which are then split into one sample per prompt."""
 
     def __init__(self, prompts: Sequence[Prompt], sampling: Sampling) -> None:
         longest = max(prompt.max_new_tokens for prompt in prompts)
@@ -91,7 +91,7 @@ class DrawRecorder:
         self._values.append(values.float().flatten())
 
     def samples(self, is_stop: NDArray[np.bool_]) -> list[Sample]:
-        """Return one sample per prompt, in their order. Raise `Divergence` with the prompts whose logits are NaN."""
+        """Return one sample per prompt, in order. Raise `Divergence` with the prompts whose logits are NaN."""
         owners = np.concatenate(self._owners)
         read = torch.cat([*self._logprobs, *self._entropies, *self._values]).cpu().numpy()  # one copy to the host
         recorded, entropies, values = np.split(read, [len(owners), 2 * len(owners)])

@@ -1,7 +1,7 @@
 """Sampling of tokens from logits: top-k and top-p filters, log-probabilities, entropies and random numbers.
 
-A filter keeps all tokens with at least a threshold probability, in vocabulary order. In sorted order, rounding, which
-depends on the batch size, could swap two nearly equal tokens.
+A filter keeps all tokens with at least a threshold probability, in vocabulary order. A sorted order could change with
+the batch size, because other rounding errors could swap two nearly equal probabilities.
 
 Axes: N rows of a batch, V tokens of the vocabulary, C candidates (a superset of the kept tokens).
 """
@@ -22,7 +22,7 @@ from torch.nn import functional
 BLOCK = 64  # tokens per block; the cumulative sum runs over the sums of blocks
 LOWEST_LOGIT = -1e30  # finite: with -inf, a token of probability 0 would add NaN to the entropy
 GROUP = 16  # tokens per group; the search for candidates reads only the largest probability of each group
-NUCLEUS_GUESS = 256  # groups that usually contain all top-p tokens of a row; if they do not, the row is sorted in full
+NUCLEUS_GUESS = 256  # number of groups that usually contain all top-p tokens of a row; otherwise the row is sorted
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def draw(logits: Tensor, sampling: Sampling, noise: Tensor | None = None) -> Dra
 
 
 def inverse_transform(weights: Tensor, noise: Tensor) -> Tensor:
-    """Sample an index [N] per row of weights [N, V], which are not negative, by random numbers [N] in [0, 1).
+    """Sample an index [N] for each row of nonnegative weights [N, V], from uniform random numbers [N] in [0, 1).
 
     Return the first index at which the cumulative sum of weights exceeds noise times the sum. Its weight is positive.
     The cumulative sum is float64: in float32, rare tokens of a large vocabulary could never be sampled. For speed, it
@@ -165,7 +165,7 @@ def _candidates(probabilities: Tensor, count: int) -> tuple[Tensor, Tensor | Non
 
 
 def _is_on_host(values: Tensor) -> bool:
-    """Return True if reading the values does not synchronize with a device."""
+    """Return True for CPU tensors, whose values can be read without synchronizing with a device."""
     return values.device.type == "cpu"
 
 

@@ -1,4 +1,4 @@
-"""Continuous batching: admits prompts, runs decoding steps, and removes sequences that end."""
+"""Continuous batching: between decoding steps, ended sequences are removed and waiting prompts are added."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Step:
 
 
 class Scheduler:
-    """Decodes prompts (claims). When a sequence ends, the next prompt gets its row of the KV cache.
+    """Scheduler of decoding. When a sequence ends, the next prompt (claim) gets the sequence's row of the KV cache.
 
     Args:
         is_stop: [V] True for tokens that end a completion.
@@ -48,7 +48,7 @@ class Scheduler:
         self._static = None if capture is None else GraphSteps(engine, capture)
 
     def fix_shapes(self, num_rows: int) -> None:
-        """Decode exactly `num_rows` rows in every later step, including free rows. No row is parked."""
+        """Decode exactly `num_rows` rows in every later step, including free rows. No row is kept between runs."""
         self.release()
         self._max_slots = self._engine.num_fixed = num_rows
         self._table = SlotTable(num_rows)
@@ -82,7 +82,7 @@ class Scheduler:
         max_active = self._reserve(claims)
         least_free = max(1, max_active // 8)  # a prefill of one prompt would leave most of the hardware idle
         has_stopped = np.zeros(1 + max(claim.owner for claim in claims), np.bool_)  # per prompt
-        ahead = 0 if engine.base.device.type == "cpu" else 1  # steps that are queued before the oldest step is read
+        ahead = 0 if engine.base.device.type == "cpu" else 1  # number of steps that may run before tokens are read
         queued: deque[Step] = deque()
         has_changed = True  # True if active rows were added or removed since the last step
         with hidden_states_of(engine.base) as hidden:
@@ -162,7 +162,7 @@ class Scheduler:
         return Step(owners, drawn, HostCopy(drawn.tokens))
 
     def _record(self, step: Step, has_stopped: NDArray[np.bool_], recorder: DrawRecorder) -> None:
-        """Record the tokens sampled in a step, and mark prompts that have stopped."""
+        """Record the tokens sampled in a step, and set `has_stopped` for prompts that sampled a stop token."""
         tokens = step.copied_tokens.numbers()
         owners = np.where(has_stopped[step.owners], -1, step.owners)
         recorder.record(owners, tokens, step.drawn)

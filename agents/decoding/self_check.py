@@ -51,7 +51,7 @@ def check_arena(base: PreTrainedModel) -> int:
 
 def is_cache_exact(base: PreTrainedModel) -> bool:
     """Return True if decoding with transformers' cache gives the same logits as a forward pass without a cache."""
-    # Some models expect their cache in another argument. They ignore this one, and start again at every token.
+    # Some models expect a cache in another argument. They ignore `past_key_values`, and see only the newest tokens.
     ids = torch.arange(3, 12, device=base.device)[None] % base.config.get_text_config(decoder=True).vocab_size
     expected = base(input_ids=ids, use_cache=False).logits[:, -1]
     try:
@@ -64,7 +64,7 @@ def is_cache_exact(base: PreTrainedModel) -> bool:
 
 
 def is_exact_alone(generate: Callable[[Sequence[Prompt], Sampling], list[Sample]], vocab_size: int, limit: int) -> bool:
-    """Return True if `generate` gives bitwise the same samples for prompts alone and in a batch."""
+    """Return True if `generate` returns bitwise equal samples for prompts alone and for the same prompts in a batch."""
     lengths = [min(length, limit - 3) for length in (5, 70, 17, 130)]
     prompts = [Prompt((np.arange(n) * 7 + 3 * n) % vocab_size, (), max_new_tokens=3) for n in lengths]
     together = generate(prompts, Sampling(greedy=True))

@@ -14,7 +14,7 @@ from .samples import Prompt
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A prompt that waits for a row of the KV cache."""
+    """Prompt that waits for a row of the KV cache."""
 
     owner: int  # index of the prompt in the call of `generate`
     prompt: Prompt
@@ -26,11 +26,11 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A prompt (claim) and the row of the KV cache that is assigned to it."""
+    """Prompt (claim) with its assigned row of the KV cache."""
 
     claim: Claim
     row: int
-    num_kept: int  # leading columns that already contain the prompt's keys and values
+    num_kept: int  # number of leading columns that already contain the prompt's keys and values
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class SlotTable:
 
     def __init__(self, max_rows: int) -> None:
         self.num_active = 0
-        self.owner = np.zeros(max_rows, np.int64)  # index of the prompt in its call
+        self.owner = np.zeros(max_rows, np.int64)  # index of the prompt in the call of `generate`
         self.start = np.zeros(max_rows, np.int64)  # column of the last prompt token
         self.column = np.zeros(max_rows, np.int64)  # next column to write; all earlier columns are stored
         self.end = np.zeros(max_rows, np.int64)  # column at which the completion has max_new_tokens tokens
@@ -61,7 +61,7 @@ class SlotTable:
         self._source = self._rows.copy()  # row that contains this row's data until the copies are done
 
     def admit(self, claims: Sequence[Claim], wanted: Collection[Hashable]) -> list[Seat]:
-        """Assign an inactive row to each prompt (claim). Parked rows with a cache key in `wanted` are evicted last."""
+        """Assign an inactive row to each prompt (claim). Cached sequences with a key in `wanted` are evicted last."""
         first, last = self.num_active, self.num_active + len(claims)
         kept = [self._num_kept(claim) for claim in claims]
         vacant = set(range(first, last))
@@ -160,7 +160,7 @@ class SlotTable:
         return int(differs[0]) if len(differs) else length
 
     def _clear(self, row: int, outside: int, wanted: Collection[Hashable]) -> None:
-        """Free a row. Its parked sequence moves to a row from `outside` on, or the oldest sequence is evicted."""
+        """Free a row. Move its parked sequence to a free row >= `outside`, or evict the oldest parked sequence."""
         key = self._keys[row]
         if key is None:
             return

@@ -23,10 +23,10 @@ from ..encoding import MAX_KEPT_TOKENS, Recent
 
 WEIGHTS_FILE = "bag_of_words.safetensors"
 SETTINGS_FILE = "collm_bag_of_words.json"
-MAX_STEPS = 100  # of Newton's method; about 6 are enough
-TOLERANCE = 1e-9  # of the cross-entropy
-MIN_PENALTY = 1e-6  # makes the optimum unique if words always occur together
-TREND_PENALTY = 1.0  # typical trends are about 1 logit over the replay buffer
+MAX_STEPS = 100  # maximum number of steps of Newton's method; about 6 are enough
+TOLERANCE = 1e-9  # Newton's method stops if a step reduces the loss by less
+MIN_PENALTY = 1e-6  # minimum penalty, which makes the optimum unique if words always occur together
+TREND_PENALTY = 1.0  # penalty of the trend, which is typically about 1 logit over the replay buffer
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
@@ -39,10 +39,10 @@ class BagOfWordsCritic(FittedCritic):
     (target - low) / (high - low), summed over the histories of turn t, plus
     penalty / 2 * |weight_t|^2 + trend_t^2 / 2. The policy, and so the targets, change while the examples are collected.
     Therefore the logit of an example has the additional term trend_t * age / (maximum age), which is 0 for the next
-    update. Turns after the longest example use the weights of its last turn. Before the first fit all values are 0.
+    update. Turns after the end of the longest example use the weights of its last turn. Before the first fit, V = 0.
 
     Source: Duan et al. (arXiv:1604.06778) fit a linear baseline at each update. Papke and Wooldridge (1996, Econometric
-    methods for fractional response variables) use logistic regression for targets between 0 and 1. The trend is new.
+    methods for fractional response variables) use logistic regression for targets in 0..1. The trend term is our own.
     """
 
     def __init__(self, penalty: float = 50.0):
@@ -51,7 +51,7 @@ class BagOfWordsCritic(FittedCritic):
         self._weight = torch.zeros(0, 0, dtype=torch.float64)  # [T, W]
         self._bias = torch.zeros(0, dtype=torch.float64)  # [T]
         self._range = torch.zeros(2, dtype=torch.float64)  # smallest and largest target
-        # Histories stay in the replay buffer for several updates.
+        # Counts are cached, because histories stay in the replay buffer for several updates.
         self._counted: Recent[tuple[Counter[str], ...]] = Recent(MAX_KEPT_TOKENS, lambda counts: sum(map(len, counts)))
 
     @classmethod
@@ -117,7 +117,7 @@ class BagOfWordsCritic(FittedCritic):
         return self._counted.get(item.histories, lambda: tuple(map(counted, item.histories)))
 
     def _features(self, counts: Sequence[Counter[str]]) -> Tensor:
-        """Return the counts [N, W] of the words that the last fit contained."""
+        """Return a count [N, W] for each of the W words in the examples of the last fit."""
         places = map(self.words.get, chain.from_iterable(counts), repeat(len(self.words)))  # unknown words: column W
         numbers = chain.from_iterable(count.values() for count in counts)
         rows = np.repeat(np.arange(len(counts)), list(map(len, counts)))
@@ -127,7 +127,7 @@ class BagOfWordsCritic(FittedCritic):
 
 
 def counted(history: Any) -> Counter[str]:
-    """Count the words of a history, ignoring case."""
+    """Count words and punctuation marks in a history, ignoring case."""
     found: Counter[str] = Counter()
     for message in messages_of(history):
         found.update(_WORD.findall(message.content.lower()))
@@ -156,7 +156,7 @@ def logistic_regression(features: Tensor, targets: Tensor, penalties: Tensor) ->
 
 
 def _newton(features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Minimize the cross-entropy plus half the squared weights, by Newton's method with step halving."""
+    """Minimize the cross-entropy plus half the sum of squared weights, by Newton's method with step halving."""
     design = torch.hstack([features, features.new_ones(len(features), 1)])
     ridge = torch.cat([features.new_ones(features.shape[1]), features.new_zeros(1)])
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 OPENAI = "https://api.openai.com/v1"
 _NAME = re.compile(r"openai:(?P<model>((?!@https?://)[^\s,])+)(@(?P<url>\S+))?")
-_BODY = "body."  # prefix of additional fields of requests
+_BODY = "body."  # prefix of options that are sent as additional fields of each request
 _LITERALS = {"True": True, "False": False, "None": None}
 
 
@@ -44,10 +44,10 @@ class Usage:
 
     requests: int = 0  # number of responses
     retries: int = 0  # number of repeated attempts
-    prompt_tokens: int = 0  # as counted by the server
-    completion_tokens: int = 0  # including reasoning, as counted by the server
+    prompt_tokens: int = 0  # number of prompt tokens, as counted by the server
+    completion_tokens: int = 0  # number of sampled tokens including reasoning, as counted by the server
     unmetered: int = 0  # number of responses without token counts
-    cost: float = 0.0  # of the counted tokens, in the currency of the prices
+    cost: float = 0.0  # cost of the counted tokens, in the currency of the prices
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
@@ -149,7 +149,7 @@ class ChatPolicy(Policy):
         return completions
 
     def fix_shapes(self) -> None:
-        raise UserError(f"deterministic=True needs models that sample in this process; {self.model} is on a server")
+        raise UserError(f"{self.model} is on a server, but deterministic=True needs a local model; remove the setting")
 
     async def _answer(self, request: Request, greedy: bool) -> Completion:
         import openai  # not at the top, because the import takes seconds
@@ -184,7 +184,7 @@ class ChatPolicy(Policy):
         return Usage(requests=1, prompt_tokens=read, completion_tokens=written, cost=cost)
 
     def _explained(self, error: Exception) -> str:
-        """Return an error message in one line, for a request that failed after all retries."""
+        """Return a one-line error message for a request that failed after all retries."""
         import openai
 
         times = self._max_retries
@@ -195,11 +195,11 @@ class ChatPolicy(Policy):
         if isinstance(error, openai.APIStatusError):
             text = " ".join(error.response.text[:500].split())
             return f"the server at {self.url} returned {error.status_code} for {self.model}: {text}"
-        return f"the server at {self.url}: {error}"
+        return f"a request to the server at {self.url} failed: {error}"
 
 
 def told_usage(policies: Iterable[Policy]) -> list[str]:
-    """Return one line per chat model with the totals of its requests."""
+    """Return one line of text per chat model: the total numbers of requests and tokens, and the cost."""
     found = {id(policy): policy for policy in policies if isinstance(policy, ChatPolicy)}
     totals: dict[str, Usage] = {}
     for policy in found.values():
@@ -208,7 +208,7 @@ def told_usage(policies: Iterable[Policy]) -> list[str]:
 
 
 def chat_spec(name: str) -> PolicySpec | None:
-    """Return the factory for a chat model's name. None: the name has no prefix "openai:".
+    """Return the policy factory for a chat model's name. None: the name has no prefix "openai:".
 
     Args:
         name: "openai:MODEL@URL", or "openai:MODEL" for OpenAI's server, without spaces or commas. `ChatOptions` may
@@ -273,7 +273,7 @@ def _options(query: str) -> tuple[ChatOptions, dict[str, Any]]:
 
 
 def address(url: str | None) -> str:
-    """Return the base address of a server, with the default path "/v1". Raise `UserError` if malformed."""
+    """Return a server's base address, with the default path "/v1". Raise `UserError` if the address is malformed."""
     if url is None:
         return OPENAI
     refuse_password(url)
@@ -324,7 +324,7 @@ async def _all_answers(asked: Sequence[tuple[ChatPolicy, Request]], greedy: bool
     try:
         return list(await asyncio.gather(*tasks))
     finally:
-        for task in tasks:  # after an error or an interrupt
+        for task in tasks:  # some still run after an error or an interrupt
             task.cancel()
 
 
@@ -338,7 +338,7 @@ class _Background:
         self._clients: dict[tuple[str, str, float, int], AsyncOpenAI] = {}
 
     def run(self, coroutine: Any) -> Any:
-        """Run a coroutine and return its result. An interrupt cancels it."""
+        """Run a coroutine in the thread and return its result. An interrupt cancels the coroutine."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -353,7 +353,7 @@ class _Background:
             raise
 
     def client(self, url: str, key: str, timeout_s: float, max_retries: int) -> AsyncOpenAI:
-        """Return the client of a server. Must be called in the event loop."""
+        """Return the cached OpenAI client of a server. Must be called in the event loop."""
         from openai import AsyncOpenAI
 
         settings = (url, key, timeout_s, max_retries)
@@ -382,7 +382,7 @@ _background = _Background()
 
 
 def _after_fork() -> None:
-    global _background  # a forked process has no thread, and must not use the parent's connections
+    global _background  # a forked process lacks the background thread, and must not use the parent's connections
     _background = _Background()
 
 

@@ -1,8 +1,8 @@
 """Compact tokenization of histories for small critics.
 
-The vocabulary of a critic that is trained from scratch gets additional words. One word replaces each agent in the
-header of a message. Words for powers of two replace tokens with which the previous message also begins or ends: 6 such
-tokens become the words for 4 and 2. In small games a third of the tokens of joint histories remains.
+The vocabulary of a critic that is trained from scratch gets additional words. In the header of a message, one word
+replaces each agent's name. Tokens with which the previous message also begins or ends become words for powers of two:
+6 tokens become the words for 4 and 2. In small games, joint histories keep a third of their tokens.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class CompactTokenizer:
         self.first_word = first_word
 
     def pieces(self, messages: Sequence[Message]) -> list[list[int]]:
-        """Return the token ids of each message. They depend on the previous messages."""
+        """Return the token ids of each message, which depend on the previous messages."""
         names: dict[str, int] = {}
         earlier: list[int] = []  # token ids of the previous message
         found = []
@@ -60,7 +60,7 @@ class CompactTokenizer:
         return words, content[match.end() :]
 
     def _without_repeats(self, ids: list[int], earlier: list[int]) -> list[int]:
-        """Replace the tokens with which both messages begin or end by words."""
+        """Replace the tokens with which two messages both begin or end by words for powers of two."""
         front = _powers(_num_equal(ids, earlier))
         num_front = sum(2 ** (k + 1) for k in front)
         back = _powers(_num_equal(ids[num_front:][::-1], earlier[num_front:][::-1]))

@@ -49,16 +49,16 @@ class TokenizedInput:
 
 
 class TextCritic(Critic):
-    """Critic: a transformer for V(h) and optionally Q(h, a).
+    """Critic with its own transformer, which estimates V(h) and optionally Q(h, a) from text.
 
-    V(h) is computed from the hidden state of the last token of the history h, and Q(h, a) from the last token of the
-    messages a after h. If each history extends the previous one, one row contains all turns of an episode.
+    V(h) is a head's output for the hidden state at the last token of the history h. Q(h, a) is the output at the last
+    token of h followed by the action a. If each history extends the previous history, an episode is one batch row.
 
     Args:
         backbone: causal transformer without a language-model head.
         head_hidden_dim: width of a tanh layer in the head. None: linear head.
-        is_compact: use a `CompactTokenizer`. The backbone's vocabulary must contain its additional words.
-        compute_dtype: data type of forward passes, by autocast. None: as the weights. The head computes in fp32.
+        is_compact: use a `CompactTokenizer`. The backbone's vocabulary must contain this tokenizer's additional words.
+        compute_dtype: data type of autocast in the backbone. None: the weights' data type. The head computes in fp32.
         recomputes_activations: use gradient checkpointing.
     """
 
@@ -88,7 +88,7 @@ class TextCritic(Critic):
         self._plain = backbone
         self._shards: Shards | None = None
         self._inside: Callable[[Callable[[], Any]], Any] = at_once
-        # Inputs stay in the replay buffer for several updates.
+        # Token ids are cached, because inputs stay in the replay buffer for several updates.
         self._tokenized: Recent[TokenizedInput] = Recent(MAX_KEPT_TOKENS, lambda each: each.num_tokens)
 
     @classmethod
@@ -104,7 +104,7 @@ class TextCritic(Critic):
         device: torch.device | str = "cpu",
         compute_dtype: torch.dtype | None = None,
     ) -> TextCritic:
-        """Build a small critic with random weights. On small tasks it learns faster than the actor's model."""
+        """Build a small critic with random weights. On small tasks, it learns faster than the actor's model."""
         num_words = len(tokenizer) + NUM_OWN_WORDS
         config = small_config(num_words, hidden_dim=hidden_dim, num_layers=num_layers, max_tokens=max_tokens)
         with torch.random.fork_rng(devices=[]):
@@ -239,7 +239,7 @@ def _freeze_base(backbone: PreTrainedModel) -> None:
 
 
 class ActorHead(HeadCritic[LanguagePolicy]):
-    """Critic that computes V(h) with the value head of the actor, from the tokens of the actor's completions."""
+    """Critic that computes V(h) with the actor's value head, at the last prompt token of each turn."""
 
     def values(self, inputs: Sequence[CriticInput]) -> Tensor:
         tracks = []
@@ -254,7 +254,7 @@ class ActorHead(HeadCritic[LanguagePolicy]):
 
 
 def _texts(item: CriticInput) -> tuple[list[tuple[Message, ...]], list[int]]:
-    """Return all histories, without and with their actions, and for each value the index of its text."""
+    """Return the texts h and h + a of all turns, and for each value (V of all h, then Q) the index of its text."""
     texts: list[tuple[Message, ...]] = []
     of_histories, of_actions = [], []
     for turn, history in enumerate(map(messages_of, item.histories)):
@@ -267,7 +267,7 @@ def _texts(item: CriticInput) -> tuple[list[tuple[Message, ...]], list[int]]:
 
 
 def _chains(texts: Sequence[tuple[Message, ...]]) -> list[list[tuple[Message, ...]]]:
-    """Split texts into chains, in which each text extends the previous text."""
+    """Split texts (sequences of messages) into chains, in which each text extends the previous text."""
     chains: list[list[tuple[Message, ...]]] = []
     for text in texts:
         if chains and text[: len(chains[-1][-1])] == chains[-1][-1]:

@@ -26,11 +26,11 @@ from ..vllm.server import Serving, VLLMServer
 
 
 class LanguageModel:
-    """Causal language model with generator and scorer. Policies with shared weights or adapters use the same object.
+    """Causal language model with tokenizer, generator and scorer. Policies with the same base model share one.
 
     Args:
-        model: model of transformers or peft. Trainable weights should be fp32; bf16 rounds away updates near 1e-6.
-        compute_dtype: data type of forward passes, by autocast. None: the weights' data type.
+        model: model of transformers or peft. Use fp32 for trainable weights: bf16 weights lose updates near 1e-6.
+        compute_dtype: data type of autocast in forward passes. None: the weights' data type.
         serving: vLLM servers for sampling. None: sample in this process. Other arguments: see `ModelConfig`.
     """
 
@@ -63,7 +63,7 @@ class LanguageModel:
         self.shards: Shards | None = None  # sharded copy; None: the weights are not sharded
 
     def generator_with(self, value_head: nn.Module | None) -> Generator:
-        """Return a decoder, or a client of vLLM servers. With a value head, it also estimates the values of prompts."""
+        """Return a decoder, or a client of vLLM servers. A value head adds the values of prompts to the samples."""
         if self.serving is None:
             capture = CudaGraphs(self.device) if self.sampler == "graphs" else None
             return Decoder(
@@ -81,7 +81,7 @@ class LanguageModel:
         return self.model if self.shards is None else self.shards.module
 
     def shard(self, mesh: DeviceMesh) -> None:
-        """Shard trainable weights over ranks. Keep an unsharded copy if this process decodes."""
+        """Shard the weights over the mesh's ranks. Keep an unsharded copy if this process samples a trained model."""
         # Models with adapters are not sharded, because the copy would contain the whole base model.
         if self.shards is not None or isinstance(self.model, PeftModel):
             return
@@ -91,7 +91,7 @@ class LanguageModel:
 
     @contextmanager
     def whole(self, *, on_all: bool = False) -> Iterator[None]:
-        """Context manager in which rank 0, or all ranks, have all weights (collective)."""
+        """Context manager in which rank 0 (`on_all`: every rank) has the unsharded weights (collective)."""
         if self.shards is None:
             yield
             return
@@ -121,6 +121,6 @@ class LanguageModel:
             return
         assert isinstance(self.model, PeftModel)
         if self.model.active_adapter != adapter:  # `set_adapter` is slow, because it iterates over all modules
-            self.model.set_adapter(adapter)  # stays active for the backward pass, which needs trainable weights
+            self.model.set_adapter(adapter)  # not undone before the backward pass: inactive adapters are frozen
         with self.autocast():
             yield

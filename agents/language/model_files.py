@@ -23,7 +23,7 @@ WEIGHTS = ("*.safetensors", "*.bin", "*.bin.index.json", "*.safetensors.index.js
 
 
 def model_config(name: str | Path) -> PreTrainedConfig:
-    """Load the configuration of a model, or of an adapter's base model. Raise `UserError` if it cannot be used."""
+    """Load the configuration of a model, or of an adapter's base model. Raise `UserError` if malformed or unsafe."""
     adapter = Path(name) / "adapter_config.json"
     if adapter.is_file():
         settings = read_json(adapter)
@@ -72,7 +72,7 @@ def check_language_model(name: str | Path) -> PreTrainedConfig:
     num_tensors = _check_weights(name)
     num_layers = getattr(config.get_text_config(decoder=True), "num_hidden_layers", None) or 0
     if num_tensors is not None and num_layers > num_tensors:  # building these layers could exhaust the memory
-        raise UserError(f"the model {str(name)!r} has {num_tensors} tensors, less than num_hidden_layers={num_layers}")
+        raise UserError(f"{name} has {num_tensors} tensors for num_hidden_layers={num_layers}; use a complete model")
     return config
 
 
@@ -104,7 +104,7 @@ def check_reward_model(name: str | Path) -> None:
 
 
 def tokenizer_of(name: str | Path, config: PreTrainedConfig) -> PreTrainedTokenizerBase:
-    """Load a tokenizer. Raise `UserError` if it is malformed or has more tokens than the model."""
+    """Load a tokenizer. Raise `UserError` if the tokenizer is malformed or has more tokens than the model."""
     files = [Path(name) / file for file in ("tokenizer.json", "tokenizer_config.json")]
     found = {file.name: read_json(file) for file in files if file.is_file()}
     try:
@@ -114,8 +114,8 @@ def tokenizer_of(name: str | Path, config: PreTrainedConfig) -> PreTrainedTokeni
         if "auto_map" in found.get("tokenizer_config.json", {}):
             raise UserError(_CUSTOM_CODE.format(f"the tokenizer of the model {str(name)!r}")) from error
         raise UserError(
-            f"the tokenizer of the model {str(name)!r} cannot be read: {reason(error)}; save it into the same folder "
-            "(tokenizer.save_pretrained)"
+            f"the tokenizer of the model {str(name)!r} cannot be read: {reason(error)}; save the tokenizer into the "
+            "model's folder (tokenizer.save_pretrained)"
         ) from error
     size = getattr(config.get_text_config(), "vocab_size", None)
     if tokenizer.vocab_size == 0:
@@ -144,7 +144,7 @@ def check_loaded(name: str | Path, model: Any, missing: Sequence[str]) -> None:
 
 
 def reason(error: Exception) -> str:
-    """Return the first line of the error message of another library."""
+    """Return the first line, or the first 300 characters, of another library's error message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:300]
 
@@ -155,17 +155,17 @@ def _check_weights(name: str | Path) -> int | None:
     if not folder.is_dir():  # hub name
         return None
     if not any(file.name != "value_head.safetensors" for pattern in WEIGHTS for file in folder.glob(pattern)):
-        raise UserError(f"{folder} contains no weights (model.safetensors); give a save_pretrained folder")
+        raise UserError(f"{folder} contains no weights (model.safetensors); give a folder saved by save_pretrained")
     for file in sorted(folder.glob("*.index.json")):
         files = read_json(file).get("weight_map")
         if not isinstance(files, dict) or any(Path(str(each)).name != each for each in files.values()):
-            raise UserError(f"weight_map in {file} is missing or has files of other folders; save the model again")
+            raise UserError(f"weight_map in {file} is missing or names files in other folders; save the model again")
     file = folder / "generation_config.json"
     if file.is_file():
         try:
             read_json(file)
         except UserError as error:
-            warnings.warn(f"{error}; the model is used without it", UserWarning, stacklevel=3)
+            warnings.warn(f"{error}; the file is ignored, and the model is used without it", UserWarning, stacklevel=3)
     num_tensors = 0
     for file in sorted(folder.glob("*.safetensors")):
         refuse_device(file)

@@ -83,7 +83,7 @@ class LanguagePolicy(TrainablePolicy):
 
     @property
     def default_learning_rate(self) -> float:
-        """5e-4 for models below 10 million weights. For larger models 1e-4 (adapters) or 1e-6 (all weights)."""
+        """Learning rate: 5e-4 below 10 million weights. For larger models 1e-4 (adapters) or 1e-6 (all weights)."""
         if self.language_model.num_weights < MAX_SMALL_WEIGHTS:
             return SMALL_LEARNING_RATE
         return 1e-6 if self.adapter is None else 1e-4
@@ -124,7 +124,7 @@ class LanguagePolicy(TrainablePolicy):
         return Workplace(id(self.language_model), self.language_model.device)
 
     def batch_key(self) -> object:
-        """Batch key. It is equal for adapters of one base model with equal sampling settings and no value heads."""
+        """Batch key, which is equal for adapters of one base model with the same `sampling` and no value heads."""
         if self.adapter is None or self.value_head is not None:
             return id(self)
         return (id(self.language_model), self.sampling)
@@ -195,7 +195,7 @@ class LanguagePolicy(TrainablePolicy):
         return Evaluation(logprobs, entropies, turn_of_token, values)
 
     def prompt_values(self, tracks: Sequence[Sequence[Completion]]) -> Tensor:
-        """Return [N] values that the value head estimates before each turn."""
+        """Return [N] values, which the value head estimates from the last prompt token of each turn."""
         assert self.value_head is not None
         model = self.language_model
         with model.passing(self.adapter):
@@ -204,7 +204,7 @@ class LanguagePolicy(TrainablePolicy):
         return values
 
     def unanswered(self, observation: str, previous: Completion) -> Completion:
-        """Return an empty completion after the last history of an episode, to estimate the value of this history."""
+        """Return an empty completion after the last history of an episode, to estimate the value of the history."""
         ids, is_extension = self.language_model.encoder.prompt(observation, previous)
         return Completion("", tokens=TokenRecord(ids, np.zeros(0, dtype=np.int64), is_extension, observation))
 
@@ -217,11 +217,11 @@ class LanguagePolicy(TrainablePolicy):
     def reference(self, device: torch.device | None = None) -> LanguagePolicy:
         twin = copy.copy(self)
         twin.value_head = None
-        twin.sampling = replace(self.sampling, learns_filtered=False)  # every token has a positive probability
+        twin.sampling = replace(self.sampling, learns_filtered=False)  # unfiltered: no probability is 0
         if self.adapter is not None:
             twin.adapter = None
             return twin
-        # With sharded weights and vLLM servers, no rank has all weights.
+        # With sharded weights and vLLM servers, no rank has all weights, so every rank gathers them.
         shards = self.language_model.shards
         with nullcontext() if shards is None or shards.keeps_copy else self.language_model.whole(on_all=True):
             model = copy.deepcopy(self.language_model.model).requires_grad_(False)

@@ -25,8 +25,8 @@ class RewardModel:
 
     Args:
         model: a `...ForSequenceClassification` of transformers with `num_labels=1`.
-        tokenizer: the model's tokenizer. It truncates long texts at their beginning.
-        compute_dtype: data type of forward passes, by autocast. None: the weights' data type. Scores are fp32.
+        tokenizer: the model's tokenizer. Long texts are truncated at the beginning.
+        compute_dtype: data type of autocast in forward passes. None: the weights' data type. Scores are fp32.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class RewardModel:
         if model.config.num_labels != 1:
             raise ValueError(
                 f"a reward is one number, but {type(model).__name__} has {model.config.num_labels} outputs; "
-                "load it with num_labels=1"
+                "load the model with num_labels=1"
             )
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
@@ -53,7 +53,7 @@ class RewardModel:
     def load(
         cls, name: str | Path, device: torch.device | str = "cpu", compute_dtype: torch.dtype | None = None
     ) -> RewardModel:
-        """Load a model with fp32 weights, from a folder or by hub name."""
+        """Load a reward model with fp32 weights from a folder, or by a name on the Hugging Face hub."""
         loaded: Any = AutoModelForSequenceClassification.from_pretrained(
             name, dtype=torch.float32, num_labels=1, trust_remote_code=False
         )
@@ -70,7 +70,7 @@ class RewardModel:
         seed: int = 0,
         device: torch.device | str = "cpu",
     ) -> RewardModel:
-        """Build a small model with random weights."""
+        """Build a small reward model with random weights."""
         config = small_config(len(tokenizer), hidden_dim=hidden_dim, num_layers=num_layers, max_tokens=max_tokens)
         config.num_labels = 1
         with torch.random.fork_rng(devices=[]):
@@ -79,7 +79,7 @@ class RewardModel:
         return cls(model.to(device), tokenizer)  # type: ignore[arg-type]
 
     def scores(self, texts: Sequence[str]) -> Tensor:
-        """Return [N] scores of texts, with a gradient."""
+        """Return the scores [N] of N texts, with gradients for training."""
         batch = self.tokenizer(
             list(texts), padding=True, truncation=True, max_length=self.max_tokens, return_tensors="pt"
         ).to(self.model.device)
@@ -91,7 +91,7 @@ class RewardModel:
 
     @torch.no_grad()
     def rewards(self, texts: Sequence[str], *, batch_size: int = 32) -> list[float]:
-        """Return the scores of texts without a gradient, in batches."""
+        """Return the scores of texts as floats, computed in batches without gradients."""
         found: list[float] = []
         for start in range(0, len(texts), batch_size):
             found += self.scores(texts[start : start + batch_size]).tolist()

@@ -39,12 +39,12 @@ class ModelShape:
     """Sizes of a causal language model."""
 
     num_weights: int
-    num_linear: int  # weights of linear layers, including the output matrix, even if it is tied to the embedding
+    num_linear: int  # number of weights of linear layers, with the output matrix, even if it is tied to the embedding
     num_rows: int  # number of LoRA weights at rank 1: inputs plus outputs of all linear layers except the output matrix
     num_layers: int
     hidden: int
     query: int  # total width of all query heads
-    key: int  # total width of all key heads, and of all value heads
+    key: int  # total width of all key heads, which is also that of all value heads
     num_heads: int
     num_key_heads: int
     feed_forward: int
@@ -66,7 +66,7 @@ class ModelShape:
         return rank * self.num_rows
 
     def backbone(self) -> ModelShape:
-        """Return the sizes without the output matrix, for critics."""
+        """Return the sizes of the model without its output matrix, as critics use it."""
         lost = 0 if self.is_tied else self.num_embedded
         return replace(self, num_weights=self.num_weights - lost, num_linear=self.num_linear - self.num_embedded)
 
@@ -93,7 +93,7 @@ class ModelShape:
         d, q, k, f = self.hidden, self.query, self.key, self.feed_forward
         is_cast = compute != FLOAT32
         inner = self.num_products - 1  # feed-forward matrices whose input is the residual stream
-        norms = FLOAT32 * (2 * d if rank else 4 * d)  # inputs of the two norms; also outputs if norms are trained
+        norms = FLOAT32 * (2 * d if rank else 4 * d)  # inputs of the layer's 2 norms, and outputs if they are trained
         # Autocast keeps one input per matrix, float32 one input per norm. q: the input of attention's output matrix.
         inputs = compute * ((3 + inner) * d + q if is_cast else 2 * d + q)
         attention = compute * (3 * q if row_length else q + 2 * k) + FLOAT32 * self.num_heads

@@ -1,4 +1,4 @@
-"""Packing of episodes into few tokens for a forward pass. A row is the token sequence of an episode's last turn, which
+"""Packing of episodes for a forward pass with few tokens. A row is the token sequence of an episode's last turn, which
 contains all turns. In a tree, several rows share one copy of their first prompt, to which their other tokens attend."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class PackedRow:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Rows that share one copy of their first prompt."""
+    """One row, or several rows that share one copy of their first prompt."""
 
     rows: tuple[int, ...]  # indices of the rows in the list of rows
     num_shared: int  # number of tokens of the shared prompt

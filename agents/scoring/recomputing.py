@@ -18,7 +18,7 @@ def recompute_layers(model: nn.Module) -> None:
     # distribution from which tokens were sampled.
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
-        raise ValueError(f"{type(model).__name__} cannot recompute layers; use recomputes_activations=False")
+        raise ValueError(f"{type(model).__name__} lacks gradient checkpointing; use recomputes_activations=False")
     for layer in layers:
         vars(layer)["forward"] = partial(_recomputed, layer.forward)
 

@@ -28,10 +28,10 @@ PAIR_SLOWNESS = {"cpu": 3}  # time of an operation in attention / in a linear la
 
 
 class Scorer:
-    """Computes hidden states and log-probabilities of a causal language model.
+    """Scorer of given tokens: computes their log-probabilities and hidden states with a causal language model.
 
-    Two tests on a few tokens select the method. If logits are the output matrix times the last hidden state, they are
-    computed only for sampled tokens. If the model supports the attention mask of trees, equal prompts are shared.
+    Two tests on a few tokens select the method. If logits are the output matrix times the last hidden state, logits are
+    computed only for sampled tokens. If the model supports the attention masks of trees, equal prompts are shared.
     """
 
     def __init__(self, base: PreTrainedModel):
@@ -53,7 +53,7 @@ class Scorer:
         self._inside: Callable[[Callable[[], Any]], Any] = at_once
 
     def on(self, base: PreTrainedModel, inside: Callable[[Callable[[], Any]], Any] | None = None) -> Scorer:
-        """Return a scorer for a copy of the model. `inside`: runs a forward pass, for example on sharded weights."""
+        """Return a scorer for a copy of the model. `inside`: calls a forward pass, for example on sharded weights."""
         twin = copy.copy(self)
         backbone: Any = base.base_model
         twin.base, twin.backbone, twin.head, twin.device = base, backbone, base.get_output_embeddings(), base.device
@@ -62,7 +62,7 @@ class Scorer:
         return twin
 
     def batches(self, tracks: Sequence[Sequence[Completion]], items: Sequence[int], max_tokens: int) -> list[list[int]]:
-        """Divide tracks (by index) into batches of at most `max_tokens` tokens. Equal prompts go into one batch."""
+        """Divide agents' episodes (by index) into batches of up to `max_tokens` tokens, with equal prompts together."""
         rows = [rows_of(tracks[item]) for item in items]
         lone = [number for number, own in enumerate(rows) if len(own) == 1]
         groups = [[number] for number, own in enumerate(rows) if len(own) > 1]
@@ -80,7 +80,7 @@ class Scorer:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return log-probabilities [K] and entropies [K] of sampled tokens, and hidden states [N, d] at prompt ends.
 
-        With `filters`, they belong to the distribution after these top-k and top-p filters.
+        With `filters`, log-probabilities and entropies are those of the distribution after top-k and top-p filters.
         """
         scored: tuple[Tensor, Tensor, Tensor] = self._inside(lambda: self._scores(rows, temperature, filters))
         return scored
@@ -135,7 +135,7 @@ class Scorer:
 
     @torch.no_grad()
     def _follows_trees(self) -> bool:
-        """Return True if trees and separate rows have the same hidden states, in a test on a few tokens."""
+        """Test on a few tokens whether rows with a shared prompt (trees) get the hidden states of separate rows."""
         try:
             self._window = window_of(self.base)
             trees, apart = (_trial_states(self, is_shared) for is_shared in (True, False))
@@ -145,7 +145,7 @@ class Scorer:
 
 
 def at_once(compute: Callable[[], Result]) -> Result:
-    """Call a function. It is the default of `inside`, for models whose weights are not sharded."""
+    """Call a function without arguments. This is the default of `inside`, for models without sharded weights."""
     return compute()
 
 

@@ -46,8 +46,8 @@ class Shards(nn.Module):
         self.module: PreTrainedModel = copy.deepcopy(model, {id(weight): weight for weight in matrices})
         vectors = {weight for weight in self.module.parameters() if weight.ndim < 2}
         layers = [layer for layer in self.module.modules() if isinstance(layer, GradientCheckpointingLayer)]
-        # Autocast casts inputs, so FSDP does not. No weights stay gathered after a pass: they may change, and decoding
-        # needs the memory.
+        # FSDP does not cast inputs, because autocast does. No weights stay gathered after a pass, because they may
+        # change, and decoding needs the memory.
         outer = MixedPrecisionPolicy(cast_forward_inputs=False)
         inner = MixedPrecisionPolicy(param_dtype=compute_dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
         for layer in reversed(layers):
@@ -66,7 +66,7 @@ class Shards(nn.Module):
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Copy the sharded weights into the model, if it keeps a copy (collective)."""
+        """Copy the gathered weights into the model for decoding, if `keeps_copy` (collective)."""
         if not self.keeps_copy:
             return
         (model,) = self._model

@@ -50,7 +50,7 @@ class Readout:
 
 
 class SelectiveLastLayer:
-    """Runs a transformers model without output head, and computes the last layer only at selected tokens."""
+    """Transformers model without output head, whose last layer is computed only at selected tokens."""
 
     def __init__(self, backbone: PreTrainedModel):
         layers = [module for module in backbone.modules() if isinstance(module, GradientCheckpointingLayer)]

@@ -21,7 +21,7 @@ from ..decoding.sampling import LOWEST_LOGIT, Sampling, kept
 # More logits than MAX_LOGITS are computed in tiles of TILE_LOGITS, and again in the backward pass.
 MAX_LOGITS = {"cpu": 2**25}  # 128 MiB in fp32
 TILE_LOGITS = {"cpu": 2**23}  # a tile fits into a CPU's cache
-ON_GPU = 2**28  # value of both on other devices: 1 GiB in fp32
+ON_GPU = 2**28  # value of both limits on other devices: 1 GiB in fp32
 
 
 def token_scores(
@@ -64,13 +64,13 @@ def token_scores(
 def logit_scores(
     logits: Tensor, targets: Tensor, temperature: float, filters: Sampling | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Compute `token_scores` from logits [K, V]. Filters keep every target, because it was sampled earlier."""
+    """Compute `token_scores` from logits [K, V]. `filters` never drop a target token."""
     scored: tuple[Tensor, Tensor] = _Scores.apply(logits, targets, temperature, filters)  # type: ignore[no-untyped-call]
     return scored
 
 
 class _Scores(torch.autograd.Function):
-    """Scores from logits z. The only saved tensor of the size of the logits is p = softmax z.
+    """Autograd function of `logit_scores`. The only saved tensor of the size of the logits z is p = softmax z.
 
     logsumexp z = max z - log max p;  d log pi(k) / dz = onehot(k) - p;  dH / dz = -p (log p + H).
     """
@@ -111,7 +111,7 @@ class _Scores(torch.autograd.Function):
 
 
 class _TiledScores(torch.autograd.Function):
-    """Scores from hidden states, in one pass over tiles of the vocabulary with running sums.
+    """Autograd function of `token_scores` for a linear head: one pass over tiles of the vocabulary with running sums.
 
     With p = softmax z:  d log pi(k) / dz = onehot(k) - p  and  dH / dz = -p (z - sum p z).
     """
@@ -159,7 +159,7 @@ class _TiledScores(torch.autograd.Function):
                 slope = logits.sub_(mean[:, None]).mul_(by_entropy[:, None]).add_(by_own[:, None]).mul_(softmax).neg_()
             local = targets - start
             inside = (local >= 0) & (local < logits.shape[1])
-            # For targets in other tiles, 0 is added to some word: selecting rows would synchronize with the host.
+            # Targets in other tiles add 0 to the first or last word, because selecting rows would synchronize the host.
             column = local.clamp(0, logits.shape[1] - 1)[:, None]
             slope.scatter_add_(1, column, by_own.where(inside, 0)[:, None])
             if temperature != 1:
@@ -178,7 +178,7 @@ class _TiledScores(torch.autograd.Function):
 def _tiles(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, width: int, compute: torch.dtype
 ) -> Iterator[tuple[int, Tensor]]:
-    """Yield the first word of each tile, and logits [K, width] after temperature. The caller may overwrite them."""
+    """Yield each tile's first word and logits [K, width] after temperature. The caller may overwrite the logits."""
     states = hidden.to(compute)
     for start in range(0, len(weight), width):
         part = slice(start, start + width)

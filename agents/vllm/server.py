@@ -59,8 +59,8 @@ class Serving:
 class VLLMServer:
     """`Generator` that samples on servers and computes log-probabilities, entropies and values with the learner.
 
-    Servers return no entropies or values, and no log-probabilities after temperature and before filters. One forward
-    pass over the completions therefore computes all three. With `keeps_logprobs`, samples have the servers'
+    The learner computes them in one forward pass over the completions, because servers return no entropies and values,
+    and no log-probabilities with the temperature but without filters. With `keeps_logprobs`, samples have the servers'
     log-probabilities. At temperature 1 without filters, servers and learner must compute similar log-probabilities.
 
     Args:

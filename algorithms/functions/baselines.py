@@ -12,9 +12,9 @@ task. Arguments that the four baselines share:
     divide_by_std  divide by the group's sample standard deviation (`torch.std`), as GRPO and TRL do. This weights tasks
                    by their difficulty (arXiv:2503.20783).
 
-Results have the shape of returns. `ValueError` is raised if shapes disagree. Rollouts that have ended or have no row
-count with a return of 0, because omitting them would change the scale of later turns' gradients. `normalized` makes the
-results of all baselines equal, except with subtract_mean=False.
+Results have the shape of returns. `ValueError` is raised if shapes disagree. The return of a rollout that has ended, or
+that has no row, is 0, because omitting such rollouts would change the scale of later turns' gradients. `normalized`
+makes the results of all baselines equal, except with subtract_mean=False.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """PolicyLearner: the update of one policy, in epochs, mini-batches and micro-batches, for all agents that share it.
 
-Axes: N turns of all tracks, K tokens of all turns. A track contains one agent's turns in one episode.
+A track contains one agent's turns in one episode. Axes: N turns (of all tracks together), K tokens (of all turns).
 """
 
 from __future__ import annotations
@@ -146,9 +146,9 @@ class PolicyLearner(Learner):
     def _scale(
         self, num_tracks: int, chosen: Sequence[int], num_turns: int, num_tokens: int, max_turns: int | None
     ) -> float:
-        """Return the factor that replaces the sampled count in the denominator of a mini-batch's loss by a constant.
+        """Return the factor of a mini-batch's loss that turns its sampled denominator into a constant.
 
-        The mean over a sampled number of turns or tokens is a ratio of two random numbers, which is biased.
+        The loss is a sum divided by the sampled number of turns or tokens. Such a ratio of random numbers is biased.
         """
         if max_turns is None or self.config.loss_denominator != "fixed":
             return 1.0

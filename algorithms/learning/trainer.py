@@ -94,11 +94,11 @@ class Trainer:
         """
         update, timer = self.progress.update, Timer()
         with self.progress.errors_annotated(self.learners, updates_ahead=1):
-            # 1. Roll out. With sharded weights and servers, evaluate the completions under the present weights.
+            # 1. Roll out. Completions of servers without log-probabilities are evaluated with the current weights.
             rollout = self.source.next(update)
             episodes = add_missing_logprobs(self.unique_learners, rollout.episodes)
             for learner in self.unique_learners:
-                learner.policy.rest()
+                learner.policy.rest()  # releases memory that only sampling needs
             timer.lap("rollout")
 
             # 2. Compute rewards and assign credit. Episodes are recorded before any weight changes.
@@ -122,7 +122,7 @@ class Trainer:
             timer.lap("credit")
 
             with add_error_details(rewards=rewarded.reward_range):
-                # 3. Update the critics. A value head on a policy learns in phase 4.
+                # 3. Update the critics. For a value head, `prepare` returns no update: the head learns in phase 4.
                 for batch in critic_batches:
                     batch.critic.start_update(update)
                 regressions = [(each.critic, each.critic.prepare(each.inputs, each.targets)) for each in critic_batches]

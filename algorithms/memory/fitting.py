@@ -152,7 +152,7 @@ def tightest(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize) 
 
 
 def remedies(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize, capacity: Capacity) -> list[str]:
-    """Return settings with which the training would fit, as command-line options, with the smallest changes first."""
+    """Return command-line options with which the training would fit into memory, the smallest changes first."""
     small: dict[str, Any] = {}
     if algorithm.critic_reads != "nothing" and not algorithm.has_actor_heads:
         small = {"critic_model_name_or_path": "small"}

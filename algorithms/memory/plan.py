@@ -222,7 +222,7 @@ def _row_bytes(actor: Member, work: Work) -> int:
 
 
 def _decoding(actor: Member, work: Work) -> int:
-    """Return the temporary bytes: the maximum of a prefill and of a decoding step's logits."""
+    """Return the peak temporary memory of decoding in bytes: that of a prefill, or of a step's logits."""
     prefill = min(8192 if work.kind == "cuda" else 1536, _num_rows(actor, work) * work.row_length)
     logits = DRAWN_COPIES * FLOAT32 * min(MAX_ROWS // 2, _num_rows(actor, work)) * actor.shape.vocabulary
     return max(prefill * _width(actor), logits)

@@ -47,9 +47,9 @@ class Played(NamedTuple):
 class RolloutCollector:
     """Collector that plays episodes with given policies. Each rank plays a subset of the episodes.
 
-    An episode depends on its seed, its index and the weights. The number of environment copies changes an episode only
-    by rounding, which rarely changes a sampled token, and not at all after `Policy.fix_shapes`. Raises `ValueError` if
-    an agent has no policy.
+    An episode depends on its seed, its index and the weights. With another number of environment copies, results differ
+    by rounding, which rarely changes a sampled token; after `Policy.fix_shapes`, results are equal. Raises `ValueError`
+    if an agent has no policy.
 
     Attributes:
         seconds: seconds spent in each phase since the caller last cleared this dict.
@@ -146,7 +146,7 @@ class RolloutCollector:
                     del running[play.place]
                     free.append(play.place)
                     self.num_ended += 1
-                # 3. Skip episodes whose worker process died or hung twice.
+                # 3. Skip episodes whose worker process was lost twice, because it died or did not respond.
                 for place, fault in self.vector.lost().items():
                     stepping.discard(place)
                     free.append(place)

@@ -112,7 +112,7 @@ class _Member(Policy):
 
 
 def _joined(first: Completion, second: Completion) -> Completion:
-    """Return the second completion with the log-probabilities and entropies of both completions, for the metrics."""
+    """Return the second completion, with the numbers of both completions' tokens, so that metrics count all tokens."""
     return replace(
         second,
         logprobs=np.concatenate([first.logprobs, second.logprobs]),

@@ -157,7 +157,7 @@ def named(args: list[str]) -> tuple[str, list[str], Given]:
 
 
 def check_trusted(given: Given, words: Sequence[str]) -> None:
-    """Raise an error if the file of --config imports code that is not repeated on the command line."""
+    """Raise an error if the file of --config names code to import and the command line does not name it too."""
     if given.path is None:
         return
     from ...envs.registration.registry import imports_module  # late import: help needs no environment

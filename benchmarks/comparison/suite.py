@@ -395,7 +395,7 @@ def _refuse_shared(where: str, config: Mapping[str, Any], names: Sequence[str]) 
     for name in names:
         if name in config:
             raise ValueError(
-                f"{where} sets {name}, which must be equal for all algorithms of a comparison; use seeds and budget"
+                f"{where} sets {name}, which must be equal for all algorithms; use the suite's `seeds` and `budget`"
             )
 
 

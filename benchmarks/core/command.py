@@ -210,7 +210,7 @@ def model_submission(
 def runs_submission(
     directories: Sequence[Path], ways: Sequence[str], trust: bool, on_progress: OnProgress
 ) -> Submission:
-    """Evaluate runs, each in the environment of its training, as one team.
+    """Evaluate each run in the environment in which it was trained, and combine the results to one submission.
 
     Raises:
         UserError: if two runs have the same environment, or if an environment is not in the suite.

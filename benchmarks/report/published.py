@@ -13,7 +13,7 @@ from .tables import NONE, Estimate, TableOfText
 
 
 def published_table(comparison: Comparison) -> TableOfText:
-    """Table of score, tokens and seconds per method and environment. It has no rows without published scores."""
+    """Table of score, tokens and seconds per method and environment. It has rows only if published scores exist."""
     rows = [
         [environment, method, *_cells(found)]
         for environment in comparison.environments

@@ -1,4 +1,4 @@
-"""Timing of alternating workloads, of the load of other processes, and of the phases of a program."""
+"""Timing of workloads that are compared in alternating rounds, timing of phases, and the load of other processes."""
 
 from __future__ import annotations
 

@@ -30,7 +30,9 @@ def same_seed(subject: Subject) -> None:
         _compare(record, replay(one, seed, record.actions), _OWN_GENERATOR)
         _compare(record, replay(other, seed, record.actions), _OWN_GENERATOR)
         if found := difference(recorded(iter([reset(one, None)])), recorded(iter([reset(other, None)]))):
-            raise Violation(f"after a seeded episode, reset() without a seed differs in {found}; {_OWN_GENERATOR}")
+            raise Violation(
+                f"after two episodes with one seed, reset() without a seed differs in {found}; {_OWN_GENERATOR}"
+            )
 
 
 def own_generator(subject: Subject) -> None:

@@ -130,7 +130,7 @@ def reference(subject: Subject) -> None:
                     f"the reference reply of {agent!r} before {call.name} is not in its action space; return a text"
                 )
     if found := difference(record, recorded(replay(subject.build(), seed, record.actions))):
-        raise Violation(f"calling reference_reply changes {found}; in it, sample no numbers and set no attributes")
+        raise Violation(f"reference_reply changes {found}; it must not sample random numbers or set attributes")
 
 
 def _growing(subject: Subject) -> Iterator[tuple[str, str, str, Call]]:

@@ -85,7 +85,7 @@ def cells(world: World, box: Box) -> Iterator[tuple[int, int, int, int]]:
 
 
 def cover(world: World, box: Box) -> list[Fill]:
-    """Return fills of height 1 that build this world from air. Equal runs along x are joined along z."""
+    """Return fills (cuboids of height 1) that build a world from air. Equal runs along x are joined along z."""
     fills: list[Fill] = []
     for y in range(world.shape[0]):
         open_runs: dict[tuple[int, int, int], int] = {}  # maps (first x, last x, block) to the first z

@@ -42,7 +42,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class BuilderTurn(Generic[S, R]):
-    """Input of a feedback function: the result of one turn for one builder."""
+    """Argument of a feedback function: the result of one turn for one builder."""
 
     task: S
     world: World  # world after the turn
@@ -65,7 +65,7 @@ class BuildingEnv(TaskEnv[S], Generic[S]):
         shift: constant added to every turn's reward, at most -`stop_at`, so that an early end has the highest return.
         can_leave: True: a builder that writes `/done` plays no further turn. In a rebuilt world, its last commands are
             repeated.
-        variant: "published": the episode ends if the score exceeds `stop_at`. "ours": also if they are equal.
+        variant: "published": the episode ends if the score is above `stop_at`. "ours": also if it equals `stop_at`.
         **kwargs: see `TaskEnv`.
     """
 
@@ -101,12 +101,12 @@ class BuildingEnv(TaskEnv[S], Generic[S]):
 
     @abstractmethod
     def scored(self, orders: Sequence[Orders]) -> Outcome:
-        """Score `self.world` after a turn. Return an outcome with the reward before the shift and the feedback."""
+        """Score `self.world` after a turn. Return an outcome with the feedback and the reward without `shift`."""
 
     def told(
         self, orders: Sequence[Orders], value: float, score: R, text: Callable[[BuilderTurn[S, R]], str]
     ) -> dict[str, str]:
-        """Return the feedback of each active builder, and name the other builders that leave in this turn."""
+        """Return each active builder's feedback, which names the other builders that leave in this turn."""
         gone = [i for i, agent in enumerate(self.possible_agents) if agent in self.agents and orders[i].is_leaving]
         return {
             agent: text(BuilderTurn(self.task, self.world, self._world_rule, builder, orders[builder], value, score))

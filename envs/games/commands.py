@@ -55,10 +55,10 @@ def read_orders(
         reply: any text.
         box: box that contains all corners of legal commands.
         blocks: dict from the names of the allowed blocks to their numbers.
-        verb: building command of the game.
-        max_commands: further commands are rejected.
+        verb: building command of the game, "setblock" or "fill".
+        max_commands: maximum number of legal commands; further commands are rejected.
         stock: number of cells that may be filled with each block. A fill that exceeds the remaining number is rejected.
-            Other blocks and air are unlimited.
+            Air, and blocks without an entry, are unlimited.
         can_kill: True allows `/kill`, with any text after it.
         can_leave: True allows `/done`, which is not counted as a command.
     """
@@ -121,7 +121,7 @@ def allowed(names: tuple[str, ...], numbers: tuple[int, ...]) -> dict[str, int]:
 
 
 def _commands(reply: str, usual: str) -> Iterator[list[str]]:
-    """Yield the words of each nonempty line. The first word is the command, in lower case without a slash."""
+    """Yield the words of each nonempty reply line. The first word is the command, in lower case without a slash."""
     if "```" in reply:
         parts = reply.split("```", 2)
         if len(parts) == 3:
@@ -137,7 +137,7 @@ def _commands(reply: str, usual: str) -> Iterator[list[str]]:
 
 def _fill(words: list[str], verb: Verb, axes: tuple[Axis, Axis, Axis], blocks: Mapping[str, int]) -> Fill | None:
     xs, ys, zs = axes
-    # After a fill, `replace` or `keep` would change the meaning. After a setblock they change nothing here.
+    # Extra words are rejected after /fill, where `replace` and `keep` change its meaning, but ignored after /setblock.
     if verb == "setblock":
         if len(words) < 5:
             return None

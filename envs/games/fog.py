@@ -53,7 +53,7 @@ def seen_from(places: Iterable[Cell], view: int, width: int, depth: int) -> froz
 
 
 def action(reply: str, keys: frozenset[str]) -> Mapping[str, Any]:
-    """Return the last object of a reply that has at least one of the keys; return an empty dict if there is none.
+    """Parse a reply: return its last object with at least one of the given keys, or an empty dict.
 
     An object is JSON, or a Python literal with single quotes, parentheses or a comma before a closing bracket. Objects
     inside a readable object are not returned. An unreadable object is searched for inner objects, up to `_MAX_READ`.
@@ -81,7 +81,7 @@ def action(reply: str, keys: frozenset[str]) -> Mapping[str, Any]:
 
 
 def _as_json(reply: str, begin: int, max_tokens: int) -> tuple[str, int, int]:
-    """Convert the Python literal at `begin` to JSON. Return its text, its end and its number of tokens.
+    """Convert the Python literal at `begin` to JSON. Return the JSON text, the end index and the number of tokens.
 
     The text is empty if a bracket is not closed, if another token occurs, or after `max_tokens` tokens.
     """

@@ -72,7 +72,7 @@ class PicturedEnv(TextParallelEnv):
 
     @abstractmethod
     def reference(self, agent: str) -> str:
-        """Return the reply of the scripted reference player. A team of such players gets the documented maximum."""
+        """Return the scripted reference player's reply. A team of reference players gets the documented maximum."""
 
     def reference_reply(self, agent: str) -> str:
         if not self._transcripts:
@@ -108,13 +108,13 @@ class TaskEnv(PicturedEnv, Generic[T]):
     """
 
     own_prompt: ClassVar[str]
-    """First prompt, a format string with the placeholders of `start`."""
+    """First prompt, a format string with the placeholders that `start` returns."""
     needed_place: ClassVar[str]
     """Placeholder of the task, which every prompt template must contain."""
     other_places: ClassVar[Mapping[str, bool]] = {}
     """Placeholders that only templates use. True: the placeholder can replace `needed_place`."""
     originals: Originals | None = None
-    """Location of the published prompts. None: there are none."""
+    """Location of the published prompts. None: no published prompts exist."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class TaskEnv(PicturedEnv, Generic[T]):
 
     @abstractmethod
     def start(self) -> Mapping[str, Mapping[str, str | int]]:
-        """Sample the other random values of an episode. Return the placeholder values of each agent's prompt.
+        """Sample the random values of an episode except its task. Return the placeholder values of each agent's prompt.
 
         In later turns, the feedback replaces the text of the placeholder "state", if the prompt has one.
         """
@@ -171,7 +171,7 @@ class TaskEnv(PicturedEnv, Generic[T]):
 
     @abstractmethod
     def turned(self, replies: Mapping[str, str]) -> Outcome:
-        """Play a turn; see `TextParallelEnv.play`."""
+        """Play a turn with the agents' replies; see `TextParallelEnv.play`."""
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
         outcome = self.turned(replies)

@@ -96,9 +96,9 @@ _INK = (60, 60, 60)
 _GRID = (200, 210, 218)
 _WRONG = (220, 30, 30)
 
-_CELL = 14  # pixels of a cell's side
+_CELL = 14  # side of a cell in pixels
 _GAP = 14  # pixels between panels
-_PIXEL = 2  # pixels of a caption's dot
+_PIXEL = 2  # side of a caption's dot in pixels
 
 
 class PanelRow(NamedTuple):

@@ -98,7 +98,7 @@ def source_of(
 ) -> Source[T]:
     """Create the source of a game's tasks from its settings.
 
-    `listed` loads the tasks of data that is not `GENERATED`. `new` generates the task of a number.
+    `listed` loads the tasks of data that is not `GENERATED`. `new` generates a task from a number.
     """
     if data != GENERATED:
         return Listed(listed(data, split))

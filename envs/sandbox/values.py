@@ -43,7 +43,7 @@ class TooLarge(MalformedValue):
 
 
 def _refuse_object(pairs: Sequence[tuple[str, Any]]) -> NoReturn:
-    raise MalformedValue("an object where only arrays may be")
+    raise MalformedValue("a message must not contain JSON objects")
 
 
 def _refuse_constant(text: str) -> NoReturn:
@@ -85,13 +85,13 @@ def parse(body: bytes, max_parts: int = MAX_PARTS) -> list[Any]:
     except (ValueError, RecursionError) as error:
         raise MalformedValue(str(error)[:200]) from None
     if end != len(text) or type(message) is not list or not message or type(message[0]) is not str:
-        raise MalformedValue("not a message")
+        raise MalformedValue("a message must be a JSON array that starts with its kind")
     return message
 
 
 def _tag(wire: list[Any]) -> str:
     if not wire or type(wire[0]) is not str:
-        raise MalformedValue("an array without a tag")
+        raise MalformedValue("an array must start with a tag")
     return wire[0]
 
 
@@ -121,7 +121,7 @@ def _scalar(wire: list[Any]) -> Any:
             raise MalformedValue(f"bad payload of {tag!r}") from None
     parts = wire[1:]
     if any(type(part) is list and _tag(part) not in ("i", "f") for part in parts):
-        raise MalformedValue("a container where a number may be")
+        raise MalformedValue("a part of a range or complex number must be a number")
     parts = [_number(part) if type(part) is list else part for part in parts]
     if tag == "c" and len(parts) == 2 and all(type(part) is float for part in parts):
         return complex(*parts)
@@ -135,7 +135,7 @@ def _keys(items: list[Any]) -> list[Any]:
     try:
         hashes = sorted(map(hash, items))
     except TypeError:
-        raise MalformedValue("an unhashable key") from None
+        raise MalformedValue("a key or set element is not hashable") from None
     window = _MAX_EQUAL_HASHES
     if any(low == high for low, high in zip(hashes, hashes[window:], strict=False)):
         raise MalformedValue(f"more than {window} keys of one hash: a table of them would take quadratic time to build")
@@ -178,7 +178,7 @@ class _Reader:
         self._count(len(wire), depth)
         if tag == "d":
             if not len(wire) % 2:
-                raise MalformedValue("a key without a value")
+                raise MalformedValue("a dict has a key without a value")
             keys = _keys([self.read(item, depth + 1, as_key=True) for item in wire[1::2]])
             return dict(zip(keys, [self.read(item, depth + 1) for item in wire[2::2]], strict=True))
         items = [self.read(item, depth + 1, as_key=as_key or tag == "s") for item in wire[1:]]
@@ -206,7 +206,7 @@ class _Reader:
         self._count(len(wire), depth)
         name = wire[1] if len(wire) > 1 else None
         if type(name) is not str or (name not in EXTENDED and (name not in TYPES or len(wire) > 2)):
-            raise MalformedValue("no such type")
+            raise MalformedValue("the type is not supported")
         if name in TYPES:
             return TYPES[name]
         if name in _TABLES:
@@ -225,7 +225,7 @@ def read(wire: Wire, max_nodes: int = MAX_NODES) -> Any:
 
 
 def check(wire: Wire, max_nodes: int = MAX_NODES) -> None:
-    """Raise MalformedValue as `read` does, but allow long integers, long ranges and surrogates, for another jail."""
+    """Raise MalformedValue as `read` does, but allow long integers, long ranges and surrogates."""
     _Reader(max_nodes, is_kept=False).read(wire)
 
 
@@ -258,7 +258,7 @@ def is_equal(wire: Wire, expected: Any, tolerance: float = 0.0, depth: int = 0) 
     if tag == "s":
         return isinstance(expected, set | frozenset) and _matches(items, expected) is not None
     if len(items) % 2:
-        raise MalformedValue("a key without a value")
+        raise MalformedValue("a dict has a key without a value")
     keys = _matches(items[::2], expected) if isinstance(expected, dict) else None
     if keys is None:
         return False

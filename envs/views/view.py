@@ -55,7 +55,7 @@ class View(BaseParallelWrapper):
         return action
 
     def told(self, info: dict[str, Any]) -> dict[str, Any]:
-        """Convert an agent's info dict."""
+        """Convert an agent's info dict to the info dict of this view. Default: unchanged."""
         return info
 
     # PettingZoo's parallel API.

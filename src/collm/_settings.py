@@ -60,7 +60,7 @@ class Setting:
 
 
 def settings_of(kind: type) -> Mapping[str, Setting]:
-    """Return a dict name -> `Setting`, in field order, with the docstring of the first base class with this field."""
+    """Return a dict name -> `Setting`, in field order. The docstring is that of the first base class with the field."""
     hashable: Any = kind  # mypy does not accept dataclasses as hashable
     return _settings_of(hashable)
 

@@ -1,4 +1,4 @@
-"""Faster layers on a CPU, by C++ kernels and oneDNN. COLLM_KERNEL=0 turns them off."""
+"""Faster layers on a CPU, by C++ kernels and oneDNN. The environment variable COLLM_KERNEL=0 turns both off."""
 
 from .fused_ops import attend
 from .kernels import compiler

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from .kernels import LANES, are_fp32_on_cpu, kernels
 
-NUMBERS_PER_THREAD = 2**18  # minimum; starting a thread takes as long as reading a tenth of these numbers
+NUMBERS_PER_THREAD = 2**18  # minimum, because starting a thread takes as long as reading a tenth of these numbers
 MAX_HEAD, MAX_GROUP = 256, 16
 ANY_HEADS = LANES, 1
 Forward = Callable[..., tuple[Tensor, ...]]
@@ -71,9 +71,9 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float
 
 
 def run(forward: Forward, backward: Backward, *given: Any) -> Tensor:
-    """Run `forward`, with `backward` as its gradient, and return the first result.
+    """Call `forward` as an autograd function with the gradient `backward`, and return the first result.
 
-    `forward` returns a result and tensors to save. `backward` returns the gradients of the first arguments.
+    `forward` returns a result and tensors to save. `backward` returns the gradients of the leading arguments.
     """
     if torch.is_grad_enabled() and any(isinstance(each, Tensor) and each.requires_grad for each in given):
         result: Tensor = _Function.apply(forward, backward, *given)  # type: ignore[no-untyped-call]
@@ -122,7 +122,7 @@ def _rope(x: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, ...]:
 
 def _rope_backward(wanted: Any, slope: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, ...]:
     slope = slope.transpose(1, 2).contiguous().transpose(1, 2)
-    return _rope(slope, cosine, -sine.roll(sine.shape[-1] // 2, dims=-1))[:1]  # the transposed rotation
+    return _rope(slope, cosine, -sine.roll(sine.shape[-1] // 2, dims=-1))[:1]  # gradient: the transposed rotation
 
 
 class _Function(torch.autograd.Function):

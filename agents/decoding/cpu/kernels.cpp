@@ -11,7 +11,7 @@
 namespace {
 
 constexpr int LANES = 16, CHUNKS = HEAD / LANES;
-constexpr float HIDDEN = -1e30f;  // lower mask values hide a column; torch's lowest number of a dtype is far lower
+constexpr float HIDDEN = -1e30f;  // mask values below this hide a column; torch's masks contain about -3e38
 
 typedef float Vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t Whole __attribute__((vector_size(4 * LANES)));
@@ -32,7 +32,7 @@ inline float total(Vector x) {
   return sum;
 }
 
-// e^x for x <= 0, with a relative error of 3e-7: 2^n by the exponent bits, times a polynomial of the rest in +-1/2.
+// e^x for x <= 0, with a relative error of 3e-7: 2^n by exponent bits, times a polynomial of a number in [-1/2, 1/2].
 inline Vector exponential(Vector x) {
   x = x < -87.f ? all(-87.f) : x;
   const Vector power = x * 1.44269504f;
@@ -77,8 +77,8 @@ void parallel(int64_t count, int64_t num_threads, const Work& work) {
 
 extern "C" {
 
-// query and out: [rows, kept_heads * GROUP, HEAD]. keys and values: [rows, kept_heads, width, HEAD], with the strides
-// row_step and head_step. mask: [rows, width] with stride mask_step, added to the scores.
+// Attention: out = softmax(scale query keys^T + mask) values. query and out: [rows, kept_heads * GROUP, HEAD]. keys and
+// values: [rows, kept_heads, width, HEAD], with strides row_step and head_step. mask: [rows, width], stride mask_step.
 void attend(const float* query, const float* keys, const float* values, const float* mask, float* out, int64_t rows,
             int64_t kept_heads, int64_t width, int64_t row_step, int64_t head_step, int64_t mask_step, float scale,
             int64_t num_threads) {
@@ -162,7 +162,7 @@ void rms_norm(const float* x, const float* weight, float* out, float* shrink, in
   });
 }
 
-// Gradients of `rms_norm`: by_x has the shape of x. by_weight: [num_threads, width], to be summed over threads.
+// Gradients of `rms_norm`. by_x: gradient of x, [rows, width]. by_weight: [num_threads, width], one sum per thread.
 void rms_norm_backward(const float* slope, const float* x, const float* weight, const float* shrink, float* by_x,
                        float* by_weight, int64_t rows, int64_t width, int64_t num_threads) {
   parallel(num_threads, num_threads, [=](int64_t thread) {
@@ -191,7 +191,7 @@ void swiglu(const float* gate, const float* up, float* out, int64_t count, int64
   });
 }
 
-// Gradients of `swiglu`.
+// Gradients of `swiglu`: by_gate and by_up, in the shape of out. slope: gradient of out.
 void swiglu_backward(const float* slope, const float* gate, const float* up, float* by_gate, float* by_up,
                      int64_t count, int64_t num_threads) {
   parallel(count, num_threads, [=](int64_t block) {
@@ -202,8 +202,8 @@ void swiglu_backward(const float* slope, const float* gate, const float* up, flo
   });
 }
 
-// Rotate numbers i and i + width / 2 of each head. x, out: [rows, heads, width]; cosine, sine: [angles, width].
-// Row i of x uses row i modulo `angles`.
+// RoPE: rotate numbers i and i + width / 2 of each head. x, out: [rows, heads, width]; cosine, sine: [angles, width].
+// Row i of x uses row i modulo `angles` of cosine and sine.
 void rope(const float* x, const float* cosine, const float* sine, float* out, int64_t rows, int64_t heads,
           int64_t width, int64_t angles, int64_t num_threads) {
   const int64_t half = width / 2;

@@ -32,7 +32,7 @@ def kernels(head: int, group: int) -> ctypes.CDLL | None:
     if found is None:
         return None
     try:
-        library = ctypes.CDLL(str(_compiled(found, head, group)))  # its calls let other threads run
+        library = ctypes.CDLL(str(_compiled(found, head, group)))  # calls release Python's GIL
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # RuntimeError: no home folder
         said = str(getattr(error, "stderr", None) or "").strip() or str(error)
         warnings.warn(
@@ -71,7 +71,7 @@ def processor() -> str:
 
 
 def are_fp32_on_cpu(*tensors: Tensor) -> bool:
-    """Return True if all are fp32 tensors on the CPU. False for sharded tensors and other subclasses."""
+    """Return True if all tensors are fp32 and on the CPU. False for sharded tensors and other subclasses."""
     return all(
         type(each) in (Tensor, nn.Parameter) and each.dtype == torch.float32 and each.device.type == "cpu"
         for each in tensors
@@ -89,7 +89,7 @@ def _compiled(compiler: str, head: int, group: int) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not _is_private(folder.resolve()):  # a loaded library runs with the user's rights
         raise PermissionError(
-            f"kernels are not loaded from {folder}: it belongs to another user, or others can write to it; run "
+            f"kernels are not loaded from {folder}: the folder belongs to another user, or others can write to it; run "
             f"chmod 700 {shlex.quote(str(folder))}"
         )
     kept = folder / f"kernels_{head}_{group}_{digest}.so"

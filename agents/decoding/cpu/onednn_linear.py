@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from .fused_ops import run
 from .kernels import SWITCH, are_fp32_on_cpu, processor
 
-MIN_ROWS = 2  # a matmul of one row is limited by memory bandwidth
+MIN_ROWS = 2  # minimum for oneDNN, because memory bandwidth limits a matmul of one row
 MIN_PRODUCTS = 2**23  # rows x inputs x outputs of the smallest matmul that oneDNN speeds up
 MIN_PACKED = 2**16  # inputs x outputs of the smallest weights for which packing saves time
 

@@ -24,7 +24,7 @@ TOLERANCE = 1e-4
 
 @torch.no_grad()
 def patch_layers(model: nn.Module) -> None:
-    """Speed up the layers that compute in fp32 on a CPU, permanently. Weights and saved files do not change."""
+    """Replace fp32 layers on a CPU by faster layers, in place. Weights and saved files do not change."""
     for layer in model.modules():
         weights = list(layer.parameters())
         if type(layer) is nn.Linear:
@@ -42,7 +42,7 @@ def _is_rms_norm(layer: Any) -> bool:
     if _epsilon(layer) is None or layer.weight.ndim != 1 or not _reads_one(layer):
         return False
     x, other = torch.randn(2, 2, len(layer.weight), generator=torch.Generator().manual_seed(0))
-    found = functional_call(layer, {"weight": other[0]}, x)  # random weights: with weights of 1, other norms agree
+    found = functional_call(layer, {"weight": other[0]}, x)  # weights of 1 would also accept other norms
     return _is_close(found, functional.rms_norm(x, layer.weight.shape, other[0], _epsilon(layer)))
 
 

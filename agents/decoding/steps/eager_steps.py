@@ -23,7 +23,7 @@ class Steps(ABC):
 
     @abstractmethod
     def follow(self, table: SlotTable, adapters: Sequence[int]) -> None:
-        """Copy the table of rows to the device, after its active rows have changed. `adapters`: see `rows_of`."""
+        """Copy the rows' state to the device, after the active rows have changed. `adapters`: see `rows_of`."""
 
     @abstractmethod
     def step(self, width: int) -> Draw:
@@ -31,9 +31,9 @@ class Steps(ABC):
 
 
 def rows_of(table: SlotTable, adapters: Sequence[int], num_rows: int) -> NDArray[np.int64]:
-    """Return 7 inputs of a decoding step for each of N rows. `adapters`: numbers of the active rows' adapters, if any.
+    """Return the inputs [7, num_rows] of a decoding step. `adapters`: adapter numbers of the active rows, or empty.
 
-    The inputs are: row that sampled the input token in the last step (-1: none), the input token if none, column,
+    The 7 inputs are: row that sampled the input token in the last step (-1: none), the input token if none, column,
     column of the last prompt token, index of the prompt, columns to advance by, number of the adapter.
     """
     count = table.num_active
@@ -65,9 +65,9 @@ class HostCopy:
 
 
 class EagerSteps(Steps):
-    """Eager decoding steps, whose batch has only the active rows.
+    """Eager decoding steps of the active rows (after `fix_shapes`: of all rows).
 
-    `noise` has shape [prompts, steps]. `hidden` has one element: the newest hidden states (see `hidden_states_of`).
+    `noise`: uniform random numbers [prompts, steps], or None if greedy. `hidden`: list of `hidden_states_of`.
     """
 
     def __init__(

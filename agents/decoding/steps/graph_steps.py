@@ -33,10 +33,10 @@ _CAPTURE_LOCK = threading.Lock()  # torch records one graph per process at a tim
 
 
 class Capture(Protocol):
-    """Recorder of work on a device, for example by CUDA graphs."""
+    """Recorder of a function's work on a device (kernel launches), for example by CUDA graphs."""
 
     def warm_up(self, work: Work) -> None:
-        """Run the work once before it is recorded, so that libraries initialize."""
+        """Run the work once before it is recorded, so that libraries such as cuBLAS initialize."""
 
     def capture(self, work: Work) -> Work:
         """Record the work without running it, and return a function that replays it."""
@@ -66,7 +66,7 @@ class CudaGraphs:
         # The stream is also set here, because torch does not restore it if a capture fails at its end.
         with _CAPTURE_LOCK, torch.cuda.stream(self._stream):
             try:
-                # "thread_local": other threads allocate memory and wait for the device meanwhile.
+                # "thread_local", because other threads may allocate memory or synchronize during the capture.
                 with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
                     work()
             except RuntimeError as error:
@@ -101,7 +101,7 @@ def bucket(count: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StepKind:
-    """Properties of a decoding step on which a recording depends, except sizes."""
+    """Settings of a decoding step that a recording fixes, in addition to the numbers of rows and columns."""
 
     sampling: Sampling
     keeps_states: bool  # True if a value head reads the hidden states
@@ -116,13 +116,13 @@ class StepBuffers:
         self.tokens = torch.zeros(num_rows, dtype=torch.int64, device=device)  # input of the step, then its samples
         # For each row: column, index of the random number, columns to advance by, cache row to write, adapter.
         self.numbers = torch.zeros(5, num_rows, dtype=torch.int64, device=device)
-        self.noise = torch.zeros(1, dtype=torch.float64, device=device)  # of all prompts, concatenated
+        self.noise = torch.zeros(1, dtype=torch.float64, device=device)  # random numbers of all prompts, joined
         self.facts = torch.zeros(2, num_rows, device=device)  # log-probabilities and entropies of the samples
         self.states: Tensor | None = None  # [R, d] last hidden states
 
 
 class GraphSteps(Steps):
-    """Recorded decoding steps, reused in consecutive runs of the scheduler. The KV cache gets a scratch row."""
+    """Decoding steps recorded as CUDA graphs, and reused in later runs. The KV cache gets a scratch row for padding."""
 
     def __init__(self, engine: Engine, capture: Capture) -> None:
         engine.num_scratch = 1
@@ -134,7 +134,7 @@ class GraphSteps(Steps):
         self._addresses: tuple[object, ...] = ()
 
     def begin(self, noise: NDArray[np.float64] | None, hidden: Sequence[Tensor], kind: StepKind, num_rows: int) -> None:
-        """Prepare the buffers for a run of the scheduler with up to `num_rows` active rows. See `EagerSteps`."""
+        """Prepare buffers for a run with up to `num_rows` active rows. `noise`, `hidden`: see `EagerSteps`."""
         base = self._engine.base
         if self._buffers is None or self._buffers.tokens.device != base.device or num_rows > self._buffers.num_rows:
             self.drop()

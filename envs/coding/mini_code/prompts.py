@@ -66,7 +66,7 @@ def aux_code(operand: Operand) -> str:
 
 
 def main_code(task: Exercise, left_by_aux: bool, right_by_aux: bool) -> str:
-    """Return the line of code of a main programmer, which calls aux for the chosen operands."""
+    """Return the main program, one line of code that calls `aux` for the chosen operands."""
     left, right = (
         f"aux ( {operand.variable} )" if by_aux else f"( {expression(operand, operand.variable)} )"
         for operand, by_aux in ((task.left, left_by_aux), (task.right, right_by_aux))

@@ -87,7 +87,7 @@ def new_task(seed: int, num_operations: int = 2, split: Split = "train") -> Exer
 
     Args:
         seed: any integer.
-        num_operations: number of operations of both operands together, 2 to 4.
+        num_operations: number of operations in the two operands together, 2 to 4.
         split: "train" or "test", which share no task.
 
     Raises:

@@ -47,7 +47,7 @@ class BridgeBuild(TaskEnv[Bridge]):
         difficulty: difficulty of generated maps, 1 to 5, or a range such as "2-4".
         max_turns: turns of an episode.
         reward: "priced": points for joining S and T and for true pillars with a plank, minus points for planks and for
-            false pillars, each once. "reference": as published, at most 0 in every turn, and planks are free.
+            false pillars; each counts once. "reference": as published, at most 0 in every turn, and planks are free.
         reach: part of the map in which a worker can lay planks: "far" (the half in which its partner begins), "side"
             (the half in which it begins) or "map" (everywhere, as published).
         view: number of cells that a worker sees in each direction.
@@ -167,7 +167,7 @@ class BridgeBuild(TaskEnv[Bridge]):
         return texts.truth_text(self.task, self._state)
 
     def reference(self, agent: str) -> str:
-        """Return the reply of a player that sends messages; if `reach` is not "far", of one that sees the map."""
+        """Return the reference player's reply. If `reach` is not "far", the player uses the whole map."""
         return (
             honest_reply(self._view_of(agent), is_talking=True) if self._reach == "far" else self.knowing_reply(agent)
         )
@@ -224,7 +224,7 @@ class BridgeBuild(TaskEnv[Bridge]):
 
 
 def _terms(reward: texts.Reward, score: BridgeScore) -> dict[str, float]:
-    """Return the terms of a reward; their sum is the reward."""
+    """Return the named terms of a turn's reward. The sum of the terms is the reward."""
     told = {"probes": 0.0 - 0.3 * score.num_probes, "messages": 0.0 - 0.001 * score.num_words}
     if reward == "priced":
         return {

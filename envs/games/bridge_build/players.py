@@ -1,4 +1,4 @@
-"""Scripted players of BridgeBuild. The honest ones use only what a worker sees, probes, reads and writes.
+"""Scripted players of BridgeBuild. Honest players use only what a worker sees, probes, reads and writes.
 
 Before the last turn, honest workers look and probe. In the last turn, they lay planks beside known true pillars. With
 `is_talking`, they also send each other the known cells of the partner's part, and lay the cheapest path from S to T.
@@ -25,7 +25,7 @@ _KINDS = {letter: kind for kind, letter in _LETTERS.items()} | {kind: kind for k
 _MESSAGE = re.compile(r"from (\d+) (\d+): ([a-zA-Z ]*)")
 _FREE = frozenset("STYNP=")  # kinds of cells that belong to the bridge without a new plank
 _RISKS = {"N": 8.0, "P": 3.5}  # expected cost of a plank beside a pillar; two thirds of the unknown pillars are false
-_UNSEEN_RISK = 0.2  # per unseen neighbour of a plank; neighbouring planks share such cells
+_UNSEEN_RISK = 0.2  # cost per unseen neighbour of a plank; neighbouring planks share such cells
 _PLANK_PRICE = 0.05
 _JOINED = 10.0
 _TRUE = 5.0
@@ -138,7 +138,7 @@ def _probes(seen: View, known: Known, focus: Box) -> list[Cell]:
 
 
 def _planks(seen: View, known: Known, way: Sequence[Cell]) -> list[Fill]:
-    """Return planks of the path on the worker's own part, and one plank beside each true pillar without a plank."""
+    """Return planks that a worker lays in its part of the map: on the path `way`, and one beside each true pillar."""
     planks = {*way, *(cell for cell, kind in known.items() if kind == "=")}
     laid = [cell for cell in way if _holds(seen.own, cell)]
     for pillar in sorted(cell for cell, kind in known.items() if kind == "Y"):

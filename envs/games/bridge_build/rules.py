@@ -77,7 +77,7 @@ class Bridge(Shared):
     def plan(self) -> frozenset[Cell] | None:
         """Cells of planks with which the published score is 0. None: no such planks exist.
 
-        They are the fewest planks that join S and T away from false pillars, and one plank beside each other true
+        The plan has the fewest planks that join S and T away from false pillars, and one plank beside each other true
         pillar. Planks beside a pillar need no connection to the bridge, so the two parts are independent.
         """
         clean = {
@@ -314,7 +314,7 @@ DEPTH = 13  # rows; with the default view a worker never sees the whole far half
 
 
 def new_bridge(seed: int, difficulty: int = 3, split: Split = "train") -> Bridge:
-    """Generate a map from a seed. On each map, a published score of 0 is possible.
+    """Generate a map from a seed. On each map, the maximum published score, 0, is possible.
 
     Args:
         seed: any integer; the same seed gives the same map.

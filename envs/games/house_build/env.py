@@ -29,7 +29,7 @@ PUBLISHED = {
     "memory": "last",
     "prompts": Path(__file__).parent / "published",
 }
-"""Published defaults that differ from ours. Published runs sample the spiders once per run; this is one sample."""
+"""Published defaults, if different from ours. A published run samples the spiders once; this is one sample."""
 
 
 class HouseBuild(BuildingEnv[House]):
@@ -51,7 +51,7 @@ class HouseBuild(BuildingEnv[House]):
             always the reward "reference".
         feedback: "score", "perfect" (wrong cells, divided between the builders), "position" (all cells of the house),
             "position_modification" (the lowest wrong cells), "rect_modification" (rectangles with errors) or
-            "resource_schedule" (rectangles that can be built from the rest of the stock).
+            "resource_schedule" (rectangles that can be built from the remaining stock).
         feedback_limit: number of cells or rectangles in the two modification modes.
         needs_both: True: a builder may fill only an equal part of each block, so that the house needs all builders.
             False: ceil(n / k) + floor(n / 2k) cells, as published.
@@ -212,7 +212,7 @@ def houses(data: Data, split: Split, num_builders: int = 2, has_spare: bool = Tr
 
 
 def _terms(reward: Reward, score: HouseScore) -> dict[str, float]:
-    """Return the terms of a reward; their sum is the reward."""
+    """Return the named terms of a turn's reward. The sum of the terms is the reward."""
     if reward == "reference":
         return {"match": score.match, "spiders": -0.1 * score.damage}
     if reward == "paper":

@@ -75,7 +75,7 @@ class HouseScore:
     coverage: float  # share of the house's blocks that are correct
     redundancy: float  # share of the house's air that holds a block
     iou: float  # cells with a block in both house and world / cells with a block in either
-    exact_iou: float  # the same, but the numerator has only cells with the correct block
+    exact_iou: float  # `iou` with only the cells of the correct block in the numerator
     damage: float  # damage by the spiders as a share of the hit points, at most 1
     num_kills: int  # number of `/kill` commands in this turn
 
@@ -164,7 +164,7 @@ def stock_left(house: House, fills: Sequence[Fill]) -> dict[int, int]:
 
 
 def affordable_rectangles(house: House, left: Mapping[int, int]) -> list[Fill]:
-    """Return rectangles that the remaining stock can fill: the largest first, then a part of one more."""
+    """Return rectangles that the remaining stock can fill: whole rectangles, largest first, then a part of the next."""
     stock = dict(left)
     chosen: list[Fill] = []
     others: list[Fill] = []

@@ -28,7 +28,7 @@ def demonstration(
 
     Args:
         rng: random number generator for the goal, the players and their mistakes.
-        num_agents: see `MiniBuild`, as are `max_turns` and `feedback`.
+        num_agents, max_turns, feedback: see `MiniBuild`.
         split: split of the goal.
         preference: range of the probability that a player picks from its own part of the goal (the first `max_turns`
             pairs for builder_0, and so on), if any pair is left there. Otherwise it picks from the whole goal.

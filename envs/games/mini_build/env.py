@@ -30,7 +30,7 @@ class PartsEnv(PicturedEnv):
         max_turns: turns of an episode.
         reward: "sparse" (1 at the end if the quality is at least `threshold`, otherwise 0), "terminal" (the quality at
             the end) or "dense" (the increase of the quality per turn). The highest return is 1.
-        feedback: moves whose results a builder reads: "own", "cross" (the partners'), "both" (own first) or "none".
+        feedback: moves whose results a builder reads: "own", "cross" (partners' moves), "both" (own first) or "none".
         threshold: minimum quality of a successful episode, above 0 and at most 1.
         is_explained: True adds the rules in English, for models that were not trained on the game.
         prompts: templates that replace the prompts, see `collm.envs.templates`.
@@ -94,7 +94,7 @@ class PartsEnv(PicturedEnv):
     ) -> Outcome:
         """Return the outcome of a turn. `verdicts` counts the moves with each result.
 
-        Results "taken" that are counted in the metric `own_repeats` are not collisions.
+        The metric `collisions` counts the results "taken" without a builder's repeats of its own moves (`own_repeats`).
         """
         is_last = self.turn + 1 == self.max_turns
         return Outcome(
@@ -122,7 +122,7 @@ class MiniBuild(PartsEnv):
     that remember their own moves reach this quality in 96 % of the episodes, and builders that name random pairs in
     61 %. With reward="terminal", the return is 1 if the builders divide the work, and 0.75 with memory alone.
 
-    With feedback "cross", only the partners read the results of a builder's moves, so no history shows the quality.
+    With feedback "cross", only the partners read the results of a builder's moves, so no builder knows the quality.
 
     Args:
         split: "train" or "test"; no goal is in both.

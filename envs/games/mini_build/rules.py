@@ -99,7 +99,7 @@ def payoff(reward: Reward, quality: float, gain: float, *, threshold: float, is_
 def reference_move(site: Site, seat: int, num_builders: int) -> Move:
     """Return the reference player's move. Builders choose parts at equal distances in the list of missing parts.
 
-    Therefore they choose different parts as long as enough parts are missing. In a complete goal, any part is chosen.
+    Therefore builders choose different parts if enough parts are missing. In a complete goal, any part is chosen.
     """
     missing = [pair for pair in site.goal if pair[0] not in dict(site.built)] or list(site.goal)
     return missing[seat * (len(missing) - 1) // (num_builders - 1)]

@@ -30,7 +30,7 @@ def demonstration(
 
     Args:
         rng: random number generator for the lists of parts, the players and their mistakes.
-        num_agents: see `MiniShift`, as are `max_turns`, `feedback` and `is_shuffled`.
+        num_agents, max_turns, feedback, is_shuffled: see `MiniShift`.
         split: split of the lists of parts.
         preference: range of the probability that a player takes the part at its own place in the list. Otherwise it
             takes any part.

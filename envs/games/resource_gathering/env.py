@@ -29,7 +29,7 @@ _COLOURS = (
 
 
 class ResourceGathering(TaskEnv[Land]):
-    """One gatherer takes wood, the other stone and iron; each starts among the resources of the other.
+    """One gatherer takes wood, the other stone and iron; each starts among its partner's resources.
 
     At the end of a walk, a gatherer takes everything within reach that fits its tools. It sees the surroundings of all
     cells that it has visited. It may send its partner one fact per turn; false facts are not sent. On generated maps,
@@ -46,7 +46,7 @@ class ResourceGathering(TaskEnv[Land]):
         difficulty: difficulty of generated maps, 1 to 5, or a range such as "2-4".
         max_turns: turns of an episode.
         reward: "bounded": 10 for progress, 4 for completion, and small bonuses for walking to needed resources and for
-            useful facts. "reference": as published; walking away costs nothing. "progress": the first two terms only.
+            useful facts. "reference": as published; walking away costs nothing. "progress": progress and completion.
         feedback: "none" (only the visible cells) or "score" (also the reward of the turn).
         view: number of cells that a gatherer sees in each direction.
         reach: distance within which a gatherer takes resources, as the sum of the distances along x and z.

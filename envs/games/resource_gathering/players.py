@@ -1,4 +1,4 @@
-"""Scripted players of ResourceGathering. The honest ones use only visible cells and received facts.
+"""Scripted players of ResourceGathering. Honest players use only visible cells and received facts.
 
 The silent player explores until it sees a resource that it can take. The talking player also sends facts about its
 partner's resources, and walks to the cells of the facts that it received.
@@ -68,7 +68,7 @@ def _known_things(state: State, gatherer: int, seen: frozenset[Cell]) -> dict[Ce
 
 
 Exploit: TypeAlias = Callable[[Land, State, int, Settings, int], str]
-"""(land, state, gatherer, settings, turn) -> reply."""
+"""Function (land, state, gatherer, settings, turn) -> reply."""
 
 
 def walk_to_and_fro(land: Land, state: State, gatherer: int, settings: Settings, turn: int) -> str:

@@ -126,7 +126,7 @@ def land(row: Mapping[str, Any]) -> Land:
         )
     grid = [str(line).split() for line in row["rows"]]
     if len({len(line) for line in grid}) != 1:
-        raise ValueError(f"{name}: all rows of a map must have equally many cells, got {[len(line) for line in grid]}")
+        raise ValueError(f"{name}: all rows of a map must have the same length, got {[len(line) for line in grid]}")
     lies: dict[Cell, Amounts] = {}
     starts: dict[str, Cell] = {}
     for z, line in enumerate(grid):

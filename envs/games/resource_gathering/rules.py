@@ -73,13 +73,13 @@ class Settings:
 class TurnScore:
     """Numbers from which the reward of a turn is computed."""
 
-    progress: float  # increase of `progress(land, state)`
+    progress: float  # increase of the gathered fraction of the goal
     is_completed: bool  # the goal was completed in this turn
     num_steps_closer: int  # steps towards the work zones, sum of both gatherers
     num_entries: int  # gatherers that entered their work zone for the first time
     usefulness: float  # sum over gatherers of the share of the partner's need that their new facts cover
     approach: int  # decrease of the distances to the work zones
-    new_usefulness: float  # the same as `usefulness`, but at most 1 per gatherer and episode
+    new_usefulness: float  # `usefulness`, limited to 1 per gatherer and episode
 
     @property
     def bounded(self) -> float:

@@ -179,7 +179,7 @@ def num_cells(world: World, target: NDArray[np.bool_], palette: tuple[int, int])
 
 
 def _by_diagonals(target: NDArray[np.bool_], kinds: NDArray[np.uint8], along_x: int, along_y: int) -> World:
-    """Return a plan whose kinds change by fixed steps along x and y. Steps 1 and 2 use all 4 kinds in every letter."""
+    """Return a plan in which the kind of block changes by a fixed step per cell along x, and by another along y."""
     heights, _, widths = np.indices(target.shape)
     plan = np.where(target, kinds[(along_x * widths + along_y * heights) % len(kinds)], AIR)
     return plan.astype(np.uint8)

@@ -196,7 +196,7 @@ def program(machine: Machine, by_number: dict[int, Rule], default: Rule) -> byte
 
 @dataclass(frozen=True)
 class Filters:
-    """Compiled filters of the worker process (zygote) and of its runs. Both filters apply to a run."""
+    """Compiled seccomp filters of system calls: one for the worker process (zygote), and one that each run adds."""
 
     zygote: bytes  # allows the system calls that runs or the worker process need, and refuses other calls
     run: bytes  # refuses the system calls that only the worker process needs. Short, because each run installs it.

@@ -101,7 +101,7 @@ def _outcome(result: codec.Wire | Failure) -> CallOutcome:
 def read_failure(wire: Any) -> Failure:
     """Decode an exception that a sandboxed process sent. Raise MalformedValue if the data describe no exception."""
     if type(wire) is not list or len(wire) != 4:
-        raise MalformedValue("not a failure")
+        raise MalformedValue("a failure must have 4 parts")
     line = wire[2] if type(wire[2]) is int else None
     return Failure(values.read_text(wire[0])[:100], values.read_text(wire[1])[:500], line)
 
@@ -136,7 +136,7 @@ def answer(worker: Worker, limits: Limits, message: dict[str, Any], num_results:
     stdout, stderr, is_complete = "", "", False
     try:
         if len(bodies) > num_results + 1:
-            raise MalformedValue("more messages than answers and an end")
+            raise MalformedValue("the process sent more messages than there are calls")
         if sum(map(values.num_parts, bodies)) > values.MAX_PARTS:
             raise values.TooLarge(f"sent values of more than {values.MAX_PARTS} parts")
         for body in bodies:
@@ -150,9 +150,9 @@ def answer(worker: Worker, limits: Limits, message: dict[str, Any], num_results:
             elif kind == "end" and len(parts) == 2 and not is_complete:
                 stdout, stderr, is_complete = values.read_text(parts[0]), values.read_text(parts[1]), True
             else:
-                raise MalformedValue("a message out of place")
+                raise MalformedValue("a message of this kind is not allowed here")
         if status == "ok" and (is_ragged or not is_complete or len(results) != num_results):
-            raise MalformedValue("it left without having answered")
+            raise MalformedValue("the process ended without all results")
     except values.TooLarge as error:
         if status in ("ok", "load_error"):
             status, failure = "output_limit", Failure("OutputLimit", str(error))

@@ -46,13 +46,13 @@ def _check_value(wire: Any, operation: str) -> None:
     if _is_handle(wire, _REMOTE_RESULTS.get(operation, "")):
         return
     if operation == "make":
-        raise MalformedValue("no instance")
+        raise MalformedValue("the reply to `make` must be an instance")
     if type(wire) is list and len(wire) == 4 and wire[0] == "m" and operation in _REMOTE_RESULTS:
         groups, spans, names = map(values.read, wire[1:])
         are_spans = all(type(span) is tuple and len(span) == 2 for span in spans)
         if type(groups) is tuple and type(spans) is tuple and type(names) is dict and are_spans:
             return
-        raise MalformedValue("not a match")
+        raise MalformedValue("a match must have groups, spans and names")
     values.check(wire)
 
 
@@ -62,12 +62,12 @@ def _check_reply(reply: list[Any], operation: str, operands: list[Any]) -> None:
     if kind == "x" and len(parts) == 1:
         read_failure(parts[0])
         if type(parts[0][3]) is not list or any(type(base) is not str for base in parts[0][3]):
-            raise MalformedValue("not a failure")
+            raise MalformedValue("the bases of a failure must be a list of names")
     elif kind == "back" and len(parts) == 3 and type(parts[0]) is int and parts[0] >= 0:
         for wire, tag in zip(parts[1:], "ld", strict=True):
             values.check(wire)
             if type(wire) is not list or wire[0] != tag:
-                raise MalformedValue("no arguments")
+                raise MalformedValue("a call of the tests needs a list and a dict of arguments")
     elif kind == "over" and operation == "next" and len(parts) == 1:
         values.check(parts[0])
     elif kind == "c" and len(parts) == 2 and type(parts[0]) is int and operation in ("getattr", "getitem"):
@@ -76,10 +76,10 @@ def _check_reply(reply: list[Any], operation: str, operands: list[Any]) -> None:
         _check_value(parts[0], operation)
         for place, after in zip(parts[1::2], parts[2::2], strict=True):
             if type(place) is not int or not 0 <= place < len(operands) - 2 or type(operands[2 + place]) is not list:
-                raise MalformedValue("not a place")
+                raise MalformedValue("the reply changes an argument that the call does not have")
             values.check(after)
     else:
-        raise MalformedValue("not a reply")
+        raise MalformedValue("the reply does not fit the operation")
 
 
 class _Solver:
@@ -122,7 +122,7 @@ class _Solver:
             if kind == "load" and len(parts) == 1:
                 self._end("load_error", read_failure(parts[0]), patience_s=_EXIT_PATIENCE_S)
             elif kind != "ready":
-                raise MalformedValue("neither ready nor failed")
+                raise MalformedValue("the first message must be `ready` or `load`")
         except (Closed, Flooded, MalformedValue) as error:
             self._die(error)
 

@@ -84,7 +84,7 @@ def is_container(value: Any) -> bool:
 
 
 def update(container: Any, after: Any) -> None:
-    """Replace the content of a container by the content `after` of the container's copy in the other jail."""
+    """Replace a container's content by `after`, the content of its copy in the other jail."""
     if type(container) in _LISTS:
         container[:] = after
     elif type(container) is deque or type(container).__name__ == "Counter" or type(container) in _TABLES:

@@ -1,4 +1,4 @@
-"""Runs of untrusted code: communication with the child process of a run, until this process ends."""
+"""Runs of untrusted code. A `ChildRun` exchanges messages with the child process of one run until the child ends."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _ALIKE = {
     "can": "could would will may might should must shall ll d cannot",
     "a": "an",
 }
-"""Function words that share a class, with its name as the key. Words such as "I" are rare in abstracts."""
+"""Function words that share a class, with the class name as the key. Words such as "I" are rare in abstracts."""
 _FIRST_OF = {word: first for first, others in _ALIKE.items() for word in others.split()}
 _ENDINGS = "ing ed ly tion tions ment ness ity ive al ous ful able ic ss s".split()
 

@@ -255,7 +255,7 @@ def _is_subject(token: str) -> bool:
 
 
 def _pairs(sentence: Sequence[str]) -> Iterator[Window]:
-    """Yield the stems of each two neighbouring subject words, with the function words between them."""
+    """Yield the stems of every two neighbouring subject words, with the function words between them."""
     read = [token for token in sentence if token != PAUSE]
     places = [place for place, token in enumerate(read) if _is_subject(token)]
     return ((read[one][:STEM], *read[one + 1 : other], read[other][:STEM]) for one, other in pairwise(places))

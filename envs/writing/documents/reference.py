@@ -123,7 +123,7 @@ def _later_texts(
 
 
 def _stretches(units: Sequence[str], place: int, num_places: int) -> Iterator[list[str]]:
-    """Yield sentences for a later writer: a part around its place in the source, or every second to fourth sentence."""
+    """Yield choices of sentences for writer `place`: a part of the source, or every 2nd, 3rd or 4th sentence."""
     for share in (1.0, 0.8, 0.65, 0.9, 0.5) if num_places == 1 else (0.5, 0.65, 0.8, 0.4):
         size = max(1, round(share * len(units)))
         start = round((len(units) - size) * (1.0 if num_places == 1 else place / (num_places - 1)))

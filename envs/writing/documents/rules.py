@@ -1,8 +1,8 @@
 """Rules of TLDR and ArxivExpansion: measures of texts, and the terms of the reward.
 
-Terms, thresholds and ramps are those of CoMLRL's writing tasks (github.com/OpenMLRL/LLM_Collab_Writing), which
-`published_terms` computes exactly. Our terms multiply them by the groundedness of the texts in their source, and by a
-factor that lowers the reward of similar texts.
+`published_terms` computes the terms of CoMLRL's writing tasks (github.com/OpenMLRL/LLM_Collab_Writing). The other
+terms have the same thresholds and ramps, times the groundedness of the texts in the source, and times a factor that
+lowers the reward of similar texts.
 """
 
 from __future__ import annotations

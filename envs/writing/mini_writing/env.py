@@ -21,10 +21,10 @@ class MiniWriting(TextParallelEnv):
 
     All writers read a post of short sentences, each a fact: "the dusty goat fed the barn.". `writer_0` states only the
     main point, which is the first fact. `writer_1` states the other three, each after a different linking word. The
-    posts of larger teams have more facts: a third writer states one of them after a linking word, and a fourth one
-    three without linking words. No writer sees another's text, and a fact is scored once per team. The reward compares
-    the facts of each text with the writer's role (see `rules.terms`). It is lower if sentences do not parse, are false,
-    repeat a fact or are too many.
+    posts of larger teams have more facts: a third writer states one more fact after a linking word, and a fourth
+    writer three more without linking words. No writer sees another's text. A fact is scored once per team. The reward
+    compares the facts of each text with the writer's role (see `rules.terms`). It is lower if sentences do not parse,
+    are false, repeat a fact or are too many.
 
     Args:
         split: "train" or "test", which share no post.

@@ -47,7 +47,7 @@ def own_facts(post: Post, agent: str) -> tuple[Fact, ...]:
 
 
 def text_of(facts: Sequence[Fact], links: Sequence[str] = ()) -> str:
-    """Return a text that states the facts. As long as `links` has words, each sentence begins with the next one."""
+    """Return a text that states the facts. The first sentences begin with the words of `links`, in order."""
     heads = [f"{link} " if link else "" for link in links] + [""] * len(facts)
     return " ".join(head + fact.sentence for head, fact in zip(heads, facts, strict=False))
 

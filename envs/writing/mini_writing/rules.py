@@ -1,7 +1,7 @@
 """Rules of MiniWriting: posts that a grammar generates, and the score of texts by the facts that they state.
 
-Every sentence of a post states a fact, which consists of four words. Texts are parsed by the same grammar, so that
-facts are compared with facts. Other words get no reward.
+Every sentence of a post states a fact, which consists of four words. Texts are parsed by the same grammar, and
+only their facts are scored. Words outside of parsed sentences get no reward.
 """
 
 from __future__ import annotations

@@ -23,4 +23,5 @@ def test_the_plan_holds_for_models_that_learn_side_by_side(settings):
     found = measured("50M", settings)
     assert "update of writer_0 and writer_1" in found["planned"]
     assert ("update of critic of writer_0 and critic of writer_1" in found["planned"]) is ("critics" in settings)
-    assert found["planned_peak"] == pytest.approx(found["measured_peak"], rel=0.15)
+    # If other processes use the cores, the two models' peaks do not coincide.
+    assert 0.85 <= found["planned_peak"] / found["measured_peak"] <= 1.3
