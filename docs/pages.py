@@ -172,10 +172,11 @@ def exploits(env: TextParallelEnv) -> str:
     others = ", ".join(each.player for each in standings if each.share <= 0)
     return "\n".join(
         [
-            f"Mean return over {NUM_EXPLOIT_EPISODES} episodes, and its "
-            "[share](../extend/environment.md#exploits) of the",
-            "reference's return above the empty team. "
-            f"A share above {limit:.0%} needs a reason in the table. Players at 0% or below: {others}.",
+            "Mean returns of [degenerate players](../extend/environment.md#exploits) over "
+            f"{NUM_EXPLOIT_EPISODES} episodes.",
+            "Share: (return - empty) / (reference - empty). "
+            f'If a degenerate player except "fail first" has a share above {limit:.0%}, the table gives the reason. '
+            f"Shares of 0% or below: {others}.",
             "",
             "| player | return | share | reason |",
             "|---|---:|---:|---|",
