@@ -24,7 +24,7 @@ from collm.envs.vectors.vector import SyncVector
 FOLDER = Path(__file__).resolve().parent / "environments"
 NAMESPACE = "collm/"
 NUM_EPISODES = 20
-MAX_TRANSCRIPT_LINES, MAX_LINE_LENGTH = 12, 100
+MAX_TRANSCRIPT_LINES, MAX_LINE_LENGTH = 10, 100
 _TURNS = "the reward of a turn is its improvement over the best earlier turn"
 _FUNCTIONS = f"{_TURNS}; half of the points for tests need all tests; new: `variant`, `prompts`, `needs_both`."
 _GROUNDED = "all terms except `structure` depend on the groundedness of the texts; new: `variant`, `prompts`."
@@ -79,7 +79,7 @@ def domain(spec: EnvSpec) -> str:
 
 
 def page(spec: EnvSpec, has_exploits: bool = True) -> str:
-    """Return the page of an environment. The degenerate players can be left out, because they take long."""
+    """Return the page of an environment. `has_exploits=False` omits the slow degenerate players."""
     env = make(spec)
     parts = [
         f"# {short_name(spec)}",
@@ -172,10 +172,11 @@ def exploits(env: TextParallelEnv) -> str:
     others = ", ".join(each.player for each in standings if each.share <= 0)
     return "\n".join(
         [
-            f"Mean return over {NUM_EXPLOIT_EPISODES} episodes, and its "
-            "[share](../extend/environment.md#exploits) of the",
-            "reference's return above the empty team. "
-            f"A share above {limit:.0%} needs a reason in the table. Players at 0% or below: {others}.",
+            "Mean returns of [degenerate players](../extend/environment.md#exploits) over "
+            f"{NUM_EXPLOIT_EPISODES} episodes.",
+            "Share: (return - empty) / (reference - empty). "
+            f'If a degenerate player except "fail first" has a share above {limit:.0%}, the table gives the reason. '
+            f"Shares of 0% or below: {others}.",
             "",
             "| player | return | share | reason |",
             "|---|---:|---:|---|",

@@ -1,4 +1,4 @@
-"""Hooks of the site: pages that are made of the code, and links that lead out of the pages into the repository."""
+"""MkDocs hooks: pages that are generated from the code, and links from pages to files of the repository."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LINK = re.compile(r"(\]\()(?!https?://|mailto:|#|/)([^)\s#]+)(#[^)\s]*)?(\))")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that stand nowhere but in the code: settings, the command, the changelog."""
+    """Add the generated pages: settings, the command, the changelog."""
     made = {
         "reference/settings.md": settings_page(),
         "reference/command.md": command_page(),
@@ -37,7 +37,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links to files that are no pages, such as tables of results, to the repository; unmark blocks that run."""
+    """Point links to files that are no pages to the repository, and remove the mark "run" of Python blocks."""
     markdown = re.sub(r"(?m)^(```python) run( slow)?$", r"\1", markdown)
     folder = "" if page.file.src_uri == "changelog.md" else posixpath.join("docs", posixpath.dirname(page.file.src_uri))
 
@@ -57,7 +57,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead a notebook's links to the pages that are made of files; those of Markdown are led by mkdocs itself."""
+    """Point a notebook's links to pages of the site. MkDocs converts only the links of Markdown pages."""
     if not page.file.src_uri.endswith(".ipynb"):
         return html
 
@@ -77,7 +77,7 @@ def _relative(page: Page, target: str) -> str:
 
 
 def settings_page() -> str:
-    """Every setting of `collm train`, by class, with type, default and meaning, from the dataclasses themselves."""
+    """Return the page of all settings of `collm train`, with types, defaults and docstrings of the dataclasses."""
     from collm.agents.config import ModelConfig
     from collm.agents.numeric.config import NetworkConfig
     from collm.algorithms import config as settings
@@ -85,9 +85,9 @@ def settings_page() -> str:
     from collm.benchmarks.commands.train import TrainArguments
 
     parts = [
-        "# Settings\n\nThe settings of `collm train ALGORITHM`, of `collm.train(ALGORITHM, …)` and of suites, made "
-        "from their dataclasses. On the command line `num_updates` is `--num-updates`. An algorithm's class has the "
-        "settings of those that it derives from, too; where it changes a default, the page says so.\n"
+        "# Settings\n\nThis page lists the settings of `collm train ALGORITHM`, of `collm.train(ALGORITHM, …)` and of "
+        "suites. On the command line, `num_updates` is `--num-updates`. The settings class of an algorithm also has "
+        "the settings of its base classes; the page lists an inherited setting again if its default differs.\n"
     ]
     classes: list[type[Any]] = [TrainArguments, ModelConfig, NetworkConfig, settings.TrainConfig]
     for spec in algorithm_specs():
@@ -104,7 +104,7 @@ def _class_of_settings(kind: type[Any]) -> str:
     about = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
     parts = [f"## {kind.__name__}\n\n{about}\n"]
     if bases:
-        parts.append(f"With all settings of [{bases[0].__name__}](#{bases[0].__name__.lower()}).\n")
+        parts.append(f"The class has all settings of [{bases[0].__name__}](#{bases[0].__name__.lower()}).\n")
     meanings = _meanings(kind)
     for field in fields(kind):
         default = field.default if field.default is not MISSING else field.default_factory
@@ -115,13 +115,13 @@ def _class_of_settings(kind: type[Any]) -> str:
         else:
             shown = f"default `{(default() if field.default is MISSING and callable(default) else default)!r}`"
         annotation = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type))
-        meaning = meanings.get(field.name, "As there; another default.").replace("<", "&lt;")
+        meaning = meanings.get(field.name, "See the base class; the default differs.").replace("<", "&lt;")
         parts.append(f"`{field.name}` · `{annotation}` · {shown}\n:   {meaning}\n")
     return "\n".join(parts)
 
 
 def _meanings(kind: type[Any]) -> dict[str, str]:
-    """The docstrings behind a dataclass's fields."""
+    """Return the docstring of each field of a dataclass."""
     body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body
     return {
         field.target.id: " ".join(ast.literal_eval(text.value).split())
@@ -131,12 +131,12 @@ def _meanings(kind: type[Any]) -> dict[str, str]:
 
 
 def command_page() -> str:
-    """What `collm --help` and each command's `--help` print."""
+    """Return the page with the output of `collm --help` and of each command's `--help`."""
     from collm.benchmarks.cli import COMMANDS, main, usage
 
     parts = ["# The command\n", f"```text\n{usage()}\n```\n"]
     for name in COMMANDS:
-        if name == "train":  # the settings have a page of their own
+        if name == "train":  # the page of settings has its options
             continue
         out = io.StringIO()
         with redirect_stdout(out):
