@@ -319,4 +319,4 @@ def test_evaluate_and_check_report_episodes_without_a_limit(tmp_path, capsys):
         lines = [line for line in printed.err.splitlines() if f"truncated after {limit} joint turns" in line]
         assert len(lines) == 2
     assert main(["check", ENDLESS]) == 2
-    assert "register it with max_turns" in capsys.readouterr().err
+    assert "with max_turns" in capsys.readouterr().err

@@ -200,7 +200,7 @@ def test_splits_share_no_land_and_each_thing_lies_where_only_the_other_gatherer_
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rows": ["A . B", ". ."]}, r"cells, got \[3, 2\]"),
+        ({"rows": ["A . B", ". ."]}, r"length, got \[3, 2\]"),
         ({"rows": ["A x B"]}, "got 'x'"),
         ({"rows": ["A . ."]}, r"got \['A'\]"),
         ({"goal": {"wood": 0, "stone": 1, "iron": 1}}, "goal="),
