@@ -30,8 +30,9 @@ def check(found, recorded):
     lines = [
         f"{name}: {line}"
         for name, entry in found.items()
-        for factor in [10.0 if "bfloat16" in name else 1.0]
-        for line in record.differences(entry, recorded["cells"][name], is_exact=not other, factor=factor)
+        for line in record.differences(
+            entry, recorded["cells"][name], is_exact=not other, factor=10.0 if "bfloat16" in name else 1.0
+        )
     ]
     assert lines == []
     if other:
