@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +37,10 @@ def line_of(error: Exception) -> str | None:
         return str(missing)
     if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
         return f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
+    torch = sys.modules.get("torch")  # not imported here, because `collm --help` needs no torch
+    if torch is not None and isinstance(error, torch.OutOfMemoryError):
+        cause = str(error).split(" GPU ")[0]  # the rest is a paragraph about the allocator
+        return f"{cause} Lower --max-batch-tokens, --num-envs or --kv-memory, or use --offload moments"
     return None
 
 

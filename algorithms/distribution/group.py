@@ -172,6 +172,8 @@ class Ranks(Group):
     def _others(self) -> Iterator[None]:
         try:
             yield
+        except torch.OutOfMemoryError:  # a subclass of RuntimeError: this rank failed, no other rank is lost
+            raise
         except RuntimeError as error:  # torch has no error class for lost connections
             cause = str(error).strip().splitlines()[0]
             raise LostRankError(

@@ -17,6 +17,7 @@ from typing import ClassVar
 from unittest.mock import Mock
 
 import pytest
+import torch
 from chat_server import ChatServer
 from faulty_worlds import Texts
 from pettingzoo import ParallelEnv
@@ -28,6 +29,7 @@ from collm.algorithms.config import IACConfig
 from collm.algorithms.runs import run as running
 from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.benchmarks.cli import main
+from collm.benchmarks.errors import line_of
 from collm.envs import register
 from collm.envs.spaces import OpenText
 
@@ -395,3 +397,12 @@ def test_replay_obeys_no_text_of_a_run(hostile, tmp_path, capfd):
     printed = capfd.readouterr().out
     assert not set("\x1b\x9b\x07") & set(printed)
     assert "\\x1b[2J[/red]" in printed
+
+
+def test_an_exhausted_gpu_ends_with_a_line_that_names_the_settings_to_lower():
+    said = (
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.19 GiB of which\n1 is free."
+    )
+    line = line_of(torch.OutOfMemoryError(said))
+    assert "Tried to allocate 2.00 GiB" in line and "--max-batch-tokens" in line and "\n" not in line
+    assert line_of(RuntimeError(said)) is None

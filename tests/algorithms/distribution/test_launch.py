@@ -9,8 +9,9 @@ import time
 
 import pytest
 import ranked
+import torch
 
-from collm.algorithms.distribution.group import Alone, current, member
+from collm.algorithms.distribution.group import Alone, LostRankError, Ranks, current, member
 from collm.algorithms.distribution.launch import joined
 
 PROGRAM = """
@@ -97,3 +98,38 @@ def test_a_process_without_torchrun_is_alone_and_half_of_its_variables_are_refus
     with member(Alone()) as group:
         assert current() is group
     assert current() is not group
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(torch.OutOfMemoryError, torch.OutOfMemoryError), (RuntimeError, LostRankError)]
+)
+def test_a_rank_without_memory_is_no_lost_rank(error, kind, monkeypatch):
+    def fail(flat):
+        raise error("Tried to allocate 2.00 GiB")
+
+    for name, found in (("get_rank", lambda: 0), ("get_world_size", lambda: 2), ("all_reduce", fail)):
+        monkeypatch.setattr(torch.distributed, name, found)
+    with pytest.raises(kind, match=r"2\.00 GiB"):
+        Ranks().add_up([torch.ones(3)])
+
+
+@pytest.mark.parametrize(("num_gpus", "device"), [(0, None), (1, None), (2, torch.device("cuda", 1))])
+def test_nccl_connects_the_gpu_of_the_rank_at_the_start(num_gpus, device, monkeypatch):
+    class Begun(Exception):
+        pass
+
+    def begin(backend, *, timeout, device_id):
+        raise Begun(backend, device_id)
+
+    chosen = []
+    variables = {"RANK": 1, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2, "WORLD_SIZE": 2}
+    for name, value in {**variables, "MASTER_ADDR": "a", "MASTER_PORT": 1}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: num_gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: num_gpus)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: chosen[-1])
+    monkeypatch.setattr(torch.distributed, "init_process_group", begin)
+    with pytest.raises(Begun) as begun, joined():
+        pass
+    assert begun.value.args == ("gloo" if device is None else "cpu:gloo,cuda:nccl", device)
