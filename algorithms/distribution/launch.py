@@ -43,7 +43,10 @@ def joined(patience_s: float = 40.0) -> Iterator[Group]:
             "ranks with torchrun, or unset WORLD_SIZE to train in one process"
         )
     # Ranks may reach the same collective minutes apart. `RankWatch` detects lost ranks earlier than the timeout.
-    dist.init_process_group(_backend(), timeout=timedelta(hours=2))
+    backend = _backend()
+    # With a device, NCCL connects the ranks here, and not in the first collective operation.
+    device = torch.device("cuda", torch.cuda.current_device()) if "nccl" in backend else None
+    dist.init_process_group(backend, timeout=timedelta(hours=2), device_id=device)
     ranks = Ranks()
     watch = RankWatch(ranks.rank, ranks.size, patience_s)
     try:
