@@ -76,6 +76,7 @@ class SideBySide:
 
         def work_in_thread(numbers: Sequence[int]) -> None:
             torch.set_num_threads(num_threads)  # torch stores this number per thread
+            use_device(tasks[numbers[0]].workplace)
             thread = threading.get_ident()
             self._busy.add(thread)
             try:
@@ -132,6 +133,12 @@ class SideBySide:
         if self._pool is not None:
             self._pool.shutdown(wait=False)
         self._pool = None
+
+
+def use_device(workplace: Workplace | None) -> None:
+    """Make a model's GPU the current device of this thread. In a new thread, the current device is GPU 0."""
+    if workplace is not None and workplace.device.type == "cuda":
+        torch.cuda.set_device(workplace.device)
 
 
 def num_cores() -> int:

@@ -21,6 +21,7 @@ from ..config import TrainConfig
 from ..distribution.group import current
 from .collector import RolloutCollector, merged
 from .requests import RequestMaker, Rollout, RolloutRequest, Weights, request_maker
+from .side_by_side import use_device
 
 CHECK_S = 0.2  # seconds between checks for stop signals while an update waits for its episodes
 
@@ -58,6 +59,8 @@ class LocalWorker(RolloutWorker):
         self._version: int | None = None
 
     def play(self, request: RolloutRequest, weights: Weights) -> Rollout:
+        for policy in self.collector.policies.values():
+            use_device(policy.workplace())  # `play` may run in a new thread
         if self._version != request.version:
             load_weights(self.collector, weights)
             self._version = request.version

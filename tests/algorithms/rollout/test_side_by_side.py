@@ -31,6 +31,24 @@ def test_two_models_work_at_the_same_time_and_one_in_order():
     assert thread == threading.get_ident()
 
 
+def test_each_thread_computes_with_the_gpu_of_its_model(monkeypatch):
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: chosen.append((threading.get_ident(), device)))
+    meeting, both = threading.Barrier(2, timeout=20), SideBySide()
+    places = [Workplace(number, torch.device("cuda", number)) for number in range(2)]
+
+    def work():
+        meeting.wait()
+        return threading.get_ident()
+
+    for first in (0, 1):  # the threads are reused, for other models
+        found = both.results([ModelTask(place, work) for place in (places[first], places[1 - first])])
+        assert sorted(chosen) == sorted(zip(found, (places[first].device, places[1 - first].device), strict=True))
+        chosen.clear()
+    SideBySide(True).results([ModelTask(ONE, meeting.wait), ModelTask(TWO, meeting.wait)])
+    assert not chosen
+
+
 def test_the_first_error_in_the_order_of_the_tasks_is_raised():
     done = []
 
