@@ -131,7 +131,7 @@ class Scorer:
         whole = self.base(input_ids=ids, use_cache=False).logits
         if computing_type(self.base) in (torch.float32, torch.float64):
             return bool(torch.allclose(plain, whole, atol=1e-4, rtol=1e-3))
-        return bool((plain - whole).abs().max() <= tolerance(computing_type(self.base)) * whole.abs().max())
+        return bool((plain - whole).abs().max() <= tolerance(self.base) * whole.abs().max())
 
     @torch.no_grad()
     def _follows_trees(self) -> bool:
@@ -141,7 +141,7 @@ class Scorer:
             trees, apart = (_trial_states(self, is_shared) for is_shared in (True, False))
         except FAILURES:
             return False  # the model does not accept the mask or the positions
-        return bool((trees - apart).abs().max() <= tolerance(computing_type(self.base)) * apart.abs().max())
+        return bool((trees - apart).abs().max() <= tolerance(self.base) * apart.abs().max())
 
 
 def at_once(compute: Callable[[], Result]) -> Result:

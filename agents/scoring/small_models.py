@@ -16,7 +16,6 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ..batching import sent
-from ..decoding.base import computing_type
 from ..decoding.kv_cache import StopForward, visibility
 from ..decoding.self_check import FAILURES, tolerance
 
@@ -95,7 +94,7 @@ def selective_last_layer(backbone: PreTrainedModel) -> SelectiveLastLayer | None
             selected = at(selective.states(inputs, readout), readout.found(wanted))
     except FAILURES:
         return None
-    is_exact = (whole - selected).abs().max() <= tolerance(computing_type(backbone)) * whole.abs().max()
+    is_exact = (whole - selected).abs().max() <= tolerance(backbone) * whole.abs().max()
     return selective if is_exact else None
 
 
