@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def check_device(name: str) -> None:
     num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     known = ["auto", "cpu", *(f"cuda:{index}" for index in range(num_gpus))]
     try:
-        device = torch.device(name)
+        device = device_named(name)
         if device.type == "meta":
             raise RuntimeError("tensors on this device have no data")
         torch.zeros(1, device=device)
@@ -98,7 +99,23 @@ def check_device(name: str) -> None:
 
 
 def device_named(name: str) -> torch.device:
-    return torch.device(name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
+    """Return the device with this name. "cuda" without an index becomes the current GPU, on a rank the rank's GPU."""
+    device = torch.device(name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return device
+    prepare_cuda()
+    return torch.device("cuda", torch.cuda.current_device()) if device.index is None else device
+
+
+@cache
+def prepare_cuda() -> None:
+    """Set PyTorch's options for GPUs before it allocates memory there. Environment variables of the user stay."""
+    if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # the older name, which PyTorch prefers
+        # Batches have many sizes. Without this option, free memory is split into pieces that no batch fits into.
+        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    if os.environ.get("TORCH_CUDNN_SDPA_DEPRIORITIZED") != "0":
+        # cuDNN's attention builds a plan per shape, and most decoding steps and micro-batches have a new shape.
+        torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def model_folder(name: str) -> Path | None:

@@ -267,6 +267,4 @@ def _critic_shape(name: str, actor: str) -> ModelShape | None:
 def canonical(device: str) -> str:
     """Return a device's name with its index. "auto" and "cuda" become the current device, on a rank the rank's GPU."""
     found = device_named(device)
-    if found.type == "cpu" or found.index is not None:
-        return str(found)
-    return f"{found.type}:{torch.cuda.current_device() if found.type == 'cuda' else 0}"
+    return str(found) if found.type == "cpu" or found.index is not None else f"{found.type}:0"

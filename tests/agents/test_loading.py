@@ -1,10 +1,13 @@
 import json
+import os
 
 import pytest
+import torch
 from fakes import language_policy
 
+from collm.agents import loading
 from collm.agents.config import ModelConfig
-from collm.agents.loading import load_policies
+from collm.agents.loading import device_named, load_policies
 
 AGENTS = ("writer_0", "writer_1")
 
@@ -35,3 +38,36 @@ def test_a_model_for_each_agent(tmp_path):
     policies = load_policies(ModelConfig(model=f"tiny,{tmp_path / 'other'}"), AGENTS)
     sizes = [policies[agent].language_model.base.config.hidden_size for agent in AGENTS]
     assert sizes == [128, 32]
+
+
+@pytest.fixture
+def gpu_settings(monkeypatch):
+    """A rank whose current GPU is the second, and the calls that change PyTorch's attention."""
+    calls = []
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "TORCH_CUDNN_SDPA_DEPRIORITIZED"):
+        monkeypatch.setenv(name, "")  # so that the variable is restored afterwards
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", calls.append)
+    loading.prepare_cuda.cache_clear()
+    yield calls
+    loading.prepare_cuda.cache_clear()
+
+
+def test_a_gpu_without_an_index_is_the_current_one_and_only_gpus_change_settings(gpu_settings):
+    assert device_named("cpu") == torch.device("cpu")
+    assert not gpu_settings and "PYTORCH_ALLOC_CONF" not in os.environ
+    assert device_named("auto") == device_named("cuda") == torch.device("cuda:1")
+    assert device_named("cuda:0") == torch.device("cuda:0")
+    assert gpu_settings == [False]  # set once, so that a user can change it afterwards
+    assert os.environ["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
+
+
+@pytest.mark.parametrize("name", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
+def test_settings_of_the_user_stay(name, gpu_settings, monkeypatch):
+    monkeypatch.setenv(name, "backend:native")
+    monkeypatch.setenv("TORCH_CUDNN_SDPA_DEPRIORITIZED", "0")
+    device_named("cuda")
+    found = {each: value for each, value in os.environ.items() if each.endswith("ALLOC_CONF")}
+    assert found == {name: "backend:native"} and not gpu_settings
