@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from importlib.util import find_spec
@@ -107,6 +108,10 @@ def examined(
         chosen += [f"recompute activations: {'yes' if fit.recomputes else 'no'}"]
         chosen += [f"tokens per pass: {fit.max_tokens}"] if fit.max_tokens else []
         chosen += [f"keys and values: {fit.kv_memory:.1f} GiB per model"] if fit.kv_memory else []
+        # The host memory of another machine is unknown.
+        host = devices.capacity(torch.device("cpu")) // num_ranks if asked is None else sys.maxsize
+        pinned = fitting.check_host(fit.plans, host)
+        chosen += [f"pinned host memory: {pinned / devices.GIB:.1f} GiB"] if pinned else []
         chosen += [f"longest row (estimated): {task.row_length(model)} tokens"]
         verdict = f"it fits ({', '.join(chosen)})"
     except fitting.NoRoom as error:

@@ -39,6 +39,7 @@ class ModelShape:
     """Sizes of a causal language model."""
 
     num_weights: int
+    num_pinned: int  # num_weights, with the size of each tensor rounded up to a power of two, as in pinned memory
     num_linear: int  # number of weights of linear layers, with the output matrix, even if it is tied to the embedding
     num_rows: int  # number of LoRA weights at rank 1: inputs plus outputs of all linear layers except the output matrix
     num_layers: int
@@ -68,7 +69,12 @@ class ModelShape:
     def backbone(self) -> ModelShape:
         """Return the sizes of the model without its output matrix, as critics use it."""
         lost = 0 if self.is_tied else self.num_embedded
-        return replace(self, num_weights=self.num_weights - lost, num_linear=self.num_linear - self.num_embedded)
+        return replace(
+            self,
+            num_weights=self.num_weights - lost,
+            num_pinned=self.num_pinned - (_power_of_two(lost) if lost else 0),
+            num_linear=self.num_linear - self.num_embedded,
+        )
 
     def kv_per_token(self, bytes_each: int) -> int:
         """Return the KV-cache memory in bytes per token, for numbers of `bytes_each` bytes."""
@@ -124,6 +130,7 @@ def _shape(settings: str) -> ModelShape:
     names = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules()}
     return ModelShape(
         num_weights=sum(weight.numel() for weight in model.parameters()),
+        num_pinned=sum(_power_of_two(weight.numel()) for weight in model.parameters()),
         # A model without output matrix is treated as tied, so that `backbone` returns the right sizes.
         num_linear=sum(layer.weight.numel() for layer in inside) + text.vocab_size * text.hidden_size,
         num_rows=sum(layer.in_features + layer.out_features for layer in inside),
@@ -139,6 +146,11 @@ def _shape(settings: str) -> ModelShape:
         is_tied=head is None or head.weight is model.get_input_embeddings().weight,
         has_head_norms="q_norm" in names,
     )
+
+
+def _power_of_two(size: int) -> int:
+    """Round a positive size up to a power of two."""
+    return 1 << (size - 1).bit_length()
 
 
 def small_config(vocab_size: int, *, hidden_dim: int, num_layers: int, max_tokens: int) -> LlamaConfig:

@@ -23,8 +23,9 @@ GPUS = {
     "b200": 178.4,
 }
 """Total memory in GiB that CUDA reports for each GPU."""
-OUTSIDE = GIB // 2  # Bytes that CUDA and its libraries use, outside of torch's allocator
-USABLE = 0.96  # Fraction of the remaining memory that torch's allocator can use. Fragmentation wastes the other 4 %.
+OUTSIDE = GIB  # Bytes that CUDA and its libraries use, outside of torch's allocator
+USABLE = 0.92  # Fraction of the rest for planned tensors. Fragmentation and workspaces of cuBLAS use the other 8 %.
+USABLE_HOST = 0.9  # Fraction of host memory that may be pinned. The operating system cannot swap pinned memory out.
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 

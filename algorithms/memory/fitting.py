@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,11 +24,12 @@ from ..algorithm import Algorithm
 from ..config import TrainConfig
 from ..learning.optimizer import tokens_per_pass
 from ..rollout.side_by_side import SideBySide
-from .devices import GIB
+from .devices import GIB, USABLE_HOST
 from .plan import Member, MemoryPlan, Work, kv_bytes, plan, within
 
 MAX_CUT = 4  # Largest divisor of the tokens per pass before activations are recomputed, which takes a third more time
 CHARS_PER_TOKEN = 3
+EXACT_PINNED = "pinned_max_cached_size_mb"  # Option of PyTorch's allocator: larger pinned tensors have exact sizes
 Capacity = Callable[[str], int]  # Bytes that a training can use on the device with this name
 
 
@@ -196,6 +198,22 @@ def check_fit(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize,
     )
 
 
+def check_host(plans: Mapping[str, MemoryPlan], memory: int) -> int:
+    """Return the pinned host memory of a training in bytes. Raises `NoRoom` if a rank's `memory` has no room for it."""
+    needed, allowed = sum(each.pinned for each in plans.values()), USABLE_HOST * memory
+    if needed > allowed:
+        raise NoRoom(
+            f"offload needs {needed / GIB:.1f} GiB of pinned host memory, but only {allowed / GIB:.1f} GiB "
+            "may be pinned; use a smaller model or fewer ranks, or PYTORCH_ALLOC_CONF=expandable_segments:True,"
+            f"{EXACT_PINNED}:64 (slower), with which PyTorch does not round sizes up to powers of two"
+        )
+    return needed
+
+
+def _rounds_pinned() -> bool:
+    return not any(EXACT_PINNED in os.environ.get(f"PYTORCH_{name}ALLOC_CONF", "") for name in ("", "CUDA_"))
+
+
 def _choices(algorithm: Algorithm[Any], model: ModelConfig) -> Iterator[tuple[bool, int]]:
     """Yield options in the order of preference: recomputation (bool), and the divisor of the tokens per pass."""
     config = algorithm.config
@@ -241,6 +259,7 @@ def work_of(
         shares_prompts=config.num_generations > 1,
         recomputes=recomputes,
         offload=config.offload,
+        rounds_pinned=_rounds_pinned(),
         kind=kind.type,
         packs=kind.type == "cpu" and is_onednn_faster(),
         side_by_side=_are_side_by_side(config, task, actors),

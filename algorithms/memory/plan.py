@@ -118,6 +118,7 @@ class Work:
     kind: str = "cpu"  # Type of the device, as in `torch.device.type`
     side_by_side: bool = False  # True if the device's actors decode at the same time, and also learn at the same time
     critics_side_by_side: bool = False  # True if the device's critics learn at the same time
+    rounds_pinned: bool = True  # True if PyTorch rounds the sizes of pinned tensors up to powers of two (its default)
     packs: bool = False  # True if decoding uses packed copies of fp32 weights, as on some CPUs
 
 
@@ -139,6 +140,7 @@ class Phase:
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
     phases: tuple[Phase, ...]
+    pinned: int = 0  # Bytes of pinned host memory for offloaded weights and moments
 
     @property
     def peak(self) -> Phase:
@@ -184,7 +186,17 @@ def plan(members: Sequence[Member], work: Work) -> MemoryPlan:
                 activations=activations,
             )
         )
-    return MemoryPlan(tuple(phases))
+    return MemoryPlan(tuple(phases), _pinned(members, work))
+
+
+def _pinned(members: Sequence[Member], work: Work) -> int:
+    # All models are in host memory for a moment between two learners, and PyTorch keeps pinned memory for later copies.
+    total = 0.0
+    for each in members:
+        if each.learns and work.offload != "none" and work.kind == "cuda":
+            rounding = each.shape.num_pinned / each.shape.num_weights if work.rounds_pinned else 1
+            total += rounding * (each.moments + (each.weights if work.offload == "learner" else 0))
+    return int(total)
 
 
 def _updates(members: Sequence[Member], work: Work) -> list[list[Member]]:

@@ -39,7 +39,7 @@ from ...learning.preferences import ModelRewards
 from ...learning.rewards import RewardProcessor
 from ...learning.trainer import Trainer
 from ...memory.devices import capacity
-from ...memory.fitting import TrainingSize, canonical, check_fit
+from ...memory.fitting import TrainingSize, canonical, check_fit, check_host
 from ...registry import AlgorithmSpec, algorithm_spec, register_algorithm
 from ...rollout.collector import RolloutCollector
 from ...rollout.ray_worker import RayWorker
@@ -157,6 +157,7 @@ class Experiment:
         devices = [canonical(name) for name in self.model.devices(len(task.agents))]
         model = replace(self.team_model, device=",".join(devices))
         found = current().agreed(check_fit(algorithm, model, task, _room))
+        check_host(found.plans, _room("cpu"))
         return replace(
             self,
             model=replace(self.model, recomputes_activations=found.recomputes, kv_memory=found.kv_memory),

@@ -1,4 +1,5 @@
 import contextlib
+import math
 
 import pytest
 import torch
@@ -68,6 +69,8 @@ def test_weights_are_counted_without_loading_them(config):
     shape = ModelShape.of(config)
     assert shape.num_weights == sum(weight.numel() for weight in model.parameters())
     assert shape.backbone().num_weights == sum(weight.numel() for weight in model.base_model.parameters())
+    for sizes, part in ((shape, model), (shape.backbone(), model.base_model)):
+        assert sizes.num_pinned == sum(2 ** math.ceil(math.log2(weight.numel())) for weight in part.parameters())
 
 
 def test_encoders_have_no_output_matrix_and_known_models_their_published_sizes():

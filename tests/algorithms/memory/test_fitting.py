@@ -8,7 +8,7 @@ import torch
 from collm.agents.config import ModelConfig
 from collm.algorithms import IAC, MAAC, IACConfig, MAACConfig
 from collm.algorithms.memory.devices import GIB, bytes_of, gpu_memory, usable
-from collm.algorithms.memory.fitting import NoRoom, TrainingSize, check_fit, fit, members_of, work_of
+from collm.algorithms.memory.fitting import NoRoom, TrainingSize, check_fit, check_host, fit, members_of, work_of
 from collm.algorithms.rollout import side_by_side
 
 TASK = TrainingSize(("fox_0", "stone_0"), prompt_letters=1200, max_turns=1)
@@ -32,7 +32,7 @@ def applied(line):
 
 
 def test_two_full_models_of_4b_with_a_critic_are_refused_on_80_gb_with_what_fits():
-    with pytest.raises(NoRoom, match=r"needs 1\d\d\.\d GiB on cuda:0 .*which has 7\d\.\d; it fits with --") as refused:
+    with pytest.raises(NoRoom, match=r"needs 1\d\d\.\d GiB on cuda:0 .*which has 6\d\.\d; it fits with --") as refused:
         check_fit(MAAC_OF_ACTORS, model("4B", compute_dtype="float32"), TASK, of(80 * 10**9))
     changes = applied(str(refused.value))
     of_model = {name: value for name, value in changes.items() if hasattr(ModelConfig(), name)}
@@ -42,11 +42,11 @@ def test_two_full_models_of_4b_with_a_critic_are_refused_on_80_gb_with_what_fits
 
 
 def test_passes_shrink_before_activations_are_recomputed_unless_that_is_set():
-    found = {total: fit(MAAC_OF_ACTORS, model("1.7B"), TASK, of(total * GIB)) for total in (140, 100, 79)}
+    found = {total: fit(MAAC_OF_ACTORS, model("1.7B"), TASK, of(total * GIB)) for total in (150, 100, 84)}
     chosen = {total: (each.recomputes, each.max_tokens) for total, each in found.items()}
-    assert chosen[140] == (False, None)
+    assert chosen[150] == (False, None)
     assert chosen[100][0] is False and chosen[100][1] < 16384
-    assert chosen[79][0] is True
+    assert chosen[84][0] is True
     asked = replace(MAAC_OF_ACTORS.config, max_batch_tokens=16384)
     assert fit(MAAC(asked), model("1.7B", recomputes_activations=False), TASK, of(80 * GIB)) is None
     found = fit(MAAC(asked), model("1.7B", recomputes_activations=True), TASK, of(140 * GIB))
@@ -145,6 +145,25 @@ def test_whole_copies_to_decode_with_count_unless_servers_sample():
 def test_devices_that_do_not_match_the_agents_are_refused(settings):
     with pytest.raises(ValueError):
         ModelConfig(**settings).devices(2)
+
+
+def test_offloaded_models_of_4b_need_host_memory_with_and_without_rounding_to_powers_of_two(monkeypatch):
+    def pinned(offload, device="cuda:0"):
+        config = replace(MAAC_OF_ACTORS.config, offload=offload)
+        plans = fit(MAAC(config), model("4B", device=device), TASK, of(10**12)).plans
+        return plans, check_host(plans, 10**12)
+
+    monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
+    plans, rounded = pinned("learner")
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "pinned_max_cached_size_mb:64")
+    exact = pinned("learner")[1]
+    assert exact == pytest.approx(3 * 12 * 4.0e9, rel=0.01)  # weights and 2 moments of 2 actors and a critic
+    assert rounded / exact == pytest.approx(1.41, abs=0.005)
+    assert pinned("moments")[1] == pytest.approx(2 / 3 * exact, rel=0.01)
+    assert pinned("none")[1] == pinned("learner", "cpu")[1] == 0
+    assert check_host(plans, int(rounded / 0.9) + 9) == rounded
+    with pytest.raises(NoRoom, match=r"offload needs 1\d\d\.\d GiB .* only 115\.2 GiB .*pinned_max_cached_size_mb"):
+        check_host(plans, 128 * GIB)
 
 
 def test_amounts_of_memory():

@@ -10,7 +10,14 @@ from collm.agents.language.shape import ModelShape
 from collm.algorithms.memory.plan import Member, Work, kv_bytes, plan, within
 
 P = 1_000_000
-SIZES = {"num_weights": P, "num_linear": 900_000, "num_rows": 5_000, "num_layers": 2, "vocabulary": 1_000}
+SIZES = {
+    "num_weights": P,
+    "num_pinned": 1_400_000,
+    "num_linear": 900_000,
+    "num_rows": 5_000,
+    "num_layers": 2,
+    "vocabulary": 1_000,
+}
 SIZES |= {"hidden": 64, "query": 64, "key": 32, "num_heads": 4, "num_key_heads": 2, "feed_forward": 128}
 SHAPE = ModelShape(**SIZES, num_products=3, is_tied=True, has_head_norms=False)
 CRITIC = Member(name="critic", shape=SHAPE.backbone(), num_agents=0)
@@ -148,3 +155,13 @@ def test_recomputing_needs_less(compute):
     member = replace(TEAM[0], compute=compute, shape=replace(SHAPE, num_layers=8))
     full, less = (plan([member], replace(WORK, recomputes=flag)).peak.total for flag in (False, True))
     assert less < full
+
+
+def test_offloaded_weights_and_moments_wait_in_pinned_memory_of_rounded_sizes():
+    def pinned(**changes):
+        return plan(TEAM[:1], replace(WORK, kind="cuda", **changes)).pinned
+
+    assert pinned(offload="learner") == 12 * 1_400_000
+    assert pinned(offload="moments") == 8 * 1_400_000
+    assert pinned(offload="learner", rounds_pinned=False) == 12 * P
+    assert pinned() == plan(TEAM, replace(WORK, offload="learner")).pinned == 0
