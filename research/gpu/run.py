@@ -29,6 +29,7 @@ from collm.agents.decoding.decoder import Decoder, Prompt
 from collm.agents.decoding.sampling import Sampling
 from collm.agents.decoding.steps.graph_steps import CudaGraphs
 from collm.agents.encoding import TokenRecord
+from collm.agents.loading import check_device
 from collm.agents.scoring.packing import rows_of
 from collm.agents.scoring.scorer import Scorer
 from collm.benchmarks.markdown import markdown_table
@@ -55,6 +56,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     device, repeats, out = arguments.device, arguments.repeats, arguments.out
+    check_device(device)  # also sets PyTorch's options for GPUs
     out.mkdir(parents=True, exist_ok=True)
     name = platform.machine() if device == "cpu" else torch.cuda.get_device_name(device)
     versions = f"CUDA {torch.version.cuda}, torch {torch.__version__}, transformers {transformers.__version__}"

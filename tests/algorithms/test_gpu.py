@@ -1,6 +1,8 @@
 """What only a GPU can show of training: pinned copies, events, free memory, offload, fused steps, autocast critics."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from probes import AGENTS, TextProbe, random_llama, word_tokenizer
 from collm.agents.batching import sent
 from collm.agents.core import CriticInput
 from collm.agents.decoding.decoder import Decoder
+from collm.agents.decoding.sampling import Sampling, draw
 from collm.agents.decoding.steps.eager_steps import HostCopy
 from collm.agents.language.critics import TextCritic
 from collm.agents.language.model import LanguageModel
@@ -84,3 +87,28 @@ def test_critics_compute_in_16_bits_and_say_what_they_say_in_32():
     assert {values.dtype for values in said.values()} == {torch.float32}
     torch.testing.assert_close(said[torch.bfloat16], said[None], rtol=0.05, atol=0.02)
     assert not torch.equal(said[torch.bfloat16], said[None])
+
+
+def test_the_first_use_of_a_gpu_turns_on_expandable_segments_and_turns_off_plans_per_shape():
+    program = (
+        "import torch; from collm.agents.loading import device_named; torch.ones(9, device=device_named('cuda'));"
+        "print(torch.cuda.memory._snapshot()['allocator_settings']['expandable_segments'],"
+        "torch.backends.cuda.cudnn_sdp_enabled())"
+    )
+    assert subprocess.check_output([sys.executable, "-c", program], text=True).split() == ["True", "False"]
+
+
+@pytest.mark.parametrize("num_rows", [1, 5])
+@pytest.mark.parametrize("settings", [{}, {"top_p": 0.9}, {"top_k": 50, "top_p": 0.9}])
+def test_sampling_is_allowed_among_deterministic_operations_and_equals_that_of_a_cpu(num_rows, settings):
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(num_rows, 10_000, generator=generator)
+    noise = torch.rand(num_rows, generator=generator, dtype=torch.float64)
+    expected = draw(logits.clone(), Sampling(**settings), noise)
+    torch.use_deterministic_algorithms(True)
+    try:
+        found = draw(logits.to(GPU), Sampling(**settings), noise.to(GPU))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert torch.equal(found.tokens.cpu(), expected.tokens)
+    torch.testing.assert_close(found.logprobs.cpu(), expected.logprobs, rtol=1e-5, atol=1e-5)
