@@ -5,12 +5,14 @@ import time
 from types import SimpleNamespace
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collm.agents.core import Workplace
 from collm.algorithms.config import TrainConfig
 from collm.algorithms.rollout.requests import Rollout, RolloutRequest
-from collm.algorithms.rollout.sources import AsyncSource, RolloutWorker
+from collm.algorithms.rollout.sources import AsyncSource, LocalWorker, RolloutWorker
 
 PAUSES = st.sampled_from([0.0, 0.0, 0.0005, 0.002])
 
@@ -131,3 +133,19 @@ def test_a_stop_that_is_asked_for_while_an_update_waits_leaves_its_episodes_to_b
     may_end.set()
     assert source.next(0).episodes == ["episode of update 0 by weights 0"]
     source.close()
+
+
+def test_the_thread_that_plays_computes_with_the_gpu_of_its_models(monkeypatch):
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: chosen.append((threading.get_ident(), device)))
+    places = {"a": Workplace(1, torch.device("cuda:1")), "b": None, "c": Workplace(2, torch.device("cpu"))}
+    policies = {name: SimpleNamespace(workplace=lambda place=place: place) for name, place in places.items()}
+    played = SimpleNamespace(done=[], lost=set(), skipped=[])
+    collector = SimpleNamespace(policies=policies, seconds={}, skipped=[], play=lambda plans, count: played)
+    worker = LocalWorker(collector)
+    monkeypatch.setattr(worker, "_version", 0)  # the weights are loaded
+    source = source_of(worker, bound=0, num_updates=1)
+    source.next(0)
+    source.close()
+    (thread, device), *others = chosen
+    assert device == torch.device("cuda:1") and thread != threading.get_ident() and not others
