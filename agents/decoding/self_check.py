@@ -21,12 +21,15 @@ FAILURES = (ArithmeticError, AttributeError, LookupError, NotImplementedError, R
 """Exceptions that models raise if they do not support a given cache or mask."""
 
 
+def uses_tf32(base: PreTrainedModel) -> bool:
+    """Return True if float32 matrix multiplications of a model on a GPU read 10 bits of each mantissa (TF32)."""
+    # PyTorch before 2.9 does not have this setting.
+    return base.device.type == "cuda" and getattr(torch.backends.cuda.matmul, "fp32_precision", "") == "tf32"
+
+
 def tolerance(base: PreTrainedModel) -> float:
-    """Return the largest accepted rounding error of a model's logits, relative to the largest logit."""
-    dtype = computing_type(base)
-    # PyTorch 2.9 or newer. With TF32, matrix multiplications read 10 bits of each float32 mantissa.
-    is_tf32 = base.device.type == "cuda" and getattr(torch.backends.cuda.matmul, "fp32_precision", "") == "tf32"
-    return {torch.float64: 1e-8, torch.float32: 0.01 if is_tf32 else 5e-5}.get(dtype, 0.05)
+    """Return the largest accepted rounding error of a model's outputs, relative to the largest output."""
+    return {torch.float64: 1e-8, torch.float32: 0.01 if uses_tf32(base) else 5e-5}.get(computing_type(base), 0.05)
 
 
 def check_arena(base: PreTrainedModel) -> int:
