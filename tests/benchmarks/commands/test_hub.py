@@ -58,7 +58,7 @@ def copy(source, target, patterns):
 def hub(tmp_path, monkeypatch):
     hub = Hub(tmp_path / "hub")
     for name in ("create_repo", "repo_info", "upload_folder"):
-        monkeypatch.setattr(HfApi, name, lambda self, *args, _of=getattr(hub, name), **options: _of(*args, **options))
+        monkeypatch.setattr(HfApi, name, staticmethod(getattr(hub, name)))
     monkeypatch.setattr(huggingface_hub, "snapshot_download", hub.snapshot_download)
     monkeypatch.chdir(tmp_path)
     downloaded.cache_clear()
