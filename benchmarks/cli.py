@@ -29,6 +29,8 @@ COMMANDS = {
     "crossplay": ("collm.benchmarks.commands.playing.crossplay", "evaluate teams of agents from different runs"),
     "chat": ("collm.benchmarks.commands.playing.chat", "chat with an agent of a run"),
     "export": ("collm.benchmarks.commands.export", "write a run's models for transformers, with a model card"),
+    "push": ("collm.benchmarks.commands.hub.push", "upload a team to the Hugging Face hub"),
+    "pull": ("collm.benchmarks.commands.hub.pull", "download a team from the Hugging Face hub"),
     "demo": ("collm.benchmarks.commands.demo", "train two small language models to write together"),
     "doctor": ("collm.benchmarks.commands.doctor", "show this machine, or the memory that a training needs"),
     "benchmark": ("collm.benchmarks.commands.benchmark", "compare algorithms on environments with several seeds"),

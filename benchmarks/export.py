@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,40 @@ CARD = "README.md"
 # Names of models on the hub. The hub rejects paths as `base_model`, and its model "tiny" is not the embedded model.
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 ADAPTER = "adapter_config.json"
-OWN_FILES = ("collm_policy.json", "value_head.safetensors", CARD)  # transformers ignores them; peft's card is empty
+POLICY = "collm_policy.json"
+OWN_FILES = (POLICY, "value_head.safetensors", CARD)  # transformers ignores them; peft's card is empty
 CODE_FILES = ("*.py", "*.pyc")
+PACKAGES = ("collm", "torch", "transformers", "peft")
+PLAIN_PROMPT = 'prompt = "".join(f"{message.content}\\n" for message in messages)'
+CHAT_PROMPT = """chat = [{{"role": message.role, "content": message.content}} for message in messages]
+prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False, **{arguments})"""
+EXAMPLE = """import collm
+from collm.envs import messages_of
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained({name})  # needs peft if the folder contains an adapter
+tokenizer = AutoTokenizer.from_pretrained({name})
+env = collm.make({env}, **{env_kwargs})
+observations, infos = env.reset(seed=0)
+messages = messages_of(observations[{agent}])
+{prompt}
+inputs = tokenizer(prompt, return_tensors="pt", add_special_tokens={has_start})
+output = model.generate(inputs.input_ids, max_new_tokens={max_new_tokens})
+print(tokenizer.decode(output[0, inputs.input_ids.shape[1] :], skip_special_tokens=True))
+"""
+TEAM_EXAMPLE = """import collm
+from collm.agents import Request
+from huggingface_hub import snapshot_download
+
+folder = snapshot_download({name})
+print(collm.evaluate(folder, 10).team_return)
+
+team = collm.load_team(folder)
+env = collm.make({env}, **{env_kwargs})
+observations, infos = env.reset(seed=0)
+for agent, observation in observations.items():
+    print(agent, team[agent].act([Request(agent, observation, (0,))], greedy=True)[0].action)
+"""
 
 
 def model_folders(directory: Path, agent: str | None) -> dict[str, Path]:
@@ -93,13 +126,21 @@ def without_code(folder: Path, target: Path) -> list[str]:
     return removed
 
 
-def card(directory: Path, agent: str, name: str, *, is_adapter: bool) -> str:
-    """Build a model card with the training, its results and its settings. `name`: name of the exported folder."""
+def card(directory: Path, name: str, *, library: str, agent: str | None = None, license_id: str | None = None) -> str:
+    """Build a model card with metadata, an example, the training, its results and its settings.
+
+    Args:
+        name: folder or hub repository of the model, for the example.
+        library: package that loads the model: transformers, peft, or collm for a team.
+        agent: agent of the model. None: the card of the whole team.
+        license_id: the hub's identifier of the license, such as apache-2.0. None: unknown.
+    """
+    from huggingface_hub import ModelCardData  # late import: help needs no hub
+
     from ..algorithms.runs.files import read_config, read_lines
 
     config = read_config(directory)
-    model = config["model"]["model"]
-    base = model if REPOSITORY.fullmatch(model) and not _is_local(model, directory) else None
+    bases = hub_bases(config, directory)
     rows = read_lines(directory / "metrics.jsonl") if (directory / "metrics.jsonl").is_file() else []
     evaluations = read_lines(directory / "evaluation.jsonl") if (directory / "evaluation.jsonl").is_file() else []
     last: Mapping[str, Any] = rows[-1] if rows else {}
@@ -107,24 +148,32 @@ def card(directory: Path, agent: str, name: str, *, is_adapter: bool) -> str:
         ("algorithm", config["algorithm"]),
         ("environment", config["env"]),
         ("its arguments", json.dumps(_without_paths(config["env_kwargs"], directory), ensure_ascii=False)),
-        ("agent", agent),
-        ("base model", base or "not on the hub"),
+        ("agent", agent or "all"),
+        ("base model", ", ".join(bases) or "not on the hub"),
         ("weights", config["model"]["weights"]),
         ("updates", last.get("update", 0)),
         ("environment steps", last.get("environment_steps", "?")),
         ("seed", config["config"]["seed"]),
+        ("exported with", ", ".join(f"{each} {version(each)}" for each in PACKAGES)),
     ]
-    loader = "AutoPeftModelForCausalLM" if is_adapter else "AutoModelForCausalLM"
-    package = "peft" if is_adapter else "transformers"
-    parent = f"base_model: {json.dumps(base)}\n" if base else ""
+    results = _eval_results(config["env"], evaluations[-1]) if evaluations else None
+    data = ModelCardData(
+        base_model=bases[0] if len(bases) == 1 else bases or None,
+        license=license_id,
+        library_name=library,
+        pipeline_tag="text-generation",
+        tags=["collm", "multi-agent", "reinforcement-learning"],
+        model_name=name.rpartition("/")[2] if results else None,
+        eval_results=results or None,
+    )
+    example = _team_example(config, name, directory) if agent is None else _example(config, name, directory, agent)
+    subject = "A team" if agent is None else "One agent of a team"
     parts = [
-        f"---\nlibrary_name: {package}\n{parent}tags: [collm, multi-agent, reinforcement-learning]\n---",
-        f"# {agent}, trained by {config['algorithm']} on {config['env']}",
-        "One agent of a team of language models that learned to work together, trained with collm.",
+        f"---\n{data.to_yaml().rstrip()}\n---",
+        f"# {agent or name}, trained by {config['algorithm']} on {config['env']}",
+        f"{subject} of language models that learned to work together, trained with collm.",
         markdown_table(("", ""), [(fact, f"`{value}`") for fact, value in facts]),
-        f"```python\nfrom {package} import {loader}\nfrom transformers import AutoTokenizer\n\n"
-        f'model = {loader}.from_pretrained("{name}")\n'
-        f'tokenizer = AutoTokenizer.from_pretrained("{name}")\n```',
+        f"```python\n{example}```",
     ]
     if evaluations:
         header = ("after update", "sampled", "greedy")
@@ -136,6 +185,65 @@ def card(directory: Path, agent: str, name: str, *, is_adapter: bool) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def hub_bases(config: Mapping[str, Any], directory: Path) -> list[str]:
+    """Return the hub names of a run's base models. Local models are left out."""
+    names = dict.fromkeys(config["model"]["model"].split(","))
+    return [name for name in names if REPOSITORY.fullmatch(name) and not _is_local(name, directory)]
+
+
+def shared_config(directory: Path) -> dict[str, Any]:
+    """Return a run's settings without local paths."""
+    from ..algorithms.runs.files import read_config
+
+    config = read_config(directory)
+    return {name: _without_paths(part, directory) if isinstance(part, dict) else part for name, part in config.items()}
+
+
+def _eval_results(env: str, row: Mapping[str, Any]) -> list[Any]:
+    from huggingface_hub import EvalResult
+
+    return [
+        EvalResult(
+            task_type="reinforcement-learning",
+            dataset_type=env,
+            dataset_name=env,
+            metric_type="mean_reward",
+            metric_name=f"mean return of the team, {how}",
+            metric_value=row[f"evaluation/{how}/return"],
+        )
+        for how in ("sampled", "greedy")
+    ]
+
+
+def _example(config: Mapping[str, Any], name: str, directory: Path, agent: str) -> str:
+    """Return a script in which one agent answers the first observation of an episode."""
+    folder = directory / "agents" / agent
+    settings = read_json(folder / POLICY)
+    prompt = PLAIN_PROMPT
+    if settings["is_chat"]:
+        prompt = CHAT_PROMPT.format(arguments=_literal(settings["template_kwargs"]))
+    return EXAMPLE.format(
+        name=_literal(name),
+        agent=_literal(agent),
+        env=_literal(config["env"]),
+        env_kwargs=_literal(_without_paths(config["env_kwargs"], directory)),
+        prompt=prompt,
+        has_start=not settings["is_chat"],
+        max_new_tokens=int(settings["max_new_tokens"]),
+    )
+
+
+def _team_example(config: Mapping[str, Any], name: str, directory: Path) -> str:
+    """Return a script that evaluates a team of the hub, and prints its replies to the first observations."""
+    kwargs = _without_paths(config["env_kwargs"], directory)
+    return TEAM_EXAMPLE.format(name=_literal(name), env=_literal(config["env"]), env_kwargs=_literal(kwargs))
+
+
+def _literal(value: Any) -> str:
+    """Return a Python literal on one line."""
+    return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
 def _is_local(name: str, directory: Path) -> bool:
     """True if the name is an absolute path, or exists in the working directory or in a folder above the run."""
     return Path(name).is_absolute() or any((place / name).exists() for place in (Path(), *directory.resolve().parents))
@@ -145,7 +253,8 @@ def _without_paths(settings: Mapping[str, Any], directory: Path) -> dict[str, An
     """Replace local paths by "local", because a published model card must not contain them."""
 
     def is_path(name: str, value: Any) -> bool:
-        return isinstance(value, str) and ("/" in value or "model" in name) and _is_local(value, directory)
+        is_candidate = isinstance(value, str) and ("/" in value or "model" in name)
+        return is_candidate and any(_is_local(part, directory) for part in value.split(","))
 
     return {name: "local" if is_path(name, value) else value for name, value in settings.items()}
 

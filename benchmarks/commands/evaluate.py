@@ -17,13 +17,15 @@ from rich.table import Table
 from rich.text import Text
 from tyro.conf import Positional
 
+from ..._json import read_json
 from ..._ownership import owned, refuse_foreign_files
 from ..._ranges import Also, Checked, Count
 from ..._terminal import shown, terminal
 from ...agents.config import ModelConfig
-from ...algorithms.runs.files import read_config
+from ...algorithms.runs.files import CONFIG_FILE, read_config
 from ..arguments import keyword_arguments, parsed
 from ..errors import UserError, check_folder, refusals
+from ..hub import is_hub_name, run_folder
 
 if TYPE_CHECKING:
     from ...algorithms.rollout.episode import Episode
@@ -37,6 +39,7 @@ EXAMPLES = (
     "collm evaluate runs/build",
     "collm evaluate --model Qwen/Qwen3-0.6B --env collm/MiniCode-v1 --is-chat --episodes 50",
     "collm evaluate --model tiny,runs/a/agents/main_0 --env collm/MiniCode-v1",
+    "collm evaluate owner/name --env collm/MiniBuild-v0",
     "collm evaluate --suite core --model tiny --submissions theirs.json",
     "collm evaluate runs/a runs/b --model tiny openai:my-model@http://localhost:8000 --env collm/MiniCode-v1",
 )
@@ -47,7 +50,7 @@ class EvaluateArguments(Checked):
     """Evaluate trained teams or models on held-out tasks. With several teams, a leaderboard is written."""
 
     directories: Positional[tuple[Path, ...]] = ()
-    """Run directories of `collm train`."""
+    """Run directories of `collm train`, or teams of the Hugging Face hub (owner/name, see `collm push`)."""
     models: Annotated[tuple[str, ...], Also("model", "model_name_or_path")] = ()
     """Teams of models without a run: one model for all agents, or one per agent separated by commas. A model is a
     folder, a hub name, "tiny", a registered policy, or openai:MODEL@URL (a chat server)."""
@@ -84,12 +87,30 @@ class EvaluateArguments(Checked):
 def run(args: Sequence[str]) -> None:
     arguments = parsed(EvaluateArguments, "evaluate", args, left_out=("model",), examples=EXAMPLES)
     with refusals():
-        for directory in arguments.directories:
-            read_config(directory)  # raises for folders without a run, before the slow import of torch
+        arguments = with_downloads(arguments)
     if arguments.suite is None:
         evaluate_teams(arguments, terminal())
     else:
         play_suite(arguments, terminal())
+
+
+def with_downloads(arguments: EvaluateArguments) -> EvaluateArguments:
+    """Download teams of the hub. A repository with a single model is moved to `models`.
+
+    Raises for folders without a run, before the slow import of torch.
+    """
+    models = []
+    for directory in arguments.directories:
+        is_remote = is_hub_name(directory)
+        if is_remote and arguments.trust:
+            raise UserError(f"--trust is not allowed for {directory} from the hub; run collm pull, and read its files")
+        folder = run_folder(directory)
+        if is_remote and "model_type" in read_json(folder / CONFIG_FILE):
+            models.append(directory.as_posix())
+        else:
+            read_config(folder)
+    directories = tuple(each for each in arguments.directories if each.as_posix() not in models)
+    return replace(arguments, directories=directories, models=(*models, *arguments.models))
 
 
 def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
@@ -173,7 +194,7 @@ def play_suite(arguments: EvaluateArguments, console: Console) -> None:
         evaluate_suite(
             console,
             folder,
-            directories=arguments.directories,
+            directories=tuple(map(run_folder, arguments.directories)),
             models=arguments.models,
             submissions=arguments.submissions,
             ids=() if arguments.env is None else (arguments.env,),
@@ -198,7 +219,7 @@ def check_call(arguments: EvaluateArguments) -> None:
 def folder_of(arguments: EvaluateArguments) -> Path:
     if arguments.out is not None:
         return arguments.out
-    if len(arguments.directories) == 1 and not arguments.models:
+    if len(arguments.directories) == 1 and not arguments.models and not is_hub_name(arguments.directories[0]):
         return arguments.directories[0]
     return Path("runs") / f"evaluation-{datetime.now():%Y%m%d-%H%M%S}"
 
@@ -218,7 +239,7 @@ def loaded(arguments: EvaluateArguments, folder: Path, kwargs: Mapping[str, Any]
     transformers_logging.disable_progress_bar()
     env = arguments.env
     for directory in arguments.directories:
-        team = load_run(directory, env=env, trust=arguments.trust)
+        team = load_run(run_folder(directory), env=env, trust=arguments.trust)
         if env is not None:
             team = replace(team, experiment=replace(team.experiment, env_kwargs=dict(kwargs)))
         env_of_runs = team.experiment

@@ -30,6 +30,8 @@ class ExportArguments(Checked):
     """Agent whose model is exported. None: all agents."""
     merge: bool = False
     """Merge adapters into their base model. False: write only the adapters, which need the base model to run."""
+    license: str | None = None
+    """License of the model cards, as an identifier of the hub, such as apache-2.0. None: not stated."""
     trust: bool = False
     """Allow `--merge` to load base models from outside of the run's folder. Only for folders whose author you trust."""
 
@@ -49,7 +51,13 @@ def run(args: Sequence[str]) -> None:
         for agent, folder in folders.items():
             with explained_content(arguments.directory):
                 is_adapter = (folder / ADAPTER).is_file() and not arguments.merge
-                text = card(arguments.directory, agent, targets[agent].name, is_adapter=is_adapter)
+                text = card(
+                    arguments.directory,
+                    targets[agent].name,
+                    agent=agent,
+                    library="peft" if is_adapter else "transformers",
+                    license_id=arguments.license,
+                )
             export(folder, targets[agent], is_merged=arguments.merge)
             removed = without_code(folder, targets[agent])
             (targets[agent] / CARD).write_text(text, encoding="utf-8", errors="backslashreplace")

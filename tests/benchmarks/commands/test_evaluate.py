@@ -108,7 +108,7 @@ def test_a_card_names_a_base_model_of_the_hub_and_no_path_of_its_author(model, b
     (run / "config.json").write_text(json.dumps(config))
     assert main(["export", str(run), str(tmp_path / "out")]) == 0
     text = (tmp_path / "out" / "builder_0" / "README.md").read_text()
-    assert (f'base_model: "{base}"\n' in text) if base else ("base_model" not in text.split("---")[1])
+    assert (f"base_model: {base}\n" in text) if base else ("base_model" not in text.split("---")[1])
     assert "secret" not in text
 
 

@@ -1,0 +1,1 @@
+"""Commands that upload teams to the Hugging Face hub, or download them."""

@@ -1,0 +1,42 @@
+"""`collm push RUN REPO`: upload the team of a run to the Hugging Face hub."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from ...._json import explained_content
+from ...._ranges import Checked
+from ...._terminal import shown, terminal
+from ...arguments import parsed
+from ...errors import refusals
+from ...hub import push
+
+EXAMPLES = ("collm push runs/build me/build-team --private", "collm push runs/build me/build-team --license apache-2.0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushArguments(Checked):
+    """Upload the models, settings, episodes and a model card of a run as one model repository of the hub.
+
+    Log in first: `hf auth login`, or set HF_TOKEN.
+    """
+
+    directory: Positional[Path]
+    """Run directory of `collm train`."""
+    repo: Positional[str]
+    """Name of the repository, owner/name. An existing repository gets a new commit."""
+    private: bool = False
+    """Create a private repository."""
+    license: str | None = None
+    """License, as an identifier of the hub, such as apache-2.0. None: the license of the base model, if known."""
+
+
+def run(args: Sequence[str]) -> None:
+    arguments = parsed(PushArguments, "push", args, examples=EXAMPLES)
+    with refusals(), explained_content(arguments.directory):
+        url = push(arguments.directory, arguments.repo, private=arguments.private, license_id=arguments.license)
+    terminal().print(f"team: {shown(url)}", markup=False, highlight=False, soft_wrap=True)

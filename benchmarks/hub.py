@@ -1,0 +1,168 @@
+"""Upload of runs to the Hugging Face hub, and download. Downloads contain no code and no pickled files.
+
+A repository has the layout of a run folder:
+
+config.json         settings of the run, without local paths
+agents/<agent>/     model or adapter, and tokenizer
+episodes.jsonl      recorded episodes; also metrics.jsonl and evaluation.jsonl
+README.md           model card
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from .._errors import UserError
+from .._json import read_json
+from .export import (
+    ADAPTER,
+    CARD,
+    POLICY,
+    REPOSITORY,
+    card,
+    export,
+    hub_bases,
+    model_folders,
+    shared_config,
+    without_code,
+)
+
+SHARED_FILES = ["*.json", "*.jsonl", "*.safetensors", "*.md", "*.txt", "*.jinja", "*.model"]
+"""Patterns of the files that are uploaded and downloaded. None of these formats can contain Python code or pickles."""
+
+
+def push(directory: Path, repo: str, *, private: bool = False, license_id: str | None = None) -> str:
+    """Upload the team of a run as one commit, and return the address of the repository."""
+    from huggingface_hub import HfApi  # late import: help needs no hub
+
+    check_name(repo)
+    with TemporaryDirectory() as folder, hub_errors(repo):
+        license_id = license_id or license_of(directory)
+        write_upload(directory, Path(folder), repo, license_id)
+        api = HfApi()
+        url = api.create_repo(repo, private=private or None, exist_ok=True)
+        if private and not api.repo_info(repo).private:
+            raise UserError(f"{repo!r} exists and is public; make it private on the hub, or remove --private")
+        api.upload_folder(
+            repo_id=repo, folder_path=folder, commit_message="Upload a team of collm", allow_patterns=SHARED_FILES
+        )
+        return str(url)
+
+
+def write_upload(directory: Path, target: Path, repo: str, license_id: str | None) -> None:
+    """Write the files of a run's repository. Adapters of a local base model are merged into a copy of it."""
+    folders = model_folders(directory, None)
+    from ..algorithms.runs.assembly.trust import refuse_untrusted_models  # late imports: help needs no torch
+    from ..algorithms.runs.checkpoint import RECORDS
+    from ..algorithms.runs.files import write_config
+
+    refuse_untrusted_models(directory)
+    for agent, folder in folders.items():
+        place, file = target / "agents" / agent, folder / ADAPTER
+        base = str(read_json(file).get("base_model_name_or_path")) if file.is_file() else None
+        export(folder, place, is_merged=base is not None and Path(base).is_dir())
+        without_code(folder, place)
+        shutil.copyfile(folder / POLICY, place / POLICY)
+    write_config(target, shared_config(directory))
+    for name in RECORDS:
+        if (directory / name).is_symlink():
+            raise UserError(f"{directory / name} is a symbolic link; replace the link by the file")
+        if (directory / name).is_file():
+            shutil.copyfile(directory / name, target / name)
+    text = card(directory, repo, library="collm", license_id=license_id)
+    (target / CARD).write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def license_of(directory: Path) -> str | None:
+    """Return the license in the model card of a run's base model. None: several base models, or unknown."""
+    from huggingface_hub import ModelCard
+
+    from ..algorithms.runs.files import read_config
+
+    bases = hub_bases(read_config(directory), directory)
+    if len(bases) != 1:
+        return None
+    try:
+        found = ModelCard.load(bases[0]).data.license
+    except (OSError, ValueError):  # no card, an invalid card, or no access
+        return None
+    return found if isinstance(found, str) else None
+
+
+def pull(repo: str, out: Path) -> None:
+    """Download a team into a new folder, which has the layout of a run folder."""
+    from huggingface_hub.utils import filter_repo_objects
+
+    from .._ownership import note
+    from ..algorithms.runs.files import read_config
+
+    check_name(repo)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"--out {out} contains files; give a new or empty folder")
+    source = downloaded(repo)
+    read_config(source)  # raises an error if the repository is not a team
+    found = [str(path.relative_to(source)) for path in sorted(source.rglob("*")) if path.is_file()]
+    names = list(filter_repo_objects(found, allow_patterns=SHARED_FILES))
+    for name in names:
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / name, out / name)  # copies the file, because the cache contains links
+    note(out, names)
+
+
+def run_folder(directory: Path) -> Path:
+    """Return the folder of a run. A hub name is downloaded to the hub's cache first."""
+    return downloaded(directory.as_posix()) if is_hub_name(directory) else directory
+
+
+def is_hub_name(directory: Path) -> bool:
+    """Return True for owner/name if neither this path nor a folder `owner` exists."""
+    name = directory.as_posix()
+    return not directory.exists() and bool(REPOSITORY.fullmatch(name)) and not directory.parent.exists()
+
+
+@lru_cache
+def downloaded(repo: str) -> Path:
+    """Download the shared files of a repository to the hub's cache, and return their folder."""
+    from huggingface_hub import snapshot_download
+
+    with hub_errors(repo):
+        return Path(snapshot_download(repo, allow_patterns=SHARED_FILES))
+
+
+def check_name(repo: str) -> None:
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(repo)
+    except HFValidationError as error:
+        raise UserError(f"REPO {repo!r} is not a name of the hub: {error}") from error
+    if not REPOSITORY.fullmatch(repo):
+        raise UserError(f"REPO {repo!r} is not a repository of the hub; give owner/name")
+
+
+@contextmanager
+def hub_errors(repo: str) -> Iterator[None]:
+    """Convert errors of the hub to `UserError`."""
+    from huggingface_hub import errors
+
+    try:
+        yield
+    except UserError:
+        raise
+    except (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError) as error:
+        raise UserError(
+            f"{repo!r} needs the hub, which cannot be reached; check the name, the connection and HF_HUB_OFFLINE"
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise UserError(
+            f"the hub has no repository {repo!r} that you may read; correct the name, or log in: hf auth login"
+        ) from error
+    except errors.HTTPError as error:
+        line = " ".join(str(error).split())[:200]
+        raise UserError(f"the hub failed for {repo!r}: {line}; to log in: hf auth login, or set HF_TOKEN") from error
