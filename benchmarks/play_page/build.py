@@ -64,7 +64,9 @@ def page_of(runs: Sequence[Path], *, trust: bool = False) -> str:
 def _game(directory: Path, models: list[dict[str, Any]], *, trust: bool) -> dict[str, Any]:
     experiment = load_experiment(directory, trust=trust)
     if experiment.model.is_chat:
-        raise UserError(f"{directory} was trained with is_chat=True; the page plays only models without a chat template")
+        raise UserError(
+            f"{directory} was trained with is_chat=True; the page plays only models without a chat template"
+        )
     with closing(experiment.make_env("test")) as env:
         world = WORLDS.get(type(env).__name__)
         if world is None or type(env) is not world:
@@ -158,7 +160,14 @@ def _model(target: Path, folder: Path) -> dict[str, Any]:
     tensors = load_file(target / "model.safetensors")
     if (size := sum(each.numel() for each in tensors.values())) > MAX_WEIGHTS:
         raise UserError(f"{folder} has {size:,} weights; the page allows at most {MAX_WEIGHTS:,}")
-    kept = ("hidden_size", "intermediate_size", "vocab_size", "num_attention_heads", "num_hidden_layers", "rms_norm_eps")
+    kept = (
+        "hidden_size",
+        "intermediate_size",
+        "vocab_size",
+        "num_attention_heads",
+        "num_hidden_layers",
+        "rms_norm_eps",
+    )
     return {
         "config": {name: config[name] for name in (*kept, "eos_token_id")}
         | {"head_dim": head_dim, "rope_theta": rope.get("rope_theta") or config.get("rope_theta", 10_000.0)},

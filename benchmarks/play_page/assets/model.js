@@ -135,7 +135,8 @@ function turned(x, size, position, theta) {
   const found = new Float32Array(x.length), half = size / 2;
   for (let start = 0; start < x.length; start += size) {
     for (let i = 0; i < half; i++) {
-      const angle = position * theta ** (-i / half), one = x[start + i], other = x[start + half + i];
+      const angle = position * theta ** (-i / half), one = x[start + i],
+        other = x[start + half + i];
       found[start + i] = one * Math.cos(angle) - other * Math.sin(angle);
       found[start + half + i] = other * Math.cos(angle) + one * Math.sin(angle);
     }

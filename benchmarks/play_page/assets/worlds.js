@@ -199,19 +199,24 @@ function parsedFunction(text) {
     }
     return found;
   };
-  const primary = () => {
+  const atom = () => {
     if (accept("(")) {
       const inner = sum();
       expect(")");
       return inner;
     }
-    if (/^[0-9]/.test(tokens[place] ?? "")) {
-      const digits = tokens[place++];
-      check(/^(0+|[1-9][0-9]*)$/.test(digits)); // Python allows no zeros in front of other digits
-      return { number: Number(digits) };
+    if (!/^[0-9]/.test(tokens[place] ?? "")) return { variable: name() };
+    const digits = tokens[place++];
+    check(/^(0+|[1-9][0-9]*)$/.test(digits)); // Python allows no zeros in front of other digits
+    return { number: Number(digits) };
+  };
+  const primary = () => {
+    let found = atom();
+    while (tokens[place] === "(") {
+      check("variable" in found); // only a name can be called
+      found = { call: found.variable, args: list(sum) };
     }
-    const found = name();
-    return tokens[place] === "(" ? { call: found, args: list(sum) } : { variable: found };
+    return found;
   };
   const factor = () => (accept("-") ? { negated: factor() } : primary());
   const chain = (element, ...signs) => {
