@@ -38,10 +38,10 @@ LAYER = (
     *("post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"),
 )
 WRITING_RULES = """\
-All writers read a post. Each writer states its own part of the post's facts, without reading the other texts. writer_0 \
-states the first fact. writer_1 states the other three facts, each after a different linking word (first, then, also, \
-later, finally, ...). A third writer states one more fact after a linking word, and a fourth three more. Write sentences \
-as the post has them: "the dusty goat fed the barn." The team is paid once for each true fact."""
+All writers read a post, and no writer reads another's text. writer_0 states the first fact of the post. writer_1 states \
+the other three facts, each after a different linking word (first, then, also, later, finally, …). A third writer states \
+one more fact after a linking word, and a fourth three more. Write sentences like those of the post: "the dusty goat fed \
+the barn." The team gets reward once for each true fact."""
 
 
 def page_of(runs: Sequence[Path], *, trust: bool = False) -> str:
