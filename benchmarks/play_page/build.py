@@ -38,10 +38,10 @@ LAYER = (
     *("post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"),
 )
 WRITING_RULES = """\
-All writers read a post, and no writer reads another's text. writer_0 states the first fact of the post. writer_1 states \
-the other three facts, each after a different linking word (first, then, also, later, finally, …). A third writer states \
-one more fact after a linking word, and a fourth three more. Write sentences like those of the post: "the dusty goat fed \
-the barn." The team gets reward once for each true fact."""
+All writers read a post, and no writer reads another's text. writer_0 states the first fact of the post. writer_1 \
+states the other three facts, each after a different linking word (first, then, also, later, finally, …). A third \
+writer states one more fact after a linking word, and a fourth three more. Write sentences like those of the post: \
+"the dusty goat fed the barn." The team gets reward once for each true fact."""
 
 
 def page_of(runs: Sequence[Path], *, trust: bool = False) -> str:
@@ -90,7 +90,7 @@ def _settings(world: type[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return all arguments of an environment, with the defaults of its class and its base classes."""
     found: dict[str, Any] = {}
     for each in reversed(world.__mro__[:-1]):
-        found |= {name: one.default for name, one in signature(each.__init__).parameters.items()}
+        found |= {name: one.default for name, one in signature(each).parameters.items()}
     found |= kwargs
     return {name: value for name, value in found.items() if isinstance(value, (str, int, float))}
 
