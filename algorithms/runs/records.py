@@ -38,6 +38,10 @@ def episode_records(
         credits: credit of each agent's turns. Each text turn gets the keys of `CREDITED`: `advantage` is used for
             learning, `raw_advantage` is not normalized, and `return_to_go` is the return of shaped rewards.
         common: entries that are added to every record, such as the update.
+
+    Returns:
+        one dictionary per episode. If an agent's history was rewritten, its entry `rewritten` lists the indices of the
+        turns whose `read` is the whole history. The number of its turns stands for `last_read`.
     """
     credited = {
         agent: zip(*(getattr(credit, name).tolist() for name in CREDITED.values()), strict=True)
@@ -62,6 +66,9 @@ def episode_records(
             final = episode.finals[agent]
             last = new_messages(final, track[-1].observation, skip=1)
             agents[agent] = {"turns": turns, "last_read": last, "is_terminated": episode.is_terminated[agent]}
+            histories = [*(turn.observation for turn in track), final]
+            if rewritten := [i for i in range(1, len(histories)) if not _is_longer(histories[i], histories[i - 1])]:
+                agents[agent]["rewritten"] = rewritten
         records.append(
             {
                 **common,
@@ -111,9 +118,15 @@ def new_messages(observation: str, before: str | None, *, skip: int) -> list[dic
     messages = messages_of(observation)
     if before is not None:
         known = messages_of(before)
-        if messages[: len(known)] == known:
+        if _is_longer(observation, before):
             messages = messages[len(known) + skip :]
     return [message._asdict() for message in messages]
+
+
+def _is_longer(observation: str, before: str) -> bool:
+    """Return True if an observation starts with all messages of an earlier observation."""
+    known = messages_of(before)
+    return messages_of(observation)[: len(known)] == known
 
 
 FAILURES = "failures"

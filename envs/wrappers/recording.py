@@ -23,9 +23,11 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
     An episode is written when it ends, at the next reset, or at `close`. Each line is a JSON object. Training runs use
     the same field names: `seed`, `task` (from the options of `reset`), `return` (mean over the agents),
     `is_complete`, `infos` (one per turn) and `agents`. The entry of an agent contains `turns` (each with `read`,
-    `wrote` and `reward`), `last_read` (messages after its last turn) and `is_terminated`. If the environment was built
-    from an id, the line also contains the id (`env`) and the arguments (`env_kwargs`). Copies by `copy.deepcopy` or
-    `pickle` record nothing, because callers use copies to try other actions.
+    `wrote` and `reward`), `last_read` (messages after its last turn) and `is_terminated`. If a history was rewritten,
+    `rewritten` lists the indices of the turns whose `read` is the whole history; the number of turns stands for
+    `last_read`. If the environment was built from an id, the line also contains the id (`env`) and the arguments
+    (`env_kwargs`). Copies by `copy.deepcopy` or `pickle` record nothing, because callers use copies to try other
+    actions.
 
     Args:
         env: an environment whose agents read and write texts.
@@ -88,8 +90,8 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
         if self._record is not None:
             for agent, action in actions.items():
                 track = self._record["agents"][agent]
-                turn = {"time": len(self._record["infos"]), "reward": rewards[agent], "read": self._newly_read(agent)}
-                track["turns"].append(turn | {"wrote": action})
+                turn = {"time": len(self._record["infos"]), "reward": rewards[agent]}
+                track["turns"].append(turn | {"read": self._newly_read(agent, track), "wrote": action})
                 track["is_terminated"] = terminations[agent]
             self._observations = {**self._observations, **observations}
             self._record["infos"].append(_mean(infos))
@@ -106,12 +108,14 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "folder": None, "_record": None, "_has_gifs": False, "_frames": []}
 
-    def _newly_read(self, agent: str) -> list[dict[str, str]]:
+    def _newly_read(self, agent: str, track: dict[str, Any]) -> list[dict[str, str]]:
         """Return the messages after the agent's last reply, or the whole history if old messages have changed."""
         messages, known = messages_of(self._observations[agent]), self._known[agent]
         self._known[agent] = messages
         if messages[: len(known)] == known:
             messages = messages[len(known) + bool(known) :]
+        else:
+            track.setdefault("rewritten", []).append(len(track["turns"]))
         return [message._asdict() for message in messages]
 
     def _write(self) -> None:
@@ -120,7 +124,7 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
             return
         earned = 0.0
         for agent, track in record["agents"].items():
-            track["last_read"] = self._newly_read(agent)
+            track["last_read"] = self._newly_read(agent, track)
             earned += sum(turn["reward"] for turn in track["turns"])
         record |= {"return": earned / len(record["agents"]), "is_complete": not self.env.agents}
         note(self.folder, [FILE])
