@@ -16,12 +16,13 @@ from ..._errors import UserError
 from ..._json import explained_content, read_json
 from ..._ownership import ForeignFileError, write_text
 from ...agents.encoding import TokenRecord
-from ...envs.core import messages_of
+from ...envs.core import Message, messages_of
 from ...envs.vectors.faults import EnvironmentFault
 from ..distribution.group import current
 from ..learning.credit import Credit
 from ..rollout.episode import Episode, Turn
 from .assembly.trust import run_command
+from .files import CONFIG_FILE
 from .loggers import read_lines
 
 # Entry of a turn's record -> field of `Credit`
@@ -124,9 +125,9 @@ def new_messages(observation: str, before: str | None, *, skip: int) -> list[dic
 
 
 def _is_longer(observation: str, before: str) -> bool:
-    """Return True if an observation starts with all messages of an earlier observation."""
-    known = messages_of(before)
-    return messages_of(observation)[: len(known)] == known
+    """Return True if an observation extends an earlier observation. The agent's reply always adds a message."""
+    messages, known = messages_of(observation), messages_of(before)
+    return len(messages) > len(known) and messages[: len(known)] == known
 
 
 FAILURES = "failures"
@@ -210,6 +211,32 @@ def recorded_episode(directory: Path, index: int) -> RecordedEpisode:
         raise UserError(f"{file} contains no episode {index}")
     with explained_content(file):
         return _joined(segments)
+
+
+def read_text_episodes(path: Path) -> list[dict[str, Any]]:
+    """Read the rows of an episodes file, or of `episodes.jsonl` in a folder. Raises `UserError` if texts are missing.
+
+    Rows without `env` and `env_kwargs` get these entries from the run in the same folder, if there is one.
+    """
+    file = path / "episodes.jsonl" if path.is_dir() else path
+    rows = read_lines(file) if file.is_file() else []
+    if not rows:
+        raise UserError(f"{file} has no episodes; give a file of episodes, or a folder with episodes.jsonl")
+    config = read_json(file.parent / CONFIG_FILE) if (file.parent / CONFIG_FILE).is_file() else {}
+    with explained_content(file):
+        for row in rows:
+            tracks = row["agents"].values()
+            if not all("turns" in track for track in tracks):
+                raise UserError(f"{file} has actions that are not texts; give episodes of a text environment")
+            turns = [turn for track in tracks for turn in track["turns"]]
+            reads = [*(turn["read"] for turn in turns), *(track["last_read"] for track in tracks)]
+            "".join(
+                [*(turn["wrote"] for turn in turns), *("".join(Message(**each)) for read in reads for each in read)]
+            )
+            sum([row["return"], *(turn["reward"] for turn in turns)])
+            if max(len(track["turns"]) for track in tracks) != len(row["infos"]):
+                raise ValueError("the number of turns differs from the number of infos")
+    return [{**{name: config[name] for name in ("env", "env_kwargs") if name in config}, **row} for row in rows]
 
 
 def _joined(segments: Sequence[Mapping[str, Any]]) -> RecordedEpisode:

@@ -112,7 +112,8 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
         """Return the messages after the agent's last reply, or the whole history if old messages have changed."""
         messages, known = messages_of(self._observations[agent]), self._known[agent]
         self._known[agent] = messages
-        if messages[: len(known)] == known:
+        # A rewritten history may equal the old history, without the reply that an extended history contains.
+        if len(messages) > len(known) and messages[: len(known)] == known:
             messages = messages[len(known) + bool(known) :]
         else:
             track.setdefault("rewritten", []).append(len(track["turns"]))

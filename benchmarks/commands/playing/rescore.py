@@ -1,0 +1,194 @@
+"""`collm rescore EPISODES --reward-funcs FUNCTION …`: compute new rewards of recorded episodes."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+from tyro.conf import Positional
+
+from ...._ranges import Checked
+from ...._terminal import shown, terminal
+from ....envs.core import Message, Outcome, StepResult, TextParallelEnv
+from ....envs.wrappers.reward_functions import OWN, JudgedTurn, RewardFunctions
+from ...arguments import parsed
+from ...errors import UserError, check_folder, refusals
+
+_PLAY_AGAIN = "play again: collm evaluate DIR --env-kwargs 'reward_funcs=[\"package.module:name\"]'"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RescoreArguments(Checked):
+    """Compute rewards of recorded episodes with other reward functions, without models and without the environment."""
+
+    episodes: Positional[Path]
+    """File of episodes by `collm train`, `collm evaluate` or `collm play`, or a folder with episodes.jsonl."""
+    reward_funcs: tuple[str, ...]
+    """Reward functions as package.module:name, or own for the recorded reward. The functions cannot read the task and
+    the environment, because records do not contain them."""
+    reward_weights: tuple[float, ...] | None = None
+    """One weight per reward function. None: all weights are 1."""
+    out: Path | None = None
+    """New file for the episodes with the new rewards. None: no file."""
+
+
+def run(args: Sequence[str]) -> None:
+    arguments = parsed(RescoreArguments, "rescore", args)
+
+    from ....algorithms.runs.files import JsonLines  # late imports: help needs no torch
+    from ....algorithms.runs.records import read_text_episodes
+
+    out = arguments.out
+    with refusals():
+        if out is not None:
+            check_folder(out.absolute().parent, "--out")
+            if os.path.lexists(out):
+                raise UserError(f"--out {out} exists and would be overwritten; give the name of a new file")
+        rows = read_text_episodes(arguments.episodes)
+        refuse_incomplete(rows)
+        new_rows = [rescored(row, arguments.reward_funcs, arguments.reward_weights) for row in rows]
+        if out is not None:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            JsonLines(out).write(new_rows)
+    terminal().print(comparison(rows, new_rows))
+    if out is not None:
+        terminal().print(f"episodes: {shown(out)}", markup=False, highlight=False, soft_wrap=True)
+
+
+def refuse_incomplete(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Raise UserError if the records lack replies of an agent, or earlier turns of an episode."""
+    for row in rows:
+        for name in ("partners", "single_model"):
+            if value := row.get("env_kwargs", {}).get(name):
+                raise UserError(f"{name}={value!r}: records lack the replies of single agents; {_PLAY_AGAIN}")
+    key, count = Counter((row.get("policy"), row.get("index")) for row in rows).most_common(1)[0]
+    if count > 1:
+        raise UserError(f"{count} lines have (policy, index)={key}; give a file with one line per complete episode")
+
+
+def rescored(row: Mapping[str, Any], names: Sequence[str], weights: Sequence[float] | None = None) -> dict[str, Any]:
+    """Return a record with new rewards, infos and return. Values that depend on the old rewards are left out.
+
+    Raises:
+        UserError: if a reward function reads a field of `JudgedTurn` that the record lacks.
+    """
+    from ....algorithms.rollout.plays import mean_info
+    from ....algorithms.runs.records import CREDITED
+
+    world, missing = RecordedEnv(row), missing_fields(row)
+    functions: dict[str, Any] = {}
+    for name, function in RewardFunctions(world, names).reward_functions.items():
+        functions[name] = OWN if function is None else partial(_judge, name, function, missing)
+        if function is None and "reward" in missing:
+            raise UserError(f"{OWN!r}: {missing['reward']}; {_PLAY_AGAIN}")
+    env = RewardFunctions(world, functions, weights)
+    env.reset()
+    agents = {
+        agent: {**track, "turns": [{k: v for k, v in turn.items() if k not in CREDITED} for turn in track["turns"]]}
+        for agent, track in row["agents"].items()
+    }
+    infos, total = [], 0.0
+    for time in range(len(row["infos"])):
+        turns = {agent: agents[agent]["turns"][time] for agent in env.agents}
+        _, rewards, _, _, told = env.step({agent: turn["wrote"] for agent, turn in turns.items()})
+        infos.append(mean_info(told))
+        for agent, turn in turns.items():
+            turn["reward"] = rewards[agent]
+            total += rewards[agent]
+    return {**row, "reward_funcs": list(names), "return": total / len(agents), "agents": agents, "infos": infos}
+
+
+def missing_fields(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields of `JudgedTurn` that a record does not determine, with reasons."""
+    kwargs, tracks = row.get("env_kwargs", {}), row["agents"].values()
+    reasons = dict.fromkeys(("task", "world"), "records lack the task and the state of the environment")
+    if "reward_funcs" in row or "reward_funcs" in kwargs:
+        reasons |= dict.fromkeys(("reward", "numbers"), "the recorded rewards are of other reward functions")
+    for name in ("metric/dropped_messages", "metric/cut_replies"):
+        if any(name in info for info in row["infos"]):
+            reasons |= dict.fromkeys(("transcripts", "joint", "numbers"), f"recorded texts were shortened ({name})")
+    if kwargs.get("memory", "all") != "all" or any("rewritten" in track for track in tracks):
+        reasons["joint"] = "histories were rewritten"
+    if not (row.get("is_complete") or all(track["is_terminated"] for track in tracks)):
+        reasons["is_last"] = f"the record of episode {row.get('index')} lacks its end"
+    return reasons
+
+
+class RecordedEnv(TextParallelEnv):
+    """Environment that repeats a recorded episode, independently of the actions."""
+
+    def __init__(self, row: Mapping[str, Any]):
+        kwargs = row.get("env_kwargs", {})
+        limits = {name: kwargs[name] for name in ("max_action_length", "max_observation_length") if name in kwargs}
+        super().__init__(list(row["agents"]), len(row["infos"]), **limits)
+        self._row = row
+
+    def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
+        return {agent: _messages(track["turns"][0]["read"]) for agent, track in self._row["agents"].items()}
+
+    def play(self, replies: Mapping[str, str]) -> Outcome:
+        tracks = {agent: self._row["agents"][agent] for agent in replies}
+        read: dict[bool, dict[str, Any]] = {False: {}, True: {}}  # keys: True if the messages are the whole history
+        for agent, track in tracks.items():
+            reads = [*(turn["read"] for turn in track["turns"]), track["last_read"]]
+            read[self.turn + 1 in track.get("rewritten", ())][agent] = _messages(reads[self.turn + 1])
+        rewards = {agent: track["turns"][self.turn]["reward"] for agent, track in tracks.items()}
+        finished = frozenset(agent for agent, track in tracks.items() if len(track["turns"]) == self.turn + 1)
+        return Outcome(rewards, read[False], finished=finished, rewritten=read[True])
+
+    def step(self, actions: Mapping[str, str]) -> StepResult:
+        numbers = self._row["infos"][self.turn].items()
+        # Shares are added by a wrapper, after the calls of reward functions.
+        info = {
+            k: float("nan") if value is None else value for k, value in numbers if not k.startswith("metric/share/")
+        }
+        observations, rewards, terminations, truncations, infos = super().step(actions)
+        return observations, rewards, terminations, truncations, {agent: dict(info) for agent in infos}
+
+
+def _messages(recorded: Sequence[Mapping[str, str]]) -> list[Message]:
+    return [Message(**message) for message in recorded]
+
+
+class RecordedTurn(JudgedTurn):
+    """Turn of a record. Reading a field that the record lacks raises `UserError`, and adds the error to `refused`."""
+
+    def __init__(self, name: str, judged: JudgedTurn, missing: Mapping[str, str]):
+        known = {field: value for field, value in vars(judged).items() if field not in missing}
+        vars(self).update(known, function=name, missing=missing, refused=[])
+
+    def __getattr__(self, field: str) -> Any:
+        if field not in vars(self).get("missing", ()):
+            raise AttributeError(field)
+        self.refused.append(UserError(f"{self.function} needs turn.{field}: {self.missing[field]}; {_PLAY_AGAIN}"))
+        raise self.refused[0]
+
+
+def _judge(name: str, function: Callable[[JudgedTurn], Any], missing: Mapping[str, str], judged: JudgedTurn) -> Any:
+    turn = RecordedTurn(name, judged, missing)
+    value = function(turn)
+    for refusal in turn.refused:  # the function has caught the error
+        raise refusal
+    return value
+
+
+def comparison(rows: Sequence[Mapping[str, Any]], new_rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Table of old and new returns, with one row per policy of an evaluation (sampled, greedy)."""
+    from scipy.stats import pearsonr, spearmanr
+
+    table = Table("", "episodes", "old mean return", "new mean return", "Pearson", "Spearman")
+    for policy in dict.fromkeys(row.get("policy") for row in rows):
+        pairs = [(a["return"], b["return"]) for a, b in zip(rows, new_rows, strict=True) if a.get("policy") == policy]
+        old, new = np.round(pairs, 9).T  # rounded, so that the order of summation does not change ranks
+        is_constant = np.ptp(old) == 0 or np.ptp(new) == 0  # then correlations are undefined
+        found = ["-" if is_constant else f"{f(old, new).statistic:.3f}" for f in (pearsonr, spearmanr)]
+        name = shown("all" if policy is None else policy)
+        table.add_row(name, str(len(old)), f"{old.mean():.3f}", f"{new.mean():.3f}", *found)
+    return table
