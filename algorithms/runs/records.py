@@ -16,8 +16,9 @@ from ..._errors import UserError
 from ..._json import explained_content, read_json
 from ..._ownership import ForeignFileError, write_text
 from ...agents.encoding import TokenRecord
-from ...envs.core import Message, messages_of
+from ...envs.core import Message
 from ...envs.vectors.faults import EnvironmentFault
+from ...envs.wrappers.recording import is_rewritten, new_messages
 from ..distribution.group import current
 from ..learning.credit import Credit
 from ..rollout.episode import Episode, Turn
@@ -65,10 +66,10 @@ def episode_records(
                 for turn, numbers in zip(turns, credited[agent], strict=False):
                     turn |= dict(zip(CREDITED, numbers, strict=True))
             final = episode.finals[agent]
-            last = new_messages(final, track[-1].observation, skip=1)
+            last = new_messages(final, track[-1].observation)
             agents[agent] = {"turns": turns, "last_read": last, "is_terminated": episode.is_terminated[agent]}
             histories = [*(turn.observation for turn in track), final]
-            if rewritten := [i for i in range(1, len(histories)) if not _is_longer(histories[i], histories[i - 1])]:
+            if rewritten := [i for i in range(1, len(histories)) if is_rewritten(histories[i], histories[i - 1])]:
                 agents[agent]["rewritten"] = rewritten
         records.append(
             {
@@ -90,7 +91,7 @@ def _turn(turn: Turn, before: Turn | None) -> dict[str, Any]:
     record: dict[str, Any] = {
         "time": turn.time,
         "reward": turn.reward,
-        "read": new_messages(turn.observation, before.observation if before else None, skip=1),
+        "read": new_messages(turn.observation, before.observation if before else None),
         "wrote": completion.action,
     }
     if len(completion.logprobs):
@@ -112,22 +113,6 @@ def _turn(turn: Turn, before: Turn | None) -> dict[str, Any]:
             "is_extension": tokens.is_extension,
         }
     return record
-
-
-def new_messages(observation: str, before: str | None, *, skip: int) -> list[dict[str, str]]:
-    """Return the messages that `observation` adds to `before`, without the first `skip` messages (own replies)."""
-    messages = messages_of(observation)
-    if before is not None:
-        known = messages_of(before)
-        if _is_longer(observation, before):
-            messages = messages[len(known) + skip :]
-    return [message._asdict() for message in messages]
-
-
-def _is_longer(observation: str, before: str) -> bool:
-    """Return True if an observation extends an earlier observation. The agent's reply always adds a message."""
-    messages, known = messages_of(observation), messages_of(before)
-    return len(messages) > len(known) and messages[: len(known)] == known
 
 
 FAILURES = "failures"

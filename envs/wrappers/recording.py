@@ -63,7 +63,7 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
         self._number = len(file.read_text(encoding="utf-8").splitlines()) if file.exists() else 0
         self._record: dict[str, Any] | None = None
         self._observations: Mapping[str, Any] = {}
-        self._known: dict[str, tuple[Any, ...]] = {}
+        self._known: dict[str, Any] = {}  # observation of each agent before its last reply
         self._frames: list[Picture] = []
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
@@ -81,7 +81,7 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
                 "infos": [],
             }
             self._observations = observations
-            self._known = dict.fromkeys(observations, ())
+            self._known = {}
             self._frames = [self.env.render()] if self._has_gifs else []
         return observations, infos
 
@@ -94,7 +94,7 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
                 track["turns"].append(turn | {"read": self._newly_read(agent, track), "wrote": action})
                 track["is_terminated"] = terminations[agent]
             self._observations = {**self._observations, **observations}
-            self._record["infos"].append(_mean(infos))
+            self._record["infos"].append(mean_info(infos))
             if self._has_gifs:
                 self._frames.append(self.env.render())
             if not self.env.agents:
@@ -109,15 +109,11 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
         return {**vars(self), "folder": None, "_record": None, "_has_gifs": False, "_frames": []}
 
     def _newly_read(self, agent: str, track: dict[str, Any]) -> list[dict[str, str]]:
-        """Return the messages after the agent's last reply, or the whole history if old messages have changed."""
-        messages, known = messages_of(self._observations[agent]), self._known[agent]
-        self._known[agent] = messages
-        # A rewritten history may equal the old history, without the reply that an extended history contains.
-        if len(messages) > len(known) and messages[: len(known)] == known:
-            messages = messages[len(known) + bool(known) :]
-        else:
+        observation, before = self._observations[agent], self._known.get(agent)
+        self._known[agent] = observation
+        if is_rewritten(observation, before):
             track.setdefault("rewritten", []).append(len(track["turns"]))
-        return [message._asdict() for message in messages]
+        return new_messages(observation, before)
 
     def _write(self) -> None:
         record, self._record = self._record, None
@@ -137,8 +133,25 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
         self._number += 1
 
 
-def _mean(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Average the reward terms and metrics of a turn over the agents that report them."""
+def new_messages(observation: str, before: str | None) -> list[dict[str, str]]:
+    """Return the messages after the agent's last reply, or the whole history if it was rewritten.
+
+    Args:
+        before: the agent's observation before its last reply. None: the agent has not replied yet.
+    """
+    start = 0 if before is None or is_rewritten(observation, before) else len(messages_of(before)) + 1
+    return [message._asdict() for message in messages_of(observation)[start:]]
+
+
+def is_rewritten(observation: str, before: str | None) -> bool:
+    """Return True if an observation does not extend the agent's last observation, at least by the agent's reply."""
+    known = () if before is None else messages_of(before)
+    messages = messages_of(observation)
+    return messages[: len(known)] != known or len(messages) == len(known)
+
+
+def mean_info(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Return the reward terms and metrics of a joint turn, each averaged over the agents that report it."""
     values: dict[str, list[float]] = {}
     for info in infos.values():
         for name, value in info.items():

@@ -17,6 +17,7 @@ from tyro.conf import Positional
 from ...._ranges import Checked
 from ...._terminal import shown, terminal
 from ....envs.core import Message, Outcome, StepResult, TextParallelEnv
+from ....envs.wrappers.recording import mean_info
 from ....envs.wrappers.reward_functions import OWN, JudgedTurn, RewardFunctions
 from ...arguments import parsed
 from ...errors import UserError, check_folder, refusals
@@ -79,7 +80,6 @@ def rescored(row: Mapping[str, Any], names: Sequence[str], weights: Sequence[flo
     Raises:
         UserError: if a reward function reads a field of `JudgedTurn` that the record lacks.
     """
-    from ....algorithms.rollout.plays import mean_info
     from ....algorithms.runs.records import CREDITED
 
     world, missing = RecordedEnv(row), missing_fields(row)
@@ -131,14 +131,19 @@ class RecordedEnv(TextParallelEnv):
         self._row = row
 
     def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
-        return {agent: _messages(track["turns"][0]["read"]) for agent, track in self._row["agents"].items()}
+        return {
+            agent: [Message(**each) for each in track["turns"][0]["read"]]
+            for agent, track in self._row["agents"].items()
+        }
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
         tracks = {agent: self._row["agents"][agent] for agent in replies}
         read: dict[bool, dict[str, Any]] = {False: {}, True: {}}  # keys: True if the messages are the whole history
         for agent, track in tracks.items():
             reads = [*(turn["read"] for turn in track["turns"]), track["last_read"]]
-            read[self.turn + 1 in track.get("rewritten", ())][agent] = _messages(reads[self.turn + 1])
+            read[self.turn + 1 in track.get("rewritten", ())][agent] = [
+                Message(**each) for each in reads[self.turn + 1]
+            ]
         rewards = {agent: track["turns"][self.turn]["reward"] for agent, track in tracks.items()}
         finished = frozenset(agent for agent, track in tracks.items() if len(track["turns"]) == self.turn + 1)
         return Outcome(rewards, read[False], finished=finished, rewritten=read[True])
@@ -151,10 +156,6 @@ class RecordedEnv(TextParallelEnv):
         }
         observations, rewards, terminations, truncations, infos = super().step(actions)
         return observations, rewards, terminations, truncations, {agent: dict(info) for agent in infos}
-
-
-def _messages(recorded: Sequence[Mapping[str, str]]) -> list[Message]:
-    return [Message(**message) for message in recorded]
 
 
 class RecordedTurn(JudgedTurn):
