@@ -33,17 +33,13 @@ CREDITED = {"value": "values", "advantage": "advantages", "raw_advantage": "raw_
 def episode_records(
     episodes: Sequence[Episode], credits: Mapping[str, Credit] | None = None, **common: Any
 ) -> list[dict[str, Any]]:
-    """Convert episodes to dictionaries for JSON.
+    """Convert episodes to dictionaries for JSON, with the keys of `wrappers.Recorded`.
 
     Args:
         episodes: episodes of one update.
         credits: credit of each agent's turns. Each text turn gets the keys of `CREDITED`: `advantage` is used for
             learning, `raw_advantage` is not normalized, and `return_to_go` is the return of shaped rewards.
         common: entries that are added to every record, such as the update.
-
-    Returns:
-        one dictionary per episode. If an agent's history was rewritten, its entry `rewritten` lists the indices of the
-        turns whose `read` is the whole history. The number of its turns stands for `last_read`.
     """
     credited = {
         agent: zip(*(getattr(credit, name).tolist() for name in CREDITED.values()), strict=True)
@@ -213,12 +209,10 @@ def read_text_episodes(path: Path) -> list[dict[str, Any]]:
             tracks = row["agents"].values()
             if not all("turns" in track for track in tracks):
                 raise UserError(f"{file} has actions that are not texts; give episodes of a text environment")
-            turns = [turn for track in tracks for turn in track["turns"]]
-            reads = [*(turn["read"] for turn in turns), *(track["last_read"] for track in tracks)]
-            "".join(
-                [*(turn["wrote"] for turn in turns), *("".join(Message(**each)) for read in reads for each in read)]
-            )
-            sum([row["return"], *(turn["reward"] for turn in turns)])
+            ends = [{"read": track["last_read"], "wrote": "", "reward": row["return"]} for track in tracks]
+            for turn in [*(turn for track in tracks for turn in track["turns"]), *ends]:  # check the types
+                "".join([turn["wrote"], *("".join(Message(**each)) for each in turn["read"])])
+                float(turn["reward"])
             if max(len(track["turns"]) for track in tracks) != len(row["infos"]):
                 raise ValueError("the number of turns differs from the number of infos")
     return [{**{name: config[name] for name in ("env", "env_kwargs") if name in config}, **row} for row in rows]

@@ -23,11 +23,10 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
     An episode is written when it ends, at the next reset, or at `close`. Each line is a JSON object. Training runs use
     the same field names: `seed`, `task` (from the options of `reset`), `return` (mean over the agents),
     `is_complete`, `infos` (one per turn) and `agents`. The entry of an agent contains `turns` (each with `read`,
-    `wrote` and `reward`), `last_read` (messages after its last turn) and `is_terminated`. If a history was rewritten,
-    `rewritten` lists the indices of the turns whose `read` is the whole history; the number of turns stands for
-    `last_read`. If the environment was built from an id, the line also contains the id (`env`) and the arguments
-    (`env_kwargs`). Copies by `copy.deepcopy` or `pickle` record nothing, because callers use copies to try other
-    actions.
+    `wrote` and `reward`), `last_read` (messages after its last turn) and `is_terminated`. An entry `rewritten`
+    lists the turns whose `read` is a whole rewritten history (the number of turns: `last_read`). If the environment was
+    built from an id, the line also contains the id (`env`) and the arguments (`env_kwargs`). Copies by `copy.deepcopy`
+    or `pickle` record nothing, because callers use copies to try other actions.
 
     Args:
         env: an environment whose agents read and write texts.
@@ -111,7 +110,7 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
     def _newly_read(self, agent: str, track: dict[str, Any]) -> list[dict[str, str]]:
         observation, before = self._observations[agent], self._known.get(agent)
         self._known[agent] = observation
-        if is_rewritten(observation, before):
+        if before is not None and is_rewritten(observation, before):
             track.setdefault("rewritten", []).append(len(track["turns"]))
         return new_messages(observation, before)
 
@@ -134,19 +133,14 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
 
 
 def new_messages(observation: str, before: str | None) -> list[dict[str, str]]:
-    """Return the messages after the agent's last reply, or the whole history if it was rewritten.
-
-    Args:
-        before: the agent's observation before its last reply. None: the agent has not replied yet.
-    """
+    """Return the messages after the agent's reply to the observation `before`, or a whole rewritten history."""
     start = 0 if before is None or is_rewritten(observation, before) else len(messages_of(before)) + 1
     return [message._asdict() for message in messages_of(observation)[start:]]
 
 
-def is_rewritten(observation: str, before: str | None) -> bool:
-    """Return True if an observation does not extend the agent's last observation, at least by the agent's reply."""
-    known = () if before is None else messages_of(before)
-    messages = messages_of(observation)
+def is_rewritten(observation: str, before: str) -> bool:
+    """Return True if an observation does not extend the observation `before`, at least by the agent's reply."""
+    messages, known = messages_of(observation), messages_of(before)
     return messages[: len(known)] != known or len(messages) == len(known)
 
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.table import Table
+from rich.text import Text
 from tyro.conf import Positional
 
 from ...._ranges import Checked
 from ...._terminal import shown, terminal
 from ....envs.core import Message, Outcome, StepResult, TextParallelEnv
 from ....envs.wrappers.recording import mean_info
-from ....envs.wrappers.reward_functions import OWN, JudgedTurn, RewardFunctions
+from ....envs.wrappers.reward_functions import JudgedTurn, RewardFunctions
 from ...arguments import parsed
 from ...errors import UserError, check_folder, refusals
 
@@ -53,55 +56,36 @@ def run(args: Sequence[str]) -> None:
             if os.path.lexists(out):
                 raise UserError(f"--out {out} exists and would be overwritten; give the name of a new file")
         rows = read_text_episodes(arguments.episodes)
-        refuse_incomplete(rows)
+        key, count = Counter((row.get("policy"), row.get("index")) for row in rows).most_common(1)[0]
+        if count > 1:
+            raise UserError(f"{count} lines have (policy, index)={key}; give a file with one line per complete episode")
         new_rows = [rescored(row, arguments.reward_funcs, arguments.reward_weights) for row in rows]
         if out is not None:
             out.parent.mkdir(parents=True, exist_ok=True)
             JsonLines(out).write(new_rows)
+            terminal().print(f"episodes: {shown(out)}", markup=False, highlight=False, soft_wrap=True)
     terminal().print(comparison(rows, new_rows))
-    if out is not None:
-        terminal().print(f"episodes: {shown(out)}", markup=False, highlight=False, soft_wrap=True)
-
-
-def refuse_incomplete(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Raise UserError if the records lack replies of an agent, or earlier turns of an episode."""
-    for row in rows:
-        for name in ("partners", "single_model"):
-            if value := row.get("env_kwargs", {}).get(name):
-                raise UserError(f"{name}={value!r}: records lack the replies of single agents; {_PLAY_AGAIN}")
-    key, count = Counter((row.get("policy"), row.get("index")) for row in rows).most_common(1)[0]
-    if count > 1:
-        raise UserError(f"{count} lines have (policy, index)={key}; give a file with one line per complete episode")
 
 
 def rescored(row: Mapping[str, Any], names: Sequence[str], weights: Sequence[float] | None = None) -> dict[str, Any]:
-    """Return a record with new rewards, infos and return. Values that depend on the old rewards are left out.
-
-    Raises:
-        UserError: if a reward function reads a field of `JudgedTurn` that the record lacks.
-    """
+    """Return a record with new rewards, infos and return, and without values that depend on the old rewards."""
     from ....algorithms.runs.records import CREDITED
 
     world, missing = RecordedEnv(row), missing_fields(row)
-    functions: dict[str, Any] = {}
-    for name, function in RewardFunctions(world, names).reward_functions.items():
-        functions[name] = OWN if function is None else partial(_judge, name, function, missing)
-        if function is None and "reward" in missing:
-            raise UserError(f"{OWN!r}: {missing['reward']}; {_PLAY_AGAIN}")
-    env = RewardFunctions(world, functions, weights)
+    functions = RewardFunctions(world, names).reward_functions  # None: the environment's own reward
+    judges = {name: partial(_judge, name, each or attrgetter("reward"), missing) for name, each in functions.items()}
+    env = RewardFunctions(world, judges, weights)
     env.reset()
-    agents = {
-        agent: {**track, "turns": [{k: v for k, v in turn.items() if k not in CREDITED} for turn in track["turns"]]}
-        for agent, track in row["agents"].items()
-    }
-    infos, total = [], 0.0
+    agents, infos = deepcopy(row["agents"]), []
     for time in range(len(row["infos"])):
         turns = {agent: agents[agent]["turns"][time] for agent in env.agents}
         _, rewards, _, _, told = env.step({agent: turn["wrote"] for agent, turn in turns.items()})
         infos.append(mean_info(told))
         for agent, turn in turns.items():
             turn["reward"] = rewards[agent]
-            total += rewards[agent]
+            for name in CREDITED:
+                turn.pop(name, None)
+    total = sum(turn["reward"] for track in agents.values() for turn in track["turns"])
     return {**row, "reward_funcs": list(names), "return": total / len(agents), "agents": agents, "infos": infos}
 
 
@@ -126,34 +110,32 @@ class RecordedEnv(TextParallelEnv):
 
     def __init__(self, row: Mapping[str, Any]):
         kwargs = row.get("env_kwargs", {})
+        for name in ("partners", "single_model"):
+            if kwargs.get(name):
+                raise UserError(f"{name}={kwargs[name]!r}: records lack replies of single agents; {_PLAY_AGAIN}")
         limits = {name: kwargs[name] for name in ("max_action_length", "max_observation_length") if name in kwargs}
         super().__init__(list(row["agents"]), len(row["infos"]), **limits)
-        self._row = row
+        self._tracks, self._infos = row["agents"], row["infos"]
+        self._read_texts: dict[str, list[list[Message]]] = {}
+        for agent, track in self._tracks.items():
+            reads = [*(turn["read"] for turn in track["turns"]), track["last_read"]]
+            self._read_texts[agent] = [[Message(**each) for each in read] for read in reads]
 
     def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
-        return {
-            agent: [Message(**each) for each in track["turns"][0]["read"]]
-            for agent, track in self._row["agents"].items()
-        }
+        return {agent: reads[0] for agent, reads in self._read_texts.items()}
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
-        tracks = {agent: self._row["agents"][agent] for agent in replies}
+        tracks, end = {agent: self._tracks[agent] for agent in replies}, self.turn + 1
         read: dict[bool, dict[str, Any]] = {False: {}, True: {}}  # keys: True if the messages are the whole history
         for agent, track in tracks.items():
-            reads = [*(turn["read"] for turn in track["turns"]), track["last_read"]]
-            read[self.turn + 1 in track.get("rewritten", ())][agent] = [
-                Message(**each) for each in reads[self.turn + 1]
-            ]
+            read[end in track.get("rewritten", ())][agent] = self._read_texts[agent][end]
         rewards = {agent: track["turns"][self.turn]["reward"] for agent, track in tracks.items()}
-        finished = frozenset(agent for agent, track in tracks.items() if len(track["turns"]) == self.turn + 1)
+        finished = frozenset(agent for agent, track in tracks.items() if len(track["turns"]) == end)
         return Outcome(rewards, read[False], finished=finished, rewritten=read[True])
 
     def step(self, actions: Mapping[str, str]) -> StepResult:
-        numbers = self._row["infos"][self.turn].items()
-        # Shares are added by a wrapper, after the calls of reward functions.
-        info = {
-            k: float("nan") if value is None else value for k, value in numbers if not k.startswith("metric/share/")
-        }
+        # The wrapper `Shares` added the shares after the calls of the reward functions.
+        info = {k: np.nan if v is None else v for k, v in self._infos[self.turn].items() if "/share/" not in k}
         observations, rewards, terminations, truncations, infos = super().step(actions)
         return observations, rewards, terminations, truncations, {agent: dict(info) for agent in infos}
 
@@ -190,6 +172,5 @@ def comparison(rows: Sequence[Mapping[str, Any]], new_rows: Sequence[Mapping[str
         old, new = np.round(pairs, 9).T  # rounded, so that the order of summation does not change ranks
         is_constant = np.ptp(old) == 0 or np.ptp(new) == 0  # then correlations are undefined
         found = ["-" if is_constant else f"{f(old, new).statistic:.3f}" for f in (pearsonr, spearmanr)]
-        name = shown("all" if policy is None else policy)
-        table.add_row(name, str(len(old)), f"{old.mean():.3f}", f"{new.mean():.3f}", *found)
+        table.add_row(Text(shown(policy or "all")), str(len(old)), f"{old.mean():.3f}", f"{new.mean():.3f}", *found)
     return table

@@ -114,12 +114,15 @@ def test_incomplete_records_are_refused_in_one_line(tmp_path, capsys):
     assert "turn.joint" in refusal(joint)
     running = {agent: track | {"is_terminated": False} for agent, track in row["agents"].items()}
     assert "turn.is_last" in refusal(judge, is_complete=False, agents=running)
-    assert "turn.reward" in refusal(judge, reward_funcs=["own"]) and "'own'" in refusal("own", reward_funcs=["own"])
+    assert all("turn.reward" in refusal(name, reward_funcs=["own"]) for name in (judge, "own"))
     assert "turn.transcripts" in refusal(judge, infos=[{"metric/cut_replies": 1.0}] * 4)
     assert "partners" in refusal("own", env_kwargs={"partners": {"asker_1": "random"}})
     assert "invalid content" in refusal("own", infos=[])
     file.write_text(2 * file.read_text())
     assert main(["rescore", str(file), "--reward-funcs", "own"]) == 2
     assert main(["rescore", str(tmp_path / "changed.jsonl"), "--reward-funcs", "own", "--out", str(file)]) == 2
+    assert main(["export", str(file), str(tmp_path / "log.txt")]) == 2
+    assert main(["export", str(file), str(tmp_path / "log.eval"), "--merge"]) == 2
     errors = capsys.readouterr().err
+    assert "*.eval" in errors and "--merge" in errors
     assert "2 lines" in errors and f"--out {file} exists" in errors
