@@ -28,7 +28,7 @@ class ExportArguments(Checked):
     directory: Positional[Path]
     """Run directory of `collm train`, or a file of episodes, such as episodes.jsonl."""
     out: Positional[Path]
-    """Output folder, which must be new or empty. For episodes: new file *.eval or *.json, for `inspect view`."""
+    """Output folder, which must be new or empty. For episodes: new file *.eval (for `inspect view`) or *.json."""
     agent: str | None = None
     """Agent whose model is exported. None: all agents."""
     merge: bool = False
