@@ -24,6 +24,7 @@ COMMANDS = {
     "play": ("collm.benchmarks.commands.playing.play", "play one episode and print it"),
     "train": ("collm.benchmarks.commands.train", "train a team: collm train ALGORITHM --env ID"),
     "replay": ("collm.benchmarks.commands.playing.replay", "replay an episode, and compare it with its record"),
+    "rescore": ("collm.benchmarks.commands.playing.rescore", "score recorded episodes with other reward functions"),
     "resume": ("collm.benchmarks.commands.resume", "continue a stopped run, or extend a finished one"),
     "evaluate": ("collm.benchmarks.commands.evaluate", "evaluate trained teams or models on held-out tasks"),
     "crossplay": ("collm.benchmarks.commands.playing.crossplay", "evaluate teams of agents from different runs"),

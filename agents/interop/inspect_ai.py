@@ -5,13 +5,20 @@
     @task
     def mini_build():
         return episodes("collm/MiniBuild-v0", num_samples=20)
+
+`write_log` writes recorded episodes as a log, which `inspect view` shows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from inspect_ai import Task
+from inspect_ai import log as logs
 from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.model import (
     ChatMessage,
@@ -102,3 +109,37 @@ def returns() -> Scorer:
 
 def _chat_messages(messages: tuple[Message, ...]) -> list[ChatMessage]:
     return [_KINDS[message.role](content=message.content) for message in messages]
+
+
+def write_log(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
+    """Write recorded text episodes as a log of Inspect AI: one sample per episode, with its return as score.
+
+    The messages of a sample are all texts that agents read and wrote, in time order, with the names of the agents.
+    The suffix of the file selects the format: .eval or .json.
+    """
+    samples = []
+    for number, row in enumerate(rows, 1):
+        returns = {agent: sum(turn["reward"] for turn in track["turns"]) for agent, track in row["agents"].items()}
+        sample = logs.EvalSample(id=number, epoch=1, input=f"seed {row['seed']}", target="", messages=_messages_of(row))
+        sample.scores = {"return": Score(value=row["return"], metadata=returns)}
+        sample.metadata = {name: value for name, value in row.items() if name != "agents"}
+        samples.append(sample)
+    mean_return = logs.EvalMetric(name="mean", value=fmean(row["return"] for row in rows))
+    scored = [logs.EvalScore(name="return", scorer="return", metrics={"mean": mean_return})]
+    results = logs.EvalResults(total_samples=len(rows), completed_samples=len(rows), scores=scored)
+    name, created = rows[0].get("env", "episodes"), datetime.now(timezone.utc).isoformat()
+    dataset = logs.EvalDataset(name=name, samples=len(rows))
+    spec = logs.EvalSpec(created=created, task=name, dataset=dataset, model="collm", config=logs.EvalConfig())
+    logs.write_eval_log(logs.EvalLog(status="success", eval=spec, results=results, samples=samples), file)
+
+
+def _messages_of(row: Mapping[str, Any]) -> list[ChatMessage]:
+    found: list[ChatMessage] = []
+    for time in range(len(row["infos"]) + 1):
+        for agent, track in row["agents"].items():
+            for turn in [*track["turns"], {"read": track["last_read"]}][time : time + 1]:
+                found += [_KINDS[each["role"]](content=f"[{agent} reads] {each['content']}") for each in turn["read"]]
+                if "wrote" in turn:
+                    told = {"agent": agent, "turn": time + 1, "reward": turn["reward"]}
+                    found.append(ChatMessageAssistant(content=f"[{agent} writes] {turn['wrote']}", metadata=told))
+    return found

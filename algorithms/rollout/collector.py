@@ -20,9 +20,10 @@ from ...agents.core import Policy, Request
 from ...agents.numeric.features import Features
 from ...envs.vectors.faults import EnvironmentFault, StepResult
 from ...envs.vectors.vector import VectorEnv
+from ...envs.wrappers.recording import mean_info
 from ..distribution.group import current
 from .episode import Episode, Turn
-from .plays import Plan, Play, grouped_plans, masks_of, mean_info, replayed_play
+from .plays import Plan, Play, grouped_plans, masks_of, replayed_play
 from .side_by_side import ModelTask, SideBySide
 
 __all__ = ["Plan", "RolloutCollector", "grouped_plans"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -118,16 +117,6 @@ class Play:
 
 def masks_of(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {agent: info[MASK] for agent, info in infos.items() if MASK in info}
-
-
-def mean_info(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Return the reward terms and metrics of a joint turn, each averaged over the agents that report it."""
-    sums: dict[str, list[float]] = defaultdict(list)
-    for info in infos.values():
-        for name, value in info.items():
-            if name.startswith(("reward/", "metric/")):
-                sums[name].append(float(value))
-    return {name: sum(values) / len(values) for name, values in sums.items()}
 
 
 class ReplayError(UserError):

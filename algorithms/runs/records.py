@@ -16,12 +16,14 @@ from ..._errors import UserError
 from ..._json import explained_content, read_json
 from ..._ownership import ForeignFileError, write_text
 from ...agents.encoding import TokenRecord
-from ...envs.core import messages_of
+from ...envs.core import Message
 from ...envs.vectors.faults import EnvironmentFault
+from ...envs.wrappers.recording import is_rewritten, new_messages
 from ..distribution.group import current
 from ..learning.credit import Credit
 from ..rollout.episode import Episode, Turn
 from .assembly.trust import run_command
+from .files import CONFIG_FILE
 from .loggers import read_lines
 
 # Entry of a turn's record -> field of `Credit`
@@ -31,7 +33,7 @@ CREDITED = {"value": "values", "advantage": "advantages", "raw_advantage": "raw_
 def episode_records(
     episodes: Sequence[Episode], credits: Mapping[str, Credit] | None = None, **common: Any
 ) -> list[dict[str, Any]]:
-    """Convert episodes to dictionaries for JSON.
+    """Convert episodes to dictionaries for JSON, with the keys of `wrappers.Recorded`.
 
     Args:
         episodes: episodes of one update.
@@ -60,8 +62,11 @@ def episode_records(
                 for turn, numbers in zip(turns, credited[agent], strict=False):
                     turn |= dict(zip(CREDITED, numbers, strict=True))
             final = episode.finals[agent]
-            last = new_messages(final, track[-1].observation, skip=1)
+            last = new_messages(final, track[-1].observation)
             agents[agent] = {"turns": turns, "last_read": last, "is_terminated": episode.is_terminated[agent]}
+            histories = [*(turn.observation for turn in track), final]
+            if rewritten := [i for i in range(1, len(histories)) if is_rewritten(histories[i], histories[i - 1])]:
+                agents[agent]["rewritten"] = rewritten
         records.append(
             {
                 **common,
@@ -82,7 +87,7 @@ def _turn(turn: Turn, before: Turn | None) -> dict[str, Any]:
     record: dict[str, Any] = {
         "time": turn.time,
         "reward": turn.reward,
-        "read": new_messages(turn.observation, before.observation if before else None, skip=1),
+        "read": new_messages(turn.observation, before.observation if before else None),
         "wrote": completion.action,
     }
     if len(completion.logprobs):
@@ -104,16 +109,6 @@ def _turn(turn: Turn, before: Turn | None) -> dict[str, Any]:
             "is_extension": tokens.is_extension,
         }
     return record
-
-
-def new_messages(observation: str, before: str | None, *, skip: int) -> list[dict[str, str]]:
-    """Return the messages that `observation` adds to `before`, without the first `skip` messages (own replies)."""
-    messages = messages_of(observation)
-    if before is not None:
-        known = messages_of(before)
-        if messages[: len(known)] == known:
-            messages = messages[len(known) + skip :]
-    return [message._asdict() for message in messages]
 
 
 FAILURES = "failures"
@@ -197,6 +192,30 @@ def recorded_episode(directory: Path, index: int) -> RecordedEpisode:
         raise UserError(f"{file} contains no episode {index}")
     with explained_content(file):
         return _joined(segments)
+
+
+def read_text_episodes(path: Path) -> list[dict[str, Any]]:
+    """Read the rows of an episodes file, or of `episodes.jsonl` in a folder. Raises `UserError` if texts are missing.
+
+    Rows without `env` and `env_kwargs` get these entries from the run in the same folder, if there is one.
+    """
+    file = path / "episodes.jsonl" if path.is_dir() else path
+    rows = read_lines(file) if file.is_file() else []
+    if not rows:
+        raise UserError(f"{file} has no episodes; give a file of episodes, or a folder with episodes.jsonl")
+    config = read_json(file.parent / CONFIG_FILE) if (file.parent / CONFIG_FILE).is_file() else {}
+    with explained_content(file):
+        for row in rows:
+            tracks = row["agents"].values()
+            if not all("turns" in track for track in tracks):
+                raise UserError(f"{file} has actions that are not texts; give episodes of a text environment")
+            ends = [{"read": track["last_read"], "wrote": "", "reward": row["return"]} for track in tracks]
+            for turn in [*(turn for track in tracks for turn in track["turns"]), *ends]:  # check the types
+                "".join([turn["wrote"], *("".join(Message(**each)) for each in turn["read"])])
+                float(turn["reward"])
+            if max(len(track["turns"]) for track in tracks) != len(row["infos"]):
+                raise ValueError("the number of turns differs from the number of infos")
+    return [{**{name: config[name] for name in ("env", "env_kwargs") if name in config}, **row} for row in rows]
 
 
 def _joined(segments: Sequence[Mapping[str, Any]]) -> RecordedEpisode:

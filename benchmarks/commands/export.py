@@ -1,13 +1,15 @@
-"""`collm export RUN OUT`: write each model of a run as a folder for transformers, with a model card."""
+"""`collm export RUN OUT`: write models of a run for transformers, with model cards, or episodes for Inspect AI."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tyro.conf import Positional
 
+from ..._extras import require
 from ..._json import explained_content
 from ..._ranges import Checked
 from ..._terminal import shown, terminal
@@ -15,17 +17,18 @@ from ..arguments import parsed
 from ..errors import UserError, check_folder, refusals
 from ..export import ADAPTER, CARD, card, export, model_folders, without_code
 
-EXAMPLES = ("collm export runs/build models", "collm export runs/build models --agent builder_0 --merge")
+EXAMPLES = ("collm export runs/build models --agent builder_0 --merge", "collm export episodes.jsonl episodes.eval")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportArguments(Checked):
-    """Write the models of a run for transformers: one subfolder of OUT per agent, or with --agent one model in OUT."""
+    """Write the models of a run for transformers: one subfolder of OUT per agent, or with --agent one model in OUT.
+    Or write a file of recorded episodes as a log of Inspect AI."""
 
     directory: Positional[Path]
-    """Run directory of `collm train`."""
+    """Run directory of `collm train`, or a file of episodes, such as episodes.jsonl."""
     out: Positional[Path]
-    """Output folder, which must be new or empty."""
+    """Output folder, which must be new or empty. For episodes: new file *.eval (for `inspect view`) or *.json."""
     agent: str | None = None
     """Agent whose model is exported. None: all agents."""
     merge: bool = False
@@ -38,6 +41,8 @@ class ExportArguments(Checked):
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(ExportArguments, "export", args, examples=EXAMPLES)
+    if arguments.directory.is_file():
+        return export_episodes(arguments)
     with refusals():
         folders = model_folders(arguments.directory, arguments.agent)
         check_folder(arguments.out, "OUT")
@@ -66,3 +71,19 @@ def run(args: Sequence[str]) -> None:
                 terminal().print(line, markup=False, highlight=False, soft_wrap=True)
     for target in targets.values():
         terminal().print(f"model: {shown(target)}", markup=False, highlight=False, soft_wrap=True)
+
+
+def export_episodes(arguments: ExportArguments) -> None:
+    """Write a file of episodes as a log of Inspect AI."""
+    out = arguments.out
+    with refusals():
+        if arguments.agent is not None or arguments.merge:
+            raise UserError(f"--agent and --merge are for models, and {arguments.directory} has episodes; remove them")
+        if out.suffix not in (".eval", ".json") or os.path.lexists(out):
+            raise UserError(f"OUT {out} must be the name of a new file *.eval or *.json")
+        require("inspect_ai")
+        from ...agents.interop.inspect_ai import write_log  # late imports: slow
+        from ...algorithms.runs.records import read_text_episodes
+
+        write_log(read_text_episodes(arguments.directory), out)
+    terminal().print(f"log: {shown(out)}", markup=False, highlight=False, soft_wrap=True)

@@ -23,9 +23,10 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
     An episode is written when it ends, at the next reset, or at `close`. Each line is a JSON object. Training runs use
     the same field names: `seed`, `task` (from the options of `reset`), `return` (mean over the agents),
     `is_complete`, `infos` (one per turn) and `agents`. The entry of an agent contains `turns` (each with `read`,
-    `wrote` and `reward`), `last_read` (messages after its last turn) and `is_terminated`. If the environment was built
-    from an id, the line also contains the id (`env`) and the arguments (`env_kwargs`). Copies by `copy.deepcopy` or
-    `pickle` record nothing, because callers use copies to try other actions.
+    `wrote` and `reward`), `last_read` (messages after its last turn) and `is_terminated`. An entry `rewritten`
+    lists the turns whose `read` is a whole rewritten history (the number of turns: `last_read`). If the environment was
+    built from an id, the line also contains the id (`env`) and the arguments (`env_kwargs`). Copies by `copy.deepcopy`
+    or `pickle` record nothing, because callers use copies to try other actions.
 
     Args:
         env: an environment whose agents read and write texts.
@@ -61,7 +62,7 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
         self._number = len(file.read_text(encoding="utf-8").splitlines()) if file.exists() else 0
         self._record: dict[str, Any] | None = None
         self._observations: Mapping[str, Any] = {}
-        self._known: dict[str, tuple[Any, ...]] = {}
+        self._known: dict[str, Any] = {}  # observation of each agent before its last reply
         self._frames: list[Picture] = []
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
@@ -79,7 +80,7 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
                 "infos": [],
             }
             self._observations = observations
-            self._known = dict.fromkeys(observations, ())
+            self._known = {}
             self._frames = [self.env.render()] if self._has_gifs else []
         return observations, infos
 
@@ -88,11 +89,11 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
         if self._record is not None:
             for agent, action in actions.items():
                 track = self._record["agents"][agent]
-                turn = {"time": len(self._record["infos"]), "reward": rewards[agent], "read": self._newly_read(agent)}
-                track["turns"].append(turn | {"wrote": action})
+                turn = {"time": len(self._record["infos"]), "reward": rewards[agent]}
+                track["turns"].append(turn | {"read": self._newly_read(agent, track), "wrote": action})
                 track["is_terminated"] = terminations[agent]
             self._observations = {**self._observations, **observations}
-            self._record["infos"].append(_mean(infos))
+            self._record["infos"].append(mean_info(infos))
             if self._has_gifs:
                 self._frames.append(self.env.render())
             if not self.env.agents:
@@ -106,13 +107,12 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "folder": None, "_record": None, "_has_gifs": False, "_frames": []}
 
-    def _newly_read(self, agent: str) -> list[dict[str, str]]:
-        """Return the messages after the agent's last reply, or the whole history if old messages have changed."""
-        messages, known = messages_of(self._observations[agent]), self._known[agent]
-        self._known[agent] = messages
-        if messages[: len(known)] == known:
-            messages = messages[len(known) + bool(known) :]
-        return [message._asdict() for message in messages]
+    def _newly_read(self, agent: str, track: dict[str, Any]) -> list[dict[str, str]]:
+        observation, before = self._observations[agent], self._known.get(agent)
+        self._known[agent] = observation
+        if before is not None and is_rewritten(observation, before):
+            track.setdefault("rewritten", []).append(len(track["turns"]))
+        return new_messages(observation, before)
 
     def _write(self) -> None:
         record, self._record = self._record, None
@@ -120,7 +120,7 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
             return
         earned = 0.0
         for agent, track in record["agents"].items():
-            track["last_read"] = self._newly_read(agent)
+            track["last_read"] = self._newly_read(agent, track)
             earned += sum(turn["reward"] for turn in track["turns"])
         record |= {"return": earned / len(record["agents"]), "is_complete": not self.env.agents}
         note(self.folder, [FILE])
@@ -132,8 +132,20 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
         self._number += 1
 
 
-def _mean(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Average the reward terms and metrics of a turn over the agents that report them."""
+def new_messages(observation: str, before: str | None) -> list[dict[str, str]]:
+    """Return the messages after the agent's reply to the observation `before`, or a whole rewritten history."""
+    start = 0 if before is None or is_rewritten(observation, before) else len(messages_of(before)) + 1
+    return [message._asdict() for message in messages_of(observation)[start:]]
+
+
+def is_rewritten(observation: str, before: str) -> bool:
+    """Return True if an observation does not extend the observation `before`, at least by the agent's reply."""
+    messages, known = messages_of(observation), messages_of(before)
+    return messages[: len(known)] != known or len(messages) == len(known)
+
+
+def mean_info(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Return the reward terms and metrics of a joint turn, each averaged over the agents that report it."""
     values: dict[str, list[float]] = {}
     for info in infos.values():
         for name, value in info.items():

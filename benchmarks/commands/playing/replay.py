@@ -16,6 +16,7 @@ from ...._terminal import shown, terminal
 from ....algorithms.runs.files import read_config
 from ....envs.registration.registry import make
 from ....envs.vectors.vector import SyncVector
+from ....envs.wrappers.recording import new_messages
 from ...arguments import parsed
 from ...errors import UserError, refusals
 from .play import panel
@@ -109,8 +110,6 @@ def replay(vector: SyncVector, recorded: RecordedEpisode, console: Console) -> i
 
 
 def _read(observation: Any, before: Any) -> str:
-    from ....algorithms.runs.records import new_messages
-
     if not isinstance(observation, str):
         return str(observation)
-    return "\n".join(message["content"] for message in new_messages(observation, before, skip=1))
+    return "\n".join(message["content"] for message in new_messages(observation, before))

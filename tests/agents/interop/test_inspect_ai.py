@@ -1,4 +1,5 @@
 import gc
+import json
 import os
 import shlex
 import subprocess
@@ -12,11 +13,13 @@ pytest.importorskip("inspect_ai")
 
 from chat_server import ChatServer
 from inspect_ai import eval
+from inspect_ai.log import list_eval_logs, read_eval_log
 from inspect_ai.model import get_model
 from reference_play import reference_episode, text_of
 
-from collm.agents.interop.inspect_ai import episodes
+from collm.agents.interop.inspect_ai import episodes, write_log
 from collm.envs import make
+from collm.envs.wrappers import Recorded
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -72,3 +75,26 @@ def test_the_command_of_the_page_evaluates_the_file_of_the_page(root, tmp_path):
         asked = [{body["model"] for body in server.requests} for server in (first, second)]
         assert asked == [{"gpt-4o-mini"}, {"my-model"}] and len(first.requests) == len(second.requests) >= 20
     assert len(list((tmp_path / "logs").glob("*.eval"))) == 1
+
+
+@pytest.mark.parametrize("suffix", ["eval", "json"])
+def test_recorded_episodes_are_samples_of_a_log(tmp_path, suffix):
+    env = Recorded(make("collm/MiniBuild-v0", **SETTINGS), tmp_path)
+    turns = [reference_episode(env, seed, builder_1="no\ud800thing")[1] for seed in (3, 4)]
+    rows = [json.loads(line) for line in (tmp_path / "episodes.jsonl").read_text().splitlines()]
+    write_log(rows, tmp_path / "logs" / f"log.{suffix}")
+    log = read_eval_log(str(tmp_path / "logs" / f"log.{suffix}"))
+    assert (log.status, log.eval.task, len(log.samples)) == ("success", "collm/MiniBuild-v0", 2)
+    for row, played, sample in zip(rows, turns, log.samples, strict=True):
+        assert sample.scores["return"].value == row["return"]
+        assert sample.metadata["seed"] == row["seed"] and sample.metadata["env_kwargs"] == SETTINGS
+        wrote = [message.text for message in sample.messages if message.role == "assistant"]
+        replies = [(agent, reply) for given, *_ in played for agent, reply in given.items()]
+        assert wrote == [f"[{agent} writes] {reply}".replace("\ud800", "\\ud800") for agent, reply in replies]
+        read = [message["content"] for track in row["agents"].values() for message in track["last_read"]]
+        assert [message.text.partition("] ")[2] for message in sample.messages][-len(read) :] == read
+    (metric,) = log.results.scores[0].metrics.values()
+    assert metric.value == pytest.approx(sum(row["return"] for row in rows) / 2)
+    assert len(list_eval_logs(str(tmp_path / "logs"))) == (
+        suffix == "eval"
+    )  # `inspect view` lists other names of .json

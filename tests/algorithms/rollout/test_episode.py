@@ -4,8 +4,9 @@ import numpy as np
 
 from collm.agents.core import Completion
 from collm.algorithms.rollout.episode import Episode, Turn
-from collm.algorithms.rollout.plays import Plan, grouped_plans, mean_info
+from collm.algorithms.rollout.plays import Plan, grouped_plans
 from collm.envs.core import Message, written
+from collm.envs.wrappers.recording import mean_info
 
 STATES = ("both begin", "after one", "after two")
 

@@ -52,8 +52,9 @@ def test_episodes_are_added_but_no_branches_and_a_rewritten_history_is_written_w
     found = [(each["index"], each["seed"], each["is_complete"]) for each in lines(tmp_path)]
     assert found == [(0, 0, True), (1, 1, False), (2, 2, False), (3, 5, True)]
     play(Recorded(LastTurns(make(ID), 1), tmp_path / "rewritten"))
-    read = [turn["read"] for turn in lines(tmp_path / "rewritten")[0]["agents"]["builder_0"]["turns"]]
-    assert [len(messages) for messages in read] == [1, 1, 3, 3, 3, 3]
+    track = lines(tmp_path / "rewritten")[0]["agents"]["builder_0"]
+    assert [len(turn["read"]) for turn in track["turns"]] == [1, 1, 3, 3, 3, 3]
+    assert track["rewritten"] == [2, 3, 4, 5, 6]  # 6: `last_read`
     recorded = begun(Recorded(make(ID), tmp_path / "branches"), seed=0)
     play(deepcopy(recorded))
     play(Shares(recorded))
