@@ -1,7 +1,9 @@
 """Teams of trained policies, which act, are evaluated and are saved together.
 
-team = load_team("runs/first")
-actions = team.act(observations)
+    team = load_team("runs/first")
+    actions = team.act(observations)
+
+`load_team` loads the policies from the folder of a run.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ class Team(Mapping[str, Policy]):
             observations, rewards, terminations, truncations, infos = env.step(actions)
 
     `load_team` loads a team from a run's folder. `Team(run)` is the team of the result of `train`.
+    `act` and `save` correspond to `predict` and `save` of models in Stable-Baselines3.
 
     Args:
         run: run whose policies and settings the team uses.
