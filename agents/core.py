@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -208,6 +209,18 @@ class Policy(ABC):
 
     def fix_shapes(self) -> None:  # noqa: B027  # most policies do not compute in batches
         """Use fixed batch shapes, so that no completion depends on other requests. Raise `ValueError` if impossible."""
+
+
+def act_all(policies: Mapping[str, Policy], requests: Sequence[Request], *, greedy: bool = False) -> list[Completion]:
+    """Return one completion per request, in the same order. Policies with the same `batch_key` decode in one batch."""
+    batches: dict[object, list[int]] = defaultdict(list)
+    for number, request in enumerate(requests):
+        batches[policies[request.agent].batch_key()].append(number)
+    found: dict[int, Completion] = {}
+    for numbers in batches.values():
+        batch = [(policies[requests[i].agent], requests[i]) for i in numbers]
+        found |= zip(numbers, batch[0][0].act_together(batch, greedy=greedy), strict=True)
+    return [found[i] for i in range(len(requests))]
 
 
 class TrainablePolicy(Policy, Learnable):

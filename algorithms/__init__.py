@@ -45,12 +45,13 @@ if TYPE_CHECKING:
     from .rollout.plays import Plan as Plan
     from .runs.api import Run as Run
     from .runs.api import evaluate as evaluate
-    from .runs.api import load_team as load_team
     from .runs.api import train as train
     from .runs.assembly.experiment import Experiment as Experiment
     from .runs.assembly.trainers import make_trainer as make_trainer
     from .runs.loggers import Logger as Logger
     from .runs.run import run_experiment as run_experiment
+    from .runs.team import Team as Team
+    from .runs.team import load_team as load_team
 
 if not TYPE_CHECKING:  # type checkers accept any name from a module that has __getattr__
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

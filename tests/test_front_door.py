@@ -8,7 +8,7 @@ import pytest
 import collm
 from collm.benchmarks.cli import COMMANDS
 
-FRONT = ("__version__", "check_env", "evaluate", "load_team", "make", "register", "register_algorithm", "train")
+FRONT = ("Team", "__version__", "check_env", "evaluate", "load_team", "make", "register", "register_algorithm", "train")
 
 
 def imported_by(code: str) -> set[str]:
@@ -62,16 +62,33 @@ def test_help_and_errors_of_arguments_need_no_torch():
 
 
 SCRIPT = """
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import assert_type
+
 import collm
 from collm.agents import ModelConfig, Policy
 from collm.algorithms import MAACConfig, Run
+from collm.envs import TextParallelEnv
 
 env = collm.make("collm/MiniBuild-v0")
 observations, infos = env.reset(seed=0)
+replies: dict[str, str] = {agent: env.reference_reply(agent) for agent in env.agents}
+first: str = observations["builder_0"].messages[0].content
+assert_type(env, TextParallelEnv)
+assert_type(collm.make("collm/MiniBuild-v0", partners={"builder_1": "reference"}).possible_agents, Any)
+assert_type(collm.make("gymnasium/CartPole-v1").possible_agents, Any)
+rules: list[str] = collm.check_env("collm/MiniBuild-v0")
 config = MAACConfig(num_updates=3)
 model = ModelConfig(max_new_tokens=8)
 run: Run = collm.train("maac", env=env, num_updates=3)
-team: dict[str, Policy] = collm.load_team("runs/somewhere")
+team: collm.Team = collm.load_team("runs/somewhere")
+policies: Mapping[str, Policy] = team
+actions: dict[str, Any] = team.act(observations, infos, greedy=True)
+interval: float = team.evaluate(num_episodes=4).team_return.low
+folder: Path = team.save("models")
 value: float = run.evaluate().team_return.value
 collm.nothing_of_the_kind
 """
@@ -94,7 +111,9 @@ def test_a_type_checker_sees_the_package_from_outside_of_the_tree(root, tmp_path
     script = tmp_path / "outside" / "script.py"
     script.parent.mkdir()
     script.write_text(SCRIPT)
-    mypy = [sys.executable, "-m", "mypy", "--no-incremental", "--ignore-missing-imports", "--python-executable", python]
-    done = subprocess.run([*mypy, script], cwd=script.parent, capture_output=True, text=True)
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--ignore-missing-imports"]
+    done = subprocess.run(
+        [*mypy, "--python-executable", python, script], cwd=script.parent, capture_output=True, text=True
+    )
     errors = [line for line in done.stdout.splitlines() if "script.py" in line and "error" in line]
     assert len(errors) == 1 and "nothing_of_the_kind" in errors[0], done.stdout

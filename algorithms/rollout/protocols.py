@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...agents.config import Protocol
-from ...agents.core import Completion, Policy, Processes, Request
+from ...agents.core import Completion, Policy, Processes, Request, act_all
 from ...envs.core import Transcript, answer_in, messages_of
 
 INSTRUCTIONS: Mapping[Protocol, str] = {
@@ -62,24 +62,14 @@ class _Team:
             return self._told(requests[number], replies)
 
         if self.protocol == "discussion":
-            done |= enumerate(self._ask(requests, greedy))
-            second = self._ask([told(number) for number in range(len(requests))], greedy)
+            done |= enumerate(act_all(self.policies, requests, greedy=greedy))
+            second = act_all(self.policies, [told(number) for number in range(len(requests))], greedy=greedy)
             return [_joined(done[number], completion) for number, completion in enumerate(second)]
         for agent in self.policies:
             numbers = [number for number, request in enumerate(requests) if request.agent == agent]
-            done |= zip(numbers, self._ask([told(number) for number in numbers], greedy), strict=True)
+            completions = act_all(self.policies, [told(number) for number in numbers], greedy=greedy)
+            done |= zip(numbers, completions, strict=True)
         return [done[number] for number in range(len(requests))]
-
-    def _ask(self, requests: Sequence[Request], greedy: bool) -> list[Completion]:
-        """Call each model once. Return the completions in the order of the requests."""
-        batches: dict[object, list[int]] = defaultdict(list)
-        for number, request in enumerate(requests):
-            batches[self.policies[request.agent].batch_key()].append(number)
-        found: dict[int, Completion] = {}
-        for numbers in batches.values():
-            asked = [(self.policies[requests[i].agent], requests[i]) for i in numbers]
-            found |= zip(numbers, asked[0][0].act_together(asked, greedy=greedy), strict=True)
-        return [found[i] for i in range(len(requests))]
 
     def _told(self, request: Request, replies: Mapping[str, Completion]) -> Request:
         """Add replies and the instruction to a request's last message. A discussion also changes the random stream."""

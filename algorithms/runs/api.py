@@ -3,7 +3,7 @@
     run = train("maac", env="collm/MiniWriting-v2", num_updates=50)
     print(run.evaluate().team_return)
 
-`train` writes a run folder. `evaluate` and `load_team` load the team from this folder.
+`train` writes a run folder. `evaluate` loads the team from this folder.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Run:
         limit = experiment.config.eval_max_turns if eval_max_turns is None else eval_max_turns
         with (
             experiment.make_vector(split, min(num_episodes, MAX_DEFAULT_ENVS), has_shares=True) as vector,
-            _threads(experiment.model, None),
+            torch_threads(experiment.model, None),
             failures_kept(self.directory, experiment.env, split),
         ):
             collector = RolloutCollector(vector, self.policies)
@@ -239,7 +239,7 @@ def train_experiment(
         prepare_run(experiment, directory, resume=resume, init_from=options.get("init_from"))
     title = f"{experiment.algorithm} on {experiment.env}, model {experiment.model.model}"
     with (
-        _threads(experiment.model, threads),
+        torch_threads(experiment.model, threads),
         TrainingDisplay(title, experiment.config.num_updates, screen) as display,
         StopSignals() as stop,
     ):
@@ -374,17 +374,6 @@ def untrained(
         return Run(Path(directory), experiment, playing_team(played, experiment.team_model, seed))
 
 
-def load_team(directory: str | Path, *, device: str | None = None, trust: bool = False) -> dict[str, Policy]:
-    """Load the policies of a run as a dict with agents as keys.
-
-    Args:
-        directory: folder of the run.
-        device: device of the policies. None: the run's setting.
-        trust: allow settings that refer to code, servers, or files outside the folder; see docs/threat_model.md.
-    """
-    return dict(load_run(directory, device=device, trust=trust).policies)
-
-
 def default_directory(experiment: Experiment) -> Path:
     name = experiment.env.split("/")[-1].replace(":", ".")
     return Path("runs") / f"{name}-{experiment.algorithm}-{datetime.now():%Y%m%d-%H%M%S}"
@@ -428,7 +417,7 @@ def check_start(threads: int | None, log: LogConfig | None) -> None:
 
 
 @contextmanager
-def _threads(model: ModelConfig, threads: int | None) -> Iterator[None]:
+def torch_threads(model: ModelConfig, threads: int | None) -> Iterator[None]:
     """Context manager: set the number of torch threads. The embedded model is fastest with one thread on a CPU."""
     before = torch.get_num_threads()
     if threads is not None:

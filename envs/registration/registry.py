@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, overload
 
 import gymnasium
 import pettingzoo
@@ -19,6 +19,7 @@ from pettingzoo import ParallelEnv
 
 from ..._errors import UserError, caller_level
 from ..._plugins import load_plugins
+from ..core import TextParallelEnv
 from ..wrappers.partnered import Partnered
 from ..wrappers.reward_functions import RewardFunctions
 from ..wrappers.single_model import SingleModel
@@ -27,6 +28,23 @@ from .held_out import HeldOut, held_out_seeds
 from .turn_limit import TurnLimit
 
 Range: TypeAlias = tuple[float, float]
+TextId: TypeAlias = Literal[
+    "collm/ArxivExpansion-v2",
+    "collm/BridgeBuild-v2",
+    "collm/ClassEval-v1",
+    "collm/CoopHumanEval-v1",
+    "collm/HouseBuild-v2",
+    "collm/HumanEval-v1",
+    "collm/MBPP-v1",
+    "collm/MiniBuild-v0",
+    "collm/MiniCode-v1",
+    "collm/MiniShift-v0",
+    "collm/MiniWriting-v2",
+    "collm/ResourceGathering-v2",
+    "collm/StrBuild-v2",
+    "collm/TLDR-v2",
+]
+"""Ids of collm's environments, which are text environments. Editors complete these ids in calls of `make`."""
 
 GROUP = "collm.envs"  # entry-point group of plugins
 _FIXED_LENGTH = "the episodes have a fixed length; shorten episodes with collm.envs.views.TurnLimit(env, max_turns)"
@@ -280,6 +298,12 @@ def imports_module(id: str) -> bool:
     return not is_registered and (":" in id or re.fullmatch(r"[\w-]+(/[\w.-]+)*", id) is None)
 
 
+@overload
+def make(
+    id: TextId, *, reward_funcs: None = None, reward_weights: None = None, partners: None = None, **kwargs: Any
+) -> TextParallelEnv: ...
+@overload
+def make(id: str | EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]: ...
 def make(id: str | EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
     """Build an environment.
 
@@ -288,6 +312,9 @@ def make(id: str | EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
         kwargs: arguments of the environment, which replace its registered arguments. Additional: `partners` (see
             `collm.envs.wrappers.Partnered`), and for text environments `reward_funcs`, `reward_weights` (see
             `collm.envs.wrappers.RewardFunctions`) and `single_model` (see `collm.envs.wrappers.SingleModel`).
+
+    Returns:
+        A `TextParallelEnv` for collm's own ids, unless `partners` or `reward_funcs` wrap the environment.
 
     Raises:
         UnknownEnvironmentError: if the id is unknown.

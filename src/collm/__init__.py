@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from . import envs as envs
     from .algorithms.registry import register_algorithm as register_algorithm
     from .algorithms.runs.api import evaluate as evaluate
-    from .algorithms.runs.api import load_team as load_team
     from .algorithms.runs.api import train as train
+    from .algorithms.runs.team import Team as Team
+    from .algorithms.runs.team import load_team as load_team
     from .envs import check_env as check_env
     from .envs import make as make
     from .envs import register as register

@@ -216,6 +216,7 @@ def chatter(agent, observation, rng):
 
 def test_a_sound_environment_passes_every_rule_that_applies_also_with_rewritten_histories():
     passed = check_env(EnvSpec("test/Sound-v0", Sound), hash_seeds=False)
+    assert repr(passed) == f"all {len(passed)} tested rules hold"
     assert set(RULES) - set(passed) == {"hash_seed", "reference", "ranges", "exploits"}
     assert {rule for rule, _ in WRONG} | {"hash_seed"} == set(RULES), "every rule has a wrong environment"
     assert all(rule.__doc__ for rule in RULES.values())  # failures quote it

@@ -1,5 +1,7 @@
 """Ids of environments, their errors, plugins, and the registries of other libraries."""
 
+from typing import get_args
+
 import gymnasium
 import pettingzoo
 import pytest
@@ -8,8 +10,8 @@ from heard import Heard
 from replies import begun
 
 from collm import _plugins as plugins
-from collm.envs import EnvSpec, check_env, make, register, spec, specs
-from collm.envs.registration.registry import UnknownEnvironmentError, accepted_arguments, versioned
+from collm.envs import EnvSpec, TextParallelEnv, check_env, make, register, spec, specs
+from collm.envs.registration.registry import TextId, UnknownEnvironmentError, accepted_arguments, versioned
 from collm.envs.views import GymAsParallel
 
 pytestmark = pytest.mark.usefixtures("clean_registry")
@@ -47,6 +49,12 @@ def test_an_environment_is_made_with_registered_arguments_which_others_must_repl
         EnvSpec("test/Echo-v0", lambda: None).to_json()
     with pytest.raises(ValueError, match="are not JSON"):
         EnvSpec("test/Echo-v0", "a:b", {"rng": object()}).to_json()
+
+
+def test_the_annotation_of_make_lists_the_ids_that_build_text_environments():
+    assert set(get_args(TextId)) == {each.id for each in specs() if each.id.startswith("collm/")}
+    for id in get_args(TextId):
+        assert issubclass(spec(id).constructor(), TextParallelEnv) and spec(id).max_turns is None
 
 
 def test_ranges_hold_for_the_registered_arguments_and_for_those_that_pay_the_same():
