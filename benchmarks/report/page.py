@@ -52,6 +52,7 @@ def page(contents: Contents) -> str:
     parts = {
         "TITLE": html.escape(contents.title),
         "SENTENCE": html.escape(contents.headline.sentence),
+        "REASON": f'<p class="reason">{html.escape(contents.headline.reason)}</p>' if contents.headline.reason else "",
         "HEADFIGURES": _figures(contents.headline.charts, contents.methods),
         "HEADNOTE": html.escape(contents.headline.note),
         "LEAD": "".join(f"<p>{html.escape(line)}</p>" for line in contents.lead),

@@ -108,7 +108,8 @@ def write_report(
         steps = marl_eval_json(summaries)
         main_table = results[0] if contrasts or is_search or beside.rows else final_scores(comparison, "sampled")
     write_text(out, "report.html", html)
-    lines = [f"## {name}", "", f"**{first.sentence}**\n", *(f"{line}\n" for line in lead), text]
+    lines = [first.reason, *lead, first.note]
+    lines = [f"## {name}", "", f"**{first.sentence}**\n", *(f"{line}\n" for line in lines if line), text]
     write_text(out, "tables.md", "\n".join(lines))
     write_text(out, "marl_eval.json", json.dumps(steps, indent=1) + "\n")
     if keeps_summaries:

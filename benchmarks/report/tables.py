@@ -122,8 +122,7 @@ def final_scores(comparison: Comparison, how: str) -> TableOfText:
     return TableOfText(
         f"Final return, {how} play" if is_held_out else "Return over the last half of training",
         f"Mean {'held-out team return' if is_held_out else 'team return of these updates'} over runs "
-        "[95 % interval]. Bootstrap over seeds, widened for few seeds, and cut at the lowest and highest return that "
-        "the environment declares.",
+        "[95 % interval]. Bootstrap over seeds, widened for few seeds.",
         ["", *comparison.environments],
         [before, *_rows(comparison, cell)],
         best="highest",
@@ -355,9 +354,9 @@ def search(comparison: Comparison) -> TableOfText:
             rows.append([f"{name}, {environment}", str(len(tried)), best, score, chosen, ends])
     return TableOfText(
         "Search: the best entry of each algorithm",
-        "The best entry has the highest mean return over the last half of training [95 % interval over seeds, cut at "
-        "the lowest and highest return that the environment declares]. Open ends: settings whose best value is the "
-        "least or greatest tried value. The search is complete if there are none.",
+        "The best entry has the highest mean return over the last half of training [95 % interval over seeds]. Open "
+        "ends: settings whose best value is the least or greatest tried value. The search is complete if there are "
+        "none.",
         ["", "entries", "best", "return", "settings", "open ends"],
         rows,
     )
