@@ -209,22 +209,31 @@ def collapses(comparison: Comparison) -> TableOfText:
 
 
 def shares(comparison: Comparison) -> TableOfText:
-    def cell(algorithm: str, environment: str) -> str:
-        found: dict[str, list[float]] = {}
-        for run in comparison.runs(algorithm, environment):
-            for name, value in run.evaluations[-1].items() if run.evaluations else ():
-                if name.startswith(SHARE):
-                    found.setdefault(name.removeprefix(SHARE), []).append(value)
-        return ", ".join(f"{agent} {np.mean(values):.2f}" for agent, values in found.items()) or NONE
+    """Table of the agents' fractions of the return, for environments in which they are not equal in all runs."""
 
+    def found(algorithm: str, environment: str) -> dict[str, list[float]]:
+        ends = [run.evaluations[-1] for run in comparison.runs(algorithm, environment) if run.evaluations]
+        names = dict.fromkeys(name for end in ends for name in end if name.startswith(SHARE))
+        return {name.removeprefix(SHARE): [end[name] for end in ends if name in end] for name in names}
+
+    def varies(environment: str) -> bool:
+        every = [found(algorithm, environment).values() for algorithm in comparison.algorithms]
+        values = [value for agents in every for values in agents for value in values]
+        return bool(values) and max(values) - min(values) > 1e-6
+
+    def cell(algorithm: str, environment: str) -> str:
+        means = found(algorithm, environment)
+        return ", ".join(f"{agent} {np.mean(values):.2f}" for agent, values in means.items()) or NONE
+
+    names = [name for name in comparison.environments if varies(name)]
     return TableOfText(
         "Who did the work",
         "Fraction of each agent in the final held-out return, sampled play, mean over runs. An agent's loss is the "
         "loss of return if its replies are replaced by empty ones. Its fraction is this loss divided by the sum of all "
         "losses. 1 and 0: one agent does all the work. 0.5 and 0.5: no agent gets a return without the other. Episodes "
-        "without a loss are excluded.",
-        ["", *comparison.environments],
-        _unless_empty(_rows(comparison, cell)),
+        "without a loss are excluded, and environments in which all fractions are equal.",
+        ["", *names],
+        [[name, *(cell(name, each) for each in names)] for name in comparison.algorithms if names],
     )
 
 
