@@ -103,6 +103,7 @@ def tables(comparison: Comparison) -> list[TableOfText]:
         differences(comparison, "training"),
         improvements(comparison),
         collapses(comparison),
+        learning_signals(comparison),
         shares(comparison),
         wasted(comparison),
         sample_efficiency(comparison, "environment_steps"),
@@ -205,6 +206,28 @@ def collapses(comparison: Comparison) -> TableOfText:
         "Runs whose final held-out return is below half of their best mean return over a fifth of the training.",
         ["", *comparison.environments, "share"],
         rows if is_shown else [],
+    )
+
+
+def learning_signals(comparison: Comparison) -> TableOfText:
+    def cell(values: Sequence[float], bounds: tuple[float, float]) -> str:
+        known = np.array([[value] for value in values if np.isfinite(value)])
+        return _with_runs(interval(mean, known, bounds=bounds), len(known)) if len(known) else NONE
+
+    rows = []
+    for environment in comparison.environments:
+        for algorithm in comparison.algorithms:
+            runs = [run for run in comparison.runs(algorithm, environment) if run.diagnostics]
+            critic = cell([run.explained_variance for run in runs], (-np.inf, 1))
+            advantages = cell([run.advantage_ratio for run in runs], (0, np.inf))
+            rows += [[f"{algorithm}, {environment}", critic, advantages]] if runs else []
+    return TableOfText(
+        "Critics and advantages",
+        "Last third of training, all turns, mean over runs [95 % interval]. Explained variance: part of the variance "
+        "of the returns that the critic predicts. Advantages: mean square before normalization, divided by the "
+        "variance of the returns; smaller values are less noise in the policy gradient.",
+        ["", "explained variance", "advantages"],
+        rows,
     )
 
 
