@@ -152,11 +152,6 @@ class RunSummary:
         total = sum(turn.return_variance for turn in self.diagnostics)
         return sum(turn.advantage_square for turn in self.diagnostics) / (total or math.nan)
 
-    @property
-    def seconds(self) -> float:
-        """Wall time of rollouts and learning. nan: no updates."""
-        return float([math.nan, *self.curve("seconds/total")][-1])
-
     def start_score(self, how: str = "sampled") -> float:
         """Initial mean held-out return, or for "training" the mean return of the first update. nan if unknown."""
         if how == "training":

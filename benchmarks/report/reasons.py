@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -10,30 +11,24 @@ from ..comparison.summaries import RunSummary
 from .comparison import Comparison, paired
 from .statistics import difference, mean
 
-MAX_OTHERS = 3  # limit of the methods that a sentence compares with the best
-
 Scores = tuple[list[int], Floats]  # seeds, and their values per environment, [R, K]
 
 
 class Measure(NamedTuple):
     name: str
     of: Callable[[RunSummary], float]
-    claim: str  # fields: best method, its value, "more" or "less"
-    is_helpful: bool  # True: larger values make learning faster
+    claim: str  # fields: "more" or "less", and the value of the best method
+    helpful: int  # sign of a difference that makes learning faster
 
 
 MEASURES = (
     Measure(
-        "explained variance of the critics",
-        lambda run: run.explained_variance,
-        "{best}'s critic explains {more} of the variance of the returns ({value:.0%}) than",
-        is_helpful=True,
+        *("explained variance of the critics", lambda run: run.explained_variance),
+        *("critic explains {} of the variance of the returns ({:.0%})", 1),
     ),
     Measure(
-        "variance of the advantages",
-        lambda run: run.advantage_ratio,
-        "{best}'s advantages vary {more} ({value:.0%} of the variance of the returns) than",
-        is_helpful=False,
+        *("variance of the advantages", lambda run: run.advantage_ratio),
+        *("advantages vary {} ({:.0%} of the variance of the returns)", -1),
     ),
 )
 
@@ -41,19 +36,18 @@ MEASURES = (
 def reasons(comparison: Comparison, environments: Sequence[str], order: Sequence[str], *, is_tied: bool) -> str:
     """State significant differences between the best method and the next methods, and the time of a run.
 
-    Differences are paired by seed, and significant if their 95 % interval excludes 0.
-
     Args:
         order: methods, best first.
         is_tied: True if the best return does not differ significantly from all others.
     """
-    best, *others = order[: 1 + MAX_OTHERS]
+    best, *others = order[:4]  # more methods would make the sentence too long
 
     def read(measure: Callable[[RunSummary], float]) -> dict[str, Scores]:
         found = {name: comparison.seeds_and_scores(name, environments, measure) for name in (best, *others)}
-        return {name: (seeds, values) for name, (seeds, values) in found.items() if seeds}
+        return {name: scores for name, scores in found.items() if scores[0]}
 
-    helpful, harmful, alike = [], [], []
+    claims: dict[bool, list[str]] = {True: [], False: []}  # keys: True if the difference makes learning faster
+    alike = []
     for measure in MEASURES:
         found = read(measure.of)
         signs = {name: _sign(found[best], found[name]) for name in others if {best, name} <= found.keys()}
@@ -62,10 +56,11 @@ def reasons(comparison: Comparison, environments: Sequence[str], order: Sequence
         for sign, word in ((1, "more"), (-1, "less")):
             listed = [f"{name}'s ({found[name][1].mean():.0%})" for name in signs if signs[name] == sign]
             if listed:
-                claim = measure.claim.format(best=best, value=found[best][1].mean(), more=word)
-                (helpful if (sign > 0) == measure.is_helpful else harmful).append(f"{claim} {' or '.join(listed)}")
-    seconds = {name: float(values.mean()) for name, (_, values) in read(lambda run: run.seconds).items()}
-    return " ".join(filter(None, [_joined(helpful, harmful, alike, is_tied=is_tied), _time(seconds)]))
+                claim = measure.claim.format(word, found[best][1].mean())
+                claims[sign == measure.helpful].append(f"{best}'s {claim} than {' or '.join(listed)}")
+    times = read(lambda run: float([math.nan, *run.curve("seconds/total")][-1]))
+    why = _joined(claims[True], claims[False], alike, is_tied=is_tied)
+    return " ".join(filter(None, [why, _time({name: float(values.mean()) for name, (_, values) in times.items()})]))
 
 
 def _sign(best: Scores, other: Scores) -> int | None:
