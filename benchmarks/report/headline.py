@@ -46,8 +46,8 @@ def headline(comparison: Comparison) -> Headline:
     note = (
         f"Return: interquartile mean of the {what} over all seeds and tasks, and its 95 % interval (stratified "
         "bootstrap, widened for few seeds). Dots: means of single seeds. Methods are compared on the same seeds, "
-        "without a correction for the number of methods. On the whole page, intervals of returns end at the lowest "
-        "and the highest return that the environment declares."
+        "without a correction for the number of methods. In all figures and tables, intervals of returns end at the "
+        "lowest and the highest return that the environment declares."
     )
     sentence = " ".join(each.sentence(is_named=len(names) > 1 and len(found) > 1) for each in found)
     reason = ""
