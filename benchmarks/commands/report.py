@@ -30,7 +30,7 @@ class ReportArguments(Checked):
     out: Path | None = None
     """Output folder. None: the folder of the runs."""
     title: str | None = None
-    """Title of the page. None: the name of the folder of the runs."""
+    """Title of the page. None: the suite, the methods and the environments."""
     max_episodes: Count = 10_000
     """Number of episodes in the page, equal for all runs: the best, the worst, and others spread over training."""
     contrasts: Path | None = None

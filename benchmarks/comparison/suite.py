@@ -62,6 +62,7 @@ else:
 
 PROMPTED = "prompted"  # algorithm of entries whose models are not trained
 UNUSED = "mareinforce"  # algorithm in the settings of such entries; it is not used, and has no critic
+UNNAMED = "benchmark"  # name of a suite without a name
 SUITES = Path(__file__).parents[1] / "suites"
 
 BudgetUnit = Literal["environment_steps", "generated_tokens"]
@@ -180,6 +181,7 @@ class Job:
     place: tuple[int, int]  # indices of the environment and of the algorithm in the suite
     is_prompted: bool = False  # the models are evaluated and not trained
     published: Mapping[str, Any] = field(default_factory=dict)  # see `report.published`
+    suite: str = ""  # name of the suite
 
     @property
     def directory(self) -> Path:
@@ -196,6 +198,7 @@ class Job:
             "budget": {self.budget.unit: self.budget.amount},
             "place": list(self.place),
             "published": dict(self.published),
+            "suite": self.suite,
         }
 
 
@@ -223,7 +226,7 @@ def _found(model: str, folder: Path) -> str:
     return str(beside.relative_to(Path.cwd()) if beside.is_relative_to(Path.cwd()) else beside)
 
 
-def parse_suite(table: Mapping[str, Any], *, default_name: str = "benchmark") -> Suite:
+def parse_suite(table: Mapping[str, Any], *, default_name: str = UNNAMED) -> Suite:
     """Convert a parsed TOML file to a suite. Raise ValueError if the suite is invalid."""
     _refuse_unknown("the suite", table, {each.name for each in fields(Suite)} - {"scale"})
     environments: list[EnvironmentEntry] = []
@@ -344,7 +347,7 @@ def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry,
         found = list(algorithm.published.get(name, ()))
         published = {"score": environment.score, "max_score": environment.max_score, "found": found}
     threshold, place = environment.threshold, (environment.place, algorithm.place)
-    return Job(algorithm.name, name, seed, experiment, budget, threshold, place, is_prompted, published)
+    return Job(algorithm.name, name, seed, experiment, budget, threshold, place, is_prompted, published, suite.name)
 
 
 def _config_class(algorithm: str) -> type[Any]:

@@ -87,6 +87,7 @@ class RunSummary:
     """Entries for the table of published results: "score" (evaluation metric), "max_score" and "found". Empty: none."""
     seconds_per_reply: float | None = None  # wall time of decoding per sampled reply in the last evaluation
     tokens_per_reply: float | None = None  # mean number of tokens of these replies
+    suite: str = ""  # name of the benchmark's suite. Empty: a run of `collm train` or of an old version
 
     def curve(self, name: str) -> Floats:
         """Column `name` of metrics.jsonl as an array with one value per update. nan: the update has no value."""
@@ -137,6 +138,19 @@ class RunSummary:
         if not self.evaluations:
             return math.nan
         return float(self.evaluations[-1][f"evaluation/{how}/return"])
+
+    @property
+    def explained_variance(self) -> float:
+        """Explained variance of the critic over all turns. nan: no critic or no diagnostics."""
+        known = [turn for turn in self.diagnostics if turn.explained_variance is not None]
+        total = sum(turn.return_variance for turn in known)
+        return sum(turn.return_variance * (turn.explained_variance or 0.0) for turn in known) / (total or math.nan)
+
+    @property
+    def advantage_ratio(self) -> float:
+        """Mean square of the advantages divided by the variance of the returns. nan: no diagnostics or variance 0."""
+        total = sum(turn.return_variance for turn in self.diagnostics)
+        return sum(turn.advantage_square for turn in self.diagnostics) / (total or math.nan)
 
     def start_score(self, how: str = "sampled") -> float:
         """Initial mean held-out return, or for "training" the mean return of the first update. nan if unknown."""
@@ -224,6 +238,7 @@ def summarize(directory: Path, episodes: Sequence[Mapping[str, Any]]) -> RunSumm
         published=label.get("published", {}),
         seconds_per_reply=end.get("seconds_per_reply"),
         tokens_per_reply=end.get("tokens_per_reply"),
+        suite=label.get("suite", ""),
     )
 
 

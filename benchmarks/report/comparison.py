@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,8 @@ from ...algorithms.rollout.intervals import Floats
 from ...envs.registration.registry import Range, specs
 from ..comparison.summaries import RunSummary
 from .statistics import UNBOUNDED, cost_to_reach
+
+Score = str | Callable[[RunSummary], float]  # argument of `RunSummary.score`, or a function of a run
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,10 @@ class Comparison:
         mean = float(np.mean(known)) if known else np.nan
         return mean if np.isfinite(mean) else None
 
-    def _scores_by_seed(self, algorithm: str, environment: str, how: str) -> dict[int, float]:
+    def _scores_by_seed(self, algorithm: str, environment: str, how: Score) -> dict[int, float]:
         """Finite scores of a method in an environment. Keys: seeds. A run without finished episodes has no score."""
-        scores = {each.seed: each.score(how) for each in self.runs(algorithm, environment)}
+        runs = self.runs(algorithm, environment)
+        scores = {each.seed: each.score(how) if isinstance(how, str) else how(each) for each in runs}
         return {seed: score for seed, score in scores.items() if np.isfinite(score)}
 
     def matrix(self, algorithm: str) -> Floats | None:
@@ -88,7 +91,7 @@ class Comparison:
         return scores if seeds else None
 
     def seeds_and_scores(
-        self, algorithm: str, environments: Sequence[str], how: str = "sampled"
+        self, algorithm: str, environments: Sequence[str], how: Score = "sampled"
     ) -> tuple[list[int], Floats]:
         """Seeds with a return in each of K environments, in ascending order, and their returns, [R, K]."""
         columns = [self._scores_by_seed(algorithm, name, how) for name in environments]

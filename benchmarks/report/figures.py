@@ -6,7 +6,7 @@ import html
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ...algorithms.rollout.intervals import Floats, Interval
+from ...envs.registration.registry import Range
 from ..comparison.suite import slug
 from ..comparison.summaries import RunSummary
 from .comparison import Comparison, paired
@@ -45,6 +46,7 @@ VARIABLES = {"#000000": "--ink", SOFT: "--soft", ABOVE: "--above", BELOW: "--bel
     colour: f"--method-{place}" for place, colour in enumerate(COLOURS)
 }
 """Maps each colour in an SVG to the variable of page.css that replaces it, so that figures follow the colour scheme."""
+BARS = "Vertical bars: standard deviation between seeds. Horizontal bars: 95 % interval of the mean."
 DOTS_OFFSET = 0.2  # distance in rows between a bar and its runs' dots, which the bar would hide
 
 Styles = Mapping[str, Mapping[str, Any]]
@@ -62,7 +64,7 @@ class Bar(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """Figure with either `bars` or a function that draws it."""
+    """Figure with either `bars` or `panels`."""
 
     name: str  # `slug(name)` is the name of the PNG file
     title: str
@@ -72,7 +74,7 @@ class Chart:
     level: float | None = None  # return before training, drawn as a vertical line through the bars
     budget: float | None = None  # end of the axis of a cost; a cost of `NEVER` is drawn in a grey strip beyond it
     is_difference: bool = False  # True: the bars show differences, which are coloured by their sign
-    draw: Draw | None = None
+    panels: Mapping[str, Draw] = field(default_factory=dict)  # titles of the panels, and functions that draw them
 
     @property
     def file(self) -> str:
@@ -105,7 +107,7 @@ def sections(comparison: Comparison) -> list[Section]:
         Section(
             "Learning curves",
             "Mean training return over seeds; band: 95 % Student interval of the mean, at each point. Each curve is "
-            f"smoothed over {SMOOTHING} points.",
+            f"smoothed over {SMOOTHING} points. With more than two methods, a panel shows the band of one method.",
             [chart for name in names for chart in _curves(comparison, name)],
         ),
         Section(
@@ -127,13 +129,13 @@ def sections(comparison: Comparison) -> list[Section]:
         Section(
             "Explained variance of the critics",
             "1 - Var(return - value) / Var(return) in the last third of training, by turn; 1 is perfect, 0 is no "
-            "better than a constant. Bars: standard deviation between seeds.",
+            f"better than a constant. {BARS}",
             list(_by_turn(comparison, "explained_variance", "explained variance", "explained variance")),
         ),
         Section(
             "Spread of the advantages",
             "Mean square of the advantages before normalization, in the last third of training, by turn; the noise "
-            "of the policy gradient grows with it. Bars: standard deviation between seeds.",
+            f"of the policy gradient grows with it. {BARS}",
             list(_by_turn(comparison, "advantage_square", "advantages", "mean square of advantages")),
         ),
     )
@@ -168,23 +170,32 @@ def _drawn(chart: Chart, methods: Sequence[str]) -> Figure:
         for place, name in enumerate(methods)
     }
     with rc_context({"text.parse_math": False}):  # do not parse $ in a name as a formula
-        figure = Figure(figsize=(5.2, 1.2 + 0.38 * len(chart.bars) if chart.bars else 3.9), layout="constrained")
-        axes = figure.subplots()
-        axes.set_title(chart.title, fontsize=11)
-        axes.set(xlabel=chart.x, ylabel=chart.y)
-        if chart.draw is None:
-            _draw_bars(axes, chart, styles)
-        else:
-            chart.draw(axes, styles)
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-        handles, labels = axes.get_legend_handles_labels()
+        panels = chart.panels or {chart.title: partial(_draw_bars, chart)}
+        rows, columns = (1, 1) if len(panels) == 1 else (-(-len(panels) // 2), 2)
+        height = 1.2 + 0.38 * len(chart.bars) if chart.bars else 3.9 if columns == 1 else 1.3 + 1.9 * rows
+        figure = Figure(figsize=(5.2, height), layout="constrained")
+        grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten()
+        if columns == 2:
+            figure.suptitle(chart.title, fontsize=11)
+        for number, (axes, (title, draw)) in enumerate(zip(grid, panels.items(), strict=False)):
+            axes.set_title(title, fontsize=11 if columns == 1 else 10)
+            axes.set_xlabel(chart.x if number >= len(panels) - columns else "")
+            axes.set_ylabel(chart.y if number % columns == 0 else "")
+            if columns == 2:
+                axes.xaxis.set_major_locator(MaxNLocator(3))
+            draw(axes, styles)
+            axes.tick_params(labelbottom=True)
+            axes.grid(alpha=0.25)
+            axes.spines[["top", "right"]].set_visible(False)
+        for axes in grid[len(panels) :]:
+            axes.remove()
+        handles, labels = grid[0].get_legend_handles_labels()
         if handles:
             figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     return figure
 
 
-def _draw_bars(axes: Any, chart: Chart, styles: Styles) -> None:
+def _draw_bars(chart: Chart, axes: Any, styles: Styles) -> None:
     never = 1.08 * (chart.budget or 0.0)
 
     def drawn(values: Iterable[float]) -> Floats:
@@ -232,27 +243,38 @@ def _curves(comparison: Comparison, environment: str) -> Iterator[Chart]:
                     curves.setdefault(method, []).append(thin)
         if curves:
             name = f"curve {label} {environment}"
-            yield Chart(name=name, title=environment, x=label, y="team return", draw=partial(_draw_curves, curves))
+            draw = partial(_draw_curves, curves, comparison.bounds(environment))
+            panels = {environment: partial(draw, None)}
+            if 2 < len(curves) <= len(COLOURS):  # more bands in one panel would hide the curves
+                panels = {"all methods": partial(draw, None), **{method: partial(draw, method) for method in curves}}
+            yield Chart(name=name, title=environment, x=label, y="team return", panels=panels)
 
 
-def _draw_curves(curves: Mapping[str, Sequence[Curve]], axes: Any, styles: Styles) -> None:
+def _draw_curves(
+    curves: Mapping[str, Sequence[Curve]], bounds: Range, chosen: str | None, axes: Any, styles: Styles
+) -> None:
+    """Draw mean curves. `chosen`: the method with a band; others are grey. None: all in colour, at most two bands."""
     means = []
     for method, runs in curves.items():
+        is_behind = chosen not in (None, method)
+        style = {"color": SOFT, "alpha": 0.4} if is_behind else styles[method]
         if not have_common_stretch([costs for costs, _ in runs]):  # seconds of runs at very different speeds
             for number, (costs, scores) in enumerate(runs):
                 means.append(smoothed(scores, SMOOTHING))
-                label = f"{method}, each run" if number == 0 else None
-                axes.plot(costs, means[-1], label=label, linewidth=0.8, **styles[method])
+                label = f"{method}, each run" if number == 0 and chosen is None else None
+                axes.plot(costs, means[-1], label=label, linewidth=0.8, **style)
             continue
         grid, middle, half = mean_curve(runs, SMOOTHING)
         means.append(middle)
-        axes.plot(grid, middle, label=method, linewidth=1.8, **styles[method])
-        if half is not None:
-            axes.fill_between(grid, middle - half, middle + half, color=styles[method]["color"], alpha=0.13, lw=0)
+        axes.plot(grid, middle, label=method if chosen is None else None, linewidth=1 if is_behind else 1.8, **style)
+        if half is not None and (method == chosen or len(curves) < 3):
+            low, high = np.clip([middle - half, middle + half], *bounds)
+            axes.fill_between(grid, low, high, color=style["color"], alpha=0.13, lw=0)
     # Scale the axis to the means, because bands of two or three seeds can be wider than all returns.
     low, high = min(map(np.min, means)), max(map(np.max, means))
     margin = max(0.05, 0.6 * (high - low))
-    axes.set_ylim(low - margin, high + margin)
+    outside = 0.02 * (high - low + margin)  # so that a curve at the end of the range remains visible
+    axes.set_ylim(max(low - margin, bounds[0] - outside), min(high + margin, bounds[1] + outside))
 
 
 def _final(comparison: Comparison) -> Iterator[Chart]:
@@ -301,7 +323,8 @@ def _profiles(comparison: Comparison) -> Iterator[Chart]:
                 axes.fill_between(thresholds, low, high, color=styles[method]["color"], alpha=0.1, lw=0)
         axes.set_ylim(-0.02, 1.02)
 
-    yield Chart(name="profile", title="all environments", x="return", y="fraction of runs above it", draw=draw)
+    title = "all environments"
+    yield Chart(name="profile", title=title, x="return", y="fraction of runs above it", panels={title: draw})
 
 
 def _by_turn(comparison: Comparison, field: str, name: str, label: str) -> Iterator[Chart]:
@@ -312,9 +335,16 @@ def _by_turn(comparison: Comparison, field: str, name: str, label: str) -> Itera
             for method in comparison.algorithms
             if (found := _turns(comparison.runs(method, environment), field))
         }
-        if columns:
-            draw = partial(_draw_turns, columns)
-            yield Chart(name=f"{name} {environment}", title=environment, x="turn", y=label, draw=draw)
+        if columns and all(turns.keys() == {1} for turns in columns.values()):
+            bounds = (-np.inf, 1.0) if field == "explained_variance" else (0.0, np.inf)
+            bars = [
+                Bar(method, interval(mean, turns[1][:, None], bounds=bounds), turns[1].tolist())
+                for method, turns in columns.items()
+            ]
+            yield Chart(name=f"{name} {environment}", title=environment, x=label, bars=bars)
+        elif columns:
+            panels = {environment: partial(_draw_turns, columns)}
+            yield Chart(name=f"{name} {environment}", title=environment, x="turn", y=label, panels=panels)
 
 
 def _turns(runs: Sequence[RunSummary], field: str) -> dict[int, Floats]:

@@ -1,4 +1,4 @@
-"""Headline of a report: a sentence and a figure with the interquartile mean of each method's final returns."""
+"""Headline of a report: sentences and a figure with the interquartile mean of each method's final returns."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from ...algorithms.rollout.intervals import Floats, Interval
 from ...envs.registration.registry import Range
 from .comparison import Comparison, paired
 from .figures import Bar, Chart
+from .reasons import reasons
 from .statistics import difference, interquartile_mean, interval, mean
 
 
 @dataclass(frozen=True)
 class Headline:
     sentence: str
+    reason: str  # measurements that may explain the order of the methods. Empty: none
     note: str
     charts: Sequence[Chart]
 
@@ -42,14 +44,19 @@ def headline(comparison: Comparison) -> Headline:
     found = [each for each in found if each.order]
     what = "held-out returns at the end of training" if how == "sampled" else "returns in the last half of training"
     note = (
-        f"Interquartile mean of the {what} over all seeds and tasks, and its 95 % interval (stratified bootstrap, "
-        "widened for few seeds, cut at the range of returns that the environments declare). Dots: means of single "
-        "seeds. Methods are compared on the same seeds, without a correction for the number of methods."
+        f"Return: interquartile mean of the {what} over all seeds and tasks, and its 95 % interval (stratified "
+        "bootstrap, widened for few seeds). Dots: means of single seeds. Methods are compared on the same seeds, "
+        "without a correction for the number of methods. In all figures and tables, intervals of returns end at the "
+        "lowest and the highest return that the environment declares."
     )
     sentence = " ".join(each.sentence(is_named=len(names) > 1 and len(found) > 1) for each in found)
+    reason = ""
+    if len(found) == 1:
+        covered = names if len(names) > 1 and comparison.has_one_scale else [found[0].where]
+        reason = reasons(comparison, covered, found[0].order, is_tied=bool(found[0].tied))
     charts = [each.chart(level if len(found) == 1 else comparison.start(each.where)) for each in found]
     missing = "No method has finished runs in every environment." if comparison.finished else "No run has finished yet."
-    return Headline(sentence or missing, note, charts)
+    return Headline(sentence or missing, reason, note, charts)
 
 
 class _Ranking:
@@ -63,21 +70,21 @@ class _Ranking:
             name: interval(interquartile_mean, matrix, bounds=bounds) for name, (_, matrix) in self._scores.items()
         }
         self.order = sorted(self._estimates, key=lambda name: -self._estimates[name].value)
+        self._gaps = {name: self._gap(self.order[0], name) for name in self.order[1:]}
+        self.tied = [name for name, gap in self._gaps.items() if gap is None or not gap.low > 0]
 
     def sentence(self, *, is_named: bool) -> str:
         best, *others = self.order
         place = f"In {self.where}, " if is_named else ""
         over = f" over {self.where}" if self._is_over_many else ""
-        score = f"an interquartile mean return of {_said(self._estimates[best])}{over}"
+        score = f"a return of {_said(self._estimates[best])}{over}"
         if not others:
             return f"{place}{best} reaches {score}."
-        gaps = {name: self._gap(best, name) for name in others}
-        tied = [name for name, gap in gaps.items() if gap is None or not gap.low > 0]
-        if tied:
+        if tied := self.tied:
             listed = tied[0] if len(tied) == 1 else f"{', '.join(tied[:-1])} or {tied[-1]}"
-            return f"{place}{best} ends highest, at {score}; the runs do not distinguish it from {listed}."
-        gap = gaps[others[0]]
-        return f"{place}{best} ends highest, at {score}, {_said(gap)} above {others[0]}, the next." if gap else ""
+            return f"{place}{best} ends highest, with {score}; it is not significantly better than {listed}."
+        gap = self._gaps[others[0]]
+        return f"{place}{best} ends highest, with {score}, {_said(gap)} above {others[0]}, the next." if gap else ""
 
     def chart(self, level: float | None) -> Chart:
         bars = [Bar(name, self._estimates[name], self._scores[name][1].mean(axis=1).tolist()) for name in self.order]

@@ -7,7 +7,7 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -47,14 +47,17 @@ def page(contents: Contents) -> str:
     )
     compared = next((each for each in contents.figures if each.title.startswith(COMPARED)), None)
     folded = list(_folded(contents, compared))
+    lead = "".join(f"<p>{html.escape(line)}</p>" for line in contents.lead)
     library = {"runs": contents.library.runs, "index": contents.library.index, "chunkSize": CHUNK_SIZE}
     index = json.dumps(library, ensure_ascii=False, separators=(",", ":"))
     parts = {
         "TITLE": html.escape(contents.title),
         "SENTENCE": html.escape(contents.headline.sentence),
-        "HEADFIGURES": _figures(contents.headline.charts, contents.methods),
-        "HEADNOTE": html.escape(contents.headline.note),
-        "LEAD": "".join(f"<p>{html.escape(line)}</p>" for line in contents.lead),
+        "REASON": f'<p class="reason">{html.escape(contents.headline.reason)}</p>' if contents.headline.reason else "",
+        "HEADFIGURES": _illustrated(
+            f'{_note(contents.headline.note)}<div class="lead">{lead}</div>',
+            _figures(contents.headline.charts, contents.methods),
+        ),
         "POLICY": POLICY + " ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in hashes),
         "COMPARISON": "" if compared is None else _comparison(compared, contents),
         "NAVIGATION": "".join(f'<a href="#{_anchor(name)}">{html.escape(name)}</a>' for name, _ in folded),
@@ -77,16 +80,25 @@ def page(contents: Contents) -> str:
 def _folded(contents: Contents, compared: Section | None) -> Iterator[tuple[str, str]]:
     for section in contents.figures:
         if section is not compared:
-            yield section.title, _note(section.note) + _figures(section.charts, contents.methods)
-    yield "Tables", "".join(_table(table) for table in contents.results if table.title != COMPARED)
-    yield "Settings and cost", "".join(_table(table) for table in contents.settings)
+            yield section.title, _illustrated(_note(section.note), _figures(section.charts, contents.methods))
+    yield "Tables", _tables(table for table in contents.results if table.title != COMPARED)
+    yield "Settings and cost", _tables(contents.settings)
 
 
 def _comparison(section: Section, contents: Contents) -> str:
     tables = "".join(_table(table) for table in contents.results if table.title == COMPARED)
     folded = f"<details><summary>The same as a table</summary>{tables}</details>" if tables else ""
-    drawn = _note(section.note) + _figures(section.charts, contents.methods)
-    return f'<section id="comparison"><h2>One method against the others</h2>{drawn}{folded}</section>'
+    drawn = _illustrated(_note(section.note) + folded, _figures(section.charts, contents.methods))
+    return f'<section id="comparison"><h2>One method against the others</h2>{drawn}</section>'
+
+
+def _illustrated(text: str, figures: str) -> str:
+    """Place figures and the text about them. On wide screens, page.css places them side by side."""
+    return f'<div class="illustrated">{figures}<div class="beside">{text}</div></div>'
+
+
+def _tables(found: Iterable[TableOfText]) -> str:
+    return f'<div class="tables">{"".join(map(_table, found))}</div>'
 
 
 def _note(text: str) -> str:
@@ -113,7 +125,7 @@ def _table(table: TableOfText) -> str:
     title = html.escape(table.title)
     note = _note(" ".join(filter(None, [table.note, LEGENDS.get(table.best or "")])))
     return (
-        f'<div class="table"><h3>{title}</h3>{note}'
+        f'<div class="{"table broad" if len(table.header) > 3 else "table"}"><h3>{title}</h3>{note}'
         f'<div class="wide" tabindex="0" role="region" aria-label="{title}">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></div>"
     )

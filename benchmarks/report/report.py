@@ -15,7 +15,7 @@ from ..._json import explained_content
 from ..._ownership import owned, refuse_foreign_files, write_text
 from ..._terminal import shown
 from ...algorithms.runs.files import CONFIG_FILE
-from ..comparison.suite import Contrast
+from ..comparison.suite import UNNAMED, Contrast
 from ..comparison.summaries import (
     EPISODES_FILE,
     SUMMARIES_FILE,
@@ -62,7 +62,7 @@ def write_report(
 
     Args:
         directory: folder of the runs or of an earlier report.
-        title: title of the page. None: the name of the folder.
+        title: title of the page. None: the suite, the methods and the environments.
         contrasts: contrasts (planned comparisons) of a suite to estimate and test.
         is_search: add a table with the best entry of each algorithm.
         notes: lines below the headline.
@@ -90,7 +90,7 @@ def write_report(
             with owned(out, chart.file) as new:
                 figures.write_png(chart, comparison.algorithms, new)
         different, same = settings(comparison)
-        name = title or directory.resolve().name
+        name = title or _title(comparison) or directory.resolve().name
         lead = [*notes, *lead_lines(comparison, directory, len(episodes))]
         html = page(
             Contents(
@@ -108,7 +108,8 @@ def write_report(
         steps = marl_eval_json(summaries)
         main_table = results[0] if contrasts or is_search or beside.rows else final_scores(comparison, "sampled")
     write_text(out, "report.html", html)
-    lines = [f"## {name}", "", f"**{first.sentence}**\n", *(f"{line}\n" for line in lead), text]
+    lines = [first.reason, *lead, first.note]
+    lines = [f"## {name}", "", f"**{first.sentence}**\n", *(f"{line}\n" for line in lines if line), text]
     write_text(out, "tables.md", "\n".join(lines))
     write_text(out, "marl_eval.json", json.dumps(steps, indent=1) + "\n")
     if keeps_summaries:
@@ -117,6 +118,17 @@ def write_report(
         with owned(out, EPISODES_FILE) as new, new.open("w", encoding="utf-8", errors="backslashreplace") as file:
             file.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in episodes)
     return Report(out / "report.html", len(html), len(episodes), main_table)
+
+
+def _title(comparison: Comparison) -> str:
+    """Suite, methods and environments. Empty without a finished run."""
+    parts = []
+    for noun, names in (("methods", comparison.algorithms), ("environments", comparison.environments)):
+        is_long = len(names) > 4 or (len(names) > 1 and any("," in name for name in names))
+        listed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+        parts.append(f"{len(names)} {noun}" if is_long else listed)
+    suites = sorted({each.suite for each in comparison.finished} - {"", UNNAMED})
+    return ": ".join([*suites, " in ".join(parts)]) if comparison.finished else ""
 
 
 def read_comparison(

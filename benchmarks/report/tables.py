@@ -103,6 +103,7 @@ def tables(comparison: Comparison) -> list[TableOfText]:
         differences(comparison, "training"),
         improvements(comparison),
         collapses(comparison),
+        learning_signals(comparison),
         shares(comparison),
         wasted(comparison),
         sample_efficiency(comparison, "environment_steps"),
@@ -122,8 +123,7 @@ def final_scores(comparison: Comparison, how: str) -> TableOfText:
     return TableOfText(
         f"Final return, {how} play" if is_held_out else "Return over the last half of training",
         f"Mean {'held-out team return' if is_held_out else 'team return of these updates'} over runs "
-        "[95 % interval]. Bootstrap over seeds, widened for few seeds, and cut at the lowest and highest return that "
-        "the environment declares.",
+        "[95 % interval]. Bootstrap over seeds, widened for few seeds.",
         ["", *comparison.environments],
         [before, *_rows(comparison, cell)],
         best="highest",
@@ -209,23 +209,54 @@ def collapses(comparison: Comparison) -> TableOfText:
     )
 
 
-def shares(comparison: Comparison) -> TableOfText:
-    def cell(algorithm: str, environment: str) -> str:
-        found: dict[str, list[float]] = {}
-        for run in comparison.runs(algorithm, environment):
-            for name, value in run.evaluations[-1].items() if run.evaluations else ():
-                if name.startswith(SHARE):
-                    found.setdefault(name.removeprefix(SHARE), []).append(value)
-        return ", ".join(f"{agent} {np.mean(values):.2f}" for agent, values in found.items()) or NONE
+def learning_signals(comparison: Comparison) -> TableOfText:
+    def cell(values: Sequence[float], bounds: tuple[float, float]) -> str:
+        known = np.array([[value] for value in values if np.isfinite(value)])
+        return _with_runs(interval(mean, known, bounds=bounds), len(known)) if len(known) else NONE
 
+    rows = []
+    for environment in comparison.environments:
+        for algorithm in comparison.algorithms:
+            runs = [run for run in comparison.runs(algorithm, environment) if run.diagnostics]
+            critic = cell([run.explained_variance for run in runs], (-np.inf, 1))
+            advantages = cell([run.advantage_ratio for run in runs], (0, np.inf))
+            rows += [[f"{algorithm}, {environment}", critic, advantages]] if runs else []
+    return TableOfText(
+        "Critics and advantages",
+        "Last third of training, all turns, mean over runs [95 % interval]. Explained variance: part of the variance "
+        "of the returns that the critic predicts. Advantages: mean square before normalization, divided by the "
+        "variance of the returns; smaller values are less noise in the policy gradient.",
+        ["", "explained variance", "advantages"],
+        rows,
+    )
+
+
+def shares(comparison: Comparison) -> TableOfText:
+    """Table of the agents' fractions of the return, for environments in which they are not equal in all runs."""
+
+    def found(algorithm: str, environment: str) -> dict[str, list[float]]:
+        ends = [run.evaluations[-1] for run in comparison.runs(algorithm, environment) if run.evaluations]
+        names = dict.fromkeys(name for end in ends for name in end if name.startswith(SHARE))
+        return {name.removeprefix(SHARE): [end[name] for end in ends if name in end] for name in names}
+
+    def varies(environment: str) -> bool:
+        every = [found(algorithm, environment).values() for algorithm in comparison.algorithms]
+        values = [value for agents in every for values in agents for value in values]
+        return bool(values) and max(values) - min(values) > 1e-6
+
+    def cell(algorithm: str, environment: str) -> str:
+        means = found(algorithm, environment)
+        return ", ".join(f"{agent} {np.mean(values):.2f}" for agent, values in means.items()) or NONE
+
+    names = [name for name in comparison.environments if varies(name)]
     return TableOfText(
         "Who did the work",
         "Fraction of each agent in the final held-out return, sampled play, mean over runs. An agent's loss is the "
         "loss of return if its replies are replaced by empty ones. Its fraction is this loss divided by the sum of all "
         "losses. 1 and 0: one agent does all the work. 0.5 and 0.5: no agent gets a return without the other. Episodes "
-        "without a loss are excluded.",
-        ["", *comparison.environments],
-        _unless_empty(_rows(comparison, cell)),
+        "without a loss are excluded, and environments in which all fractions are equal.",
+        ["", *names],
+        [[name, *(cell(name, each) for each in names)] for name in comparison.algorithms if names],
     )
 
 
@@ -355,9 +386,9 @@ def search(comparison: Comparison) -> TableOfText:
             rows.append([f"{name}, {environment}", str(len(tried)), best, score, chosen, ends])
     return TableOfText(
         "Search: the best entry of each algorithm",
-        "The best entry has the highest mean return over the last half of training [95 % interval over seeds, cut at "
-        "the lowest and highest return that the environment declares]. Open ends: settings whose best value is the "
-        "least or greatest tried value. The search is complete if there are none.",
+        "The best entry has the highest mean return over the last half of training [95 % interval over seeds]. Open "
+        "ends: settings whose best value is the least or greatest tried value. The search is complete if there are "
+        "none.",
         ["", "entries", "best", "return", "settings", "open ends"],
         rows,
     )

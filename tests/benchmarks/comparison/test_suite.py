@@ -36,6 +36,7 @@ def test_a_suite_is_a_grid_seed_by_seed_of_the_listed_algorithms(table):
     found = jobs(parse_suite(table))
     assert len(found) == 8
     assert [job.seed for job in found] == [0] * 4 + [1] * 4
+    assert {job.label["suite"] for job in found} == {"two by two"}
     assert len({job.directory for job in found}) == 8
     table["environments"][1]["algorithms"] = ["A"]
     found = [(job.environment, job.algorithm) for job in jobs(parse_suite(table)) if job.seed == 1]

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from recorded import read_summaries, write_run
 
 from collm.benchmarks.report import statistics
@@ -46,3 +47,21 @@ def test_curves_without_a_common_range_of_costs_are_drawn_one_by_one(tmp_path):
     (curves,) = (each for each in sections(Comparison([fast, late])) if each.title == "Learning curves")
     drawn = {chart.x: svg(chart, ["MAAC"]) for chart in curves.charts}
     assert ["each run" in drawn[cost] for cost in ("environment steps", "seconds")] == [False, True]
+
+
+def test_three_methods_have_a_panel_each_and_bands_inside_the_range_of_returns(tmp_path):
+    for seed in range(2):
+        write_run(tmp_path / f"{seed}", "maac", seed, bonus=0.2 * seed)
+    runs = [replace(run, algorithm=name) for name in ("a", "b", "c") for run in read_summaries(tmp_path)]
+    comparison = Comparison(runs)
+    assert comparison.bounds("build") == (0.0, 1.0)
+    (curves,) = (each for each in sections(comparison) if each.title == "Learning curves")
+    assert [list(chart.panels) for chart in curves.charts] == [["all methods", "a", "b", "c"]] * 3
+    (alone,) = (each for each in sections(Comparison(runs[:2])) if each.title == "Learning curves")
+    assert list(alone.charts[0].panels) == ["build"]
+    for name, num_bands in (("all methods", 0), ("b", 1)):
+        axes = Figure().subplots()
+        curves.charts[0].panels[name](axes, {method: {"color": "black"} for method in "abc"})
+        bands = [band.get_paths()[0].get_extents() for band in axes.collections]
+        assert len(bands) == num_bands and len(axes.lines) == 3
+        assert all(band.y0 >= 0.0 and band.y1 == 1.0 for band in bands)  # the interval of two seeds is wider

@@ -12,6 +12,7 @@ from recorded import ENV, read_summaries, write_classic_run, write_run
 
 from collm.algorithms.runs.loggers import JsonLines, read_lines
 from collm.benchmarks.commands.report import run
+from collm.benchmarks.comparison.summaries import TurnDiagnostics
 from collm.benchmarks.report import tables
 from collm.benchmarks.report.comparison import Comparison
 from collm.benchmarks.report.episodes import Scenes, slim_episodes
@@ -70,6 +71,27 @@ def test_shares_of_the_work_are_the_mean_over_runs_at_the_end_and_no_table_witho
     rows = {row[0]: row[1] for row in tables.shares(Comparison(told)).rows}
     first, second = (each.algorithm for each in (summaries[0], summaries[-1]))
     assert rows == {first: "a_0 0.30, b_0 0.70", second: "a_0 0.50, b_0 0.50"}
+    always = [each for each in told if each.algorithm == second]
+    assert tables.shares(Comparison(always)).rows == []  # without a value that can vary, there is no table
+
+
+def test_critics_and_advantages_are_a_table_over_all_turns(folder):
+    turns = [TurnDiagnostics(0, 0.3, 0.1, 0.9), TurnDiagnostics(1, 0.1, 0.1, 0.5)]
+    runs = [replace(each, diagnostics=turns) for each in read_summaries(folder)]
+    blind = [replace(each, diagnostics=[replace(turns[0], explained_variance=None)]) for each in runs[:3]]
+    rows = tables.learning_signals(Comparison([*blind, *runs[3:]])).rows
+    assert rows[0] == ["MAGRPO, build", "-", "0.333 [0.333, 0.333]"]
+    assert rows[1] == ["MAAC, build", "0.800 [0.800, 0.800]", "0.500 [0.500, 0.500]"]
+    assert tables.learning_signals(Comparison([replace(each, diagnostics=[]) for each in runs])).rows == []
+
+
+def test_the_title_has_the_suite_the_methods_and_the_environments(folder):
+    run([str(folder)])
+    assert "<h1>MAGRPO and MAAC in build</h1>" in (folder / "report.html").read_text()
+    for file in folder.glob("*/*/benchmark.json"):
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"suite": "claim"}))
+    run([str(folder)])
+    assert (folder / "tables.md").read_text().startswith("## claim: MAGRPO and MAAC in build\n")
 
 
 def test_wasted_moves_are_told_apart_before_and_after_training_and_no_table_without_any(folder):
@@ -218,7 +240,7 @@ def test_tables_and_exports_come_from_kept_summaries_alone(folder, tmp_path_fact
     kept = tmp_path_factory.mktemp("kept")
     for name in ("summaries.jsonl", "episodes.jsonl"):
         (kept / name).write_bytes((folder / name).read_bytes())
-    run([str(kept), "--title", folder.name])
+    run([str(kept)])
     assert (kept / "tables.md").read_text() == (folder / "tables.md").read_text()
     assert (kept / "marl_eval.json").read_text() == (folder / "marl_eval.json").read_text()
     found = json.loads((folder / "marl_eval.json").read_text())
