@@ -69,6 +69,28 @@ def test_settings_of_runs_start_the_same_run_again_also_older_ones(tmp_path, sta
     assert experiment.to_json() == saved | {"config": saved["config"] | {"loss_denominator": "sampled"}}
 
 
+def test_a_dry_run_prints_a_file_that_starts_the_same_run(tmp_path, started, capsys, monkeypatch):
+    words = "collm-cc --env collm/MiniBuild --env-kwargs max_turns=3 render_mode=None --importance-cap None --top-k 5"
+    words += " --critic-warmup None --agent-learning-rates builder_0 0.1 --partner builder_1=reference --adam-beta1 0.8"
+    monkeypatch.chdir(tmp_path)
+    with pytest.warns(UserWarning, match="v0"):
+        assert main(["train", *words.split(), "--template-kwargs", "a.b", 'é"\\\n\x7f', "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert "# memory plan: it fits" in text and "# GiB on cpu" in text
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "run.toml").write_text(text)
+    with pytest.warns(UserWarning, match="v0"):
+        direct, *_ = started(*words.split(), "--template-kwargs", "a.b", 'é"\\\n\x7f')
+    experiment, *_ = started("collm-cc", "--config", "run.toml")
+    assert experiment == direct
+    assert (experiment.config.importance_cap, experiment.env_kwargs["render_mode"]) == (None, None)
+    monkeypatch.setattr("collm.algorithms.memory.devices.capacity", lambda device: 2**20)
+    monkeypatch.setattr("collm.algorithms.runs.assembly.experiment.capacity", lambda device: 2**20)
+    with pytest.raises(SystemExit, match="2"):
+        main(["train", "--config", "run.toml", "--dry-run"])
+    assert "# memory plan: the training needs" in capsys.readouterr().out
+
+
 def test_code_that_a_file_names_runs_where_the_command_line_names_it_too(tmp_path, started, capsys):
     file = tmp_path / "run.toml"
     file.write_text('algorithm = "iac"\nenv = "collm/MiniBuild-v0"\nreward_funcs = ["tests.judges:brevity"]')
