@@ -59,6 +59,7 @@ def parsed(
     if inside:
         _refuse_removed(command, settings.values(), args)
         args = _with_whole_tuples(settings.values(), given or {}, args)
+    args = _with_flags(settings.values(), args)
     options = (tyro.conf.OmitArgPrefixes,)
     filled: Any = tyro.cli(form, prog=f"collm {command}", description=about, args=list(args), config=options)
     values = {name: value for group in vars(filled).values() for name, value in vars(group).items()}
@@ -135,6 +136,22 @@ def _with_whole_tuples(settings: Iterable[Setting], given: Mapping[str, Any], ar
         if found:
             words += [f"--{setting.name.replace('_', '-')}", *map(str, values)]
     return words
+
+
+def _with_flags(settings: Iterable[Setting], args: Sequence[str]) -> list[str]:
+    """Replace --name=True by --name, and --name=False by --no-name. W&B sweeps call programs with these forms."""
+    flags = {name: each.name for each in settings if _is_bool(each) for name in (each.name, *each.also)}
+    negations = {"true": "", "false": "no-"}
+    words = []
+    for word in args:
+        name, value = _name_of(word), word.partition("=")[2].lower()
+        is_flag = name in flags and value in negations
+        words.append(f"--{negations[value]}{flags[name].replace('_', '-')}" if is_flag else word)
+    return words
+
+
+def _is_bool(setting: Setting) -> bool:
+    return getattr(setting.hint, "__origin__", setting.hint) is bool
 
 
 def _name_of(word: str) -> str:

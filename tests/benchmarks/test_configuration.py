@@ -116,6 +116,14 @@ def test_partners_and_names_of_other_libraries_lead_to_the_settings(tmp_path, st
     assert (config.num_steps, config.estimator, config.credit, config.max_staleness) == (4, "td", "token", 1)
 
 
+def test_flags_take_true_and_false_as_sweeps_write_them(tmp_path, started):
+    call = ["iac", "--env", "collm/MiniBuild-v0", "--out", str(tmp_path / "run"), "--use_separate_critic=False"]
+    experiment, *_ = started(*call, "--value-normalization=true", "--fsdp=False", "--recomputes_activations=True")
+    config = experiment.config
+    assert (config.use_separate_critic, config.value_normalization, config.fsdp) == (False, True, False)
+    assert experiment.model.recomputes_activations is True
+
+
 def test_the_ten_settings_that_matter_come_first(capsys):
     with pytest.raises(SystemExit):
         main(["train", "maac", "--help"])
