@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
+from ..._extras import require
 from ..._json import read_json
 from ..._ranges import Advanced, Also, Checked, Count
 from ..._removed import without_removed
 from ..._settings import settings_of, sorted_out
 from ..._toml import read_toml, toml_lines
-from ...agents.config import ModelConfig
+from ...agents.config import CHAT, ModelConfig
 from ...agents.numeric.config import NetworkConfig
 from ...algorithms.config import OLDER_VALUES, TrainConfig
 from ...algorithms.registry import algorithm_spec, algorithm_specs
@@ -85,6 +86,7 @@ def run(args: Sequence[str]) -> None:
         print(listing())
         return
     name, arguments, given = training(list(args), "train")
+    require(*packages_of(arguments))
     with refusals(), warnings.catch_warnings():
         from ...envs.registration.registry import spec  # late import: help needs no environment
 
@@ -143,6 +145,16 @@ def print_plan(experiment: Experiment, arguments: TrainArguments[Any], given: Gi
         print(*lines, sep="\n")
     if not plan["fits"]:
         raise SystemExit(2)
+
+
+def packages_of(arguments: TrainArguments[Any]) -> list[str]:
+    """Return the optional packages that a training needs. A missing package is reported before torch is imported."""
+    packages: list[str] = [*arguments.logging.log]  # each service has the name of its package
+    if any(CHAT in each for each in (arguments.model.model, *arguments.partner)):
+        packages.append("openai")
+    if arguments.settings.collectors is not None:
+        packages.append("ray")
+    return packages
 
 
 def filled(settings: Any) -> dict[str, Any]:

@@ -245,19 +245,26 @@ def test_a_run_resumes_to_the_same_end_as_one_that_never_stopped(tmp_path, monke
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("package", "extra", "call"),
     [
-        ["evaluate", "--env", "collm/MiniBuild-v0", "--model", "openai:m@http://127.0.0.1:9"],
-        ["train", "magrpo", "--env", "collm/MiniBuild-v0", "--partner", "builder_1=openai:m@http://127.0.0.1:9"],
-        ["play", "collm/MiniBuild-v0", "--policy", "openai:m@http://127.0.0.1:9"],
+        ("openai", "chat", "evaluate --env collm/MiniBuild-v0 --model openai:m@http://127.0.0.1:9"),
+        ("openai", "chat", "train magrpo --env collm/MiniBuild-v0 --partner builder_1=openai:m@http://127.0.0.1:9"),
+        ("openai", "chat", "play collm/MiniBuild-v0 --policy openai:m@http://127.0.0.1:9"),
+        ("openai", "chat", "train magrpo --config run.toml"),
+        ("wandb", "wandb", "train maac --env collm/MiniBuild-v0 --report-to wandb"),
+        ("tensorboard", "tensorboard", "resume run --log tensorboard"),
+        ("ray", "ray", "train maac --env collm/MiniBuild-v0 --collectors ray"),
+        ("ray", "ray", "benchmark smoke --on ray"),
+        ("peft", "train", "train maac --env collm/MiniBuild-v0 --weights adapters"),
     ],
 )
-def test_a_chat_model_without_its_package_is_refused_before_torch_is_loaded(call):
-    code = "import sys; sys.modules['openai'] = None; from collm.benchmarks.cli import main; "
-    code += f"print(main({call!r}), 'torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+def test_a_missing_package_is_reported_before_torch_is_loaded(package, extra, call, tmp_path):
+    (tmp_path / "run.toml").write_text('env = "collm/MiniBuild-v0"\nmodel = "openai:m@http://127.0.0.1:9"')
+    code = f"import sys; sys.modules[{package!r}] = None; from collm.benchmarks.cli import main; "
+    code += f"print(main({call.split()!r}), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert done.stdout.split() == ["2", "False"]
-    assert "openai" in done.stderr and "[chat]" in done.stderr
+    assert package in done.stderr and f"[{extra}]" in done.stderr
 
 
 def test_play_writes_an_animation_of_a_game(tmp_path):
