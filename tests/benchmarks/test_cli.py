@@ -155,6 +155,12 @@ def test_a_person_plays_one_seat_with_replies_of_several_lines(typed, capsys):
     assert "transcript: runs/played/episodes.jsonl" in text and "metric/share/writer_1" in text
 
 
+def test_people_read_the_rules_of_a_game_also_beside_a_model_that_was_trained_without_them(typed, capsys):
+    for options, num_readers in (([], 2), (["--human", "builder_0", "--policy", "model"], 1)):
+        typed("wall wood\n.\n" * 2, "collm/MiniBuild-v0", "--env-kwargs", "max_turns=2", *options)
+        assert capsys.readouterr().out.count("There are 2 turns") == num_readers
+
+
 def test_a_person_plays_several_turns_beside_a_model(typed):
     turns = "wall wood\n.\n" * 6
     call = ["collm/MiniBuild-v0", "--human", "builder_1", "--policy", "model", "--max-new-tokens", "3"]
