@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, is_dataclass, make_dataclass
 from itertools import pairwise
-from typing import Annotated, Any, TypeVar
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from .._errors import UserError
 from .._removed import replacement
@@ -151,7 +153,7 @@ def _with_flags(settings: Iterable[Setting], args: Sequence[str]) -> list[str]:
 
 
 def _is_bool(setting: Setting) -> bool:
-    return getattr(setting.hint, "__origin__", setting.hint) is bool
+    return _bare(setting.hint) is bool
 
 
 def _name_of(word: str) -> str:
@@ -183,8 +185,25 @@ def _option(setting: Setting, given: Mapping[str, Any]) -> Any:
     import tyro
 
     also = tuple(f"--{name.replace('_', '-')}" for name in setting.also)
-    hint = Annotated[setting.hint, tyro.conf.arg(help=setting.text, aliases=also or None)]  # type: ignore[name-defined]
-    if setting.is_required and setting.name not in given:
-        return setting.name, hint
-    value = given.get(setting.name, setting.default)
-    return setting.name, hint, field(default_factory=lambda: value)
+    is_required = setting.is_required and setting.name not in given
+    value = None if is_required else given.get(setting.name, setting.default)
+    described = tyro.conf.arg(
+        help=setting.text,
+        aliases=also or None,
+        metavar=_metavar(setting.hint),
+        help_behavior_hint="(default: none)" if value in ((), {}) else None,
+    )
+    hint = Annotated[setting.hint, described]  # type: ignore[name-defined]
+    return (setting.name, hint) if is_required else (setting.name, hint, field(default_factory=lambda: value))
+
+
+def _metavar(hint: Any) -> str | None:
+    """Return INT for `int | None`, because tyro shows {None}|INT. None: tyro's text."""
+    kinds = [each for each in get_args(_bare(hint)) if each is not NoneType]
+    kind = _bare(kinds[0]) if len(kinds) == 1 else None
+    return kind.__name__.upper() if kind in (int, float, str, Path) else None
+
+
+def _bare(hint: Any) -> Any:
+    """Return a type without its metadata."""
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint

@@ -130,3 +130,5 @@ def test_the_ten_settings_that_matter_come_first(capsys):
     text = capsys.readouterr().out
     places = [text.index(f" --{name.replace('_', '-')}") for name in train.LEADING]
     assert max(places) < text.index("--env-kwargs [") and "collm train maac --config" in text
+    assert "--config PATH" in text and "(default: none)" in text
+    assert not any(noise in text for noise in ("{None}", "(default: )"))
