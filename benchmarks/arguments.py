@@ -146,9 +146,12 @@ def _with_flags(settings: Iterable[Setting], args: Sequence[str]) -> list[str]:
     negations = {"true": "", "false": "no-"}
     words = []
     for word in args:
-        name, value = _name_of(word), word.partition("=")[2].lower()
-        is_flag = name in flags and value in negations
-        words.append(f"--{negations[value]}{flags[name].replace('_', '-')}" if is_flag else word)
+        name, (option, equals, value) = _name_of(word), word.partition("=")
+        if name in flags and equals:
+            if value.lower() not in negations:
+                raise UserError(f"{option} is True or False, got {value!r}")
+            word = f"--{negations[value.lower()]}{flags[name].replace('_', '-')}"
+        words.append(word)
     return words
 
 
