@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, is_dataclass, make_dataclass
 from itertools import pairwise
-from typing import Annotated, Any, TypeVar
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from .._errors import UserError
 from .._removed import replacement
@@ -59,6 +61,7 @@ def parsed(
     if inside:
         _refuse_removed(command, settings.values(), args)
         args = _with_whole_tuples(settings.values(), given or {}, args)
+    args = _with_flags(settings.values(), args)
     options = (tyro.conf.OmitArgPrefixes,)
     filled: Any = tyro.cli(form, prog=f"collm {command}", description=about, args=list(args), config=options)
     values = {name: value for group in vars(filled).values() for name, value in vars(group).items()}
@@ -137,6 +140,25 @@ def _with_whole_tuples(settings: Iterable[Setting], given: Mapping[str, Any], ar
     return words
 
 
+def _with_flags(settings: Iterable[Setting], args: Sequence[str]) -> list[str]:
+    """Replace --name=True by --name, and --name=False by --no-name. W&B sweeps call programs with these forms."""
+    flags = {name: each.name for each in settings if _is_bool(each) for name in (each.name, *each.also)}
+    negations = {"true": "", "false": "no-"}
+    words = []
+    for word in args:
+        name, (option, equals, value) = _name_of(word), word.partition("=")
+        if name in flags and equals:
+            if value.lower() not in negations:
+                raise UserError(f"{option} is True or False, got {value!r}")
+            word = f"--{negations[value.lower()]}{flags[name].replace('_', '-')}"
+        words.append(word)
+    return words
+
+
+def _is_bool(setting: Setting) -> bool:
+    return _bare(setting.hint) is bool
+
+
 def _name_of(word: str) -> str:
     """Name of the setting that an option sets. Empty: the word is not an option."""
     return word.partition("=")[0].removeprefix("--").replace("-", "_") if word.startswith("--") else ""
@@ -166,8 +188,25 @@ def _option(setting: Setting, given: Mapping[str, Any]) -> Any:
     import tyro
 
     also = tuple(f"--{name.replace('_', '-')}" for name in setting.also)
-    hint = Annotated[setting.hint, tyro.conf.arg(help=setting.text, aliases=also or None)]  # type: ignore[name-defined]
-    if setting.is_required and setting.name not in given:
-        return setting.name, hint
-    value = given.get(setting.name, setting.default)
-    return setting.name, hint, field(default_factory=lambda: value)
+    is_required = setting.is_required and setting.name not in given
+    value = None if is_required else given.get(setting.name, setting.default)
+    described = tyro.conf.arg(
+        help=setting.text,
+        aliases=also or None,
+        metavar=_metavar(setting.hint),
+        help_behavior_hint="(default: none)" if value in ((), {}) else None,
+    )
+    hint = Annotated[setting.hint, described]  # type: ignore[name-defined]
+    return (setting.name, hint) if is_required else (setting.name, hint, field(default_factory=lambda: value))
+
+
+def _metavar(hint: Any) -> str | None:
+    """Return INT for `int | None`, because tyro shows {None}|INT. None: tyro's text."""
+    kinds = [each for each in get_args(_bare(hint)) if each is not NoneType]
+    kind = _bare(kinds[0]) if len(kinds) == 1 else None
+    return kind.__name__.upper() if kind in (int, float, str, Path) else None
+
+
+def _bare(hint: Any) -> Any:
+    """Return a type without its metadata."""
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint

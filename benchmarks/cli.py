@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.path.append(os.getcwd())  # for the user's environments; last, so that no module shadows a library
     with _interruptions() as interruptions, _plain_warnings():
         try:
-            require(*_NEEDS.get(name, ("torch", "transformers")))
+            require(*_NEEDS.get(name, ("torch", "transformers", "peft")))
             if any(CHAT in each for each in rest):  # raises before the slow import of torch
                 require("openai")
             importlib.import_module(COMMANDS[name][0]).run(rest)

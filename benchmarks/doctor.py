@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import fields, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -81,6 +82,7 @@ def examined(
     import torch
 
     from ..algorithms.memory import devices, fitting
+    from ..algorithms.runs.assembly.policies import writes_text
 
     if memory is not None and gpu is not None:
         raise UserError("--memory and --gpu both set the device; give one of them")
@@ -92,6 +94,9 @@ def examined(
     if asked is not None:
         amount = devices.usable(asked)
         capacity = lambda name: amount  # noqa: E731
+    with closing(experiment.make_env()) as env:
+        if not writes_text(env):
+            return {"fits": True, "verdict": "perceptrons need no memory plan", "devices": []}
     algorithm = experiment.make_algorithm()
     task = replace(experiment.task(), num_ranks=num_ranks)
     places = experiment.team_model.devices(len(task.agents))

@@ -4,11 +4,15 @@ import re
 import shlex
 import shutil
 import subprocess
+from contextlib import nullcontext, redirect_stdout
 from glob import glob
+from io import StringIO
+from itertools import product
 from pathlib import Path
 
 import pytest
 import tyro
+import yaml
 from chat_server import ChatServer
 from fences import fenced
 from transformers import AutoTokenizer
@@ -68,9 +72,11 @@ OPTIONS = re.findall(r"`(--[^`]+)`", (ROOT / "README.md").read_text().replace("\
 
 
 @pytest.fixture
-def taken(monkeypatch):
+def taken(monkeypatch, tmp_path):
     """Function that returns True if the parser accepts a call, or if the call succeeds without parsing."""
     parse = tyro.cli
+    settings = tmp_path / "run.toml"  # another call on the page writes this file
+    settings.write_text('env = "collm/MiniBuild-v0"')
 
     def only_parse(*args, **options):
         parse(*args, **options)
@@ -78,7 +84,7 @@ def taken(monkeypatch):
 
     def ask(call):
         try:
-            return _status(call) == 0
+            return _status(call.replace("--config run.toml", f"--config {settings}")) == 0
         except Understood:
             return True
 
@@ -93,6 +99,19 @@ def test_calls_and_options_that_pages_show_are_ones_that_the_command_takes(taken
     calls = [f"collm train maac --env collm/MiniWriting-v2 {options}" for options in OPTIONS]
     assert [call for call in calls if not taken(call)] == [], capsys.readouterr().err
     assert any(options.startswith("--model ") for options in OPTIONS)
+
+
+def test_the_program_of_a_sweep_is_one_that_the_command_takes(taken, capsys):
+    sweeps = [yaml.safe_load(text) for page in PAGES for text in fenced(page.read_text(), "yaml sweep")]
+    assert sweeps
+    for sweep in sweeps:
+        trials = product(*(named["values"] for named in sweep["parameters"].values()))
+        given = [
+            [f"--{name}={each}" for name, each in zip(sweep["parameters"], trial, strict=True)] for trial in trials
+        ]
+        for options in given:
+            words = sweep["command"][:-1] + options
+            assert sweep["command"][-1] == "${args}" and taken(shlex.join(words)), capsys.readouterr().err
 
 
 def test_every_target_of_make_that_a_page_shows_is_there():
@@ -145,12 +164,21 @@ def test_the_commands_of_a_page_run_one_after_the_other(page, first_run, tmp_pat
                 (own,) = tmp_path.glob("mine/*.json")
                 (tmp_path / "theirs.json").write_text(own.read_text().replace("my-model", "their-model"))
             smaller = next((SMALLER[start] for start in sorted(SMALLER, reverse=True) if command.startswith(start)), "")
-            call = f"{command} {smaller if '--help' not in command and '--submissions' not in command else ''}"
+            is_smaller = not any(option in command for option in ("--help", "--submissions", " > "))
+            call = f"{command} {smaller if is_smaller else ''}"
             assert _status(call.replace(SERVER, server.url.removesuffix("/v1"))) == 0, (call, capfd.readouterr().err)
 
 
 def _status(call: str) -> int:
+    """Run a call as a shell does: with patterns of files, and "> FILE" at its end."""
+    call, _, file = call.strip().partition(" > ")
+    words = [path for word in shlex.split(call)[1:] for path in (sorted(glob(word)) or [word])]
+    output = StringIO()
     try:
-        return main([path for word in shlex.split(call)[1:] for path in (sorted(glob(word)) or [word])])  # as a shell
+        with redirect_stdout(output) if file else nullcontext():
+            status = main(words)
     except SystemExit as end:
         return int(end.code or 0)
+    if file:
+        Path(file).write_text(output.getvalue())
+    return status

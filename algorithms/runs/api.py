@@ -28,12 +28,12 @@ from ..._json import explained_content
 from ..._ownership import replaced
 from ..._settings import sorted_out
 from ..._terminal import shown, terminal
-from ...agents.config import TINY, ModelConfig
+from ...agents.config import CHAT, TINY, ModelConfig
 from ...agents.core import Policy, Request
 from ...agents.numeric.config import NetworkConfig
 from ...agents.numeric.policy import NumericPolicy
 from ...agents.registry import Seat
-from ...envs.registration.registry import EnvSpec, register, registry, specs
+from ...envs.registration.registry import EnvSpec, register, registry, specs, with_explanation
 from ...envs.templates import Prompts
 from ..distribution.group import current
 from ..distribution.launch import joined
@@ -365,10 +365,11 @@ def untrained(
         UserError, OSError: if a model is missing or cannot be used, or the environment's actions are not text.
     """
     id, kwargs = _identified(env)
+    kwargs |= env_kwargs
+    if all(name.startswith(CHAT) for name in model.model.split(",")):
+        kwargs = with_explanation(id, kwargs)  # chat models were not trained on the environment
     spec = algorithm_spec("mareinforce")  # any algorithm, because the models are not trained
-    experiment = Experiment(
-        algorithm=spec.name, config=spec.config(), env=id, env_kwargs={**kwargs, **env_kwargs}, model=model
-    )
+    experiment = Experiment(algorithm=spec.name, config=spec.config(), env=id, env_kwargs=kwargs, model=model)
     with closing(experiment.make_env()) as played:
         check_team(played, experiment.team_model, seed, learns=False)
         return Run(Path(directory), experiment, playing_team(played, experiment.team_model, seed))

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from tyro.conf import Positional
 
 from ..._errors import nearest
+from ..._extras import require
 from ..._ranges import Also, Checked, Count, InRange, NotNegative, Positive, Seed
 from ..._terminal import shown, terminal
 from ...agents.config import TINY
@@ -85,6 +86,8 @@ def run(args: Sequence[str]) -> None:
         classic_control.run(args[1:])
         return
     arguments = parsed(BenchmarkArguments, "benchmark", args)
+    if arguments.on is not None:
+        require("ray")
 
     from ..comparison.suite import jobs  # late imports: help needs no environment
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from tyro.conf import Positional
 
+from ..._extras import require
 from ..._ranges import Checked, Count, CountOrZero, NotNegative
 from ...algorithms.runs.files import read_config
 from ...algorithms.runs.loggers.sinks import LogConfig
@@ -54,6 +55,7 @@ class ResumeArguments(Checked):
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(ResumeArguments, "resume", args)
+    require(*arguments.logging.log)
     with refusals():
         read_config(arguments.directory)  # raises before the slow import of torch
 

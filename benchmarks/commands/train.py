@@ -5,16 +5,18 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
+from ..._extras import require
 from ..._json import read_json
 from ..._ranges import Advanced, Also, Checked, Count
 from ..._removed import without_removed
 from ..._settings import settings_of, sorted_out
-from ...agents.config import ModelConfig
+from ..._toml import read_toml, toml_lines
+from ...agents.config import CHAT, ModelConfig
 from ...agents.numeric.config import NetworkConfig
 from ...algorithms.config import OLDER_VALUES, TrainConfig
 from ...algorithms.registry import algorithm_spec, algorithm_specs
@@ -23,11 +25,8 @@ from ..arguments import HELP_ALL, keyword_arguments, nested_classes, parsed
 from ..errors import UserError, check_folder, refusals
 
 if TYPE_CHECKING:
+    from ...algorithms.distribution.group import Group
     from ...algorithms.runs.assembly.experiment import Experiment
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Settings = TypeVar("Settings", bound=TrainConfig)
 LEADING = (  # the settings that `--help` shows first
@@ -57,6 +56,8 @@ class TrainArguments(Checked, Generic[Settings]):
     """Arguments of the environment as key=value; values may be JSON."""
     out: Annotated[Path | None, Also("output_dir")] = None
     """Folder of the run. None: runs/<environment>-<algorithm>-<time>."""
+    dry_run: bool = False
+    """Print the settings as TOML for --config, with the memory plan, and exit without loading a model."""
     resume: Advanced[Annotated[bool, Also("resume_from_checkpoint")]] = False
     """Continue the run in --out from its last checkpoint, or from the beginning if it has no checkpoint. `collm resume`
     does the same without other settings."""
@@ -85,6 +86,7 @@ def run(args: Sequence[str]) -> None:
         print(listing())
         return
     name, arguments, given = training(list(args), "train")
+    require(*packages_of(arguments))
     with refusals(), warnings.catch_warnings():
         from ...envs.registration.registry import spec  # late import: help needs no environment
 
@@ -98,6 +100,9 @@ def run(args: Sequence[str]) -> None:
     with joined() as group:
         with refusals():
             experiment = experiment_of(name, arguments, given)
+            if arguments.dry_run:
+                print_plan(experiment, arguments, given, group)
+                return
             directory = group.agreed(arguments.out or default_directory(experiment))
             check_start(arguments.threads, arguments.logging)
             group.by_writer(lambda: check_folder(directory, "--out"))
@@ -112,6 +117,50 @@ def run(args: Sequence[str]) -> None:
                 is_prepared=True,
                 log=arguments.logging,
             )
+
+
+def print_plan(experiment: Experiment, arguments: TrainArguments[Any], given: Given, group: Group) -> None:
+    """Print the memory plan as comments, and the settings as TOML. Exit with status 2 if the training does not fit."""
+    from ...algorithms.memory.fitting import NoRoom  # late imports: help needs no torch
+    from ..doctor import examined
+
+    with suppress(NoRoom):  # the memory plan contains this error
+        experiment.check()
+    plan = examined(experiment, num_ranks=group.size)
+    lines = [f"# memory plan: {plan['verdict']}"]
+    for device in plan["devices"]:
+        phases = ", ".join(f"{phase['name']} {phase['total'] / 2**30:.1f}" for phase in device["phases"])
+        lines.append(f"# GiB on {device['device']}, which has {device['memory'] / 2**30:.1f}: {phases}")
+    left_out = {"config", "dry_run", "env", "env_kwargs", "settings", *nested_classes(TrainArguments)}
+    own = {name: value for name, value in filled(arguments).items() if name not in left_out}
+    first = {"algorithm": experiment.algorithm, "env": experiment.env}  # the id with its version
+    lines += toml_lines({**first, **own, **filled(arguments.logging)})
+    tables = dict(zip(PARTS, map(filled, (arguments.settings, arguments.model, arguments.network)), strict=True))
+    tables["env_kwargs"] = {**given.env_kwargs, **keyword_arguments(arguments.env_kwargs)}
+    for name, table in tables.items():
+        lines += ["", f"[{name}]", *toml_lines(table)]
+    if group.is_writer:
+        for line in experiment.without_effect():
+            print(line, file=sys.stderr)
+        print(*lines, sep="\n")
+    if not plan["fits"]:
+        raise SystemExit(2)
+
+
+def packages_of(arguments: TrainArguments[Any]) -> list[str]:
+    """Return the optional packages that a training needs. A missing package is reported before torch is imported."""
+    packages: list[str] = [*arguments.logging.log]  # each service has the name of its package
+    if any(CHAT in each for each in (arguments.model.model, *arguments.partner)):
+        packages.append("openai")
+    if arguments.settings.collectors is not None:
+        packages.append("ray")
+    return packages
+
+
+def filled(settings: Any) -> dict[str, Any]:
+    """Return the settings as a dict, without those that are None by default."""
+    values = {name: (each, getattr(settings, name)) for name, each in settings_of(type(settings)).items()}
+    return {name: value for name, (each, value) in values.items() if value is not None or each.default is not None}
 
 
 def training(args: list[str], command: str) -> tuple[str, TrainArguments[Any], Given]:
@@ -260,7 +309,7 @@ def given_settings(args: list[str]) -> Given:
         return Given()
     if not path.is_file():
         raise UserError(f"{CONFIG} {path}: there is no such file; give a TOML file, or a run's config.json")
-    found = dict(_read(path))
+    found = read_json(path) if path.suffix == ".json" else read_toml(path)
     algorithm, env_kwargs = found.pop("algorithm", None), found.pop("env_kwargs", {})
     if not isinstance(env_kwargs, Mapping):
         raise UserError(f"{path}: env_kwargs must be a table of names and values, got {env_kwargs!r}")
@@ -287,14 +336,4 @@ def _named(args: list[str]) -> Path | None:
             found = Path(following)
         elif word.startswith(f"{CONFIG}="):
             found = Path(word.partition("=")[2])
-    return found
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    if path.suffix == ".json":
-        return read_json(path)
-    try:
-        found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not TOML: {error}") from error
     return found

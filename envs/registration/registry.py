@@ -323,6 +323,12 @@ def make(id: str | EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
     return (id if isinstance(id, EnvSpec) else spec(id)).make(**kwargs)
 
 
+def with_explanation(id: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments with is_explained=True, unless the environment lacks this argument or a value is given."""
+    accepted = accepted_arguments(spec(id).constructor()) or frozenset()
+    return {**({"is_explained": True} if "is_explained" in accepted else {}), **spec(id).kwargs, **kwargs}
+
+
 def specs() -> tuple[EnvSpec, ...]:
     """Return the specifications of all registered environments, sorted by id. Warn if a plugin cannot be loaded."""
     for failure in load_plugins(GROUP):

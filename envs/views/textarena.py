@@ -6,8 +6,10 @@ import importlib
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
+from ..._errors import UserError
 from ..core import Message, Outcome, TextParallelEnv, Transcript
 from .single_agent import Partner
 
@@ -46,6 +48,8 @@ class TextArena(TextParallelEnv):
                 f"{game} has {num_players} players; give partners, a function (agent, observation, rng) -> reply; on "
                 "the command line, pass your own function that builds the environment: --env my_module:my_game"
             )
+        if find_spec("textarena") is None:
+            raise UserError("the package textarena is not installed; install it: pip install textarena")
         super().__init__((f"player_{seat}",), max_turns, **kwargs)
         self._seat = seat
         self._num_players = num_players

@@ -81,7 +81,7 @@ def test_the_help_of_an_algorithm_has_every_field_and_the_usual_help_leaves_out_
     everything = shown("--help-all")
     assert set(config.__dataclass_fields__) <= everything
     assert shown("--help") == {name for name in everything if not settings[name].is_advanced}
-    assert len(shown("--help")) <= 36 and len(everything) <= 110
+    assert len(shown("--help")) <= 36 and len(everything) <= 111
 
 
 @pytest.mark.parametrize("scores", [[], ["--scores", "--episodes", "1"]])
@@ -153,6 +153,12 @@ def test_a_person_plays_one_seat_with_replies_of_several_lines(typed, capsys):
     text = capsys.readouterr().out
     assert "writer_0 reads" in text and "writer_1 reads" not in text and "writer_1 writes" not in text
     assert "transcript: runs/played/episodes.jsonl" in text and "metric/share/writer_1" in text
+
+
+def test_people_read_the_rules_of_a_game_also_beside_a_model_that_was_trained_without_them(typed, capsys):
+    for options, num_readers in (([], 2), (["--human", "builder_0", "--policy", "model"], 1)):
+        typed("wall wood\n.\n" * 2, "collm/MiniBuild-v0", "--env-kwargs", "max_turns=2", *options)
+        assert capsys.readouterr().out.count("There are 2 turns") == num_readers
 
 
 def test_a_person_plays_several_turns_beside_a_model(typed):
@@ -245,19 +251,26 @@ def test_a_run_resumes_to_the_same_end_as_one_that_never_stopped(tmp_path, monke
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("package", "extra", "call"),
     [
-        ["evaluate", "--env", "collm/MiniBuild-v0", "--model", "openai:m@http://127.0.0.1:9"],
-        ["train", "magrpo", "--env", "collm/MiniBuild-v0", "--partner", "builder_1=openai:m@http://127.0.0.1:9"],
-        ["play", "collm/MiniBuild-v0", "--policy", "openai:m@http://127.0.0.1:9"],
+        ("openai", "chat", "evaluate --env collm/MiniBuild-v0 --model openai:m@http://127.0.0.1:9"),
+        ("openai", "chat", "train magrpo --env collm/MiniBuild-v0 --partner builder_1=openai:m@http://127.0.0.1:9"),
+        ("openai", "chat", "play collm/MiniBuild-v0 --policy openai:m@http://127.0.0.1:9"),
+        ("openai", "chat", "train magrpo --config run.toml"),
+        ("wandb", "wandb", "train maac --env collm/MiniBuild-v0 --report-to wandb"),
+        ("tensorboard", "tensorboard", "resume run --log tensorboard"),
+        ("ray", "ray", "train maac --env collm/MiniBuild-v0 --collectors ray"),
+        ("ray", "ray", "benchmark smoke --on ray"),
+        ("peft", "train", "train maac --env collm/MiniBuild-v0 --weights adapters"),
     ],
 )
-def test_a_chat_model_without_its_package_is_refused_before_torch_is_loaded(call):
-    code = "import sys; sys.modules['openai'] = None; from collm.benchmarks.cli import main; "
-    code += f"print(main({call!r}), 'torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+def test_a_missing_package_is_reported_before_torch_is_loaded(package, extra, call, tmp_path):
+    (tmp_path / "run.toml").write_text('env = "collm/MiniBuild-v0"\nmodel = "openai:m@http://127.0.0.1:9"')
+    code = f"import sys; sys.modules[{package!r}] = None; from collm.benchmarks.cli import main; "
+    code += f"print(main({call.split()!r}), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert done.stdout.split() == ["2", "False"]
-    assert "openai" in done.stderr and "[chat]" in done.stderr
+    assert package in done.stderr and f"[{extra}]" in done.stderr
 
 
 def test_play_writes_an_animation_of_a_game(tmp_path):

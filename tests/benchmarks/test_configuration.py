@@ -69,6 +69,28 @@ def test_settings_of_runs_start_the_same_run_again_also_older_ones(tmp_path, sta
     assert experiment.to_json() == saved | {"config": saved["config"] | {"loss_denominator": "sampled"}}
 
 
+def test_a_dry_run_prints_a_file_that_starts_the_same_run(tmp_path, started, capsys, monkeypatch):
+    words = "collm-cc --env collm/MiniBuild --env-kwargs max_turns=3 render_mode=None --importance-cap None --top-k 5"
+    words += " --critic-warmup None --agent-learning-rates builder_0 0.1 --partner builder_1=reference --adam-beta1 0.8"
+    monkeypatch.chdir(tmp_path)
+    with pytest.warns(UserWarning, match="v0"):
+        assert main(["train", *words.split(), "--template-kwargs", "a.b", 'é"\\\n\x7f', "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert "# memory plan: it fits" in text and "# GiB on cpu" in text
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "run.toml").write_text(text)
+    with pytest.warns(UserWarning, match="v0"):
+        direct, *_ = started(*words.split(), "--template-kwargs", "a.b", 'é"\\\n\x7f')
+    experiment, *_ = started("collm-cc", "--config", "run.toml")
+    assert experiment == direct
+    assert (experiment.config.importance_cap, experiment.env_kwargs["render_mode"]) == (None, None)
+    monkeypatch.setattr("collm.algorithms.memory.devices.capacity", lambda device: 2**20)
+    monkeypatch.setattr("collm.algorithms.runs.assembly.experiment.capacity", lambda device: 2**20)
+    with pytest.raises(SystemExit, match="2"):
+        main(["train", "--config", "run.toml", "--dry-run"])
+    assert "# memory plan: the training needs" in capsys.readouterr().out
+
+
 def test_code_that_a_file_names_runs_where_the_command_line_names_it_too(tmp_path, started, capsys):
     file = tmp_path / "run.toml"
     file.write_text('algorithm = "iac"\nenv = "collm/MiniBuild-v0"\nreward_funcs = ["tests.judges:brevity"]')
@@ -94,9 +116,19 @@ def test_partners_and_names_of_other_libraries_lead_to_the_settings(tmp_path, st
     assert (config.num_steps, config.estimator, config.credit, config.max_staleness) == (4, "td", "token", 1)
 
 
+def test_flags_take_true_and_false_as_sweeps_write_them(tmp_path, started):
+    call = ["iac", "--env", "collm/MiniBuild-v0", "--out", str(tmp_path / "run"), "--use_separate_critic=False"]
+    experiment, *_ = started(*call, "--value-normalization=true", "--fsdp=False", "--recomputes_activations=True")
+    config = experiment.config
+    assert (config.use_separate_critic, config.value_normalization, config.fsdp) == (False, True, False)
+    assert experiment.model.recomputes_activations is True
+
+
 def test_the_ten_settings_that_matter_come_first(capsys):
     with pytest.raises(SystemExit):
         main(["train", "maac", "--help"])
     text = capsys.readouterr().out
     places = [text.index(f" --{name.replace('_', '-')}") for name in train.LEADING]
     assert max(places) < text.index("--env-kwargs [") and "collm train maac --config" in text
+    assert "--config PATH" in text and "(default: none)" in text
+    assert not any(noise in text for noise in ("{None}", "(default: )"))

@@ -22,7 +22,7 @@ from ....agents.config import CHAT, ModelConfig
 from ....envs.core import TextParallelEnv
 from ....envs.games.pictures import write_gif
 from ....envs.players import PLAYERS, scripted_player
-from ....envs.registration.registry import make, spec
+from ....envs.registration.registry import make, spec, with_explanation
 from ....envs.registration.turn_limit import watched_turns
 from ....envs.vectors.faults import EnvironmentFault
 from ....envs.vectors.vector import SyncVector
@@ -101,7 +101,11 @@ def run(args: Sequence[str]) -> None:
     arguments = parsed(PlayArguments, "play", args)
     console = terminal()
     with refusals():
-        env = make(arguments.env, **keyword_arguments(arguments.env_kwargs), **rendering(arguments))
+        kwargs = keyword_arguments(arguments.env_kwargs)
+        explained = with_explanation(arguments.env, kwargs)
+        if arguments.policy in PLAYERS or arguments.policy.startswith(CHAT):  # models may be trained on other prompts
+            kwargs = explained
+        env = make(arguments.env, **kwargs, **rendering(arguments))
         person = None if arguments.human is None else Person(env, arguments.human, sys.stdin, console)
         decide, team = decider(env, arguments)
         folder = arguments.record or (Path("runs") / "played" if person is not None else None)
@@ -120,6 +124,9 @@ def run(args: Sequence[str]) -> None:
             if task is None or not isinstance(fault.__cause__, (ValueError, LookupError)):
                 raise
             raise UserError(str(fault.__cause__)) from fault  # unknown task
+        if person is not None and kwargs != explained:
+            rules = make(arguments.env, **explained).reset(seed=arguments.seed, options=options)[0][person.agent]
+            console.print(panel("rules", Text(shown(rules))))
     try:
         frames = play(
             vector,

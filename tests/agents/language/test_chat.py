@@ -18,6 +18,7 @@ from collm.agents.language.chat import address, chat_spec
 from collm.agents.registry import Seat
 from collm.agents.vllm.client import VLLMClient
 from collm.algorithms.rollout.collector import RolloutCollector
+from collm.algorithms.runs.api import untrained
 from collm.algorithms.runs.assembly.policies import playing_team
 from collm.algorithms.runs.assembly.trust import UntrustedCodeError, load_experiment
 from collm.algorithms.runs.evaluation import evaluate
@@ -261,6 +262,15 @@ def test_a_chat_model_plays_with_a_trained_model(tmp_path):
     with pytest.raises(UntrustedCodeError, match="key=A_SECRET_OF_THE_READER"):
         load_experiment(tmp_path / "run")
     assert load_experiment(tmp_path / "run", trust=True).model.model == saved["model"]["model"]
+
+
+def test_prompts_explain_the_rules_to_teams_of_chat_models():
+    with ChatServer(lambda body: "wall wood") as server:
+        name = f"openai:stub@{server.url}"
+        untrained(ModelConfig(model=name), "collm/MiniBuild-v0").evaluate(1)
+        assert "name one part and its material" in server.requests[0]["messages"][0]["content"]
+        for model, given in ((name, {"is_explained": False}), (f"tiny,{name}", {})):  # tiny was trained without rules
+            assert untrained(ModelConfig(model=model), "collm/MiniBuild-v0", **given).experiment.env_kwargs == given
 
 
 def test_the_command_plays_with_a_chat_model_which_needs_text_actions(capsys):

@@ -2,11 +2,13 @@
 
 import enum
 import random
+import sys
 import warnings
 
 import pytest
 from replies import begun
 
+from collm._errors import UserError
 from collm.envs import check_env, make
 from collm.envs.views.textarena import TextArena, _with_author
 
@@ -62,11 +64,14 @@ def test_partners_play_the_other_seats():
     assert read[0][0] == "player_1" and "[player_0] [Cooperate]" in read[0][1]
 
 
-def test_missing_partners_and_seats_are_refused():
+def test_missing_partners_and_seats_are_refused(monkeypatch):
     with pytest.raises(ValueError, match="2 players"):
         TextArena(DILEMMA, num_players=2)
     with pytest.raises(ValueError, match=r"seat.*got 1"):
         TextArena(NUMBER, seat=1)
+    monkeypatch.setitem(sys.modules, "textarena", None)
+    with pytest.raises(UserError, match="pip install textarena"):
+        TextArena(NUMBER)
     kind = enum.Enum("Kind", "PROMPT").PROMPT
     for message in ((1, "hi", kind), (kind, "hi", 1)):
         assert _with_author(message, reader=0) == "[player_1] hi"
