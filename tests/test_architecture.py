@@ -42,7 +42,7 @@ ORDER = {  # modules and folders of each layer, the lowest first. They import on
     "benchmarks": (
         "arguments errors markdown",
         "cli crossplay leaderboard export doctor",
-        "comparison core throughput hub",
+        "comparison core throughput hub play_page",
         "report",
         "commands",
     ),
