@@ -22,35 +22,26 @@ POLICY = "collm_policy.json"
 OWN_FILES = (POLICY, "value_head.safetensors", CARD)  # transformers ignores them; peft's card is empty
 CODE_FILES = ("*.py", "*.pyc")
 PACKAGES = ("collm", "torch", "transformers", "peft")
-PLAIN_PROMPT = 'prompt = "".join(f"{message.content}\\n" for message in messages)'
-CHAT_PROMPT = """chat = [{{"role": message.role, "content": message.content}} for message in messages]
-prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False, **{arguments})"""
 EXAMPLE = """import collm
-from collm.envs import messages_of
+import torch
+from collm.agents.encoding import Encoder
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-model = AutoModelForCausalLM.from_pretrained({name})  # needs peft if the folder contains an adapter
-tokenizer = AutoTokenizer.from_pretrained({name})
-env = collm.make({env}, **{env_kwargs})
-observations, infos = env.reset(seed=0)
-messages = messages_of(observations[{agent}])
-{prompt}
-inputs = tokenizer(prompt, return_tensors="pt", add_special_tokens={has_start})
-output = model.generate(inputs.input_ids, max_new_tokens={max_new_tokens})
-print(tokenizer.decode(output[0, inputs.input_ids.shape[1] :], skip_special_tokens=True))
+model = AutoModelForCausalLM.from_pretrained({name!r})  # needs peft if the folder contains an adapter
+tokenizer = AutoTokenizer.from_pretrained({name!r})
+observations, infos = collm.make({env!r}, **{env_kwargs}).reset(seed=0)
+encoder = Encoder(tokenizer, is_chat={is_chat}, template_kwargs={template_kwargs})
+prompt, _ = encoder.prompt(observations[{agent!r}])
+output = model.generate(torch.tensor(prompt[None]), max_new_tokens={max_new_tokens})
+print(encoder.text(output[0, len(prompt) :].tolist()))
 """
 TEAM_EXAMPLE = """import collm
-from collm.agents import Request
 from huggingface_hub import snapshot_download
 
-folder = snapshot_download({name})
-print(collm.evaluate(folder, 10).team_return)
-
-team = collm.load_team(folder)
-env = collm.make({env}, **{env_kwargs})
-observations, infos = env.reset(seed=0)
-for agent, observation in observations.items():
-    print(agent, team[agent].act([Request(agent, observation, (0,))], greedy=True)[0].action)
+team = collm.load_team(snapshot_download({name!r}))
+print(team.evaluate(num_episodes=10).team_return)
+observations, infos = collm.make({env!r}, **{env_kwargs}).reset(seed=0)
+print(team.act(observations, infos, greedy=True))
 """
 
 
@@ -166,14 +157,13 @@ def card(directory: Path, name: str, *, library: str, agent: str | None = None, 
         model_name=name.rpartition("/")[2] if results else None,
         eval_results=results or None,
     )
-    example = _team_example(config, name, directory) if agent is None else _example(config, name, directory, agent)
     subject = "A team" if agent is None else "One agent of a team"
     parts = [
         f"---\n{data.to_yaml().rstrip()}\n---",
         f"# {agent or name}, trained by {config['algorithm']} on {config['env']}",
         f"{subject} of language models that learned to work together, trained with collm.",
         markdown_table(("", ""), [(fact, f"`{value}`") for fact, value in facts]),
-        f"```python\n{example}```",
+        f"```python\n{_example(config, name, directory, agent)}```",
     ]
     if evaluations:
         header = ("after update", "sampled", "greedy")
@@ -215,33 +205,14 @@ def _eval_results(env: str, row: Mapping[str, Any]) -> list[Any]:
     ]
 
 
-def _example(config: Mapping[str, Any], name: str, directory: Path, agent: str) -> str:
-    """Return a script in which one agent answers the first observation of an episode."""
-    folder = directory / "agents" / agent
-    settings = read_json(folder / POLICY)
-    prompt = PLAIN_PROMPT
-    if settings["is_chat"]:
-        prompt = CHAT_PROMPT.format(arguments=_literal(settings["template_kwargs"]))
-    return EXAMPLE.format(
-        name=_literal(name),
-        agent=_literal(agent),
-        env=_literal(config["env"]),
-        env_kwargs=_literal(_without_paths(config["env_kwargs"], directory)),
-        prompt=prompt,
-        has_start=not settings["is_chat"],
-        max_new_tokens=int(settings["max_new_tokens"]),
-    )
-
-
-def _team_example(config: Mapping[str, Any], name: str, directory: Path) -> str:
-    """Return a script that evaluates a team of the hub, and prints its replies to the first observations."""
-    kwargs = _without_paths(config["env_kwargs"], directory)
-    return TEAM_EXAMPLE.format(name=_literal(name), env=_literal(config["env"]), env_kwargs=_literal(kwargs))
-
-
-def _literal(value: Any) -> str:
-    """Return a Python literal on one line."""
-    return json.dumps(value) if isinstance(value, str) else repr(value)
+def _example(config: Mapping[str, Any], name: str, directory: Path, agent: str | None) -> str:
+    """Return a script in which an agent, or the team, answers the first observation of an episode."""
+    values = {"name": name, "env": config["env"], "env_kwargs": _without_paths(config["env_kwargs"], directory)}
+    if agent is None:
+        return TEAM_EXAMPLE.format(**values)
+    settings = read_json(directory / "agents" / agent / POLICY)
+    names = ("is_chat", "template_kwargs", "max_new_tokens")
+    return EXAMPLE.format(**values, agent=agent, **{each: repr(settings[each]) for each in names})
 
 
 def _is_local(name: str, directory: Path) -> bool:
