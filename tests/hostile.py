@@ -147,6 +147,8 @@ class Guard:
 
     def __post_init__(self) -> None:
         sys.addaudithook(self._heard)  # audit hooks cannot be removed, hence `is_active`
+        gc.collect()
+        gc.freeze()  # the collections of `watching` skip the many objects of earlier tests
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[list[str]]:

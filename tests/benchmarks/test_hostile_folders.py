@@ -1,5 +1,6 @@
 """Run folders made by somebody else are only read, as docs/threat_model.md lists; every fault is one line."""
 
+import gc
 import json
 import random
 import shutil
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +38,7 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Place:
+def place(tmp_path_factory) -> Iterator[Place]:
     root = tmp_path_factory.mktemp("hostile")
     made, victim, package, mark = root / "made", root / "victim", root / "cwd" / "hostile_package", root / "cwd" / "RAN"
     victim.mkdir()
@@ -60,7 +62,8 @@ def place(tmp_path_factory) -> Place:
         (run / "failures").mkdir()
         (run / "failures" / "train-0.json").write_text(json.dumps(failure))
     guard = Guard((root / "copy", root / "out"), victim, "hostile_package")
-    return Place({run.name: run for run in made.iterdir()}, root / "copy", root / "out", victim, guard, mark)
+    yield Place({run.name: run for run in made.iterdir()}, root / "copy", root / "out", victim, guard, mark)
+    gc.unfreeze()
 
 
 def commands(name: str, file: Path, place: Place, rng: random.Random) -> list[list[str]]:
