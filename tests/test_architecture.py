@@ -41,8 +41,8 @@ ORDER = {  # modules and folders of each layer, the lowest first. They import on
     ),
     "benchmarks": (
         "arguments errors markdown",
-        "cli crossplay leaderboard export doctor",
-        "comparison core throughput hub play_page",
+        "cli crossplay leaderboard sharing doctor",
+        "comparison core throughput play_page",
         "report",
         "commands",
     ),

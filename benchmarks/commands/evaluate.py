@@ -25,7 +25,7 @@ from ...agents.config import ModelConfig
 from ...algorithms.runs.files import CONFIG_FILE, read_config
 from ..arguments import keyword_arguments, parsed
 from ..errors import UserError, check_folder, refusals
-from ..hub import is_hub_name, run_folder
+from ..sharing.hub import is_hub_name, run_folder
 
 if TYPE_CHECKING:
     from ...algorithms.rollout.episode import Episode

@@ -15,7 +15,7 @@ from ..._ranges import Checked
 from ..._terminal import shown, terminal
 from ..arguments import parsed
 from ..errors import UserError, check_folder, refusals
-from ..export import ADAPTER, CARD, card, export, model_folders, without_code
+from ..sharing.export import ADAPTER, CARD, card, export, model_folders, without_code
 
 EXAMPLES = ("collm export runs/build models --agent builder_0 --merge", "collm export episodes.jsonl episodes.eval")
 

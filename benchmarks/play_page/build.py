@@ -28,7 +28,7 @@ from ...envs.games.mini_shift.env import MiniShift
 from ...envs.games.mini_shift.rules import new_shift
 from ...envs.writing.mini_writing.env import MiniWriting
 from ...envs.writing.mini_writing.rules import KINDS, TOPICS
-from ..export import ADAPTER, export, model_folders
+from ..sharing.export import ADAPTER, export, model_folders
 
 WORLDS = {world.__name__: world for world in (MiniBuild, MiniShift, MiniWriting, MiniCode)}
 MAX_WEIGHTS = 5_000_000  # a browser decodes a larger model too slowly, and the page is too large

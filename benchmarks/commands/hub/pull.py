@@ -12,7 +12,7 @@ from ...._ranges import Checked
 from ...._terminal import shown, terminal
 from ...arguments import parsed
 from ...errors import check_folder, refusals
-from ...hub import pull
+from ...sharing.hub import pull
 
 EXAMPLES = ("collm pull me/build-team", "collm pull me/build-team --out runs/theirs")
 

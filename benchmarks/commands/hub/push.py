@@ -13,7 +13,7 @@ from ...._ranges import Checked
 from ...._terminal import shown, terminal
 from ...arguments import parsed
 from ...errors import refusals
-from ...hub import push
+from ...sharing.hub import push
 
 EXAMPLES = ("collm push runs/build me/build-team --private", "collm push runs/build me/build-team --license apache-2.0")
 

@@ -15,7 +15,7 @@ from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
 
 import collm
 from collm.benchmarks.cli import main
-from collm.benchmarks.hub import SHARED_FILES, downloaded
+from collm.benchmarks.sharing.hub import SHARED_FILES, downloaded
 
 ID = "collm/MiniBuild-v0"
 REPO = "me/team"
@@ -110,7 +110,7 @@ def test_a_card_has_the_metadata_of_the_hub_and_an_example_that_runs(hub, traine
     assert values == [row["evaluation/sampled/return"], row["evaluation/greedy/return"]]
     capsys.readouterr()
     exec(re.search(r"```python\n(.*?)```", card.text, re.DOTALL)[1], {})
-    assert "builder_1 " in capsys.readouterr().out
+    assert "'builder_1': " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("is_chat", [False, True])
@@ -126,7 +126,7 @@ def test_the_example_of_an_exported_model_has_the_prompt_of_the_environment(is_c
     exec(re.search(r"```python\n(.*?)```", Path("model/README.md").read_text(), re.DOTALL)[1], found)
     policy = collm.load_team(trained)["builder_0"]
     expected, _ = policy.language_model.encoder.prompt(found["observations"]["builder_0"])
-    assert found["inputs"].input_ids[0].tolist() == expected.tolist()
+    assert found["prompt"].tolist() == expected.tolist() and found["encoder"].is_chat == is_chat
 
 
 def test_a_repository_contains_no_local_path_and_no_code(hub, trained, tmp_path):

@@ -46,7 +46,9 @@ class Asking(TextParallelEnv):
         return Outcome(rewards, dict.fromkeys(replies, "told"), {"half": 0.5}, finished=finished, rewritten=rewritten)
 
 
-register("test/Asking-v0", Asking, replace=True)
+@pytest.fixture(autouse=True)
+def _registered(clean_registry):
+    register("test/Asking-v0", Asking)
 
 
 def play(env, replies, seed):

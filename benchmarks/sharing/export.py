@@ -10,9 +10,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from .._errors import UserError, nearest
-from .._json import read_json
-from .markdown import markdown_table
+from ..._errors import UserError, nearest
+from ..._json import read_json
+from ..markdown import markdown_table
 
 CARD = "README.md"
 # Names of models on the hub. The hub rejects paths as `base_model`, and its model "tiny" is not the embedded model.
@@ -47,7 +47,7 @@ print(team.act(observations, infos, greedy=True))
 
 def model_folders(directory: Path, agent: str | None) -> dict[str, Path]:
     """Folders of a run's language models, as a dict with agents as keys. `agent` None: all agents."""
-    from ..algorithms.runs.files import read_config  # late import: help needs no torch
+    from ...algorithms.runs.files import read_config  # late import: help needs no torch
 
     read_config(directory)  # raises an error if the folder is not a run
     found = {path.name: path for path in sorted((directory / "agents").glob("*")) if path.is_dir()}
@@ -90,8 +90,8 @@ def export(folder: Path, target: Path, *, is_merged: bool) -> None:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging as transformers_logging
 
-    from ..agents.language.model_files import check_language_model, reason
-    from ..agents.loading import peft_of_old_names
+    from ...agents.language.model_files import check_language_model, reason
+    from ...agents.loading import peft_of_old_names
 
     transformers_logging.disable_progress_bar()
     check_language_model(folder)
@@ -128,7 +128,7 @@ def card(directory: Path, name: str, *, library: str, agent: str | None = None, 
     """
     from huggingface_hub import ModelCardData  # late import: help needs no hub
 
-    from ..algorithms.runs.files import read_config, read_lines
+    from ...algorithms.runs.files import read_config, read_lines
 
     config = read_config(directory)
     bases = hub_bases(config, directory)
@@ -183,7 +183,7 @@ def hub_bases(config: Mapping[str, Any], directory: Path) -> list[str]:
 
 def shared_config(directory: Path) -> dict[str, Any]:
     """Return a run's settings without local paths."""
-    from ..algorithms.runs.files import read_config
+    from ...algorithms.runs.files import read_config
 
     config = read_config(directory)
     return {name: _without_paths(part, directory) if isinstance(part, dict) else part for name, part in config.items()}

@@ -17,8 +17,8 @@ from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from .._errors import UserError
-from .._json import read_json
+from ..._errors import UserError
+from ..._json import read_json
 from .export import (
     ADAPTER,
     CARD,
@@ -57,9 +57,9 @@ def push(directory: Path, repo: str, *, private: bool = False, license_id: str |
 def write_upload(directory: Path, target: Path, repo: str, license_id: str | None) -> None:
     """Write the files of a run's repository. Adapters of a local base model are merged into a copy of it."""
     folders = model_folders(directory, None)
-    from ..algorithms.runs.assembly.trust import refuse_untrusted_models  # late imports: help needs no torch
-    from ..algorithms.runs.checkpoint import RECORDS
-    from ..algorithms.runs.files import write_config
+    from ...algorithms.runs.assembly.trust import refuse_untrusted_models  # late imports: help needs no torch
+    from ...algorithms.runs.checkpoint import RECORDS
+    from ...algorithms.runs.files import write_config
 
     refuse_untrusted_models(directory)
     for agent, folder in folders.items():
@@ -82,7 +82,7 @@ def license_of(directory: Path) -> str | None:
     """Return the license in the model card of a run's base model. None: several base models, or unknown."""
     from huggingface_hub import ModelCard
 
-    from ..algorithms.runs.files import read_config
+    from ...algorithms.runs.files import read_config
 
     bases = hub_bases(read_config(directory), directory)
     if len(bases) != 1:
@@ -98,8 +98,8 @@ def pull(repo: str, out: Path) -> None:
     """Download a team into a new folder, which has the layout of a run folder."""
     from huggingface_hub.utils import filter_repo_objects
 
-    from .._ownership import note
-    from ..algorithms.runs.files import read_config
+    from ..._ownership import note
+    from ...algorithms.runs.files import read_config
 
     check_name(repo)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

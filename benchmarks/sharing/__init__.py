@@ -1,0 +1,1 @@
+"""Export of trained models as folders, and exchange of teams with the Hugging Face hub."""
