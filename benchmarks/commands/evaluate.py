@@ -158,7 +158,7 @@ def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
                 if result.num_cut:
                     lines.print(f"{shown(name)}, {how}: {result.cut_line()}")
         log = folder / files[number]
-        played = {"env": team.experiment.env, "env_kwargs": {**team.experiment.env_kwargs, **given}}
+        played: dict[str, Any] = {"env": team.experiment.env, "env_kwargs": {**team.experiment.env_kwargs, **given}}
         with owned(folder, files[number]) as new:
             for how, result in results.items():
                 JsonLines(new).write(episode_records(result.episodes, policy=how, **played))
