@@ -140,7 +140,7 @@ class Team(Mapping[str, Policy]):
         models = {agent: policy for agent, policy in self.items() if isinstance(policy, Learnable)}
         if not models:
             raise UserError(f"the team {', '.join(self)} has no model to save; its policies have no weights")
-        if directory.exists() and not (directory.is_dir() and not any(directory.iterdir())):
+        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
             raise UserError(f"{directory} exists and is not an empty folder; give a new or empty folder")
         for agent, model in models.items():
             model.save(directory / agent)

@@ -153,8 +153,6 @@ def hub_errors(repo: str) -> Iterator[None]:
 
     try:
         yield
-    except UserError:
-        raise
     except (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError) as error:
         raise UserError(
             f"{repo!r} needs the hub, which cannot be reached; check the name, the connection and HF_HUB_OFFLINE"
