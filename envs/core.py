@@ -5,16 +5,16 @@ from __future__ import annotations
 import random
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, SupportsFloat, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, SupportsFloat, TypeAlias
 
 import numpy as np
 from pettingzoo import ParallelEnv
 
 from .._terminal import shown
-from .spaces import OpenText
+from .spaces import WAITS, OpenText
 
 Infos: TypeAlias = dict[str, dict[str, Any]]
 ResetResult: TypeAlias = tuple[dict[str, Any], Infos]
@@ -107,6 +107,8 @@ class Outcome:
     """Agents whose episode terminates with this turn while the other agents continue."""
     rewritten: Mapping[str, Sequence[Message]] = field(default_factory=dict)
     """Mapping: agent -> messages that replace the agent's history. `feedback` is appended to these messages."""
+    movers: Collection[str] | None = None
+    """Agents that act in the next turn. The other live agents wait. None: all live agents act."""
 
 
 class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
@@ -132,6 +134,8 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
     """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "text_v0", "render_modes": ["ansi", "human"], "render_fps": 1}
+    interests: Literal["common", "mixed", "opposed"] = "common"
+    """Relation of the agents' rewards: equal ("common"), with a constant sum ("opposed"), or neither ("mixed")."""
     truth_metric: ClassVar[str | None] = None
     """Name of a metric in `Outcome.metrics`, from 0 to 1, that measures success independently of the reward, such as
     the fraction of passed tests. `collm check ID --red-team` compares the return with this metric. None: no metric."""
@@ -159,6 +163,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
             raise ValueError(f"render_mode must be None or one of {self.metadata['render_modes']}, got {render_mode!r}")
         self.possible_agents = list(agents)
         self.agents: list[str] = []
+        self.movers: list[str] = []
         self.render_mode = render_mode
         self._max_turns = max_turns  # not `max_cycles`: PettingZoo's API test overwrites that attribute with 1000
         self.observation_spaces = {agent: OpenText(max_observation_length) for agent in agents}
@@ -176,6 +181,8 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
     def deal(self, task: Any) -> Mapping[str, str | Sequence[Message]]:
         """Start an episode and return each agent's prompt: a text or messages. Use only `self.rng` for random numbers.
 
+        If some agents wait in the first turn, set `self.movers` to the agents that act.
+
         Args:
             task: task from `reset(options={"task": ...})`. None: sample a task.
         """
@@ -187,7 +194,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         `self.turn` is the number of earlier turns in the episode.
 
         Args:
-            replies: reply of each live agent, without the text before "</think>".
+            replies: reply of each agent in `self.movers`, without the text before "</think>".
         """
 
     def scene(self) -> str:
@@ -274,6 +281,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
             self.rng = random.Random(self._np_seed)
             self.__dict__.pop("np_random", None)
         self.agents = list(self.possible_agents)
+        self.movers = list(self.agents)
         self.turn = 0
         self._joint = Transcript()
         prompts = self.deal((options or {}).get("task"))
@@ -285,14 +293,18 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         for agent in self.agents:
             self._read(agent, prompts[agent])
         self._record_reading({agent: self._transcripts[agent].messages for agent in self.agents})
-        return {agent: self._observation(agent) for agent in self.agents}, {agent: {} for agent in self.agents}
+        self.movers = self._next_movers(self.movers)
+        return {agent: self._observation(agent) for agent in self.agents}, self._waits()
 
     def step(
         self, actions: Mapping[str, str]
     ) -> tuple[dict[str, Transcript], dict[str, float], dict[str, bool], dict[str, bool], Infos]:
-        """Play one turn with `actions`: live agent -> reply."""
-        movers = list(self.agents)
-        if not movers:
+        """Play one turn with `actions`: agent -> reply.
+
+        Replies of agents that wait (`infos[agent]["waits"]` is True) may be left out and are ignored.
+        """
+        live, movers = list(self.agents), self.movers
+        if not live:
             raise RuntimeError("no episode is running; call reset() first")
         written_out = {agent: self._checked(agent, actions) for agent in movers}
         replies = {agent: self._readable(agent, text) for agent, text in written_out.items()}
@@ -301,30 +313,33 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         outcome = self.play(answers)
         if not isinstance(outcome, Outcome):
             raise TypeError(f"play() must return an Outcome, got {type(outcome).__name__}: {outcome!r}")
-        rewards = _checked_rewards(outcome, movers, self.possible_agents)
+        rewards = _checked_rewards(outcome, live, self.possible_agents)
         self.turn += 1
         for agent in movers:
             self._transcripts[agent] = self._transcripts[agent].extended(Message("assistant", replies[agent], agent))
         self._joint = self._joint.extended(*(written(agent, replies[agent]) for agent in movers))
-        known = {agent: len(self._transcripts[agent].messages) for agent in movers}
+        known = {agent: len(self._transcripts[agent].messages) for agent in live}
         for agent, history in outcome.rewritten.items():
             self._transcripts[agent], known[agent] = Transcript(history), 0
         for agent, text in outcome.feedback.items():
             self._read(agent, text)
-        self._record_reading({agent: self._transcripts[agent].messages[known[agent] :] for agent in movers})
+        self._record_reading({agent: self._transcripts[agent].messages[known[agent] :] for agent in live})
         is_over = outcome.is_over or self.turn >= self._max_turns
-        terminations = {agent: is_over or agent in outcome.finished for agent in movers}
-        observations = {agent: self._observation(agent) for agent in movers}
-        self.agents = [agent for agent in movers if not terminations[agent]]
+        terminations = {agent: is_over or agent in outcome.finished for agent in live}
+        observations = {agent: self._observation(agent) for agent in live}
+        self.agents = [agent for agent in live if not terminations[agent]]
+        self.movers = self._next_movers(outcome.movers)
         numbers = {f"reward/{name}": float(value) for name, value in outcome.terms.items()}
         numbers |= {f"metric/{name}": float(value) for name, value in outcome.metrics.items()}
         if cut:
             numbers["metric/cut_replies"] = float(cut)
-        infos: Infos = {agent: dict(numbers) for agent in movers}
-        for agent in movers:
+        infos: Infos = {agent: dict(numbers) for agent in live}
+        for agent, waits in self._waits().items():
+            infos[agent] |= waits
+        for agent in live:
             if dropped := len(self._transcripts[agent].messages) - len(observations[agent].messages):
                 infos[agent]["metric/dropped_messages"] = float(dropped)
-        return observations, rewards, terminations, dict.fromkeys(movers, False), infos
+        return observations, rewards, terminations, dict.fromkeys(live, False), infos
 
     def state(self) -> Transcript:
         """Return the joint history: all texts that agents read or wrote, in time order, with the agents' names."""
@@ -344,9 +359,22 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
     def __str__(self) -> str:
         return str(self.metadata["name"])
 
+    def _next_movers(self, named: Collection[str] | None) -> list[str]:
+        """Return the live agents that act in the next turn, in the order of `agents`."""
+        if named is None or not self.agents:
+            return list(self.agents)
+        strangers = [agent for agent in named if agent not in self.possible_agents]
+        movers = [agent for agent in self.agents if agent in named]
+        if isinstance(named, str) or strangers or not movers:
+            raise ValueError(f"movers must name at least one of the live agents {self.agents}, got {named!r}")
+        return movers
+
+    def _waits(self) -> Infos:
+        return {agent: {} if agent in self.movers else {WAITS: True} for agent in self.agents}
+
     def _checked(self, agent: str, actions: Mapping[str, str]) -> str:
         if agent not in actions:
-            raise ValueError(f"step() needs a reply of each live agent {self.agents}; {agent!r} is missing")
+            raise ValueError(f"step() needs a reply of each agent that acts, {self.movers}; {agent!r} is missing")
         action = actions[agent]
         if not isinstance(action, str):
             raise TypeError(f"the action of {agent!r} must be a string, got {type(action).__name__}: {action!r}")
@@ -381,8 +409,8 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         return capped(self._transcripts[agent], self.observation_spaces[agent].max_length)
 
 
-def _checked_rewards(outcome: Outcome, movers: Sequence[str], agents: Sequence[str]) -> dict[str, float]:
-    """Return the reward of each agent that acted. Raises ValueError or TypeError if the outcome is invalid."""
+def _checked_rewards(outcome: Outcome, live: Sequence[str], agents: Sequence[str]) -> dict[str, float]:
+    """Return the reward of each live agent. Raises ValueError or TypeError if the outcome is invalid."""
     for name in ("feedback", "terms", "metrics", "rewritten"):
         value = getattr(outcome, name)
         if not isinstance(value, Mapping):
@@ -391,7 +419,7 @@ def _checked_rewards(outcome: Outcome, movers: Sequence[str], agents: Sequence[s
             )
     if isinstance(outcome.finished, str) or not isinstance(outcome.finished, Iterable):
         raise TypeError(f"play() returned Outcome(finished={outcome.finished!r}), but finished must be a set of agents")
-    given = outcome.reward if isinstance(outcome.reward, Mapping) else dict.fromkeys(movers, outcome.reward)
+    given = outcome.reward if isinstance(outcome.reward, Mapping) else dict.fromkeys(live, outcome.reward)
     for what, named in (
         ("gave feedback to {!r}", outcome.feedback),
         ("named {!r} in Outcome.finished", outcome.finished),
@@ -404,12 +432,12 @@ def _checked_rewards(outcome: Outcome, movers: Sequence[str], agents: Sequence[s
         for key, value in getattr(outcome, name).items():
             if not _is_number(value):
                 raise TypeError(f"play() returned {value!r} in Outcome.{name}[{key!r}], which is not a number")
-    for agent in movers:
+    for agent in live:
         if agent not in given:
-            raise ValueError(f"play() gave no reward to {agent!r}, which acted in this turn; got rewards {dict(given)}")
+            raise ValueError(f"play() gave no reward to {agent!r}, which is in the episode; got rewards {dict(given)}")
         if not _is_number(given[agent]):
             raise TypeError(f"play() gave {agent!r} the reward {given[agent]!r}, which is not a number")
-    return {agent: float(given[agent]) for agent in movers}
+    return {agent: float(given[agent]) for agent in live}
 
 
 def _is_number(value: Any) -> bool:

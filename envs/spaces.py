@@ -91,6 +91,8 @@ def is_flattenable(space: Space[Any]) -> bool:
 
 
 MASK, OBSERVATION = "action_mask", "observation"
+WAITS = "waits"
+"""Key of infos: True if the agent does not act in the next turn. Its action may be left out of `step`."""
 
 
 def has_mask(space: Space[Any]) -> bool:
