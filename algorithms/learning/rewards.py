@@ -48,10 +48,10 @@ class Rewards:
 
         `references` are log-probabilities of the sampled tokens under each agent's reference policy, per track.
         """
-        config, is_joint = self.algorithm.config, self.algorithm.critic_reads == "joint"
+        config, has_team_critic = self.algorithm.config, self.algorithm.has_team_critic
         rule = reward_rule(config, self.processor)
-        # A joint critic always learns the team's rewards (`credit.joint_grid`).
-        pays_team = config.credited_reward == "team" and not is_joint
+        # `credit.joint_grid` computes the team's rewards for a joint critic.
+        pays_team = config.credited_reward != "own" and not has_team_critic
         if self.rewarder is not None:
             episodes = self.rewarder(episodes)
         num_extra_turns = 0
@@ -62,7 +62,7 @@ class Rewards:
             if pays_team:
                 shaped = with_team_rewards(shaped, config.discount)
         if references and config.reference_kl_in == "reward":
-            shaped = with_penalties(shaped, references, config, sums_over_team=is_joint)
+            shaped = with_penalties(shaped, references, config, sums_over_team=has_team_critic)
         return RewardedEpisodes(shaped, num_extra_turns, reward_range(shaped))
 
 

@@ -98,6 +98,13 @@ class Episode:
                 sums[turn.time] += turn.reward
         return [total / (self.num_agents or len(self.tracks)) for total in sums]
 
+    def own_rewards(self, agent: str) -> list[float]:
+        """Return an agent's reward of each joint turn, 0 after the agent has left."""
+        rewards = [0.0] * self.num_turns
+        for turn in self.tracks.get(agent, ()):
+            rewards[turn.time] += turn.reward
+        return rewards
+
     def own_input(self, agent: str, *, reads_actions: bool = False) -> CriticInput:
         """Return a decentralized critic's input: the agent's histories and, for a Q critic, the agent's actions.
 

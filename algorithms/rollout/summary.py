@@ -12,7 +12,9 @@ from ...agents.encoding import TokenRecord
 from .episode import Episode
 
 
-def episode_metrics(episodes: Sequence[Episode], credited_reward: Literal["team", "own"] = "team") -> dict[str, float]:
+def episode_metrics(
+    episodes: Sequence[Episode], credited_reward: Literal["team", "own"] | None = None
+) -> dict[str, float]:
     """Compute means over episodes: returns (completed episodes only), reward terms, metrics, lengths, entropy.
 
     `credited_reward` is the reward that the agents learn from; see `equal_returns`.
@@ -44,7 +46,7 @@ def episode_metrics(episodes: Sequence[Episode], credited_reward: Literal["team"
     return metrics
 
 
-def equal_returns(episodes: Sequence[Episode], credited_reward: Literal["team", "own"]) -> dict[str, float]:
+def equal_returns(episodes: Sequence[Episode], credited_reward: Literal["team", "own"] | None) -> dict[str, float]:
     """Compute the fraction of groups with equal returns. Advantages relative to the group's mean are then 0.
 
     The rollouts of one task form a group. If each task is played once, all completed episodes form one group. With
@@ -62,7 +64,7 @@ def equal_returns(episodes: Sequence[Episode], credited_reward: Literal["team", 
         return {}
     pairs = [(_has_equal_team_returns(group), _has_equal_own_returns(group)) for group in compared]
     return {
-        "equal_returns": float(np.mean([team and (own or credited_reward == "team") for team, own in pairs])),
+        "equal_returns": float(np.mean([team and (own or credited_reward != "own") for team, own in pairs])),
         "constant_sum": float(np.mean([team and not own for team, own in pairs])),
     }
 
