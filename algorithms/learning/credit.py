@@ -99,7 +99,7 @@ def _own_credit(
     for agent in agents:
         values = critics[agent].values(inputs[agent]) if has_critic else None
         grids[agent] = agent_grid(episodes, agent, values, has_action_values=has_q)
-    if has_critic and algorithm.config.credited_reward == "team":
+    if has_critic and algorithm.config.credited_reward != "own":
         grids = with_team_ends(grids, algorithm.config.discount)
     credits: dict[str, Credit] = {}
     batches: dict[CriticLearner, list[CriticBatch]] = defaultdict(list)
