@@ -137,7 +137,8 @@ def run_prepared(
             policies=policies, critics=critics, reward_processor=reward_processor, start=start
         )
         stack.callback(trainer.close)
-        for line in [*default_rates(trainer), *high_rates(trainer)] if group.is_writer else ():
+        lines = [*named_starts(experiment), *default_rates(trainer), *high_rates(trainer)]
+        for line in lines if group.is_writer else ():
             on_notice(line)
         num_envs = min(experiment.config.eval_num_samples, MAX_DEFAULT_ENVS)
         vector = experiment.make_vector("test", num_envs, has_shares=True)
@@ -352,6 +353,12 @@ def _advice(directory: Path) -> str:
     if update is None:
         return "the run has no checkpoint yet; free disk space, and start the run again"
     return f"the checkpoint of update {update} is intact; free disk space, then: {run_command('resume', directory)}"
+
+
+def named_starts(experiment: Experiment) -> list[str]:
+    """Return a notice if the environment's start checkpoint replaces the model "tiny"."""
+    given, used = experiment.model.model, experiment.team_model.model
+    return [] if used == given else [f"model {given}: {used}, the start checkpoint for {experiment.env}"]
 
 
 def default_rates(trainer: Trainer) -> list[str]:

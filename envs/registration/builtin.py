@@ -45,6 +45,9 @@ _RANGE_PRESERVING: dict[str, tuple[str, ...]] = {
 _MAX_NEW_TOKENS = {"MiniWriting": 48, "MiniCode": 48, "MiniBuild": 8, "MiniShift": 8}
 """Maximum tokens per reply: at least twice the longest reference reply, in tokens of the model "tiny"."""
 
+_STARTS = ("MiniShift",)
+"""Environments with a start checkpoint in `agents/tiny/starts`."""
+
 
 def register_built_in() -> None:
     """Add collm's environments to the registry. The first `make` of an environment imports its module."""
@@ -57,5 +60,6 @@ def register_built_in() -> None:
             reward_range=turn,
             return_range=episode,
             max_new_tokens=_MAX_NEW_TOKENS.get(name),
+            start=f"tiny-{name}" if name in _STARTS else None,
             range_preserving_kwargs=_RANGE_PRESERVING.get(name, ()),
         )

@@ -17,7 +17,7 @@ from pettingzoo import ParallelEnv
 from ...._errors import UserError
 from ...._removed import replacement, without_removed
 from ...._settings import settings_of, sorted_out
-from ....agents.config import ModelConfig
+from ....agents.config import TINY, ModelConfig
 from ....agents.core import Policy, TrainablePolicy
 from ....agents.language.reward_model import RewardModel
 from ....agents.loading import where_of
@@ -92,9 +92,11 @@ class Experiment:
 
     @property
     def team_model(self) -> ModelConfig:
-        """Settings of the language models. `max_new_tokens` defaults to the environment's value."""
-        limit = self.model.max_new_tokens or spec(self.env).max_new_tokens
-        return replace(self.model, max_new_tokens=limit)
+        """Settings of the language models. The environment has defaults for `max_new_tokens` and the model "tiny"."""
+        known = spec(self.env)
+        names = [known.start or TINY if name == TINY else name for name in self.model.model.split(",")]
+        limit = self.model.max_new_tokens or known.max_new_tokens
+        return replace(self.model, model=",".join(names), max_new_tokens=limit)
 
     @property
     def num_envs(self) -> int:
