@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 from ..._errors import UserError
 from ..._json import read_json
+from ..._ownership import note, refuse_full_folder
 from .export import (
     ADAPTER,
     CARD,
@@ -98,12 +99,10 @@ def pull(repo: str, out: Path) -> None:
     """Download a team into a new folder, which has the layout of a run folder."""
     from huggingface_hub.utils import filter_repo_objects
 
-    from ..._ownership import note
     from ...algorithms.runs.files import read_config
 
     check_name(repo)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"--out {out} contains files; give a new or empty folder")
+    refuse_full_folder(out)
     source = downloaded(repo)
     read_config(source)  # raises an error if the repository is not a team
     found = [str(path.relative_to(source)) for path in sorted(source.rglob("*")) if path.is_file()]
