@@ -113,15 +113,14 @@ def pull(repo: str, out: Path) -> None:
     note(out, names)
 
 
-def run_folder(directory: Path) -> Path:
-    """Return the folder of a run. A hub name is downloaded to the hub's cache first."""
-    return downloaded(directory.as_posix()) if is_hub_name(directory) else directory
-
-
-def is_hub_name(directory: Path) -> bool:
-    """Return True for owner/name if neither this path nor a folder `owner` exists."""
+def run_folder(directory: Path, *, trust: bool) -> Path:
+    """Return the folder of a run. A hub name, owner/name without a folder `owner`, is downloaded to the hub's cache."""
     name = directory.as_posix()
-    return not directory.exists() and bool(REPOSITORY.fullmatch(name)) and not directory.parent.exists()
+    if directory.exists() or directory.parent.exists() or not REPOSITORY.fullmatch(name):
+        return directory
+    if trust:
+        raise UserError(f"--trust is not allowed for {name} from the hub; run collm pull, and read its files")
+    return downloaded(name)
 
 
 @lru_cache
