@@ -15,6 +15,8 @@ from ..._json import read_json
 from ..markdown import markdown_table
 
 CARD = "README.md"
+EPISODES = "episodes.jsonl"
+TAGS = ["collm", "multi-agent", "reinforcement-learning"]
 # Names of models on the hub. The hub rejects paths as `base_model`, and its model "tiny" is not the embedded model.
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 ADAPTER = "adapter_config.json"
@@ -34,6 +36,11 @@ encoder = Encoder(tokenizer, is_chat={is_chat}, template_kwargs={template_kwargs
 prompt, _ = encoder.prompt(observations[{agent!r}])
 output = model.generate(torch.tensor(prompt[None]), max_new_tokens={max_new_tokens})
 print(encoder.text(output[0, len(prompt) :].tolist()))
+"""
+DATASET_EXAMPLE = """from datasets import load_dataset
+
+episodes = load_dataset({name!r}, split="train")
+print(episodes[0]["return"])
 """
 TEAM_EXAMPLE = """import collm
 from huggingface_hub import snapshot_download
@@ -117,7 +124,35 @@ def without_code(folder: Path, target: Path) -> list[str]:
     return removed
 
 
-def card(directory: Path, name: str, *, library: str, agent: str | None = None, license_id: str | None = None) -> str:
+def dataset_card(repo: str, license_id: str | None) -> str:
+    """Build the card of the dataset of a team's episodes, which `datasets.load_dataset` reads.
+
+    Args:
+        repo: hub repository of the team.
+        license_id: the hub's identifier of the license. None: unknown.
+    """
+    from huggingface_hub import DatasetCardData  # late import: help needs no hub
+
+    configs = [{"config_name": "default", "data_files": EPISODES}]
+    data = DatasetCardData(license=license_id, task_categories=["reinforcement-learning"], tags=TAGS, configs=configs)
+    parts = [
+        f"---\n{data.to_yaml().rstrip()}\n---",
+        f"# Episodes of the team {repo}",
+        "Episodes of a team of language models in training, recorded by collm.",
+        f"```python\n{DATASET_EXAMPLE.format(name=f'{repo}-episodes')}```",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def card(
+    directory: Path,
+    name: str,
+    *,
+    library: str,
+    agent: str | None = None,
+    license_id: str | None = None,
+    dataset: str | None = None,
+) -> str:
     """Build a model card with metadata, an example, the training, its results and its settings.
 
     Args:
@@ -125,6 +160,7 @@ def card(directory: Path, name: str, *, library: str, agent: str | None = None, 
         library: package that loads the model: transformers, peft, or collm for a team.
         agent: agent of the model. None: the card of the whole team.
         license_id: the hub's identifier of the license, such as apache-2.0. None: unknown.
+        dataset: hub repository of the run's episodes. None: not on the hub.
     """
     from huggingface_hub import ModelCardData  # late import: help needs no hub
 
@@ -153,7 +189,8 @@ def card(directory: Path, name: str, *, library: str, agent: str | None = None, 
         license=license_id,
         library_name=library,
         pipeline_tag="text-generation",
-        tags=["collm", "multi-agent", "reinforcement-learning"],
+        tags=TAGS,
+        datasets=[dataset] if dataset else None,
         model_name=name.rpartition("/")[2] if results else None,
         eval_results=results or None,
     )
