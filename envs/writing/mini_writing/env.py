@@ -29,7 +29,7 @@ class MiniWriting(TextParallelEnv):
     Args:
         split: "train" or "test", which share no post.
         num_agents: writers, 2 to 4.
-        is_explained: True adds the rules in English, for models that were not trained on this task.
+        is_explained: True adds the rules in English.
         prompts: prompt of each writer, with the placeholders "{post}" and "{task}" (the built-in last line), and a
             "system" prompt: a dict with agents as keys, or a folder of files such as writer_0.txt. None: built in.
         render_mode: see `TextParallelEnv`.
