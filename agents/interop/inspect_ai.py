@@ -115,7 +115,7 @@ def write_log(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
     """Write recorded text episodes as a log of Inspect AI: one sample per episode, with its return as score.
 
     The messages of a sample are all texts that agents read and wrote, in time order, with the names of the agents.
-    The suffix of the file selects the format: .eval or .json.
+    The suffix of the file selects the format: .eval or .json. Episodes have no times, so the log's duration is 0.
     """
     samples = []
     for number, row in enumerate(rows, 1):
@@ -130,7 +130,8 @@ def write_log(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
     name, created = rows[0].get("env", "episodes"), datetime.now(timezone.utc).isoformat()
     dataset = logs.EvalDataset(name=name, samples=len(rows))
     spec = logs.EvalSpec(created=created, task=name, dataset=dataset, model="collm", config=logs.EvalConfig())
-    logs.write_eval_log(logs.EvalLog(status="success", eval=spec, results=results, samples=samples), file)
+    stats = logs.EvalStats(started_at=created, completed_at=created)  # without times, the viewer shows NaN
+    logs.write_eval_log(logs.EvalLog(status="success", eval=spec, results=results, stats=stats, samples=samples), file)
 
 
 def _messages_of(row: Mapping[str, Any]) -> list[ChatMessage]:

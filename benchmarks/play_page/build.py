@@ -27,6 +27,7 @@ from ...envs.games.mini_build.env import MiniBuild
 from ...envs.games.mini_shift.env import MiniShift
 from ...envs.games.mini_shift.rules import new_shift
 from ...envs.writing.mini_writing.env import MiniWriting
+from ...envs.writing.mini_writing.prompts import explanation
 from ...envs.writing.mini_writing.rules import KINDS, TOPICS
 from ..sharing.export import ADAPTER, export, model_folders
 
@@ -37,11 +38,6 @@ LAYER = (
     *("input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"),
     *("post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"),
 )
-WRITING_RULES = """\
-All writers read a post, and no writer reads another's text. writer_0 states the first fact of the post. writer_1 \
-states the other three facts, each after a different linking word (first, then, also, later, finally, …). A third \
-writer states one more fact after a linking word, and a fourth three more. Write sentences like those of the post: \
-"the dusty goat fed the barn." The team gets reward once for each true fact."""
 
 
 def page_of(runs: Sequence[Path], *, trust: bool = False) -> str:
@@ -98,7 +94,7 @@ def _settings(world: type[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
 def _rules(world: type[Any], settings: Mapping[str, Any], agents: Sequence[str]) -> dict[str, str]:
     """Return the rules that the environment explains to each agent, without the task at the end."""
     if world is MiniWriting:
-        return dict.fromkeys(agents, WRITING_RULES)
+        return {agent: explanation(agent) for agent in agents}
     env = world(**dict(settings) | {"is_explained": True})
     histories, _ = env.reset(seed=0)
     return {agent: history.messages[-1].content.rpartition("\n")[0] for agent, history in histories.items()}

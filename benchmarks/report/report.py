@@ -178,7 +178,7 @@ def lead_lines(comparison: Comparison, directory: Path, num_episodes: int) -> li
         lines.append(f"Not finished: {unfinished}. These runs are excluded from all figures and tables.")
     unmoved = [each for each in comparison.finished if each.curves and not each.has_moved]  # without curves: prompted
     if unmoved:
-        names = "; ".join(f"{each.algorithm} in {each.environment}, seed {each.seed}" for each in unmoved)
+        names = _first([f"{each.algorithm} in {each.environment}, seed {each.seed}" for each in unmoved])
         lines.append(f"The policy never changed: {len(unmoved)} runs, no update of which changed a weight: {names}.")
     silent = [
         f"{each.algorithm} in {each.environment}, seed {each.seed}: from update {since} on, at a return of "
@@ -189,10 +189,15 @@ def lead_lines(comparison: Comparison, directory: Path, num_episodes: int) -> li
     if silent:
         lines.append(
             f"Stopped learning: {len(silent)} runs ended with updates in which all episodes of a group had the same "
-            f"return, so that every advantage was 0: {'; '.join(silent)}."
+            f"return, so that every advantage was 0: {_first(silent)}."
         )
     undiagnosed = sum(each.writes_text and not each.diagnostics for each in comparison.finished)
     if undiagnosed:
         lines.append(f"Without diagnostics: {undiagnosed}. Their episodes lack raw_advantage and return_to_go.")
     lines += [f"Failed: {path.relative_to(directory)}" for path in failed_directories(directory)]
     return lines
+
+
+def _first(names: Sequence[str], limit: int = 4) -> str:
+    more = [f"and {len(names) - limit} more"] if len(names) > limit else []
+    return "; ".join([*names[:limit], *more])

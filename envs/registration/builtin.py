@@ -35,7 +35,7 @@ _BUILT_IN: tuple[tuple[str, str, Ranges, str], ...] = (
 )
 
 _RANGE_PRESERVING: dict[str, tuple[str, ...]] = {
-    "MiniWriting": ("num_agents", "prompts"),
+    "MiniWriting": ("num_agents", "is_explained", "prompts"),
     "MiniBuild": ("num_agents", "max_turns", "reward", "feedback", "threshold", "is_explained", "prompts"),
     "MiniShift": (
         *("num_agents", "max_turns", "reward", "feedback", "threshold", "is_shuffled", "is_explained", "prompts"),
