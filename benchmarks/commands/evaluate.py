@@ -25,7 +25,7 @@ from ...agents.config import ModelConfig
 from ...algorithms.runs.files import CONFIG_FILE, read_config
 from ..arguments import keyword_arguments, parsed
 from ..errors import UserError, check_folder, refusals
-from ..sharing.hub import is_hub_name, run_folder
+from ..sharing.hub import run_folder
 
 if TYPE_CHECKING:
     from ...algorithms.rollout.episode import Episode
@@ -87,33 +87,28 @@ class EvaluateArguments(Checked):
 def run(args: Sequence[str]) -> None:
     arguments = parsed(EvaluateArguments, "evaluate", args, left_out=("model",), examples=EXAMPLES)
     with refusals():
-        arguments = with_downloads(arguments)
-    if arguments.suite is None:
-        evaluate_teams(arguments, terminal())
-    else:
-        play_suite(arguments, terminal())
+        arguments, folders = with_downloads(arguments)
+    (evaluate_teams if arguments.suite is None else play_suite)(arguments, folders, terminal())
 
 
-def with_downloads(arguments: EvaluateArguments) -> EvaluateArguments:
-    """Download teams of the hub. A repository with a single model is moved to `models`.
+def with_downloads(arguments: EvaluateArguments) -> tuple[EvaluateArguments, list[Path]]:
+    """Download teams of the hub. Return the arguments, and the local folder of each run in `directories`.
 
-    Raises for folders without a run, before the slow import of torch.
+    A repository with a single model is moved to `models`. Raises for folders without a run, before torch is imported.
     """
-    models = []
+    directories, folders, models = [], [], []
     for directory in arguments.directories:
-        is_remote = is_hub_name(directory)
-        if is_remote and arguments.trust:
-            raise UserError(f"--trust is not allowed for {directory} from the hub; run collm pull, and read its files")
-        folder = run_folder(directory)
-        if is_remote and "model_type" in read_json(folder / CONFIG_FILE):
+        folder = run_folder(directory, trust=arguments.trust)
+        if folder != directory and "model_type" in read_json(folder / CONFIG_FILE):
             models.append(directory.as_posix())
         else:
             read_config(folder)
-    directories = tuple(each for each in arguments.directories if each.as_posix() not in models)
-    return replace(arguments, directories=directories, models=(*models, *arguments.models))
+            directories.append(directory)
+            folders.append(folder)
+    return replace(arguments, directories=tuple(directories), models=(*models, *arguments.models)), folders
 
 
-def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
+def evaluate_teams(arguments: EvaluateArguments, folders: Sequence[Path], console: Console) -> None:
     """Evaluate each team, print a table, and write all episodes. With several teams, write a leaderboard too."""
     from ...agents.language.chat import told_usage  # late imports: help needs no torch
     from ...algorithms.runs.files import JsonLines
@@ -124,11 +119,11 @@ def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
     with refusals():
         check_call(arguments)
         kwargs = keyword_arguments(arguments.env_kwargs)
-        folder = folder_of(arguments)
+        folder = folder_of(arguments, folders)
         if arguments.out is not None:
             check_folder(folder, "--out")
         # Check all inputs first, because an evaluation takes minutes.
-        teams = list(loaded(arguments, folder, kwargs))
+        teams = list(loaded(arguments, folders, folder, kwargs))
         check_folder(folder, "run directory" if arguments.out is None else "--out")
         names = [*map(str, arguments.directories), *arguments.models]
         files = [log_name(arguments, number, name) for number, name in enumerate(names)]
@@ -180,7 +175,7 @@ def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
             console.print(shown(line), markup=False)
 
 
-def play_suite(arguments: EvaluateArguments, console: Console) -> None:
+def play_suite(arguments: EvaluateArguments, folders: Sequence[Path], console: Console) -> None:
     from ..core.command import evaluate_suite
 
     with refusals():
@@ -195,7 +190,7 @@ def play_suite(arguments: EvaluateArguments, console: Console) -> None:
         evaluate_suite(
             console,
             folder,
-            directories=tuple(map(run_folder, arguments.directories)),
+            directories=folders,
             models=arguments.models,
             submissions=arguments.submissions,
             ids=() if arguments.env is None else (arguments.env,),
@@ -217,11 +212,11 @@ def check_call(arguments: EvaluateArguments) -> None:
         raise UserError("--played is empty; give sampled, greedy, or both")
 
 
-def folder_of(arguments: EvaluateArguments) -> Path:
+def folder_of(arguments: EvaluateArguments, folders: Sequence[Path]) -> Path:
     if arguments.out is not None:
         return arguments.out
-    if len(arguments.directories) == 1 and not arguments.models and not is_hub_name(arguments.directories[0]):
-        return arguments.directories[0]
+    if len(folders) == 1 and not arguments.models and arguments.directories == tuple(folders):
+        return folders[0]
     return Path("runs") / f"evaluation-{datetime.now():%Y%m%d-%H%M%S}"
 
 
@@ -232,22 +227,24 @@ def log_name(arguments: EvaluateArguments, number: int, name: str) -> str:
     return f"evaluation-{arguments.split}-{number}-{plain}.jsonl"
 
 
-def loaded(arguments: EvaluateArguments, folder: Path, kwargs: Mapping[str, Any]) -> Iterator[Run]:
+def loaded(
+    arguments: EvaluateArguments, folders: Sequence[Path], out: Path, kwargs: Mapping[str, Any]
+) -> Iterator[Run]:
     from transformers.utils import logging as transformers_logging
 
     from ...algorithms.runs.api import load_run, untrained
 
     transformers_logging.disable_progress_bar()
     env = arguments.env
-    for directory in arguments.directories:
-        team = load_run(run_folder(directory), env=env, trust=arguments.trust)
+    for directory in folders:
+        team = load_run(directory, env=env, trust=arguments.trust)
         if env is not None:
             team = replace(team, experiment=replace(team.experiment, env_kwargs=dict(kwargs)))
         env_of_runs = team.experiment
         yield team
     for name in arguments.models:
         where, given = (env, kwargs) if env is not None else (env_of_runs.env, {**env_of_runs.env_kwargs, **kwargs})
-        yield untrained(replace(arguments.model, model=name), where, folder, **given)
+        yield untrained(replace(arguments.model, model=name), where, out, **given)
 
 
 def terms_of(result: EvaluationResult) -> dict[str, Interval]:

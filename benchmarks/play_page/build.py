@@ -160,16 +160,9 @@ def _model(target: Path, folder: Path) -> dict[str, Any]:
     tensors = load_file(target / "model.safetensors")
     if (size := sum(each.numel() for each in tensors.values())) > MAX_WEIGHTS:
         raise UserError(f"{folder} has {size:,} weights; the page allows at most {MAX_WEIGHTS:,}")
-    kept = (
-        "hidden_size",
-        "intermediate_size",
-        "vocab_size",
-        "num_attention_heads",
-        "num_hidden_layers",
-        "rms_norm_eps",
-    )
+    kept = "hidden_size intermediate_size vocab_size num_attention_heads num_hidden_layers eos_token_id".split()
     return {
-        "config": {name: config[name] for name in (*kept, "eos_token_id")}
+        "config": {name: config[name] for name in kept}
         | {"head_dim": head_dim, "rope_theta": rope.get("rope_theta") or config.get("rope_theta", 10_000.0)},
         "weights": _halves(tensors, config["num_hidden_layers"]),
         "tokenizer": _tokenizer(read_json(target / "tokenizer.json")),
