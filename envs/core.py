@@ -21,6 +21,7 @@ ResetResult: TypeAlias = tuple[dict[str, Any], Infos]
 """Result of `reset`: observations and infos. The keys are agents."""
 StepResult: TypeAlias = tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], Infos]
 """Result of `step`: observations, rewards, terminations, truncations and infos. The keys are agents."""
+Interests: TypeAlias = Literal["common", "mixed", "opposed"]
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 _LATER_BRACKETS = re.compile("(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\\[")  # "[" at line starts, except the first line
 
@@ -134,7 +135,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
     """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "text_v0", "render_modes": ["ansi", "human"], "render_fps": 1}
-    interests: Literal["common", "mixed", "opposed"] = "common"
+    interests: Interests = "common"
     """Relation of the agents' rewards: equal ("common"), with a constant sum ("opposed"), or neither ("mixed")."""
     truth_metric: ClassVar[str | None] = None
     """Name of a metric in `Outcome.metrics`, from 0 to 1, that measures success independently of the reward, such as
@@ -407,6 +408,12 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
     def _observation(self, agent: str) -> Transcript:
         return capped(self._transcripts[agent], self.observation_spaces[agent].max_length)
+
+
+def interests_of(env: Any) -> Interests:
+    """Return the interests of an environment, also below wrappers. Environments that declare none: "common"."""
+    found: Interests = getattr(env.unwrapped, "interests", "common")
+    return found
 
 
 def _checked_rewards(outcome: Outcome, live: Sequence[str], agents: Sequence[str]) -> dict[str, float]:
