@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..._terminal import shown
@@ -51,6 +51,8 @@ class Episode:
     """Options of the environment's reset; see `Plan.options`."""
     is_cut: bool = False
     """True if `RolloutCollector.max_turns` truncated the episode."""
+    earlier_returns: Mapping[str, float] = field(default_factory=dict)
+    """Return of each agent in the earlier segments of the episode."""
 
     def __str__(self) -> str:
         parts = [f"seed {self.seed}, return {self.team_return:.3f}"]
@@ -83,6 +85,16 @@ class Episode:
         return tuple(
             agent for agent, track in self.tracks.items() if track[-1].time == last and not self.is_terminated[agent]
         )
+
+    def own_return(self, agent: str) -> float:
+        """Return the undiscounted sum of the agent's rewards."""
+        return sum(turn.reward for turn in self.tracks.get(agent, ()))
+
+    @property
+    def own_returns(self) -> dict[str, float]:
+        """Undiscounted return of each agent, with the earlier segments of the episode."""
+        agents = dict.fromkeys([*self.earlier_returns, *self.is_terminated])
+        return {agent: self.earlier_returns.get(agent, 0.0) + self.own_return(agent) for agent in agents}
 
     @property
     def team_return(self) -> float:

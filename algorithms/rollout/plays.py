@@ -67,6 +67,10 @@ class Play:
 
     def episode(self, *, is_complete: bool = True, is_cut: bool = False) -> Episode:
         tracks = {agent: tuple(track) for agent, track in self.tracks.items() if track}
+        earlier: dict[str, float] = {}
+        for rewards in self.paid[: len(self.paid) - len(self.infos)]:
+            for agent, reward in rewards.items():
+                earlier[agent] = earlier.get(agent, 0.0) + reward
         return Episode(
             index=self.index,
             seed=self.plan.seed,
@@ -81,6 +85,7 @@ class Play:
             earlier_return=self.earlier_return,
             num_agents=self.num_agents,
             options=self.plan.options(),
+            earlier_returns=earlier,
         )
 
     def continued(self) -> Play:

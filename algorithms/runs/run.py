@@ -160,7 +160,7 @@ def run_prepared(
             config = experiment.config
             # Logged returns are sums of environment rewards. A reward model or processor changes the learned rewards.
             learns_returns = config.reward_model is None and reward_processor is None
-            silence = [SilenceWatch(on_notice, config.credited_reward)] if learns_returns else []
+            silence = [SilenceWatch(on_notice, trainer.config.credited_reward)] if learns_returns else []
             run.callbacks = [*made, *silence, JumpWatch(on_notice), *map(as_callback, loggers)]
             run.on_notice = on_notice
             for callback in run.callbacks:
