@@ -78,8 +78,9 @@ def equal_returns(episodes: Sequence[Episode], credited_reward: Literal["team", 
     """Compute the fraction of groups with equal returns. Advantages relative to the group's mean are then 0.
 
     The rollouts of one task form a group. If each task is played once, all completed episodes form one group. With
-    credited_reward="own", the returns of each agent must be equal, otherwise the team returns. The metric `constant_sum` is the fraction of
-    groups with equal team returns and unequal returns of agents. Returns {} if no group has two episodes.
+    credited_reward="own", the returns of each agent must be equal, otherwise the team returns. The metric
+    `constant_sum` is the fraction of groups with equal team returns and unequal returns of agents. Returns {} if no
+    group has two episodes.
     """
     groups: dict[int, list[Episode]] = defaultdict(list)
     for episode in episodes:
