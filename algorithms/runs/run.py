@@ -248,7 +248,9 @@ class _TrainingLoop:
             callback.log(update, metrics)
 
     def _record_episodes(self, update: int, episodes: Sequence[Episode], credits: Mapping[str, Credit]) -> None:
-        self._write("episodes.jsonl", lambda: episode_records(episodes, credits, update=update))
+        has_own = self.held_out.vector.interests != "common"
+        rows = partial(episode_records, episodes, credits, has_own_returns=has_own, update=update)
+        self._write("episodes.jsonl", rows)
 
     def _write(self, name: str, rows: Callable[[], Sequence[Mapping[str, Any]]]) -> None:
         if name in self.records:

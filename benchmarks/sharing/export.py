@@ -168,7 +168,7 @@ def card(directory: Path, name: str, *, library: str, agent: str | None = None, 
     if evaluations:
         header = ("after update", "sampled", "greedy")
         ends = {row["update"]: row for row in (evaluations[0], evaluations[-1])}
-        table = markdown_table(header, [_held_out(row) for row in ends.values()])
+        table = markdown_table(header, [cells for row in ends.values() for cells in _held_out(row)])
         parts.insert(4, f"Mean return of the team on held-out tasks [95 %]:\n\n{table}")
     settings = _without_paths({**config["config"], **config["model"]}, directory)
     parts.append(f"## All settings\n\n```json\n{json.dumps(settings, indent=2, ensure_ascii=False)}\n```")
@@ -230,9 +230,17 @@ def _without_paths(settings: Mapping[str, Any], directory: Path) -> dict[str, An
     return {name: "local" if is_path(name, value) else value for name, value in settings.items()}
 
 
-def _held_out(row: Mapping[str, Any]) -> list[str]:
-    numbers = [
-        "{:.3f} [{:.3f}, {:.3f}]".format(*(row[f"evaluation/{how}/return{end}"] for end in ("", "_low", "_high")))
-        for how in ("sampled", "greedy")
+def _held_out(row: Mapping[str, Any]) -> list[list[str]]:
+    """Rows of the table of returns: of the team and, without common interests, of each agent."""
+    from ...algorithms.runs.evaluation import agents_in
+
+    ways = ("sampled", "greedy")
+    names = {str(row["update"]): "return", **{f"{row['update']}, {each}": f"return/{each}" for each in agents_in(row)}}
+    return [
+        [label, *("{:.3f} [{:.3f}, {:.3f}]".format(*_ends(row, f"evaluation/{how}/{name}")) for how in ways)]
+        for label, name in names.items()
     ]
-    return [str(row["update"]), *numbers]
+
+
+def _ends(row: Mapping[str, Any], name: str) -> list[float]:
+    return [row[f"{name}{end}"] for end in ("", "_low", "_high")]
