@@ -133,6 +133,12 @@ def evaluation_metrics(name: str, result: EvaluationResult) -> dict[str, float]:
     return {f"evaluation/{name}/{key}": value for key, value in metrics.items()}
 
 
+def agents_in(metrics: Mapping[str, Any]) -> list[str]:
+    """Return the agents that have own returns in a row of evaluation.jsonl. Empty if they have common interests."""
+    start, end = "evaluation/sampled/return/", "_low"
+    return [name[len(start) : -len(end)] for name in metrics if name.startswith(start) and name.endswith(end)]
+
+
 def results_by_difficulty(episodes: Sequence[Episode]) -> dict[int, DifficultyResult]:
     """Compute statistics for each value of `metric/difficulty`. Episodes without this metric are left out."""
     found: dict[int, list[Episode]] = defaultdict(list)

@@ -111,7 +111,7 @@ def range_text(declared: Sequence[float | None] | None) -> str:
 
 
 def means(scores: Mapping[str, Mapping[str, float] | None]) -> dict[str, float | None]:
-    return {name: own and sum(own.values()) / len(own) for name, own in scores.items()}
+    return {name: None if own is None else sum(own.values()) / len(own) for name, own in scores.items()}
 
 
 def agent_scores(env: Any, num_episodes: int) -> Mapping[str, Mapping[str, float] | None]:
