@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple, SupportsFloat, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, SupportsFloat, TypeAlias, get_args
 
 import numpy as np
 from pettingzoo import ParallelEnv
@@ -16,12 +16,12 @@ from pettingzoo import ParallelEnv
 from .._terminal import shown
 from .spaces import WAITS, OpenText
 
+Interests: TypeAlias = Literal["common", "mixed", "opposed"]
 Infos: TypeAlias = dict[str, dict[str, Any]]
 ResetResult: TypeAlias = tuple[dict[str, Any], Infos]
 """Result of `reset`: observations and infos. The keys are agents."""
 StepResult: TypeAlias = tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], Infos]
 """Result of `step`: observations, rewards, terminations, truncations and infos. The keys are agents."""
-Interests: TypeAlias = Literal["common", "mixed", "opposed"]
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 _LATER_BRACKETS = re.compile("(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\\[")  # "[" at line starts, except the first line
 
@@ -110,6 +110,14 @@ class Outcome:
     """Mapping: agent -> messages that replace the agent's history. `feedback` is appended to these messages."""
     movers: Collection[str] | None = None
     """Agents that act in the next turn. The other live agents wait. None: all live agents act."""
+
+
+def declared_interests(env: Any) -> Interests:
+    """Return the `interests` of an environment or of the environment inside its wrappers. Default: "common"."""
+    found: Interests = getattr(env, "interests", getattr(env.unwrapped, "interests", "common"))
+    if found not in get_args(Interests):
+        raise ValueError(f"interests={found!r} of {env} must be one of {', '.join(get_args(Interests))}")
+    return found
 
 
 class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
@@ -420,12 +428,6 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
 
     def _observation(self, agent: str) -> Transcript:
         return capped(self._transcripts[agent], self.observation_spaces[agent].max_length)
-
-
-def interests_of(env: Any) -> Interests:
-    """Return the interests of an environment, also below wrappers. Environments that declare none: "common"."""
-    found: Interests = getattr(env.unwrapped, "interests", "common")
-    return found
 
 
 def _checked_rewards(outcome: Outcome, live: Sequence[str], agents: Sequence[str]) -> dict[str, float]:

@@ -93,7 +93,7 @@ def equal_returns(episodes: Sequence[Episode], credited_reward: Literal["team", 
         return {}
     pairs = [(_has_equal_team_returns(group), _has_equal_own_returns(group)) for group in compared]
     return {
-        "equal_returns": float(np.mean([team if credited_reward == "team" else own for team, own in pairs])),
+        "equal_returns": float(np.mean([own if credited_reward == "own" else team for team, own in pairs])),
         "constant_sum": float(np.mean([team and not own for team, own in pairs])),
     }
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from ..._ranges import Checked, Count
 from ..._terminal import shown, terminal
-from ...envs.core import TextParallelEnv, interests_of
+from ...envs.core import TextParallelEnv, declared_interests
 from ...envs.players import HONEST_PLAYERS, PLAYERS, played_by_agents, scripted_player
 from ...envs.registration.registry import EnvSpec, make, specs
 from ..arguments import parsed
@@ -88,7 +88,7 @@ def described(spec: EnvSpec, num_episodes: int | None) -> dict[str, Any]:
     if num_episodes is not None:
         found = agent_scores(env, num_episodes)
         row["scores"] = means(found)
-        if interests_of(env) != "common":
+        if declared_interests(env) != "common":
             row["agent_scores"] = found
         row["ceilings"] = dict(world.ceilings()) if isinstance(world, TextParallelEnv) else {}
     env.close()

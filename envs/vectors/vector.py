@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 from gymnasium.spaces import Space
 from pettingzoo import ParallelEnv
 
-from ..core import Interests, ResetResult, StepResult, interests_of
+from ..core import Interests, ResetResult, StepResult, declared_interests
 from ..registration.registry import EnvSpec, make, spec
 from ..registration.turn_limit import declared_turn_limit
 from .faults import Course, EnvironmentFault, FaultWatch, name_of
@@ -120,7 +120,7 @@ class SyncVector(VectorEnv):
         self.spec = getattr(first, "spec", None)
         self.name = name_of(first)
         self.turn_limit = declared_turn_limit(first)
-        self.interests = interests_of(first)
+        self.interests = declared_interests(first)
         self.courses = [Course() for _ in self.envs]
         self._watches = [FaultWatch(env) for env in self.envs]
         self._arrived: dict[int, StepResult] = {}
