@@ -47,12 +47,12 @@ class Episode:
     """Team return of the earlier segments of the episode."""
     num_agents: int | None = None
     """Number of agents of the environment, including agents without a turn. None: `len(tracks)`."""
+    earlier_returns: Mapping[str, float] = field(default_factory=dict)
+    """Return of each agent in the earlier segments of the episode."""
     options: dict[str, Any] | None = None
     """Options of the environment's reset; see `Plan.options`."""
     is_cut: bool = False
     """True if `RolloutCollector.max_turns` truncated the episode."""
-    earlier_returns: Mapping[str, float] = field(default_factory=dict)
-    """Return of each agent in the earlier segments of the episode."""
 
     def __str__(self) -> str:
         parts = [f"seed {self.seed}, return {self.team_return:.3f}"]
@@ -91,15 +91,15 @@ class Episode:
         return sum(turn.reward for turn in self.tracks.get(agent, ()))
 
     @property
+    def team_return(self) -> float:
+        """Undiscounted sum of the team's rewards."""
+        return sum(self.team_rewards)
+
+    @property
     def own_returns(self) -> dict[str, float]:
         """Undiscounted return of each agent, with the earlier segments of the episode."""
         agents = dict.fromkeys([*self.earlier_returns, *self.is_terminated])
         return {agent: self.earlier_returns.get(agent, 0.0) + self.own_return(agent) for agent in agents}
-
-    @property
-    def team_return(self) -> float:
-        """Undiscounted sum of the team's rewards."""
-        return sum(self.team_rewards)
 
     @property
     def team_rewards(self) -> list[float]:

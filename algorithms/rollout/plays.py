@@ -67,10 +67,6 @@ class Play:
 
     def episode(self, *, is_complete: bool = True, is_cut: bool = False) -> Episode:
         tracks = {agent: tuple(track) for agent, track in self.tracks.items() if track}
-        earlier: dict[str, float] = {}
-        for rewards in self.paid[: len(self.paid) - len(self.infos)]:
-            for agent, reward in rewards.items():
-                earlier[agent] = earlier.get(agent, 0.0) + reward
         return Episode(
             index=self.index,
             seed=self.plan.seed,
@@ -83,9 +79,9 @@ class Play:
             is_complete=is_complete,
             is_cut=is_cut,
             earlier_return=self.earlier_return,
+            earlier_returns=self.earlier_returns(),
             num_agents=self.num_agents,
             options=self.plan.options(),
-            earlier_returns=earlier,
         )
 
     def continued(self) -> Play:
@@ -100,6 +96,14 @@ class Play:
             infos=[],
             earlier_return=self.earlier_return + self.episode().team_return,
         )
+
+    def earlier_returns(self) -> dict[str, float]:
+        """Return the return of each agent in the earlier segments of the episode."""
+        earned: dict[str, float] = {}
+        for rewards in self.paid[: len(self.paid) - len(self.infos)]:
+            for agent, reward in rewards.items():
+                earned[agent] = earned.get(agent, 0.0) + reward
+        return earned
 
     def to_state(self, actions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the state from which `replayed_play` restores a running episode, with its joint actions so far."""

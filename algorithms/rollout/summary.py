@@ -16,7 +16,7 @@ from .welfare import welfare
 
 def episode_metrics(
     episodes: Sequence[Episode],
-    credited_reward: Literal["team", "own"] = "team",
+    credited_reward: Literal["team", "own"] | None = None,
     interests: Interests = "common",
 ) -> dict[str, float]:
     """Compute means over episodes: returns (completed episodes only), reward terms, metrics, lengths, entropy.
@@ -74,7 +74,7 @@ def agent_metrics(episodes: Sequence[Episode], interests: Interests) -> dict[str
     }
 
 
-def equal_returns(episodes: Sequence[Episode], credited_reward: Literal["team", "own"]) -> dict[str, float]:
+def equal_returns(episodes: Sequence[Episode], credited_reward: Literal["team", "own"] | None) -> dict[str, float]:
     """Compute the fraction of groups with equal returns. Advantages relative to the group's mean are then 0.
 
     The rollouts of one task form a group. If each task is played once, all completed episodes form one group. With

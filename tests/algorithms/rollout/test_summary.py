@@ -131,6 +131,8 @@ def test_segments_have_the_returns_of_each_agent():
         ([of_two(0, 0.3, 0.3), of_two(0, 0.1 + 0.2, 0.3)], 0.0, 1.0, 1.0),  # equal up to rounding
         # Equal returns, one of which is partly from an earlier segment.
         ([of_two(0, 1.0, 1.0), of_two(0, 0.25, 0.25, earlier=0.75)], 0.0, 1.0, 1.0),
+        # The agents' returns differ only in an earlier segment.
+        ([replace(of_two(0, 0.0, 0.0), earlier_returns={"a": x, "b": -x}) for x in (1.0, -1.0)], 1.0, 1.0, 0.0),
     ],
 )
 def test_equal_team_returns_with_unequal_own_ones_are_a_constant_sum_by_hand(
