@@ -74,8 +74,8 @@ def _has_equal_team_returns(group: Sequence[Episode]) -> bool:
 
 def _has_equal_own_returns(group: Sequence[Episode]) -> bool:
     """Return True if each agent's return minus the team return is equal. Earlier segments store only team returns."""
-    for agent in sorted({agent for episode in group for agent in episode.tracks}):
-        own = [sum(turn.reward for turn in episode.tracks.get(agent, ())) for episode in group]
+    for agent in sorted({agent for episode in group for agent in episode.is_terminated}):
+        own = [episode.own_return(agent) for episode in group]
         distances = [mine - episode.team_return for mine, episode in zip(own, group, strict=True)]
         if not _are_equal(distances, max(map(abs, [*own, *(episode.team_return for episode in group)]))):
             return False
