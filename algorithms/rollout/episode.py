@@ -89,6 +89,11 @@ class Episode:
         acted = [turn.time for turn in self.tracks.get(agent, ())[-1:]]
         return max([*acted, *self.waiting.get(agent, ())], default=-1)
 
+    def gaps(self, agent: str) -> list[int]:
+        """Return the joint turns from each turn of an agent to its next one, or to the turn after `last_time`."""
+        starts = [turn.time for turn in self.tracks[agent]]
+        return [end - start for start, end in zip(starts, [*starts[1:], self.last_time(agent) + 1], strict=True)]
+
     def own_return(self, agent: str) -> float:
         """Return the undiscounted sum of the agent's rewards."""
         return sum(turn.reward for turn in self.tracks.get(agent, ())) + sum(self.waiting.get(agent, {}).values())
