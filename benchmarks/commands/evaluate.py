@@ -316,6 +316,5 @@ def show(console: Console, title: str, episode: Episode) -> None:
                 text.append(shown(message.content) + "\n", style="green" if message.role == "assistant" else "")
         else:
             text.append(shown("\n".join(str(turn.completion.action) for turn in track)))
-        own = sum(turn.reward for turn in track)
-        heading = f"{title}: {agent}, return {own:.3f}, seed {episode.seed}"
+        heading = f"{title}: {agent}, return {episode.own_return(agent):.3f}, seed {episode.seed}"
         console.print(Panel(text, title=Text(shown(heading)), title_align="left"))

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from cases import case
 from interests_worlds import Dilemma
+from waiting_worlds import TurnGame
 
 from collm.agents.core import Completion
 from collm.agents.encoding import TokenRecord
 from collm.agents.scripted import FunctionPolicy
-from collm.algorithms.rollout.collector import RolloutCollector
+from collm.algorithms.rollout.collector import Plan, RolloutCollector
 from collm.algorithms.rollout.episode import Episode, Turn
 from collm.algorithms.rollout.summary import episode_metrics
 from collm.envs.vectors.vector import SyncVector
@@ -141,3 +142,18 @@ def test_equal_team_returns_with_unequal_own_ones_are_a_constant_sum_by_hand(
     for credited, equal in (("team", equal_team), ("own", equal_own)):
         metrics = episode_metrics(episodes, credited)
         assert (metrics["constant_sum"], metrics["equal_returns"]) == (constant_sum, equal)
+
+
+def test_returns_of_agents_count_rewards_while_they_wait():
+    """In `TurnGame`, player 0 acts in turns 0 and 2, and each player earns 1 if it acts, and 2 if it waits."""
+
+    class Mixed(TurnGame):
+        interests = "mixed"
+
+    collector = RolloutCollector(
+        SyncVector(Mixed, 1), dict.fromkeys(("player_0", "player_1"), FunctionPolicy(lambda *_: "a"))
+    )
+    (episode,) = collector.collect([Plan(0)])
+    assert episode.own_returns == {"player_0": 1.0 + 2.0 + 1.0, "player_1": 2.0 + 1.0 + 1.0}
+    segments = RolloutCollector(collector.vector, collector.policies).collect_turns(2, count())
+    assert [each.own_returns["player_0"] for each in segments] == [3.0]
