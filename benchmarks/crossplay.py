@@ -123,9 +123,8 @@ def cross_play(
     if strangers := [seat for seat in seats if seat not in agents]:
         raise UserError(f"seat {strangers[0]!r} is not an agent; choose from {', '.join(agents)}")
     names = [str(run.directory) for run in runs]
-    shape = len(seats), len(runs)
-    payoffs, returns = np.zeros((*shape, len(runs), len(agents))), np.zeros((*shape, len(runs)))
-    scripted = np.zeros((*shape, len(partners)))
+    payoffs = np.zeros((len(seats), len(runs), len(runs), len(agents)))
+    scripted = np.zeros((len(seats), len(runs), len(partners)))
     for (place, seat), (row, run) in product(enumerate(seats), enumerate(runs)):
         name = names[row] if len(seats) == 1 else f"{names[row]} as {seat}"
         for column, other in enumerate(runs):
@@ -134,8 +133,7 @@ def cross_play(
             result = mixed.evaluate(num_episodes, greedy=greedy, on_progress=progress)
             own = result.agent_returns  # empty if the interests are common
             payoffs[place, row, column] = [own.get(agent, result.team_return).value for agent in agents]
-            returns[place, row, column] = own.get(seat, result.team_return).value
-            on_pair(name, names[column], returns[place, row, column])
+            on_pair(name, names[column], own.get(seat, result.team_return).value)
         for column, partner in enumerate(partners):
             others = {agent: partner for agent in agents if agent != seat}
             progress = partial(on_progress, f"{name} with {partner}")
@@ -143,8 +141,9 @@ def cross_play(
             scripted[place, row, column] = result.team_return.value  # partners are not in the team
             on_pair(name, partner, scripted[place, row, column])
     starts = [run.experiment.model.model for run in runs]
+    returns = np.mean([payoffs[place, ..., agents.index(seat)] for place, seat in enumerate(seats)], axis=0)
     own_payoffs = None if is_common else payoffs
-    return CrossPlay(names, starts, partners, returns.mean(0), scripted.mean(0), agents, seats, own_payoffs)
+    return CrossPlay(names, starts, partners, returns, scripted.mean(0), agents, seats, own_payoffs)
 
 
 def _chosen_partners(env: ParallelEnv[str, Any, Any], names: Sequence[str]) -> list[str]:

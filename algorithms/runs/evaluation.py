@@ -139,6 +139,11 @@ def agents_in(metrics: Mapping[str, Any]) -> list[str]:
     return [name[len(start) : -len(end)] for name in metrics if name.startswith(start) and name.endswith(end)]
 
 
+def interval_in(metrics: Mapping[str, Any], name: str) -> Interval:
+    """Return a mean with its interval from a row of evaluation.jsonl."""
+    return Interval(*(metrics[f"{name}{end}"] for end in ("", "_low", "_high")))
+
+
 def results_by_difficulty(episodes: Sequence[Episode]) -> dict[int, DifficultyResult]:
     """Compute statistics for each value of `metric/difficulty`. Episodes without this metric are left out."""
     found: dict[int, list[Episode]] = defaultdict(list)

@@ -232,15 +232,10 @@ def _without_paths(settings: Mapping[str, Any], directory: Path) -> dict[str, An
 
 def _held_out(row: Mapping[str, Any]) -> list[list[str]]:
     """Rows of the table of returns: of the team and, without common interests, of each agent."""
-    from ...algorithms.runs.evaluation import agents_in
+    from ...algorithms.runs.evaluation import agents_in, interval_in
 
-    ways = ("sampled", "greedy")
     names = {str(row["update"]): "return", **{f"{row['update']}, {each}": f"return/{each}" for each in agents_in(row)}}
     return [
-        [label, *("{:.3f} [{:.3f}, {:.3f}]".format(*_ends(row, f"evaluation/{how}/{name}")) for how in ways)]
+        [label, *(str(interval_in(row, f"evaluation/{how}/{name}")) for how in ("sampled", "greedy"))]
         for label, name in names.items()
     ]
-
-
-def _ends(row: Mapping[str, Any], name: str) -> list[float]:
-    return [row[f"{name}{end}"] for end in ("", "_low", "_high")]

@@ -17,8 +17,7 @@ from rich.text import Text
 
 from ...._terminal import shown
 from ...rollout.collector import RolloutCollector
-from ...rollout.intervals import Interval
-from ..evaluation import Evaluated, agents_in
+from ..evaluation import Evaluated, agents_in, interval_in
 from ..files import read_lines
 from .callbacks import Callback
 
@@ -58,10 +57,6 @@ def progress_of(collector: RolloutCollector) -> str:
 def agent_values(metrics: Mapping[str, float]) -> dict[str, float]:
     """Return the mean return of each agent. Empty if the agents have common interests."""
     return {name.removeprefix("return/"): value for name, value in metrics.items() if name.startswith("return/")}
-
-
-def interval_of(metrics: Mapping[str, float], name: str) -> Interval:
-    return Interval(*(metrics[f"{name}{end}"] for end in ("", "_low", "_high")))
 
 
 class ProgressLines:
@@ -149,10 +144,10 @@ class TrainingDisplay(Callback):
         title = "return on held-out tasks, mean [95 %]"
         table = Table("after update", "sampled", "greedy", title=title, title_justify="left")
         for update, metrics in self.evaluations:
-            intervals = (interval_of(metrics, f"evaluation/{how}/return") for how in ("sampled", "greedy"))
+            intervals = (interval_in(metrics, f"evaluation/{how}/return") for how in ("sampled", "greedy"))
             table.add_row(str(update), *map(str, intervals))
             for agent in agents_in(metrics):
-                own = [interval_of(metrics, f"evaluation/{how}/return/{agent}") for how in ("sampled", "greedy")]
+                own = [interval_in(metrics, f"evaluation/{how}/return/{agent}") for how in ("sampled", "greedy")]
                 table.add_row(f"  {agent}", *map(str, own))
         return table
 
