@@ -31,7 +31,11 @@ CREDITED = {"value": "values", "advantage": "advantages", "raw_advantage": "raw_
 
 
 def episode_records(
-    episodes: Sequence[Episode], credits: Mapping[str, Credit] | None = None, **common: Any
+    episodes: Sequence[Episode],
+    credits: Mapping[str, Credit] | None = None,
+    *,
+    has_own_returns: bool = False,
+    **common: Any,
 ) -> list[dict[str, Any]]:
     """Convert episodes to dictionaries for JSON, with the keys of `wrappers.Recorded`.
 
@@ -39,6 +43,7 @@ def episode_records(
         episodes: episodes of one update.
         credits: credit of each agent's turns. Each text turn gets the keys of `CREDITED`: `advantage` is used for
             learning, `raw_advantage` is not normalized, and `return_to_go` is the return of shaped rewards.
+        has_own_returns: add the return of each agent, because the agents do not have common interests.
         common: entries that are added to every record, such as the update.
     """
     credited = {
@@ -74,6 +79,7 @@ def episode_records(
                 "group": episode.group,
                 **({"options": dict(episode.options)} if episode.options else {}),
                 "return": episode.team_return + episode.earlier_return,
+                **({"returns": episode.own_returns} if has_own_returns else {}),
                 "agents": agents,
                 "infos": [dict(info) for info in episode.infos],
             }

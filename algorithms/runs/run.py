@@ -161,7 +161,7 @@ def run_prepared(
             config = experiment.config
             # Logged returns are sums of environment rewards. A reward model or processor changes the learned rewards.
             learns_returns = config.reward_model is None and reward_processor is None
-            silence = [SilenceWatch(on_notice, config.credited_reward)] if learns_returns else []
+            silence = [SilenceWatch(on_notice, trainer.config.credited_reward)] if learns_returns else []
             run.callbacks = [*made, *silence, JumpWatch(on_notice), *map(as_callback, loggers)]
             run.on_notice = on_notice
             for callback in run.callbacks:
@@ -249,7 +249,9 @@ class _TrainingLoop:
             callback.log(update, metrics)
 
     def _record_episodes(self, update: int, episodes: Sequence[Episode], credits: Mapping[str, Credit]) -> None:
-        self._write("episodes.jsonl", lambda: episode_records(episodes, credits, update=update))
+        has_own = self.held_out.vector.interests != "common"
+        rows = partial(episode_records, episodes, credits, has_own_returns=has_own, update=update)
+        self._write("episodes.jsonl", rows)
 
     def _write(self, name: str, rows: Callable[[], Sequence[Mapping[str, Any]]]) -> None:
         if name in self.records:

@@ -156,10 +156,13 @@ def evaluate_teams(arguments: EvaluateArguments, folders: Sequence[Path], consol
         played: dict[str, Any] = {"env": team.experiment.env, "env_kwargs": {**team.experiment.env_kwargs, **given}}
         with owned(folder, files[number]) as new:
             for how, result in results.items():
-                JsonLines(new).write(episode_records(result.episodes, policy=how, **played))
+                has_own = bool(result.agent_returns)
+                JsonLines(new).write(episode_records(result.episodes, has_own_returns=has_own, policy=how, **played))
         returns = {how: result.team_return for how, result in results.items()}
         terms = {how: terms_of(result) for how, result in results.items()}
-        entries.append(Entry(name, returns, terms, str(log), told_usage(team.policies.values())))
+        agents = {how: result.agent_returns for how, result in results.items() if result.agent_returns}
+        measures = {how: found for how, result in results.items() if (found := welfare_of(result))}
+        entries.append(Entry(name, returns, terms, str(log), told_usage(team.policies.values()), agents, measures))
         if not arguments.json and len(teams) == 1:
             shown_team(console, team, results, arguments, log)
     board = Leaderboard(teams[0].experiment.env, kwargs, arguments.split, arguments.episodes, entries)
@@ -257,6 +260,11 @@ def terms_of(result: EvaluationResult) -> dict[str, Interval]:
     return {name: bootstrap_interval([terms[name] for terms in found if name in terms]) for name in names}
 
 
+def welfare_of(result: EvaluationResult) -> dict[str, float]:
+    """Welfare measures of the agents' mean returns. Empty unless the agents have mixed interests."""
+    return {name: value for name, value in result.metrics.items() if name.startswith("welfare/")}
+
+
 def shown_team(
     console: Console, team: Run, results: Mapping[str, EvaluationResult], arguments: EvaluateArguments, log: Path
 ) -> None:
@@ -264,6 +272,11 @@ def shown_team(
     title = f"{team.experiment.env}, split {arguments.split}, {arguments.episodes} episodes{learned}: mean [95 %]"
     table = Table("", *results, title=Text(shown(title)), title_justify="left")
     table.add_row("return", *(str(result.team_return) for result in results.values()))
+    for agent in next(iter(results.values())).agent_returns:
+        table.add_row(f"return of {agent}", *(str(result.agent_returns[agent]) for result in results.values()))
+    measures = [welfare_of(result) for result in results.values()]
+    for name in sorted({name for named in measures for name in named}):
+        table.add_row(name, *(f"{named[name]:.3f}" if name in named else "-" for named in measures))
     for difficulty in sorted({each for result in results.values() for each in result.by_difficulty}):
         found = [result.by_difficulty.get(difficulty) for result in results.values()]
         table.add_row(
@@ -283,10 +296,9 @@ def shown_team(
 
 
 def shown_board(console: Console, title: str, entries: Sequence[Entry]) -> None:
-    names = list(entries[0].returns)
-    table = Table("", "team", *names, title=Text(shown(title)), title_justify="left")
+    table = Table("", "team", *entries[0].cells, title=Text(shown(title)), title_justify="left")
     for place, entry in enumerate(entries, 1):
-        table.add_row(str(place), Text(shown(entry.team)), *(str(entry.returns[name]) for name in names))
+        table.add_row(str(place), Text(shown(entry.team)), *map(str, entry.cells.values()))
     console.print(table)
 
 
@@ -301,6 +313,5 @@ def show(console: Console, title: str, episode: Episode) -> None:
                 text.append(shown(message.content) + "\n", style="green" if message.role == "assistant" else "")
         else:
             text.append(shown("\n".join(str(turn.completion.action) for turn in track)))
-        own = sum(turn.reward for turn in track)
-        heading = f"{title}: {agent}, return {own:.3f}, seed {episode.seed}"
+        heading = f"{title}: {agent}, return {episode.own_return(agent):.3f}, seed {episode.seed}"
         console.print(Panel(text, title=Text(shown(heading)), title_align="left"))

@@ -104,8 +104,7 @@ class SilenceWatch(Callback):
             self._tell(
                 f"update {step}: for {CONSTANT_SUM_PATIENCE} updates the episodes of each group had equal team returns "
                 "and different own returns, as in a constant-sum game; with credited_reward='team' the advantages are "
-                "0, or consist only of critic errors; set credited_reward='own' (--credited-reward own) "
-                "with an algorithm without a joint critic, such as iac, ippo or magrpo"
+                "0, or consist only of critic errors; set credited_reward='own' (--credited-reward own)"
             )
         elif silent_since(self._equal, PATIENCE) is not None:
             self._tell(
