@@ -63,11 +63,19 @@ def _joint_credit(
     has_q = algorithm.config.critic_type == "q"
     inputs = [episode.joint_input(team, reads_actions=has_q) for episode in episodes]
     critic.critic.observe(inputs)
-    grid = joint_grid(episodes, critic.values(inputs), has_action_values=has_q)
-    targets = algorithm.targets(grid)
-    fields = _fields(algorithm, grid, targets)
-    credits = {agent: Credit(*(of_agent(joint, episodes, agent) for joint in fields)) for agent in agents}
-    return credits, [_critic_batch(critic, inputs, grid, targets)]
+    values = critic.values(inputs)
+    is_team = algorithm.has_team_critic  # else the critic has one value per agent of the team
+    fields, batches = {}, []
+    for owner, column in [(None, values)] if is_team else zip(team, values.unbind(dim=1), strict=True):
+        grid = joint_grid(episodes, column, owner, has_action_values=has_q)
+        targets = algorithm.targets(grid)
+        fields[owner] = _fields(algorithm, grid, targets)
+        batches.append(_critic_batch(critic, inputs, grid, targets))
+    credits = {
+        agent: Credit(*(of_agent(joint, episodes, agent) for joint in fields[None if is_team else agent]))
+        for agent in agents
+    }
+    return credits, [batches[0] if is_team else _side_by_side(batches)]
 
 
 def _own_credit(
@@ -91,7 +99,7 @@ def _own_credit(
     for agent in agents:
         values = critics[agent].values(inputs[agent]) if has_critic else None
         grids[agent] = agent_grid(episodes, agent, values, has_action_values=has_q)
-    if has_critic and algorithm.config.credited_reward == "team":
+    if has_critic and algorithm.config.credited_reward != "own":
         grids = with_team_ends(grids, algorithm.config.discount)
     credits: dict[str, Credit] = {}
     batches: dict[CriticLearner, list[CriticBatch]] = defaultdict(list)
@@ -133,6 +141,12 @@ def _merge_batches(batches: Sequence[CriticBatch]) -> CriticBatch:
     )
 
 
+def _side_by_side(batches: Sequence[CriticBatch]) -> CriticBatch:
+    """Join the batches of all agents of one critic; targets and values are then [N, agents]."""
+    targets, values = ([getattr(batch, name) for batch in batches] for name in ("targets", "values"))
+    return replace(batches[0], targets=torch.stack(targets, dim=1), values=torch.stack(values, dim=1))
+
+
 def _normalize_advantages(
     algorithm: Algorithm[Any], credits: Mapping[str, Credit], episodes: Sequence[Episode]
 ) -> dict[str, Credit]:
@@ -162,8 +176,8 @@ def critic_metrics(batches: Sequence[CriticBatch]) -> dict[str, float]:
     """Compute the explained variance, and the means of the critics' predictions and targets, before the update."""
     if not batches:
         return {}
-    targets = torch.cat([batch.targets for batch in batches])
-    values = torch.cat([batch.values for batch in batches])
+    targets = torch.cat([batch.targets.flatten() for batch in batches])
+    values = torch.cat([batch.values.flatten() for batch in batches])
     return {
         "explained_variance": float(explained_variance(values, targets)),
         "value_mean": float(values.mean()),
@@ -188,14 +202,21 @@ def agent_grid(
     return replace(grid, gaps=gaps) if bool((gaps != 1).any()) else grid
 
 
-def joint_grid(episodes: Sequence[Episode], values: Tensor | None, *, has_action_values: bool = False) -> Grid:
-    """Pad team rewards and values of joint turns to a `Grid` with one row per episode.
+def joint_grid(
+    episodes: Sequence[Episode], values: Tensor | None, agent: str | None = None, *, has_action_values: bool = False
+) -> Grid:
+    """Pad rewards and values of joint turns to a `Grid` with one row per episode.
 
-    `values` are the values of each episode's `joint_input()`, in the form that `agent_grid` documents.
+    `values` are the values of each episode's `joint_input()`, in the form that `agent_grid` documents. Rewards and
+    values are those of `agent`, and 0 after the agent has left. None: those of the team.
     """
-    rewards = [episode.team_rewards for episode in episodes]
     goes_on = [bool(episode.live_agents) for episode in episodes]
-    return _make_grid(rewards, episodes, goes_on, values, has_action_values, None)
+    rewards = [episode.team_rewards if agent is None else episode.own_rewards(agent) for episode in episodes]
+    grid = _make_grid(rewards, episodes, goes_on, values, has_action_values, agent)
+    for row, episode in enumerate(episodes):
+        if agent is not None and agent not in episode.live_agents:
+            grid.values[row, episode.last_time(agent) + 1 :] = 0.0
+    return grid
 
 
 def with_team_ends(grids: Mapping[str, Grid], discount: float) -> dict[str, Grid]:

@@ -48,10 +48,10 @@ class Rewards:
 
         `references` are log-probabilities of the sampled tokens under each agent's reference policy, per track.
         """
-        config, is_joint = self.algorithm.config, self.algorithm.critic_reads == "joint"
+        config, has_team_critic = self.algorithm.config, self.algorithm.has_team_critic
         rule = reward_rule(config, self.processor)
-        # A joint critic always learns the team's rewards (`credit.joint_grid`).
-        pays_team = config.credited_reward == "team" and not is_joint
+        # `credit.joint_grid` computes the team's rewards for a joint critic.
+        pays_team = config.credited_reward != "own" and not has_team_critic
         if self.rewarder is not None:
             episodes = self.rewarder(episodes)
         num_extra_turns = 0
@@ -61,10 +61,10 @@ class Rewards:
             shaped = with_rule(episodes, rule)
             if pays_team:
                 shaped = with_team_rewards(shaped, config.discount)
-            elif not is_joint:
+            elif self.algorithm.critic_reads != "joint":
                 shaped = with_own_rewards(shaped, config.discount)
         if references and config.reference_kl_in == "reward":
-            shaped = with_penalties(shaped, references, config, sums_over_team=is_joint)
+            shaped = with_penalties(shaped, references, config, sums_over_team=has_team_critic)
         return RewardedEpisodes(shaped, num_extra_turns, reward_range(shaped))
 
 
@@ -142,11 +142,10 @@ def with_own_rewards(episodes: Sequence[Episode], discount: float) -> list[Episo
     """
     paid = []
     for episode in episodes:
-        rewards = {}
-        for agent, track in episode.tracks.items():
-            own = {turn.time: turn.reward for turn in track} | dict(episode.waiting.get(agent, {}))
-            each = [own.get(time, 0.0) for time in range(episode.num_turns)]
-            rewards[agent] = _until_next_turn(track, each, discount)
+        rewards = {
+            agent: _until_next_turn(track, episode.own_rewards(agent), discount)
+            for agent, track in episode.tracks.items()
+        }
         paid.append(with_rewards(episode, rewards) if episode.waiting else episode)
     return paid
 

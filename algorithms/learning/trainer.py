@@ -61,7 +61,7 @@ class Trainer:
         reward_processor: RewardProcessor | None = None,
         worker: RolloutWorker | None = None,
     ):
-        self.algorithm = algorithm
+        self.algorithm = algorithm = algorithm.resolved(collector.vector.interests)
         self.config = algorithm.config
         self.collector = collector
         self.references = dict(references or {})

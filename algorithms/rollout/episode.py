@@ -125,6 +125,11 @@ class Episode:
                 sums[time] += reward
         return [total / (self.num_agents or len(self.tracks)) for total in sums]
 
+    def own_rewards(self, agent: str) -> list[float]:
+        """Return an agent's reward of each joint turn, 0 after the agent has left."""
+        paid = {turn.time: turn.reward for turn in self.tracks.get(agent, ())} | dict(self.waiting.get(agent, {}))
+        return [paid.get(time, 0.0) for time in range(self.num_turns)]
+
     def own_input(self, agent: str, *, reads_actions: bool = False) -> CriticInput:
         """Return a decentralized critic's input: the agent's histories and, for a Q critic, the agent's actions.
 

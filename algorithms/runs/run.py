@@ -62,6 +62,7 @@ def prepare_run(
     Raises `ValueError` or `OSError` if the experiment cannot run or the folder cannot be used.
     """
     experiment.check()
+    experiment = experiment.resolved()
     if init_from is not None:
         if resume:
             raise ValueError("init_from is for new runs, and resume=True continues a run; omit either")
@@ -119,7 +120,7 @@ def run_prepared(
         RunFolderError: if the folder is in use or cannot be written.
         FloatingPointError: if a weight or optimizer state is not finite.
     """
-    group = current()
+    group, experiment = current(), experiment.resolved()
     with explained(directory, lambda: _advice(directory)), ExitStack() as stack:
         # 1. Lock the folder, and load the checkpoint or starting weights.
         if group.is_writer:

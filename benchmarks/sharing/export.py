@@ -273,13 +273,13 @@ def _without_paths(settings: Mapping[str, Any], directory: Path) -> dict[str, An
 
 
 def _held_out(evaluations: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table of the first and the last evaluation: the team's return, and each agent's if interests differ."""
+    """Return a table of the first and the last evaluation: returns of the team and, if interests differ, of agents."""
     from ...algorithms.runs.evaluation import agents_in, interval_in
 
     table = []
     for row in {row["update"]: row for row in (evaluations[0], evaluations[-1])}.values():
-        names = {str(row["update"]): "return"} | {f"{row['update']}, {each}": f"return/{each}" for each in agents_in(row)}
-        for label, name in names.items():
+        own = {f"{row['update']}, {agent}": f"return/{agent}" for agent in agents_in(row)}
+        for label, name in {str(row["update"]): "return", **own}.items():
             table.append([label, *(str(interval_in(row, f"evaluation/{how}/{name}")) for how in DECODING)])
     header = ("after update", *DECODING)
     return f"Mean return of the team on held-out tasks [95 %]:\n\n{markdown_table(header, table)}"

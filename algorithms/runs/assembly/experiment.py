@@ -23,7 +23,7 @@ from ....agents.language.reward_model import RewardModel
 from ....agents.loading import where_of
 from ....agents.numeric.config import NetworkConfig
 from ....agents.registry import PolicySpec, register_policy, registered_policy
-from ....envs.core import TextParallelEnv
+from ....envs.core import TextParallelEnv, declared_interests
 from ....envs.players import HELD_OUT, PLAYERS, partners_of
 from ....envs.registration.registry import EnvSpec, make, registry, spec, versioned
 from ....envs.vectors.processes import ProcessVector
@@ -134,6 +134,13 @@ class Experiment:
 
     def check(self) -> None:
         self._checked()
+
+    def resolved(self) -> Experiment:
+        """Return the experiment with `credited_reward` set for the interests of the environment."""
+        if self.config.credited_reward is not None:
+            return self
+        with closing(self.make_env()) as env:
+            return replace(self, config=self.make_algorithm().resolved(declared_interests(env)).config)
 
     def without_effect(self) -> list[str]:
         with closing(self.make_env()) as env:
