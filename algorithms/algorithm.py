@@ -14,7 +14,7 @@ from torch import Tensor
 from ..agents.config import BAG_OF_WORDS
 from ..envs.core import Interests
 from .config import ActorCriticConfig, TrainConfig
-from .functions.advantages import critic_targets, estimated_advantages
+from .functions.advantages import Discount, critic_targets, estimated_advantages
 from .functions.losses import (
     clipped_policy_loss,
     importance_weights,
@@ -43,6 +43,11 @@ class Grid:
     group: Tensor  # [B] long, index of the group; a group consists of the rollouts of one task
     agent: str | None = None  # agent whose rewards and values these are; None: those of the whole team
     episodes: Sequence[Episode] = ()  # [B], the episode of each row
+    gaps: Tensor | None = None  # [B, T] joint turns from each turn to the track's next; None: 1, as no agent waits
+
+    def discounts(self, discount: float) -> Discount:
+        """Return the discount from each turn to the next: `discount`, or `discount ** gaps` if agents wait."""
+        return discount if self.gaps is None else discount**self.gaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,9 @@ class Algorithm(ABC, Generic[Settings]):
 
     def targets(self, grid: Grid) -> Tensor:
         """Return the critic's regression targets [B, T]: the discounted return from each turn to the end."""
-        return critic_targets(grid.rewards, grid.values, grid.is_real, self.config.discount, "monte_carlo")
+        return critic_targets(
+            grid.rewards, grid.values, grid.is_real, grid.discounts(self.config.discount), "monte_carlo"
+        )
 
     def loss(self, batch: PolicyBatch) -> PolicyLoss:
         """Compute the policy's loss: PPO's clipped surrogate if `clip_range` is set, else the policy-gradient loss.
@@ -228,12 +235,12 @@ class ActorCritic(Algorithm[Settings], ABC):
         if grid.action_values is not None:
             # Q(h, a) estimates the return; V(h) does not depend on the action and is the baseline.
             return (grid.action_values - grid.values[:, :-1]) * grid.is_real
-        track = (grid.rewards, grid.values, grid.is_real, config.discount)
+        track = (grid.rewards, grid.values, grid.is_real, grid.discounts(config.discount))
         return estimated_advantages(*track, config.estimator, config.trace, config.num_steps)
 
     def targets(self, grid: Grid) -> Tensor:
         config = self.config
-        track = (grid.rewards, grid.values, grid.is_real, config.discount)
+        track = (grid.rewards, grid.values, grid.is_real, grid.discounts(config.discount))
         return critic_targets(*track, config.critic_target, config.trace, config.num_steps)
 
     @property

@@ -236,6 +236,14 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         """
         return {}
 
+    def partners(self) -> Mapping[str, Callable[[str], str]]:
+        """Return scripted partners that play the game honestly: name -> function (agent -> reply).
+
+        Teams are tested with these strangers (`collm crossplay --partners`). Names that end with "-held-out" are for
+        tests only; the other partners may also be used in training. The functions must not change the environment.
+        """
+        return {}
+
     @property
     def allowed_exploits(self) -> Mapping[str, str]:
         """Scripted policies for which `check_env` accepts a high return, as a dict: name of the policy -> reason."""
@@ -250,7 +258,11 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         return {}
 
     def ceilings(self) -> Mapping[str, float]:
-        """Return the maximum mean return of teams that lack a skill, such as {"no memory": 0.5}. {}: unknown."""
+        """Return known mean returns of ideal teams, averaged over the agents. {}: unknown.
+
+        Usual names: "optimum", "equilibrium", "silent" (best team without messages), "strangers" (best team without a
+        common convention). Other names are skills that a team lacks, such as {"no memory": 0.5}.
+        """
         return {}
 
     def absence(self, agent: str) -> str:

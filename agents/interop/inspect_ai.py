@@ -115,22 +115,29 @@ def write_log(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
     """Write recorded text episodes as a log of Inspect AI: one sample per episode, with its return as score.
 
     The messages of a sample are all texts that agents read and wrote, in time order, with the names of the agents.
-    The suffix of the file selects the format: .eval or .json.
+    The suffix of the file selects the format: .eval or .json. Episodes have no times, so the log's duration is 0.
     """
     samples = []
     for number, row in enumerate(rows, 1):
+        own = row.get("returns", {})  # of agents that do not have common interests
         returns = {agent: sum(turn["reward"] for turn in track["turns"]) for agent, track in row["agents"].items()}
         sample = logs.EvalSample(id=number, epoch=1, input=f"seed {row['seed']}", target="", messages=_messages_of(row))
-        sample.scores = {"return": Score(value=row["return"], metadata=returns)}
+        sample.scores = {"return": Score(value=row["return"], metadata=returns | own)}
+        sample.scores |= {f"return of {agent}": Score(value=value) for agent, value in own.items()}
         sample.metadata = {name: value for name, value in row.items() if name != "agents"}
         samples.append(sample)
-    mean_return = logs.EvalMetric(name="mean", value=fmean(row["return"] for row in rows))
-    scored = [logs.EvalScore(name="return", scorer="return", metrics={"mean": mean_return})]
+    values: dict[str, list[float]] = {}
+    for sample in samples:
+        for name, score in (sample.scores or {}).items():
+            values.setdefault(name, []).append(score.as_float())
+    means = {name: logs.EvalMetric(name="mean", value=fmean(each)) for name, each in values.items()}
+    scored = [logs.EvalScore(name=name, scorer=name, metrics={"mean": each}) for name, each in means.items()]
     results = logs.EvalResults(total_samples=len(rows), completed_samples=len(rows), scores=scored)
     name, created = rows[0].get("env", "episodes"), datetime.now(timezone.utc).isoformat()
     dataset = logs.EvalDataset(name=name, samples=len(rows))
     spec = logs.EvalSpec(created=created, task=name, dataset=dataset, model="collm", config=logs.EvalConfig())
-    logs.write_eval_log(logs.EvalLog(status="success", eval=spec, results=results, samples=samples), file)
+    stats = logs.EvalStats(started_at=created, completed_at=created)  # without times, the viewer shows NaN
+    logs.write_eval_log(logs.EvalLog(status="success", eval=spec, results=results, stats=stats, samples=samples), file)
 
 
 def _messages_of(row: Mapping[str, Any]) -> list[ChatMessage]:

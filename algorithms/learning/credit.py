@@ -114,7 +114,7 @@ def _own_credit(
 def _fields(algorithm: Algorithm[Any], grid: Grid, targets: Tensor) -> tuple[Tensor, ...]:
     """Compute the fields of `Credit` in padded form [B, T], before normalization."""
     final_values = grid.values.gather(1, grid.is_real.sum(dim=1, keepdim=True)).squeeze(1)
-    returns = monte_carlo_returns(grid.rewards, grid.is_real, algorithm.config.discount, final_values)
+    returns = monte_carlo_returns(grid.rewards, grid.is_real, grid.discounts(algorithm.config.discount), final_values)
     advantages = algorithm.advantages(grid)
     return advantages, advantages, grid.values[:, :-1], targets, returns
 
@@ -196,7 +196,10 @@ def agent_grid(
     played = [episode for episode in episodes if agent in episode.tracks]
     rewards = [[turn.reward for turn in episode.tracks[agent]] for episode in played]
     goes_on = [not episode.is_terminated[agent] for episode in played]
-    return _make_grid(rewards, played, goes_on, values, has_action_values, agent)
+    grid = _make_grid(rewards, played, goes_on, values, has_action_values, agent)
+    gaps = torch.ones_like(grid.rewards)
+    gaps[grid.is_real] = torch.tensor([float(gap) for episode in played for gap in episode.gaps(agent)])
+    return replace(grid, gaps=gaps) if bool((gaps != 1).any()) else grid
 
 
 def joint_grid(
@@ -212,15 +215,14 @@ def joint_grid(
     grid = _make_grid(rewards, episodes, goes_on, values, has_action_values, agent)
     for row, episode in enumerate(episodes):
         if agent is not None and agent not in episode.live_agents:
-            times = [turn.time for turn in episode.tracks.get(agent, ())]
-            grid.values[row, max(times, default=-1) + 1 :] = 0.0
+            grid.values[row, episode.last_time(agent) + 1 :] = 0.0
     return grid
 
 
 def with_team_ends(grids: Mapping[str, Grid], discount: float) -> dict[str, Grid]:
     """Bootstrap agents that left a cut episode early from the values of the agents that stayed.
 
-        V[length] = discount^(joint turns after the agent's last one) * mean over live agents j of V_j(final history)
+        V[length] = discount^(joint turns after the agent left) * mean over live agents j of V_j(final history)
 
     With team rewards (`rewards.with_team_rewards`), the return after the cut is the same for every agent. Only the
     critics of live agents have read the histories up to the cut. The value is 0 if no live agent has a critic.
@@ -235,7 +237,7 @@ def with_team_ends(grids: Mapping[str, Grid], discount: float) -> dict[str, Grid
         filled = grid.values.clone()
         for row, (episode, length) in enumerate(zip(grid.episodes, grid.is_real.sum(dim=1).tolist(), strict=True)):
             if id(episode) in values and agent not in episode.live_agents:
-                num_later = episode.num_turns - 1 - episode.tracks[agent][-1].time
+                num_later = episode.num_turns - 1 - episode.last_time(agent)
                 filled[row, length] = discount**num_later * torch.stack(values[id(episode)]).mean()
         ended[agent] = replace(grid, values=filled)
     return ended

@@ -118,7 +118,8 @@ class Trainer:
             finally:
                 if record is not None:
                     record(update + 1, episodes, self.credits)
-            metrics = episode_metrics(episodes, self.config.credited_reward) | critic_metrics(critic_batches)
+            interests = self.collector.vector.interests
+            metrics = episode_metrics(episodes, self.config.credited_reward, interests) | critic_metrics(critic_batches)
             timer.lap("credit")
 
             with add_error_details(rewards=rewarded.reward_range):

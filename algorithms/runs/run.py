@@ -138,7 +138,8 @@ def run_prepared(
             policies=policies, critics=critics, reward_processor=reward_processor, start=start
         )
         stack.callback(trainer.close)
-        for line in [*default_rates(trainer), *high_rates(trainer)] if group.is_writer else ():
+        lines = [*named_starts(experiment), *default_rates(trainer), *high_rates(trainer)]
+        for line in lines if group.is_writer else ():
             on_notice(line)
         num_envs = min(experiment.config.eval_num_samples, MAX_DEFAULT_ENVS)
         vector = experiment.make_vector("test", num_envs, has_shares=True)
@@ -161,7 +162,7 @@ def run_prepared(
             config = experiment.config
             # Logged returns are sums of environment rewards. A reward model or processor changes the learned rewards.
             learns_returns = config.reward_model is None and reward_processor is None
-            silence = [SilenceWatch(on_notice, config.credited_reward)] if learns_returns else []
+            silence = [SilenceWatch(on_notice, trainer.config.credited_reward)] if learns_returns else []
             run.callbacks = [*made, *silence, JumpWatch(on_notice), *map(as_callback, loggers)]
             run.on_notice = on_notice
             for callback in run.callbacks:
@@ -249,7 +250,9 @@ class _TrainingLoop:
             callback.log(update, metrics)
 
     def _record_episodes(self, update: int, episodes: Sequence[Episode], credits: Mapping[str, Credit]) -> None:
-        self._write("episodes.jsonl", lambda: episode_records(episodes, credits, update=update))
+        has_own = self.held_out.vector.interests != "common"
+        rows = partial(episode_records, episodes, credits, has_own_returns=has_own, update=update)
+        self._write("episodes.jsonl", rows)
 
     def _write(self, name: str, rows: Callable[[], Sequence[Mapping[str, Any]]]) -> None:
         if name in self.records:
@@ -353,6 +356,12 @@ def _advice(directory: Path) -> str:
     if update is None:
         return "the run has no checkpoint yet; free disk space, and start the run again"
     return f"the checkpoint of update {update} is intact; free disk space, then: {run_command('resume', directory)}"
+
+
+def named_starts(experiment: Experiment) -> list[str]:
+    """Return a notice if the environment's start checkpoint replaces the model "tiny"."""
+    given, used = experiment.model.model, experiment.team_model.model
+    return [] if used == given else [f"model {given}: {used}, the start checkpoint for {experiment.env}"]
 
 
 def default_rates(trainer: Trainer) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..._errors import UserError
+from ..._ownership import refuse_full_folder
 from ...agents.core import Completion, Learnable, Policy, Request, act_all
 from ..distribution.group import current
 from ..rollout.plays import masks_of
@@ -140,8 +141,7 @@ class Team(Mapping[str, Policy]):
         models = {agent: policy for agent, policy in self.items() if isinstance(policy, Learnable)}
         if not models:
             raise UserError(f"the team {', '.join(self)} has no model to save; its policies have no weights")
-        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-            raise UserError(f"{directory} exists and is not an empty folder; give a new or empty folder")
+        refuse_full_folder(directory)
         for agent, model in models.items():
             model.save(directory / agent)
         return directory

@@ -35,7 +35,7 @@ _BUILT_IN: tuple[tuple[str, str, Ranges, str], ...] = (
 )
 
 _RANGE_PRESERVING: dict[str, tuple[str, ...]] = {
-    "MiniWriting": ("num_agents", "prompts"),
+    "MiniWriting": ("num_agents", "is_explained", "prompts"),
     "MiniBuild": ("num_agents", "max_turns", "reward", "feedback", "threshold", "is_explained", "prompts"),
     "MiniShift": (
         *("num_agents", "max_turns", "reward", "feedback", "threshold", "is_shuffled", "is_explained", "prompts"),
@@ -44,6 +44,9 @@ _RANGE_PRESERVING: dict[str, tuple[str, ...]] = {
 """Name of an environment -> arguments that do not change the ranges of rewards and returns."""
 _MAX_NEW_TOKENS = {"MiniWriting": 48, "MiniCode": 48, "MiniBuild": 8, "MiniShift": 8}
 """Maximum tokens per reply: at least twice the longest reference reply, in tokens of the model "tiny"."""
+
+_STARTS = ("MiniShift",)
+"""Environments with a start checkpoint in `agents/tiny/starts`."""
 
 
 def register_built_in() -> None:
@@ -57,5 +60,6 @@ def register_built_in() -> None:
             reward_range=turn,
             return_range=episode,
             max_new_tokens=_MAX_NEW_TOKENS.get(name),
+            start=f"tiny-{name}" if name in _STARTS else None,
             range_preserving_kwargs=_RANGE_PRESERVING.get(name, ()),
         )

@@ -81,6 +81,8 @@ class EnvSpec:
     """Minimum and maximum undiscounted return of an agent per episode, possibly infinite. None: not declared."""
     max_new_tokens: int | None = None
     """Default limit of tokens per reply of language models. None: 256."""
+    start: str | None = None
+    """Start checkpoint that replaces the model "tiny", such as "tiny-MiniShift". None: training starts from "tiny"."""
     range_preserving_kwargs: tuple[str, ...] = ()
     """Arguments that do not change `reward_range` and `return_range`. With other arguments, both are None."""
 
@@ -223,6 +225,7 @@ def register(
     reward_range: Range | None = None,
     return_range: Range | None = None,
     max_new_tokens: int | None = None,
+    start: str | None = None,
     range_preserving_kwargs: Sequence[str] = (),
     replace: bool = False,
 ) -> EnvSpec:
@@ -238,7 +241,7 @@ def register(
     """
     ranges = reward_range, return_range
     preserving = tuple(range_preserving_kwargs)
-    added = EnvSpec(id, entry_point, dict(kwargs or {}), max_turns, summary, *ranges, max_new_tokens, preserving)
+    added = EnvSpec(id, entry_point, dict(kwargs or {}), max_turns, summary, *ranges, max_new_tokens, start, preserving)
     if registry.get(id, added) != added and not replace:
         raise ValueError(
             f"{id} is already registered as {registry[id].entry_point!r}; increase the version, or pass replace=True"

@@ -110,9 +110,10 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
     def _newly_read(self, agent: str, track: dict[str, Any]) -> list[dict[str, str]]:
         observation, before = self._observations[agent], self._known.get(agent)
         self._known[agent] = observation
-        if before is not None and is_rewritten(observation, before):
+        messages, is_rewritten = new_messages(observation, before)
+        if is_rewritten:
             track.setdefault("rewritten", []).append(len(track["turns"]))
-        return new_messages(observation, before)
+        return messages
 
     def _write(self) -> None:
         record, self._record = self._record, None
@@ -132,16 +133,15 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
         self._number += 1
 
 
-def new_messages(observation: str, before: str | None) -> list[dict[str, str]]:
-    """Return the messages after the agent's reply to the observation `before`, or a whole rewritten history."""
-    start = 0 if before is None or is_rewritten(observation, before) else len(messages_of(before)) + 1
-    return [message._asdict() for message in messages_of(observation)[start:]]
+def new_messages(observation: str, before: str | None) -> tuple[list[dict[str, str]], bool]:
+    """Return the messages after the agent's reply to the observation `before`, and if the history was rewritten.
 
-
-def is_rewritten(observation: str, before: str) -> bool:
-    """Return True if an observation does not extend the observation `before`, at least by the agent's reply."""
-    messages, known = messages_of(observation), messages_of(before)
-    return messages[: len(known)] != known or len(messages) == len(known)
+    A rewritten history does not extend `before` by at least the reply; all its messages are returned.
+    """
+    messages, known = messages_of(observation), () if before is None else messages_of(before)
+    is_rewritten = before is not None and (messages[: len(known)] != known or len(messages) == len(known))
+    start = 0 if before is None or is_rewritten else len(known) + 1
+    return [message._asdict() for message in messages[start:]], is_rewritten
 
 
 def mean_info(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:

@@ -124,6 +124,20 @@ def test_flags_take_true_and_false_as_sweeps_write_them(tmp_path, started):
     assert experiment.model.recomputes_activations is True
 
 
+@pytest.mark.parametrize(
+    "words", [["--hidden_dims=[64, 32]"], ["--hidden-dims", "[64,32]"], ["--hidden-dims", "64", "32"]]
+)
+def test_tuples_take_lists_as_sweeps_write_them(tmp_path, started, words):
+    call = ["iac", "--env", "collm/MiniBuild-v0", "--out", str(tmp_path / "run"), "--adam=[0.8, 0.9, 1e-6]"]
+    experiment, *_ = started(*call, *words, "--log=['tensorboard']")
+    assert experiment.network.hidden_dims == (64, 32) and experiment.config.adam == (0.8, 0.9, 1e-6)
+
+
+def test_a_list_that_cannot_be_read_is_refused(capsys):
+    assert main(["train", "iac", "--env", "collm/MiniBuild-v0", "--hidden_dims=[64"]) == 2
+    assert "--hidden_dims takes a list" in capsys.readouterr().err
+
+
 def test_the_ten_settings_that_matter_come_first(capsys):
     with pytest.raises(SystemExit):
         main(["train", "maac", "--help"])

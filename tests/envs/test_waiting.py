@@ -1,30 +1,7 @@
 """Agents that wait: they need no reply, get rewards and feedback, and act again later."""
 
-from collections.abc import Mapping
-
 import pytest
-
-from collm.envs.core import Outcome, TextParallelEnv
-
-
-class TurnGame(TextParallelEnv):
-    """Two players act in turn; each turn pays 1 to the player that acts and 2 to the player that waits."""
-
-    def __init__(self, movers: tuple[tuple[str, ...], ...] = (("player_1",), ("player_0", "player_1"))):
-        super().__init__(["player_0", "player_1"], max_turns=3)
-        self.next_movers = movers
-
-    def deal(self, task: object) -> dict[str, str]:
-        self.movers = ["player_0"]
-        return {agent: f"You are {agent}." for agent in self.agents}
-
-    def play(self, replies: Mapping[str, str]) -> Outcome:
-        said = " ".join(f"{agent} {reply}" for agent, reply in replies.items())
-        return Outcome(
-            {agent: 1.0 if agent in replies else 2.0 for agent in self.agents},
-            {agent: said for agent in self.agents},
-            movers=self.next_movers[self.turn] if self.turn < 2 else None,
-        )
+from waiting_worlds import TurnGame
 
 
 def test_waiting_agents_need_no_reply_and_get_rewards_and_feedback() -> None:
