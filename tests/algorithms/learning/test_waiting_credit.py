@@ -113,9 +113,10 @@ class Exact(WeightlessCritic):
 
 
 def error(name, settings, reward, discount):
-    settings = {"rollout_buffer_size": 2, "discount": discount, "credited_reward": reward} | settings
+    size = settings.get("num_generations", 1)  # one group: more episodes only take longer
+    settings = {"rollout_buffer_size": size, "discount": discount, "credited_reward": reward} | settings
     algorithm, game = make_algorithm(name, **settings), TurnBased()
-    found = expected_gradient(algorithm, game, 2, has_value_head=algorithm.has_actor_heads)
+    found = expected_gradient(algorithm, game, size, has_value_head=algorithm.has_actor_heads)
     return relative_error(game.num_turns * found, true_gradient(game, reward, discount))
 
 
