@@ -35,7 +35,6 @@ WITH_EXACT_CRITIC = [
     ],
     *[(name, {"estimator": "n_step", "num_steps": 2}) for name in ("iac", "maac")],
 ]
-HAS_TEAM_REWARDS_ONLY = ("maac", "mappo")
 
 
 class Talk(Course):
@@ -90,31 +89,34 @@ def true_gradient(game, reward, discount):
 
 
 class Exact(WeightlessCritic):
-    """Expected discounted sum of the rewards after a history."""
+    """Expected discounted sum of the rewards after a history, of the team or, with `agents`, of each agent."""
 
-    def __init__(self, game, reward, discount):
+    def __init__(self, game, reward, discount, agents=None):
+        self.agents = agents
         sums, weights = defaultdict(float), defaultdict(float)
         for course, probability in zip(game.courses, game.probabilities(game.logits).tolist(), strict=True):
             for turn in range(len(course.turns) + 1):
                 own = {agent: course.to_go(agent, turn, discount) for agent in AGENTS}
                 team = sum(own.values()) / len(AGENTS)
-                histories = {("own", agent, course.own(agent, turn)): agent for agent in AGENTS}
-                for history, agent in {**histories, ("joint", repr(course.turns[:turn])): None}.items():
-                    sums[history] += probability * (team if reward == "team" or agent is None else own[agent])
+                joint = "joint", repr(course.turns[:turn])
+                values = {(joint, agent): own[agent] for agent in AGENTS} | {(joint, None): team}
+                for agent in AGENTS:
+                    paid = team if reward == "team" else own[agent]
+                    values["own", agent, course.own(agent, turn)] = paid
+                for history, value in values.items():
+                    sums[history] += probability * value
                     weights[history] += probability
         self.known = {history: sums[history] / weights[history] for history in sums}
 
     def values(self, inputs):
-        return torch.tensor([self.known[history] for each in inputs for history in each.histories])
+        histories = [history for each in inputs for history in each.histories]
+        if self.agents is not None:
+            return torch.tensor([[self.known[history, agent] for agent in self.agents] for history in histories])
+        return torch.tensor([self.known[h if h[0] == "own" else (h, None)] for h in histories])
 
 
 def cases(chosen):
-    return [
-        (name, settings, reward)
-        for name, settings in chosen
-        for reward in ("team", "own")
-        if reward == "team" or name not in HAS_TEAM_REWARDS_ONLY
-    ]
+    return [(name, settings, reward) for name, settings in chosen for reward in ("team", "own")]
 
 
 def error(name, settings, reward, discount):
@@ -135,7 +137,7 @@ def test_the_expected_gradient_is_exact_with_any_critic(name, settings, reward, 
 def test_the_expected_gradient_is_exact_at_any_trace_with_an_exact_critic(
     name, settings, reward, discount, monkeypatch
 ):
-    monkeypatch.setattr(enumeration, "Arbitrary", lambda: Exact(TurnBased(), reward, discount))
+    monkeypatch.setattr(enumeration, "Arbitrary", lambda agents: Exact(TurnBased(), reward, discount, agents))
     assert error(name, settings, reward, discount) <= 1e-6
 
 
