@@ -82,7 +82,7 @@ def test_a_dry_run_prints_a_file_that_starts_the_same_run(tmp_path, started, cap
     with pytest.warns(UserWarning, match="v0"):
         direct, *_ = started(*words.split(), "--template-kwargs", "a.b", 'é"\\\n\x7f')
     experiment, *_ = started("collm-cc", "--config", "run.toml")
-    assert experiment == direct
+    assert experiment == direct.resolved()
     assert (experiment.config.importance_cap, experiment.env_kwargs["render_mode"]) == (None, None)
     monkeypatch.setattr("collm.algorithms.memory.devices.capacity", lambda device: 2**20)
     monkeypatch.setattr("collm.algorithms.runs.assembly.experiment.capacity", lambda device: 2**20)

@@ -9,6 +9,8 @@ from small_trainers import algorithm_of, number_trainer, text_trainer, through_a
 from collm.agents.config import ModelConfig
 from collm.agents.numeric.config import NetworkConfig
 from collm.algorithms import algorithm_specs
+from collm.algorithms.distribution.group import Alone
+from collm.algorithms.learning import critic_learner
 from collm.algorithms.runs.assembly.policies import make_policies
 from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.core import Outcome
@@ -157,3 +159,19 @@ def test_a_team_critic_keeps_one_value():
         trainer.step()
         critic = trainer.critics["joint"]
         assert critic.values([item.input for item in critic.replay[-1]]).dim() == 1
+
+
+def test_values_of_several_ranks_have_one_column_per_agent(monkeypatch):
+    class Flat(Alone):
+        """Group of one rank that returns flat tensors, as several ranks do."""
+
+        def union(self, found):
+            return {number: values.reshape(-1) for number, values in found.items()}
+
+    trainer = text_trainer("maac", Opposed)
+    trainer.step()
+    critic = trainer.critics["joint"]
+    inputs = [item.input for item in critic.replay[-1]]
+    expected = critic.values(inputs)
+    monkeypatch.setattr(critic_learner, "current", Flat)
+    assert torch.equal(critic.values(inputs), expected)
