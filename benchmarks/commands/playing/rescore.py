@@ -78,14 +78,17 @@ def rescored(row: Mapping[str, Any], names: Sequence[str], weights: Sequence[flo
     env.reset()
     agents, infos = deepcopy(row["agents"]), []
     for time in range(len(row["infos"])):
-        turns = {agent: agents[agent]["turns"][time] for agent in env.agents}
+        turns = {agent: turns_by_time(agents[agent])[time] for agent in world.movers}
         _, rewards, _, _, told = env.step({agent: turn["wrote"] for agent, turn in turns.items()})
         infos.append(mean_info(told))
-        for agent, turn in turns.items():
-            turn["reward"] = rewards[agent]
+        for agent, reward in rewards.items():
+            if agent not in turns:
+                agents[agent]["waiting"][str(time)] = reward
+                continue
+            turns[agent]["reward"] = reward
             for name in CREDITED:
-                turn.pop(name, None)
-    total = sum(turn["reward"] for track in agents.values() for turn in track["turns"])
+                turns[agent].pop(name, None)
+    total = sum(map(recorded_return, agents.values()))
     return {**row, "reward_funcs": list(names), "return": total / len(agents), "agents": agents, "infos": infos}
 
 
