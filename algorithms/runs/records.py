@@ -52,7 +52,9 @@ def episode_records(
             track, final = episode.tracks.get(agent, ()), episode.finals[agent]
             waited = {str(time): reward for time, reward in episode.waiting.get(agent, {}).items()}
             waiting = {"waiting": waited} if waited else {}
-            if not isinstance(track[0].observation if track else final, str):  # vectors: only the data for a replay, to save space
+            if not isinstance(
+                track[0].observation if track else final, str
+            ):  # vectors: only the data for a replay, to save space
                 agents[agent] = {
                     "actions": [np.asarray(turn.completion.action).tolist() for turn in track],
                     "rewards": [turn.reward for turn in track],
@@ -66,7 +68,12 @@ def episode_records(
                 for turn, numbers in zip(turns, credited[agent], strict=False):
                     turn |= dict(zip(CREDITED, numbers, strict=True))
             last = new_messages(final, track[-1].observation if track else None)
-            agents[agent] = {"turns": turns, "last_read": last, "is_terminated": episode.is_terminated[agent], **waiting}
+            agents[agent] = {
+                "turns": turns,
+                "last_read": last,
+                "is_terminated": episode.is_terminated[agent],
+                **waiting,
+            }
             histories = [*(turn.observation for turn in track), final]
             if rewritten := [i for i in range(1, len(histories)) if is_rewritten(histories[i], histories[i - 1])]:
                 agents[agent]["rewritten"] = rewritten

@@ -15,6 +15,7 @@ from ...algorithms.runs.assembly.trust import needs_trust
 from ...algorithms.runs.files import CONFIG_FILE, read_config
 from ...envs.games.pictured import PicturedEnv
 from ...envs.registration.registry import make, registry
+from ...envs.wrappers.recording import turns_by_time
 from ..comparison.summaries import has_critic, run_label
 
 CHUNK_SIZE = 40
