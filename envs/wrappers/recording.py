@@ -141,6 +141,11 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
         self._number += 1
 
 
+def turns_by_time(track: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """Return the turns in an agent's entry of a record; keys: indices of joint turns. Old records have no "time"."""
+    return {turn.get("time", number): turn for number, turn in enumerate(track["turns"])}
+
+
 def recorded_return(track: Mapping[str, Any]) -> float:
     """Return the sum of the rewards in an agent's entry of a record."""
     return float(sum(turn["reward"] for turn in track["turns"]) + sum(track.get("waiting", {}).values()))
