@@ -5,7 +5,7 @@
 
 from collections import defaultdict
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import product
 from math import log, prod
@@ -47,7 +47,7 @@ class Course:
 
     def own(self, agent, turn):
         """Return the agent's own words before a turn, which are its observation."""
-        return tuple(words[agent] for words in self.turns[:turn])
+        return tuple(words[agent] for words in self.turns[:turn] if agent in words)
 
     def decisions(self, agent):
         """Return (row of the table, token) of every token of the agent."""
@@ -63,9 +63,10 @@ class Course:
 
     def own_return(self, agent, start=0):
         """Return the sum of the agent's rewards from turn `start` on."""
-        return sum(
-            self.reward(agent, turn) for turn, words in enumerate(self.turns) if turn >= start and agent in words
-        )
+        return sum(self.reward(agent, turn) for turn in range(start, len(self.turns)) if self.is_paid(agent, turn))
+
+    def is_paid(self, agent, turn):
+        return agent in self.turns[turn]
 
     def team_return(self, start=0):
         """Return the sum of all rewards from turn `start` on, divided by the number of all agents."""
@@ -133,12 +134,15 @@ class Game:
         logprobs = logsigmoid(logits * (2.0 * torch.tensor(word) - 1)).numpy().astype(np.float32)
         return Completion(word, logprobs, tokens=tuple(zip(rows, word, strict=True)))
 
+    def _movers(self, turns):
+        return AGENTS
+
     def _course(self, turns):
         return Course(turns, self.seed)
 
     def _courses(self, turns):
         last = self.words[-1]
-        there = AGENTS
+        there = self._movers(turns)
         if self.kind == "leaving":
             there = tuple(agent for agent in AGENTS if all(words.get(agent) != last for words in turns))
         is_over = len(turns) == self.num_turns or not there
@@ -148,6 +152,33 @@ class Game:
             return [self._course(turns)]
         joint = (dict(zip(there, words, strict=True)) for words in product(self.words, repeat=len(there)))
         return [course for words in joint for course in self._courses((*turns, words))]
+
+
+class WaitingCourse(Course):
+    def is_paid(self, agent, turn):
+        return True
+
+
+class Waiting(Game):
+    """Game of 3 turns. The agents alternate, but if the first word is `words[-1]`, both act in the second turn.
+
+    Agents are also paid while they wait.
+    """
+
+    def _course(self, turns):
+        return WaitingCourse(turns, self.seed)
+
+    def _movers(self, turns):
+        if len(turns) == 1 and turns[0][AGENTS[0]] == self.words[-1]:
+            return AGENTS
+        return (AGENTS[len(turns) % 2],)
+
+    def episode(self, course, group, index):
+        waiting = {
+            agent: {turn: course.reward(agent, turn) for turn, words in enumerate(course.turns) if agent not in words}
+            for agent in AGENTS
+        }
+        return replace(super().episode(course, group, index), waiting=waiting)
 
 
 class PenniesCourse(Course):

@@ -53,13 +53,19 @@ def episode_records(
     records = []
     for episode in episodes:
         agents = {}
-        for agent, track in episode.tracks.items():
-            if not isinstance(track[0].observation, str):  # vectors: only the data for a replay, to save space
+        for agent in episode.is_terminated:
+            track, final = episode.tracks.get(agent, ()), episode.finals[agent]
+            waited = {str(time): reward for time, reward in episode.waiting.get(agent, {}).items()}
+            waiting = {"waiting": waited} if waited else {}
+            if not isinstance(
+                track[0].observation if track else final, str
+            ):  # vectors: only the data for a replay, to save space
                 agents[agent] = {
                     "actions": [np.asarray(turn.completion.action).tolist() for turn in track],
                     "rewards": [turn.reward for turn in track],
-                    "version": track[0].completion.version,
+                    "version": track[0].completion.version if track else 0,
                     "is_terminated": episode.is_terminated[agent],
+                    **waiting,
                 }
                 continue
             histories: list[Any] = [None, *(turn.observation for turn in track), episode.finals[agent]]
@@ -68,7 +74,12 @@ def episode_records(
             if agent in credited:
                 for turn, numbers in zip(turns, credited[agent], strict=False):
                     turn |= dict(zip(CREDITED, numbers, strict=True))
-            agents[agent] = {"turns": turns, "last_read": read[-1], "is_terminated": episode.is_terminated[agent]}
+            agents[agent] = {
+                "turns": turns,
+                "last_read": read[-1],
+                "is_terminated": episode.is_terminated[agent],
+                **waiting,
+            }
             if any(is_rewritten):
                 agents[agent]["rewritten"] = [i for i, each in enumerate(is_rewritten) if each]
         records.append(

@@ -12,8 +12,8 @@ _SUMMARY: Ranges = (0, 3.48), (0, 3.48)
 _PROGRAM: Ranges = (0, 4), (0, 4)
 _MAP: Ranges = (-inf, inf), (-inf, inf)  # depends on the map
 
-# Columns: id without "collm/"; package, whose class has the name in the id; ranges of rewards per turn and of returns
-# per episode; summary.
+# Columns: id without "collm/"; package with a module "env", or module of "talk", whose class has the name in the id;
+# ranges of rewards per turn and of returns per episode; summary.
 _BUILT_IN: tuple[tuple[str, str, Ranges, str], ...] = (
     ("MiniWriting-v2", "writing.mini_writing", _UNIT, "Writers divide the facts of an invented post."),
     ("TLDR-v2", "writing.documents", _SUMMARY, "Writers summarize a post: the first briefly, the others in detail."),
@@ -32,7 +32,12 @@ _BUILT_IN: tuple[tuple[str, str, Ranges, str], ...] = (
     ("CoopHumanEval-v1", "coding.functions", _PROGRAM, "A helper and a main programmer write a function in two parts."),
     ("ClassEval-v1", "coding.classes", ((0, 6), (0, 6)), "Two programmers divide the methods of a class."),
     ("MiniCode-v1", "coding.mini_code", _UNIT, "A helper and a main programmer write one line of Python each."),
+    ("TinyHanabi-v0", "talk.tiny_hanabi", _UNIT, "The first agent's action is also a message to the second."),
+    ("Profile-v0", "talk.profile", _UNIT, "Agents exchange clues, and then each names the right option."),
+    ("Advice-v0", "talk.advice", _UNIT, "An adviser informs a decider that has other interests."),
+    ("MatrixGame-v0", "talk.matrix_game", _UNIT, "Repeated games of two actions, with announcements."),
 )
+_TALK = "channel", "noise", "max_words", "is_explained", "prompts"
 
 _RANGE_PRESERVING: dict[str, tuple[str, ...]] = {
     "MiniWriting": ("num_agents", "is_explained", "prompts"),
@@ -40,12 +45,17 @@ _RANGE_PRESERVING: dict[str, tuple[str, ...]] = {
     "MiniShift": (
         *("num_agents", "max_turns", "reward", "feedback", "threshold", "is_shuffled", "is_explained", "prompts"),
     ),
+    "TinyHanabi": ("game", *_TALK),
+    "Profile": ("num_agents", "num_options", "num_messages", "links", *_TALK),
+    "Advice": ("bias", *_TALK),
+    "MatrixGame": ("game", "num_rounds", "num_messages", "is_shuffled", *_TALK),
 }
 """Name of an environment -> arguments that do not change the ranges of rewards and returns."""
 _MAX_NEW_TOKENS = {"MiniWriting": 48, "MiniCode": 48, "MiniBuild": 8, "MiniShift": 8}
+_MAX_NEW_TOKENS |= {"TinyHanabi": 4, "Profile": 16, "Advice": 8, "MatrixGame": 4}
 """Maximum tokens per reply: at least twice the longest reference reply, in tokens of the model "tiny"."""
 
-_STARTS = ("MiniShift",)
+_STARTS = "MiniShift", "TinyHanabi", "Advice", "MatrixGame"
 """Environments with a start checkpoint in `agents/tiny/starts`."""
 
 
@@ -53,9 +63,10 @@ def register_built_in() -> None:
     """Add collm's environments to the registry. The first `make` of an environment imports its module."""
     for versioned, package, (turn, episode), summary in _BUILT_IN:
         name = versioned.rpartition("-v")[0]
+        module = package if package.startswith("talk.") else f"{package}.env"
         register(
             f"collm/{versioned}",
-            f"collm.envs.{package}.env:{name}",
+            f"collm.envs.{module}:{name}",
             summary=summary,
             reward_range=turn,
             return_range=episode,

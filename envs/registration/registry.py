@@ -29,6 +29,7 @@ from .turn_limit import TurnLimit
 
 Range: TypeAlias = tuple[float, float]
 TextId: TypeAlias = Literal[
+    "collm/Advice-v0",
     "collm/ArxivExpansion-v2",
     "collm/BridgeBuild-v2",
     "collm/ClassEval-v1",
@@ -36,13 +37,16 @@ TextId: TypeAlias = Literal[
     "collm/HouseBuild-v2",
     "collm/HumanEval-v1",
     "collm/MBPP-v1",
+    "collm/MatrixGame-v0",
     "collm/MiniBuild-v0",
     "collm/MiniCode-v1",
     "collm/MiniShift-v0",
     "collm/MiniWriting-v2",
+    "collm/Profile-v0",
     "collm/ResourceGathering-v2",
     "collm/StrBuild-v2",
     "collm/TLDR-v2",
+    "collm/TinyHanabi-v0",
 ]
 """Ids of collm's environments, which are text environments. Editors complete these ids in calls of `make`."""
 

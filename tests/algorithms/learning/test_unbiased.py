@@ -13,6 +13,7 @@ from enumeration import (
     Course,
     Game,
     Pennies,
+    Waiting,
     cosines,
     exact_gradient,
     expected_gradient,
@@ -178,6 +179,22 @@ def test_with_own_rewards_the_group_s_maximum_is_that_of_each_agent_s_returns():
 def test_with_an_exact_critic_every_estimator_is_unbiased(name, settings, reward, kind):
     game = Game(kind)
     found = quick_gradient(name, settings, game, reward, is_exact=True)
+    assert relative_error(found, exact_gradient(game, reward)) <= 1e-6
+
+
+@pytest.mark.parametrize("reward", ["team", "own"])
+@pytest.mark.parametrize(("name", "settings"), [each for each in UNBIASED if each[1].get("num_steps") is None])
+def test_agents_that_wait_climb_all_rewards_that_follow_their_turns(name, settings, reward):
+    game = Waiting(num_turns=3)
+    found = quick_gradient(name, settings, game, reward)
+    assert relative_error(found, exact_gradient(game, reward)) <= 1e-6
+
+
+@pytest.mark.parametrize("reward", ["team", "own"])
+@pytest.mark.parametrize("settings", [{"estimator": "td"}, {"trace": 0.5}])
+def test_an_exact_joint_critic_is_unbiased_if_agents_wait(settings, reward):
+    game = Waiting(num_turns=3)
+    found = quick_gradient("maac", settings, game, reward, is_exact=True)
     assert relative_error(found, exact_gradient(game, reward)) <= 1e-6
 
 

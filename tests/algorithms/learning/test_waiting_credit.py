@@ -43,8 +43,8 @@ class Talk(Course):
     def own(self, agent, turn):
         return tuple(tuple(words.items()) for words in self.turns[:turn])
 
-    def own_return(self, agent, start=0):
-        return self.to_go(agent, start, 1.0)
+    def own_return(self, agent):
+        return self.to_go(agent, 0, 1.0)
 
     def to_go(self, agent, turn, discount):
         return sum(discount ** (t - turn) * self.reward(agent, t) for t in range(turn, len(self.turns)))
@@ -89,7 +89,7 @@ def true_gradient(game, reward, discount):
 
 
 class Exact(WeightlessCritic):
-    """Expected discounted sum of the rewards after a history: one value, or one of each of `agents`."""
+    """Expected discounted sum of the rewards after a history, of the team or, with `agents`, of each agent."""
 
     def __init__(self, game, reward, discount, agents=None):
         self.agents = agents
@@ -98,18 +98,25 @@ class Exact(WeightlessCritic):
             for turn in range(len(course.turns) + 1):
                 own = {agent: course.to_go(agent, turn, discount) for agent in AGENTS}
                 team = sum(own.values()) / len(AGENTS)
+                joint = "joint", repr(course.turns[:turn])
+                values = {(joint, agent): own[agent] for agent in AGENTS} | {(joint, None): team}
                 for agent in AGENTS:
-                    for history in (("own", agent, course.own(agent, turn)), ("joint", repr(course.turns[:turn]))):
-                        sums[history, agent] += probability * (team if reward == "team" else own[agent])
-                        weights[history, agent] += probability
+                    paid = team if reward == "team" else own[agent]
+                    values["own", agent, course.own(agent, turn)] = paid
+                for history, value in values.items():
+                    sums[history] += probability * value
+                    weights[history] += probability
         self.known = {history: sums[history] / weights[history] for history in sums}
 
     def values(self, inputs):
         histories = [history for each in inputs for history in each.histories]
         if self.agents is not None:
             return torch.tensor([[self.known[history, agent] for agent in self.agents] for history in histories])
-        readers = [history[1] if history[0] == "own" else AGENTS[0] for history in histories]
-        return torch.tensor([self.known[each] for each in zip(histories, readers, strict=True)])
+        return torch.tensor([self.known[h if h[0] == "own" else (h, None)] for h in histories])
+
+
+def cases(chosen):
+    return [(name, settings, reward) for name, settings in chosen for reward in ("team", "own")]
 
 
 def error(name, settings, reward, discount):
@@ -121,15 +128,13 @@ def error(name, settings, reward, discount):
 
 
 @pytest.mark.parametrize("discount", [1.0, 0.6])
-@pytest.mark.parametrize("reward", ["team", "own"])
-@pytest.mark.parametrize(("name", "settings"), UNBIASED)
+@pytest.mark.parametrize(("name", "settings", "reward"), cases(UNBIASED))
 def test_the_expected_gradient_is_exact_with_any_critic(name, settings, reward, discount):
     assert error(name, settings, reward, discount) <= 1e-6
 
 
 @pytest.mark.parametrize("discount", [1.0, 0.6])
-@pytest.mark.parametrize("reward", ["team", "own"])
-@pytest.mark.parametrize(("name", "settings"), WITH_EXACT_CRITIC)
+@pytest.mark.parametrize(("name", "settings", "reward"), cases(WITH_EXACT_CRITIC))
 def test_the_expected_gradient_is_exact_at_any_trace_with_an_exact_critic(
     name, settings, reward, discount, monkeypatch
 ):

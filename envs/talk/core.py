@@ -1,0 +1,230 @@
+"""The base class of games in which agents first send messages and then choose actions."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar, Literal, get_args
+
+from ..core import Message, Outcome, TextParallelEnv
+from ..games.pictured import refuse_other
+from ..templates import Prompts, templates
+
+Channel = Literal["open", "silent", "shuffled", "noisy"]
+Phase = Literal["say", "do"]
+
+_EXPLANATION = """\
+{game}
+{message}After the word "task", reply with {action} and nothing else. Any other reply counts as a random one.
+Your number and what you know:
+"""
+_MESSAGE = 'After the word "report", write a message of at most {} words. {} '
+_CHANNELS: Mapping[Channel, str] = {
+    "open": "The others read it as a line that starts with your number.",
+    "silent": "Nobody reads it.",
+    "shuffled": "Instead of it, the others read a message from another game.",
+    "noisy": "The others read it as a line that starts with your number, and some words are lost.",
+}
+
+
+class TalkEnv(TextParallelEnv):
+    """Base class of games in which agents first send messages and then choose actions.
+
+    In a say turn, a reply is a message, of which the listeners read the first words. In a do turn, a reply must name
+    exactly one legal action; other words are ignored. Any other reply counts as a random action, so that an error is
+    worth no more than a random action, for each agent. Agents that have no move wait.
+
+    Metrics of say turns: `words` (number of words sent), `lies` (number of false claims about the speakers' own private
+    information). Metrics of do turns: `bad` (number of replies without a legal action), and those of the game.
+
+    Prompts are words of the embedded model's tokenizer. With `is_explained`, the rules in English come first.
+
+    Args:
+        num_agents: agents, called builder_0, builder_1, ...
+        max_turns: turns of an episode.
+        channel: "open"; "silent" (no agent reads messages); "shuffled" (agents read the message of the same speaker in
+            another episode of the reference players, which has the same distribution and no information); "noisy".
+        noise: probability that a word of a message is lost, if the channel is "noisy".
+        max_words: maximum length of a message in words; the other words are dropped.
+        is_explained: True adds the rules in English, for models that were not trained on the game.
+        prompts: templates that replace the prompts, see `collm.envs.templates`.
+        **kwargs: see `TextParallelEnv`.
+
+    Raises:
+        ValueError: if a setting is invalid.
+    """
+
+    cues: ClassVar[Mapping[Phase, str]] = {"say": "report", "do": "task"}
+    """Last word of the text that an agent reads before its move."""
+    num_tasks: int = 2**31
+    """Number of different tasks. `reset(options={"task": number})` selects a task."""
+    places: ClassVar[Mapping[str, bool]] = {"facts": True, "seat": False}
+    """Placeholders of a prompt template. A template must contain at least one placeholder with the value True."""
+
+    def __init__(
+        self,
+        num_agents: int,
+        max_turns: int,
+        *,
+        channel: Channel = "open",
+        noise: float = 0.2,
+        max_words: int = 8,
+        is_explained: bool = False,
+        prompts: Prompts | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__([f"builder_{seat}" for seat in range(num_agents)], max_turns, **kwargs)
+        refuse_other("channel", channel, get_args(Channel))
+        if not 0 <= noise <= 1:
+            raise ValueError(f"noise={noise} must be from 0 to 1")
+        refuse_count("max_words", max_words, 1)
+        self._channel: Channel = channel
+        self._noise = noise
+        self._max_words = max_words
+        self._is_explained = is_explained
+        self._templates = templates(prompts, self.possible_agents, self.places)
+        self._other: TalkEnv | None = None  # the other episode of a shuffled channel
+        self.heard: dict[str, list[tuple[str, str]]] = {}
+        """Agent -> (speaker, message) of each message that this agent has read in the episode."""
+
+    # Methods for subclasses to implement or override.
+
+    @abstractmethod
+    def phase(self, turn: int) -> tuple[Phase, Sequence[str]]:
+        """Return the kind of a turn and the agents that move in it. Both may only depend on the turn."""
+
+    @abstractmethod
+    def begin(self, task: int) -> None:
+        """Start an episode: set the state for a task, a number below `num_tasks`."""
+
+    @abstractmethod
+    def facts(self, agent: str) -> str:
+        """Return the information of an agent at the start, as words of the embedded model's tokenizer."""
+
+    @abstractmethod
+    def rules(self) -> tuple[str, str]:
+        """Return the rules of the game in English, and a noun phrase that describes an action."""
+
+    @abstractmethod
+    def options(self, agent: str) -> Sequence[str]:
+        """Return the legal actions of an agent, each a word."""
+
+    @abstractmethod
+    def act(self, actions: Mapping[str, str]) -> Outcome:
+        """Play a do turn. `actions` has a legal action of each agent that moves."""
+
+    @abstractmethod
+    def policy(self, agent: str, hears: bool) -> str:
+        """Return the scripted reply of an agent that moves. `hears=False`: ignore messages, and send none."""
+
+    def listeners(self, agent: str) -> Collection[str]:
+        """Return the agents that read the messages of an agent. Default: all other agents."""
+        return [other for other in self.possible_agents if other != agent]
+
+    def message(self, agent: str, reply: str) -> str:
+        """Return the message in a reply, on one line. Default: the first `max_words` words."""
+        return " ".join(reply.split()[: self._max_words])
+
+    def num_lies(self, agent: str, message: str) -> int:
+        """Return the number of claims in a message that contradict the speaker's own information. Default: 0."""
+        return 0
+
+    # Methods of TextParallelEnv.
+
+    def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
+        self.task = self.rng.randrange(self.num_tasks) if task is None else task
+        if isinstance(task, bool) or not isinstance(self.task, int) or not 0 <= self.task < self.num_tasks:
+            raise ValueError(f"task={task!r} must be an integer from 0 to {self.num_tasks - 1}")
+        self.heard = {agent: [] for agent in self.possible_agents}
+        self._other = None
+        if self._channel == "shuffled":
+            other = deepcopy(self)
+            other._channel = "open"
+            other.reset(seed=self.rng.randrange(2**31))
+            self._other = other
+        self.begin(self.task)
+        kind, movers = self.phase(0)
+        self.movers = list(movers)
+        explanation = self._explanation() if self._is_explained else ""
+        opening = {}
+        for seat, agent in enumerate(self.possible_agents):
+            facts = " ".join([spoken(agent), *self.facts(agent).split(), *[self.cues[kind]] * (agent in movers)])
+            opening[agent] = self._templates.opening(agent, {"facts": facts, "seat": seat}, explanation + facts)
+        return opening
+
+    def play(self, replies: Mapping[str, str]) -> Outcome:
+        outcome = self._said(replies) if self.phase(self.turn)[0] == "say" else self._done(replies)
+        if self._other is not None:
+            self._other.step({agent: self._other.reference_reply(agent) for agent in self._other.movers})
+        if self.turn + 1 == self.max_turns:
+            return outcome
+        kind, movers = self.phase(self.turn + 1)
+        feedback = {
+            agent: "\n".join([*outcome.feedback.get(agent, "").splitlines(), *[self.cues[kind]] * (agent in movers)])
+            for agent in self.possible_agents
+        }
+        return replace(outcome, feedback={agent: text for agent, text in feedback.items() if text}, movers=movers)
+
+    def reference_reply(self, agent: str) -> str:
+        return self._scripted(agent, hears=self._channel in ("open", "noisy"))
+
+    def honest_players(self) -> Mapping[str, Callable[[str], str]]:
+        return {"talking": partial(self._scripted, hears=True), "silent": partial(self._scripted, hears=False)}
+
+    def _scripted(self, agent: str, hears: bool) -> str:
+        return self.policy(agent, hears) if agent in self.movers else ""
+
+    def _said(self, replies: Mapping[str, str]) -> Outcome:
+        said = {agent: self.message(agent, reply) for agent, reply in replies.items()}
+        lies = sum(self.num_lies(agent, message) for agent, message in said.items())
+        words = sum(len(message.split()) for message in said.values())
+        lines: dict[str, list[str]] = {agent: [] for agent in self.possible_agents}
+        for speaker, message in self._sent(said).items():
+            for listener in self.listeners(speaker):
+                self.heard[listener].append((speaker, message))
+                lines[listener].append(f"{spoken(speaker)} {message}".rstrip())
+        feedback = {agent: "\n".join(texts) for agent, texts in lines.items()}
+        return Outcome(0.0, feedback=feedback, metrics={"words": words, "lies": lies})
+
+    def _sent(self, said: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the messages that arrive: speaker -> message."""
+        if self._channel == "silent":
+            return {}
+        if self._other is not None:
+            return {agent: self._other.message(agent, self._other.reference_reply(agent)) for agent in said}
+        if self._channel == "noisy":
+            return {
+                agent: " ".join(word for word in message.split() if self.rng.random() >= self._noise)
+                for agent, message in said.items()
+            }
+        return said
+
+    def _done(self, replies: Mapping[str, str]) -> Outcome:
+        named = {agent: self.named(agent, reply) for agent, reply in replies.items()}
+        chosen = {agent: option or self.rng.choice(self.options(agent)) for agent, option in named.items()}
+        outcome = self.act(chosen)
+        return replace(outcome, metrics={**outcome.metrics, "bad": sum(option is None for option in named.values())})
+
+    def named(self, agent: str, text: str) -> str | None:
+        """Return the only legal action of an agent that a text names. None: it names none or several."""
+        found = set(re.findall(r"\w+", text.lower())) & set(self.options(agent))
+        return found.pop() if len(found) == 1 else None
+
+    def _explanation(self) -> str:
+        game, action = self.rules()
+        message = _MESSAGE.format(self._max_words, _CHANNELS[self._channel]) if self.cues["say"] == "report" else ""
+        return _EXPLANATION.format(game=game, message=message, action=action)
+
+
+def spoken(agent: str) -> str:
+    """Return the name of an agent as two words of the embedded model's tokenizer."""
+    return agent.replace("_", " ")
+
+
+def refuse_count(name: str, value: Any, low: int, high: int = 100) -> None:
+    if isinstance(value, bool) or value not in range(low, high + 1):
+        raise ValueError(f"{name}={value!r} must be an integer from {low} to {high}")

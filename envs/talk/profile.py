@@ -1,0 +1,133 @@
+"""The environment Profile: every agent holds some of the clues that exclude all wrong options."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from random import Random
+from typing import Any, ClassVar, Literal, get_args
+
+from ..core import Outcome
+from ..games.mini_build.rules import PARTS
+from ..games.pictured import refuse_other
+from .core import Phase, TalkEnv, refuse_count
+
+Links = Literal["all", "ring", "line", "star"]
+NO = "no"
+_RULES = """\
+{} builders look for the right one of {} options, which follow the word "goal". Each builder knows other wrong \
+options, as in "no wall". In {} turns, all write a message at the same time, which {linked} read. Then all name an \
+option; the reward is the share of right ones."""
+_LINKED: Mapping[Links, str] = {
+    "all": "all others",
+    "ring": "the builders with the next numbers (in a ring)",
+    "line": "the builders with the next numbers",
+    "star": "builder 0 and, of its messages, all others",
+}
+
+
+class Profile(TalkEnv):
+    """Agents hold different clues, exchange messages with their neighbours, and then name one of the options.
+
+    One option is right. A clue excludes a wrong option; the clues are dealt in turn, each to one agent. After all
+    messages, every agent names an option. The team's reward is the share of agents that name the right one. This is
+    the hidden profile task (Stasser and Titus, 1985) without shared clues.
+
+    Args:
+        num_agents: 2 to 8.
+        num_options: 2 to 24.
+        num_messages: say turns before the last turn. Information passes one link per say turn.
+        links: pairs of agents that read each other's messages: "all", "ring", "line", or "star" (builder_0 and others).
+        **kwargs: see `TalkEnv`.
+
+    Raises:
+        ValueError: if a setting is invalid.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {**TalkEnv.metadata, "name": "profile_v0"}
+
+    def __init__(
+        self, *, num_agents: int = 3, num_options: int = 8, num_messages: int = 1, links: Links = "all", **kwargs: Any
+    ):
+        refuse_count("num_agents", num_agents, 2, 8)
+        refuse_count("num_options", num_options, 2, len(PARTS))
+        refuse_count("num_messages", num_messages, 0)
+        refuse_other("links", links, get_args(Links))
+        super().__init__(num_agents, num_messages + 1, **kwargs)
+        self._num_options, self._links = num_options, links
+        self._lists: dict[str, list[str]] = {}  # agent -> options in the order in which the agent reads them
+        self._clues: dict[str, list[str]] = {}
+        self._answer = ""
+
+    def phase(self, turn: int) -> tuple[Phase, Sequence[str]]:
+        return "do" if turn + 1 == self.max_turns else "say", self.possible_agents
+
+    def begin(self, task: int) -> None:
+        rng = Random(task)
+        self._answer, *wrong = rng.sample(PARTS, self._num_options)
+        team = self.possible_agents
+        self._clues = {agent: wrong[seat :: len(team)] for seat, agent in enumerate(team)}
+        self._lists = {agent: rng.sample([self._answer, *wrong], self._num_options) for agent in team}
+
+    def facts(self, agent: str) -> str:
+        return " ".join(["goal", *self._lists[agent], *(word for clue in self._clues[agent] for word in (NO, clue))])
+
+    def rules(self) -> tuple[str, str]:
+        count = len(self.possible_agents), self._num_options, self.max_turns - 1
+        return _RULES.format(*count, linked=_LINKED[self._links]), "one option"
+
+    def options(self, agent: str) -> Sequence[str]:
+        return self._lists[agent]
+
+    def listeners(self, agent: str) -> Collection[str]:
+        return self.reached(agent, 1) - {agent}
+
+    def reached(self, agent: str, num_messages: int) -> set[str]:
+        """Return the agents whose information an agent can have after a number of messages, with itself."""
+        team, seat = self.possible_agents, self.possible_agents.index(agent)
+        size, beside = len(team), (seat - 1, seat + 1)
+        linked = {
+            "all": range(size),
+            "ring": [other % size for other in beside],
+            "line": [other for other in beside if 0 <= other < size],
+            "star": [0] if seat else range(size),
+        }[self._links]
+        return {agent}.union(*(self.reached(team[other], num_messages - 1) for other in linked if num_messages))
+
+    def num_lies(self, agent: str, message: str) -> int:
+        return len(set(self._excluded(agent, message)) - set(self.known(agent)))
+
+    def known(self, agent: str, hears: bool = True) -> list[str]:
+        """Return the options that an agent's clues exclude and, if `hears`, that messages exclude."""
+        said = [word for _, message in self.heard[agent] for word in self._excluded(agent, message)]
+        return list(dict.fromkeys([*self._clues[agent], *(said if hears else [])]))
+
+    def _excluded(self, agent: str, message: str) -> list[str]:
+        first, *words = message.lower().split() or [""]
+        return [word for word in words if first == NO and word in self._lists[agent]]
+
+    def act(self, actions: Mapping[str, str]) -> Outcome:
+        right = sum(word == self._answer for word in actions.values()) / len(actions)
+        agreed = float(len(set(actions.values())) == 1)
+        return Outcome(right, terms={"right": right}, metrics={"agreed": agreed, "right": right})
+
+    def truth(self) -> str:
+        return self._answer
+
+    def policy(self, agent: str, hears: bool) -> str:
+        known = self.known(agent, hears)
+        if self.phase(self.turn)[0] == "say":
+            return " ".join([NO, *known[1 - self._max_words :]]) if hears and known and self._max_words > 1 else ""
+        left = [option for option in self._lists[agent] if option not in known]
+        return (left or self._lists[agent])[0]
+
+    def ceilings(self) -> Mapping[str, float]:
+        """Return the exact mean rewards: an agent that knows c clues is right with probability 1 / (options - c)."""
+
+        def mean(num_messages: int) -> float:
+            team = self.possible_agents
+            num_clues = {agent: len(range(seat, self._num_options - 1, len(team))) for seat, agent in enumerate(team)}
+            known = [sum(num_clues[other] for other in self.reached(agent, num_messages)) for agent in team]
+            return sum(1 / (self._num_options - clues) for clues in known) / len(team)
+
+        found = {"optimum": mean(self.max_turns - 1), "silent": mean(0)}
+        return found if self._max_words < self._num_options else found | {"strangers": found["optimum"]}

@@ -1,0 +1,138 @@
+"""The environment TinyHanabi: six published games in which the first action is also a message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import product
+from math import isqrt
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
+
+from ..core import Outcome
+from ..games.pictured import refuse_other
+from .core import Phase, TalkEnv
+
+Game = Literal["A", "B", "C", "D", "E", "F"]
+CARDS, ACTIONS = ("wood", "stone", "brick"), ("lamp", "rug", "desk")
+# One digit (a = 10) per second action; one word per (first card, second card, first action), the last one the fastest.
+_PAYOFFS: Mapping[Game, str] = {
+    "A": "01 00 01 32 33 32 20 33",
+    "B": "10 10 01 01 01 00 10 10",
+    "C": "30 03 20 33 22 30 01 02",
+    "D": "30 13 30 30 32 02 01 00",
+    "E": "a00 484 a00 00a 484 00a 00a 484 000 a00 484 a00",
+    "F": "03 32 00 01 31 21 02 01 12 12 01 03 13 12 03 22 31 30",
+}
+_RULES = """\
+Builder 0 and builder 1 hold a card each, which only its holder sees. Builder 0 acts, and then builder 1, which {} the \
+action of builder 0. The actions follow the word "goal". The payoff of both depends on the card of builder 0, the card \
+of builder 1, the action of builder 0 and the action of builder 1, in this order:"""
+
+
+class Plan(NamedTuple):
+    value: float  # mean payoff
+    first: tuple[int, ...]  # first agent's action for each of its cards
+    second: dict[tuple[int, int], int]  # (second agent's card, first action) -> second agent's action
+
+
+class TinyHanabi(TalkEnv):
+    """Two agents hold a card each and act one after the other; the payoff depends on both cards and both actions.
+
+    The first action is the only message: with an open channel, the second agent reads it before it acts. The team's
+    reward is the payoff divided by the highest payoff of the game. In game A, reading the action is worth nothing; in
+    game E, 10 instead of 8. The tables are the tiny Hanabi suite (https://github.com/ssokota/tiny-hanabi); game E is
+    also the default of OpenSpiel's tiny_hanabi.
+
+    Args:
+        game: "A" to "F".
+        **kwargs: see `TalkEnv`.
+
+    Raises:
+        ValueError: if a setting is invalid.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {**TalkEnv.metadata, "name": "tiny_hanabi_v0"}
+    cues: ClassVar[Mapping[Phase, str]] = {"say": "task", "do": "task"}
+
+    def __init__(self, game: Game = "E", **kwargs: Any):
+        refuse_other("game", game, get_args(Game))
+        super().__init__(2, 2, **kwargs)
+        self._payoffs = payoffs(game)
+        self._actions = ACTIONS[: len(self._payoffs[0][0])]
+        self._top = max(pay for cards in self._payoffs for rows in cards for row in rows for pay in row)
+        self._plans = {hears: best_plan(game, hears) for hears in (True, False)}
+        self.num_tasks = len(self._payoffs) ** 2
+        self._first = ""
+
+    def phase(self, turn: int) -> tuple[Phase, Sequence[str]]:
+        return "do" if turn else "say", self.possible_agents[turn : turn + 1]
+
+    def begin(self, task: int) -> None:
+        self._cards = divmod(task, len(self._payoffs))
+        self._first = ""
+
+    def facts(self, agent: str) -> str:
+        return f"{CARDS[self._cards[self.possible_agents.index(agent)]]} goal {' '.join(self._actions)}"
+
+    def rules(self) -> tuple[str, str]:
+        rows = [
+            f"{CARDS[mine]} {CARDS[theirs]} {self._actions[first]}: "
+            + ", ".join(f"{word} {pay}" for word, pay in zip(self._actions, row, strict=True))
+            for mine, by_card in enumerate(self._payoffs)
+            for theirs, by_action in enumerate(by_card)
+            for first, row in enumerate(by_action)
+        ]
+        return "\n".join([_RULES.format("reads" if self._channel != "silent" else "does not read"), *rows]), "an action"
+
+    def options(self, agent: str) -> Sequence[str]:
+        return self._actions
+
+    def message(self, agent: str, reply: str) -> str:
+        self._first = self.named(agent, reply) or self.rng.choice(self._actions)
+        return self._first
+
+    def act(self, actions: Mapping[str, str]) -> Outcome:
+        first, second = self._actions.index(self._first), self._actions.index(*actions.values())
+        pay = self._payoffs[self._cards[0]][self._cards[1]][first][second] / self._top
+        return Outcome(pay, terms={"payoff": pay})
+
+    def truth(self) -> str:
+        return " ".join(f"builder {seat} {CARDS[card]}" for seat, card in enumerate(self._cards))
+
+    def policy(self, agent: str, hears: bool) -> str:
+        plan, (mine, theirs) = self._plans[hears], self._cards
+        if agent == self.possible_agents[0]:
+            return self._actions[plan.first[mine]]
+        said = self.named(agent, self.heard[agent][-1][1]) if hears and self.heard[agent] else None
+        return self._actions[plan.second[theirs, self._actions.index(said) if said else 0]]
+
+    def ceilings(self) -> Mapping[str, float]:
+        return {name: self._plans[hears].value / self._top for name, hears in (("optimum", True), ("silent", False))}
+
+
+@cache
+def payoffs(game: Game) -> tuple[tuple[tuple[tuple[int, ...], ...], ...], ...]:
+    """Return the payoff table of a game: [first card][second card][first action][second action]."""
+    rows = [tuple(int(digit, 16) for digit in word) for word in _PAYOFFS[game].split()]
+    num_actions = len(rows[0])
+    num_cards = isqrt(len(rows) // num_actions)
+    pairs = [tuple(rows[start : start + num_actions]) for start in range(0, len(rows), num_actions)]
+    return tuple(tuple(pairs[card * num_cards : (card + 1) * num_cards]) for card in range(num_cards))
+
+
+@cache
+def best_plan(game: Game, hears: bool) -> Plan:
+    """Return the best deterministic plan, by enumeration. `hears`: True if the second agent reads the first action."""
+    pays = payoffs(game)
+    cards, actions = range(len(pays)), range(len(pays[0][0]))
+
+    def planned(first: tuple[int, ...]) -> Plan:
+        second, total = {}, 0
+        for card, said in product(cards, actions):
+            possible = [own for own in cards if not hears or first[own] == said]
+            gains = [sum(pays[own][card][first[own]][reply] for own in possible) for reply in actions]
+            second[card, said] = gains.index(max(gains))
+            total += max(gains) if hears or said == 0 else 0
+        return Plan(total / len(cards) ** 2, first, second)
+
+    return max(map(planned, product(actions, repeat=len(cards))), key=lambda plan: plan.value)
