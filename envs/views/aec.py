@@ -46,7 +46,8 @@ def takes_max_turns(constructor: Callable[..., Any]) -> bool:
 def to_aec(env: ParallelEnv[str, Any, Any]) -> AECEnv[str, Any, Any]:
     """Convert an environment to an `AECEnv`, in which one agent acts at a time.
 
-    The environment steps when all live agents that do not wait have acted. Text observations are converted to {"text": ...}.
+    The environment steps when all live agents that do not wait have acted. Text observations are converted to
+    {"text": ...}.
     """
     # PettingZoo's AEC tools read the dtype of every observation except dicts.
     if any(isinstance(env.observation_space(agent), Text) for agent in env.possible_agents):

@@ -147,7 +147,7 @@ def turns_by_time(track: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
 
 def recorded_return(track: Mapping[str, Any]) -> float:
     """Return the sum of the rewards in an agent's entry of a record."""
-    return sum(turn["reward"] for turn in track["turns"]) + sum(track.get("waiting", {}).values())
+    return float(sum(turn["reward"] for turn in track["turns"]) + sum(track.get("waiting", {}).values()))
 
 
 def new_messages(observation: str, before: str | None) -> list[dict[str, str]]:
