@@ -5,7 +5,7 @@ import json
 import pytest
 from waiting_worlds import PLAYERS, TurnGame
 
-from collm.envs.checks import CheckFailure, check_env
+from collm.envs.checks.checker import CheckFailure, check_env
 from collm.envs.players import played, scripted_player
 from collm.envs.views import Conversations, SingleAgent
 from collm.envs.views.aec import to_aec

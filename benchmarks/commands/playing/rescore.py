@@ -104,9 +104,7 @@ def missing_fields(row: Mapping[str, Any]) -> dict[str, str]:
     if kwargs.get("memory", "all") != "all" or any("rewritten" in track for track in tracks):
         reasons["joint"] = "histories were rewritten"
     if any("waiting" in track for track in tracks):
-        reasons |= dict.fromkeys(
-            ("transcripts", "joint"), "records do not tell when waiting agents read their messages"
-        )
+        reasons |= dict.fromkeys(("transcripts", "joint"), "the record lacks times of messages to waiting agents")
     if not (row.get("is_complete") or all(track["is_terminated"] for track in tracks)):
         reasons["is_last"] = f"the record of episode {row.get('index')} lacks its end"
     return reasons

@@ -15,10 +15,10 @@ from ...spaces import MASK, WAITS, has_mask, only_first, options_of
 class TurnBased(ParallelEnv[str, Any, Any]):
     """Converts an AEC environment with PettingZoo's `turn_based_aec_to_parallel`, and masks actions of waiting agents.
 
-    In each turn, only the action of the agent `agent_selection` has an effect. If actions are discrete, the masks of the
-    other agents allow only the first option, so their actions have probability 1, entropy 0 and gradient 0. The mask is
-    in the observation if the observation space has masks, else in the info. Agents whose actions cannot be masked, such
-    as texts, wait (`infos[agent]["waits"]`).
+    Agents whose actions have no masks, such as texts, wait (`infos[agent]["waits"]`). In each turn, only the action of
+    the agent `agent_selection` has an effect. For discrete actions, the masks of the other agents allow only the first
+    option, so their actions have probability 1, entropy 0 and gradient 0. The mask is in the observation if the
+    observation space has masks, else in the info.
     """
 
     def __init__(self, env: AECEnv[str, Any, Any]):
