@@ -11,7 +11,7 @@ import pytest
 
 import collm.agents.tiny as tiny
 from collm.envs.checks.exploits import exploit_standings
-from collm.envs.talk import Advice, MatrixGame, Profile, TinyHanabi
+from collm.envs.games.talk import Advice, MatrixGame, Profile, TinyHanabi
 
 GAMES = (TinyHanabi, Profile, Advice, MatrixGame)
 
@@ -120,7 +120,7 @@ def test_a_noisy_channel_loses_words_and_a_shuffled_channel_has_messages_of_anot
     env = Profile(channel="shuffled")
     played(env)
     assert all(text.startswith("no ") for _, text in env.heard["builder_0"])
-    assert not any(env.num_lies(*each) == 0 for each in env.heard["builder_0"])
+    assert not set(env.truth().split()) & {word for _, text in env.heard["builder_0"] for word in text.split()}
     branch = copy.deepcopy(env)
     assert played(branch, seed=3) == played(env, seed=3)
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from collm.envs.talk import MatrixGame, TinyHanabi
+from collm.envs.games.talk import MatrixGame, TinyHanabi
 
 pyspiel = pytest.importorskip("pyspiel")
 NUM_PLAYTHROUGHS = 10_000

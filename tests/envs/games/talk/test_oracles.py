@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from collm.envs.talk import Advice, MatrixGame, Profile, TinyHanabi
-from collm.envs.talk.advice import equilibrium
-from collm.envs.talk.tiny_hanabi import payoffs
+from collm.envs.games.talk import Advice, MatrixGame, Profile, TinyHanabi
+from collm.envs.games.talk.advice import equilibrium
+from collm.envs.games.talk.tiny_hanabi import payoffs
 
 PUBLISHED = {"A": 2.25, "B": 1.0, "C": 2.5, "D": 2.5, "E": 10.0, "F": 2 + 1 / 3}
 MATRIX_GAMES = ("prisoner", "stag", "chicken", "sexes", "pennies", "coordination")
@@ -68,7 +68,7 @@ def test_tiny_hanabi_is_solved_by_all_pairs_of_plans(game):
     [("all", 2, 1), ("all", 3, 0), ("ring", 5, 1), ("line", 4, 2), ("line", 4, 3), ("star", 4, 1), ("star", 4, 2)],
 )
 def test_profile_is_solved_by_who_can_know_which_clues(links, num_agents, num_messages):
-    """An agent that knows c clues is right with probability 1 / (K - c), because all other options are equally likely."""
+    """With c clues, an agent is right with probability 1 / (K - c): the other options are equally likely."""
     env = Profile(num_agents=num_agents, num_options=4, num_messages=num_messages, links=links)
     edges = {
         "all": set(itertools.combinations(range(num_agents), 2)),
