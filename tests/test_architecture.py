@@ -14,7 +14,7 @@ ORDER = {  # modules and folders of each layer, the lowest first. They import on
         "core data sandbox",
         "templates",
         "players writing coding games",
-        "talk wrappers",
+        "wrappers",
         "registration",
         "checks vectors views",
     ),

@@ -12,8 +12,8 @@ _SUMMARY: Ranges = (0, 3.48), (0, 3.48)
 _PROGRAM: Ranges = (0, 4), (0, 4)
 _MAP: Ranges = (-inf, inf), (-inf, inf)  # depends on the map
 
-# Columns: id without "collm/"; package with a module "env", or module of "talk", whose class has the name in the id;
-# ranges of rewards per turn and of returns per episode; summary.
+# Columns: id without "collm/"; package with a module "env", or module of "games.talk", whose class has the name in the
+# id; ranges of rewards per turn and of returns per episode; summary.
 _BUILT_IN: tuple[tuple[str, str, Ranges, str], ...] = (
     ("MiniWriting-v2", "writing.mini_writing", _UNIT, "Writers divide the facts of an invented post."),
     ("TLDR-v2", "writing.documents", _SUMMARY, "Writers summarize a post: the first briefly, the others in detail."),
@@ -32,10 +32,10 @@ _BUILT_IN: tuple[tuple[str, str, Ranges, str], ...] = (
     ("CoopHumanEval-v1", "coding.functions", _PROGRAM, "A helper and a main programmer write a function in two parts."),
     ("ClassEval-v1", "coding.classes", ((0, 6), (0, 6)), "Two programmers divide the methods of a class."),
     ("MiniCode-v1", "coding.mini_code", _UNIT, "A helper and a main programmer write one line of Python each."),
-    ("TinyHanabi-v0", "talk.tiny_hanabi", _UNIT, "The first agent's action is also a message to the second."),
-    ("Profile-v0", "talk.profile", _UNIT, "Agents exchange clues, and then each names the right option."),
-    ("Advice-v0", "talk.advice", _UNIT, "An adviser informs a decider that has other interests."),
-    ("MatrixGame-v0", "talk.matrix_game", _UNIT, "Repeated games of two actions, with announcements."),
+    ("TinyHanabi-v0", "games.talk.tiny_hanabi", _UNIT, "The first agent's action is also a message to the second."),
+    ("Profile-v0", "games.talk.profile", _UNIT, "Agents exchange clues, and then each names the right option."),
+    ("Advice-v0", "games.talk.advice", _UNIT, "An adviser informs a decider that has other interests."),
+    ("MatrixGame-v0", "games.talk.matrix_game", _UNIT, "Repeated games of two actions, with announcements."),
 )
 _TALK = "channel", "noise", "max_words", "is_explained", "prompts"
 
@@ -63,7 +63,7 @@ def register_built_in() -> None:
     """Add collm's environments to the registry. The first `make` of an environment imports its module."""
     for versioned, package, (turn, episode), summary in _BUILT_IN:
         name = versioned.rpartition("-v")[0]
-        module = package if package.startswith("talk.") else f"{package}.env"
+        module = package if package.startswith("games.talk.") else f"{package}.env"
         register(
             f"collm/{versioned}",
             f"collm.envs.{module}:{name}",

@@ -10,9 +10,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal, get_args
 
-from ..core import Message, Outcome, TextParallelEnv
-from ..games.pictured import refuse_other
-from ..templates import Prompts, templates
+from ...core import Message, Outcome, TextParallelEnv
+from ...templates import Prompts, templates
+from ..pictured import refuse_other
 
 Channel = Literal["open", "silent", "shuffled", "noisy"]
 Phase = Literal["say", "do"]

@@ -1,6 +1,6 @@
 """Demonstrations of the talk games by scripted players, for supervised training of a small model.
 
-collm imitate collm.envs.talk.demonstrations:tiny_hanabi FOLDER
+collm imitate collm.envs.games.talk.demonstrations:tiny_hanabi FOLDER
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import partial
 from random import Random
 from typing import TypeAlias, get_args
 
-from ..core import Message
+from ...core import Message
 from . import matrix_game as matrix_games
 from . import tiny_hanabi as hanabi
 from .advice import Advice

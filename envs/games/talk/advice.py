@@ -8,7 +8,7 @@ from functools import cache, partial
 from itertools import combinations, product
 from typing import Any, ClassVar
 
-from ..core import Outcome
+from ...core import Outcome
 from .core import Phase, TalkEnv
 
 NUM = 8  # states and actions are 0 to NUM - 1
@@ -140,4 +140,4 @@ def equilibrium(bias: float, max_cells: int = NUM) -> tuple[Cells, tuple[int, ..
                 ]
                 if all(gap[0] <= min(gap) + 1e-9 for gap in gaps):
                     found.append((cells, actions))
-    return max(found, key=lambda each: value(*each, bias))
+    return max(found, key=lambda each: value(each[0], each[1], bias))

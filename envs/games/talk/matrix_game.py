@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, ClassVar, Literal, get_args
 
-from ..core import Outcome
-from ..games.mini_build.rules import MATERIALS
-from ..games.pictured import refuse_other
+from ...core import Outcome
+from ..mini_build.rules import MATERIALS
+from ..pictured import refuse_other
 from .core import Phase, TalkEnv, refuse_count, spoken
 
 Game = Literal["prisoner", "stag", "chicken", "sexes", "pennies", "coordination"]

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from random import Random
 from typing import Any, ClassVar, Literal, get_args
 
-from ..core import Outcome
-from ..games.mini_build.rules import PARTS
-from ..games.pictured import refuse_other
+from ...core import Outcome
+from ..mini_build.rules import PARTS
+from ..pictured import refuse_other
 from .core import Phase, TalkEnv, refuse_count
 
 Links = Literal["all", "ring", "line", "star"]

@@ -8,8 +8,8 @@ from itertools import product
 from math import isqrt
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
-from ..core import Outcome
-from ..games.pictured import refuse_other
+from ...core import Outcome
+from ..pictured import refuse_other
 from .core import Phase, TalkEnv
 
 Game = Literal["A", "B", "C", "D", "E", "F"]
@@ -92,7 +92,7 @@ class TinyHanabi(TalkEnv):
         return self._first
 
     def act(self, actions: Mapping[str, str]) -> Outcome:
-        first, second = self._actions.index(self._first), self._actions.index(*actions.values())
+        first, second = (self._actions.index(action) for action in (self._first, *actions.values()))
         pay = self._payoffs[self._cards[0]][self._cards[1]][first][second] / self._top
         return Outcome(pay, terms={"payoff": pay})
 
