@@ -402,7 +402,7 @@ def _foreign(id: str) -> EnvSpec | None:
         return _module_spec(id)
     if game := _OPEN_SPIEL.fullmatch(id):
         entry_point = "collm.envs.views.open_spiel:OpenSpiel"
-        return EnvSpec(f"open_spiel/{game['name']}-v0", entry_point, {"game": game["game"]})
+        return EnvSpec(f"open_spiel/{game['name']}-v0", entry_point, {"game": game["game"]}, max_new_tokens=64)
     registered = name = id.removeprefix("gymnasium/")
     if name != id and re.fullmatch(r"[\w.]+:[\w./-]+", name):
         module, _, registered = name.partition(":")
