@@ -29,6 +29,7 @@ from .._ranges import (
 
 AdvantageNormalization = Literal["batch", "agent", "turn", "agent_turn", "none"]
 CriticKnowledge = Literal["joint", "privileged"]
+EvalMetric = Literal["nash_conv"]
 Estimator = Literal["td", "n_step", "gae", "monte_carlo"]
 KLEstimator = Literal["k1", "k2", "k3"]
 RewardModelPays = Literal["end", "differences"]
@@ -194,6 +195,9 @@ class TrainConfig(Checked):
     eval_max_turns: Advanced[Count | None] = None
     """Joint turns after which an evaluation episode is truncated. None: the environment's limit, or 1,000
     if it has no limit."""
+    eval_metrics: Advanced[tuple[EvalMetric, ...]] = ()
+    """Further metrics of evaluations. "nash_conv": sum of what the agents gain with exact best responses, in games of
+    OpenSpiel that are small enough to enumerate."""
     save_interval: Advanced[Annotated[CountOrZero, Also("save_steps")]] = 0
     """Number of updates between checkpoints for resuming. 0: checkpoints only by time (`save_interval_minutes`)."""
     save_interval_minutes: Advanced[NotNegative] = 5.0

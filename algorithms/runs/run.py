@@ -6,9 +6,9 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from ..._json import explained_content
 from ..._ownership import sync
 from ...agents.core import SMALL_LEARNING_RATE, Policy
 from ...envs.registration.turn_limit import watched_turns
+from ...envs.views.game_tree import GameTree
 from ..algorithm import warmup_of
 from ..config import ActorCriticConfig
 from ..distribution.group import current
@@ -40,6 +41,7 @@ from .checkpoint import (
     tidy,
 )
 from .evaluation import Evaluated, evaluate, evaluation_metrics
+from .exploitability import exploitability, game_tree
 from .files import JsonLines, cut_lines, explained, only_one, read_config, read_lines, tentative, write_config
 from .folder import PICTURES, changes, check_is_free, clear, prepare_directory
 from .loggers import Callback, LogConfig, Logger, make_loggers
@@ -198,6 +200,11 @@ class _TrainingLoop:
         self._saved: int | None = None  # update of the last checkpoint of this process
         self._saved_at = time.monotonic()
 
+    @cached_property
+    def _game_tree(self) -> GameTree:
+        with closing(self.experiment.make_env("test")) as env:
+            return game_tree(env)
+
     def train(self) -> None:
         trainer = self.trainer
         trainer.collector.before_turn = self._check
@@ -278,6 +285,8 @@ class _TrainingLoop:
             episodes[name] = result.episodes
             costs = costs or result.costs
             metrics |= evaluation_metrics(name, result)
+        if "nash_conv" in self.config.eval_metrics:
+            metrics["evaluation/nash_conv"] = exploitability(self.held_out.policies, self._game_tree).nash_conv
         trainer = self.trainer
         row = {"update": trainer.progress.update, "environment_steps": trainer.progress.num_turns, **metrics}
         self._write("evaluation.jsonl", lambda: [row])
