@@ -113,9 +113,11 @@ def prose(spec: EnvSpec) -> str:
 def facts(spec: EnvSpec, env: TextParallelEnv) -> str:
     """Return the table at the top of the page."""
     first = env.possible_agents[0]
+    env.reset(seed=0)
+    moving = "all agents act at once" if env.movers == env.agents else "agents act in turn, and the others wait"
     rows = {
         "Agents": ", ".join(f"`{agent}`" for agent in env.possible_agents),
-        "Turns": f"{env.max_turns}; all agents act at once",
+        "Turns": f"{env.max_turns}; {moving}",
         "Observations": f"`{env.observation_space(first)}`",
         "Actions": f"`{env.action_space(first)}`",
         "State": f"`{env.state_space}`",
