@@ -62,8 +62,6 @@ class TalkEnv(TextParallelEnv):
     """Last word of the text that an agent reads before its move."""
     num_tasks: int = 2**31
     """Number of different tasks. `reset(options={"task": number})` selects a task."""
-    places: ClassVar[Mapping[str, bool]] = {"facts": True, "seat": False}
-    """Placeholders of a prompt template. A template must contain at least one placeholder with the value True."""
 
     def __init__(
         self,
@@ -83,15 +81,11 @@ class TalkEnv(TextParallelEnv):
             raise ValueError(f"noise={noise} must be from 0 to 1")
         refuse_count("max_words", max_words, 1)
         self._channel: Channel = channel
-        self._noise = noise
-        self._max_words = max_words
-        self._is_explained = is_explained
-        self._templates = templates(prompts, self.possible_agents, self.places)
+        self._noise, self._max_words, self._is_explained = noise, max_words, is_explained
+        self._templates = templates(prompts, self.possible_agents, {"facts": True, "seat": False})
         self._other: TalkEnv | None = None  # the other episode of a shuffled channel
         self.heard: dict[str, list[tuple[str, str]]] = {}
         """Agent -> (speaker, message) of each message that this agent has read in the episode."""
-
-    # Methods for subclasses to implement or override.
 
     @abstractmethod
     def phase(self, turn: int) -> tuple[Phase, Sequence[str]]:
@@ -133,8 +127,6 @@ class TalkEnv(TextParallelEnv):
         """Return the number of claims in a message that contradict the speaker's own information. Default: 0."""
         return 0
 
-    # Methods of TextParallelEnv.
-
     def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
         self.task = self.rng.randrange(self.num_tasks) if task is None else task
         if isinstance(task, bool) or not isinstance(self.task, int) or not 0 <= self.task < self.num_tasks:
@@ -149,7 +141,9 @@ class TalkEnv(TextParallelEnv):
         self.begin(self.task)
         kind, movers = self.phase(0)
         self.movers = list(movers)
-        explanation = self._explanation() if self._is_explained else ""
+        game, action = self.rules()
+        message = _MESSAGE.format(self._max_words, _CHANNELS[self._channel]) if self.cues["say"] == "report" else ""
+        explanation = _EXPLANATION.format(game=game, message=message, action=action) if self._is_explained else ""
         opening = {}
         for seat, agent in enumerate(self.possible_agents):
             facts = " ".join([spoken(agent), *self.facts(agent).split(), *[self.cues[kind]] * (agent in movers)])
@@ -180,15 +174,16 @@ class TalkEnv(TextParallelEnv):
 
     def _said(self, replies: Mapping[str, str]) -> Outcome:
         said = {agent: self.message(agent, reply) for agent, reply in replies.items()}
-        lies = sum(self.num_lies(agent, message) for agent, message in said.items())
-        words = sum(len(message.split()) for message in said.values())
+        metrics = {
+            "words": sum(len(message.split()) for message in said.values()),
+            "lies": sum(self.num_lies(agent, message) for agent, message in said.items()),
+        }
         lines: dict[str, list[str]] = {agent: [] for agent in self.possible_agents}
         for speaker, message in self._sent(said).items():
             for listener in self.listeners(speaker):
                 self.heard[listener].append((speaker, message))
                 lines[listener].append(f"{spoken(speaker)} {message}".rstrip())
-        feedback = {agent: "\n".join(texts) for agent, texts in lines.items()}
-        return Outcome(0.0, feedback=feedback, metrics={"words": words, "lies": lies})
+        return Outcome(0.0, feedback={agent: "\n".join(texts) for agent, texts in lines.items()}, metrics=metrics)
 
     def _sent(self, said: Mapping[str, str]) -> Mapping[str, str]:
         """Return the messages that arrive: speaker -> message."""
@@ -196,32 +191,25 @@ class TalkEnv(TextParallelEnv):
             return {}
         if self._other is not None:
             return {agent: self._other.message(agent, self._other.reference_reply(agent)) for agent in said}
-        if self._channel == "noisy":
-            return {
-                agent: " ".join(word for word in message.split() if self.rng.random() >= self._noise)
-                for agent, message in said.items()
-            }
-        return said
+        if self._channel == "open":
+            return said
+        kept = {
+            agent: [word for word in text.split() if self.rng.random() >= self._noise] for agent, text in said.items()
+        }
+        return {agent: " ".join(words) for agent, words in kept.items()}
 
     def _done(self, replies: Mapping[str, str]) -> Outcome:
         named = {agent: self.named(agent, reply) for agent, reply in replies.items()}
-        chosen = {agent: option or self.rng.choice(self.options(agent)) for agent, option in named.items()}
-        outcome = self.act(chosen)
-        return replace(outcome, metrics={**outcome.metrics, "bad": sum(option is None for option in named.values())})
+        outcome = self.act({agent: word or self.rng.choice(self.options(agent)) for agent, word in named.items()})
+        return replace(outcome, metrics={**outcome.metrics, "bad": sum(word is None for word in named.values())})
 
     def named(self, agent: str, text: str) -> str | None:
         """Return the only legal action of an agent that a text names. None: it names none or several."""
         found = set(re.findall(r"\w+", text.lower())) & set(self.options(agent))
         return found.pop() if len(found) == 1 else None
 
-    def _explanation(self) -> str:
-        game, action = self.rules()
-        message = _MESSAGE.format(self._max_words, _CHANNELS[self._channel]) if self.cues["say"] == "report" else ""
-        return _EXPLANATION.format(game=game, message=message, action=action)
-
 
 def spoken(agent: str) -> str:
-    """Return the name of an agent as two words of the embedded model's tokenizer."""
     return agent.replace("_", " ")
 
 

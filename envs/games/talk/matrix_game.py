@@ -65,9 +65,7 @@ class MatrixGame(TalkEnv):
         refuse_count("num_messages", num_messages, 0)
         super().__init__(2, num_rounds * (num_messages + 1), **kwargs)
         self._table: Table = dict(zip(CELLS, _TABLES[game], strict=True))
-        is_common = all(one == other for one, other in self._table.values())
-        is_opposed = len(set(map(sum, self._table.values()))) == 1
-        self.interests = "common" if is_common else "opposed" if is_opposed else "mixed"
+        self.interests = "common" if game == "coordination" else "opposed" if game == "pennies" else "mixed"
         self._num_rounds, self._period, self._is_shuffled = num_rounds, num_messages + 1, is_shuffled
         self._words: dict[str, list[str]] = {}  # agent -> one word per action
         self._cells: dict[str, Sequence[tuple[int, int]]] = {}  # agent -> pairs of actions, in the order of its prompt
