@@ -187,6 +187,9 @@ def exploits(env: TextParallelEnv) -> str:
     )
 
 
+NO_INSTRUCTION = "none: the other agents wait"
+
+
 def protocols(env: TextParallelEnv) -> str:
     """Return the table of the reference players' first episode under each execution protocol."""
     rows = []
@@ -204,8 +207,8 @@ def protocols(env: TextParallelEnv) -> str:
         team = with_protocol(dict.fromkeys(env.possible_agents, reference), protocol, instructions)
         (episode,) = RolloutCollector(SyncVector(lambda: env, 1), team).collect([Plan(0, group=0)])
         told = next(observation for agent, observation in reversed(read) if agent == last)
-        instruction = told.rstrip().rsplit("\n\n", 1)[1]
-        rows.append(f"| {protocol} | {episode.team_return:.2f} | {instruction} |")
+        _, *instruction = told.rstrip().rsplit("\n\n", 1)
+        rows.append(f"| {protocol} | {episode.team_return:.2f} | {(instruction or [NO_INSTRUCTION])[0]} |")
     return "\n".join(
         [
             "Return of the reference players' first episode under each [protocol](../paper.md), "
