@@ -298,7 +298,10 @@ class Critic(Learnable):
 
     @abstractmethod
     def values(self, inputs: Sequence[CriticInput]) -> Tensor:
-        """Return [N] values: for each input, V of each history, then Q of each action. Has no side effects."""
+        """Return [N] values: for each input, V of each history, then Q of each action. Has no side effects.
+
+        A joint critic of the agents' own rewards returns [N, agents], in the order of the environment's agents.
+        """
 
     def workplace(self) -> Workplace | None:
         """Model and device. None: the critic must not compute at the same time as other models."""
@@ -326,7 +329,8 @@ class FittedCritic(Critic):
 
         Args:
             inputs: all inputs of the replay buffer.
-            targets: for each input, the value targets [T] of its histories, in reward units.
+            targets: for each input, the value targets [T] of its histories, in reward units; [T, agents] if the critic
+                has one value per agent.
             ages: for each input, the number of updates since it was collected (newest: 1). None: equal ages.
         """
 

@@ -78,9 +78,11 @@ class Encoder:
         empty: list[int] = tokenizer("", add_special_tokens=True)["input_ids"]
         self._start = empty[:1] if tokenizer.bos_token_id is not None and empty[:1] == [tokenizer.bos_token_id] else []
         self.stop_ids = frozenset({self.end_id})
+        self.reply_end_id = self.end_id  # the token after a reply
         if is_chat:  # a chat template may end turns with another token than the model's end-of-text token
             suffix = self._chat_suffix([Message("user", "."), Message("assistant", "."), Message("user", ".")], 1)
             self.stop_ids |= self._control.keys() & suffix[:1]
+            self.reply_end_id = next((index for index in suffix[:1] if index in self._control), self.end_id)
 
     def prompt(self, observation: str, previous: Completion | None = None) -> tuple[NDArray[np.int64], bool]:
         """Return the prompt's token ids [S], and True if the prompt extends the tokens of the previous turn."""

@@ -28,7 +28,7 @@ from .language.model import LanguageModel
 from .language.model_files import check_language_model, check_loaded, model_config, reason, tokenizer_of
 from .language.policy import SETTINGS_FILE, LanguagePolicy
 from .registry import PolicySpec, registered_policy
-from .tiny import TINY_DIRECTORY
+from .tiny import STARTS, TINY_DIRECTORY
 from .vllm.client import VLLMClient
 from .vllm.server import Serving
 
@@ -120,7 +120,7 @@ def prepare_cuda() -> None:
 
 def model_folder(name: str) -> Path | None:
     """Return the folder of a model, or None for a hub name. Raise `FileNotFoundError` for other names."""
-    folder = TINY_DIRECTORY if name == TINY else Path(name)
+    folder = TINY_DIRECTORY if name == TINY else STARTS.get(name, Path(name))
     if folder.is_dir():
         if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
             raise FileNotFoundError(f"{folder} contains no model: it has no config.json; give a save_pretrained folder")

@@ -48,6 +48,8 @@ class CriticSeat:
     """Action space of each agent, for Q(h, a). Empty: only V(h)."""
     head_hidden_dim: int | None = None
     """Width of a tanh layer in the critic's head. None: linear head."""
+    num_agents: int | None = None
+    """Number of agents with an own value: `values` must return [N, num_agents]. None: [N]."""
     seed: int = 0
     """Seed of the initial weights."""
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from torch import Tensor
 
 from ..agents.config import BAG_OF_WORDS
+from ..envs.core import Interests
 from .config import ActorCriticConfig, TrainConfig
-from .functions.advantages import critic_targets, estimated_advantages
+from .functions.advantages import Discount, critic_targets, estimated_advantages
 from .functions.losses import (
     clipped_policy_loss,
     importance_weights,
@@ -39,8 +41,13 @@ class Grid:
     action_values: Tensor | None  # [B, T] Q(h, a) of each turn; None if the critic predicts only V(h)
     is_real: Tensor  # [B, T] bool, True for turns, False for padding
     group: Tensor  # [B] long, index of the group; a group consists of the rollouts of one task
-    agent: str | None = None  # agent of the tracks; None: joint turns of the whole team
+    agent: str | None = None  # agent whose rewards and values these are; None: those of the whole team
     episodes: Sequence[Episode] = ()  # [B], the episode of each row
+    gaps: Tensor | None = None  # [B, T] joint turns from each turn to the track's next; None: 1, as no agent waits
+
+    def discounts(self, discount: float) -> Discount:
+        """Return the discount from each turn to the next: `discount`, or `discount ** gaps` if agents wait."""
+        return discount if self.gaps is None else discount**self.gaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +94,14 @@ class Algorithm(ABC, Generic[Settings]):
     def advantages(self, grid: Grid) -> Tensor:
         """Return advantages [B, T]: how much better each turn was than expected.
 
-        Called once per update and agent; with a joint critic, once per update.
+        Called once per update and agent; once per update with a joint critic of the team's reward.
         """
 
     def targets(self, grid: Grid) -> Tensor:
         """Return the critic's regression targets [B, T]: the discounted return from each turn to the end."""
-        return critic_targets(grid.rewards, grid.values, grid.is_real, self.config.discount, "monte_carlo")
+        return critic_targets(
+            grid.rewards, grid.values, grid.is_real, grid.discounts(self.config.discount), "monte_carlo"
+        )
 
     def loss(self, batch: PolicyBatch) -> PolicyLoss:
         """Compute the policy's loss: PPO's clipped surrogate if `clip_range` is set, else the policy-gradient loss.
@@ -130,6 +139,21 @@ class Algorithm(ABC, Generic[Settings]):
             logprobs, sampled, advantages, items, config.clip_range, config.clip_range_high
         )
         return PolicyLoss(loss, {"clip_fraction": num_clipped.double() / num_items})
+
+    def resolved(self, interests: Interests) -> Algorithm[Settings]:
+        """Return the algorithm with `credited_reward` set for the environment's interests: this object, or a copy."""
+        config = self.config
+        if config.credited_reward is not None:
+            return self
+        pays_team = interests == "common" or config.reward_model is not None
+        found = copy(self)
+        found.config = replace(config, credited_reward="team" if pays_team else "own")
+        return found
+
+    @property
+    def has_team_critic(self) -> bool:
+        """True if one critic on the joint history estimates the return of the whole team."""
+        return self.critic_reads == "joint" and self.config.credited_reward != "own"
 
     @property
     def has_actor_heads(self) -> bool:
@@ -173,11 +197,6 @@ class Algorithm(ABC, Generic[Settings]):
                 f"{type(self).__name__} has critic_reads={self.critic_reads!r}, but its settings "
                 f"{type(config).__name__} have no critic; derive the settings from ActorCriticConfig"
             )
-        if self.critic_reads == "joint" and config.credited_reward == "own":
-            raise ValueError(
-                f"credited_reward='own' needs a critic per agent or no critic, but {type(self).__name__} has a joint "
-                "critic, which learns the team's reward; omit credited_reward, or use iac, ippo or magrpo"
-            )
         if config.rollout_buffer_size % config.num_generations:
             raise ValueError(
                 f"rollout_buffer_size={config.rollout_buffer_size} episodes cannot be split into groups of "
@@ -216,12 +235,12 @@ class ActorCritic(Algorithm[Settings], ABC):
         if grid.action_values is not None:
             # Q(h, a) estimates the return; V(h) does not depend on the action and is the baseline.
             return (grid.action_values - grid.values[:, :-1]) * grid.is_real
-        track = (grid.rewards, grid.values, grid.is_real, config.discount)
+        track = (grid.rewards, grid.values, grid.is_real, grid.discounts(config.discount))
         return estimated_advantages(*track, config.estimator, config.trace, config.num_steps)
 
     def targets(self, grid: Grid) -> Tensor:
         config = self.config
-        track = (grid.rewards, grid.values, grid.is_real, config.discount)
+        track = (grid.rewards, grid.values, grid.is_real, grid.discounts(config.discount))
         return critic_targets(*track, config.critic_target, config.trace, config.num_steps)
 
     @property

@@ -29,10 +29,11 @@ from .._ranges import (
 
 AdvantageNormalization = Literal["batch", "agent", "turn", "agent_turn", "none"]
 CriticKnowledge = Literal["joint", "privileged"]
+EvalMetric = Literal["nash_conv"]
 Estimator = Literal["td", "n_step", "gae", "monte_carlo"]
 KLEstimator = Literal["k1", "k2", "k3"]
 RewardModelPays = Literal["end", "differences"]
-OLDER_VALUES: Mapping[str, Any] = MappingProxyType({"loss_denominator": "sampled"})
+OLDER_VALUES: Mapping[str, Any] = MappingProxyType({"loss_denominator": "sampled", "credited_reward": "team"})
 """Values of settings that an older run's config.json lacks, if these values differ from the present defaults."""
 
 
@@ -154,10 +155,10 @@ class TrainConfig(Checked):
 
     # Rewards.
 
-    credited_reward: Advanced[Literal["team", "own"]] = "team"
+    credited_reward: Advanced[Literal["team", "own"] | None] = None
     """Reward that is credited to an agent's turns. "team": the mean reward of all agents, also after the agent has
-    left. "own": the agent's own reward, as constant-sum games need. MAAC and MAPPO do not support "own", because a
-    joint critic has one value for the whole team."""
+    left. "own": the agent's own reward; a joint critic then has one value per agent. None: "team" if the environment
+    declares common interests (`TextParallelEnv.interests`) or a reward model computes the rewards, else "own"."""
     reward_model: Advanced[Annotated[str | None, Also("reward_model_name")]] = None
     """Reward model, a folder or hub name of a sequence classifier: its score of the joint history replaces the
     environment's reward in learning. None: the environment's reward."""
@@ -174,9 +175,9 @@ class TrainConfig(Checked):
     reference_kl_coef: Annotated[NotNegative, Also("beta", "kl_coef")] = 0.0
     """KL coefficient: penalty per nat of divergence from the starting model. 0: no penalty, no copy of this model."""
     reference_kl_in: Advanced[Literal["reward", "loss"]] = "loss"
-    """Place of the KL penalty. "reward": subtracted from the agent's rewards, in the rewards' unit; with a joint
-    critic, the sum of all agents' penalties is subtracted from the team's reward. "loss": added to each policy's loss,
-    in the unit of the normalized advantages."""
+    """Place of the KL penalty. "reward": subtracted from the agent's rewards, in the rewards' unit; if a joint critic
+    learns the team's reward, the sum of all agents' penalties is subtracted from this reward. "loss": added to each
+    policy's loss, in the unit of the normalized advantages."""
     reference_kl_estimator: Advanced[KLEstimator | None] = None
     """Estimator of the KL divergence in the penalty. None: k1 in the reward, which is unbiased, and k2 in the loss. The
     gradient of k2 omits the effect of a token on the divergence of later tokens."""
@@ -194,6 +195,9 @@ class TrainConfig(Checked):
     eval_max_turns: Advanced[Count | None] = None
     """Joint turns after which an evaluation episode is truncated. None: the environment's limit, or 1,000
     if it has no limit."""
+    eval_metrics: Advanced[tuple[EvalMetric, ...]] = ()
+    """Further metrics of evaluations. "nash_conv": sum of what the agents gain with exact best responses, in games of
+    OpenSpiel that are small enough to enumerate."""
     save_interval: Advanced[Annotated[CountOrZero, Also("save_steps")]] = 0
     """Number of updates between checkpoints for resuming. 0: checkpoints only by time (`save_interval_minutes`)."""
     save_interval_minutes: Advanced[NotNegative] = 5.0

@@ -28,7 +28,7 @@ class Reinforce(Algorithm[ReinforceConfig], ABC):
 
     def advantages(self, grid: Grid) -> Tensor:
         config = self.config
-        returns = monte_carlo_returns(grid.rewards, grid.is_real, config.discount)
+        returns = monte_carlo_returns(grid.rewards, grid.is_real, grid.discounts(config.discount))
         return type(self).above_baseline(
             returns, grid.group, grid.is_real, group_size=config.num_generations, divide_by_std=config.divide_by_std
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, is_dataclass, make_dataclass
@@ -61,7 +62,7 @@ def parsed(
     if inside:
         _refuse_removed(command, settings.values(), args)
         args = _with_whole_tuples(settings.values(), given or {}, args)
-    args = _with_flags(settings.values(), args)
+    args = _with_lists(settings.values(), _with_flags(settings.values(), args))
     options = (tyro.conf.OmitArgPrefixes,)
     filled: Any = tyro.cli(form, prog=f"collm {command}", description=about, args=list(args), config=options)
     values = {name: value for group in vars(filled).values() for name, value in vars(group).items()}
@@ -152,6 +153,25 @@ def _with_flags(settings: Iterable[Setting], args: Sequence[str]) -> list[str]:
                 raise UserError(f"{option} is True or False, got {value!r}")
             word = f"--{negations[value.lower()]}{flags[name].replace('_', '-')}"
         words.append(word)
+    return words
+
+
+def _with_lists(settings: Iterable[Setting], args: Sequence[str]) -> list[str]:
+    """Replace --name=[64, 64] and --name "[64, 64]" by --name 64 64. W&B sweeps write lists in this form."""
+    tuples = {name for each in settings if get_origin(_bare(each.hint)) is tuple for name in (each.name, *each.also)}
+    words: list[str] = []
+    for word in args:
+        option, _, value = word.partition("=")
+        if _name_of(word) in tuples and value.startswith("["):
+            words.append(option)
+            word = value
+        if not word.startswith("[") or not words or _name_of(words[-1]) not in tuples:
+            words.append(word)
+            continue
+        try:
+            words += map(str, ast.literal_eval(word))
+        except (SyntaxError, ValueError) as error:
+            raise UserError(f"{words[-1]} takes a list such as [64, 64], got {word!r}") from error
     return words
 
 

@@ -28,16 +28,21 @@ COMMANDS = {
     "resume": ("collm.benchmarks.commands.resume", "continue a stopped run, or extend a finished one"),
     "evaluate": ("collm.benchmarks.commands.evaluate", "evaluate trained teams or models on held-out tasks"),
     "crossplay": ("collm.benchmarks.commands.playing.crossplay", "evaluate teams of agents from different runs"),
+    "exploit": ("collm.benchmarks.commands.playing.exploit", "measure how much each agent gains if it alone deviates"),
     "play-page": ("collm.benchmarks.commands.playing.page", "write a page to play with trained teams in a browser"),
     "chat": ("collm.benchmarks.commands.playing.chat", "chat with an agent of a run"),
+    "imitate": ("collm.benchmarks.commands.imitate", "train a start checkpoint on scripted demonstrations"),
     "export": ("collm.benchmarks.commands.export", "write a run's models for transformers, with a model card"),
     "push": ("collm.benchmarks.commands.hub.push", "upload a team to the Hugging Face hub"),
     "pull": ("collm.benchmarks.commands.hub.pull", "download a team from the Hugging Face hub"),
     "demo": ("collm.benchmarks.commands.demo", "train two small language models to write together"),
-    "doctor": ("collm.benchmarks.commands.doctor", "show this machine, or the memory that a training needs"),
+    "doctor": ("collm.benchmarks.commands.machine.doctor", "show this machine, or the memory that a training needs"),
     "benchmark": ("collm.benchmarks.commands.benchmark", "compare algorithms on environments with several seeds"),
     "report": ("collm.benchmarks.commands.report", "write an HTML page about runs: figures, tables, episodes"),
-    "throughput": ("collm.benchmarks.commands.throughput", "measure the speed of rollouts, decoding and updates"),
+    "throughput": (
+        "collm.benchmarks.commands.machine.throughput",
+        "measure the speed of rollouts and updates",
+    ),
 }
 _NEEDS = dict.fromkeys(("envs", "check", "play"), ("rich", "tyro"))  # packages for commands without torch
 _BY_RANKS = {"train", "resume"}  # commands that support torchrun

@@ -1,38 +1,53 @@
 """Cross-play: returns of teams whose agents come from different runs, [R, R] for R runs.
 
-Agent 0 comes from one run and all other agents from another. Agents that learned a skill reach the same return with
+One agent comes from one run and all other agents from another. Agents that learned a skill reach the same return with
 partners of another run. Agents that learned a convention do so only if the convention is the same in both runs.
+
+With common interests, the first agent changes, and returns are those of the team. With other interests, each agent
+changes in turn, and returns are those of the changed agent, averaged over these seats.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from pettingzoo import ParallelEnv
 
 from ..algorithms.rollout.collector import RolloutCollector
 from ..algorithms.rollout.intervals import Floats, Interval, bootstrap_indices, percentile_interval
 from ..algorithms.runs.api import Run
-from ..envs.players import PLAYERS, exploits_of
+from ..envs.core import declared_interests
+from ..envs.players import HELD_OUT, PLAYERS, exploits_of, partners_of
 from .errors import UserError
 from .markdown import markdown_table
 
 NUM_RESAMPLES = 5_000
+KINDS = ("training", "held-out")  # of the environment's partners
 
 
 @dataclass(frozen=True)
 class CrossPlay:
-    """Mean returns of all pairs of runs, and of runs with scripted partners. Intervals: bootstrap over runs."""
+    """Mean returns of all pairs of runs, and of runs with scripted partners. Intervals: bootstrap over runs.
+
+    S seats are played, by each of R runs with the N agents of each of R runs.
+    """
 
     names: Sequence[str]  # of the runs
     starts: Sequence[str]  # initial models of the runs
     partners: Sequence[str]  # names of scripted partners
-    returns: Floats  # mean returns, [R, R]: agent 0 from the row's run, and all other agents from the column's run
-    scripted: Floats  # mean returns, [R, len(partners)]: agent 0 from the row's run, all other agents scripted
+    returns: Floats  # mean returns, [R, R]: one agent from the row's run, and all other agents from the column's run
+    scripted: Floats  # mean returns, [R, len(partners)]: one agent from the row's run, all other agents scripted
+    agents: Sequence[str] = ()
+    seats: Sequence[str] = ()  # agents that came from the row's run, one at a time; returns are means over seats
+    payoffs: Floats | None = None  # mean returns of each agent, [S, R, R, N]. None: common interests
 
     def self_play(self) -> Interval:
         """Mean return of teams whose agents come from the same run."""
@@ -76,19 +91,22 @@ def cross_play(
     num_episodes: int,
     greedy: bool = False,
     partners: Sequence[str] = (),
+    seats: Sequence[str] = (),
     on_pair: Callable[[str, str, float], None],
     on_progress: Callable[[str, RolloutCollector], None] = lambda pair, collector: None,
 ) -> CrossPlay:
-    """Evaluate agent 0 of each run with the other agents of each run and with scripted partners, on held-out tasks.
+    """Evaluate one agent of each run with the other agents of each run and with scripted partners, on held-out tasks.
 
     Args:
         runs: runs with the same environment and arguments.
-        partners: names of scripted players.
-        on_pair: callback after each pair: name of agent 0's run, name of its partners, mean return.
+        partners: names of scripted players; "training" and "held-out" are all partners of the environment of this kind.
+        seats: agents that come from the first run of a pair, one at a time. Empty: the first agent if the interests are
+            common, else all agents.
+        on_pair: callback after each pair: name of the agent's run, name of its partners, mean return.
         on_progress: callback before each decision: name of the pair, collector.
 
     Raises:
-        UserError: if there are fewer than two runs, different environments, or unknown scripted players.
+        UserError: if there are fewer than two runs, different environments, or unknown scripted players or seats.
     """
     if len(runs) < 2:
         raise UserError("cross-play needs at least two runs with different seeds; add a run")
@@ -98,28 +116,52 @@ def cross_play(
     agents = list(runs[0].policies)
     if len(agents) < 2:
         raise UserError(f"cross-play needs at least two agents, and {runs[0].experiment.env} has {len(agents)}")
-    players = [*PLAYERS, *exploits_of(runs[0].experiment.make_env())]
-    if unknown := [name for name in partners if name not in players]:
-        raise UserError(f"scripted player {unknown[0]!r} does not exist; choose one of {', '.join(players)}")
+    with closing(runs[0].experiment.make_env()) as env:
+        is_common = declared_interests(env) == "common"
+        partners = _chosen_partners(env, partners)
+    seats = list(seats) or (agents[:1] if is_common else agents)
+    if strangers := [seat for seat in seats if seat not in agents]:
+        raise UserError(f"seat {strangers[0]!r} is not an agent; choose from {', '.join(agents)}")
     names = [str(run.directory) for run in runs]
-    returns, scripted = np.zeros((len(runs), len(runs))), np.zeros((len(runs), len(partners)))
-    for row, run in enumerate(runs):
+    payoffs = np.zeros((len(seats), len(runs), len(runs), len(agents)))
+    scripted = np.zeros((len(seats), len(runs), len(partners)))
+    for (place, seat), (row, run) in product(enumerate(seats), enumerate(runs)):
+        name = names[row] if len(seats) == 1 else f"{names[row]} as {seat}"
         for column, other in enumerate(runs):
-            mixed = replace(run, policies={**other.policies, agents[0]: run.policies[agents[0]]})
-            progress = partial(on_progress, f"{names[row]} with {names[column]}")
+            mixed = replace(run, policies={**other.policies, seat: run.policies[seat]})
+            progress = partial(on_progress, f"{name} with {names[column]}")
             result = mixed.evaluate(num_episodes, greedy=greedy, on_progress=progress)
-            returns[row, column] = result.team_return.value
-            on_pair(names[row], names[column], returns[row, column])
+            own = result.agent_returns  # empty if the interests are common
+            payoffs[place, row, column] = [own.get(agent, result.team_return).value for agent in agents]
+            on_pair(name, names[column], own.get(seat, result.team_return).value)
         for column, partner in enumerate(partners):
-            seats = dict.fromkeys(agents[1:], partner)
-            progress = partial(on_progress, f"{names[row]} with {partner}")
-            result = run.evaluate(num_episodes, greedy=greedy, partners=seats, on_progress=progress)
-            scripted[row, column] = result.team_return.value
-            on_pair(names[row], partner, scripted[row, column])
-    return CrossPlay(names, [run.experiment.model.model for run in runs], list(partners), returns, scripted)
+            others = {agent: partner for agent in agents if agent != seat}
+            progress = partial(on_progress, f"{name} with {partner}")
+            result = run.evaluate(num_episodes, greedy=greedy, partners=others, on_progress=progress)
+            scripted[place, row, column] = result.team_return.value  # partners are not in the team
+            on_pair(name, partner, scripted[place, row, column])
+    starts = [run.experiment.model.model for run in runs]
+    returns = np.mean([payoffs[place, ..., agents.index(seat)] for place, seat in enumerate(seats)], axis=0)
+    own_payoffs = None if is_common else payoffs
+    return CrossPlay(names, starts, partners, returns, scripted.mean(0), agents, seats, own_payoffs)
+
+
+def _chosen_partners(env: ParallelEnv[str, Any, Any], names: Sequence[str]) -> list[str]:
+    """Return the names of scripted players, with "training" and "held-out" replaced by the partners of this kind."""
+    defined = partners_of(env)
+    kinds = {kind: [each for each in defined if each.endswith(HELD_OUT) == (kind == "held-out")] for kind in KINDS}
+    players = [*PLAYERS, *exploits_of(env), *defined]
+    if unknown := [name for name in names if name not in players and not kinds.get(name)]:
+        listed = [*players, *(kind for kind in KINDS if kinds[kind])]
+        raise UserError(f"scripted player {unknown[0]!r} does not exist; choose one of {', '.join(listed)}")
+    return list(dict.fromkeys(each for name in names for each in kinds.get(name, [name])))
 
 
 def page(found: CrossPlay) -> str:
+    seats = ", ".join(found.seats) or "agent 0"
+    whose = "return" if found.payoffs is None else "return of the row's run"
+    if len(found.seats) > 1:
+        whose += ", averaged over its seats,"
     header = ["", *found.names, *found.partners]
     rows = [
         [name, *(f"{value:.3f}" for value in [*found.returns[row], *found.scripted[row]])]
@@ -133,11 +175,26 @@ def page(found: CrossPlay) -> str:
     means += [[f"with {name} partners", str(found.with_partner(number))] for number, name in enumerate(found.partners)]
     return (
         "# Cross-play\n\n"
-        "Mean held-out return with agent 0 of the row's run and the other agents of the column's run.\n\n"
+        f"Mean held-out {whose} with {seats} of the row's run and the other agents of the column's run.\n\n"
         f"{markdown_table(header, rows)}\n\n"
         "Means over runs, with 95 % bootstrap intervals over the runs.\n\n"
         f"{markdown_table(['', 'return'], means)}\n"
+        f"{_payoff_tables(found)}"
     )
+
+
+def _payoff_tables(found: CrossPlay) -> str:
+    """Format the returns of all agents in each pair of runs: one table per seat. Empty if the interests are common."""
+    if found.payoffs is None:
+        return ""
+    parts = [f"\nMean returns of {' / '.join(found.agents)}.\n"]
+    for seat, payoffs in zip(found.seats, found.payoffs, strict=True):
+        rows = [
+            [name, *(" / ".join(f"{value:.3f}" for value in cell) for cell in row)]
+            for name, row in zip(found.names, payoffs, strict=True)
+        ]
+        parts.append(f"\n{markdown_table([f'{seat} from the row', *found.names], rows)}\n")
+    return "".join(parts)
 
 
 def draw(found: CrossPlay, file: Path) -> None:
@@ -149,7 +206,11 @@ def draw(found: CrossPlay, file: Path) -> None:
     names = [Path(name).name for name in found.names]
     axes.set_xticks(range(values.shape[1]), [*names, *found.partners], rotation=30, ha="right")
     axes.set_yticks(range(len(names)), names)
-    axes.set(xlabel="other agents", ylabel="agent 0", title=f"self {found.self_play()}\ncross {found.cross_play()}")
+    axes.set(
+        xlabel="other agents",
+        ylabel=", ".join(found.seats) or "agent 0",
+        title=f"self {found.self_play()}\ncross {found.cross_play()}",
+    )
     axes.title.set_fontsize(9)
     for (row, column), value in np.ndenumerate(values):
         ink = "k" if value > low + 0.6 * (high - low) else "w"  # viridis ends in yellow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,19 @@ class Entry:
     terms: Mapping[str, Mapping[str, Interval]]  # means of reward terms and metrics; keys: decoding mode, then name
     episodes: str  # file that contains all episodes of the team
     usage: Sequence[str] = ()  # texts about requests, tokens and costs of chat servers, one per model
+    agent_returns: Mapping[str, Mapping[str, Interval]] = field(default_factory=dict)
+    """Mean returns; keys: decoding mode, then agent. Empty if the agents have common interests."""
+    welfare: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # keys: decoding mode, then measure
+
+    @property
+    def cells(self) -> dict[str, Interval]:
+        """Columns of the table: mean return of the team and, without common interests, of each agent."""
+        own = {f"{how}, {agent}": each for how, found in self.agent_returns.items() for agent, each in found.items()}
+        return {**self.returns, **own}
+
+    def to_json(self) -> dict[str, Any]:
+        empty = {name for name in ("agent_returns", "welfare") if not getattr(self, name)}
+        return {name: value for name, value in asdict(self).items() if name not in empty}
 
 
 @dataclass(frozen=True)
@@ -38,24 +51,24 @@ class Leaderboard:
         return sorted(self.entries, key=lambda entry: -next(iter(entry.returns.values())).value)
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "entries": [asdict(entry) for entry in self.ranked]}
+        return {**asdict(self), "entries": [entry.to_json() for entry in self.ranked]}
 
     @property
     def title(self) -> str:
         return f"{self.env}, split {self.split}, {self.num_episodes} episodes: mean return [95 %]"
 
     def markdown(self) -> str:
-        names = list(self.entries[0].returns)
+        names = list(self.entries[0].cells)
         rows = [
-            (str(place), f"`{entry.team}`", *(str(entry.returns[name]) for name in names))
+            (str(place), f"`{entry.team}`", *(str(entry.cells[name]) for name in names))
             for place, entry in enumerate(self.ranked, 1)
         ]
         return f"# {self.title}\n\n{markdown_table(['', 'team', *names], rows)}\n"
 
     def html(self) -> str:
         """Format the table as an HTML page without scripts. All intervals are drawn on the same scale."""
-        names = list(self.entries[0].returns)
-        found = [each for entry in self.entries for each in entry.returns.values()]
+        names = list(self.entries[0].cells)
+        found = [each for entry in self.entries for each in entry.cells.values()]
         low, high = min(0.0, *(each.low for each in found)), max(each.high for each in found)
         span = (high - low) or 1.0
 
@@ -67,7 +80,7 @@ class Leaderboard:
         head = "".join(f'<th scope="col">{escape(name)}</th>' for name in ("", "team", *names))
         rows = "".join(
             f'<tr><td>{place}</td><th scope="row">{escape(entry.team)}</th>'
-            + "".join(cell(entry.returns[name]) for name in names)
+            + "".join(cell(entry.cells[name]) for name in names)
             + "</tr>"
             for place, entry in enumerate(self.ranked, 1)
         )

@@ -13,7 +13,7 @@ from collm.agents.scripted import FunctionPolicy
 from collm.algorithms.rollout.collector import Plan, RolloutCollector
 from collm.algorithms.rollout.protocols import INSTRUCTIONS as PROTOCOLS
 from collm.algorithms.rollout.protocols import with_protocol
-from collm.benchmarks.commands.envs import mean_scores
+from collm.benchmarks.commands.envs import agent_scores, means
 from collm.envs import EnvSpec, make, specs
 from collm.envs.checks.exploits import NUM_EPISODES as NUM_EXPLOIT_EPISODES
 from collm.envs.checks.exploits import exploit_standings
@@ -141,7 +141,7 @@ def splits(spec: EnvSpec) -> tuple[str, ...]:
 
 def scores(env: TextParallelEnv) -> str:
     """Return the table of scripted players with default settings."""
-    found = {name: value for name, value in mean_scores(env, NUM_EPISODES).items() if value is not None}
+    found = {name: value for name, value in means(agent_scores(env, NUM_EPISODES)).items() if value is not None}
     return "\n".join(
         [
             f"Mean return of scripted teams over {NUM_EPISODES} episodes (seeds 0 to {NUM_EPISODES - 1}).",
@@ -167,7 +167,7 @@ def exploits(env: TextParallelEnv) -> str:
     standings = exploit_standings(env)
     limit = min(each.limit for each in standings)
     rows = [
-        f"| {each.player} | {each.mean_return:.2f} | {each.share:.0%} | {each.reason} |"
+        f"| {each.name} | {each.mean_return:.2f} | {each.formatted(each.share)} | {each.reason} |"
         for each in sorted(standings, key=lambda standing: -standing.share)
         if each.share > 0
     ]
@@ -289,7 +289,7 @@ def reference_episode(env: TextParallelEnv) -> Iterator[tuple[Any, dict[str, flo
     """Yield observations, rewards and infos of each turn of the reference players' first episode."""
     env.reset(seed=0)
     while env.agents:
-        observations, earned, _, _, infos = env.step({agent: env.reference_reply(agent) for agent in env.agents})
+        observations, earned, _, _, infos = env.step({agent: env.reference_reply(agent) for agent in env.movers})
         yield observations, earned, infos
 
 

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple, SupportsFloat, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, SupportsFloat, TypeAlias, get_args
 
 import numpy as np
 from pettingzoo import ParallelEnv
@@ -16,6 +16,7 @@ from pettingzoo import ParallelEnv
 from .._terminal import shown
 from .spaces import WAITS, OpenText
 
+Interests: TypeAlias = Literal["common", "mixed", "opposed"]
 Infos: TypeAlias = dict[str, dict[str, Any]]
 ResetResult: TypeAlias = tuple[dict[str, Any], Infos]
 """Result of `reset`: observations and infos. The keys are agents."""
@@ -111,6 +112,14 @@ class Outcome:
     """Agents that act in the next turn. The other live agents wait. None: all live agents act."""
 
 
+def declared_interests(env: Any) -> Interests:
+    """Return the `interests` of an environment or of the environment inside its wrappers. Default: "common"."""
+    found: Interests = getattr(env, "interests", getattr(env.unwrapped, "interests", "common"))
+    if found not in get_args(Interests):
+        raise ValueError(f"interests={found!r} of {env} must be one of {', '.join(get_args(Interests))}")
+    return found
+
+
 class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
     """Base class of environments in which agents write texts in parallel for a number of turns.
 
@@ -134,7 +143,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
     """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "text_v0", "render_modes": ["ansi", "human"], "render_fps": 1}
-    interests: Literal["common", "mixed", "opposed"] = "common"
+    interests: Interests = "common"
     """Relation of the agents' rewards: equal ("common"), with a constant sum ("opposed"), or neither ("mixed")."""
     truth_metric: ClassVar[str | None] = None
     """Name of a metric in `Outcome.metrics`, from 0 to 1, that measures success independently of the reward, such as
@@ -227,6 +236,14 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         """
         return {}
 
+    def partners(self) -> Mapping[str, Callable[[str], str]]:
+        """Return scripted partners that play the game honestly: name -> function (agent -> reply).
+
+        Teams are tested with these strangers (`collm crossplay --partners`). Names that end with "-held-out" are for
+        tests only; the other partners may also be used in training. The functions must not change the environment.
+        """
+        return {}
+
     @property
     def allowed_exploits(self) -> Mapping[str, str]:
         """Scripted policies for which `check_env` accepts a high return, as a dict: name of the policy -> reason."""
@@ -241,7 +258,11 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         return {}
 
     def ceilings(self) -> Mapping[str, float]:
-        """Return the maximum mean return of teams that lack a skill, such as {"no memory": 0.5}. {}: unknown."""
+        """Return known mean returns of ideal teams, averaged over the agents. {}: unknown.
+
+        Usual names: "optimum", "equilibrium", "silent" (best team without messages), "strangers" (best team without a
+        common convention). Other names are skills that a team lacks, such as {"no memory": 0.5}.
+        """
         return {}
 
     def absence(self, agent: str) -> str:

@@ -14,11 +14,12 @@ from gymnasium.spaces import Space
 from pettingzoo import ParallelEnv
 
 from .core import TextParallelEnv
-from .spaces import MASK, sampled
+from .spaces import MASK, movers_of, sampled
 
 Player: TypeAlias = Callable[[str, Any], Any]  # function (agent, observation) -> action
 PLAYERS = ("reference", "random", "empty")  # names that `scripted_player` accepts for every environment
 HONEST_PLAYERS = ("silent", "talking")  # possible names in `TextParallelEnv.honest_players`
+HELD_OUT = "-held-out"  # end of the names in `TextParallelEnv.partners` that are for tests only
 
 
 class RandomPlayer:
@@ -66,10 +67,19 @@ def _replied(reply: Callable[[str], Any], agent: str, observation: Any) -> Any:
 
 def exploits_of(env: ParallelEnv[str, Any, Any]) -> Mapping[str, Player]:
     """Return the players that `TextParallelEnv.exploits` defines, as a dict: name -> player."""
+    return _defined_by(env, "exploits")
+
+
+def partners_of(env: ParallelEnv[str, Any, Any]) -> Mapping[str, Player]:
+    """Return the players that `TextParallelEnv.partners` defines, as a dict: name -> player."""
+    return _defined_by(env, "partners")
+
+
+def _defined_by(env: ParallelEnv[str, Any, Any], method: str) -> Mapping[str, Player]:
     world = env.unwrapped
     if not isinstance(world, TextParallelEnv):
         return {}
-    return {name: partial(_replied_by, world, "exploits", name) for name in world.exploits()}
+    return {name: partial(_replied_by, world, method, name) for name in getattr(world, method)()}
 
 
 def honest_player(env: ParallelEnv[str, Any, Any], name: str) -> Player | None:
@@ -86,16 +96,24 @@ def _replied_by(world: TextParallelEnv, method: str, name: str, agent: str, obse
 
 def played(env: ParallelEnv[str, Any, Any], player: Player, seed: int) -> tuple[float, list[Mapping[str, Any]]]:
     """Play one episode. Returns (undiscounted return averaged over the agents, first live agent's info per turn)."""
-    observations, _ = env.reset(seed=seed)
+    earned, told = played_by_agents(env, player, seed)
+    return sum(earned.values()) / len(earned), told
+
+
+def played_by_agents(
+    env: ParallelEnv[str, Any, Any], player: Player, seed: int
+) -> tuple[dict[str, float], list[Mapping[str, Any]]]:
+    """Play one episode. Returns (undiscounted return of each agent, first live agent's info per turn)."""
+    observations, infos = env.reset(seed=seed)
     earned: dict[str, float] = {}
     told: list[Mapping[str, Any]] = []
     while env.agents:
-        actions = {agent: player(agent, observations[agent]) for agent in env.agents}
-        observations, rewards, _, _, infos = env.step(actions)
-        told.append(infos.get(next(iter(actions)), {}))
+        first, movers = env.agents[0], movers_of(env.agents, infos)
+        observations, rewards, _, _, infos = env.step({agent: player(agent, observations[agent]) for agent in movers})
+        told.append(infos.get(first, {}))
         for agent, reward in rewards.items():
             earned[agent] = earned.get(agent, 0.0) + reward
-    return sum(earned.values()) / len(earned), told
+    return earned, told
 
 
 def scripted_player(env: ParallelEnv[str, Any, Any], name: str, seed: int = 0) -> Player | None:
@@ -103,7 +121,7 @@ def scripted_player(env: ParallelEnv[str, Any, Any], name: str, seed: int = 0) -
 
     Args:
         env: environment in which the player acts.
-        name: a name in `PLAYERS`, `HONEST_PLAYERS` or `env.exploits()`.
+        name: a name in `PLAYERS`, `HONEST_PLAYERS`, `env.exploits()` or `env.partners()`.
         seed: seed of the player "random".
     """
     if name == "reference":
@@ -115,7 +133,7 @@ def scripted_player(env: ParallelEnv[str, Any, Any], name: str, seed: int = 0) -
         return fixed_player("") if has_empty else None
     if name in HONEST_PLAYERS:
         return honest_player(env, name)
-    if name in (own := exploits_of(env)):
+    if name in (own := {**exploits_of(env), **partners_of(env)}):
         return own[name]
     names = ", ".join([*PLAYERS, *HONEST_PLAYERS, *own])
     raise ValueError(f"there is no scripted player {name!r}; choose one of {names}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -93,6 +94,11 @@ def is_flattenable(space: Space[Any]) -> bool:
 MASK, OBSERVATION = "action_mask", "observation"
 WAITS = "waits"
 """Key of infos: True if the agent does not act in the next turn. Its action may be left out of `step`."""
+
+
+def movers_of(agents: Iterable[str], infos: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the agents that act in the next turn. `infos` are those of the last `reset` or `step`."""
+    return [agent for agent in agents if not infos.get(agent, {}).get(WAITS)]
 
 
 def has_mask(space: Space[Any]) -> bool:

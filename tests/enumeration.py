@@ -5,7 +5,7 @@
 
 from collections import defaultdict
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import product
 from math import log, prod
@@ -47,7 +47,7 @@ class Course:
 
     def own(self, agent, turn):
         """Return the agent's own words before a turn, which are its observation."""
-        return tuple(words[agent] for words in self.turns[:turn])
+        return tuple(words[agent] for words in self.turns[:turn] if agent in words)
 
     def decisions(self, agent):
         """Return (row of the table, token) of every token of the agent."""
@@ -61,12 +61,16 @@ class Course:
     def reward(self, agent, turn):
         return 3 * number("reward", self.seed, agent, tuple(tuple(each.items()) for each in self.turns[: turn + 1]))
 
-    def own_return(self, agent):
-        return sum(self.reward(agent, turn) for turn, words in enumerate(self.turns) if agent in words)
+    def own_return(self, agent, start=0):
+        """Return the sum of the agent's rewards from turn `start` on."""
+        return sum(self.reward(agent, turn) for turn in range(start, len(self.turns)) if self.is_paid(agent, turn))
 
-    def team_return(self):
-        """Return the sum of all rewards, divided by the number of all agents."""
-        return sum(self.own_return(agent) for agent in AGENTS) / len(AGENTS)
+    def is_paid(self, agent, turn):
+        return agent in self.turns[turn]
+
+    def team_return(self, start=0):
+        """Return the sum of all rewards from turn `start` on, divided by the number of all agents."""
+        return sum(self.own_return(agent, start) for agent in AGENTS) / len(AGENTS)
 
 
 @dataclass(frozen=True)
@@ -130,18 +134,64 @@ class Game:
         logprobs = logsigmoid(logits * (2.0 * torch.tensor(word) - 1)).numpy().astype(np.float32)
         return Completion(word, logprobs, tokens=tuple(zip(rows, word, strict=True)))
 
+    def _movers(self, turns):
+        return AGENTS
+
+    def _course(self, turns):
+        return Course(turns, self.seed)
+
     def _courses(self, turns):
         last = self.words[-1]
-        there = AGENTS
+        there = self._movers(turns)
         if self.kind == "leaving":
             there = tuple(agent for agent in AGENTS if all(words.get(agent) != last for words in turns))
         is_over = len(turns) == self.num_turns or not there
         if self.kind == "early end":
             is_over = is_over or (bool(turns) and set(turns[-1].values()) == {last})
         if is_over:
-            return [Course(turns, self.seed)]
+            return [self._course(turns)]
         joint = (dict(zip(there, words, strict=True)) for words in product(self.words, repeat=len(there)))
         return [course for words in joint for course in self._courses((*turns, words))]
+
+
+class WaitingCourse(Course):
+    def is_paid(self, agent, turn):
+        return True
+
+
+class Waiting(Game):
+    """Game of 3 turns. The agents alternate, but if the first word is `words[-1]`, both act in the second turn.
+
+    Agents are also paid while they wait.
+    """
+
+    def _course(self, turns):
+        return WaitingCourse(turns, self.seed)
+
+    def _movers(self, turns):
+        if len(turns) == 1 and turns[0][AGENTS[0]] == self.words[-1]:
+            return AGENTS
+        return (AGENTS[len(turns) % 2],)
+
+    def episode(self, course, group, index):
+        waiting = {
+            agent: {turn: course.reward(agent, turn) for turn, words in enumerate(course.turns) if agent not in words}
+            for agent in AGENTS
+        }
+        return replace(super().episode(course, group, index), waiting=waiting)
+
+
+class PenniesCourse(Course):
+    def reward(self, agent, turn):
+        is_equal = len(set(self.turns[turn].values())) == 1
+        return 1.0 if is_equal == (agent == AGENTS[0]) else -1.0
+
+
+class Pennies(Game):
+    """Matching pennies: the first agent wins 1 from the second if both choose the same word, and loses 1 otherwise."""
+
+    def _course(self, turns):
+        return PenniesCourse(turns)
 
 
 class Table(TrainablePolicy):
@@ -208,10 +258,55 @@ class TableHead(HeadCritic):
 
 
 class Arbitrary(WeightlessCritic):
-    """Critic with an arbitrary value per history: a baseline that does not depend on the action causes no bias."""
+    """Critic with arbitrary values per history: a baseline that does not depend on the action causes no bias.
+
+    `agents` have one value each. None: one value.
+    """
+
+    def __init__(self, agents=None):
+        self.agents = agents
+
+    def value(self, history, agent):
+        return number("value", history) if agent is None else number("value", history, agent)
 
     def values(self, inputs):
-        return torch.tensor([number("value", history) for each in inputs for history in each.histories])
+        histories = [history for each in inputs for history in each.histories]
+        if self.agents is None:
+            return torch.tensor([self.value(history, None) for history in histories])
+        return torch.tensor([[self.value(history, agent) for agent in self.agents] for history in histories])
+
+
+class Exact(Arbitrary):
+    """Critic whose value is the expected sum of the later rewards, given the history before a turn of the agent."""
+
+    def __init__(self, game, agents=None, *, reward="team"):
+        super().__init__(agents)
+        self.game, self.reward = game, reward
+        self.known = {}
+
+    def value(self, history, agent):
+        key = history, agent
+        if key not in self.known:
+            self.known[key] = self._value(history, agent)
+        return self.known[key]
+
+    def _value(self, history, agent):
+        kind, *rest = history
+        if kind == "own":
+            agent, words = rest
+        start = len(words) if kind == "own" else rest[0].count("{")
+        mean = weight = 0.0
+        for course, chance in zip(self.game.courses, self.game.probabilities(self.game.logits).tolist(), strict=True):
+            if len(course.turns) <= start:
+                continue
+            if kind == "own":
+                is_known = agent in course.turns[start] and course.own(agent, start) == words
+            else:
+                is_known = repr(course.turns[:start]) == rest[0]
+            if is_known:
+                later = course.own_return(agent, start) if self.reward == "own" else course.team_return(start)
+                mean, weight = mean + chance * later, weight + chance
+        return mean / weight if weight else 0.0
 
 
 class Prescribed:
@@ -219,7 +314,9 @@ class Prescribed:
 
     def __init__(self, game, policies):
         self.policies = policies
-        self.vector = SimpleNamespace(possible_agents=list(AGENTS), turn_limit=game.num_turns, num_envs=1)
+        self.vector = SimpleNamespace(
+            possible_agents=list(AGENTS), turn_limit=game.num_turns, num_envs=1, interests="common"
+        )
         self.side_by_side = SideBySide()
         self.seconds = defaultdict(float)
         self.skipped = []
@@ -242,15 +339,19 @@ def make_algorithm(name, **settings):
     return spec.make(spec.config(**(chosen | settings)))
 
 
-def make_trainer(algorithm, game, *, is_shared=False, has_reference=False, **options):
+def make_trainer(algorithm, game, *, is_shared=False, has_reference=False, is_exact=False, **options):
     """Return a trainer of one table per agent, or of a shared table. Reference policies have probabilities 1/2."""
     policies = {agent: Table(game, (agent,), **options) for agent in AGENTS}
     if is_shared:
         policies = dict.fromkeys(AGENTS, Table(game, AGENTS, **options))
     critics = {}
+    reward = algorithm.config.credited_reward or "team"
+    agents = AGENTS if algorithm.critic_reads == "joint" and reward == "own" else None
     for name in {"own": AGENTS, "joint": ("joint",), "nothing": ()}[algorithm.critic_reads]:
-        critic = TableHead(policies[name]) if algorithm.has_actor_heads else Arbitrary()
-        critics[name] = CriticLearner(critic, algorithm.config, torch.Generator())
+        critic = Exact(game, agents, reward=reward) if is_exact else Arbitrary(agents)
+        if algorithm.has_actor_heads:
+            critic = TableHead(policies[name])
+        critics[name] = CriticLearner(critic, algorithm.config, torch.Generator(), agents and len(agents))
     references = {agent: policy.reference() for agent, policy in policies.items()} if has_reference else {}
     return Trainer(algorithm, Prescribed(game, policies), critics, references=references)
 

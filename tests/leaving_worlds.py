@@ -1,8 +1,26 @@
-"""HouseBuild for models without knowledge of its commands, with builders that leave. Does not import torch."""
+"""Environments whose agents leave before the episode ends. Does not import torch."""
 
 from random import Random
 
+from collm.envs import Message, Outcome, TextParallelEnv
 from collm.envs.games.house_build import HouseBuild
+
+
+class Asking(TextParallelEnv):
+    """An agent leaves if it says so. After "forget", its history begins again. The reward differs per agent."""
+
+    def __init__(self):
+        super().__init__(["asker_0", "asker_1"], max_turns=4)
+
+    def deal(self, task):
+        return {agent: [Message("system", "rules"), Message("user", "go")] for agent in self.possible_agents}
+
+    def play(self, replies):
+        finished = frozenset(agent for agent, reply in replies.items() if reply == "leave")
+        rewritten = {agent: [Message("user", "again")] for agent, reply in replies.items() if reply == "forget"}
+        rewards = {agent: self.turn + len(agent + reply) for agent, reply in replies.items()}
+        told = {agent: f"heard {reply}" for agent, reply in replies.items() if agent not in finished}
+        return Outcome(rewards, told, {"half": 0.5}, finished=finished, rewritten=rewritten)
 
 
 class SpokenHouse(HouseBuild):

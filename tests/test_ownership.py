@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from collm._ownership import MARKER, ForeignFileError, holds_run, note, owned, write_text, written
+from collm._ownership import MARKER, ForeignFileError, holds_run, note, owned, refuse_full_folder, write_text, written
 from collm._ownership import refuse_foreign_files as refuse_files
 from collm._ownership import refuse_foreign_folder as refuse_folder
 
@@ -125,3 +125,14 @@ def test_a_dot_collm_that_is_no_list_is_refused(tmp_path, kind):
     with pytest.raises(ForeignFileError, match=MARKER):
         write_text(tmp_path, "page.md", "1")
     assert not (tmp_path / "page.md").exists() and not (tmp_path / "target").exists()
+
+
+def test_only_new_and_empty_folders_pass_the_check_for_full_folders(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for name in ("empty", "new"):
+        refuse_full_folder(tmp_path / name)
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for path in (tmp_path, tmp_path / "file", tmp_path / "dangling"):
+        with pytest.raises(ForeignFileError, match="not an empty folder"):
+            refuse_full_folder(path)

@@ -35,6 +35,7 @@ from inspect_ai.util import collect
 from ...envs.core import Message
 from ...envs.registration.registry import make
 from ...envs.views import Conversations
+from ...envs.wrappers.recording import recorded_return, turns_by_time
 
 _KINDS: dict[str, type[Any]] = {"system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant}
 
@@ -72,14 +73,15 @@ def team(id: str, kwargs: dict[str, Any]) -> Solver:
         }
         first = next(iter(histories))
         while talks.agents:
-            asked = list(talks.agents)
+            asked = list(talks.movers)
             outputs: list[ModelOutput] = await collect(
                 *(get_model(role=agent).generate(histories[agent]) for agent in asked)
             )
             replies = dict(zip(asked, outputs, strict=True))
             heard = talks.step({agent: output.completion for agent, output in replies.items()})
-            for agent, output in replies.items():
-                histories[agent] += [output.message, *_chat_messages(heard[agent].messages)]
+            for agent, each in heard.items():
+                own = [replies[agent].message] if agent in replies else []
+                histories[agent] += [*own, *_chat_messages(each.messages)]
             if first in replies:
                 state.output = replies[first]
         state.messages = histories[first]
@@ -115,29 +117,38 @@ def write_log(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
     """Write recorded text episodes as a log of Inspect AI: one sample per episode, with its return as score.
 
     The messages of a sample are all texts that agents read and wrote, in time order, with the names of the agents.
-    The suffix of the file selects the format: .eval or .json.
+    The suffix of the file selects the format: .eval or .json. Episodes have no times, so the log's duration is 0.
     """
     samples = []
     for number, row in enumerate(rows, 1):
-        returns = {agent: sum(turn["reward"] for turn in track["turns"]) for agent, track in row["agents"].items()}
+        own = row.get("returns", {})  # of agents that do not have common interests
+        returns = {agent: recorded_return(track) for agent, track in row["agents"].items()}
         sample = logs.EvalSample(id=number, epoch=1, input=f"seed {row['seed']}", target="", messages=_messages_of(row))
-        sample.scores = {"return": Score(value=row["return"], metadata=returns)}
+        sample.scores = {"return": Score(value=row["return"], metadata=returns | own)}
+        sample.scores |= {f"return of {agent}": Score(value=value) for agent, value in own.items()}
         sample.metadata = {name: value for name, value in row.items() if name != "agents"}
         samples.append(sample)
-    mean_return = logs.EvalMetric(name="mean", value=fmean(row["return"] for row in rows))
-    scored = [logs.EvalScore(name="return", scorer="return", metrics={"mean": mean_return})]
+    values: dict[str, list[float]] = {}
+    for sample in samples:
+        for name, score in (sample.scores or {}).items():
+            values.setdefault(name, []).append(score.as_float())
+    means = {name: logs.EvalMetric(name="mean", value=fmean(each)) for name, each in values.items()}
+    scored = [logs.EvalScore(name=name, scorer=name, metrics={"mean": each}) for name, each in means.items()]
     results = logs.EvalResults(total_samples=len(rows), completed_samples=len(rows), scores=scored)
     name, created = rows[0].get("env", "episodes"), datetime.now(timezone.utc).isoformat()
     dataset = logs.EvalDataset(name=name, samples=len(rows))
     spec = logs.EvalSpec(created=created, task=name, dataset=dataset, model="collm", config=logs.EvalConfig())
-    logs.write_eval_log(logs.EvalLog(status="success", eval=spec, results=results, samples=samples), file)
+    stats = logs.EvalStats(started_at=created, completed_at=created)  # without times, the viewer shows NaN
+    logs.write_eval_log(logs.EvalLog(status="success", eval=spec, results=results, stats=stats, samples=samples), file)
 
 
 def _messages_of(row: Mapping[str, Any]) -> list[ChatMessage]:
     found: list[ChatMessage] = []
     for time in range(len(row["infos"]) + 1):
         for agent, track in row["agents"].items():
-            for turn in [*track["turns"], {"read": track["last_read"]}][time : time + 1]:
+            turns = turns_by_time(track)
+            end = max([*turns, *map(int, track.get("waiting", ()))], default=-1) + 1
+            if turn := (turns | {end: {"read": track["last_read"]}}).get(time):
                 found += [_KINDS[each["role"]](content=f"[{agent} reads] {each['content']}") for each in turn["read"]]
                 if "wrote" in turn:
                     told = {"agent": agent, "turn": time + 1, "reward": turn["reward"]}

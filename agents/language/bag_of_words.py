@@ -126,6 +126,44 @@ class BagOfWordsCritic(FittedCritic):
         return torch.from_numpy(features)[:, :-1]
 
 
+class BagOfWordsPerAgent(FittedCritic):
+    """One `BagOfWordsCritic` per agent, on the same joint histories. Values and targets are [N, agents]."""
+
+    def __init__(self, num_agents: int, penalty: float = 50.0):
+        self.critics = [BagOfWordsCritic(penalty) for _ in range(num_agents)]
+
+    def fit(
+        self, inputs: Sequence[CriticInput], targets: Sequence[Tensor], ages: Sequence[int] | None = None
+    ) -> dict[str, float]:
+        losses = [
+            critic.fit(inputs, [each[:, place] for each in targets], ages)["value_loss"]
+            for place, critic in enumerate(self.critics)
+        ]
+        return {"value_loss": sum(losses) / len(losses)}
+
+    def values(self, inputs: Sequence[CriticInput]) -> Tensor:
+        return torch.stack([critic.values(inputs) for critic in self.critics], dim=1)
+
+    def num_tokens(self, item: CriticInput) -> int:
+        return len(item.histories)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {
+            f"{place}.{name}": value
+            for place, critic in enumerate(self.critics)
+            for name, value in critic.state_dict().items()
+        }
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        for place, critic in enumerate(self.critics):
+            prefix = f"{place}."
+            critic.load_state_dict({n.removeprefix(prefix): each for n, each in state.items() if n.startswith(prefix)})
+
+    def save(self, directory: Path) -> None:
+        for place, critic in enumerate(self.critics):
+            critic.save(directory / str(place))
+
+
 def counted(history: Any) -> Counter[str]:
     """Count words and punctuation marks in a history, ignoring case."""
     found: Counter[str] = Counter()

@@ -57,6 +57,7 @@ class TextCritic(Critic):
     Args:
         backbone: causal transformer without a language-model head.
         head_hidden_dim: width of a tanh layer in the head. None: linear head.
+        num_agents: number of agents with an own value; `values` are then [N, num_agents]. None: [N].
         is_compact: use a `CompactTokenizer`. The backbone's vocabulary must contain this tokenizer's additional words.
         compute_dtype: data type of autocast in the backbone. None: the weights' data type. The head computes in fp32.
         recomputes_activations: use gradient checkpointing.
@@ -68,6 +69,7 @@ class TextCritic(Critic):
         tokenizer: PreTrainedTokenizerBase,
         *,
         head_hidden_dim: int | None = None,
+        num_agents: int | None = None,
         is_compact: bool = False,
         compute_dtype: torch.dtype | None = None,
         recomputes_activations: bool = False,
@@ -82,8 +84,8 @@ class TextCritic(Critic):
         if is_compact:
             num_words = backbone.config.get_text_config().vocab_size
             self._compact = CompactTokenizer(self.encoder, num_words - NUM_OWN_WORDS)
-        self.head = value_head_of(backbone, head_hidden_dim)
-        self._settings = {"head_hidden_dim": head_hidden_dim, "is_compact": is_compact}
+        self.head = value_head_of(backbone, head_hidden_dim, num_agents or 1)
+        self._settings = {"head_hidden_dim": head_hidden_dim, "num_agents": num_agents, "is_compact": is_compact}
         self._selective = selective_last_layer(backbone)
         self._plain = backbone
         self._shards: Shards | None = None
@@ -100,6 +102,7 @@ class TextCritic(Critic):
         num_layers: int = 1,
         max_tokens: int = 4096,
         head_hidden_dim: int | None = None,
+        num_agents: int | None = None,
         seed: int = 0,
         device: torch.device | str = "cpu",
         compute_dtype: torch.dtype | None = None,
@@ -111,7 +114,12 @@ class TextCritic(Critic):
             torch.manual_seed(seed)
             backbone = LlamaModel(config).to(device)  # type: ignore[arg-type]
             return cls(
-                backbone, tokenizer, head_hidden_dim=head_hidden_dim, is_compact=True, compute_dtype=compute_dtype
+                backbone,
+                tokenizer,
+                head_hidden_dim=head_hidden_dim,
+                num_agents=num_agents,
+                is_compact=True,
+                compute_dtype=compute_dtype,
             )
 
     @property
@@ -153,7 +161,7 @@ class TextCritic(Critic):
             wanted = [np.array([row_of, position])]
             (hidden,) = self._inside(lambda: states_at(self.backbone, model_inputs, wanted, self._selective))
         values: Tensor = self.head(hidden)
-        return values[:, 0]
+        return values[:, 0] if self._settings["num_agents"] is None else values
 
     def num_tokens(self, item: CriticInput) -> int:
         return self._tokenize(item).num_tokens

@@ -17,10 +17,10 @@ class HeadLayer(nn.Linear):
             return super().forward(input.float())
 
 
-def value_head_of(model: PreTrainedModel, hidden_dim: int | None) -> nn.Module:
+def value_head_of(model: PreTrainedModel, hidden_dim: int | None, num_values: int = 1) -> nn.Module:
     """Return a value head, with a tanh layer if `hidden_dim` is set. Values start at 0, so advantages are returns."""
     size = model.config.get_text_config().hidden_size
-    last = HeadLayer(hidden_dim or size, 1)
+    last = HeadLayer(hidden_dim or size, num_values)
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)
     head = last if hidden_dim is None else nn.Sequential(HeadLayer(size, hidden_dim), nn.Tanh(), last)

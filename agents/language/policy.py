@@ -43,6 +43,7 @@ from .model import LanguageModel
 SETTINGS_FILE = "collm_policy.json"
 VALUE_HEAD_FILE = "value_head.safetensors"
 MAX_SMALL_WEIGHTS = 10_000_000
+MAX_SCORED_TOKENS = 16_384  # tokens per forward pass of `reply_logprobs`
 ADAPTER_CONFIG_FILE = "adapter_config.json"
 
 
@@ -193,6 +194,28 @@ class LanguagePolicy(TrainablePolicy):
         lengths = [len(turn.completion_ids) for row in rows for turn in row.turns]
         turn_of_token = sent(np.repeat(np.arange(len(lengths)), lengths), logprobs.device)
         return Evaluation(logprobs, entropies, turn_of_token, values)
+
+    @torch.no_grad()
+    def reply_logprobs(self, requests: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
+        """Return the log-probabilities [N] of N given replies, each with the token that ends it, in nats.
+
+        Only the usual tokenization of a reply counts, and only replies within `max_new_tokens` tokens are possible.
+
+        Args:
+            requests: N pairs of an observation and a reply to this observation.
+        """
+        encoder, tracks = self.language_model.encoder, []
+        for observation, reply in requests:
+            ids = np.asarray([*encoder.content(reply), encoder.reply_end_id], dtype=np.int64)
+            record = TokenRecord(encoder.prompt(observation)[0], ids, False, observation)
+            tracks.append([Completion(reply, np.zeros(len(ids), dtype=np.float32), tokens=record)])
+        found = np.zeros(len(tracks))
+        for batch in self.batches(tracks, range(len(tracks)), MAX_SCORED_TOKENS):
+            scores = self.evaluate([tracks[i] for i in batch])
+            sums = torch.zeros(len(batch), dtype=torch.float64, device=scores.logprobs.device)
+            found[batch] = sums.index_add_(0, scores.turn_of_token, scores.logprobs.double()).cpu().numpy()
+        lengths = np.asarray([len(track[0].logprobs) for track in tracks])
+        return np.where(lengths <= self.max_new_tokens, found, -np.inf)
 
     def prompt_values(self, tracks: Sequence[Sequence[Completion]]) -> Tensor:
         """Return [N] values, which the value head estimates from the last prompt token of each turn."""

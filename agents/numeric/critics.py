@@ -30,6 +30,7 @@ class NumericCritic(NumericNetwork, Critic):
         observation: features of the observations or joint states.
         actions: features of the actions per agent. Empty: only V. With one agent, each item of `CriticInput.actions` is
             an action. With several agents, each item is a sequence of actions.
+        num_agents: number of agents with an own value; `values` are then [N, num_agents]. None: [N].
         seed: seed of the initial weights. Other arguments: see `NetworkConfig`.
     """
 
@@ -46,6 +47,7 @@ class NumericCritic(NumericNetwork, Critic):
         activation: Activation = "tanh",
         images: Images = "flat",
         normalizes_observations: bool = False,
+        num_agents: int | None = None,
         seed: int = 0,
         device: torch.device | str = "cpu",
     ):
@@ -54,7 +56,7 @@ class NumericCritic(NumericNetwork, Critic):
         self.actions = tuple(actions)
         self._num_action_inputs = sum(action.size for action in actions) + 1 if actions else 0
         trunk = trunk_for(observation, self._num_action_inputs, hidden_dims, activation, images, generator)
-        self.value = nn.Sequential(trunk, linear(trunk.width, 1, 1.0, generator))
+        self.value = nn.Sequential(trunk, linear(trunk.width, num_agents or 1, 1.0, generator))
         self.normalizer = Normalizer(observation.size) if normalizes_observations else None
         settings = {
             "observation": asdict(observation),
@@ -63,6 +65,7 @@ class NumericCritic(NumericNetwork, Critic):
             "activation": activation,
             "images": images,
             "normalizes_observations": normalizes_observations,
+            "num_agents": num_agents,
         }
         super().__init__({"value": self.value, "normalizer": self.normalizer}, settings, device)
 
@@ -88,7 +91,7 @@ class NumericCritic(NumericNetwork, Critic):
         if self.actions:
             batch = torch.cat([batch, sent(np.stack(acted), self._device)], dim=-1)
         values: Tensor = self.value(batch)
-        return values[:, 0]
+        return values[:, 0] if self._settings["num_agents"] is None else values
 
     def observe(self, inputs: Sequence[CriticInput]) -> None:
         if self.normalizer is not None:

@@ -9,20 +9,24 @@ Arguments that all functions share:
               history) if it was truncated. The value before a turn must not depend on the action of this turn.
     is_real   [B, T] bool, True for turns, False for padding. Padding is never read, so it may be NaN. Every result is
               0 there.
-    discount  gamma per turn, 0..1.
+    discount  gamma per turn, 0..1: a number, or [B, T]: the discount from each turn to the track's next turn.
 
 All functions raise `ValueError` if the shapes disagree, padding precedes a turn, or an argument is out of range.
 """
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import torch
 from torch import Tensor
 
 from ..config import Estimator
 
+Discount: TypeAlias = float | Tensor
 
-def td_errors(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float) -> Tensor:
+
+def td_errors(rewards: Tensor, values: Tensor, is_real: Tensor, discount: Discount) -> Tensor:
     """Compute the TD error of each turn, [B, T].
 
         delta[t] = r[t] + discount * V[t + 1] - V[t]
@@ -35,7 +39,7 @@ def td_errors(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float)
     return torch.where(is_real, errors, 0.0)
 
 
-def gae(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float, trace: float) -> Tensor:
+def gae(rewards: Tensor, values: Tensor, is_real: Tensor, discount: Discount, trace: float) -> Tensor:
     """Compute generalized advantage estimates (GAE), [B, T]: decayed sums of the TD errors of this and later turns.
 
         A[t] = sum over k >= 0 of (discount * trace)^k * delta[t + k]
@@ -50,12 +54,12 @@ def gae(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float, trace
     advantage = errors.new_zeros(errors.shape[0])
     columns = []
     for turn in reversed(range(errors.shape[1])):
-        advantage = errors[:, turn] + discount * trace * advantage
+        advantage = errors[:, turn] + _of_turn(discount, turn) * trace * advantage
         columns.append(advantage)
     return torch.stack(columns[::-1], dim=1) if columns else errors
 
 
-def n_step_advantages(rewards: Tensor, values: Tensor, is_real: Tensor, discount: float, num_steps: int) -> Tensor:
+def n_step_advantages(rewards: Tensor, values: Tensor, is_real: Tensor, discount: Discount, num_steps: int) -> Tensor:
     """Compute n-step advantages, [B, T]: the next n rewards, plus the value after them, minus the value before them.
 
         A[t] = sum over k < m of discount^k * r[t + k] + discount^m * V[t + m] - V[t],  m = min(n, turns left)
@@ -68,13 +72,18 @@ def n_step_advantages(rewards: Tensor, values: Tensor, is_real: Tensor, discount
     errors = td_errors(rewards, values, is_real, discount)
     # The n-step advantage is a sum of discounted TD errors in which the inner values cancel.
     advantages = errors.clone()
+    later = errors
     for step in range(1, min(num_steps, errors.shape[1])):
-        advantages[:, :-step] += discount**step * errors[:, step:]
+        if isinstance(discount, Tensor):
+            later = discount[:, :-step] * later[:, 1:]
+        else:
+            later = discount**step * errors[:, step:]
+        advantages[:, :-step] += later
     return torch.where(is_real, advantages, 0.0)
 
 
 def monte_carlo_returns(
-    rewards: Tensor, is_real: Tensor, discount: float, final_values: Tensor | None = None
+    rewards: Tensor, is_real: Tensor, discount: Discount, final_values: Tensor | None = None
 ) -> Tensor:
     """Compute Monte Carlo returns, [B, T]: the discounted sum of rewards from each turn to the end of the episode.
 
@@ -90,7 +99,7 @@ def monte_carlo_returns(
         )
     columns = []
     for turn in reversed(range(rewards.shape[1])):
-        to_go = torch.where(is_real[:, turn], rewards[:, turn] + discount * to_go, to_go)
+        to_go = torch.where(is_real[:, turn], rewards[:, turn] + _of_turn(discount, turn) * to_go, to_go)
         columns.append(torch.where(is_real[:, turn], to_go, 0.0))
     return torch.stack(columns[::-1], dim=1) if columns else rewards
 
@@ -99,7 +108,7 @@ def estimated_advantages(
     rewards: Tensor,
     values: Tensor,
     is_real: Tensor,
-    discount: float,
+    discount: Discount,
     estimator: Estimator,
     trace: float = 0.95,
     num_steps: int = 1,
@@ -124,7 +133,7 @@ def critic_targets(
     rewards: Tensor,
     values: Tensor,
     is_real: Tensor,
-    discount: float,
+    discount: Discount,
     estimator: Estimator,
     trace: float = 0.95,
     num_steps: int = 1,
@@ -137,7 +146,7 @@ def critic_targets(
     return torch.where(is_real, advantages + values[:, :-1], 0.0)
 
 
-def _check_grid(rewards: Tensor, is_real: Tensor, discount: float) -> None:
+def _check_grid(rewards: Tensor, is_real: Tensor, discount: Discount) -> None:
     if rewards.dim() != 2 or is_real.shape != rewards.shape or is_real.dtype != torch.bool:
         raise ValueError(
             f"rewards {tuple(rewards.shape)} and is_real {tuple(is_real.shape)} of {is_real.dtype} must both have "
@@ -145,8 +154,15 @@ def _check_grid(rewards: Tensor, is_real: Tensor, discount: float) -> None:
         )
     if bool((is_real[:, 1:] & ~is_real[:, :-1]).any()):
         raise ValueError("is_real is True for a turn after padding; pad the turns of every track at the end")
-    if not 0.0 <= discount <= 1.0:
+    if isinstance(discount, Tensor):
+        if discount.shape != rewards.shape:
+            raise ValueError(f"discount {tuple(discount.shape)} must be a number or have the shape of rewards")
+    elif not 0.0 <= discount <= 1.0:
         raise ValueError(f"discount={discount} must be between 0 and 1")
+
+
+def _of_turn(discount: Discount, turn: int) -> Discount:
+    return discount[:, turn] if isinstance(discount, Tensor) else discount
 
 
 def _check_values(values: Tensor, rewards: Tensor) -> None:

@@ -63,11 +63,19 @@ def _joint_credit(
     has_q = algorithm.config.critic_type == "q"
     inputs = [episode.joint_input(team, reads_actions=has_q) for episode in episodes]
     critic.critic.observe(inputs)
-    grid = joint_grid(episodes, critic.values(inputs), has_action_values=has_q)
-    targets = algorithm.targets(grid)
-    fields = _fields(algorithm, grid, targets)
-    credits = {agent: Credit(*(of_agent(joint, episodes, agent) for joint in fields)) for agent in agents}
-    return credits, [_critic_batch(critic, inputs, grid, targets)]
+    values = critic.values(inputs)
+    is_team = algorithm.has_team_critic  # else the critic has one value per agent of the team
+    fields, batches = {}, []
+    for owner, column in [(None, values)] if is_team else zip(team, values.unbind(dim=1), strict=True):
+        grid = joint_grid(episodes, column, owner, has_action_values=has_q)
+        targets = algorithm.targets(grid)
+        fields[owner] = _fields(algorithm, grid, targets)
+        batches.append(_critic_batch(critic, inputs, grid, targets))
+    credits = {
+        agent: Credit(*(of_agent(joint, episodes, agent) for joint in fields[None if is_team else agent]))
+        for agent in agents
+    }
+    return credits, [batches[0] if is_team else _side_by_side(batches)]
 
 
 def _own_credit(
@@ -91,7 +99,7 @@ def _own_credit(
     for agent in agents:
         values = critics[agent].values(inputs[agent]) if has_critic else None
         grids[agent] = agent_grid(episodes, agent, values, has_action_values=has_q)
-    if has_critic and algorithm.config.credited_reward == "team":
+    if has_critic and algorithm.config.credited_reward != "own":
         grids = with_team_ends(grids, algorithm.config.discount)
     credits: dict[str, Credit] = {}
     batches: dict[CriticLearner, list[CriticBatch]] = defaultdict(list)
@@ -106,7 +114,7 @@ def _own_credit(
 def _fields(algorithm: Algorithm[Any], grid: Grid, targets: Tensor) -> tuple[Tensor, ...]:
     """Compute the fields of `Credit` in padded form [B, T], before normalization."""
     final_values = grid.values.gather(1, grid.is_real.sum(dim=1, keepdim=True)).squeeze(1)
-    returns = monte_carlo_returns(grid.rewards, grid.is_real, algorithm.config.discount, final_values)
+    returns = monte_carlo_returns(grid.rewards, grid.is_real, grid.discounts(algorithm.config.discount), final_values)
     advantages = algorithm.advantages(grid)
     return advantages, advantages, grid.values[:, :-1], targets, returns
 
@@ -131,6 +139,12 @@ def _merge_batches(batches: Sequence[CriticBatch]) -> CriticBatch:
         targets=torch.cat([batch.targets for batch in batches]),
         values=torch.cat([batch.values for batch in batches]),
     )
+
+
+def _side_by_side(batches: Sequence[CriticBatch]) -> CriticBatch:
+    """Join the batches of all agents of one critic; targets and values are then [N, agents]."""
+    targets, values = ([getattr(batch, name) for batch in batches] for name in ("targets", "values"))
+    return replace(batches[0], targets=torch.stack(targets, dim=1), values=torch.stack(values, dim=1))
 
 
 def _normalize_advantages(
@@ -162,8 +176,8 @@ def critic_metrics(batches: Sequence[CriticBatch]) -> dict[str, float]:
     """Compute the explained variance, and the means of the critics' predictions and targets, before the update."""
     if not batches:
         return {}
-    targets = torch.cat([batch.targets for batch in batches])
-    values = torch.cat([batch.values for batch in batches])
+    targets = torch.cat([batch.targets.flatten() for batch in batches])
+    values = torch.cat([batch.values.flatten() for batch in batches])
     return {
         "explained_variance": float(explained_variance(values, targets)),
         "value_mean": float(values.mean()),
@@ -182,23 +196,33 @@ def agent_grid(
     played = [episode for episode in episodes if agent in episode.tracks]
     rewards = [[turn.reward for turn in episode.tracks[agent]] for episode in played]
     goes_on = [not episode.is_terminated[agent] for episode in played]
-    return _make_grid(rewards, played, goes_on, values, has_action_values, agent)
+    grid = _make_grid(rewards, played, goes_on, values, has_action_values, agent)
+    gaps = torch.ones_like(grid.rewards)
+    gaps[grid.is_real] = torch.tensor([float(gap) for episode in played for gap in episode.gaps(agent)])
+    return replace(grid, gaps=gaps) if bool((gaps != 1).any()) else grid
 
 
-def joint_grid(episodes: Sequence[Episode], values: Tensor | None, *, has_action_values: bool = False) -> Grid:
-    """Pad team rewards and values of joint turns to a `Grid` with one row per episode.
+def joint_grid(
+    episodes: Sequence[Episode], values: Tensor | None, agent: str | None = None, *, has_action_values: bool = False
+) -> Grid:
+    """Pad rewards and values of joint turns to a `Grid` with one row per episode.
 
-    `values` are the values of each episode's `joint_input()`, in the form that `agent_grid` documents.
+    `values` are the values of each episode's `joint_input()`, in the form that `agent_grid` documents. Rewards and
+    values are those of `agent`, and 0 after the agent has left. None: those of the team.
     """
-    rewards = [episode.team_rewards for episode in episodes]
     goes_on = [bool(episode.live_agents) for episode in episodes]
-    return _make_grid(rewards, episodes, goes_on, values, has_action_values, None)
+    rewards = [episode.team_rewards if agent is None else episode.own_rewards(agent) for episode in episodes]
+    grid = _make_grid(rewards, episodes, goes_on, values, has_action_values, agent)
+    for row, episode in enumerate(episodes):
+        if agent is not None and agent not in episode.live_agents:
+            grid.values[row, episode.last_time(agent) + 1 :] = 0.0
+    return grid
 
 
 def with_team_ends(grids: Mapping[str, Grid], discount: float) -> dict[str, Grid]:
     """Bootstrap agents that left a cut episode early from the values of the agents that stayed.
 
-        V[length] = discount^(joint turns after the agent's last one) * mean over live agents j of V_j(final history)
+        V[length] = discount^(joint turns after the agent left) * mean over live agents j of V_j(final history)
 
     With team rewards (`rewards.with_team_rewards`), the return after the cut is the same for every agent. Only the
     critics of live agents have read the histories up to the cut. The value is 0 if no live agent has a critic.
@@ -213,7 +237,7 @@ def with_team_ends(grids: Mapping[str, Grid], discount: float) -> dict[str, Grid
         filled = grid.values.clone()
         for row, (episode, length) in enumerate(zip(grid.episodes, grid.is_real.sum(dim=1).tolist(), strict=True)):
             if id(episode) in values and agent not in episode.live_agents:
-                num_later = episode.num_turns - 1 - episode.tracks[agent][-1].time
+                num_later = episode.num_turns - 1 - episode.last_time(agent)
                 filled[row, length] = discount**num_later * torch.stack(values[id(episode)]).mean()
         ended[agent] = replace(grid, values=filled)
     return ended

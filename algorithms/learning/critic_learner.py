@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..._errors import UserError
 from ...agents.batching import micro_batches, sent
 from ...agents.core import Critic, CriticInput, FittedCritic, HeadCritic
 from ...agents.numeric.moments import RunningMoments
@@ -24,12 +25,15 @@ class ReplayEntry(NamedTuple):
     """Critic input with its value targets: of each history, then (for a Q critic) of each action."""
 
     input: CriticInput
-    targets: Tensor  # [N] in reward units
+    targets: Tensor  # [N], or [N, agents] of a critic with one value per agent, in reward units
 
 
 @dataclass(frozen=True, slots=True)
 class CriticBatch:
-    """Inputs and value targets of one critic. The targets of an input are in the order of `ReplayEntry`."""
+    """Inputs and value targets of one critic. The targets of an input are in the order of `ReplayEntry`.
+
+    Targets and values are [N, agents] if the critic has one value per agent.
+    """
 
     critic: CriticLearner
     inputs: Sequence[CriticInput]  # without the last history, which is only for bootstrapping
@@ -42,15 +46,19 @@ class CriticLearner(Learner):
     """Trainer of one critic. The value targets are normalized by their running mean and standard deviation.
 
     A value head has no optimizer here, because it learns with its policy. A fitted critic has no optimizer either: each
-    update fits it to the whole replay, in reward units. `generator` samples from the replay.
+    update fits it to the whole replay, in reward units. `generator` samples from the replay. `num_agents` is the number
+    of agents of a joint critic with one value per agent; its values and targets are [N, agents]. None: [N].
     """
 
-    def __init__(self, critic: Critic, config: ActorCriticConfig, generator: torch.Generator):
+    def __init__(
+        self, critic: Critic, config: ActorCriticConfig, generator: torch.Generator, num_agents: int | None = None
+    ):
         super().__init__(critic, config, config.critic_learning_rate)
         self.critic = critic
         self.config = config
         self.generator = generator
-        self.moments = RunningMoments.empty()
+        self._shape = () if num_agents is None else (num_agents,)
+        self.moments = RunningMoments.empty(self._shape)
         self.replay: deque[list[ReplayEntry]] = deque(maxlen=config.critic_replay)
 
     @property
@@ -68,13 +76,23 @@ class CriticLearner(Learner):
         """Return the critic's outputs [N] for all inputs, flat, in normalized units, in host memory."""
         found: dict[int, Tensor] = {}
         for batch, _ in self._passes(inputs):
-            values = self.critic.values([inputs[i] for i in batch])
+            values = self._values([inputs[i] for i in batch])
             found |= dict(zip(batch, torch.split(values, [_num_values(inputs[i]) for i in batch]), strict=True))
         found = current().union(found)
-        outputs = torch.cat([found[i] for i in range(len(inputs))]).float().cpu()
+        outputs = torch.cat([found[i] for i in range(len(inputs))]).view(-1, *self._shape).float().cpu()
         if not outputs.isfinite().all():
             raise diverged("the critic's values are not finite", self.critic.parameters())
         return outputs
+
+    def _values(self, inputs: Sequence[CriticInput]) -> Tensor:
+        values = self.critic.values(inputs)
+        expected = (sum(map(_num_values, inputs)), *self._shape)
+        if values.shape != expected:
+            raise UserError(
+                f"values of {type(self.critic).__name__} have shape {tuple(values.shape)}, but must have {expected}: "
+                "one per history, and per agent if a joint critic learns with credited_reward='own'"
+            )
+        return values
 
     def start_update(self, update: int) -> None:
         if self.optimizer is not None:
@@ -140,15 +158,17 @@ class CriticLearner(Learner):
     def _gradient(self, optimizer: Optimizer, drawn: Sequence[ReplayEntry], earlier: Sequence[Tensor | None]) -> Tally:
         """Accumulate the gradient of a mini-batch of replay entries over its micro-batches; returns its metrics."""
         inputs = [item.input for item in drawn]
-        num_values = sum(len(item.targets) for item in drawn)
+        num_values = sum(item.targets.numel() for item in drawn)
         clip_range = self.config.value_clip_range
         tally = Tally()
         for batch, weight in self._passes(inputs):
-            values = self.critic.values([inputs[i] for i in batch])
+            values = self._values([inputs[i] for i in batch])
             targets = self.moments.normalize(torch.cat([drawn[i].targets for i in batch])).to(values.dtype)
             known = [old for i in batch if (old := earlier[i]) is not None]
             old_values = sent(torch.cat(known), values.device) if known else None
-            loss = value_loss(values, sent(targets, values.device), num_values, old_values, clip_range)
+            known_flat = None if old_values is None else old_values.flatten()
+            aims = sent(targets, values.device).flatten()
+            loss = value_loss(values.flatten(), aims, num_values, known_flat, clip_range)
             torch.autograd.backward(optimizer.scaled(weight * loss))
             tally.add("value_loss", loss, weight)
         return tally
@@ -182,7 +202,7 @@ def _num_values(item: CriticInput) -> int:
 
 def _turns(item: ReplayEntry) -> list[ReplayEntry]:
     length = len(item.input.histories)
-    targets = item.targets.view(-1, length)  # [1 or 2, T]: V, then Q
+    targets = item.targets.unflatten(0, (-1, length))  # [1 or 2, T, ...]: V, then Q
     return [
         ReplayEntry(
             CriticInput((history,), item.input.actions[turn : turn + 1], item.input.completions[turn : turn + 1]),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
@@ -83,8 +84,8 @@ def fit(
 class ModelRewards:
     """`rewarder` of a trainer: sets the team's reward to a reward model's score of the joint history.
 
-    Agents that act in a turn get equal rewards, whose mean over all agents is the team's reward. Logged returns do not
-    change.
+    Agents that act or wait in a turn get equal rewards, whose mean over all agents is the team's reward. Logged returns
+    do not change.
 
     Args:
         reward_model: scores texts.
@@ -116,11 +117,11 @@ class ModelRewards:
 
 
 def _divide_among_agents(episode: Episode, team_rewards: Sequence[float]) -> Episode:
-    """Return an episode in which each joint turn's reward is divided among the agents that acted in the turn."""
-    num_acting = Counter(turn.time for track in episode.tracks.values() for turn in track)
+    """Return an episode in which each joint turn's reward is divided among the agents that acted or waited."""
+    num_present = Counter(turn.time for track in episode.tracks.values() for turn in track)
+    num_present.update(time for times in episode.waiting.values() for time in times)
     num_agents = episode.num_agents or len(episode.tracks)
-    rewards = {
-        agent: [team_rewards[turn.time] * num_agents / num_acting[turn.time] for turn in track]
-        for agent, track in episode.tracks.items()
-    }
-    return with_rewards(episode, rewards)
+    shares = [reward * num_agents / max(1, num_present[time]) for time, reward in enumerate(team_rewards)]
+    rewards = {agent: [shares[turn.time] for turn in track] for agent, track in episode.tracks.items()}
+    waiting = {agent: {time: shares[time] for time in times} for agent, times in episode.waiting.items()}
+    return replace(with_rewards(episode, rewards), waiting=waiting)

@@ -13,7 +13,7 @@ from ...agents.core import Divergence
 from ...envs.vectors.vector import VectorEnv
 from ..algorithm import Algorithm
 from ..config import TrainConfig
-from ..rollout.episode import Episode
+from ..rollout.episode import Episode, Turn
 from .cross_rollouts import average_cross_rewards
 from .loss_terms import with_penalties
 
@@ -48,10 +48,10 @@ class Rewards:
 
         `references` are log-probabilities of the sampled tokens under each agent's reference policy, per track.
         """
-        config, is_joint = self.algorithm.config, self.algorithm.critic_reads == "joint"
+        config, has_team_critic = self.algorithm.config, self.algorithm.has_team_critic
         rule = reward_rule(config, self.processor)
-        # A joint critic always learns the team's rewards (`credit.joint_grid`).
-        pays_team = config.credited_reward == "team" and not is_joint
+        # `credit.joint_grid` computes the team's rewards for a joint critic.
+        pays_team = config.credited_reward != "own" and not has_team_critic
         if self.rewarder is not None:
             episodes = self.rewarder(episodes)
         num_extra_turns = 0
@@ -61,8 +61,10 @@ class Rewards:
             shaped = with_rule(episodes, rule)
             if pays_team:
                 shaped = with_team_rewards(shaped, config.discount)
+            elif self.algorithm.critic_reads != "joint":
+                shaped = with_own_rewards(shaped, config.discount)
         if references and config.reference_kl_in == "reward":
-            shaped = with_penalties(shaped, references, config, sums_over_team=is_joint)
+            shaped = with_penalties(shaped, references, config, sums_over_team=has_team_critic)
         return RewardedEpisodes(shaped, num_extra_turns, reward_range(shaped))
 
 
@@ -84,6 +86,7 @@ def reward_range(episodes: Sequence[Episode]) -> tuple[float, float]:
                     )
                     raise fault
                 rewards.append(turn.reward)
+        rewards += [reward for paid in episode.waiting.values() for reward in paid.values()]
     return min(rewards), max(rewards)
 
 
@@ -101,7 +104,14 @@ def with_rule(episodes: Sequence[Episode], rule: RewardProcessor | None) -> list
     if rule is None:
         return list(episodes)
     return [
-        with_rewards(episode, {agent: [rule(turn.reward) for turn in track] for agent, track in episode.tracks.items()})
+        replace(
+            with_rewards(
+                episode, {agent: [rule(turn.reward) for turn in track] for agent, track in episode.tracks.items()}
+            ),
+            waiting={
+                agent: {time: rule(reward) for time, reward in paid.items()} for agent, paid in episode.waiting.items()
+            },
+        )
         for episode in episodes
     ]
 
@@ -118,17 +128,35 @@ def with_team_rewards(episodes: Sequence[Episode], discount: float) -> list[Epis
     paid = []
     for episode in episodes:
         team = episode.team_rewards
-        rewards = {}
-        for agent, track in episode.tracks.items():
-            starts = [turn.time for turn in track]
-            rewards[agent] = [
-                sum(discount**k * each for k, each in enumerate(team[start:end]))
-                for start, end in zip(starts, [*starts[1:], len(team)], strict=True)
-            ]
+        rewards = {agent: _until_next_turn(track, team, discount) for agent, track in episode.tracks.items()}
         live = episode.live_agents
-        ends = {agent: agent not in live for agent in episode.tracks}
+        ends = {agent: agent not in live for agent in episode.is_terminated}
         paid.append(replace(with_rewards(episode, rewards), is_terminated=ends))
     return paid
+
+
+def with_own_rewards(episodes: Sequence[Episode], discount: float) -> list[Episode]:
+    """Return new episodes in which each turn is credited with the agent's discounted rewards until its next turn.
+
+    Rewards before an agent's first turn do not depend on its actions, and are not credited.
+    """
+    paid = []
+    for episode in episodes:
+        rewards = {
+            agent: _until_next_turn(track, episode.own_rewards(agent), discount)
+            for agent, track in episode.tracks.items()
+        }
+        paid.append(with_rewards(episode, rewards) if episode.waiting else episode)
+    return paid
+
+
+def _until_next_turn(track: Sequence[Turn], rewards: Sequence[float], discount: float) -> list[float]:
+    """Return the discounted sum of the rewards of joint turns from each turn of a track to the track's next turn."""
+    starts = [turn.time for turn in track]
+    return [
+        sum(discount**k * each for k, each in enumerate(rewards[start:end]))
+        for start, end in zip(starts, [*starts[1:], len(rewards)], strict=True)
+    ]
 
 
 def with_rewards(episode: Episode, rewards: Mapping[str, Sequence[float]]) -> Episode:

@@ -61,7 +61,7 @@ class Trainer:
         reward_processor: RewardProcessor | None = None,
         worker: RolloutWorker | None = None,
     ):
-        self.algorithm = algorithm
+        self.algorithm = algorithm = algorithm.resolved(collector.vector.interests)
         self.config = algorithm.config
         self.collector = collector
         self.references = dict(references or {})
@@ -118,7 +118,8 @@ class Trainer:
             finally:
                 if record is not None:
                     record(update + 1, episodes, self.credits)
-            metrics = episode_metrics(episodes, self.config.credited_reward) | critic_metrics(critic_batches)
+            interests = self.collector.vector.interests
+            metrics = episode_metrics(episodes, self.config.credited_reward, interests) | critic_metrics(critic_batches)
             timer.lap("credit")
 
             with add_error_details(rewards=rewarded.reward_range):

@@ -23,7 +23,7 @@ from ...envs.vectors.vector import VectorEnv
 from ...envs.wrappers.recording import mean_info
 from ..distribution.group import current
 from .episode import Episode, Turn
-from .plays import Plan, Play, grouped_plans, masks_of, replayed_play
+from .plays import Plan, Play, grouped_plans, replayed_play
 from .side_by_side import ModelTask, SideBySide
 
 __all__ = ["Plan", "RolloutCollector", "grouped_plans"]
@@ -260,7 +260,7 @@ class RolloutCollector:
         batches: dict[object, list[tuple[Policy, Request, Play]]] = defaultdict(list)
         for play in plays:
             play.decided = {}
-            for agent in play.agents:
+            for agent in play.movers:
                 policy = self.policies[agent]
                 stream = (play.plan.seed, play.index, self._number[agent], play.num_turns)
                 request = Request(
@@ -281,8 +281,7 @@ class RolloutCollector:
         return {play.place: {agent: each.action for agent, each in play.decided.items()} for play in plays}
 
     def _record_reset(self, play: Play, observations: dict[str, Any], infos: Mapping[str, Any]) -> None:
-        play.observations, play.masks = observations, masks_of(infos)
-        play.agents = list(observations)
+        play.observe(list(observations), observations, infos)
         play.tracks = {agent: [] for agent in play.agents}
         if self.reads_state:
             play.states.append(self._state(play))
@@ -294,22 +293,24 @@ class RolloutCollector:
         if threshold is not None and sum(earned) / len(self._number) > threshold:
             terminations = dict.fromkeys(terminations, True)
         for agent in play.agents:
-            completion = play.decided[agent]
-            seen, kept = play.observations[agent], completion
-            if not self._is_kept(seen):
-                seen, kept = None, replace(completion, tokens=None)
-            play.tracks.setdefault(agent, []).append(Turn(seen, kept, rewards[agent], len(play.infos)))
-            play.previous[agent] = completion
+            if agent not in play.movers:
+                play.waiting.setdefault(agent, {})[len(play.infos)] = rewards[agent]
+            else:
+                completion = play.decided[agent]
+                seen, kept = play.observations[agent], completion
+                if not self._is_kept(seen):
+                    seen, kept = None, replace(completion, tokens=None)
+                play.tracks.setdefault(agent, []).append(Turn(seen, kept, rewards[agent], len(play.infos)))
+                play.previous[agent] = completion
             if terminations[agent] or truncations[agent]:
                 play.finals[agent] = observations[agent]
                 play.is_terminated[agent] = bool(terminations[agent])
         play.paid.append({agent: float(rewards[agent]) for agent in play.agents})
         play.infos.append(mean_info(infos))
         play.num_turns += 1
-        play.observations, play.masks = observations, masks_of(infos)
         # An agent that has ended acts no more, also in later segments, even if the environment still observes it.
         acting = set(play.agents) - play.is_terminated.keys()
-        play.agents = [agent for agent in observations if agent in acting]
+        play.observe([agent for agent in observations if agent in acting], observations, infos)
         if self.reads_state:
             play.states.append(self._state(play))
         return not play.agents

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..._terminal import shown
@@ -33,7 +33,7 @@ class Episode:
     group: int
     """Index of the group. The rollouts of one task form a group."""
     tracks: Mapping[str, tuple[Turn, ...]]
-    """Turns of each agent, in order. Agents that leave early have fewer turns."""
+    """Turns of each agent, in order. Agents that leave early or wait have fewer turns."""
     states: tuple[Any, ...]
     """Joint history before each joint turn, and after the last turn. Empty if the collector does not keep histories."""
     finals: Mapping[str, Any]
@@ -47,10 +47,14 @@ class Episode:
     """Team return of the earlier segments of the episode."""
     num_agents: int | None = None
     """Number of agents of the environment, including agents without a turn. None: `len(tracks)`."""
+    earlier_returns: Mapping[str, float] = field(default_factory=dict)
+    """Return of each agent in the earlier segments of the episode."""
     options: dict[str, Any] | None = None
     """Options of the environment's reset; see `Plan.options`."""
     is_cut: bool = False
     """True if `RolloutCollector.max_turns` truncated the episode."""
+    waiting: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    """Rewards of agents in turns in which they waited: agent -> `Turn.time` -> reward."""
 
     def __str__(self) -> str:
         parts = [f"seed {self.seed}, return {self.team_return:.3f}"]
@@ -67,7 +71,7 @@ class Episode:
     @property
     def version(self) -> int:
         """Version of the weights that sampled the episode's first turn."""
-        return next(iter(self.tracks.values()))[0].completion.version
+        return min((track[0].completion.version for track in self.tracks.values()), default=0)
 
     @property
     def num_turns(self) -> int:
@@ -75,19 +79,39 @@ class Episode:
 
     @property
     def live_agents(self) -> tuple[str, ...]:
-        """Agents that acted in the last joint turn and were not terminated in this turn.
+        """Agents that acted or waited in the last joint turn and were not terminated in this turn.
 
         The value of a live agent's last history is a bootstrap value. Agents truncated in earlier turns are not live.
         """
         last = self.num_turns - 1
         return tuple(
-            agent for agent, track in self.tracks.items() if track[-1].time == last and not self.is_terminated[agent]
+            agent for agent, ended in self.is_terminated.items() if not ended and self.last_time(agent) == last
         )
+
+    def last_time(self, agent: str) -> int:
+        """Return the last joint turn in which the agent acted or waited."""
+        acted = [turn.time for turn in self.tracks.get(agent, ())[-1:]]
+        return max([*acted, *self.waiting.get(agent, ())], default=-1)
+
+    def gaps(self, agent: str) -> list[int]:
+        """Return the joint turns from each turn of an agent to its next one, or to the turn after `last_time`."""
+        starts = [turn.time for turn in self.tracks[agent]]
+        return [end - start for start, end in zip(starts, [*starts[1:], self.last_time(agent) + 1], strict=True)]
+
+    def own_return(self, agent: str) -> float:
+        """Return the undiscounted sum of the agent's rewards."""
+        return sum(turn.reward for turn in self.tracks.get(agent, ())) + sum(self.waiting.get(agent, {}).values())
 
     @property
     def team_return(self) -> float:
         """Undiscounted sum of the team's rewards."""
         return sum(self.team_rewards)
+
+    @property
+    def own_returns(self) -> dict[str, float]:
+        """Undiscounted return of each agent, with the earlier segments of the episode."""
+        agents = dict.fromkeys([*self.earlier_returns, *self.is_terminated])
+        return {agent: self.earlier_returns.get(agent, 0.0) + self.own_return(agent) for agent in agents}
 
     @property
     def team_rewards(self) -> list[float]:
@@ -96,7 +120,15 @@ class Episode:
         for track in self.tracks.values():
             for turn in track:
                 sums[turn.time] += turn.reward
+        for rewards in self.waiting.values():
+            for time, reward in rewards.items():
+                sums[time] += reward
         return [total / (self.num_agents or len(self.tracks)) for total in sums]
+
+    def own_rewards(self, agent: str) -> list[float]:
+        """Return an agent's reward of each joint turn, 0 after the agent has left."""
+        paid = {turn.time: turn.reward for turn in self.tracks.get(agent, ())} | dict(self.waiting.get(agent, {}))
+        return [paid.get(time, 0.0) for time in range(self.num_turns)]
 
     def own_input(self, agent: str, *, reads_actions: bool = False) -> CriticInput:
         """Return a decentralized critic's input: the agent's histories and, for a Q critic, the agent's actions.
@@ -119,7 +151,7 @@ class Episode:
         """Return a centralized critic's input: the joint histories and, for a Q critic, the joint actions.
 
         The history after the last turn is included if the critic's value of this history is the bootstrap value. A
-        joint action of vectors has one entry for each agent in `agents`. The entry is None if the agent has left.
+        joint action of vectors has one entry for each agent in `agents`: None if the agent waits or has left.
         """
         histories = self.states if self.live_agents else self.states[: self.num_turns]
         if not reads_actions:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..._errors import UserError
 from ...agents.core import Completion
-from ...envs.spaces import MASK
+from ...envs.spaces import MASK, movers_of
 from ...envs.vectors.faults import StepResult
 from ...envs.vectors.vector import VectorEnv, as_step
 from .episode import Episode, Turn
@@ -53,8 +53,10 @@ class Play:
     observations: dict[str, Any] = field(default_factory=dict)
     masks: dict[str, Any] = field(default_factory=dict)  # action mask of each agent, from the last infos
     agents: list[str] = field(default_factory=list)  # agents still in the episode; empty before the reset
+    movers: list[str] = field(default_factory=list)  # agents that act in the next turn; the other agents wait
     states: list[Any] = field(default_factory=list)
     tracks: dict[str, list[Turn]] = field(default_factory=dict)
+    waiting: dict[str, dict[int, float]] = field(default_factory=dict)  # see `Episode.waiting`
     decided: dict[str, Completion] = field(default_factory=dict)  # completions of the current joint turn
     previous: dict[str, Completion] = field(default_factory=dict)
     finals: dict[str, Any] = field(default_factory=dict)
@@ -65,22 +67,30 @@ class Play:
     num_agents: int | None = None  # number of agents of the environment, also without a turn
     paid: list[dict[str, float]] = field(default_factory=list)  # rewards of each joint turn, also of earlier segments
 
+    def observe(self, agents: list[str], observations: dict[str, Any], infos: Mapping[str, Mapping[str, Any]]) -> None:
+        """Store the observations and infos before the next turn, and the agents that are in the episode."""
+        self.agents, self.observations, self.masks = agents, observations, masks_of(infos)
+        self.movers = movers_of(agents, infos)
+
     def episode(self, *, is_complete: bool = True, is_cut: bool = False) -> Episode:
         tracks = {agent: tuple(track) for agent, track in self.tracks.items() if track}
+        agents = dict.fromkeys([*tracks, *self.waiting])
         return Episode(
             index=self.index,
             seed=self.plan.seed,
             group=self.plan.group,
             tracks=tracks,
             states=tuple(self.states),
-            finals={agent: self.finals.get(agent, self.observations.get(agent)) for agent in tracks},
-            is_terminated={agent: self.is_terminated.get(agent, False) for agent in tracks},
+            finals={agent: self.finals.get(agent, self.observations.get(agent)) for agent in agents},
+            is_terminated={agent: self.is_terminated.get(agent, False) for agent in agents},
             infos=tuple(self.infos),
             is_complete=is_complete,
             is_cut=is_cut,
             earlier_return=self.earlier_return,
+            earlier_returns=self.earlier_returns(),
             num_agents=self.num_agents,
             options=self.plan.options(),
+            waiting=self.waiting,
         )
 
     def continued(self) -> Play:
@@ -89,12 +99,21 @@ class Play:
             self,
             states=self.states[-1:],
             tracks={agent: [] for agent in self.agents},
+            waiting={},
             decided={},
             finals={},
             is_terminated={},
             infos=[],
             earlier_return=self.earlier_return + self.episode().team_return,
         )
+
+    def earlier_returns(self) -> dict[str, float]:
+        """Return the return of each agent in the earlier segments of the episode."""
+        earned: dict[str, float] = {}
+        for rewards in self.paid[: len(self.paid) - len(self.infos)]:
+            for agent, reward in rewards.items():
+                earned[agent] = earned.get(agent, 0.0) + reward
+        return earned
 
     def to_state(self, actions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the state from which `replayed_play` restores a running episode, with its joint actions so far."""
@@ -133,7 +152,6 @@ def replayed_play(vector: VectorEnv, state: Mapping[str, Any]) -> Play:
         plan,
         state["index"],
         state["place"],
-        agents=list(state["agents"]),
         tracks={agent: [] for agent in state["agents"]},
         previous=dict(state["previous"]),
         num_turns=state["num_turns"],
@@ -148,7 +166,7 @@ def replayed_play(vector: VectorEnv, state: Mapping[str, Any]) -> Play:
         found = {agent: float(result[1][agent]) for agent in recorded}
         if not is_same(found, recorded):
             raise ReplayError(f"{name} gave rewards {recorded} in turn {turn}, but gives {found} when {UNREPEATABLE}")
-    play.observations, play.masks = result[0], masks_of(result[4])
+    play.observe(list(state["agents"]), result[0], result[4])
     if not is_same(play.observations, state["observations"]):
         when = f"after turn {len(play.paid)}" if play.paid else "at reset"
         raise ReplayError(f"{name} has other observations {when} when {UNREPEATABLE}")

@@ -9,20 +9,29 @@ from typing import Literal
 import numpy as np
 
 from ...agents.encoding import TokenRecord
+from ...envs.core import Interests
 from .episode import Episode
+from .welfare import welfare
 
 
-def episode_metrics(episodes: Sequence[Episode], credited_reward: Literal["team", "own"] = "team") -> dict[str, float]:
+def episode_metrics(
+    episodes: Sequence[Episode],
+    credited_reward: Literal["team", "own"] | None = None,
+    interests: Interests = "common",
+) -> dict[str, float]:
     """Compute means over episodes: returns (completed episodes only), reward terms, metrics, lengths, entropy.
 
-    `credited_reward` is the reward that the agents learn from; see `equal_returns`.
+    Args:
+        episodes: episodes or segments of one update or evaluation.
+        credited_reward: reward that the agents learn from; see `equal_returns`.
+        interests: interests of the environment; see `agent_metrics`.
     """
     ended = [episode.team_return + episode.earlier_return for episode in episodes if episode.is_complete]
     metrics: dict[str, float] = {"num_episodes": float(len(ended))}
     if ended:
         with np.errstate(over="ignore"):  # an overflow of very large rewards is logged as inf
             metrics |= {"return": float(np.mean(ended)), "return_std": float(np.std(ended))}
-        metrics |= equal_returns(episodes, credited_reward)
+        metrics |= equal_returns(episodes, credited_reward) | agent_metrics(episodes, interests)
     terms: dict[str, list[float]] = defaultdict(list)
     for episode in episodes:
         for name, value in episode_terms(episode).items():
@@ -44,12 +53,34 @@ def episode_metrics(episodes: Sequence[Episode], credited_reward: Literal["team"
     return metrics
 
 
-def equal_returns(episodes: Sequence[Episode], credited_reward: Literal["team", "own"]) -> dict[str, float]:
+def agent_returns(episodes: Sequence[Episode], interests: Interests) -> dict[str, list[float]]:
+    """Return each agent's return in each completed episode, or {} if the agents have common interests or one acts."""
+    ended = [episode.own_returns for episode in episodes if episode.is_complete]
+    agents = sorted({agent for returns in ended for agent in returns})
+    if interests == "common" or len(agents) < 2:
+        return {}
+    return {agent: [returns.get(agent, 0.0) for returns in ended] for agent in agents}
+
+
+def agent_metrics(episodes: Sequence[Episode], interests: Interests) -> dict[str, float]:
+    """Compute the mean return of each agent, `return/<agent>`, unless the agents have common interests.
+
+    With mixed interests, also `welfare/<name>` of these means; see `welfare`.
+    """
+    means = {agent: float(np.mean(returns)) for agent, returns in agent_returns(episodes, interests).items()}
+    measures = welfare(list(means.values())) if means and interests == "mixed" else {}
+    return {f"return/{agent}": mean for agent, mean in means.items()} | {
+        f"welfare/{name}": value for name, value in measures.items()
+    }
+
+
+def equal_returns(episodes: Sequence[Episode], credited_reward: Literal["team", "own"] | None) -> dict[str, float]:
     """Compute the fraction of groups with equal returns. Advantages relative to the group's mean are then 0.
 
     The rollouts of one task form a group. If each task is played once, all completed episodes form one group. With
-    credited_reward="own", the returns of each agent must also be equal. The metric `constant_sum` is the fraction of
-    groups with equal team returns and unequal returns of agents. Returns {} if no group has two episodes.
+    credited_reward="own", the returns of each agent must be equal, otherwise the team returns. The metric
+    `constant_sum` is the fraction of groups with equal team returns and unequal returns of agents. Returns {} if no
+    group has two episodes.
     """
     groups: dict[int, list[Episode]] = defaultdict(list)
     for episode in episodes:
@@ -62,7 +93,7 @@ def equal_returns(episodes: Sequence[Episode], credited_reward: Literal["team", 
         return {}
     pairs = [(_has_equal_team_returns(group), _has_equal_own_returns(group)) for group in compared]
     return {
-        "equal_returns": float(np.mean([team and (own or credited_reward == "team") for team, own in pairs])),
+        "equal_returns": float(np.mean([own if credited_reward == "own" else team for team, own in pairs])),
         "constant_sum": float(np.mean([team and not own for team, own in pairs])),
     }
 
@@ -73,13 +104,9 @@ def _has_equal_team_returns(group: Sequence[Episode]) -> bool:
 
 
 def _has_equal_own_returns(group: Sequence[Episode]) -> bool:
-    """Return True if each agent's return minus the team return is equal. Earlier segments store only team returns."""
-    for agent in sorted({agent for episode in group for agent in episode.tracks}):
-        own = [sum(turn.reward for turn in episode.tracks.get(agent, ())) for episode in group]
-        distances = [mine - episode.team_return for mine, episode in zip(own, group, strict=True)]
-        if not _are_equal(distances, max(map(abs, [*own, *(episode.team_return for episode in group)]))):
-            return False
-    return True
+    returns = [episode.own_returns for episode in group]
+    columns = [[each.get(agent, 0.0) for each in returns] for agent in {agent for each in returns for agent in each}]
+    return all(_are_equal(own, max(map(abs, own))) for own in columns)
 
 
 def _are_equal(numbers: Sequence[float], size: float) -> bool:

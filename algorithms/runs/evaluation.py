@@ -18,7 +18,7 @@ from ...envs.registration.turn_limit import watched_turns
 from ..rollout.collector import Plan, RolloutCollector
 from ..rollout.episode import Episode
 from ..rollout.intervals import Interval, bootstrap_interval
-from ..rollout.summary import episode_metrics
+from ..rollout.summary import agent_returns, episode_metrics
 
 FIRST_EVALUATION_SEED = 2**31  # training uses smaller seeds
 
@@ -49,6 +49,8 @@ class EvaluationResult:
     metrics: dict[str, float]  # Means over the episodes, with the same names as the metrics of training
     by_difficulty: Mapping[int, DifficultyResult]  # Keys: difficulties, in ascending order; empty if none is reported
     seconds_per_reply: float = math.nan  # Wall time of decoding a batch, divided by its number of replies
+    agent_returns: Mapping[str, Interval] = field(default_factory=dict)
+    """Mean undiscounted return of each agent, with its 95 % interval. Empty if the agents have common interests."""
 
     @property
     def costs(self) -> dict[str, float]:
@@ -106,12 +108,14 @@ def evaluate_on(
     episodes = collector.collect(plans, greedy=greedy)
     num_replies = sum(len(track) for episode in episodes for track in episode.tracks.values())
     returns = [episode.team_return for episode in episodes]
+    interests = collector.vector.interests
     return EvaluationResult(
         episodes,
         bootstrap_interval(returns),
-        episode_metrics(episodes),
+        episode_metrics(episodes, interests=interests),
         results_by_difficulty(episodes),
         (collector.seconds["decoding"] - earlier) / max(1, num_replies),
+        {agent: bootstrap_interval(own) for agent, own in agent_returns(episodes, interests).items()},
     )
 
 
@@ -120,10 +124,24 @@ def evaluation_metrics(name: str, result: EvaluationResult) -> dict[str, float]:
     metrics = {"return": interval.value, "return_low": interval.low, "return_high": interval.high}
     if result.num_cut:
         metrics["cut_episodes"] = float(result.num_cut)
-    metrics |= {k: v for k, v in result.metrics.items() if k.startswith(("reward/", "metric/"))}
+    for agent, own in result.agent_returns.items():
+        metrics |= {f"return/{agent}_low": own.low, f"return/{agent}_high": own.high}
+    known = ("reward/", "metric/", "return/", "welfare/")
+    metrics |= {k: v for k, v in result.metrics.items() if k.startswith(known)}
     for difficulty, found in result.by_difficulty.items():
         metrics |= {f"difficulty/{difficulty}/{key}": value for key, value in found.numbers().items()}
     return {f"evaluation/{name}/{key}": value for key, value in metrics.items()}
+
+
+def agents_in(metrics: Mapping[str, Any]) -> list[str]:
+    """Return the agents that have own returns in a row of evaluation.jsonl. Empty if they have common interests."""
+    start, end = "evaluation/sampled/return/", "_low"
+    return [name[len(start) : -len(end)] for name in metrics if name.startswith(start) and name.endswith(end)]
+
+
+def interval_in(metrics: Mapping[str, Any], name: str) -> Interval:
+    """Return a mean with its interval from a row of evaluation.jsonl."""
+    return Interval(*(metrics[f"{name}{end}"] for end in ("", "_low", "_high")))
 
 
 def results_by_difficulty(episodes: Sequence[Episode]) -> dict[int, DifficultyResult]:

@@ -97,7 +97,7 @@ def _has_lines(path: Path) -> bool:
 
 FREE = (
     *("num_updates", "max_environment_steps", "max_sampled_tokens"),
-    *("eval_interval", "eval_max_turns", "save_interval", "save_interval_minutes"),
+    *("eval_interval", "eval_max_turns", "eval_metrics", "save_interval", "save_interval_minutes"),
     *("num_envs", "num_workers", "timeout_s", "collectors", "num_collectors", "collector_options"),
     *("device", "critic_device", "reference_device", "side_by_side", "offload", "fsdp"),
     *("max_batch_tokens", "kv_memory", "recomputes_activations"),

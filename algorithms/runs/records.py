@@ -18,7 +18,7 @@ from ..._ownership import ForeignFileError, write_text
 from ...agents.encoding import TokenRecord
 from ...envs.core import Message
 from ...envs.vectors.faults import EnvironmentFault
-from ...envs.wrappers.recording import is_rewritten, new_messages
+from ...envs.wrappers.recording import new_messages
 from ..distribution.group import current
 from ..learning.credit import Credit
 from ..rollout.episode import Episode, Turn
@@ -31,7 +31,11 @@ CREDITED = {"value": "values", "advantage": "advantages", "raw_advantage": "raw_
 
 
 def episode_records(
-    episodes: Sequence[Episode], credits: Mapping[str, Credit] | None = None, **common: Any
+    episodes: Sequence[Episode],
+    credits: Mapping[str, Credit] | None = None,
+    *,
+    has_own_returns: bool = False,
+    **common: Any,
 ) -> list[dict[str, Any]]:
     """Convert episodes to dictionaries for JSON, with the keys of `wrappers.Recorded`.
 
@@ -39,6 +43,7 @@ def episode_records(
         episodes: episodes of one update.
         credits: credit of each agent's turns. Each text turn gets the keys of `CREDITED`: `advantage` is used for
             learning, `raw_advantage` is not normalized, and `return_to_go` is the return of shaped rewards.
+        has_own_returns: add the return of each agent, because the agents do not have common interests.
         common: entries that are added to every record, such as the update.
     """
     credited = {
@@ -48,25 +53,35 @@ def episode_records(
     records = []
     for episode in episodes:
         agents = {}
-        for agent, track in episode.tracks.items():
-            if not isinstance(track[0].observation, str):  # vectors: only the data for a replay, to save space
+        for agent in episode.is_terminated:
+            track, final = episode.tracks.get(agent, ()), episode.finals[agent]
+            waited = {str(time): reward for time, reward in episode.waiting.get(agent, {}).items()}
+            waiting = {"waiting": waited} if waited else {}
+            if not isinstance(
+                track[0].observation if track else final, str
+            ):  # vectors: only the data for a replay, to save space
                 agents[agent] = {
                     "actions": [np.asarray(turn.completion.action).tolist() for turn in track],
                     "rewards": [turn.reward for turn in track],
-                    "version": track[0].completion.version,
+                    "version": track[0].completion.version if track else 0,
                     "is_terminated": episode.is_terminated[agent],
+                    **waiting,
                 }
                 continue
-            turns = [_turn(turn, track[i - 1] if i else None) for i, turn in enumerate(track)]
+            histories: list[Any] = [None, *(turn.observation for turn in track), episode.finals[agent]]
+            read, is_rewritten = zip(*map(new_messages, histories[1:], histories), strict=True)
+            turns = [_turn(turn, track[i - 1] if i else None, read[i]) for i, turn in enumerate(track)]
             if agent in credited:
                 for turn, numbers in zip(turns, credited[agent], strict=False):
                     turn |= dict(zip(CREDITED, numbers, strict=True))
-            final = episode.finals[agent]
-            last = new_messages(final, track[-1].observation)
-            agents[agent] = {"turns": turns, "last_read": last, "is_terminated": episode.is_terminated[agent]}
-            histories = [*(turn.observation for turn in track), final]
-            if rewritten := [i for i in range(1, len(histories)) if is_rewritten(histories[i], histories[i - 1])]:
-                agents[agent]["rewritten"] = rewritten
+            agents[agent] = {
+                "turns": turns,
+                "last_read": read[-1],
+                "is_terminated": episode.is_terminated[agent],
+                **waiting,
+            }
+            if any(is_rewritten):
+                agents[agent]["rewritten"] = [i for i, each in enumerate(is_rewritten) if each]
         records.append(
             {
                 **common,
@@ -75,6 +90,7 @@ def episode_records(
                 "group": episode.group,
                 **({"options": dict(episode.options)} if episode.options else {}),
                 "return": episode.team_return + episode.earlier_return,
+                **({"returns": episode.own_returns} if has_own_returns else {}),
                 "agents": agents,
                 "infos": [dict(info) for info in episode.infos],
             }
@@ -82,12 +98,12 @@ def episode_records(
     return records
 
 
-def _turn(turn: Turn, before: Turn | None) -> dict[str, Any]:
+def _turn(turn: Turn, before: Turn | None, read: list[dict[str, str]]) -> dict[str, Any]:
     completion = turn.completion
     record: dict[str, Any] = {
         "time": turn.time,
         "reward": turn.reward,
-        "read": new_messages(turn.observation, before.observation if before else None),
+        "read": read,
         "wrote": completion.action,
     }
     if len(completion.logprobs):

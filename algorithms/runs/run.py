@@ -6,9 +6,9 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from ..._json import explained_content
 from ..._ownership import sync
 from ...agents.core import SMALL_LEARNING_RATE, Policy
 from ...envs.registration.turn_limit import watched_turns
+from ...envs.views.game_tree import GameTree
 from ..algorithm import warmup_of
 from ..config import ActorCriticConfig
 from ..distribution.group import current
@@ -40,6 +41,7 @@ from .checkpoint import (
     tidy,
 )
 from .evaluation import Evaluated, evaluate, evaluation_metrics
+from .exploitability import exploitability, game_tree
 from .files import JsonLines, cut_lines, explained, only_one, read_config, read_lines, tentative, write_config
 from .folder import PICTURES, changes, check_is_free, clear, prepare_directory
 from .loggers import Callback, LogConfig, Logger, make_loggers
@@ -62,6 +64,7 @@ def prepare_run(
     Raises `ValueError` or `OSError` if the experiment cannot run or the folder cannot be used.
     """
     experiment.check()
+    experiment = experiment.resolved()
     if init_from is not None:
         if resume:
             raise ValueError("init_from is for new runs, and resume=True continues a run; omit either")
@@ -119,7 +122,7 @@ def run_prepared(
         RunFolderError: if the folder is in use or cannot be written.
         FloatingPointError: if a weight or optimizer state is not finite.
     """
-    group = current()
+    group, experiment = current(), experiment.resolved()
     with explained(directory, lambda: _advice(directory)), ExitStack() as stack:
         # 1. Lock the folder, and load the checkpoint or starting weights.
         if group.is_writer:
@@ -137,7 +140,8 @@ def run_prepared(
             policies=policies, critics=critics, reward_processor=reward_processor, start=start
         )
         stack.callback(trainer.close)
-        for line in [*default_rates(trainer), *high_rates(trainer)] if group.is_writer else ():
+        lines = [*named_starts(experiment), *default_rates(trainer), *high_rates(trainer)]
+        for line in lines if group.is_writer else ():
             on_notice(line)
         num_envs = min(experiment.config.eval_num_samples, MAX_DEFAULT_ENVS)
         vector = experiment.make_vector("test", num_envs, has_shares=True)
@@ -160,7 +164,7 @@ def run_prepared(
             config = experiment.config
             # Logged returns are sums of environment rewards. A reward model or processor changes the learned rewards.
             learns_returns = config.reward_model is None and reward_processor is None
-            silence = [SilenceWatch(on_notice, config.credited_reward)] if learns_returns else []
+            silence = [SilenceWatch(on_notice, trainer.config.credited_reward)] if learns_returns else []
             run.callbacks = [*made, *silence, JumpWatch(on_notice), *map(as_callback, loggers)]
             run.on_notice = on_notice
             for callback in run.callbacks:
@@ -195,6 +199,11 @@ class _TrainingLoop:
         self.config, self.env = self.experiment.config, self.experiment.env
         self._saved: int | None = None  # update of the last checkpoint of this process
         self._saved_at = time.monotonic()
+
+    @cached_property
+    def _game_tree(self) -> GameTree:
+        with closing(self.experiment.make_env("test")) as env:
+            return game_tree(env)
 
     def train(self) -> None:
         trainer = self.trainer
@@ -248,7 +257,9 @@ class _TrainingLoop:
             callback.log(update, metrics)
 
     def _record_episodes(self, update: int, episodes: Sequence[Episode], credits: Mapping[str, Credit]) -> None:
-        self._write("episodes.jsonl", lambda: episode_records(episodes, credits, update=update))
+        has_own = self.held_out.vector.interests != "common"
+        rows = partial(episode_records, episodes, credits, has_own_returns=has_own, update=update)
+        self._write("episodes.jsonl", rows)
 
     def _write(self, name: str, rows: Callable[[], Sequence[Mapping[str, Any]]]) -> None:
         if name in self.records:
@@ -274,6 +285,8 @@ class _TrainingLoop:
             episodes[name] = result.episodes
             costs = costs or result.costs
             metrics |= evaluation_metrics(name, result)
+        if "nash_conv" in self.config.eval_metrics:
+            metrics["evaluation/nash_conv"] = exploitability(self.held_out.policies, self._game_tree).nash_conv
         trainer = self.trainer
         row = {"update": trainer.progress.update, "environment_steps": trainer.progress.num_turns, **metrics}
         self._write("evaluation.jsonl", lambda: [row])
@@ -352,6 +365,12 @@ def _advice(directory: Path) -> str:
     if update is None:
         return "the run has no checkpoint yet; free disk space, and start the run again"
     return f"the checkpoint of update {update} is intact; free disk space, then: {run_command('resume', directory)}"
+
+
+def named_starts(experiment: Experiment) -> list[str]:
+    """Return a notice if the environment's start checkpoint replaces the model "tiny"."""
+    given, used = experiment.model.model, experiment.team_model.model
+    return [] if used == given else [f"model {given}: {used}, the start checkpoint for {experiment.env}"]
 
 
 def default_rates(trainer: Trainer) -> list[str]:

@@ -15,7 +15,7 @@ from tyro.conf import Positional
 from ..._ranges import Checked, Count
 from ..._terminal import shown, terminal
 from ...envs.checks.checker import CheckFailure, check_env
-from ...envs.checks.exploits import NUM_EPISODES, Standing, exploit_standings, refuse_exploits
+from ...envs.checks.exploits import Standing, exploit_standings, refuse_exploits
 from ...envs.registration.registry import spec
 from ..arguments import keyword_arguments, parsed
 from ..errors import UserError, refusals
@@ -36,7 +36,7 @@ class CheckArguments(Checked):
     """Play teams with trivial strategies (exploits) instead of checking the rules. Returns are printed on a scale from
     empty replies (0 %) to the reference (100 %)."""
     episodes: Count | None = None
-    """Episodes per team with `--exploits`, on the seeds 0, 1, … None: 8."""
+    """Episodes per team with `--exploits`, on the seeds 0, 1, … None: 8, or 64 if the agents' interests are opposed."""
     red_team: bool = False
     """Train the embedded model in the environment instead of checking the rules. Compares its return with the metric of
     task success (`truth_metric`)."""
@@ -59,7 +59,7 @@ def run(args: Sequence[str]) -> None:
     try:
         if arguments.exploits:
             with refusals():
-                standings = exploit_standings(env, arguments.episodes or NUM_EPISODES)
+                standings = exploit_standings(env, arguments.episodes)
             console.print(exploit_table(standings))
             refuse_exploits(standings)
             return
@@ -78,13 +78,13 @@ def run(args: Sequence[str]) -> None:
 
 def exploit_table(standings: Sequence[Standing]) -> Table:
     table = Table("player", box=None, pad_edge=False, header_style="bold")
-    for name in ("mean return", "scaled return", "limit"):
+    for name in ("mean return", "gain" if any(each.is_gain for each in standings) else "scaled return", "limit"):
         table.add_column(name, justify="right")
     table.add_column("why")
     for each in sorted(standings, key=lambda standing: -standing.share):
         style = "red" if each.is_too_good else ""
-        numbers = (f"{each.mean_return:.3f}", f"{each.share:.0%}", f"{each.limit:.0%}")
-        table.add_row(escape(shown(each.player)), *numbers, escape(shown(each.reason)), style=style)
+        numbers = (f"{each.mean_return:.3f}", each.formatted(each.share), each.formatted(each.limit))
+        table.add_row(escape(shown(each.name)), *numbers, escape(shown(each.reason)), style=style)
     return table
 
 

@@ -56,9 +56,9 @@ def run(args: Sequence[str]) -> None:
         check_folder(directory, "--out")
         prepare_run(chosen, directory)
     console.print(
-        "Two language models of 0.6 million weights read the same post of four sentences. [bold]writer_0[/]\n"
-        "should state the first sentence, [bold]writer_1[/] the other three, each after a linking word. They do not\n"
-        "see each other's text. True sentences of the right agent raise the reward of both; false and repeated ones\n"
+        "Two language models of 0.6 million weights read the same post of four sentences. [bold]writer_0[/] "
+        "should state the first sentence, [bold]writer_1[/] the other three, each after a linking word. They do not "
+        "see each other's text. True sentences of the right agent raise the reward of both; false and repeated ones "
         "lower it. A critic (MAAC) reads both texts and estimates the advantage of each reply.\n"
     )
     before = untrained(chosen.model, ENV, directory).evaluate(EPISODES)

@@ -14,8 +14,8 @@ from rich.table import Table
 
 from ..._ranges import Checked, Count
 from ..._terminal import shown, terminal
-from ...envs.core import TextParallelEnv
-from ...envs.players import HONEST_PLAYERS, PLAYERS, played, scripted_player
+from ...envs.core import TextParallelEnv, declared_interests
+from ...envs.players import HONEST_PLAYERS, PLAYERS, played_by_agents, scripted_player
 from ...envs.registration.registry import EnvSpec, make, specs
 from ..arguments import parsed
 from ..errors import UserError, refusals
@@ -29,8 +29,9 @@ class EnvsArguments(Checked):
     """List the registered environments."""
 
     scores: bool = False
-    """Show mean team returns of scripted players instead of the summaries. Players: reference, random, empty, and in
-    some environments honest players with and without messages."""
+    """Show mean returns of scripted players instead of the summaries. Players: reference, random, empty, and in some
+    environments honest players with and without messages. If the agents' interests are not common, one return per
+    agent. Also shows known returns of ideal teams, such as the optimum or an equilibrium."""
     episodes: Count = 20
     """Number of episodes per scripted player."""
     json: bool = False
@@ -50,7 +51,7 @@ def run(args: Sequence[str]) -> None:
     console = terminal()
     if not console.is_terminal or arguments.scores:  # the scores need more than 80 columns
         console = terminal(width=UNLIMITED)
-    names = ("turns", "reward", "return", *((*PLAYERS, *HONEST_PLAYERS) if arguments.scores else ()))
+    names = ("turns", "reward", "return", *((*PLAYERS, *HONEST_PLAYERS, "ideal teams") if arguments.scores else ()))
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("id", no_wrap=True, min_width=max((len(row["id"]) for row in rows), default=0))
     for name in names:
@@ -64,8 +65,7 @@ def run(args: Sequence[str]) -> None:
         else:
             turns = "-" if row["turns"] is None else str(row["turns"])
             cells = [turns, range_text(row["reward_range"]), range_text(row["return_range"])]
-            scores = row.get("scores", {}).values()
-            cells += [row["summary"]] if not arguments.scores else ["-" if x is None else f"{x:.3f}" for x in scores]
+            cells += score_cells(row) if arguments.scores else [row["summary"]]
         table.add_row(*(escape(shown(cell)) for cell in (row["id"], *cells)))
     console.print(table)
 
@@ -86,9 +86,21 @@ def described(spec: EnvSpec, num_episodes: int | None) -> dict[str, Any]:
     turns = min((limit for limit in limits if limit is not None), default=None)
     row |= {"agents": list(env.possible_agents), "turns": turns}
     if num_episodes is not None:
-        row["scores"] = mean_scores(env, num_episodes)
+        found = agent_scores(env, num_episodes)
+        row["scores"] = means(found)
+        if declared_interests(env) != "common":
+            row["agent_scores"] = found
+        row["ceilings"] = dict(world.ceilings()) if isinstance(world, TextParallelEnv) else {}
     env.close()
     return row
+
+
+def score_cells(row: Mapping[str, Any]) -> list[str]:
+    """Format the scores of an environment. With returns per agent, they are separated by slashes."""
+    own = row.get("agent_scores", {})
+    values = {name: own[name].values() if own.get(name) else [mean] for name, mean in row["scores"].items()}
+    cells = ["-" if None in each else "/".join(f"{value:.3f}" for value in each) for each in values.values()]
+    return [*cells, ", ".join(f"{name} {value:.3f}" for name, value in row["ceilings"].items()) or "-"]
 
 
 def range_text(declared: Sequence[float | None] | None) -> str:
@@ -98,13 +110,21 @@ def range_text(declared: Sequence[float | None] | None) -> str:
     return f"{low}..{high.strip()}"
 
 
-def mean_scores(env: Any, num_episodes: int) -> Mapping[str, float | None]:
-    """Mean team return of each scripted player. All play the same seeds. None: the environment has no such player."""
-    scores: dict[str, float | None] = {}
+def means(scores: Mapping[str, Mapping[str, float] | None]) -> dict[str, float | None]:
+    return {name: None if own is None else sum(own.values()) / len(own) for name, own in scores.items()}
+
+
+def agent_scores(env: Any, num_episodes: int) -> Mapping[str, Mapping[str, float] | None]:
+    """Mean return of each agent for each scripted player. All play the same seeds. None: there is no such player."""
+    scores: dict[str, Mapping[str, float] | None] = {}
     for name in (*PLAYERS, *HONEST_PLAYERS):
         decide = scripted_player(env, name)
         if decide is None:
             scores[name] = None
         else:
-            scores[name] = sum(played(env, decide, seed)[0] for seed in range(num_episodes)) / num_episodes
+            episodes = [played_by_agents(env, decide, seed)[0] for seed in range(num_episodes)]
+            agents = dict.fromkeys(agent for returns in episodes for agent in returns)
+            scores[name] = {
+                agent: sum(returns.get(agent, 0.0) for returns in episodes) / num_episodes for agent in agents
+            }
     return scores

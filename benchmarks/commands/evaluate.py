@@ -25,7 +25,7 @@ from ...agents.config import ModelConfig
 from ...algorithms.runs.files import CONFIG_FILE, read_config
 from ..arguments import keyword_arguments, parsed
 from ..errors import UserError, check_folder, refusals
-from ..sharing.hub import is_hub_name, run_folder
+from ..sharing.hub import run_folder
 
 if TYPE_CHECKING:
     from ...algorithms.rollout.episode import Episode
@@ -87,33 +87,28 @@ class EvaluateArguments(Checked):
 def run(args: Sequence[str]) -> None:
     arguments = parsed(EvaluateArguments, "evaluate", args, left_out=("model",), examples=EXAMPLES)
     with refusals():
-        arguments = with_downloads(arguments)
-    if arguments.suite is None:
-        evaluate_teams(arguments, terminal())
-    else:
-        play_suite(arguments, terminal())
+        arguments, folders = with_downloads(arguments)
+    (evaluate_teams if arguments.suite is None else play_suite)(arguments, folders, terminal())
 
 
-def with_downloads(arguments: EvaluateArguments) -> EvaluateArguments:
-    """Download teams of the hub. A repository with a single model is moved to `models`.
+def with_downloads(arguments: EvaluateArguments) -> tuple[EvaluateArguments, list[Path]]:
+    """Download teams of the hub. Return the arguments, and the local folder of each run in `directories`.
 
-    Raises for folders without a run, before the slow import of torch.
+    A repository with a single model is moved to `models`. Raises for folders without a run, before torch is imported.
     """
-    models = []
+    directories, folders, models = [], [], []
     for directory in arguments.directories:
-        is_remote = is_hub_name(directory)
-        if is_remote and arguments.trust:
-            raise UserError(f"--trust is not allowed for {directory} from the hub; run collm pull, and read its files")
-        folder = run_folder(directory)
-        if is_remote and "model_type" in read_json(folder / CONFIG_FILE):
+        folder = run_folder(directory, trust=arguments.trust)
+        if folder != directory and "model_type" in read_json(folder / CONFIG_FILE):
             models.append(directory.as_posix())
         else:
             read_config(folder)
-    directories = tuple(each for each in arguments.directories if each.as_posix() not in models)
-    return replace(arguments, directories=directories, models=(*models, *arguments.models))
+            directories.append(directory)
+            folders.append(folder)
+    return replace(arguments, directories=tuple(directories), models=(*models, *arguments.models)), folders
 
 
-def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
+def evaluate_teams(arguments: EvaluateArguments, folders: Sequence[Path], console: Console) -> None:
     """Evaluate each team, print a table, and write all episodes. With several teams, write a leaderboard too."""
     from ...agents.language.chat import told_usage  # late imports: help needs no torch
     from ...algorithms.runs.files import JsonLines
@@ -124,11 +119,11 @@ def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
     with refusals():
         check_call(arguments)
         kwargs = keyword_arguments(arguments.env_kwargs)
-        folder = folder_of(arguments)
+        folder = folder_of(arguments, folders)
         if arguments.out is not None:
             check_folder(folder, "--out")
         # Check all inputs first, because an evaluation takes minutes.
-        teams = list(loaded(arguments, folder, kwargs))
+        teams = list(loaded(arguments, folders, folder, kwargs))
         check_folder(folder, "run directory" if arguments.out is None else "--out")
         names = [*map(str, arguments.directories), *arguments.models]
         files = [log_name(arguments, number, name) for number, name in enumerate(names)]
@@ -161,10 +156,13 @@ def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
         played: dict[str, Any] = {"env": team.experiment.env, "env_kwargs": {**team.experiment.env_kwargs, **given}}
         with owned(folder, files[number]) as new:
             for how, result in results.items():
-                JsonLines(new).write(episode_records(result.episodes, policy=how, **played))
+                has_own = bool(result.agent_returns)
+                JsonLines(new).write(episode_records(result.episodes, has_own_returns=has_own, policy=how, **played))
         returns = {how: result.team_return for how, result in results.items()}
         terms = {how: terms_of(result) for how, result in results.items()}
-        entries.append(Entry(name, returns, terms, str(log), told_usage(team.policies.values())))
+        agents = {how: result.agent_returns for how, result in results.items() if result.agent_returns}
+        measures = {how: found for how, result in results.items() if (found := welfare_of(result))}
+        entries.append(Entry(name, returns, terms, str(log), told_usage(team.policies.values()), agents, measures))
         if not arguments.json and len(teams) == 1:
             shown_team(console, team, results, arguments, log)
     board = Leaderboard(teams[0].experiment.env, kwargs, arguments.split, arguments.episodes, entries)
@@ -180,7 +178,7 @@ def evaluate_teams(arguments: EvaluateArguments, console: Console) -> None:
             console.print(shown(line), markup=False)
 
 
-def play_suite(arguments: EvaluateArguments, console: Console) -> None:
+def play_suite(arguments: EvaluateArguments, folders: Sequence[Path], console: Console) -> None:
     from ..core.command import evaluate_suite
 
     with refusals():
@@ -195,7 +193,7 @@ def play_suite(arguments: EvaluateArguments, console: Console) -> None:
         evaluate_suite(
             console,
             folder,
-            directories=tuple(map(run_folder, arguments.directories)),
+            directories=folders,
             models=arguments.models,
             submissions=arguments.submissions,
             ids=() if arguments.env is None else (arguments.env,),
@@ -217,11 +215,11 @@ def check_call(arguments: EvaluateArguments) -> None:
         raise UserError("--played is empty; give sampled, greedy, or both")
 
 
-def folder_of(arguments: EvaluateArguments) -> Path:
+def folder_of(arguments: EvaluateArguments, folders: Sequence[Path]) -> Path:
     if arguments.out is not None:
         return arguments.out
-    if len(arguments.directories) == 1 and not arguments.models and not is_hub_name(arguments.directories[0]):
-        return arguments.directories[0]
+    if len(folders) == 1 and not arguments.models and arguments.directories == tuple(folders):
+        return folders[0]
     return Path("runs") / f"evaluation-{datetime.now():%Y%m%d-%H%M%S}"
 
 
@@ -232,22 +230,24 @@ def log_name(arguments: EvaluateArguments, number: int, name: str) -> str:
     return f"evaluation-{arguments.split}-{number}-{plain}.jsonl"
 
 
-def loaded(arguments: EvaluateArguments, folder: Path, kwargs: Mapping[str, Any]) -> Iterator[Run]:
+def loaded(
+    arguments: EvaluateArguments, folders: Sequence[Path], out: Path, kwargs: Mapping[str, Any]
+) -> Iterator[Run]:
     from transformers.utils import logging as transformers_logging
 
     from ...algorithms.runs.api import load_run, untrained
 
     transformers_logging.disable_progress_bar()
     env = arguments.env
-    for directory in arguments.directories:
-        team = load_run(run_folder(directory), env=env, trust=arguments.trust)
+    for directory in folders:
+        team = load_run(directory, env=env, trust=arguments.trust)
         if env is not None:
             team = replace(team, experiment=replace(team.experiment, env_kwargs=dict(kwargs)))
         env_of_runs = team.experiment
         yield team
     for name in arguments.models:
         where, given = (env, kwargs) if env is not None else (env_of_runs.env, {**env_of_runs.env_kwargs, **kwargs})
-        yield untrained(replace(arguments.model, model=name), where, folder, **given)
+        yield untrained(replace(arguments.model, model=name), where, out, **given)
 
 
 def terms_of(result: EvaluationResult) -> dict[str, Interval]:
@@ -260,6 +260,11 @@ def terms_of(result: EvaluationResult) -> dict[str, Interval]:
     return {name: bootstrap_interval([terms[name] for terms in found if name in terms]) for name in names}
 
 
+def welfare_of(result: EvaluationResult) -> dict[str, float]:
+    """Welfare measures of the agents' mean returns. Empty unless the agents have mixed interests."""
+    return {name: value for name, value in result.metrics.items() if name.startswith("welfare/")}
+
+
 def shown_team(
     console: Console, team: Run, results: Mapping[str, EvaluationResult], arguments: EvaluateArguments, log: Path
 ) -> None:
@@ -267,6 +272,11 @@ def shown_team(
     title = f"{team.experiment.env}, split {arguments.split}, {arguments.episodes} episodes{learned}: mean [95 %]"
     table = Table("", *results, title=Text(shown(title)), title_justify="left")
     table.add_row("return", *(str(result.team_return) for result in results.values()))
+    for agent in next(iter(results.values())).agent_returns:
+        table.add_row(f"return of {agent}", *(str(result.agent_returns[agent]) for result in results.values()))
+    measures = [welfare_of(result) for result in results.values()]
+    for name in sorted({name for named in measures for name in named}):
+        table.add_row(name, *(f"{named[name]:.3f}" if name in named else "-" for named in measures))
     for difficulty in sorted({each for result in results.values() for each in result.by_difficulty}):
         found = [result.by_difficulty.get(difficulty) for result in results.values()]
         table.add_row(
@@ -286,10 +296,9 @@ def shown_team(
 
 
 def shown_board(console: Console, title: str, entries: Sequence[Entry]) -> None:
-    names = list(entries[0].returns)
-    table = Table("", "team", *names, title=Text(shown(title)), title_justify="left")
+    table = Table("", "team", *entries[0].cells, title=Text(shown(title)), title_justify="left")
     for place, entry in enumerate(entries, 1):
-        table.add_row(str(place), Text(shown(entry.team)), *(str(entry.returns[name]) for name in names))
+        table.add_row(str(place), Text(shown(entry.team)), *map(str, entry.cells.values()))
     console.print(table)
 
 
@@ -304,6 +313,5 @@ def show(console: Console, title: str, episode: Episode) -> None:
                 text.append(shown(message.content) + "\n", style="green" if message.role == "assistant" else "")
         else:
             text.append(shown("\n".join(str(turn.completion.action) for turn in track)))
-        own = sum(turn.reward for turn in track)
-        heading = f"{title}: {agent}, return {own:.3f}, seed {episode.seed}"
+        heading = f"{title}: {agent}, return {episode.own_return(agent):.3f}, seed {episode.seed}"
         console.print(Panel(text, title=Text(shown(heading)), title_align="left"))

@@ -11,6 +11,7 @@ from tyro.conf import Positional
 
 from ..._extras import require
 from ..._json import explained_content
+from ..._ownership import refuse_full_folder
 from ..._ranges import Checked
 from ..._terminal import shown, terminal
 from ..arguments import parsed
@@ -46,8 +47,7 @@ def run(args: Sequence[str]) -> None:
     with refusals():
         folders = model_folders(arguments.directory, arguments.agent)
         check_folder(arguments.out, "OUT")
-        if arguments.out.is_dir() and any(arguments.out.iterdir()):
-            raise UserError(f"OUT {arguments.out} contains files; give a new or empty folder")
+        refuse_full_folder(arguments.out)
         if arguments.merge and not arguments.trust:
             from ...algorithms.runs.assembly.trust import refuse_untrusted_models  # late import: help needs no torch
 

@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
@@ -135,7 +135,8 @@ def print_plan(experiment: Experiment, arguments: TrainArguments[Any], given: Gi
     own = {name: value for name, value in filled(arguments).items() if name not in left_out}
     first = {"algorithm": experiment.algorithm, "env": experiment.env}  # the id with its version
     lines += toml_lines({**first, **own, **filled(arguments.logging)})
-    tables = dict(zip(PARTS, map(filled, (arguments.settings, arguments.model, arguments.network)), strict=True))
+    settings = replace(arguments.settings, credited_reward=experiment.resolved().config.credited_reward)
+    tables = dict(zip(PARTS, map(filled, (settings, arguments.model, arguments.network)), strict=True))
     tables["env_kwargs"] = {**given.env_kwargs, **keyword_arguments(arguments.env_kwargs)}
     for name, table in tables.items():
         lines += ["", f"[{name}]", *toml_lines(table)]

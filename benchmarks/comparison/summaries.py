@@ -16,6 +16,7 @@ import numpy as np
 from ..._errors import UserError
 from ..._json import read_json
 from ...algorithms.rollout.intervals import Floats
+from ...algorithms.runs.evaluation import agents_in
 from ...algorithms.runs.files import CONFIG_FILE, read_config
 from ...algorithms.runs.loggers import read_lines
 from ...algorithms.runs.loggers.callbacks import silent_since
@@ -121,7 +122,8 @@ class RunSummary:
         if len(returns) < 5 or np.isnan(end := self.score()):
             return False
         best = float(np.convolve(returns, np.ones(width) / width, mode="valid").max())
-        return end < best / 2
+        is_constant_sum = best <= 1e-9 and bool(self.evaluations and agents_in(self.evaluations[-1]))
+        return end < best / 2 and not is_constant_sum
 
     @property
     def writes_text(self) -> bool:

@@ -120,7 +120,8 @@ def _has_checkpoint(experiment: Experiment, directory: Path) -> bool:
     except UserError:  # the run was killed while writing its first file
         return False
     try:
-        is_same = Experiment.from_json(saved) == experiment  # missing settings have their defaults
+        # Missing settings have their defaults.
+        is_same = Experiment.from_json(saved).resolved() == experiment.resolved()
     except UserError:  # the file has a removed setting or an invalid value
         is_same = False
     if not is_same:

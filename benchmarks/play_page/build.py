@@ -27,6 +27,7 @@ from ...envs.games.mini_build.env import MiniBuild
 from ...envs.games.mini_shift.env import MiniShift
 from ...envs.games.mini_shift.rules import new_shift
 from ...envs.writing.mini_writing.env import MiniWriting
+from ...envs.writing.mini_writing.prompts import explanation
 from ...envs.writing.mini_writing.rules import KINDS, TOPICS
 from ..sharing.export import ADAPTER, export, model_folders
 
@@ -37,11 +38,6 @@ LAYER = (
     *("input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"),
     *("post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"),
 )
-WRITING_RULES = """\
-All writers read a post, and no writer reads another's text. writer_0 states the first fact of the post. writer_1 \
-states the other three facts, each after a different linking word (first, then, also, later, finally, …). A third \
-writer states one more fact after a linking word, and a fourth three more. Write sentences like those of the post: \
-"the dusty goat fed the barn." The team gets reward once for each true fact."""
 
 
 def page_of(runs: Sequence[Path], *, trust: bool = False) -> str:
@@ -98,7 +94,7 @@ def _settings(world: type[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
 def _rules(world: type[Any], settings: Mapping[str, Any], agents: Sequence[str]) -> dict[str, str]:
     """Return the rules that the environment explains to each agent, without the task at the end."""
     if world is MiniWriting:
-        return dict.fromkeys(agents, WRITING_RULES)
+        return {agent: explanation(agent) for agent in agents}
     env = world(**dict(settings) | {"is_explained": True})
     histories, _ = env.reset(seed=0)
     return {agent: history.messages[-1].content.rpartition("\n")[0] for agent, history in histories.items()}
@@ -160,16 +156,9 @@ def _model(target: Path, folder: Path) -> dict[str, Any]:
     tensors = load_file(target / "model.safetensors")
     if (size := sum(each.numel() for each in tensors.values())) > MAX_WEIGHTS:
         raise UserError(f"{folder} has {size:,} weights; the page allows at most {MAX_WEIGHTS:,}")
-    kept = (
-        "hidden_size",
-        "intermediate_size",
-        "vocab_size",
-        "num_attention_heads",
-        "num_hidden_layers",
-        "rms_norm_eps",
-    )
+    kept = "hidden_size intermediate_size vocab_size num_attention_heads num_hidden_layers eos_token_id".split()
     return {
-        "config": {name: config[name] for name in (*kept, "eos_token_id")}
+        "config": {name: config[name] for name in kept}
         | {"head_dim": head_dim, "rope_theta": rope.get("rope_theta") or config.get("rope_theta", 10_000.0)},
         "weights": _halves(tensors, config["num_hidden_layers"]),
         "tokenizer": _tokenizer(read_json(target / "tokenizer.json")),

@@ -71,25 +71,18 @@ def write_report(
         UserError: if a run is invalid, or if an output file exists that collm did not write.
     """
     is_run = (out / CONFIG_FILE).is_file()  # the report must not overwrite a run's episodes.jsonl
-    keeps_summaries = bool(run_directories(directory)) and not is_run
+    kept = [SUMMARIES_FILE, EPISODES_FILE] if run_directories(directory) and not is_run else []
     with explained_content(directory):
         comparison = Comparison(summaries)
-        first, drawn, results = headline(comparison), figures.sections(comparison), tables(comparison)
-        if contrasts:
-            results = [contrast_table(findings(contrasts, comparison)), *results]
-        beside = published_table(comparison)
-        if beside.rows:
-            results = [beside, *results]
-        if is_search:
-            results = [search(comparison), *results]
+        first, drawn = headline(comparison), figures.sections(comparison)
         charts = [*first.charts, *(chart for section in drawn for chart in section.charts)]
-        kept = [SUMMARIES_FILE, EPISODES_FILE] if keeps_summaries else []
-        files = ["report.html", "tables.md", "marl_eval.json", *kept, *(chart.file for chart in charts)]
-        refuse_foreign_files(out, files)
+        names = (chart.file for chart in charts)
+        refuse_foreign_files(out, ["report.html", "tables.md", "marl_eval.json", *kept, *names])
         for chart in charts:
             with owned(out, chart.file) as new:
                 figures.write_png(chart, comparison.algorithms, new)
-        different, same = settings(comparison)
+        results, main_table = _results(comparison, contrasts, is_search)
+        beside = [costs(comparison), *settings(comparison)]
         name = title or _title(comparison) or directory.resolve().name
         lead = [*notes, *lead_lines(comparison, directory, len(episodes))]
         html = page(
@@ -99,25 +92,32 @@ def write_report(
                 headline=first,
                 figures=drawn,
                 results=results,
-                settings=[costs(comparison), different, same],
+                settings=beside,
                 methods=comparison.algorithms,
                 library=pack(episodes),
             )
         )
-        text = "\n".join(table.markdown() for table in [*results, costs(comparison), different])
+        text = "\n".join(table.markdown() for table in [*results, *beside[:2]])
         steps = marl_eval_json(summaries)
-        main_table = results[0] if contrasts or is_search or beside.rows else final_scores(comparison, "sampled")
     write_text(out, "report.html", html)
-    lines = [first.reason, *lead, first.note]
-    lines = [f"## {name}", "", f"**{first.sentence}**\n", *(f"{line}\n" for line in lines if line), text]
-    write_text(out, "tables.md", "\n".join(lines))
+    lines = [f"{line}\n" for line in (first.reason, *lead, first.note) if line]
+    write_text(out, "tables.md", "\n".join([f"## {name}", "", f"**{first.sentence}**\n", *lines, text]))
     write_text(out, "marl_eval.json", json.dumps(steps, indent=1) + "\n")
-    if keeps_summaries:
+    if kept:
         with owned(out, SUMMARIES_FILE) as new:
             write_summaries(summaries, new)
-        with owned(out, EPISODES_FILE) as new, new.open("w", encoding="utf-8", errors="backslashreplace") as file:
-            file.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in episodes)
+        write_text(out, EPISODES_FILE, "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in episodes))
     return Report(out / "report.html", len(html), len(episodes), main_table)
+
+
+def _results(
+    comparison: Comparison, contrasts: Sequence[Contrast], is_search: bool
+) -> tuple[list[TableOfText], TableOfText]:
+    """Tables of the results, and the main one of them."""
+    first = [search(comparison)] if is_search else []
+    first += [table for table in [published_table(comparison)] if table.rows]
+    first += [contrast_table(findings(contrasts, comparison))] if contrasts else []
+    return [*first, *tables(comparison)], first[0] if first else final_scores(comparison, "sampled")
 
 
 def _title(comparison: Comparison) -> str:
@@ -178,7 +178,7 @@ def lead_lines(comparison: Comparison, directory: Path, num_episodes: int) -> li
         lines.append(f"Not finished: {unfinished}. These runs are excluded from all figures and tables.")
     unmoved = [each for each in comparison.finished if each.curves and not each.has_moved]  # without curves: prompted
     if unmoved:
-        names = "; ".join(f"{each.algorithm} in {each.environment}, seed {each.seed}" for each in unmoved)
+        names = _first([f"{each.algorithm} in {each.environment}, seed {each.seed}" for each in unmoved])
         lines.append(f"The policy never changed: {len(unmoved)} runs, no update of which changed a weight: {names}.")
     silent = [
         f"{each.algorithm} in {each.environment}, seed {each.seed}: from update {since} on, at a return of "
@@ -189,10 +189,15 @@ def lead_lines(comparison: Comparison, directory: Path, num_episodes: int) -> li
     if silent:
         lines.append(
             f"Stopped learning: {len(silent)} runs ended with updates in which all episodes of a group had the same "
-            f"return, so that every advantage was 0: {'; '.join(silent)}."
+            f"return, so that every advantage was 0: {_first(silent)}."
         )
     undiagnosed = sum(each.writes_text and not each.diagnostics for each in comparison.finished)
     if undiagnosed:
         lines.append(f"Without diagnostics: {undiagnosed}. Their episodes lack raw_advantage and return_to_go.")
     lines += [f"Failed: {path.relative_to(directory)}" for path in failed_directories(directory)]
     return lines
+
+
+def _first(names: Sequence[str], limit: int = 4) -> str:
+    more = [f"and {len(names) - limit} more"] if len(names) > limit else []
+    return "; ".join([*names[:limit], *more])

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ...algorithms.rollout.intervals import Interval
+from ...algorithms.runs.evaluation import agents_in
 from ..markdown import markdown_table
 from .comparison import Comparison, paired
 from .statistics import difference, improvement, interquartile_mean, interval, mean, median, median_cost
@@ -105,6 +106,7 @@ def tables(comparison: Comparison) -> list[TableOfText]:
         collapses(comparison),
         learning_signals(comparison),
         shares(comparison),
+        agent_returns(comparison),
         wasted(comparison),
         sample_efficiency(comparison, "environment_steps"),
         sample_efficiency(comparison, "sampled_tokens"),
@@ -257,6 +259,28 @@ def shares(comparison: Comparison) -> TableOfText:
         "without a loss are excluded, and environments in which all fractions are equal.",
         ["", *names],
         [[name, *(cell(name, each) for each in names)] for name in comparison.algorithms if names],
+    )
+
+
+def agent_returns(comparison: Comparison) -> TableOfText:
+    """Table of each agent's return, for environments whose agents do not have common interests."""
+
+    def cell(algorithm: str, environment: str) -> str:
+        ends = [run.evaluations[-1] for run in comparison.runs(algorithm, environment) if run.evaluations]
+        names = dict.fromkeys(f"return/{agent}" for end in ends for agent in agents_in(end))
+        start = "evaluation/sampled/"
+        names |= dict.fromkeys(
+            name.removeprefix(start) for end in ends for name in end if name.startswith(f"{start}welfare/")
+        )
+        values = {name: [end[start + name] for end in ends if start + name in end] for name in names}
+        return ", ".join(f"{name.partition('/')[2]} {np.mean(found):.3f}" for name, found in values.items()) or NONE
+
+    return TableOfText(
+        "Returns of agents",
+        "Final held-out return of each agent in environments without common interests, sampled play, mean over runs. "
+        "With mixed interests, also the sum, minimum, Nash product and Gini coefficient of the agents' returns.",
+        ["", *comparison.environments],
+        _unless_empty(_rows(comparison, cell)),
     )
 
 

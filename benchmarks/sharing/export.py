@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,15 @@ from ..._json import read_json
 from ..markdown import markdown_table
 
 CARD = "README.md"
+EPISODES = "episodes.jsonl"
+TAGS = ["collm", "multi-agent", "reinforcement-learning"]
 # Names of models on the hub. The hub rejects paths as `base_model`, and its model "tiny" is not the embedded model.
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 ADAPTER = "adapter_config.json"
 POLICY = "collm_policy.json"
 OWN_FILES = (POLICY, "value_head.safetensors", CARD)  # transformers ignores them; peft's card is empty
 CODE_FILES = ("*.py", "*.pyc")
+DECODING = ("sampled", "greedy")
 PACKAGES = ("collm", "torch", "transformers", "peft")
 EXAMPLE = """import collm
 import torch
@@ -34,6 +37,11 @@ encoder = Encoder(tokenizer, is_chat={is_chat}, template_kwargs={template_kwargs
 prompt, _ = encoder.prompt(observations[{agent!r}])
 output = model.generate(torch.tensor(prompt[None]), max_new_tokens={max_new_tokens})
 print(encoder.text(output[0, len(prompt) :].tolist()))
+"""
+DATASET_EXAMPLE = """from datasets import load_dataset
+
+episodes = load_dataset({name!r}, split="train")
+print(episodes[0]["return"])
 """
 TEAM_EXAMPLE = """import collm
 from huggingface_hub import snapshot_download
@@ -117,7 +125,34 @@ def without_code(folder: Path, target: Path) -> list[str]:
     return removed
 
 
-def card(directory: Path, name: str, *, library: str, agent: str | None = None, license_id: str | None = None) -> str:
+def dataset_card(repo: str, license_id: str | None) -> str:
+    """Build the card of the dataset of a team's episodes, which `datasets.load_dataset` reads.
+
+    Args:
+        repo: hub repository of the team.
+        license_id: the hub's identifier of the license. None: unknown.
+    """
+    from huggingface_hub import DatasetCardData  # late import: help needs no hub
+
+    configs = [{"config_name": "default", "data_files": EPISODES}]
+    data = DatasetCardData(license=license_id, task_categories=["reinforcement-learning"], tags=TAGS, configs=configs)
+    parts = [
+        f"# Episodes of the team {repo}",
+        "Episodes of a team of language models in training, recorded by collm.",
+        f"```python\n{DATASET_EXAMPLE.format(name=f'{repo}-episodes')}```",
+    ]
+    return _with_metadata(data, parts)
+
+
+def card(
+    directory: Path,
+    name: str,
+    *,
+    library: str,
+    agent: str | None = None,
+    license_id: str | None = None,
+    dataset: str | None = None,
+) -> str:
     """Build a model card with metadata, an example, the training, its results and its settings.
 
     Args:
@@ -125,6 +160,7 @@ def card(directory: Path, name: str, *, library: str, agent: str | None = None, 
         library: package that loads the model: transformers, peft, or collm for a team.
         agent: agent of the model. None: the card of the whole team.
         license_id: the hub's identifier of the license, such as apache-2.0. None: unknown.
+        dataset: hub repository of the run's episodes. None: not on the hub.
     """
     from huggingface_hub import ModelCardData  # late import: help needs no hub
 
@@ -132,47 +168,53 @@ def card(directory: Path, name: str, *, library: str, agent: str | None = None, 
 
     config = read_config(directory)
     bases = hub_bases(config, directory)
-    rows = read_lines(directory / "metrics.jsonl") if (directory / "metrics.jsonl").is_file() else []
-    evaluations = read_lines(directory / "evaluation.jsonl") if (directory / "evaluation.jsonl").is_file() else []
-    last: Mapping[str, Any] = rows[-1] if rows else {}
-    facts = [
-        ("algorithm", config["algorithm"]),
-        ("environment", config["env"]),
-        ("its arguments", json.dumps(_without_paths(config["env_kwargs"], directory), ensure_ascii=False)),
-        ("agent", agent or "all"),
-        ("base model", ", ".join(bases) or "not on the hub"),
-        ("weights", config["model"]["weights"]),
-        ("updates", last.get("update", 0)),
-        ("environment steps", last.get("environment_steps", "?")),
-        ("seed", config["config"]["seed"]),
-        ("exported with", ", ".join(f"{each} {version(each)}" for each in PACKAGES)),
-    ]
+    files = (directory / "metrics.jsonl", directory / "evaluation.jsonl")
+    rows, evaluations = (read_lines(file) if file.is_file() else [] for file in files)
     results = _eval_results(config["env"], evaluations[-1]) if evaluations else None
     data = ModelCardData(
         base_model=bases[0] if len(bases) == 1 else bases or None,
         license=license_id,
         library_name=library,
         pipeline_tag="text-generation",
-        tags=["collm", "multi-agent", "reinforcement-learning"],
+        tags=TAGS,
+        datasets=[dataset] if dataset else None,
         model_name=name.rpartition("/")[2] if results else None,
-        eval_results=results or None,
+        eval_results=results,
     )
     subject = "A team" if agent is None else "One agent of a team"
+    settings = _without_paths({**config["config"], **config["model"]}, directory)
     parts = [
-        f"---\n{data.to_yaml().rstrip()}\n---",
         f"# {agent or name}, trained by {config['algorithm']} on {config['env']}",
         f"{subject} of language models that learned to work together, trained with collm.",
-        markdown_table(("", ""), [(fact, f"`{value}`") for fact, value in facts]),
+        _facts(config, directory, agent, bases, rows[-1] if rows else {}),
+        *([_held_out(evaluations)] if evaluations else []),
         f"```python\n{_example(config, name, directory, agent)}```",
+        f"## All settings\n\n```json\n{json.dumps(settings, indent=2, ensure_ascii=False)}\n```",
     ]
-    if evaluations:
-        header = ("after update", "sampled", "greedy")
-        ends = {row["update"]: row for row in (evaluations[0], evaluations[-1])}
-        table = markdown_table(header, [_held_out(row) for row in ends.values()])
-        parts.insert(4, f"Mean return of the team on held-out tasks [95 %]:\n\n{table}")
-    settings = _without_paths({**config["config"], **config["model"]}, directory)
-    parts.append(f"## All settings\n\n```json\n{json.dumps(settings, indent=2, ensure_ascii=False)}\n```")
-    return "\n\n".join(parts) + "\n"
+    return _with_metadata(data, parts)
+
+
+def _with_metadata(data: Any, parts: Sequence[str]) -> str:
+    return "\n\n".join([f"---\n{data.to_yaml().rstrip()}\n---", *parts]) + "\n"
+
+
+def _facts(
+    config: Mapping[str, Any], directory: Path, agent: str | None, bases: Sequence[str], last: Mapping[str, Any]
+) -> str:
+    """Return a table of the training. `last`: the last line of the metrics."""
+    facts = {
+        "algorithm": config["algorithm"],
+        "environment": config["env"],
+        "its arguments": json.dumps(_without_paths(config["env_kwargs"], directory), ensure_ascii=False),
+        "agent": agent or "all",
+        "base model": ", ".join(bases) or "not on the hub",
+        "weights": config["model"]["weights"],
+        "updates": last.get("update", 0),
+        "environment steps": last.get("environment_steps", "?"),
+        "seed": config["config"]["seed"],
+        "exported with": ", ".join(f"{each} {version(each)}" for each in PACKAGES),
+    }
+    return markdown_table(("", ""), [(fact, f"`{value}`") for fact, value in facts.items()])
 
 
 def hub_bases(config: Mapping[str, Any], directory: Path) -> list[str]:
@@ -201,7 +243,7 @@ def _eval_results(env: str, row: Mapping[str, Any]) -> list[Any]:
             metric_name=f"mean return of the team, {how}",
             metric_value=row[f"evaluation/{how}/return"],
         )
-        for how in ("sampled", "greedy")
+        for how in DECODING
     ]
 
 
@@ -230,9 +272,14 @@ def _without_paths(settings: Mapping[str, Any], directory: Path) -> dict[str, An
     return {name: "local" if is_path(name, value) else value for name, value in settings.items()}
 
 
-def _held_out(row: Mapping[str, Any]) -> list[str]:
-    numbers = [
-        "{:.3f} [{:.3f}, {:.3f}]".format(*(row[f"evaluation/{how}/return{end}"] for end in ("", "_low", "_high")))
-        for how in ("sampled", "greedy")
-    ]
-    return [str(row["update"]), *numbers]
+def _held_out(evaluations: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table of the first and the last evaluation: returns of the team and, if interests differ, of agents."""
+    from ...algorithms.runs.evaluation import agents_in, interval_in
+
+    table = []
+    for row in {row["update"]: row for row in (evaluations[0], evaluations[-1])}.values():
+        own = {f"{row['update']}, {agent}": f"return/{agent}" for agent in agents_in(row)}
+        for label, name in {str(row["update"]): "return", **own}.items():
+            table.append([label, *(str(interval_in(row, f"evaluation/{how}/{name}")) for how in DECODING)])
+    header = ("after update", *DECODING)
+    return f"Mean return of the team on held-out tasks [95 %]:\n\n{markdown_table(header, table)}"

@@ -1,11 +1,13 @@
 """Upload of runs to the Hugging Face hub, and download. Downloads contain no code and no pickled files.
 
-A repository has the layout of a run folder:
+A model repository has the layout of a run folder:
 
 config.json         settings of the run, without local paths
 agents/<agent>/     model or adapter, and tokenizer
-episodes.jsonl      recorded episodes; also metrics.jsonl and evaluation.jsonl
+metrics.jsonl       also evaluation.jsonl
 README.md           model card
+
+The dataset repository with the suffix `-episodes` contains episodes.jsonl and a card for `datasets.load_dataset`.
 """
 
 from __future__ import annotations
@@ -19,12 +21,15 @@ from tempfile import TemporaryDirectory
 
 from ..._errors import UserError
 from ..._json import read_json
+from ..._ownership import note, refuse_full_folder
 from .export import (
     ADAPTER,
     CARD,
+    EPISODES,
     POLICY,
     REPOSITORY,
     card,
+    dataset_card,
     export,
     hub_bases,
     model_folders,
@@ -37,45 +42,76 @@ SHARED_FILES = ["*.json", "*.jsonl", "*.safetensors", "*.md", "*.txt", "*.jinja"
 
 
 def push(directory: Path, repo: str, *, private: bool = False, license_id: str | None = None) -> str:
-    """Upload the team of a run as one commit, and return the address of the repository."""
+    """Upload the team of a run to a model repository, and its episodes to the dataset repository `repo`-episodes.
+
+    Returns:
+        The address of the model repository.
+
+    Raises:
+        UserError: if a file cannot be uploaded, or a repository is public although `private` is True.
+    """
     from huggingface_hub import HfApi  # late import: help needs no hub
 
     check_name(repo)
     with TemporaryDirectory() as folder, hub_errors(repo):
-        license_id = license_id or license_of(directory)
         write_upload(directory, Path(folder), repo, license_id)
-        api = HfApi()
-        url = api.create_repo(repo, private=private or None, exist_ok=True)
-        if private and not api.repo_info(repo).private:
-            raise UserError(f"{repo!r} exists and is public; make it private on the hub, or remove --private")
-        api.upload_folder(
-            repo_id=repo, folder_path=folder, commit_message="Upload a team of collm", allow_patterns=SHARED_FILES
-        )
-        return str(url)
+        names = {"model": repo, "dataset": f"{repo}-episodes"}
+        kinds = sorted(names.keys() & {path.name for path in Path(folder).iterdir()}, reverse=True)
+        api, urls = HfApi(), {}
+        for kind in kinds:
+            name = names[kind]
+            urls[kind] = api.create_repo(name, repo_type=kind, private=private or None, exist_ok=True)
+            is_private = bool(api.repo_info(name, repo_type=kind).private)
+            if private and not is_private:
+                raise UserError(f"{name!r} exists and is public; make it private on the hub, or remove --private")
+            private = is_private  # the episodes of a private team are private
+        for kind in kinds:
+            api.upload_folder(
+                repo_id=names[kind],
+                repo_type=kind,
+                folder_path=Path(folder, kind),
+                commit_message="Upload a team of collm",
+                allow_patterns=SHARED_FILES,
+            )
+        return str(urls["model"])
 
 
 def write_upload(directory: Path, target: Path, repo: str, license_id: str | None) -> None:
-    """Write the files of a run's repository. Adapters of a local base model are merged into a copy of it."""
+    """Write the folders `model` and `dataset`, the latter only if the run has episodes.
+
+    Adapters of a local base model are merged into a copy of it.
+    """
     folders = model_folders(directory, None)
     from ...algorithms.runs.assembly.trust import refuse_untrusted_models  # late imports: help needs no torch
     from ...algorithms.runs.checkpoint import RECORDS
     from ...algorithms.runs.files import write_config
 
     refuse_untrusted_models(directory)
+    model, dataset = target / "model", target / "dataset"
     for agent, folder in folders.items():
-        place, file = target / "agents" / agent, folder / ADAPTER
+        place, file = model / "agents" / agent, folder / ADAPTER
         base = str(read_json(file).get("base_model_name_or_path")) if file.is_file() else None
         export(folder, place, is_merged=base is not None and Path(base).is_dir())
         without_code(folder, place)
         shutil.copyfile(folder / POLICY, place / POLICY)
-    write_config(target, shared_config(directory))
-    for name in RECORDS:
-        if (directory / name).is_symlink():
-            raise UserError(f"{directory / name} is a symbolic link; replace the link by the file")
-        if (directory / name).is_file():
-            shutil.copyfile(directory / name, target / name)
-    text = card(directory, repo, library="collm", license_id=license_id)
-    (target / CARD).write_text(text, encoding="utf-8", errors="backslashreplace")
+    write_config(model, shared_config(directory))
+    for file in (directory / name for name in RECORDS):
+        if file.is_symlink():
+            raise UserError(f"{file} is a symbolic link; replace the link by the file")
+        if file.name == EPISODES and file.is_file() and file.stat().st_size:
+            dataset.mkdir()
+            shutil.copyfile(file, dataset / EPISODES)
+            (dataset / CARD).write_text(dataset_card(repo, license_id), encoding="utf-8")
+        elif file.name != EPISODES and file.is_file():
+            shutil.copyfile(file, model / file.name)
+    text = card(
+        directory,
+        repo,
+        library="collm",
+        license_id=license_id or license_of(directory),
+        dataset=f"{repo}-episodes" if dataset.is_dir() else None,
+    )
+    (model / CARD).write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def license_of(directory: Path) -> str | None:
@@ -98,12 +134,10 @@ def pull(repo: str, out: Path) -> None:
     """Download a team into a new folder, which has the layout of a run folder."""
     from huggingface_hub.utils import filter_repo_objects
 
-    from ..._ownership import note
     from ...algorithms.runs.files import read_config
 
     check_name(repo)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"--out {out} contains files; give a new or empty folder")
+    refuse_full_folder(out)
     source = downloaded(repo)
     read_config(source)  # raises an error if the repository is not a team
     found = [str(path.relative_to(source)) for path in sorted(source.rglob("*")) if path.is_file()]
@@ -114,15 +148,14 @@ def pull(repo: str, out: Path) -> None:
     note(out, names)
 
 
-def run_folder(directory: Path) -> Path:
-    """Return the folder of a run. A hub name is downloaded to the hub's cache first."""
-    return downloaded(directory.as_posix()) if is_hub_name(directory) else directory
-
-
-def is_hub_name(directory: Path) -> bool:
-    """Return True for owner/name if neither this path nor a folder `owner` exists."""
+def run_folder(directory: Path, *, trust: bool) -> Path:
+    """Return the folder of a run. A hub name, owner/name without a folder `owner`, is downloaded to the hub's cache."""
     name = directory.as_posix()
-    return not directory.exists() and bool(REPOSITORY.fullmatch(name)) and not directory.parent.exists()
+    if directory.exists() or directory.parent.exists() or not REPOSITORY.fullmatch(name):
+        return directory
+    if trust:
+        raise UserError(f"--trust is not allowed for {name} from the hub; run collm pull, and read its files")
+    return downloaded(name)
 
 
 @lru_cache

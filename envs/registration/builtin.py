@@ -40,7 +40,7 @@ _BUILT_IN: tuple[tuple[str, str, Ranges, str], ...] = (
 _TALK = "channel", "noise", "max_words", "is_explained", "prompts"
 
 _RANGE_PRESERVING: dict[str, tuple[str, ...]] = {
-    "MiniWriting": ("num_agents", "prompts"),
+    "MiniWriting": ("num_agents", "is_explained", "prompts"),
     "MiniBuild": ("num_agents", "max_turns", "reward", "feedback", "threshold", "is_explained", "prompts"),
     "MiniShift": (
         *("num_agents", "max_turns", "reward", "feedback", "threshold", "is_shuffled", "is_explained", "prompts"),
@@ -55,6 +55,9 @@ _MAX_NEW_TOKENS = {"MiniWriting": 48, "MiniCode": 48, "MiniBuild": 8, "MiniShift
 _MAX_NEW_TOKENS |= {"TinyHanabi": 4, "Profile": 16, "Advice": 8, "MatrixGame": 4}
 """Maximum tokens per reply: at least twice the longest reference reply, in tokens of the model "tiny"."""
 
+_STARTS = "MiniShift", "TinyHanabi", "Advice", "MatrixGame"
+"""Environments with a start checkpoint in `agents/tiny/starts`."""
+
 
 def register_built_in() -> None:
     """Add collm's environments to the registry. The first `make` of an environment imports its module."""
@@ -68,5 +71,6 @@ def register_built_in() -> None:
             reward_range=turn,
             return_range=episode,
             max_new_tokens=_MAX_NEW_TOKENS.get(name),
+            start=f"tiny-{name}" if name in _STARTS else None,
             range_preserving_kwargs=_RANGE_PRESERVING.get(name, ()),
         )

@@ -54,6 +54,7 @@ GROUP = "collm.envs"  # entry-point group of plugins
 _FIXED_LENGTH = "the episodes have a fixed length; shorten episodes with collm.envs.views.TurnLimit(env, max_turns)"
 _MAKERS = "parallel_env", "env"  # names of the constructors in PettingZoo's modules
 _WRAPPER_KWARGS = "reward_funcs", "reward_weights", "single_model", "partners"
+_OPEN_SPIEL = re.compile(r"open_spiel/(?P<game>(?P<name>[\w-]+)(\(.*\))?)")
 _ID = re.compile(r"(?P<name>[\w-]+/[\w.-]+?)(-v(?P<version>\d+))?")
 
 
@@ -85,6 +86,8 @@ class EnvSpec:
     """Minimum and maximum undiscounted return of an agent per episode, possibly infinite. None: not declared."""
     max_new_tokens: int | None = None
     """Default limit of tokens per reply of language models. None: 256."""
+    start: str | None = None
+    """Start checkpoint that replaces the model "tiny", such as "tiny-MiniShift". None: training starts from "tiny"."""
     range_preserving_kwargs: tuple[str, ...] = ()
     """Arguments that do not change `reward_range` and `return_range`. With other arguments, both are None."""
 
@@ -227,6 +230,7 @@ def register(
     reward_range: Range | None = None,
     return_range: Range | None = None,
     max_new_tokens: int | None = None,
+    start: str | None = None,
     range_preserving_kwargs: Sequence[str] = (),
     replace: bool = False,
 ) -> EnvSpec:
@@ -242,7 +246,7 @@ def register(
     """
     ranges = reward_range, return_range
     preserving = tuple(range_preserving_kwargs)
-    added = EnvSpec(id, entry_point, dict(kwargs or {}), max_turns, summary, *ranges, max_new_tokens, preserving)
+    added = EnvSpec(id, entry_point, dict(kwargs or {}), max_turns, summary, *ranges, max_new_tokens, start, preserving)
     if registry.get(id, added) != added and not replace:
         raise ValueError(
             f"{id} is already registered as {registry[id].entry_point!r}; increase the version, or pass replace=True"
@@ -260,6 +264,7 @@ def spec(id: str) -> EnvSpec:
     - "gymnasium/CartPole-v1" or "CartPole-v1": environment of Gymnasium. If it has Tuple spaces, one agent per entry.
     - "gymnasium/minigrid:MiniGrid-Empty-5x5-v0": environment of Gymnasium that importing `minigrid` registers.
     - "pettingzoo.classic.tictactoe_v3": module with a function `parallel_env` or `env`.
+    - "open_spiel/liars_dice(dice_sides=3)": game of OpenSpiel, with parameters.
     - "package.module:function": class or function that builds an environment of PettingZoo or Gymnasium.
 
     Raises:
@@ -298,7 +303,7 @@ def versioned(id: str) -> str:
 
 def imports_module(id: str) -> bool:
     """Return True if the id contains the name of a module, which `make(id)` imports."""
-    is_registered = id in registry or id in gymnasium.registry
+    is_registered = id in registry or id in gymnasium.registry or _OPEN_SPIEL.fullmatch(id)
     return not is_registered and (":" in id or re.fullmatch(r"[\w-]+(/[\w.-]+)*", id) is None)
 
 
@@ -402,6 +407,9 @@ def _foreign(id: str) -> EnvSpec | None:
         return EnvSpec(f"unregistered/{id.rpartition(':')[2]}-v0", id)
     if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", id):
         return _module_spec(id)
+    if game := _OPEN_SPIEL.fullmatch(id):
+        entry_point = "collm.envs.views.open_spiel:OpenSpiel"
+        return EnvSpec(f"open_spiel/{game['name']}-v0", entry_point, {"game": game["game"]}, max_new_tokens=64)
     registered = name = id.removeprefix("gymnasium/")
     if name != id and re.fullmatch(r"[\w.]+:[\w./-]+", name):
         module, _, registered = name.partition(":")

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from ..core import StepResult
+from ..core import StepResult, declared_interests
 from ..registration.turn_limit import declared_turn_limit
 from .faults import EnvironmentFault, FaultWatch, name_of
 from .vector import Builder, as_step
@@ -37,7 +37,7 @@ class Copies:
         names = list(env.possible_agents)
         spaces = [{name: of(name) for name in names} for of in (env.observation_space, env.action_space)]
         registered = getattr(env, "state_space", None), getattr(env, "spec", None)
-        return name_of(env), names, *spaces, *registered, declared_turn_limit(env)
+        return name_of(env), names, *spaces, *registered, declared_turn_limit(env), declared_interests(env)
 
     def reply(self, payload: bytes) -> bytes:
         message, what, index, argument = pickle.loads(payload)

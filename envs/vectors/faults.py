@@ -16,7 +16,7 @@ from pettingzoo import ParallelEnv
 from ..._errors import UserError
 from ..core import Infos, ResetResult
 from ..core import StepResult as StepResult
-from ..spaces import MASK, OBSERVATION, flat_mask, has_mask, mask_problem, options_of
+from ..spaces import MASK, OBSERVATION, flat_mask, has_mask, mask_problem, movers_of, options_of
 
 Check: TypeAlias = Callable[[Any], "str | None"]  # function: value -> description of its fault; None: no fault
 STEP_PARTS = ("observations", "rewards", "terminations", "truncations", "infos")
@@ -87,6 +87,7 @@ class FaultWatch:
         self._options = {agent: options_of(env.action_space(agent)) for agent in self.possible_agents}
         self._masked = {agent for agent in self.possible_agents if has_mask(env.observation_space(agent))}
         self._state_check = check_of(getattr(env, "state_space", None))
+        self._waiting: list[str] = []  # live agents that do not act in the next turn
         self._ended: set[str] = set()  # terminated or truncated agents
         self._gone: set[str] = set()  # ended agents that are no longer in `env.agents`
 
@@ -112,14 +113,15 @@ class FaultWatch:
             _check_mapping(name, part)
         observations, rewards, terminations, truncations, infos = result
         earned: dict[str, float] = {}
-        for agent in actions:
+        present = dict.fromkeys([*actions, *self._waiting])
+        for agent in present:
             try:
                 observation, reward = observations[agent], rewards[agent]
                 flags = terminations[agent], truncations[agent]
             except KeyError:
                 lacking = [name for name, part in zip(STEP_PARTS[:4], result, strict=False) if agent not in part]
                 raise EnvironmentFault(
-                    f"step returned no entry for {agent!r} in {', '.join(lacking)}; every agent that acted needs one",
+                    f"step returned no entry for {agent!r} in {', '.join(lacking)}; every agent of the turn needs one",
                     agent,
                 ) from None
             number = reward if type(reward) is float else _number(reward)
@@ -134,8 +136,8 @@ class FaultWatch:
             self._check_observation(agent, observation)
             if flags[0] or flags[1]:
                 self._ended.add(agent)
-        if len(observations) > len(actions) or self._ended:
-            self._check_nobody_joins(observations, actions)
+        if len(observations) > len(present) or self._ended:
+            self._check_nobody_joins(observations, present)
         self._check_masks(observations, infos := self._infos(infos))
         return observations, earned, terminations, truncations, infos
 
@@ -161,11 +163,11 @@ class FaultWatch:
         if problem := check(observation):
             raise EnvironmentFault(f"the observation of {agent!r} {problem}", agent)
 
-    def _check_nobody_joins(self, observations: dict[str, Any], actions: Mapping[str, Any]) -> None:
+    def _check_nobody_joins(self, observations: dict[str, Any], present: Mapping[str, Any]) -> None:
         for agent in observations:
             if agent not in self._checks:
                 raise EnvironmentFault(f"{agent!r} is not in possible_agents={self.possible_agents}", agent)
-            if agent not in actions and agent not in self._ended:
+            if agent not in present and agent not in self._ended:
                 raise EnvironmentFault(
                     f"{agent!r} joins the running episode, but agents may join only at a reset", agent
                 )
@@ -175,9 +177,11 @@ class FaultWatch:
         self._gone |= self._ended - live
 
     def _check_masks(self, observations: dict[str, Any], infos: Infos) -> None:
-        for agent, options in self._options.items():
-            if agent in self._ended or agent not in observations:
-                continue
+        live = [agent for agent in self._options if agent in observations and agent not in self._ended]
+        movers = movers_of(live, infos)
+        self._waiting = [agent for agent in live if agent not in movers] if len(movers) < len(live) else []
+        for agent in movers:
+            options = self._options[agent]
             masks = [info[MASK]] if (info := infos.get(agent)) and MASK in info else []
             if agent in self._masked:
                 masks.append(observations[agent][MASK])

@@ -235,7 +235,7 @@ class ProcessVector(VectorEnv):
             if message is None:  # a new worker has built its copies
                 self._is_starting[number] = False
                 self.name, self.possible_agents, self._observation_spaces, self._action_spaces = answer[:4]
-                self.state_space, self.spec, self.turn_limit = answer[4:]
+                self.state_space, self.spec, self.turn_limit, self.interests = answer[4:]
                 continue
             task = self._unanswered[number].pop(message)
             self._forward(number)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 from gymnasium.spaces import Space
 from pettingzoo import ParallelEnv
 
-from ..core import ResetResult, StepResult
+from ..core import Interests, ResetResult, StepResult, declared_interests
 from ..registration.registry import EnvSpec, make, spec
 from ..registration.turn_limit import declared_turn_limit
 from .faults import Course, EnvironmentFault, FaultWatch, name_of
@@ -36,6 +36,8 @@ class VectorEnv(ABC):
     """Id of the environment, else `metadata["name"]`, else the class name."""
     turn_limit: int | None = None
     """Maximum number of joint turns per episode. None: unknown."""
+    interests: Interests = "common"
+    """Relation of the agents' rewards; see `TextParallelEnv.interests`."""
     courses: list[Course]
     """Seed, options and actions of each copy's current episode."""
     _observation_spaces: dict[str, Space[Any]]
@@ -118,6 +120,7 @@ class SyncVector(VectorEnv):
         self.spec = getattr(first, "spec", None)
         self.name = name_of(first)
         self.turn_limit = declared_turn_limit(first)
+        self.interests = declared_interests(first)
         self.courses = [Course() for _ in self.envs]
         self._watches = [FaultWatch(env) for env in self.envs]
         self._arrived: dict[int, StepResult] = {}

@@ -55,6 +55,12 @@ def refuse_foreign_folder(folder: Path) -> None:
         raise ForeignFileError(f"{folder} contains {found[0]} but no run of collm; give a new or an empty folder")
 
 
+def refuse_full_folder(folder: Path) -> None:
+    """Raise `ForeignFileError` if a path exists and is not an empty folder."""
+    if os.path.lexists(folder) and not (folder.is_dir() and not os.listdir(folder)):
+        raise ForeignFileError(f"{folder} exists and is not an empty folder; give a new or empty folder")
+
+
 def refuse_foreign_files(folder: Path, names: Iterable[str]) -> None:
     """Raise `ForeignFileError` if a file exists that collm did not write, or if its path contains a symbolic link."""
     known = written(folder)

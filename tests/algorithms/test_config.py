@@ -16,12 +16,9 @@ from collm.algorithms import (
     IAC,
     MAAC,
     MAGRPO,
-    MAPPO,
     MAREINFORCE,
-    ActorCritic,
     IACConfig,
     MAACConfig,
-    MAPPOConfig,
     ReinforceConfig,
     algorithm_spec,
     algorithm_specs,
@@ -95,10 +92,6 @@ def test_the_published_settings_are_those_of_the_paper():
         assert getattr(config, "use_separate_critic", None) == has_separate_critic
 
 
-class OwnJoint(ActorCritic):
-    critic_reads = "joint"
-
-
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
@@ -117,9 +110,6 @@ class OwnJoint(ActorCritic):
         (lambda: MAAC(MAACConfig(turns_per_update=4, max_environment_steps=20)), "use up max_environment_steps=20"),
         (lambda: MAAC(MAACConfig(agent_learning_rates={"a_0": -1.0})), "agent_learning_rates['a_0'] must be a finite"),
         (lambda: MAAC(MAACConfig(reference_kl_estimator="k1")), "reference_kl_estimator='k1'"),
-        (lambda: MAAC(MAACConfig(credited_reward="own")), "credited_reward='own'"),
-        (lambda: MAPPO(MAPPOConfig(credited_reward="own")), "credited_reward='own'"),
-        (lambda: OwnJoint(MAACConfig(credited_reward="own")), "OwnJoint"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused_with_the_reason(make, reason):

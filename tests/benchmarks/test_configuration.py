@@ -82,7 +82,7 @@ def test_a_dry_run_prints_a_file_that_starts_the_same_run(tmp_path, started, cap
     with pytest.warns(UserWarning, match="v0"):
         direct, *_ = started(*words.split(), "--template-kwargs", "a.b", 'é"\\\n\x7f')
     experiment, *_ = started("collm-cc", "--config", "run.toml")
-    assert experiment == direct
+    assert experiment == direct.resolved()
     assert (experiment.config.importance_cap, experiment.env_kwargs["render_mode"]) == (None, None)
     monkeypatch.setattr("collm.algorithms.memory.devices.capacity", lambda device: 2**20)
     monkeypatch.setattr("collm.algorithms.runs.assembly.experiment.capacity", lambda device: 2**20)
@@ -122,6 +122,20 @@ def test_flags_take_true_and_false_as_sweeps_write_them(tmp_path, started):
     config = experiment.config
     assert (config.use_separate_critic, config.value_normalization, config.fsdp) == (False, True, False)
     assert experiment.model.recomputes_activations is True
+
+
+@pytest.mark.parametrize(
+    "words", [["--hidden_dims=[64, 32]"], ["--hidden-dims", "[64,32]"], ["--hidden-dims", "64", "32"]]
+)
+def test_tuples_take_lists_as_sweeps_write_them(tmp_path, started, words):
+    call = ["iac", "--env", "collm/MiniBuild-v0", "--out", str(tmp_path / "run"), "--adam=[0.8, 0.9, 1e-6]"]
+    experiment, *_ = started(*call, *words, "--log=['tensorboard']")
+    assert experiment.network.hidden_dims == (64, 32) and experiment.config.adam == (0.8, 0.9, 1e-6)
+
+
+def test_a_list_that_cannot_be_read_is_refused(capsys):
+    assert main(["train", "iac", "--env", "collm/MiniBuild-v0", "--hidden_dims=[64"]) == 2
+    assert "--hidden_dims takes a list" in capsys.readouterr().err
 
 
 def test_the_ten_settings_that_matter_come_first(capsys):

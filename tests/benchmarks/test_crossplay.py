@@ -10,7 +10,7 @@ from collm.agents.config import ModelConfig
 from collm.agents.scripted import FunctionPolicy
 from collm.algorithms import IACConfig
 from collm.algorithms.runs.api import Run
-from collm.algorithms.runs.assembly.experiment import Experiment
+from collm.algorithms.runs.assembly.experiment import Experiment, with_partners
 from collm.benchmarks.crossplay import CrossPlay, cross_play, draw, page
 from collm.benchmarks.errors import UserError
 
@@ -60,6 +60,44 @@ def test_strangers_from_one_start_are_told_from_strangers_from_another():
     text = page(found)
     assert "| cross-play, same start | 1.000 [" in text and "| cross-play, different starts | 0.500 [" in text
     assert "different starts" not in page(replace(found, starts=("e",) * 4))
+
+
+def dilemma_run(name, first, second):
+    experiment = Experiment(algorithm="iac", config=IACConfig(), env="interests_worlds:Dilemma")
+    replies = {"player_0": first, "player_1": second}
+    return Run(Path(name), experiment, {agent: FunctionPolicy(lambda *_, x=x: x) for agent, x in replies.items()})
+
+
+def test_all_seats_are_played_if_rewards_differ(tmp_path):
+    """A run that keeps gains from one that shares in both seats: 5 and 4, and the other run gets 0."""
+    heard = []
+    runs = [dilemma_run("kind", "share", "share"), dilemma_run("sly", "keep", "keep")]
+    options = {"num_episodes": 2, "on_pair": lambda *pair: heard.append(pair)}
+    found = cross_play(runs, partners=("training", "held-out", "reference"), **options)
+    assert (found.seats, found.agents) == (["player_0", "player_1"],) * 2
+    assert found.partners == ["keeper", "giver-held-out", "reference"]
+    assert found.returns == pytest.approx(np.array([[(3 + 2) / 2, 0], [(5 + 4) / 2, 1]]))
+    assert found.payoffs[0] == pytest.approx(np.array([[[3, 2], [0, 4]], [[5, 0], [1, 1]]]))
+    assert found.payoffs[1] == pytest.approx(np.array([[[3, 2], [5, 0]], [[0, 4], [1, 1]]]))
+    assert found.scripted == pytest.approx(np.array([[0, 2.5, 2.5], [1, 4.5, 4.5]]))
+    assert heard[0] == ("kind as player_0", "kind", 3.0) and len(heard) == 2 * 2 * 5
+    text = page(found)
+    assert "| player_1 from the row | kind | sly |" in text and "| sly | 0.000 / 4.000 | 1.000 / 1.000 |" in text
+    assert "return of the row's run, averaged over its seats, with player_0, player_1 of" in text
+    draw(found, tmp_path / "map.png")
+    one = cross_play(runs, seats=("player_1",), **options)
+    assert one.returns == pytest.approx(np.array([[2, 0], [4, 1]]))
+    for wrong, message in (({"seats": ("player_9",)}, "'player_9'"), ({"partners": ("giver",)}, "'giver'.*held-out")):
+        with pytest.raises(UserError, match=message):
+            cross_play(runs, **wrong, **options)
+
+
+def test_partners_of_an_environment_are_seats_of_a_training_unless_they_are_held_out():
+    experiment = dilemma_run("a", "share", "share").experiment
+    found = with_partners(experiment, {"player_1": "keeper"})
+    assert found.env_kwargs["partners"] == {"player_1": "keeper"}
+    with pytest.raises(UserError, match="'giver-held-out' is for tests only"):
+        with_partners(experiment, {"player_1": "giver-held-out"})
 
 
 def test_runs_not_episodes_are_resampled():

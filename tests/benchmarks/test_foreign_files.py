@@ -6,7 +6,7 @@ import pytest
 from probes import NumberProbe
 
 from collm.benchmarks.cli import main
-from collm.benchmarks.commands.throughput import MEASUREMENTS
+from collm.benchmarks.commands.machine.throughput import MEASUREMENTS
 from collm.envs import register
 
 FEW = "--num-updates 1 --rollout-buffer-size 2 --eval-num-samples 2 --critic-warmup 0 --hidden-dims 4"

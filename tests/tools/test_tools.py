@@ -10,7 +10,7 @@ import pytest
 
 from collm.agents.tiny import TINY_DIRECTORY
 
-SCRIPTS = ("tiny/make.py", "tiny/start.py", "learn_forms.py")
+SCRIPTS = ("tiny/make.py", "learn_forms.py")
 
 
 def run(root, script, *options):

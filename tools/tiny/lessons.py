@@ -1,19 +1,14 @@
-"""Training sequences of the embedded model, with masks of the tokens that the model learns to predict.
-
-Axes: B sequences, S tokens of a sequence.
-"""
+"""Training sequences of the embedded model, with masks of the tokens that the model learns to predict."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
 
-import torch
-from torch import Tensor
 from vocabulary import words
 
 from collm.agents.encoding import Encoder
+from collm.agents.language.imitation import Lesson, transcript_lesson
 from collm.envs.coding.mini_code import demonstration as coding
 from collm.envs.core import Message
 from collm.envs.games.mini_build import demonstration as building
@@ -32,14 +27,6 @@ _NUM_SENTENCES = (3, 6)
 _SENTENCE_LENGTH = (4, 8)
 _NUM_SENTENCE_WORDS = 10
 _NUM_COPIED = 4
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """One training sequence."""
-
-    ids: tuple[int, ...]
-    is_target: tuple[bool, ...]  # True for tokens that the model learns to predict
 
 
 def recall_lesson(rng: Random, encoder: Encoder) -> Lesson:
@@ -117,29 +104,3 @@ def demonstration_lessons(rng: Random, encoder: Encoder) -> list[Lesson]:
     else:
         episode = building(rng, max_turns=rng.choice(_HORIZONS), feedback=rng.choice(_FEEDBACK))
     return [transcript_lesson(messages, encoder) for messages in episode.values()]
-
-
-def transcript_lesson(messages: Sequence[Message], encoder: Encoder) -> Lesson:
-    """Encode a transcript as plain text, as `Encoder` does. Replies and their end-of-text tokens are the targets."""
-    ids: list[int] = []
-    is_target: list[bool] = []
-    last_reply = max(i for i, message in enumerate(messages) if message.role == "assistant")
-    for message in messages[: last_reply + 1]:
-        is_reply = message.role == "assistant"
-        added = (
-            [*encoder.content(message.content), encoder.end_id] if is_reply else encoder.content(f"{message.content}\n")
-        )
-        ids += added
-        is_target += [is_reply] * len(added)
-    return Lesson(tuple(ids), tuple(is_target))
-
-
-def batch(lessons: Sequence[Lesson], padding_id: int) -> tuple[Tensor, Tensor]:
-    """Return a batch of lessons: ids [B, S], padded on the right, and the mask of targets [B, S]."""
-    length = max(len(lesson.ids) for lesson in lessons)
-    ids = torch.full((len(lessons), length), padding_id)
-    is_target = torch.zeros(len(lessons), length, dtype=torch.bool)
-    for row, lesson in enumerate(lessons):
-        ids[row, : len(lesson.ids)] = torch.tensor(lesson.ids)
-        is_target[row, : len(lesson.ids)] = torch.tensor(lesson.is_target)
-    return ids, is_target

@@ -6,7 +6,6 @@ demonstrations of all mini tasks. The weights depend only on the settings.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,17 +14,14 @@ from random import Random
 
 import torch
 import tyro
-from lessons import Lesson, batch, demonstration_lessons, memory_lesson, recall_lesson, sentences_lesson
+from lessons import demonstration_lessons, memory_lesson, recall_lesson, sentences_lesson
 from torch import Tensor
-from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from vocabulary import new_tokenizer, words
 from wiring import wire_recall
 
 from collm.agents.encoding import Encoder
-
-WARM_UP_STEPS = 50
-MAX_GRADIENT_NORM = 1.0
+from collm.agents.language.imitation import Lesson, batch, save, train
 
 
 @dataclass(frozen=True)
@@ -72,40 +68,15 @@ def new_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     return model
 
 
-def target_loss(model: LlamaForCausalLM, ids: Tensor, is_target: Tensor) -> Tensor:
-    """Return the mean cross-entropy of the target tokens, each given all earlier tokens of its sequence.
-
-    Args:
-        ids: [B, S], padded on the right. Causal attention needs no mask for this padding.
-        is_target: [B, S].
-    """
-    hidden = model.model(input_ids=ids[:, :-1]).last_hidden_state
-    is_wanted = is_target[:, 1:]
-    # The output layer is a third of the work. It is computed only at positions before a target.
-    return functional.cross_entropy(model.lm_head(hidden[is_wanted]), ids[:, 1:][is_wanted])
-
-
-def train(
-    model: LlamaForCausalLM, steps: int, lr: float, next_batch: Callable[[], tuple[Tensor, Tensor]], name: str
-) -> None:
-    """Train with AdamW, a linear warm-up, and a cosine decay to 5 % of the learning rate."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.98), weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer,
-        lambda step: min(1.0, (step + 1) / WARM_UP_STEPS) * (0.05 + 0.95 * (1 + math.cos(math.pi * step / steps)) / 2),
-    )
+def progress(name: str) -> Callable[[int, float], None]:
+    """Return a function that prints the loss of every 100th update."""
     started = time.perf_counter()
-    for step in range(steps):
-        loss = target_loss(model, *next_batch())
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM)
-        optimizer.step()
-        schedule.step()
-        if step % 100 == 99:
-            print(
-                f"{name} {step + 1}/{steps}: loss {loss.item():.3f}, {time.perf_counter() - started:.0f} s", flush=True
-            )
+
+    def on_update(update: int, loss: float) -> None:
+        if update % 100 == 0:
+            print(f"{name} {update}: loss {loss:.3f}, {time.perf_counter() - started:.0f} s", flush=True)
+
+    return on_update
 
 
 def make(recipe: Recipe) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
@@ -127,8 +98,8 @@ def make(recipe: Recipe) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
             lessons += demonstration_lessons(rng, encoder)
         return batch(lessons, padding_id)
 
-    train(model, recipe.recall_steps, recipe.recall_lr, recall, "recall")
-    train(model, recipe.task_steps, recipe.task_lr, tasks, "tasks")
+    train(model, recipe.recall_steps, recipe.recall_lr, recall, progress("recall"))
+    train(model, recipe.task_steps, recipe.task_lr, tasks, progress("tasks"))
     return model, tokenizer
 
 
@@ -136,14 +107,6 @@ def check_is_empty(out: Path) -> None:
     """Exit with an error message if the folder `out` contains files, or is a file."""
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise SystemExit(f"error: --out {out} is not an empty folder; give a new or empty folder")
-
-
-def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
-    """Write the model with float16 weights, which halves the files, and a config that loads the weights as float32."""
-    model.half().save_pretrained(out)
-    model.config.dtype = torch.float32
-    model.config.save_pretrained(out)
-    tokenizer.save_pretrained(out)
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ from ...config import TrainConfig
 from ...distribution.group import current
 from ...learning.optimizer import tokens_per_pass
 from ...rollout.curriculum import check_curriculum
+from ..exploitability import game_tree
 from .policies import check_names, part_of, seat_of, writes_text
 
 
@@ -115,6 +116,8 @@ def check_environment(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]
         _check_judge(algorithm, is_text)
     elif config.reward_model_pays != "end":
         raise ValueError(f"reward_model_pays={config.reward_model_pays!r} needs a reward_model; set it too")
+    if "nash_conv" in config.eval_metrics:
+        game_tree(env)  # raises an error if the game cannot be enumerated
     check_curriculum(config.difficulty_schedule, env.metadata)
     filters = {
         name: value for name, value, off in (("top_p", model.top_p, 1), ("top_k", model.top_k, 0)) if value != off

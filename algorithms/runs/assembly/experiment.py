@@ -17,14 +17,14 @@ from pettingzoo import ParallelEnv
 from ...._errors import UserError
 from ...._removed import replacement, without_removed
 from ...._settings import settings_of, sorted_out
-from ....agents.config import ModelConfig
+from ....agents.config import TINY, ModelConfig
 from ....agents.core import Policy, TrainablePolicy
 from ....agents.language.reward_model import RewardModel
 from ....agents.loading import where_of
 from ....agents.numeric.config import NetworkConfig
 from ....agents.registry import PolicySpec, register_policy, registered_policy
-from ....envs.core import TextParallelEnv
-from ....envs.players import PLAYERS
+from ....envs.core import TextParallelEnv, declared_interests
+from ....envs.players import HELD_OUT, PLAYERS, partners_of
 from ....envs.registration.registry import EnvSpec, make, registry, spec, versioned
 from ....envs.vectors.processes import ProcessVector
 from ....envs.vectors.vector import SyncVector, VectorEnv
@@ -92,9 +92,11 @@ class Experiment:
 
     @property
     def team_model(self) -> ModelConfig:
-        """Settings of the language models. `max_new_tokens` defaults to the environment's value."""
-        limit = self.model.max_new_tokens or spec(self.env).max_new_tokens
-        return replace(self.model, max_new_tokens=limit)
+        """Settings of the language models. The environment has defaults for `max_new_tokens` and the model "tiny"."""
+        known = spec(self.env)
+        names = [known.start or TINY if name == TINY else name for name in self.model.model.split(",")]
+        limit = self.model.max_new_tokens or known.max_new_tokens
+        return replace(self.model, model=",".join(names), max_new_tokens=limit)
 
     @property
     def num_envs(self) -> int:
@@ -132,6 +134,13 @@ class Experiment:
 
     def check(self) -> None:
         self._checked()
+
+    def resolved(self) -> Experiment:
+        """Return the experiment with `credited_reward` set for the interests of the environment."""
+        if self.config.credited_reward is not None:
+            return self
+        with closing(self.make_env()) as env:
+            return replace(self, config=self.make_algorithm().resolved(declared_interests(env)).config)
 
     def without_effect(self) -> list[str]:
         with closing(self.make_env()) as env:
@@ -331,17 +340,20 @@ def _settings(kind: type[Kind], saved: Mapping[str, Any]) -> Kind:
 def with_partners(experiment: Experiment, partners: Mapping[str, str]) -> Experiment:
     """Return the experiment with partners, which are agents that do not learn.
 
-    `partners` maps an agent to "reference", "random", "empty", or the folder of a frozen model. Raises `UserError` if
-    an agent does not exist, or no agent would learn.
+    `partners` maps an agent to "reference", "random", "empty", a partner of the environment, or the folder of a frozen
+    model. Raises `UserError` if an agent does not exist, no agent would learn, or a partner is for tests only.
     """
     with closing(experiment.make_env()) as env:
         agents = list(env.possible_agents)
+        players = [*PLAYERS, *partners_of(env)]
+    if held_out := [name for name in partners.values() if name in players and name.endswith(HELD_OUT)]:
+        raise UserError(f"the partner {held_out[0]!r} is for tests only; choose one of {', '.join(players)}")
     if unknown := [agent for agent in partners if agent not in agents]:
         raise UserError(f"there is no agent {unknown[0]!r} for a partner; the agents are {', '.join(agents)}")
     if len(partners) == len(agents):
         raise UserError(f"all agents ({', '.join(agents)}) have partners, so no agent learns; leave out a partner")
-    scripted = {agent: name for agent, name in partners.items() if name in PLAYERS}
-    frozen = {agent: name for agent, name in partners.items() if name not in PLAYERS}
+    scripted = {agent: name for agent, name in partners.items() if name in players}
+    frozen = {agent: name for agent, name in partners.items() if name not in players}
     if scripted:
         experiment = replace(experiment, env_kwargs={**experiment.env_kwargs, "partners": scripted})
     names = dict(zip(agents, experiment.model.names(len(agents)), strict=True)) | frozen

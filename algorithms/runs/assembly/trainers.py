@@ -10,8 +10,8 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from ....agents.config import BAG_OF_WORDS
-from ....agents.core import Critic, Policy, TrainablePolicy
-from ....agents.language.bag_of_words import BagOfWordsCritic
+from ....agents.core import Critic, FittedCritic, Policy, TrainablePolicy
+from ....agents.language.bag_of_words import BagOfWordsCritic, BagOfWordsPerAgent
 from ....agents.language.critics import ActorHead, TextCritic, add_lora
 from ....agents.language.policy import LanguagePolicy
 from ....agents.loading import device_named, where_of
@@ -57,6 +57,7 @@ def make_trainer(
         worker: factory of the rollout worker. None: `policies` play in this process. With `max_staleness`, copies
             of `policies` play.
     """
+    algorithm = algorithm.resolved(vector.interests)
     config = algorithm.config
     is_judged = rewarder is not None
     collector = make_collector(algorithm, vector, policies, is_judged=is_judged)
@@ -123,10 +124,11 @@ def make_critics(
         return {}
     generator = torch.Generator().manual_seed(config.seed)
     learning = {agent: policy for agent, policy in policies.items() if isinstance(policy, TrainablePolicy)}
-    make = _critic_maker(algorithm, vector, network, source)
+    num_agents = len(policies) if algorithm.critic_reads == "joint" and not algorithm.has_team_critic else None
+    make = _critic_maker(algorithm, vector, network, source, num_agents)
     if algorithm.critic_reads == "joint":
         first = next(iter(learning.values()))
-        return {"joint": CriticLearner(make(None, first, 0), config, generator)}
+        return {"joint": CriticLearner(make(None, first, 0), config, generator, num_agents)}
     learners: dict[int, CriticLearner] = {}
     for number, (agent, policy) in enumerate(learning.items()):
         if id(policy) not in learners:
@@ -134,10 +136,13 @@ def make_critics(
     return {agent: learners[id(policy)] for agent, policy in learning.items()}
 
 
-def text_critic(config: ActorCriticConfig, actor: LanguagePolicy, *, seed: int) -> TextCritic | BagOfWordsCritic:
+def text_critic(
+    config: ActorCriticConfig, actor: LanguagePolicy, *, seed: int, num_agents: int | None = None
+) -> TextCritic | FittedCritic:
     name = config.critic_model_name_or_path
     if name == BAG_OF_WORDS:
-        return BagOfWordsCritic(config.critic_l2)
+        l2 = config.critic_l2
+        return BagOfWordsCritic(l2) if num_agents is None else BagOfWordsPerAgent(num_agents, l2)
     hidden_dim = config.value_head_hidden_dim
     model = actor.language_model
     device = model.device if config.critic_device is None else device_named(config.critic_device)
@@ -145,6 +150,7 @@ def text_critic(config: ActorCriticConfig, actor: LanguagePolicy, *, seed: int) 
         return TextCritic.small(
             model.encoder.tokenizer,
             head_hidden_dim=hidden_dim,
+            num_agents=num_agents,
             seed=seed,
             device=device,
             compute_dtype=model.compute_dtype,
@@ -160,13 +166,18 @@ def text_critic(config: ActorCriticConfig, actor: LanguagePolicy, *, seed: int) 
         backbone,
         AutoTokenizer.from_pretrained(where, trust_remote_code=False),
         head_hidden_dim=hidden_dim,
+        num_agents=num_agents,
         compute_dtype=model.compute_dtype,
         recomputes_activations=model.recomputes_activations,
     )
 
 
 def _critic_maker(
-    algorithm: Algorithm[Any], vector: VectorEnv | None, network: NetworkConfig | None, source: CriticSource | None
+    algorithm: Algorithm[Any],
+    vector: VectorEnv | None,
+    network: NetworkConfig | None,
+    source: CriticSource | None,
+    num_agents: int | None,
 ) -> Callable[[str | None, TrainablePolicy, int], Critic]:
     """Return a factory of critics. Factory arguments: agent (None: joint history), the agent's policy and index."""
     config: ActorCriticConfig = algorithm.config
@@ -185,15 +196,15 @@ def _critic_maker(
                 raise ValueError(f"critics has no key {agent or 'joint'!r}, only {sorted(factory)}; add this key")
             return factory[agent or "joint"]
         if factory is not None:
-            return factory(_critic_seat(config, agent, policy, number, vector))
+            return factory(_critic_seat(config, agent, policy, number, vector, num_agents))
         if isinstance(policy, LanguagePolicy):
             if algorithm.has_actor_heads:
                 return ActorHead(policy)
-            return text_critic(config, policy, seed=config.seed + number)
+            return text_critic(config, policy, seed=config.seed + number, num_agents=num_agents)
         if isinstance(policy, NumericPolicy) and vector is not None and network is not None:
             if algorithm.has_actor_heads:
                 return NumericActorHead(policy)
-            return _perceptron_critic(config, agent, policy, number, vector, network)
+            return _perceptron_critic(config, agent, policy, number, vector, network, num_agents)
         raise ValueError(
             f"there is no critic for the policy class {type(policy).__name__}; give critics=…, or register a critic "
             "(register_critic) and set critic_model_name_or_path to its name"
@@ -203,7 +214,12 @@ def _critic_maker(
 
 
 def _critic_seat(
-    config: ActorCriticConfig, agent: str | None, policy: Policy, number: int, vector: VectorEnv | None
+    config: ActorCriticConfig,
+    agent: str | None,
+    policy: Policy,
+    number: int,
+    vector: VectorEnv | None,
+    num_agents: int | None,
 ) -> CriticSeat:
     spaces = {}
     if config.critic_type == "q" and vector is not None:
@@ -214,6 +230,7 @@ def _critic_seat(
         observation_space=None if vector is None or agent is None else vector.observation_space(agent),
         action_spaces=spaces,
         head_hidden_dim=config.value_head_hidden_dim,
+        num_agents=num_agents,
         seed=config.seed + number,
     )
 
@@ -225,6 +242,7 @@ def _perceptron_critic(
     number: int,
     vector: VectorEnv,
     network: NetworkConfig,
+    num_agents: int | None,
 ) -> NumericCritic:
     agents = vector.possible_agents if agent is None else [agent]
     actions = [Features.of(vector.action_space(each)) for each in agents] if config.critic_type == "q" else []
@@ -236,6 +254,7 @@ def _perceptron_critic(
         activation=network.activation,
         images=network.images if observation.image else "flat",  # concatenated observations are not an image
         normalizes_observations=network.normalizes_observations,
+        num_agents=num_agents,
         seed=config.seed + 1000 * number + 500,
         device=device_of_policy(policy) if config.critic_device is None else device_of(config.critic_device),
     )

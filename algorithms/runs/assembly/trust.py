@@ -22,7 +22,7 @@ from ....agents.config import BAG_OF_WORDS, CHAT, TINY, ModelConfig
 from ....agents.language.policy import ADAPTER_CONFIG_FILE
 from ....agents.numeric.config import NetworkConfig
 from ....agents.registry import registered_critic, registered_policy
-from ....agents.tiny import TINY_DIRECTORY
+from ....agents.tiny import STARTS, TINY_DIRECTORY
 from ....envs.data import BUILTIN
 from ....envs.games.sources import GENERATED
 from ....envs.registration.registry import imports_module, registry
@@ -41,7 +41,7 @@ _CONFINED = ("auto", "A")  # values of isolation= that are not weaker than the d
 _OF_OWN_ADAPTERS = set(
     "base_model_name_or_path inference_mode lora_alpha peft_version r target_modules task_type".split()
 )
-_BUILT_IN_MODELS = (TINY, BAG_OF_WORDS, "small", "actor")
+_BUILT_IN_MODELS = (TINY, *STARTS, BAG_OF_WORDS, "small", "actor")
 _HUB = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 

@@ -88,7 +88,7 @@ class SilenceWatch(Callback):
     Every advantage is then 0. If only team returns are equal, the notice suggests credited_reward="own".
     """
 
-    def __init__(self, notice: Notice, credited_reward: Literal["team", "own"] = "team"):
+    def __init__(self, notice: Notice, credited_reward: Literal["team", "own"] | None = None):
         self._notice = notice
         self._credited_reward = credited_reward
         self._equal: list[float] = []
@@ -100,12 +100,11 @@ class SilenceWatch(Callback):
         self._constant.append(metrics.get("equal_returns", 0.0) == 1 and metrics.get("constant_sum", 0.0) > 0)
         if self._has_told:
             return
-        if self._credited_reward == "team" and silent_since(self._constant, CONSTANT_SUM_PATIENCE) is not None:
+        if self._credited_reward != "own" and silent_since(self._constant, CONSTANT_SUM_PATIENCE) is not None:
             self._tell(
                 f"update {step}: for {CONSTANT_SUM_PATIENCE} updates the episodes of each group had equal team returns "
                 "and different own returns, as in a constant-sum game; with credited_reward='team' the advantages are "
-                "0, or consist only of critic errors; set credited_reward='own' (--credited-reward own) "
-                "with an algorithm without a joint critic, such as iac, ippo or magrpo"
+                "0, or consist only of critic errors; set credited_reward='own' (--credited-reward own)"
             )
         elif silent_since(self._equal, PATIENCE) is not None:
             self._tell(

@@ -17,8 +17,7 @@ from rich.text import Text
 
 from ...._terminal import shown
 from ...rollout.collector import RolloutCollector
-from ...rollout.intervals import Interval
-from ..evaluation import Evaluated
+from ..evaluation import Evaluated, agents_in, interval_in
 from ..files import read_lines
 from .callbacks import Callback
 
@@ -53,6 +52,11 @@ def sparkline(values: Sequence[float]) -> str:
 
 def progress_of(collector: RolloutCollector) -> str:
     return f"{collector.num_ended} of {collector.num_planned} episodes, {collector.num_decided:,} joint turns"
+
+
+def agent_values(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return the mean return of each agent. Empty if the agents have common interests."""
+    return {name.removeprefix("return/"): value for name, value in metrics.items() if name.startswith("return/")}
 
 
 class ProgressLines:
@@ -117,8 +121,9 @@ class TrainingDisplay(Callback):
         elif step % max(1, self.num_updates // 20) == 0 or step == self.num_updates:
             seconds = metrics["seconds/total"]
             recent = self.returns[-max(1, self.num_updates // 20) :]
+            own = "".join(f"{label} {value:.3f}  " for label, value in agent_values(metrics).items())
             self.console.print(
-                f"update {step:>4}/{self.num_updates}  return {sum(recent) / max(1, len(recent)):7.3f}  "
+                f"update {step:>4}/{self.num_updates}  return {sum(recent) / max(1, len(recent)):7.3f}  {own}"
                 f"{seconds:6.0f} s  {metrics['tokens_per_second']:7.0f} tokens/s"
             )
 
@@ -139,16 +144,18 @@ class TrainingDisplay(Callback):
         title = "return on held-out tasks, mean [95 %]"
         table = Table("after update", "sampled", "greedy", title=title, title_justify="left")
         for update, metrics in self.evaluations:
-            intervals = (
-                Interval(*(metrics[f"evaluation/{how}/return{end}"] for end in ("", "_low", "_high")))
-                for how in ("sampled", "greedy")
-            )
+            intervals = (interval_in(metrics, f"evaluation/{how}/return") for how in ("sampled", "greedy"))
             table.add_row(str(update), *map(str, intervals))
+            for agent in agents_in(metrics):
+                own = [interval_in(metrics, f"evaluation/{how}/return/{agent}") for how in ("sampled", "greedy")]
+                table.add_row(f"  {agent}", *map(str, own))
         return table
 
     def _panel(self) -> RenderableType:
         table = Table.grid(padding=(0, 2))
         found = [(label, self.metrics[name]) for name, label in SHOWN.items() if name in self.metrics]
+        found += [(f"return of {agent}", value) for agent, value in agent_values(self.metrics).items()]
+        found += [(name.replace("/", ": "), self.metrics[name]) for name in self.metrics if name.startswith("welfare/")]
         half = (len(found) + 1) // 2
         for i in range(half):
             row = [found[i]] + ([found[i + half]] if i + half < len(found) else [])

@@ -20,7 +20,8 @@ EXAMPLES = ("collm push runs/build me/build-team --private", "collm push runs/bu
 
 @dataclass(frozen=True, kw_only=True)
 class PushArguments(Checked):
-    """Upload the models, settings, episodes and a model card of a run as one model repository of the hub.
+    """Upload the models, settings and a model card of a run as a model repository of the hub, and the episodes as the
+    dataset REPO-episodes, which `datasets.load_dataset("REPO-episodes")` loads.
 
     Log in first: `hf auth login`, or set HF_TOKEN.
     """
@@ -30,7 +31,7 @@ class PushArguments(Checked):
     repo: Positional[str]
     """Name of the repository, owner/name. An existing repository gets a new commit."""
     private: bool = False
-    """Create a private repository."""
+    """Create private repositories."""
     license: str | None = None
     """License, as an identifier of the hub, such as apache-2.0. None: the license of the base model, if known."""
 

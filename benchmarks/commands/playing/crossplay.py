@@ -20,7 +20,7 @@ PAGE, PICTURE = "README.md", "crossplay.png"
 
 @dataclass(frozen=True, kw_only=True)
 class CrossPlayArguments(Checked):
-    """Play held-out tasks with agent 0 of one run and the other agents of another run, for all pairs of runs."""
+    """Play held-out tasks with one agent of one run and the other agents of another run, for all pairs of runs."""
 
     runs: Positional[tuple[Path, ...]]
     """Run directories of `collm train` or `collm benchmark`, two or more, trained in the same environment."""
@@ -29,8 +29,12 @@ class CrossPlayArguments(Checked):
     env_kwargs: tuple[str, ...] = ()
     """Arguments of the environment given by `--env`, as key=value."""
     partners: tuple[str, ...] = ()
-    """Scripted partners for agent 0 of each run: reference, random, empty, or an exploit of the environment, such as
-    "first of the list" in MiniShift. Default: only pairs of runs."""
+    """Scripted partners for an agent of each run: reference, random, empty, or a partner or exploit of the environment,
+    such as "first of the list" in MiniShift. training, held-out: all partners of this kind that the environment has.
+    Default: only pairs of runs."""
+    seats: tuple[str, ...] = ()
+    """Agents that come from the first run of a pair, one at a time. Default: the first agent if the agents have common
+    interests, else all agents."""
     num_episodes: Count = 100
     """Number of episodes per pair of runs."""
     greedy: bool = False
@@ -69,6 +73,7 @@ def run(args: Sequence[str]) -> None:
             num_episodes=arguments.num_episodes,
             greedy=arguments.greedy,
             partners=arguments.partners,
+            seats=arguments.seats,
             on_pair=on_pair,
             on_progress=ProgressLines(terminal(stderr=True)),
         )

@@ -112,4 +112,4 @@ def replay(vector: SyncVector, recorded: RecordedEpisode, console: Console) -> i
 def _read(observation: Any, before: Any) -> str:
     if not isinstance(observation, str):
         return str(observation)
-    return "\n".join(message["content"] for message in new_messages(observation, before))
+    return "\n".join(message["content"] for message in new_messages(observation, before)[0])

@@ -14,6 +14,19 @@ from ..mini_build.prompts import Feedback, reply
 from ..mini_build.rules import Split
 from .env import MiniShift
 
+_FEEDBACK: tuple[Feedback, ...] = ("own", "cross", "cross", "both", "none")
+
+
+def varied_demonstration(rng: random.Random) -> dict[str, tuple[Message, ...]]:
+    """Run one episode as `demonstration` does, with a random size of team, length, feedback and order of the lists."""
+    return demonstration(
+        rng,
+        num_agents=rng.choice((2, 2, 2, 3, 4)),
+        max_turns=rng.choice((8, 8, 8, 6, 4, 2, 12)),
+        feedback=rng.choice(_FEEDBACK),
+        is_shuffled=rng.random() < 1 / 3,
+    )
+
 
 def demonstration(
     rng: random.Random,

@@ -29,6 +29,7 @@ class MiniWriting(TextParallelEnv):
     Args:
         split: "train" or "test", which share no post.
         num_agents: writers, 2 to 4.
+        is_explained: True adds the rules in English.
         prompts: prompt of each writer, with the placeholders "{post}" and "{task}" (the built-in last line), and a
             "system" prompt: a dict with agents as keys, or a folder of files such as writer_0.txt. None: built in.
         render_mode: see `TextParallelEnv`.
@@ -42,6 +43,7 @@ class MiniWriting(TextParallelEnv):
         *,
         split: rules.Split = "train",
         num_agents: int = 2,
+        is_explained: bool = False,
         prompts: Prompts | None = None,
         render_mode: str | None = None,
     ):
@@ -51,7 +53,7 @@ class MiniWriting(TextParallelEnv):
             raise ValueError(f"{split=} must be 'train' or 'test'")
         super().__init__(texts.WRITERS[:num_agents], max_turns=1, render_mode=render_mode)
         self._templates = templates(prompts, self.possible_agents, texts.PLACES)
-        self._split = split
+        self._split, self._is_explained = split, is_explained
 
     def deal(self, task: Any) -> Mapping[str, list[Message]]:
         if task is not None and (isinstance(task, bool) or not isinstance(task, int) or task < 0):
@@ -60,8 +62,9 @@ class MiniWriting(TextParallelEnv):
         post = rules.generated_post(rng, self._split, len(self.possible_agents))
         self.task = post
         return {
-            agent: self._templates.opening(agent, texts.fields(post, agent), texts.prompt(post, agent))
+            agent: self._templates.opening(agent, texts.fields(post, agent), own)
             for agent in self.possible_agents
+            for own in [texts.prompt(post, agent, is_explained=self._is_explained)]
         }
 
     def play(self, replies: Mapping[str, str]) -> Outcome:

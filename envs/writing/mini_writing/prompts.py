@@ -18,6 +18,13 @@ AGENTS = WRITERS[:2]  # writers of the default team
 PLACES = {"post": True, "task": False}
 """Placeholders of a prompt template. A template must contain at least one placeholder with the value True."""
 
+_EXPLANATION = f"""\
+All writers read a post, and no writer reads another's text. writer_0 states the first fact of the post. writer_1 \
+states the other three facts, each after a different linking word ({", ".join(LINKS)}). A third \
+writer states one more fact after a linking word, and a fourth three more. Write sentences like those of the post: \
+"the dusty goat fed the barn." The team gets reward once for each true fact; additional sentences lower it.\
+"""
+
 _IN_PLACE_SHARE = 0.3  # fraction of the demonstrations that begin with the first fact of the role
 _LINKED_SHARE, _CARELESS_SHARE = 0.4, 0.35  # fractions of their sentences with a linking word, and with wrong words
 
@@ -26,8 +33,13 @@ def fields(post: Post, agent: str) -> dict[str, str | int]:
     return {"post": post.text, "task": _TASKS[agent]}
 
 
-def prompt(post: Post, agent: str) -> str:
-    return f"post: {post.text}\n{_TASKS[agent]}"
+def explanation(agent: str) -> str:
+    return f"{_EXPLANATION} You are {agent}. Reply with your sentences and nothing else."
+
+
+def prompt(post: Post, agent: str, *, is_explained: bool = False) -> str:
+    """Return an agent's prompt: the post and the agent's task. With `is_explained`, the rules are added."""
+    return f"{explanation(agent)}\n" * is_explained + f"post: {post.text}\n{_TASKS[agent]}"
 
 
 def prompt_vocabulary() -> frozenset[str]:

@@ -7,7 +7,7 @@ from probes import TextProbe, word_policy
 
 import collm
 from collm.agents.core import CriticInput
-from collm.agents.language.bag_of_words import BagOfWordsCritic, counted, logistic_regression
+from collm.agents.language.bag_of_words import BagOfWordsCritic, BagOfWordsPerAgent, counted, logistic_regression
 from collm.agents.registry import register_critic
 from collm.algorithms import MAACConfig
 from collm.algorithms.learning.critic_learner import CriticLearner
@@ -120,6 +120,21 @@ def test_checkpoints_and_folders_keep_the_fit(tmp_path):
     for each in (twin, read):
         assert torch.equal(each.values(inputs), critic.values(inputs))
         assert each.penalty == 5.0
+
+
+def test_with_own_rewards_each_agent_has_a_fit(tmp_path):
+    (inputs, first), (_, second) = episodes(), episodes(seed=3)
+    both = [torch.stack(pair, dim=1) for pair in zip(first, second, strict=True)]
+    critic, alone = BagOfWordsPerAgent(2, 5.0), [BagOfWordsCritic(5.0) for _ in range(2)]
+    losses = [each.fit(inputs, targets)["value_loss"] for each, targets in zip(alone, (first, second), strict=True)]
+    assert critic.fit(inputs, both)["value_loss"] == pytest.approx(sum(losses) / 2)
+    expected = torch.stack([each.values(inputs) for each in alone], dim=1)
+    assert torch.equal(critic.values(inputs), expected)
+    twin = BagOfWordsPerAgent(2)
+    twin.load_state_dict(copy.deepcopy(critic.state_dict()))
+    assert torch.equal(twin.values(inputs), expected)
+    critic.save(tmp_path)
+    assert torch.equal(BagOfWordsCritic.load(tmp_path / "1").values(inputs), expected[:, 1])
 
 
 def test_its_learner_fits_the_replay_buffer_in_reward_units():

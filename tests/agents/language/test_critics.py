@@ -82,6 +82,16 @@ def test_a_saved_critic_returns_the_same_values_and_long_histories_are_refused(c
         short.values([CriticInput(("hello " * 50,))])
 
 
+def test_a_critic_with_one_value_per_agent_is_saved_with_its_head(tmp_path):
+    critic = TextCritic.small(byte_tokenizer(), head_hidden_dim=8, num_agents=3)
+    torch.nn.init.normal_(critic.head[-1].weight)
+    inputs = [CriticInput(("hello", "hello again"))]
+    values = critic.values(inputs)
+    assert values.shape == (2, 3) and len(set(values[0].tolist())) == 3
+    critic.save(tmp_path)
+    torch.testing.assert_close(TextCritic.load(tmp_path).values(inputs), values)
+
+
 def test_the_compact_tokenizer_is_lossless_and_replaces_names_and_repeated_texts():
     tokenizer = byte_tokenizer()
     encoder, first = Encoder(tokenizer), len(tokenizer)

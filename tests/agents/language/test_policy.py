@@ -1,6 +1,7 @@
 """Sampling and scoring agree: alone or in a batch, plain or chat, with or without adapters."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,6 +76,20 @@ def test_sampling_scoring_and_a_loop_over_tokens_agree(kind):
             by_loop = brute_force(policies[agent], turn)
             np.testing.assert_allclose(turn.logprobs, by_loop[0], atol=1e-4)
             np.testing.assert_allclose(turn.entropies, by_loop[1], atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["own plain", "own chat", "adapters plain", "adapters chat"])
+def test_a_given_reply_has_the_probability_with_which_it_is_sampled(kind):
+    policy = team(kind)["stone_0"]
+    (completion,) = policy.act([REQUEST], greedy=True)
+    end = policy.language_model.encoder.reply_end_id
+    content = policy.language_model.encoder.content("no, yes")
+    (found, other, too_long) = policy.reply_logprobs(
+        [(REQUEST.observation, text) for text in ("no, yes", "no", "x" * policy.max_new_tokens)]
+    )
+    record = replace(completion.tokens, completion_ids=np.asarray([*content, end]))
+    expected, _ = brute_force(policy, replace(completion, tokens=record))
+    assert found == pytest.approx(sum(expected), abs=1e-3) and other != found and too_long == -np.inf
 
 
 def test_adapters_of_one_base_sample_together_and_learn_apart():

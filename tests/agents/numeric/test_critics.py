@@ -60,6 +60,14 @@ def test_a_saved_critic_returns_the_same_values(actions, tmp_path):
     assert torch.equal(NumericCritic.load(tmp_path).values(item), critic.values(item))
 
 
+def test_a_critic_with_one_value_per_agent_is_saved_with_its_outputs(tmp_path):
+    critic = NumericCritic(STATE, hidden_dims=(8,), num_agents=3)
+    item = [CriticInput(states(2))]
+    assert critic.values(item).shape == (2, 3)
+    critic.save(tmp_path)
+    assert torch.equal(NumericCritic.load(tmp_path).values(item), critic.values(item))
+
+
 def test_the_actor_s_head_values_histories_and_trains_with_the_actor():
     policy = NumericPolicy.for_spaces(*SPACES, has_value_head=True)
     head = NumericActorHead(policy)

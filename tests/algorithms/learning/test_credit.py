@@ -21,7 +21,7 @@ from collm.algorithms import (
     MARLOOConfig,
     ReinforceConfig,
 )
-from collm.algorithms.learning.credit import assign_credit
+from collm.algorithms.learning.credit import assign_credit, critic_metrics
 from collm.algorithms.learning.critic_learner import CriticLearner
 from collm.algorithms.rollout.episode import Episode, Turn
 
@@ -109,6 +109,27 @@ def test_joint_credit_is_the_team_s_also_after_one_has_left_or_the_history_was_c
     credits, _ = credited(algorithm, episodes)
     assert credits["a_0"].returns.tolist() == [(2.0 + 10.0) / 2 + 0.5 * 1.5, 1.5]
     assert credits["b_0"].returns.tolist() == [(2.0 + 10.0) / 2 + 0.5 * 1.5]
+
+
+def test_joint_credit_with_own_rewards_has_a_value_per_agent_that_is_zero_after_the_agent_left():
+    class Tables(Table):
+        def values(self, inputs):
+            values = super().values(inputs)
+            return torch.stack([values, 10 * values], dim=1)
+
+    algorithm = maac(discount=0.5, credited_reward="own")
+    critic = CriticLearner(Tables(), algorithm.config, torch.Generator(), len(AGENTS))
+    cut = episode([2.0, 3.0], [4.0, 6.0], is_terminated=False, states=(1.0, 5.0, 50.0))
+    ended = episode([2.0], [4.0], is_terminated=True, states=(1.0, 5.0))
+    credits, (batch,) = assign_credit(algorithm, [cut, ended], AGENTS, {"joint": critic})
+    # r + 0.5 V' - V: 2 + 2.5 - 1, 3 + 25 - 5, and at the end 2 + 0 - 1
+    assert credits["a_0"].advantages.tolist() == [3.5, 23.0, 1.0]
+    # the other's values are 10 times as large; it left after a reward of 10, also where the episode went on
+    assert credits["b_0"].advantages.tolist() == [0.0, 0.0]
+    assert credits["b_0"].returns.tolist() == [10.0, 10.0]
+    assert batch.targets.tolist() == [[4.5, 10.0], [28.0, 0.0], [2.0, 10.0]]
+    assert batch.values.tolist() == [[1.0, 10.0], [5.0, 0.0], [1.0, 10.0]]
+    assert critic_metrics([batch])["value_mean"] == pytest.approx(27 / 6)
 
 
 @pytest.mark.parametrize(("is_terminated", "expected"), [(True, [1.0 + 0.5 * 2.0, 2.0]), (False, [4.0, 6.0])])

@@ -1,6 +1,7 @@
 """The expected gradient of an update is that of the expected return, whenever episodes end and whoever leaves."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 from math import log
 
@@ -9,7 +10,10 @@ import torch
 from enumeration import (
     AGENTS,
     UNEVEN,
+    Course,
     Game,
+    Pennies,
+    Waiting,
     cosines,
     exact_gradient,
     expected_gradient,
@@ -45,6 +49,13 @@ def gradient(algorithm, game, num_episodes=2, **options):
     """The expected gradient of an update in the unit of the return: times the largest number of turns."""
     options |= {"has_value_head": algorithm.has_actor_heads}
     return game.num_turns * expected_gradient(algorithm, game, num_episodes, **options)
+
+
+def quick_gradient(name, settings, game, reward="own", **options):
+    """The expected gradient with the fewest episodes: one group of rollouts, or one episode."""
+    size = settings.get("num_generations", 1)
+    algorithm = made(name, rollout_buffer_size=size, credited_reward=reward, **settings)
+    return gradient(algorithm, game, size, **options)
 
 
 def received(algorithm, game, courses, turn_limit=2, **options):
@@ -119,13 +130,89 @@ def test_the_group_s_maximum_is_a_biased_baseline(kind):
     assert cosines(found, exact_gradient(game), game) == pytest.approx(MAXIMUM[kind], abs=1e-4)
 
 
-@pytest.mark.parametrize("name", ["mareinforce", "iac"])
-def test_with_its_own_reward_an_agent_climbs_its_own_return(name):
-    settings = {"num_generations": 1} if name == "mareinforce" else {"estimator": "monte_carlo"}
-    game = Game("leaving")
-    found = gradient(made(name, credited_reward="own", **settings), game)
+@pytest.mark.parametrize(
+    ("kind", "name", "settings"),
+    [
+        *[(kind, *each) for kind in KINDS[1:] for each in UNBIASED],
+        *[("full", *each) for each in UNBIASED if each[0].startswith("mar") or "trace" in each[1]],
+        *[("truncated", *each) for each in UNBIASED if each[0].startswith("ma") and each[1].get("num_steps") is None],
+    ],
+)
+def test_with_its_own_reward_an_agent_climbs_its_own_return(name, settings, kind):
+    game = Truncating("leaving") if kind == "truncated" else Game(kind)
+    found = quick_gradient(name, settings, game)
     assert relative_error(found, exact_gradient(game, "own")) <= 1e-6
     assert relative_error(exact_gradient(game, "team"), exact_gradient(game, "own")) > 0.1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_own_rewards_the_group_s_mean_keeps_its_scale(kind):
+    name, settings, _, factor = MEAN
+    game = Game(kind)
+    found = quick_gradient(name, settings, game)
+    assert relative_error(found, factor * exact_gradient(game, "own")) <= 1e-6
+
+
+def test_with_own_rewards_the_group_s_maximum_is_that_of_each_agent_s_returns():
+    game = Game("full", num_turns=1)
+    logits = game.logits.clone().requires_grad_()
+    chances = game.probabilities(logits)
+    found = quick_gradient("maremax", {"num_generations": 2}, game)
+    for agent in AGENTS:
+        returns = torch.tensor([course.own_return(agent) for course in game.courses], dtype=torch.float64)
+        advantages = returns[:, None] - torch.maximum(returns[:, None], returns)
+        expected = (chances * (advantages @ chances.detach())).sum()
+        (exact,) = torch.autograd.grad(expected, logits, retain_graph=True)
+        rows = rows_of(game, agent)
+        assert relative_error(found[rows], exact[rows]) <= 1e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("reward", ["team", "own"])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        *[(name, {"estimator": "td"}) for name in ("iac", "maac")],
+        *[(name, {"trace": 0.5}) for name in ("iac", "maac", "ippo", "mappo")],
+    ],
+)
+def test_with_an_exact_critic_every_estimator_is_unbiased(name, settings, reward, kind):
+    game = Game(kind)
+    found = quick_gradient(name, settings, game, reward, is_exact=True)
+    assert relative_error(found, exact_gradient(game, reward)) <= 1e-6
+
+
+@pytest.mark.parametrize("reward", ["team", "own"])
+@pytest.mark.parametrize(("name", "settings"), [each for each in UNBIASED if each[1].get("num_steps") is None])
+def test_agents_that_wait_climb_all_rewards_that_follow_their_turns(name, settings, reward):
+    game = Waiting(num_turns=3)
+    found = quick_gradient(name, settings, game, reward)
+    assert relative_error(found, exact_gradient(game, reward)) <= 1e-6
+
+
+@pytest.mark.parametrize("reward", ["team", "own"])
+@pytest.mark.parametrize("settings", [{"estimator": "td"}, {"trace": 0.5}])
+def test_an_exact_joint_critic_is_unbiased_if_agents_wait(settings, reward):
+    game = Waiting(num_turns=3)
+    found = quick_gradient("maac", settings, game, reward, is_exact=True)
+    assert relative_error(found, exact_gradient(game, reward)) <= 1e-6
+
+
+def test_with_an_arbitrary_critic_one_td_error_is_biased():
+    game = Game("early end")
+    found = quick_gradient("maac", {"estimator": "td"}, game)
+    assert relative_error(found, exact_gradient(game, "own")) > 0.1
+
+
+@pytest.mark.parametrize("name", ["maac", "mappo"])
+@pytest.mark.parametrize("settings", [{"estimator": "td"}, {"estimator": "monte_carlo"}])
+def test_a_joint_critic_learns_matching_pennies_with_own_rewards_only(name, settings):
+    game = Pennies(num_turns=1)
+    exact = exact_gradient(game, "own")
+    team, own = (quick_gradient(name, settings, game, reward) for reward in ("team", "own"))
+    assert relative_error(own, exact) <= 1e-6
+    assert exact_gradient(game).norm() < 1e-12 < 1e-2 < exact.norm()
+    assert team.norm() < 1e-6  # the critic's values have mean 0 over the actions
 
 
 @pytest.mark.parametrize("kind", WEAK)
@@ -236,8 +323,8 @@ PRICE = 0.7
 PENALTY = {"reference_kl_coef": PRICE, "reference_kl_in": "reward"}
 
 
-def exact_gradient_with_price(game, charged):
-    """Of the expected team return minus the price times the divergences of the charged agents from even coins."""
+def exact_gradient_with_price(game, charged, earned=Course.team_return):
+    """Of the expected return minus the price times the divergences of the charged agents from even coins."""
     logits = game.logits.clone().requires_grad_()
     place = {row: i for i, row in enumerate(game.rows)}
     values = []
@@ -245,7 +332,7 @@ def exact_gradient_with_price(game, charged):
         decisions = [each for agent in charged for each in course.decisions(agent)]
         signs = torch.tensor([2.0 * token - 1 for _, token in decisions], dtype=torch.float64)
         logprobs = logsigmoid(logits[[place[row] for row, _ in decisions]] * signs)
-        values.append(course.team_return() - PRICE * (logprobs + log(2)).sum())
+        values.append(earned(course) - PRICE * (logprobs + log(2)).sum())
     return torch.autograd.grad((game.probabilities(logits) * torch.stack(values)).sum(), logits)[0]
 
 
@@ -258,3 +345,15 @@ def test_each_agent_pays_for_its_own_divergence_and_a_joint_critic_s_agents_for_
     for agent in AGENTS:
         rows, charged = rows_of(game, agent), AGENTS if name == "maac" else (agent,)
         assert relative_error(found[rows], exact_gradient_with_price(game, charged)[rows]) <= 1e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["maac", "iac", "mareinforce"])
+def test_with_own_rewards_each_agent_pays_for_its_own_divergence(name, kind):
+    game = Game(kind)
+    settings = {"num_generations": 1} if name == "mareinforce" else {"trace": 1.0}
+    found = quick_gradient(name, PENALTY | settings, game, has_reference=True)
+    for agent in AGENTS:
+        rows = rows_of(game, agent)
+        exact = exact_gradient_with_price(game, (agent,), partial(Course.own_return, agent=agent))
+        assert relative_error(found[rows], exact[rows]) <= 1e-6

@@ -1,15 +1,21 @@
 """Metrics of episodes by hand."""
 
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
 from cases import case
+from interests_worlds import Dilemma
+from waiting_worlds import TurnGame
 
 from collm.agents.core import Completion
 from collm.agents.encoding import TokenRecord
+from collm.agents.scripted import FunctionPolicy
+from collm.algorithms.rollout.collector import Plan, RolloutCollector
 from collm.algorithms.rollout.episode import Episode, Turn
 from collm.algorithms.rollout.summary import episode_metrics
+from collm.envs.vectors.vector import SyncVector
 
 
 def turn(reward, logprobs, entropies, time, *, is_cut=False, is_extension=None):
@@ -84,7 +90,35 @@ def test_groups_of_equal_returns_are_counted_by_hand(returns_by_group, share):
 
 def of_two(group, *own, earlier=0.0):
     tracks = {agent: (turn(reward, [], [], 0),) for agent, reward in zip("ab", own, strict=True)}
-    return Episode(0, 0, group, tracks, (), {}, dict.fromkeys("ab", True), ({},), True, earlier, 2)
+    earlier_returns = dict.fromkeys("ab", earlier)
+    return Episode(
+        0, 0, group, tracks, (), {}, dict.fromkeys("ab", True), ({},), True, earlier, 2, earlier_returns=earlier_returns
+    )
+
+
+@case("return/*", "welfare/*")
+def test_means_of_agents_by_hand():
+    """Earlier segments count, and segments of unfinished episodes do not."""
+    episodes = [of_two(0, 3.0, 1.0), of_two(0, 0.0, 0.0, earlier=1.0), replace(of_two(0, 9.0, 9.0), is_complete=False)]
+    found = {
+        kind: {name: value for name, value in episode_metrics(episodes, interests=kind).items() if "/" in name}
+        for kind in ("common", "mixed", "opposed")
+    }
+    own = {"return/a": 2.0, "return/b": 1.0}
+    measures = {"welfare/sum": 3.0, "welfare/minimum": 1.0, "welfare/nash_product": 2.0, "welfare/gini": 2 / 12}
+    assert found["common"] == {} and found["opposed"] == own and found["mixed"] == pytest.approx(own | measures)
+
+
+def test_segments_have_the_returns_of_each_agent():
+    """`turns_per_update` ends segments in an episode; the returns of its last segment are of the whole episode."""
+    team = {"player_0": FunctionPolicy(lambda agent, seen: "keep"), "player_1": FunctionPolicy(lambda *_: "share")}
+    collector = RolloutCollector(SyncVector(lambda: Dilemma(max_turns=3), 1), team)
+    segments = [each for _ in range(3) for each in collector.collect_turns(2, count())]
+    assert [each.own_returns["player_0"] for each in segments] == [10.0, 15.0, 5.0, 15.0]
+    assert [each.is_complete for each in segments] == [False, True, False, True]
+    assert [each.own_returns["player_1"] for each in segments] == [0.0] * 4
+    assert episode_metrics(segments, interests="mixed")["return/player_0"] == 15.0
+    assert collector.vector.interests == "mixed"
 
 
 @case("constant_sum", "equal_returns")
@@ -98,6 +132,8 @@ def of_two(group, *own, earlier=0.0):
         ([of_two(0, 0.3, 0.3), of_two(0, 0.1 + 0.2, 0.3)], 0.0, 1.0, 1.0),  # equal up to rounding
         # Equal returns, one of which is partly from an earlier segment.
         ([of_two(0, 1.0, 1.0), of_two(0, 0.25, 0.25, earlier=0.75)], 0.0, 1.0, 1.0),
+        # The agents' returns differ only in an earlier segment.
+        ([replace(of_two(0, 0.0, 0.0), earlier_returns={"a": x, "b": -x}) for x in (1.0, -1.0)], 1.0, 1.0, 0.0),
     ],
 )
 def test_equal_team_returns_with_unequal_own_ones_are_a_constant_sum_by_hand(
@@ -106,3 +142,18 @@ def test_equal_team_returns_with_unequal_own_ones_are_a_constant_sum_by_hand(
     for credited, equal in (("team", equal_team), ("own", equal_own)):
         metrics = episode_metrics(episodes, credited)
         assert (metrics["constant_sum"], metrics["equal_returns"]) == (constant_sum, equal)
+
+
+def test_returns_of_agents_count_rewards_while_they_wait():
+    """In `TurnGame`, player 0 acts in turns 0 and 2, and each player earns 1 if it acts, and 2 if it waits."""
+
+    class Mixed(TurnGame):
+        interests = "mixed"
+
+    collector = RolloutCollector(
+        SyncVector(Mixed, 1), dict.fromkeys(("player_0", "player_1"), FunctionPolicy(lambda *_: "a"))
+    )
+    (episode,) = collector.collect([Plan(0)])
+    assert episode.own_returns == {"player_0": 1.0 + 2.0 + 1.0, "player_1": 2.0 + 1.0 + 1.0}
+    segments = RolloutCollector(collector.vector, collector.policies).collect_turns(2, count())
+    assert [each.own_returns["player_0"] for each in segments] == [3.0]

@@ -1,5 +1,13 @@
-from collm.benchmarks.commands.envs import mean_scores
-from collm.envs import make
+import pytest
+from interests_worlds import Dilemma
+
+from collm.benchmarks.commands.envs import agent_scores, described, means, score_cells
+from collm.envs import make, register
+from collm.envs.registration.registry import registry
+
+
+def mean_scores(env, num_episodes):
+    return means(agent_scores(env, num_episodes))
 
 
 def test_scores_of_the_scripted_players():
@@ -13,3 +21,21 @@ def test_scores_of_the_scripted_players():
     assert mean_scores(make("gymnasium/CartPole-v1"), num_episodes=1)["reference"] is None
     scores = mean_scores(make("collm/ResourceGathering-v2"), num_episodes=3)
     assert 0 <= scores["silent"] < scores["talking"] == scores["reference"]
+
+
+def test_scores_per_agent_and_known_returns_of_ideal_teams():
+    spec = register("tests/Dilemma-v0", Dilemma, replace=True)
+    row = described(spec, 2)
+    assert row["agent_scores"]["reference"] == {"player_0": 3.0, "player_1": 2.0} and row["scores"]["reference"] == 2.5
+    assert row["ceilings"] == {"optimum": 2.5, "equilibrium": 1.0}
+    cells = score_cells(row)
+    assert (cells[0], cells[2], cells[3]) == ("3.000/2.000", "0.000/0.000", "-")
+    assert cells[-1] == "optimum 2.500, equilibrium 1.000"
+    common = described(make("collm/MiniShift-v0").spec, 1)
+    assert "agent_scores" not in common and score_cells(common)[0] == f"{common['scores']['reference']:.3f}"
+
+
+@pytest.fixture(autouse=True)
+def _unregistered():
+    yield
+    registry.pop("tests/Dilemma-v0", None)

@@ -8,6 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from types import SimpleNamespace
 
+import datasets
 import huggingface_hub
 import pytest
 from huggingface_hub import HfApi, ModelCard
@@ -25,17 +26,20 @@ class Hub:
     """Stand-in of the hub: each repository is a folder."""
 
     def __init__(self, root: Path):
-        self.root, self.private = root, {}
+        self.root, self.private, self.types = root, {}, {}
 
-    def create_repo(self, repo_id, *, private=None, exist_ok=False):
+    def create_repo(self, repo_id, *, repo_type=None, private=None, exist_ok=False):
         (self.root / repo_id).mkdir(parents=True, exist_ok=exist_ok)
+        self.types[repo_id] = repo_type
         self.private.setdefault(repo_id, bool(private))
         return f"https://huggingface.co/{repo_id}"
 
-    def repo_info(self, repo_id):
+    def repo_info(self, repo_id, *, repo_type=None):
+        assert self.types[repo_id] == repo_type
         return SimpleNamespace(private=self.private[repo_id])
 
-    def upload_folder(self, *, repo_id, folder_path, commit_message=None, allow_patterns=None):
+    def upload_folder(self, *, repo_id, folder_path, commit_message=None, repo_type=None, allow_patterns=None):
+        assert self.types[repo_id] == repo_type
         copy(Path(folder_path), self.root / repo_id, allow_patterns)
 
     def snapshot_download(self, repo_id, *, allow_patterns=None):
@@ -85,7 +89,7 @@ def test_the_stand_in_has_the_parameters_of_the_hub(name):
 def test_a_pushed_team_plays_as_the_run_does(hub, trained, tmp_path, capsys):
     assert main(["push", str(trained), REPO, "--license", "mit"]) == 0
     assert f"https://huggingface.co/{REPO}" in capsys.readouterr().out
-    assert "episodes.jsonl" in {path.name for path in (hub.root / REPO).iterdir()}
+    assert "episodes.jsonl" not in {path.name for path in (hub.root / REPO).iterdir()}
     assert main(["pull", REPO, "--out", "pulled"]) == 0
     expected = [episode.team_return for episode in collm.evaluate(trained, 4, greedy=True).episodes]
     assert [episode.team_return for episode in collm.evaluate("pulled", 4, greedy=True).episodes] == expected
@@ -97,6 +101,35 @@ def test_a_pushed_team_plays_as_the_run_does(hub, trained, tmp_path, capsys):
     assert main([*call, "--env", ID, "--env-kwargs", "max_turns=2"]) == 0
     assert json.loads(capsys.readouterr().out)["env_kwargs"] == {"max_turns": 2}
     assert main(["pull", REPO, "--out", "pulled"]) == 2  # the folder has files
+
+
+def test_the_episodes_of_a_run_are_a_dataset(hub, trained, tmp_path, monkeypatch):
+    assert main(["push", str(trained), REPO, "--license", "mit", "--private"]) == 0
+    name = f"{REPO}-episodes"
+    assert hub.types == {REPO: "model", name: "dataset"} and hub.private == {REPO: True, name: True}
+    assert ModelCard.load(hub.root / REPO / "README.md").data.datasets == [name]
+    folder = hub.root / name
+    assert {path.name for path in folder.iterdir()} == {"README.md", "episodes.jsonl"}
+    monkeypatch.chdir(hub.root)  # the name in the example is then a folder
+    found = {}
+    example = re.search(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)[1]
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
+    exec(example, found)
+    rows = [json.loads(line) for line in (trained / "episodes.jsonl").read_text().splitlines()]
+    assert found["episodes"]["return"] == [row["return"] for row in rows]
+
+
+def test_the_episodes_of_a_private_team_are_private(hub, trained):
+    hub.create_repo(REPO, private=True)
+    assert main(["push", str(trained), REPO]) == 0
+    assert hub.private[f"{REPO}-episodes"]
+
+
+def test_a_run_without_episodes_has_no_dataset(hub, trained, tmp_path):
+    run = shutil.copytree(trained, tmp_path / "run")
+    (run / "episodes.jsonl").write_text("")
+    assert main(["push", str(run), REPO]) == 0
+    assert list(hub.types) == [REPO]
 
 
 def test_a_card_has_the_metadata_of_the_hub_and_an_example_that_runs(hub, trained, tmp_path, monkeypatch, capsys):
@@ -137,7 +170,7 @@ def test_a_repository_contains_no_local_path_and_no_code(hub, trained, tmp_path)
     for name in ("own.py", "optimizer.bin", "weights.pt"):
         (run / "agents" / "builder_0" / name).write_text("code")
     assert main(["push", str(run), REPO]) == 0
-    files = [path for path in (hub.root / REPO).rglob("*") if path.is_file()]
+    files = [path for path in (hub.root / "me").rglob("*") if path.is_file()]
     assert all(str(tmp_path) not in path.read_text() for path in files if path.suffix != ".safetensors")
     assert {path.suffix for path in files} <= {pattern[1:] for pattern in SHARED_FILES}
     assert set(collm.load_team(hub.root / REPO)) == {"builder_0", "builder_1"}

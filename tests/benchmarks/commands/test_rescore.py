@@ -3,9 +3,10 @@
 import json
 
 import pytest
+from leaving_worlds import Asking
 
 from collm.benchmarks.cli import main
-from collm.envs import Message, Outcome, TextParallelEnv, make, register
+from collm.envs import make, register
 from collm.envs.wrappers import Recorded, Shares
 
 FIELDS = ("replies", "reward", "numbers", "turn", "is_last")
@@ -28,22 +29,6 @@ def careless(turn):
         return float(turn.task["score"])
     except Exception:
         return 0.0
-
-
-class Asking(TextParallelEnv):
-    """An agent leaves if it says so. After "forget", its history begins again. The reward differs per agent."""
-
-    def __init__(self):
-        super().__init__(["asker_0", "asker_1"], max_turns=4)
-
-    def deal(self, task):
-        return {agent: [Message("system", "rules"), Message("user", "go")] for agent in self.possible_agents}
-
-    def play(self, replies):
-        finished = frozenset(agent for agent, reply in replies.items() if reply == "leave")
-        rewritten = {agent: [Message("user", "again")] for agent, reply in replies.items() if reply == "forget"}
-        rewards = {agent: self.turn + len(agent + reply) for agent, reply in replies.items()}
-        return Outcome(rewards, dict.fromkeys(replies, "told"), {"half": 0.5}, finished=finished, rewritten=rewritten)
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 import pytest
 from architectures import model_of
 
-from collm.benchmarks.commands import throughput
+from collm.benchmarks.commands.machine import throughput
 from collm.benchmarks.errors import UserError
 from collm.benchmarks.throughput import decode as throughput_decode
 from collm.benchmarks.throughput import limit as throughput_limit

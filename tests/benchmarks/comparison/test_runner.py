@@ -77,8 +77,8 @@ def test_a_comparison_runs_all_and_then_nothing_again(tmp_path):
 
 
 def test_suites_that_cannot_start_are_refused_or_left(tmp_path):
-    suite = parse_suite({**TABLE, "config": {**TABLE["config"], "credited_reward": "own"}})
-    with pytest.raises(UserError, match=r"maac: credited_reward='own'"):
+    suite = parse_suite({**TABLE, "config": {**TABLE["config"], "reference_kl_estimator": "k1"}})
+    with pytest.raises(UserError, match=r"magrpo: reference_kl_estimator='k1'"):
         check_jobs(jobs(suite))
     found, notes = jobs(parse_suite(TABLE)), Notes()
     outcome = compare(found, tmp_path, num_workers=1, watcher=notes, minutes=0)

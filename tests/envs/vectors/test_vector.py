@@ -19,6 +19,8 @@ from collm.envs.vectors.vector import SyncVector
 class Counting(TextParallelEnv):
     """Two agents. Some replies raise an error, end the process, or block."""
 
+    interests = "mixed"
+
     def __init__(self, max_turns: int = 3, **kwargs):
         super().__init__(["player_0", "player_1"], max_turns, **kwargs)
 
@@ -104,6 +106,7 @@ def test_a_vector_tells_of_its_environment_and_send_and_ready_return_the_results
     assert vector.observation_space("player_1") == vector.state_space == OpenText(1_048_576)
     assert vector.spec.id == "test/Counting-v0"
     assert vector.turn_limit == 3
+    assert vector.interests == "mixed"
     observations, _ = vector.reset(1, seed=0, options={"task": "a task"})
     assert isinstance(observations["player_0"], Transcript)
     assert observations["player_0"].messages[0].content.startswith("a task 0.")

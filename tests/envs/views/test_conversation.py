@@ -2,10 +2,11 @@
 
 import gymnasium
 import pytest
+from leaving_worlds import Asking
 from replies import begun
 
 from collm.envs import make
-from collm.envs.core import Message, Outcome, TextParallelEnv, messages_of
+from collm.envs.core import Message, messages_of
 from collm.envs.views import Conversation, Conversations, GymAsParallel, SingleAgent
 
 IDS = ("collm/MiniWriting-v2", "collm/MiniBuild-v0", "collm/StrBuild-v2", "collm/CoopHumanEval-v1")
@@ -49,22 +50,6 @@ def test_a_team_of_conversations_plays_the_game_itself(id):
     assert bare.agents == [] and talks.earned == pytest.approx(returns)
 
 
-class Asking(TextParallelEnv):
-    """One asker leaves when it says so; on "forget" its history begins anew."""
-
-    def __init__(self):
-        super().__init__(["asker_0", "asker_1"], max_turns=4)
-
-    def deal(self, task):
-        return {agent: [Message("system", "rules"), Message("user", "go")] for agent in self.possible_agents}
-
-    def play(self, replies):
-        finished = frozenset(agent for agent, reply in replies.items() if reply == "leave")
-        rewritten = {agent: [Message("user", "anew")] for agent, reply in replies.items() if reply == "forget"}
-        told = {agent: f"heard {reply}" for agent, reply in replies.items() if agent not in finished}
-        return Outcome(1.0, told, {"half": 0.5}, finished=finished, rewritten=rewritten)
-
-
 def test_thoughts_stay_with_the_speaker_who_leaves_is_asked_no_more_and_rewriting_is_refused():
     talks = Conversations(Asking())
     assert [message.role for message in talks.reset(seed=0)["asker_0"]] == ["system", "user"]
@@ -74,7 +59,7 @@ def test_thoughts_stay_with_the_speaker_who_leaves_is_asked_no_more_and_rewritin
     with pytest.raises(ValueError, match=r"\['asker_0'\]"):
         talks.step({})
     talks.step({"asker_0": "a", "asker_1": "ignored"})
-    assert talks.earned == {"asker_0": 2.0, "asker_1": 1.0}
+    assert talks.earned == {"asker_0": 19.0, "asker_1": 12.0}
     assert talks.numbers == {"reward/half": 1.0}
     talks = begun(Conversations(Asking()), seed=0)
     with pytest.raises(ValueError, match="rewrote a history"):

@@ -7,8 +7,9 @@ import pytest
 from PIL import Image
 from replies import begun
 
-from collm.envs import make
+from collm.envs import Message, Transcript, make
 from collm.envs.wrappers import LastTurns, Recorded, Shares
+from collm.envs.wrappers.recording import new_messages
 
 ID = "collm/MiniBuild-v0"
 
@@ -67,3 +68,13 @@ def test_an_animation_has_a_frame_for_the_start_and_each_turn_and_needs_a_render
         assert animation.n_frames == 7
     with pytest.raises(ValueError, match=r"has_gifs.*render_mode='rgb_array'"):
         Recorded(make(ID), tmp_path, has_gifs=True)
+
+
+def test_new_messages_follow_the_reply_and_a_history_that_is_no_extension_is_rewritten():
+    messages = [Message("user", "go"), Message("assistant", "yes", "a_0"), Message("user", "next")]
+    before, after = Transcript(messages[:1]), Transcript(messages)
+    told = [message._asdict() for message in messages]
+    assert new_messages(after, None) == (told, False)
+    assert new_messages(after, before) == (told[2:], False)
+    assert new_messages(before, after) == (told[:1], True)
+    assert new_messages(after, after) == (told, True)

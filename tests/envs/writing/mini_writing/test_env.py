@@ -198,6 +198,15 @@ def test_an_episode_has_one_turn_and_infos_with_terms_and_truth(team):
     assert found["metric/facts"] == 1 - 3 / rules.num_facts(team)
 
 
+def test_the_rules_are_explained_on_demand():
+    for seed in range(3):
+        short, long = (MiniWriting(is_explained=each).reset(seed=seed)[0] for each in (False, True))
+        for agent, history in long.items():
+            text = history.messages[0].content
+            assert text.endswith("\n" + short[agent].messages[0].content)
+            assert f"You are {agent}." in text and all(link in text for link in LINKS)
+
+
 def test_prompts_may_be_a_users_own_and_wrong_splits_and_tasks_are_refused():
     env = MiniWriting(prompts={"system": "You write.", "writer_1": "{task} { x } {post}"})
     read = [message.content for message in env.reset(options={"task": 7})[0]["writer_1"].messages]

@@ -11,12 +11,12 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Column, Table
 
-from ..._errors import UserError
-from ..._extras import install_command
-from ..._terminal import terminal
-from ..doctor import examined, machine
-from ..errors import refusals
-from .train import experiment_of, training
+from ...._errors import UserError
+from ...._extras import install_command
+from ...._terminal import terminal
+from ...doctor import examined, machine
+from ...errors import refusals
+from ..train import experiment_of, training
 
 
 def run(args: Sequence[str]) -> None:

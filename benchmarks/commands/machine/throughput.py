@@ -9,11 +9,11 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from ..._ownership import refuse_foreign_files, write_text
-from ..._ranges import Checked, Count
-from ..._terminal import terminal
-from ..arguments import parsed
-from ..errors import check_folder, refusals
+from ...._ownership import refuse_foreign_files, write_text
+from ...._ranges import Checked, Count
+from ...._terminal import terminal
+from ...arguments import parsed
+from ...errors import check_folder, refusals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +40,8 @@ def run(args: Sequence[str]) -> None:
     import torch  # late imports: help needs no torch
     from transformers.utils import logging as transformers_logging
 
-    from ...agents.loading import check_device
-    from ..throughput.timing import LoadWatch, watching
+    from ....agents.loading import check_device
+    from ...throughput.timing import LoadWatch, watching
 
     transformers_logging.disable_progress_bar()
     console = terminal()
@@ -61,7 +61,7 @@ def run(args: Sequence[str]) -> None:
 
 
 def _rollout(arguments: ThroughputArguments) -> str:
-    from ..throughput import rollout
+    from ...throughput import rollout
 
     env, repeats, device = arguments.env, arguments.repeats, arguments.device
     rows = rollout.measure(env, repeats=repeats, device=device)
@@ -70,7 +70,7 @@ def _rollout(arguments: ThroughputArguments) -> str:
 
 
 def _decode(arguments: ThroughputArguments) -> str:
-    from ..throughput import decode, limit
+    from ...throughput import decode, limit
 
     repeats, device = arguments.repeats, arguments.device
     compared = decode.table(decode.measure(repeats, device), device)
@@ -78,7 +78,7 @@ def _decode(arguments: ThroughputArguments) -> str:
 
 
 def _update(arguments: ThroughputArguments) -> str:
-    from ..throughput import update
+    from ...throughput import update
 
     env, device = arguments.env, arguments.device
     return update.table(update.measure(env, arguments.repeats, device=device), env, device)

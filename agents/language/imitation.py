@@ -1,0 +1,142 @@
+"""Supervised training of a language model on demonstrations, which makes start checkpoints.
+
+Axes: B sequences, S tokens of a sequence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ...envs.core import Message
+from ..encoding import Encoder
+
+Demonstration: TypeAlias = Callable[[Random], Mapping[str, Sequence[Message]]]
+"""Function that plays a random episode and returns the messages of each agent; role "assistant" marks its replies."""
+WARM_UP_STEPS = 50
+MAX_GRADIENT_NORM = 1.0
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One training sequence."""
+
+    ids: tuple[int, ...]
+    is_target: tuple[bool, ...]  # True for tokens that the model learns to predict
+
+
+def transcript_lesson(messages: Sequence[Message], encoder: Encoder) -> Lesson:
+    """Encode a transcript as plain text, as `Encoder` does. Replies and their end-of-text tokens are the targets."""
+    ids: list[int] = []
+    is_target: list[bool] = []
+    last_reply = max(i for i, message in enumerate(messages) if message.role == "assistant")
+    for message in messages[: last_reply + 1]:
+        is_reply = message.role == "assistant"
+        added = (
+            [*encoder.content(message.content), encoder.end_id] if is_reply else encoder.content(f"{message.content}\n")
+        )
+        ids += added
+        is_target += [is_reply] * len(added)
+    return Lesson(tuple(ids), tuple(is_target))
+
+
+def batch(lessons: Sequence[Lesson], padding_id: int) -> tuple[Tensor, Tensor]:
+    """Return a batch of lessons: ids [B, S], padded on the right, and the mask of targets [B, S]."""
+    length = max(len(lesson.ids) for lesson in lessons)
+    ids = torch.full((len(lessons), length), padding_id)
+    is_target = torch.zeros(len(lessons), length, dtype=torch.bool)
+    for row, lesson in enumerate(lessons):
+        ids[row, : len(lesson.ids)] = torch.tensor(lesson.ids)
+        is_target[row, : len(lesson.ids)] = torch.tensor(lesson.is_target)
+    return ids, is_target
+
+
+def target_loss(model: Any, ids: Tensor, is_target: Tensor) -> Tensor:
+    """Return the mean cross-entropy of the target tokens, each given all earlier tokens of its sequence.
+
+    Args:
+        model: causal language model of transformers with a separate output layer `lm_head`.
+        ids: [B, S], padded on the right. Causal attention needs no mask for this padding.
+        is_target: [B, S].
+    """
+    hidden = model.model(input_ids=ids[:, :-1]).last_hidden_state
+    is_wanted = is_target[:, 1:]
+    # The output layer is a third of the work. It is computed only at positions before a target.
+    return functional.cross_entropy(model.lm_head(hidden[is_wanted]), ids[:, 1:][is_wanted])
+
+
+def train(
+    model: Any,
+    num_updates: int,
+    learning_rate: float,
+    next_batch: Callable[[], tuple[Tensor, Tensor]],
+    on_update: Callable[[int, float], None] = lambda update, loss: None,
+) -> None:
+    """Train with AdamW, a linear warm-up, and a cosine decay to 5 % of the learning rate.
+
+    Args:
+        next_batch: returns ids [B, S] and the mask of targets [B, S]; see `batch`.
+        on_update: called after each update with its number, from 1, and its loss.
+    """
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
+
+    def factor(step: int) -> float:
+        decay = 0.05 + 0.95 * (1 + math.cos(math.pi * step / num_updates)) / 2
+        return min(1.0, (step + 1) / WARM_UP_STEPS) * decay
+
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+    for step in range(num_updates):
+        loss = target_loss(model, *next_batch())
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM)
+        optimizer.step()
+        schedule.step()
+        on_update(step + 1, loss.item())
+
+
+def imitate(
+    model: Any,
+    tokenizer: Any,
+    demonstrate: Demonstration,
+    *,
+    num_updates: int = 400,
+    batch_size: int = 32,
+    learning_rate: float = 1.5e-3,
+    seed: int = 1,
+    on_update: Callable[[int, float], None] = lambda update, loss: None,
+) -> None:
+    """Train a model to predict the replies in demonstrations. Every agent of an episode gives one sequence.
+
+    Args:
+        model, tokenizer: causal language model of transformers, which is changed, and its tokenizer.
+        batch_size: sequences per update.
+        learning_rate: peak learning rate of AdamW.
+        seed: seed of the demonstrations.
+    """
+    rng, encoder = Random(seed), Encoder(tokenizer)
+    torch.manual_seed(seed)
+
+    def next_batch() -> tuple[Tensor, Tensor]:
+        drawn: list[Lesson] = []
+        while len(drawn) < batch_size:
+            drawn += [transcript_lesson(messages, encoder) for messages in demonstrate(rng).values()]
+        return batch(drawn[:batch_size], tokenizer.pad_token_id)
+
+    train(model, num_updates, learning_rate, next_batch, on_update)
+
+
+def save(model: Any, tokenizer: Any, out: Path) -> None:
+    """Write the model with float16 weights, which halves the files, and a config that loads the weights as float32."""
+    model.half().save_pretrained(out)
+    model.config.dtype = torch.float32
+    model.config.save_pretrained(out)
+    tokenizer.save_pretrained(out)

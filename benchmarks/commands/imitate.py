@@ -1,0 +1,87 @@
+"""`collm imitate MODULE:FUNCTION OUT`: make a start checkpoint from demonstrations."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from tyro.conf import Positional
+
+from ..._ranges import Checked, Count, Positive
+from ..._terminal import shown, terminal
+from ...agents.config import TINY
+from ..arguments import parsed
+from ..errors import UserError, check_folder, refusals
+
+EXAMPLES = ("collm imitate collm.envs.games.mini_shift:demonstration starts/shift",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImitateArguments(Checked):
+    """Train a model on demonstrations of scripted players, and write it as a start checkpoint for `--model`.
+
+    Noisy players teach legal replies and leave something to learn."""
+
+    demonstration: Positional[str]
+    """Function as package.module:function. It takes a `random.Random`, plays one episode, and returns the messages of
+    each agent: {agent: env.step(...)[0][agent].messages}. The model learns the messages with role "assistant"."""
+    out: Positional[Path]
+    """New or empty folder for the model and its tokenizer."""
+    model: str = TINY
+    """Model to train: "tiny", a folder, or a name on the hub."""
+    num_updates: Count = 400
+    """Number of updates."""
+    batch_size: Count = 32
+    """Sequences per update. Each agent of an episode gives one sequence."""
+    learning_rate: Positive = 1.5e-3
+    """Peak learning rate of AdamW."""
+    seed: int = 1
+    """Seed of the demonstrations."""
+
+
+def run(args: Sequence[str]) -> None:
+    arguments = parsed(ImitateArguments, "imitate", args, examples=EXAMPLES)
+    with refusals():
+        check_folder(arguments.out, "OUT")
+        if arguments.out.is_dir() and any(arguments.out.iterdir()):
+            raise UserError(f"OUT {arguments.out} contains files; give a new or empty folder")
+        module, _, name = arguments.demonstration.partition(":")
+        try:
+            demonstrate = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            place = arguments.demonstration
+            raise UserError(f"{place!r} cannot be loaded ({error}); write package.module:function") from error
+        played = demonstrate(Random(arguments.seed))
+        if not all(any(message.role == "assistant" for message in messages) for messages in played.values()):
+            raise UserError(f"{arguments.demonstration} returned an agent without replies (role 'assistant')")
+
+    import torch  # late imports: help needs no torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from ...agents.language.imitation import imitate, save
+    from ...agents.loading import where_of
+
+    def on_update(update: int, loss: float) -> None:
+        if update % 50 == 0 or update == arguments.num_updates:
+            terminal().print(f"update {update}/{arguments.num_updates}  loss {loss:.3f}", highlight=False)
+
+    with refusals():
+        where = where_of(arguments.model)
+        model = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(where)
+    torch.set_num_threads(1)  # more threads change the order of sums, and so the weights
+    imitate(
+        model,
+        tokenizer,
+        demonstrate,
+        num_updates=arguments.num_updates,
+        batch_size=arguments.batch_size,
+        learning_rate=arguments.learning_rate,
+        seed=arguments.seed,
+        on_update=on_update,
+    )
+    save(model, tokenizer, arguments.out)
+    terminal().print(f"model: {shown(arguments.out)}", markup=False, highlight=False, soft_wrap=True)
