@@ -204,7 +204,8 @@ def protocols(env: TextParallelEnv) -> str:
         team = with_protocol(dict.fromkeys(env.possible_agents, reference), protocol, instructions)
         (episode,) = RolloutCollector(SyncVector(lambda: env, 1), team).collect([Plan(0, group=0)])
         told = next(observation for agent, observation in reversed(read) if agent == last)
-        instruction = told.rstrip().rsplit("\n\n", 1)[1]
+        before, _, instruction = told.rstrip().rpartition("\n\n")
+        instruction = instruction if before else "none: the others wait"
         rows.append(f"| {protocol} | {episode.team_return:.2f} | {instruction} |")
     return "\n".join(
         [
