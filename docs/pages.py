@@ -187,9 +187,6 @@ def exploits(env: TextParallelEnv) -> str:
     )
 
 
-NO_INSTRUCTION = "none: the other agents wait"
-
-
 def protocols(env: TextParallelEnv) -> str:
     """Return the table of the reference players' first episode under each execution protocol."""
     rows = []
@@ -207,8 +204,9 @@ def protocols(env: TextParallelEnv) -> str:
         team = with_protocol(dict.fromkeys(env.possible_agents, reference), protocol, instructions)
         (episode,) = RolloutCollector(SyncVector(lambda: env, 1), team).collect([Plan(0, group=0)])
         told = next(observation for agent, observation in reversed(read) if agent == last)
-        _, *instruction = told.rstrip().rsplit("\n\n", 1)
-        rows.append(f"| {protocol} | {episode.team_return:.2f} | {(instruction or [NO_INSTRUCTION])[0]} |")
+        before, _, instruction = told.rstrip().rpartition("\n\n")
+        instruction = instruction if before else "none: the others wait"
+        rows.append(f"| {protocol} | {episode.team_return:.2f} | {instruction} |")
     return "\n".join(
         [
             "Return of the reference players' first episode under each [protocol](../paper.md), "

@@ -45,7 +45,7 @@ class TalkEnv(TextParallelEnv):
 
     Args:
         num_agents: agents, called builder_0, builder_1, ...
-        max_turns: turns of an episode.
+        num_turns: turns of an episode.
         channel: "open"; "silent" (no agent reads messages); "shuffled" (agents read the message of the same speaker in
             another episode of the reference players, which has the same distribution and no information); "noisy".
         noise: probability that a word of a message is lost, if the channel is "noisy".
@@ -66,7 +66,7 @@ class TalkEnv(TextParallelEnv):
     def __init__(
         self,
         num_agents: int,
-        max_turns: int,
+        num_turns: int,  # not `max_turns`, because the games set the number of turns
         *,
         channel: Channel = "open",
         noise: float = 0.2,
@@ -75,7 +75,7 @@ class TalkEnv(TextParallelEnv):
         prompts: Prompts | None = None,
         **kwargs: Any,
     ):
-        super().__init__([f"builder_{seat}" for seat in range(num_agents)], max_turns, **kwargs)
+        super().__init__([f"builder_{seat}" for seat in range(num_agents)], num_turns, **kwargs)
         refuse_other("channel", channel, get_args(Channel))
         if not 0 <= noise <= 1:
             raise ValueError(f"noise={noise} must be from 0 to 1")
