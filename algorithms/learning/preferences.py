@@ -84,8 +84,8 @@ def fit(
 class ModelRewards:
     """`rewarder` of a trainer: sets the team's reward to a reward model's score of the joint history.
 
-    Agents that act or wait in a turn get equal rewards, whose mean over all agents is the team's reward. Logged returns do not
-    change.
+    Agents that act or wait in a turn get equal rewards, whose mean over all agents is the team's reward. Logged returns
+    do not change.
 
     Args:
         reward_model: scores texts.

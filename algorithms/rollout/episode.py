@@ -82,7 +82,9 @@ class Episode:
         The value of a live agent's last history is a bootstrap value. Agents truncated in earlier turns are not live.
         """
         last = self.num_turns - 1
-        return tuple(agent for agent, ended in self.is_terminated.items() if not ended and self.last_time(agent) == last)
+        return tuple(
+            agent for agent, ended in self.is_terminated.items() if not ended and self.last_time(agent) == last
+        )
 
     def last_time(self, agent: str) -> int:
         """Return the last joint turn in which the agent acted or waited."""

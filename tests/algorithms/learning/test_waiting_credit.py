@@ -28,7 +28,11 @@ UNBIASED = [
     ("iac", {"trace": 1.0, "use_separate_critic": False}),
 ]
 WITH_EXACT_CRITIC = [
-    *[(name, {"estimator": "gae", "trace": trace}) for name in ("iac", "maac", "ippo", "mappo") for trace in (0.0, 0.7)],
+    *[
+        (name, {"estimator": "gae", "trace": trace})
+        for name in ("iac", "maac", "ippo", "mappo")
+        for trace in (0.0, 0.7)
+    ],
     *[(name, {"estimator": "n_step", "num_steps": 2}) for name in ("iac", "maac")],
 ]
 HAS_TEAM_REWARDS_ONLY = ("maac", "mappo")
@@ -79,7 +83,9 @@ def true_gradient(game, reward, discount):
                 paid = AGENTS if reward == "team" else (agent,)
                 earned = sum(course.to_go(each, turn, discount) for each in paid) / len(paid)
                 sign = 2.0 * word[0] - 1
-                total = total + probability * earned * logsigmoid(logits[place[agent, course.own(agent, turn), ()]] * sign)
+                total = total + probability * earned * logsigmoid(
+                    logits[place[agent, course.own(agent, turn), ()]] * sign
+                )
     return torch.autograd.grad(total, logits)[0]
 
 
@@ -137,9 +143,7 @@ def played(ends=("a_0", "a_1")):
     """a_0 acts in turns 1 and 3 of five and earns 1, 2, 4, 8, 16; a_1 acts in turn 0 and then waits."""
     acts = {"a_0": [1, 3], "a_1": [0]}
     earned = {"a_0": [1.0, 2.0, 4.0, 8.0, 16.0], "a_1": [0.0] * 5}
-    tracks = {
-        agent: tuple(Turn(t, Completion(0), earned[agent][t], t) for t in times) for agent, times in acts.items()
-    }
+    tracks = {agent: tuple(Turn(t, Completion(0), earned[agent][t], t) for t in times) for agent, times in acts.items()}
     waiting = {
         agent: {t: reward for t, reward in enumerate(earned[agent]) if t not in times} for agent, times in acts.items()
     }
