@@ -14,7 +14,7 @@ from gymnasium.spaces import Space
 from pettingzoo import ParallelEnv
 
 from .core import TextParallelEnv
-from .spaces import MASK, sampled
+from .spaces import MASK, movers_of, sampled
 
 Player: TypeAlias = Callable[[str, Any], Any]  # function (agent, observation) -> action
 PLAYERS = ("reference", "random", "empty")  # names that `scripted_player` accepts for every environment
@@ -86,13 +86,14 @@ def _replied_by(world: TextParallelEnv, method: str, name: str, agent: str, obse
 
 def played(env: ParallelEnv[str, Any, Any], player: Player, seed: int) -> tuple[float, list[Mapping[str, Any]]]:
     """Play one episode. Returns (undiscounted return averaged over the agents, first live agent's info per turn)."""
-    observations, _ = env.reset(seed=seed)
+    observations, infos = env.reset(seed=seed)
     earned: dict[str, float] = {}
     told: list[Mapping[str, Any]] = []
     while env.agents:
-        actions = {agent: player(agent, observations[agent]) for agent in env.agents}
+        first = env.agents[0]
+        actions = {agent: player(agent, observations[agent]) for agent in movers_of(env.agents, infos)}
         observations, rewards, _, _, infos = env.step(actions)
-        told.append(infos.get(next(iter(actions)), {}))
+        told.append(infos.get(first, {}))
         for agent, reward in rewards.items():
             earned[agent] = earned.get(agent, 0.0) + reward
     return sum(earned.values()) / len(earned), told

@@ -21,7 +21,7 @@ from .play import CheckFailure, Chooser, DoesNotApply, Subject, Violation
 LOG = logging.getLogger(__name__)
 __all__ = ["RULES", "CheckFailure", "check_env"]
 
-_TEXT_RULES = (text.hostile_replies, text.missing_reply, text.append_only, text.own_reply, text.reference)
+_TEXT_RULES = (text.hostile_replies, text.missing_reply, text.waiting, text.append_only, text.own_reply, text.reference)
 RULES: Mapping[str, Callable[[Subject], None]] = {
     rule.__name__: rule
     for rule in (

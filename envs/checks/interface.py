@@ -74,10 +74,10 @@ def keys(subject: Subject) -> None:
     for call in subject.calls():
         parts = _PARTS if call.actions is not None else ("observations", "infos")
         for part, values in zip(parts, call.returned, strict=True):
-            if set(values) != set(call.movers):
+            if set(values) != set(call.live):
                 raise Violation(
                     f"{part} of {call.name} have the keys {list(values)}; return one entry per agent that was live "
-                    f"before the call: {call.movers}"
+                    f"before the call: {call.live}"
                 )
 
 
@@ -93,7 +93,7 @@ def agents(subject: Subject) -> None:
                 raise Violation(f"agents after reset() is {call.agents}; fill it from possible_agents")
             continue
         _, _, terminations, truncations, _ = call.returned
-        stay = [agent for agent in call.movers if not (terminations[agent] or truncations[agent])]
+        stay = [agent for agent in call.live if not (terminations[agent] or truncations[agent])]
         if sorted(call.agents) != sorted(stay):
             raise Violation(
                 f"agents after {call.name} is {call.agents}; keep the agents that neither terminated nor were "
@@ -156,7 +156,7 @@ def ranges(subject: Subject) -> None:
             if player is not None:
                 episodes.append(list(play(env, subject.seeds[0], as_chooser(player), subject.max_steps)))
     for calls in episodes:
-        returns = dict.fromkeys(calls[0].movers, 0.0)
+        returns = dict.fromkeys(calls[0].live, 0.0)
         for call in calls[1:]:
             for agent, value in call.returned[1].items():
                 returns[agent] += value

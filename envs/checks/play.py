@@ -16,7 +16,7 @@ from pettingzoo import ParallelEnv
 from ..players import Player, RandomPlayer
 from ..registration.registry import EnvSpec
 from ..registration.registry import spec as spec_of
-from ..spaces import OpenText
+from ..spaces import OpenText, movers_of
 
 Env: TypeAlias = "ParallelEnv[str, Any, Any]"
 Chooser: TypeAlias = Callable[[str, Any, random.Random], Any]  # function (agent, observation, generator) -> action
@@ -52,11 +52,16 @@ class Call:
     """One call of `reset` or `step` and its results."""
 
     name: str  # name of the call in error messages, such as "reset()" or "step 3"
-    movers: list[str]  # live agents before the call; for `reset`: after the call
+    live: list[str]  # live agents before the call; for `reset`: after the call
     actions: Mapping[str, Any] | None  # None for `reset`
     returned: Any
     agents: list[str]  # live agents after the call
     state: Any  # `state()` after the call; None if the environment has no state
+
+    @property
+    def movers(self) -> list[str]:
+        """Agents that act in the next turn."""
+        return movers_of(self.agents, self.returned[-1])
 
 
 @dataclass
@@ -76,9 +81,9 @@ def reset(env: Env, seed: int | None, options: dict[str, Any] | None = None) -> 
 
 
 def step(env: Env, actions: Mapping[str, Any], number: int) -> Call:
-    movers = list(env.agents)
+    live = list(env.agents)
     returned = env.step(dict(actions))
-    return Call(f"step {number}", movers, actions, returned, list(env.agents), state_of(env))
+    return Call(f"step {number}", live, actions, returned, list(env.agents), state_of(env))
 
 
 def state_of(env: Env) -> Any:
@@ -100,7 +105,7 @@ def play(env: Env, seed: int, choose: Chooser | None = None, max_steps: int = 10
         if not call.agents:
             return
         observations = call.returned[0]
-        call = step(env, {agent: choose(agent, observations[agent], rng) for agent in call.agents}, number)
+        call = step(env, {agent: choose(agent, observations[agent], rng) for agent in call.movers}, number)
         yield call
 
 

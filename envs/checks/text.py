@@ -57,9 +57,9 @@ def hostile_replies(subject: Subject) -> None:
         for is_appended in (False, True):
             if not call.agents:
                 call = reset(env, None)
-            replies = {agent: text for agent in call.agents}
+            replies = {agent: text for agent in call.movers}
             if is_appended:  # the text follows a valid beginning, to reach the rest of the parser
-                replies = {agent: f"{choose(agent, call.returned[0][agent], rng)} {text}" for agent in call.agents}
+                replies = {agent: f"{choose(agent, call.returned[0][agent], rng)} {text}" for agent in call.movers}
             try:
                 call = step(env, replies, 1)
             except Exception as error:
@@ -79,14 +79,31 @@ def hostile_replies(subject: Subject) -> None:
 
 
 def missing_reply(subject: Subject) -> None:
-    """Check that `step` raises an error if the caller passes no reply for a live agent."""
+    """Check that `step` raises an error if the caller passes no reply for an agent that acts."""
     env = subject.build()
     call = reset(env, subject.seeds[0])
     try:
-        env.step(dict.fromkeys(call.agents[1:], "a"))
+        env.step(dict.fromkeys(call.movers[1:], "a"))
     except Exception:
         return
-    raise Violation(f"step() accepts replies without {call.agents[0]!r}; raise an error with the name of this agent")
+    raise Violation(f"step() accepts replies without {call.movers[0]!r}; raise an error with the name of this agent")
+
+
+def waiting(subject: Subject) -> None:
+    """Check that `step` ignores replies of agents that wait."""
+    chooser = random_chooser(subject.build(), 0)
+    has_waited = False
+    for seed in subject.seeds:
+        record, actions = subject.record(seed), []
+        for before, call in pairwise(record.calls):
+            waits = [agent for agent in call.live if agent not in before.movers]
+            ignored = {agent: chooser(agent, before.returned[0][agent], random.Random(0)) for agent in waits}
+            actions.append({**(call.actions or {}), **ignored})
+            has_waited |= bool(waits)
+        if has_waited and (found := difference(record, recorded(replay(subject.build(), seed, actions)))):
+            raise Violation(f"replies of waiting agents change {found}; step() must ignore these replies")
+    if not has_waited:
+        raise DoesNotApply
 
 
 def append_only(subject: Subject) -> None:
@@ -104,6 +121,8 @@ def own_reply(subject: Subject) -> None:
     for agent, old, new, call in _growing(subject):
         if not (isinstance(old, Transcript) and isinstance(new, Transcript)) or call.actions is None:
             raise DoesNotApply
+        if agent not in call.actions:  # it waited
+            continue
         added = new.messages[len(old.messages) :]
         if not added or added[0][:2] != ("assistant", call.actions[agent]):
             raise Violation(

@@ -10,6 +10,7 @@ from typing import Any
 from pettingzoo import ParallelEnv
 
 from ..core import Message, Transcript, messages_of
+from ..spaces import movers_of
 from .single_agent import SingleAgent
 
 
@@ -70,13 +71,14 @@ class Conversation:
 
 
 class Conversations:
-    """Plays episodes of a team. Each turn takes a reply and returns the new messages per agent.
+    """Plays episodes of a team. Each turn takes replies and returns the new messages per agent.
 
     Args:
         env: a parallel environment whose agents read and write texts.
 
     Attributes:
         agents: live agents.
+        movers: agents that reply in the next turn. The other live agents wait.
         earned: sum of each agent's rewards in the episode so far.
         numbers: reward terms and metrics in infos, averaged over the agents that have them, and summed over the turns.
     """
@@ -84,20 +86,22 @@ class Conversations:
     def __init__(self, env: ParallelEnv[str, Any, Any]):
         self.env = env
         self.agents: list[str] = []
+        self.movers: list[str] = []
         self.earned: dict[str, float] = {}
         self.numbers: dict[str, float] = {}
         self._reads: dict[str, _Reader] = {}
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> dict[str, tuple[Message, ...]]:
         """Start an episode and return the first messages of each agent."""
-        observations, _ = self.env.reset(seed=seed, options=options)
+        observations, infos = self.env.reset(seed=seed, options=options)
         self.agents = list(observations)
+        self.movers = movers_of(self.agents, infos)
         self.earned, self.numbers = dict.fromkeys(self.agents, 0.0), {}
         self._reads = {agent: _Reader() for agent in self.agents}
         return {agent: self._reads[agent].opening(text) for agent, text in observations.items()}
 
     def step(self, replies: Mapping[str, str]) -> dict[str, Heard]:
-        """Play one turn with the replies of all `agents`.
+        """Play one turn with the replies of all `movers`.
 
         Raises:
             RuntimeError: if no episode is running.
@@ -105,19 +109,19 @@ class Conversations:
         """
         if not self.agents:
             raise RuntimeError("no episode is running; call reset() first")
-        if missing := [agent for agent in self.agents if agent not in replies]:
-            raise ValueError(f"replies of {missing} are missing; give one reply for each of {self.agents}")
-        given = {agent: replies[agent] for agent in self.agents}
+        if missing := [agent for agent in self.movers if agent not in replies]:
+            raise ValueError(f"replies of {missing} are missing; give one reply for each of {self.movers}")
+        given = {agent: replies[agent] for agent in self.movers}
         observations, rewards, terminations, truncations, infos = self.env.step(given)
         heard = {
             agent: Heard(
-                self._reads[agent].news(observations[agent]),
+                self._reads[agent].news(observations[agent], has_replied=agent in given),
                 float(rewards[agent]),
                 bool(terminations[agent]),
                 bool(truncations[agent]),
                 _numbers(infos.get(agent, {})),
             )
-            for agent in given
+            for agent in self.agents
         }
         told: dict[str, list[float]] = {}
         for agent, each in heard.items():
@@ -126,7 +130,8 @@ class Conversations:
                 told.setdefault(name, []).append(value)
         for name, values in told.items():
             self.numbers[name] = self.numbers.get(name, 0.0) + sum(values) / len(values)
-        self.agents = [agent for agent in given if not heard[agent].is_over]
+        self.agents = [agent for agent in self.agents if not heard[agent].is_over]
+        self.movers = movers_of(self.agents, infos)
         return heard
 
 
@@ -145,20 +150,23 @@ class _Reader:
         self._known = messages_of(observation)
         return self._known
 
-    def news(self, observation: str) -> tuple[Message, ...]:
-        """Return the messages after the agent's last reply, or all messages if `observation` is not a transcript."""
+    def news(self, observation: str, *, has_replied: bool = True) -> tuple[Message, ...]:
+        """Return the messages after the agent's last reply, or all messages if `observation` is not a transcript.
+
+        If the agent waited (`has_replied` is False), return the messages after the last observation.
+        """
         messages = messages_of(observation)
         if not isinstance(observation, Transcript):
             return messages
         num_known = len(self._known)
-        replies = messages[num_known : num_known + 1]
-        if messages[:num_known] != self._known or [message.role for message in replies] != ["assistant"]:
+        roles = [message.role for message in messages[num_known : num_known + 1]]
+        if messages[:num_known] != self._known or (has_replied and roles != ["assistant"]):
             raise ValueError(
                 "the environment rewrote a history: old messages have changed, but a conversation only adds messages; "
                 "change the environment's settings, or use the environment without a conversation"
             )
         self._known = messages
-        return messages[num_known + 1 :]
+        return messages[num_known + has_replied :]
 
 
 def _numbers(info: Mapping[str, Any]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 
 from ..core import Infos, ResetResult
-from ..spaces import MASK
+from ..spaces import MASK, movers_of
 from .view import View, require_text
 
 Legality: TypeAlias = Callable[[ParallelEnv[str, Any, Any], str, str], bool]
@@ -66,8 +66,8 @@ class PhraseActions(View):
         observations, infos = super()._converted(observations, infos)
         if self.is_legal is None:
             return observations, infos
-        live = [agent for agent in self.env.agents if agent in self.viewers]
-        return observations, {**infos, **{agent: {**infos.get(agent, {}), MASK: self.mask(agent)} for agent in live}}
+        movers = [agent for agent in movers_of(self.env.agents, infos) if agent in self.viewers]
+        return observations, {**infos, **{agent: {**infos.get(agent, {}), MASK: self.mask(agent)} for agent in movers}}
 
 
 def reference_phrases(env: ParallelEnv[str, Any, Any], num_episodes: int = 16) -> dict[str, tuple[str, ...]]:
@@ -80,10 +80,10 @@ def reference_phrases(env: ParallelEnv[str, Any, Any], num_episodes: int = 16) -
     played = deepcopy(env)
     phrases: dict[str, dict[str, None]] = {agent: {} for agent in env.possible_agents}
     for seed in range(num_episodes):
-        played.reset(seed=seed)
+        _, infos = played.reset(seed=seed)
         while played.agents:
-            replies = {agent: played.unwrapped.reference_reply(agent) for agent in played.agents}
+            replies = {agent: played.unwrapped.reference_reply(agent) for agent in movers_of(played.agents, infos)}
             for agent, reply in replies.items():
                 phrases[agent].setdefault(reply)
-            played.step(replies)
+            infos = played.step(replies)[4]
     return {agent: tuple(found) for agent, found in phrases.items()}

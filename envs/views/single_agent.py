@@ -9,8 +9,10 @@ from typing import Any, TypeAlias
 import gymnasium
 from pettingzoo import ParallelEnv
 
+from ..core import Infos
 from ..players import RandomPlayer, reference_player
 from ..registration.registry import make
+from ..spaces import movers_of
 from .structured import ChatObservations, DictObservations
 from .tokens import TokenActions, TokenObservations
 
@@ -30,7 +32,8 @@ VIEWS: Mapping[str, Viewer] = {
 class SingleAgent(gymnasium.Env[Any, Any]):
     """Gymnasium environment for one agent of a parallel environment, with this agent's spaces.
 
-    The episode ends when this agent's episode ends.
+    The episode ends when this agent's episode ends. Turns in which the agent waits are played without it: their rewards
+    are added to the reward of its last action, or of its first action if it has not acted yet.
 
     Args:
         env: any parallel environment. A view of an environment needs `agents=[agent]`; otherwise the partners also get
@@ -59,6 +62,9 @@ class SingleAgent(gymnasium.Env[Any, Any]):
         self._random = RandomPlayer({each: env.action_space(each) for each in env.possible_agents})
         self._default_partner = reference_player(env) or self._random
         self._observations: dict[str, Any] = {}
+        self._infos: Infos = {}
+        self._earned = 0.0  # reward since the agent's last action
+        self._ends: tuple[bool, bool] | None = None  # termination and truncation; None: no episode is running
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -66,16 +72,32 @@ class SingleAgent(gymnasium.Env[Any, Any]):
         self._rng = random.Random(inner)
         for number, agent in enumerate(self.env.possible_agents):
             self._random.seed(agent, self._rng.randrange(2**31) + number)
-        self._observations, infos = self.env.reset(seed=inner if seed is None else seed, options=options)
-        return self._observations[self.agent], dict(infos[self.agent])
+        self._observations, self._infos = self.env.reset(seed=inner if seed is None else seed, options=options)
+        self._earned, self._ends = 0.0, (False, False)
+        self._wait()
+        return self._observations[self.agent], dict(self._infos[self.agent])
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        if self.agent not in self.env.agents:
+        if self._ends is None:
             raise RuntimeError("no episode is running; call reset() first")
-        actions = {other: self._action_of(other) for other in self.env.agents if other != self.agent}
-        self._observations, *parts = self.env.step({self.agent: action, **actions})
-        reward, is_terminated, is_truncated, info = (part[self.agent] for part in parts)
-        return self._observations[self.agent], float(reward), is_terminated, is_truncated, dict(info)
+        if self.agent in self.env.agents:  # else the episode ended before the agent's first turn
+            self._play({self.agent: action})
+            self._wait()
+        reward, (is_terminated, is_truncated) = self._earned, self._ends
+        self._earned, self._ends = 0.0, None if is_terminated or is_truncated else self._ends
+        return self._observations[self.agent], reward, is_terminated, is_truncated, dict(self._infos[self.agent])
+
+    def _wait(self) -> None:
+        """Play the turns in which the agent waits."""
+        while self.agent in self.env.agents and not movers_of([self.agent], self._infos):
+            self._play({})
+
+    def _play(self, own: Mapping[str, Any]) -> None:
+        others = [agent for agent in movers_of(self.env.agents, self._infos) if agent != self.agent]
+        actions = {**own, **{other: self._action_of(other) for other in others}}
+        self._observations, rewards, terminations, truncations, self._infos = self.env.step(actions)
+        self._earned += float(rewards[self.agent])
+        self._ends = terminations[self.agent], truncations[self.agent]
 
     def _action_of(self, agent: str) -> Any:
         observation = self._observations[agent]

@@ -37,7 +37,8 @@ class KeptLeavers(BaseParallelWrapper[str, Any, Any]):
     def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
         staying = {agent: action for agent, action in actions.items() if agent not in self._ends}
         observations, rewards, terminations, truncations, infos = self.env.step(staying)
-        for agent in staying:
+        present = [agent for agent in observations if agent not in self._ends]  # also agents that wait
+        for agent in present:
             self._last[agent] = observations[agent]
             if terminations[agent] or truncations[agent]:
                 self._ends[agent] = (bool(terminations[agent]), bool(truncations[agent]))
@@ -48,7 +49,7 @@ class KeptLeavers(BaseParallelWrapper[str, Any, Any]):
             self._agents = []
         return (
             {agent: self._last[agent] for agent in agents},
-            {agent: rewards[agent] if agent in staying else 0.0 for agent in agents},
+            {agent: rewards[agent] if agent in present else 0.0 for agent in agents},
             {agent: ends[agent][0] for agent in agents},
             {agent: ends[agent][1] for agent in agents},
             infos,

@@ -11,7 +11,7 @@ from pettingzoo.utils import BaseParallelWrapper
 
 from ..core import ResetResult
 from ..players import RandomPlayer, scripted_player
-from ..spaces import MASK
+from ..spaces import MASK, movers_of
 
 
 class Partnered(BaseParallelWrapper[str, Any, Any]):
@@ -60,7 +60,9 @@ class Partnered(BaseParallelWrapper[str, Any, Any]):
         return self._own(self._observations), self._own(self._infos)
 
     def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
-        replies = {agent: self._reply(agent) for agent in self.env.agents if agent in self._partners}
+        replies = {
+            agent: self._reply(agent) for agent in movers_of(self.env.agents, self._infos) if agent in self._partners
+        }
         parts = self.env.step({**actions, **replies})
         self._observations, self._infos = parts[0], parts[4]
         return tuple(self._own(part) for part in parts)

@@ -13,6 +13,7 @@ from pettingzoo.utils import BaseParallelWrapper
 from ..._ownership import ForeignFileError, has_keys, holds_run, note, owned, refuse_foreign_files
 from ..core import ResetResult, messages_of
 from ..games.pictures import Picture, write_gif
+from ..spaces import movers_of
 
 FILE = "episodes.jsonl"
 
@@ -23,7 +24,8 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
     An episode is written when it ends, at the next reset, or at `close`. Each line is a JSON object. Training runs use
     the same field names: `seed`, `task` (from the options of `reset`), `return` (mean over the agents),
     `is_complete`, `infos` (one per turn) and `agents`. The entry of an agent contains `turns` (each with `read`,
-    `wrote` and `reward`), `last_read` (messages after its last turn) and `is_terminated`. An entry `rewritten`
+    `wrote` and `reward`), `last_read` (messages after its last turn) and `is_terminated`. An entry `waiting` maps the
+    index of each turn in which the agent waited to its reward. An entry `rewritten`
     lists the turns whose `read` is a whole rewritten history (the number of turns: `last_read`). If the environment was
     built from an id, the line also contains the id (`env`) and the arguments (`env_kwargs`). Copies by `copy.deepcopy`
     or `pickle` record nothing, because callers use copies to try other actions.
@@ -62,6 +64,7 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
         self._number = len(file.read_text(encoding="utf-8").splitlines()) if file.exists() else 0
         self._record: dict[str, Any] | None = None
         self._observations: Mapping[str, Any] = {}
+        self._movers: list[str] = []
         self._known: dict[str, Any] = {}  # observation of each agent before its last reply
         self._frames: list[Picture] = []
 
@@ -79,7 +82,7 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
                 "agents": tracks,
                 "infos": [],
             }
-            self._observations = observations
+            self._observations, self._movers = observations, movers_of(observations, infos)
             self._known = {}
             self._frames = [self.env.render()] if self._has_gifs else []
         return observations, infos
@@ -87,11 +90,16 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
     def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
         if self._record is not None:
-            for agent, action in actions.items():
+            time = len(self._record["infos"])
+            for agent, reward in rewards.items():
                 track = self._record["agents"][agent]
-                turn = {"time": len(self._record["infos"]), "reward": rewards[agent]}
-                track["turns"].append(turn | {"read": self._newly_read(agent, track), "wrote": action})
+                if agent in self._movers:
+                    read = {"read": self._newly_read(agent, track), "wrote": actions[agent]}
+                    track["turns"].append({"time": time, "reward": reward, **read})
+                else:
+                    track.setdefault("waiting", {})[str(time)] = reward
                 track["is_terminated"] = terminations[agent]
+            self._movers = movers_of(self.env.agents, infos)
             self._observations = {**self._observations, **observations}
             self._record["infos"].append(mean_info(infos))
             if self._has_gifs:
@@ -121,7 +129,7 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
         earned = 0.0
         for agent, track in record["agents"].items():
             track["last_read"] = self._newly_read(agent, track)
-            earned += sum(turn["reward"] for turn in track["turns"])
+            earned += recorded_return(track)
         record |= {"return": earned / len(record["agents"]), "is_complete": not self.env.agents}
         note(self.folder, [FILE])
         with (self.folder / FILE).open("a", encoding="utf-8") as file:
@@ -130,6 +138,16 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
             with owned(self.folder, f"episode-{self._number:04d}.gif") as new:
                 write_gif(new, self._frames)
         self._number += 1
+
+
+def turns_by_time(track: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """Return the turns in an agent's entry of a record; keys: indices of joint turns. Old records have no "time"."""
+    return {turn.get("time", number): turn for number, turn in enumerate(track["turns"])}
+
+
+def recorded_return(track: Mapping[str, Any]) -> float:
+    """Return the sum of the rewards in an agent's entry of a record."""
+    return float(sum(turn["reward"] for turn in track["turns"]) + sum(track.get("waiting", {}).values()))
 
 
 def new_messages(observation: str, before: str | None) -> list[dict[str, str]]:

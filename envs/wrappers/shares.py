@@ -46,8 +46,9 @@ class Shares(BaseParallelWrapper[str, Any, Any]):
         return observations, infos
 
     def step(self, actions: dict[str, str]) -> tuple[Any, ...]:
+        live = list(self.env.agents)
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
-        self._replies.append(dict(actions))
+        self._replies.append({agent: actions.get(agent, "") for agent in live})
         self._earned += sum(rewards.values())
         if self._start is not None and not self.env.agents:
             losses = {agent: max(0.0, self._earned - self._earned_without(agent)) for agent in self._start.agents}

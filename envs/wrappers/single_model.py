@@ -83,9 +83,9 @@ class SingleModel(TextParallelEnv):
         return self._world.truth()
 
     def reference_reply(self, agent: str) -> str:
-        live = self._env.agents
+        movers = self._world.movers if self._env.agents else []
         return f"\n{MARKER}\n".join(
-            self._world.reference_reply(each) if each in live else "" for each in self._env.possible_agents
+            self._world.reference_reply(each) if each in movers else "" for each in self._env.possible_agents
         )
 
     def close(self) -> None:
