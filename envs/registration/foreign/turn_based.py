@@ -9,15 +9,16 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import turn_based_aec_to_parallel_wrapper
 
 from ...core import ResetResult, StepResult
-from ...spaces import MASK, has_mask, only_first, options_of
+from ...spaces import MASK, WAITS, has_mask, only_first, options_of
 
 
 class TurnBased(ParallelEnv[str, Any, Any]):
     """Converts an AEC environment with PettingZoo's `turn_based_aec_to_parallel`, and masks actions of waiting agents.
 
-    In each turn, only the action of the agent `agent_selection` has an effect. For discrete actions, the masks of the
-    other agents allow only the first option, so their actions have probability 1, entropy 0 and gradient 0. The mask is
-    in the observation if the observation space has masks, else in the info.
+    Agents whose actions have no masks, such as texts, wait (`infos[agent]["waits"]`). In each turn, only the action of
+    the agent `agent_selection` has an effect. For discrete actions, the masks of the other agents allow only the first
+    option, so their actions have probability 1, entropy 0 and gradient 0. The mask is in the observation if the
+    observation space has masks, else in the info.
     """
 
     def __init__(self, env: AECEnv[str, Any, Any]):
@@ -72,10 +73,12 @@ class TurnBased(ParallelEnv[str, Any, Any]):
             agent: {name: it for name, it in info.items() if name != "active_agent"} for agent, info in infos.items()
         }
         for agent, mask in self._waiting.items():
-            if agent == acting or not len(mask):
+            if agent == acting or agent not in seen:
                 continue
-            if not has_mask(self.observation_space(agent)):
+            if not len(mask):
+                told[agent] = {**told.get(agent, {}), WAITS: True}
+            elif not has_mask(self.observation_space(agent)):
                 told[agent] = {**told.get(agent, {}), MASK: mask.copy()}
-            elif agent in seen:
+            else:
                 seen[agent] = {**seen[agent], MASK: mask.copy()}
         return seen, told

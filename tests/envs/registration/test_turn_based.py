@@ -86,7 +86,7 @@ def test_without_masks_of_its_own_the_info_tells_who_waits_with_the_first_option
     _, infos = TurnBased(Nim(tells_masks=False, actions=MultiDiscrete([2, 3]))).reset(seed=0)
     assert infos["player_1"]["action_mask"].tolist() == [1, 0, 1, 0, 0]
     _, infos = TurnBased(Nim(tells_masks=False, actions=Box(0, 1, (1,), np.float32))).reset(seed=0)
-    assert infos == {"player_0": {}, "player_1": {}}  # only discrete actions have masks
+    assert infos == {"player_0": {}, "player_1": {"waits": True}}  # only discrete actions have masks
 
 
 @pytest.mark.filterwarnings("ignore:The old environment creation API")
