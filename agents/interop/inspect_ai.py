@@ -35,6 +35,7 @@ from inspect_ai.util import collect
 from ...envs.core import Message
 from ...envs.registration.registry import make
 from ...envs.views import Conversations
+from ...envs.wrappers.recording import recorded_return, turns_by_time
 
 _KINDS: dict[str, type[Any]] = {"system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant}
 
@@ -72,14 +73,15 @@ def team(id: str, kwargs: dict[str, Any]) -> Solver:
         }
         first = next(iter(histories))
         while talks.agents:
-            asked = list(talks.agents)
+            asked = list(talks.movers)
             outputs: list[ModelOutput] = await collect(
                 *(get_model(role=agent).generate(histories[agent]) for agent in asked)
             )
             replies = dict(zip(asked, outputs, strict=True))
             heard = talks.step({agent: output.completion for agent, output in replies.items()})
-            for agent, output in replies.items():
-                histories[agent] += [output.message, *_chat_messages(heard[agent].messages)]
+            for agent, each in heard.items():
+                own = [replies[agent].message] if agent in replies else []
+                histories[agent] += [*own, *_chat_messages(each.messages)]
             if first in replies:
                 state.output = replies[first]
         state.messages = histories[first]
@@ -119,7 +121,7 @@ def write_log(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
     """
     samples = []
     for number, row in enumerate(rows, 1):
-        returns = {agent: sum(turn["reward"] for turn in track["turns"]) for agent, track in row["agents"].items()}
+        returns = {agent: recorded_return(track) for agent, track in row["agents"].items()}
         sample = logs.EvalSample(id=number, epoch=1, input=f"seed {row['seed']}", target="", messages=_messages_of(row))
         sample.scores = {"return": Score(value=row["return"], metadata=returns)}
         sample.metadata = {name: value for name, value in row.items() if name != "agents"}
@@ -137,7 +139,9 @@ def _messages_of(row: Mapping[str, Any]) -> list[ChatMessage]:
     found: list[ChatMessage] = []
     for time in range(len(row["infos"]) + 1):
         for agent, track in row["agents"].items():
-            for turn in [*track["turns"], {"read": track["last_read"]}][time : time + 1]:
+            turns = turns_by_time(track)
+            end = max([*turns, *map(int, track.get("waiting", ()))], default=-1) + 1
+            if turn := (turns | {end: {"read": track["last_read"]}}).get(time):
                 found += [_KINDS[each["role"]](content=f"[{agent} reads] {each['content']}") for each in turn["read"]]
                 if "wrote" in turn:
                     told = {"agent": agent, "turn": time + 1, "reward": turn["reward"]}

@@ -90,7 +90,7 @@ class TeamEnvironment(_TextEnvironment):
     def reset(self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any) -> TeamReading:
         self._state = State(episode_id=episode_id or str(uuid.uuid4()), step_count=0)
         messages = {agent: as_chat(each) for agent, each in self._talks.reset(seed=seed).items()}
-        return TeamReading(messages=messages, agents=self._talks.agents)
+        return TeamReading(messages=messages, agents=self._talks.movers)
 
     def step(self, action: Replies, timeout_s: float | None = None, **kwargs: Any) -> TeamReading:
         heard = self._talks.step(action.texts)
@@ -99,7 +99,7 @@ class TeamEnvironment(_TextEnvironment):
         return TeamReading(
             messages={agent: as_chat(each.messages) for agent, each in heard.items()},
             rewards=rewards,
-            agents=self._talks.agents,
+            agents=self._talks.movers,
             reward=sum(rewards.values()) / len(self._talks.earned),
             done=not self._talks.agents,
         )

@@ -17,6 +17,7 @@ import torch
 from datasets import Dataset
 from pettingzoo import ParallelEnv
 
+from ...envs.spaces import movers_of
 from ...envs.views import Conversation, GymAsParallel, SingleAgent
 from ...envs.views.conversation import text_of
 from ..core import Completion
@@ -81,6 +82,9 @@ class _Game:
 
     env: ParallelEnv[str, Any, Any]
     tracks: dict[str, _Track]
+    observations: dict[str, Any]
+    infos: dict[str, dict[str, Any]]
+    replies: dict[str, Completion] = field(default_factory=dict)  # last reply of each agent
 
 
 class Episodes:
@@ -153,16 +157,20 @@ def _team(env: SingleAgent | ParallelEnv[str, Any, Any]) -> ParallelEnv[str, Any
 
 def _opened(env: ParallelEnv[str, Any, Any], encoder: Encoder, seed: int) -> _Game:
     tracks = {}
-    for agent, observation in env.reset(seed=seed)[0].items():
+    observations, infos = env.reset(seed=seed)
+    for agent, observation in observations.items():
         ids = encoder.prompt(observation)[0].tolist()
         tracks[agent] = _Track(observation, ids, len(ids))
-    return _Game(env, tracks)
+    return _Game(env, tracks, observations, infos)
 
 
 def _play_turn(games: Sequence[_Game], encoder: Encoder, trainer: Any) -> None:
     """Play one turn of all running episodes, with one model call for all agents."""
-    seats = [(game, agent) for game in games for agent in game.env.agents]
-    samples = sample(trainer, [game.tracks[agent].ids for game, agent in seats], encoder.stop_ids)
+    seats = [(game, agent) for game in games for agent in movers_of(game.env.agents, game.infos)]
+    for game, agent in seats:
+        if agent in game.replies:
+            game.tracks[agent].read(encoder, game.observations[agent], game.replies[agent])
+    samples = sample(trainer, [game.tracks[agent].ids for game, agent in seats], encoder.stop_ids) if seats else []
     replies: dict[int, dict[str, Completion]] = {id(game): {} for game in games}
     for (game, agent), (ids, logprobs) in zip(seats, samples, strict=True):
         tokens = game.tracks[agent].write(ids, logprobs)
@@ -170,11 +178,10 @@ def _play_turn(games: Sequence[_Game], encoder: Encoder, trainer: Any) -> None:
     for game in games:
         given = replies[id(game)]
         actions = {agent: reply.action for agent, reply in given.items()}
-        observations, rewards, terminations, truncations, _ = game.env.step(actions)
-        for agent, reply in given.items():
-            game.tracks[agent].earned += float(rewards[agent])
-            if not (terminations[agent] or truncations[agent]):
-                game.tracks[agent].read(encoder, observations[agent], reply)
+        game.observations, rewards, _, _, game.infos = game.env.step(actions)
+        game.replies |= given
+        for agent, reward in rewards.items():
+            game.tracks[agent].earned += float(reward)
 
 
 def sample(

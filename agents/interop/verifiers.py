@@ -70,7 +70,7 @@ def environment(
 
         async def run(self, task: SeedTask, agents: Any) -> None:
             talks = Conversations(make(id, **kwargs))
-            news = talks.reset(seed=task.data.seed)
+            news = dict(talks.reset(seed=task.data.seed))
             async with AsyncExitStack() as stack:
                 open_talks = {
                     agent: await stack.enter_async_context(getattr(agents, agent).interaction(task)) for agent in news
@@ -78,14 +78,15 @@ def environment(
                 while talks.agents:
                     asked = [
                         open_talks[agent].turn(as_chat(news[agent]) or [{"role": "user", "content": ""}])
-                        for agent in talks.agents
+                        for agent in talks.movers
                     ]
                     segments = await asyncio.gather(*asked)
                     if any(segment.terminated for segment in segments):
                         break  # the agent's trace contains the limit or the error
-                    replies = {agent: each.last_reply for agent, each in zip(talks.agents, segments, strict=True)}
+                    replies = {agent: each.last_reply for agent, each in zip(talks.movers, segments, strict=True)}
                     heard = await asyncio.to_thread(talks.step, replies)
-                    news = {agent: each.messages for agent, each in heard.items()}
+                    for agent, each in heard.items():  # an agent that waits reads all new messages later
+                        news[agent] = (() if agent in replies else news[agent]) + each.messages
             for agent, talk in open_talks.items():
                 talk.trace.record_reward("return", talks.earned[agent])
                 talk.trace.record_metrics(talks.numbers)
