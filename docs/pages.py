@@ -287,7 +287,7 @@ def reference_episode(env: TextParallelEnv) -> Iterator[tuple[Any, dict[str, flo
     """Yield observations, rewards and infos of each turn of the reference players' first episode."""
     env.reset(seed=0)
     while env.agents:
-        observations, earned, _, _, infos = env.step({agent: env.reference_reply(agent) for agent in env.agents})
+        observations, earned, _, _, infos = env.step({agent: env.reference_reply(agent) for agent in env.movers})
         yield observations, earned, infos
 
 

@@ -48,22 +48,32 @@ def episode_records(
     records = []
     for episode in episodes:
         agents = {}
-        for agent, track in episode.tracks.items():
-            if not isinstance(track[0].observation, str):  # vectors: only the data for a replay, to save space
+        for agent in episode.is_terminated:
+            track, final = episode.tracks.get(agent, ()), episode.finals[agent]
+            waited = {str(time): reward for time, reward in episode.waiting.get(agent, {}).items()}
+            waiting = {"waiting": waited} if waited else {}
+            if not isinstance(
+                track[0].observation if track else final, str
+            ):  # vectors: only the data for a replay, to save space
                 agents[agent] = {
                     "actions": [np.asarray(turn.completion.action).tolist() for turn in track],
                     "rewards": [turn.reward for turn in track],
-                    "version": track[0].completion.version,
+                    "version": track[0].completion.version if track else 0,
                     "is_terminated": episode.is_terminated[agent],
+                    **waiting,
                 }
                 continue
             turns = [_turn(turn, track[i - 1] if i else None) for i, turn in enumerate(track)]
             if agent in credited:
                 for turn, numbers in zip(turns, credited[agent], strict=False):
                     turn |= dict(zip(CREDITED, numbers, strict=True))
-            final = episode.finals[agent]
-            last = new_messages(final, track[-1].observation)
-            agents[agent] = {"turns": turns, "last_read": last, "is_terminated": episode.is_terminated[agent]}
+            last = new_messages(final, track[-1].observation if track else None)
+            agents[agent] = {
+                "turns": turns,
+                "last_read": last,
+                "is_terminated": episode.is_terminated[agent],
+                **waiting,
+            }
             histories = [*(turn.observation for turn in track), final]
             if rewritten := [i for i in range(1, len(histories)) if is_rewritten(histories[i], histories[i - 1])]:
                 agents[agent]["rewritten"] = rewritten

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..._errors import UserError
 from ...agents.core import Completion, Learnable, Policy, Request, act_all
+from ...envs.spaces import movers_of
 from ..distribution.group import current
 from ..rollout.plays import masks_of
 from .api import Environment, Run, evaluate, load_run, torch_threads
@@ -68,13 +69,14 @@ class Team(Mapping[str, Policy]):
 
         Args:
             observations: dict of agents that act: text history, or array of the observation space's shape.
-            infos: infos of the same step, whose `action_mask` marks legal actions. None: all actions are legal.
+            infos: infos of the same step, whose `action_mask` marks legal actions, and whose `waits` marks agents that
+                do not act. None: all agents act, and all actions are legal.
             greedy: decode greedily instead of sampling.
             seed: seed of the samples of this call. None: new random numbers in each call; the calls of a new team have
                 the same random numbers.
 
         Returns:
-            Dict with the same agents: completion text, or action of the action space.
+            Dict with the agents that act: completion text, or action of the action space.
 
         Raises:
             UserError: if `observations` is not a dict, or the team has no policy for an agent.
@@ -86,12 +88,12 @@ class Team(Mapping[str, Policy]):
             )
         if unknown := [agent for agent in observations if agent not in self]:
             raise UserError(f"the team has no policy for {unknown[0]!r}; its agents are {', '.join(self)}")
-        masks = masks_of(infos or {})
+        masks, movers = masks_of(infos or {}), movers_of(observations, infos or {})
         key, turn = (0, self._num_calls) if seed is None else (seed, 0)
         requests = [
             Request(agent, observations[agent], (key, 0, number, turn), self._previous.get(agent), masks.get(agent))
             for number, agent in enumerate(self)
-            if agent in observations
+            if agent in movers
         ]
         for policy in dict.fromkeys(self[request.agent] for request in requests):
             policy.make_ready(current())

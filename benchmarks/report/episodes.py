@@ -15,6 +15,7 @@ from ...algorithms.runs.assembly.trust import needs_trust
 from ...algorithms.runs.files import CONFIG_FILE, read_config
 from ...envs.games.pictured import PicturedEnv
 from ...envs.registration.registry import make, registry
+from ...envs.wrappers.recording import turns_by_time
 from ..comparison.summaries import has_critic, run_label
 
 CHUNK_SIZE = 40
@@ -87,10 +88,12 @@ def _slim(row: Mapping[str, Any], *, shows_values: bool) -> dict[str, Any]:
     agents = {}
     for agent, record in row["agents"].items():
         turns = []
-        for turn in record["turns"]:
+        for number, (time, turn) in enumerate(turns_by_time(record).items()):
             slim = {"reward": _short(turn["reward"]), "wrote": turn["wrote"], "read": _messages(turn["read"])}
             wanted = ("advantage", "logprob", "entropy", *(("value",) if shows_values else ()))
             slim |= {name: _short(turn[name]) for name in wanted if turn.get(name) is not None}
+            if time != number:  # the agent has waited
+                slim["time"] = time
             if turn.get("is_cut"):
                 slim["is_cut"] = True
             turns.append(slim)
@@ -128,12 +131,12 @@ class Scenes:
         """
         if not self._is_pictured:
             return {}
-        tracks = {agent: entry["turns"] for agent, entry in record["agents"].items()}
+        tracks = {agent: turns_by_time(entry) for agent, entry in record["agents"].items()}
         self._env.reset(seed=record["seed"], options=record.get("options"))
         scenes = [self._panels()]
-        for turn in range(max(len(track) for track in tracks.values())):
-            actions = {agent: tracks[agent][turn]["wrote"] for agent in self._env.agents if turn < len(tracks[agent])}
-            if len(actions) < len(self._env.agents):
+        for turn in range(len(record["infos"])):
+            actions = {agent: tracks[agent][turn]["wrote"] for agent in self._env.movers if turn in tracks[agent]}
+            if len(actions) < len(self._env.movers):
                 return {}
             _, rewards, *_ = self._env.step(actions)
             if any(abs(rewards[agent] - tracks[agent][turn]["reward"]) > 1e-6 for agent in actions):

@@ -23,6 +23,7 @@ from ...agents.loading import load_policies
 from ...algorithms.rollout.collector import Plan, RolloutCollector
 from ...algorithms.rollout.side_by_side import SideBySide
 from ...envs.registration.registry import make
+from ...envs.spaces import movers_of
 from ...envs.vectors.vector import SyncVector
 from ..markdown import markdown_table
 from .timing import Spread, Stopwatch, clock_of, timed_rounds, unit_of
@@ -128,13 +129,14 @@ def _generating(env_id: str, policies: Mapping[str, LanguagePolicy]) -> Workload
     def play() -> tuple[int, int]:
         steps = tokens = 0
         for _ in range(16):
-            observations, _ = env.reset(seed=next(seeds))
+            observations, infos = env.reset(seed=next(seeds))
             previous: dict[str, Completion] = {}
             while env.agents:
-                for agent in env.agents:
+                movers = movers_of(env.agents, infos)
+                for agent in movers:
                     previous[agent] = _generated(policies[agent], observations[agent], previous.get(agent))
                     tokens += len(previous[agent].tokens.completion_ids)
-                observations, *_ = env.step({agent: previous[agent].action for agent in env.agents})
+                observations, *_, infos = env.step({agent: previous[agent].action for agent in movers})
                 steps += 1
         return steps, tokens
 

@@ -24,6 +24,7 @@ from ....envs.games.pictures import write_gif
 from ....envs.players import PLAYERS, scripted_player
 from ....envs.registration.registry import make, spec, with_explanation
 from ....envs.registration.turn_limit import watched_turns
+from ....envs.spaces import WAITS, movers_of
 from ....envs.vectors.faults import EnvironmentFault
 from ....envs.vectors.vector import SyncVector
 from ....envs.wrappers import Recorded, Shares
@@ -119,7 +120,7 @@ def run(args: Sequence[str]) -> None:
         vector = SyncVector(lambda: seen, 1)  # raises EnvironmentFault for errors of the environment
         vector.name = arguments.env
         try:
-            observations, _ = vector.reset(0, arguments.seed, options)
+            observations, infos = vector.reset(0, arguments.seed, options)
         except EnvironmentFault as fault:
             if task is None or not isinstance(fault.__cause__, (ValueError, LookupError)):
                 raise
@@ -132,6 +133,7 @@ def run(args: Sequence[str]) -> None:
             vector,
             seen,
             observations,
+            infos,
             decide,
             person,
             console,
@@ -157,6 +159,7 @@ def play(
     vector: SyncVector,
     env: Any,
     observations: Mapping[str, Any],
+    infos: Mapping[str, Mapping[str, Any]],
     decide: Decide,
     person: Person | None,
     console: Console,
@@ -173,16 +176,18 @@ def play(
     turn = 0
     while env.agents and turn != max_turns:
         turn += 1
-        before = {agent: len(str(observations[agent])) for agent in env.agents}
+        movers = movers_of(env.agents, infos)
+        before = {agent: len(str(observations[agent])) for agent in movers}
         actions = {
             agent: person.reply() if person and agent == person.agent else decide(agent, observations[agent])
-            for agent in env.agents
+            for agent in movers
         }
         observations, rewards, *_, infos = vector.step({0: actions})[0]
         if is_drawn:
             frames.append(env.render())
+        for agent, reward in rewards.items():
+            total[agent] = total.get(agent, 0.0) + reward
         for agent, action in actions.items():
-            total[agent] = total.get(agent, 0.0) + rewards[agent]
             if agent not in open_seats:
                 continue
             text = Text(shown(action), style="green")
@@ -190,9 +195,9 @@ def play(
             if isinstance(action, str) and answer:
                 text.append(f"\n\n{shown(answer)}", style="default")
             console.print(panel(f"turn {turn}: {agent} writes, reward {rewards[agent]:.3f}", text))
-        numbers: dict[str, float] = next(iter(infos.values()), {})
+        numbers: Mapping[str, float] = next(iter(infos.values()), {})
         if person is None or not env.agents:  # metrics could reveal the partners' actions
-            told = "  ".join(f"{name} {value:.3g}" for name, value in numbers.items())
+            told = "  ".join(f"{name} {value:.3g}" for name, value in numbers.items() if name != WAITS)
             console.print(Text(shown(told), style="dim"))
     if env.agents:
         console.print(f"stopped after {turn:,} joint turns; --max-turns sets another limit", highlight=False)

@@ -20,7 +20,7 @@ from tyro.conf import Positional
 from ...._ranges import Checked
 from ...._terminal import shown, terminal
 from ....envs.core import Message, Outcome, StepResult, TextParallelEnv
-from ....envs.wrappers.recording import mean_info
+from ....envs.wrappers.recording import mean_info, recorded_return, turns_by_time
 from ....envs.wrappers.reward_functions import JudgedTurn, RewardFunctions
 from ...arguments import parsed
 from ...errors import UserError, check_folder, refusals
@@ -78,14 +78,17 @@ def rescored(row: Mapping[str, Any], names: Sequence[str], weights: Sequence[flo
     env.reset()
     agents, infos = deepcopy(row["agents"]), []
     for time in range(len(row["infos"])):
-        turns = {agent: agents[agent]["turns"][time] for agent in env.agents}
+        turns = {agent: turns_by_time(agents[agent])[time] for agent in world.movers}
         _, rewards, _, _, told = env.step({agent: turn["wrote"] for agent, turn in turns.items()})
         infos.append(mean_info(told))
-        for agent, turn in turns.items():
-            turn["reward"] = rewards[agent]
+        for agent, reward in rewards.items():
+            if agent not in turns:
+                agents[agent]["waiting"][str(time)] = reward
+                continue
+            turns[agent]["reward"] = reward
             for name in CREDITED:
-                turn.pop(name, None)
-    total = sum(turn["reward"] for track in agents.values() for turn in track["turns"])
+                turns[agent].pop(name, None)
+    total = sum(map(recorded_return, agents.values()))
     return {**row, "reward_funcs": list(names), "return": total / len(agents), "agents": agents, "infos": infos}
 
 
@@ -100,6 +103,8 @@ def missing_fields(row: Mapping[str, Any]) -> dict[str, str]:
             reasons |= dict.fromkeys(("transcripts", "joint", "numbers"), f"recorded texts were shortened ({name})")
     if kwargs.get("memory", "all") != "all" or any("rewritten" in track for track in tracks):
         reasons["joint"] = "histories were rewritten"
+    if any("waiting" in track for track in tracks):
+        reasons |= dict.fromkeys(("transcripts", "joint"), "the record lacks times of messages to waiting agents")
     if not (row.get("is_complete") or all(track["is_terminated"] for track in tracks)):
         reasons["is_last"] = f"the record of episode {row.get('index')} lacks its end"
     return reasons
@@ -116,22 +121,30 @@ class RecordedEnv(TextParallelEnv):
         limits = {name: kwargs[name] for name in ("max_action_length", "max_observation_length") if name in kwargs}
         super().__init__(list(row["agents"]), len(row["infos"]), **limits)
         self._tracks, self._infos = row["agents"], row["infos"]
+        self._turns = {agent: turns_by_time(track) for agent, track in self._tracks.items()}
         self._read_texts: dict[str, list[list[Message]]] = {}
         for agent, track in self._tracks.items():
             reads = [*(turn["read"] for turn in track["turns"]), track["last_read"]]
             self._read_texts[agent] = [[Message(**each) for each in read] for read in reads]
 
     def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
+        self.movers = [agent for agent, turns in self._turns.items() if 0 in turns]
         return {agent: reads[0] for agent, reads in self._read_texts.items()}
 
     def play(self, replies: Mapping[str, str]) -> Outcome:
-        tracks, end = {agent: self._tracks[agent] for agent in replies}, self.turn + 1
+        end, rewards, stay = self.turn + 1, {}, set()
         read: dict[bool, dict[str, Any]] = {False: {}, True: {}}  # keys: True if the messages are the whole history
-        for agent, track in tracks.items():
-            read[end in track.get("rewritten", ())][agent] = self._read_texts[agent][end]
-        rewards = {agent: track["turns"][self.turn]["reward"] for agent, track in tracks.items()}
-        finished = frozenset(agent for agent, track in tracks.items() if len(track["turns"]) == end)
-        return Outcome(rewards, read[False], finished=finished, rewritten=read[True])
+        for agent in self.agents:
+            turns, waiting = self._turns[agent], self._tracks[agent].get("waiting", {})
+            if agent in replies:
+                number = list(turns).index(self.turn) + 1
+                read[number in self._tracks[agent].get("rewritten", ())][agent] = self._read_texts[agent][number]
+            rewards[agent] = turns[self.turn]["reward"] if agent in replies else waiting[str(self.turn)]
+            if end in turns or str(end) in waiting:
+                stay.add(agent)
+        movers = [agent for agent in self.agents if end in self._turns[agent]]
+        finished = frozenset(self.agents) - stay
+        return Outcome(rewards, read[False], finished=finished, rewritten=read[True], movers=movers or None)
 
     def step(self, actions: Mapping[str, str]) -> StepResult:
         # The wrapper `Shares` added the shares after the calls of the reward functions.

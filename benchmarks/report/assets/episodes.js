@@ -176,12 +176,15 @@
     const parts = [heading];
     parts.push(made("p", "note", role + "update " + content.update + " · return " + number(content.return) + " · task seed " + content.seed));
     const agents = Object.entries(content.agents);
-    const turns = Math.max(...agents.map(([, record]) => record.turns.length));
+    const turns = content.infos.length;
     for (let t = 0; t < turns; t++) {
       const turn = made("div", "turn");
       turn.append(made("p", "turn-name", "Turn " + (t + 1) + " of " + turns));
       const columns = made("div", "agents");
-      for (const [name, record] of agents) if (record.turns[t]) columns.append(column(name, record.turns[t], run.language));
+      for (const [name, record] of agents) {
+        const own = record.turns.find((each, i) => (each.time ?? i) === t);
+        if (own) columns.append(column(name, own, run.language));
+      }
       turn.append(columns);
       turn.append(numbers(content.infos[t] || {}, "numbers terms"));
       if (content.scenes && content.scenes[t + 1]) turn.append(scene(content.scenes[t + 1], content.palette));
