@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from heard import Heard
 from pettingzoo import ParallelEnv
+from waiting_worlds import TurnGame
 
 from collm.envs import EnvSpec, Message, OpenText, Outcome, Transcript, check_env, specs
 from collm.envs.checks.checker import RULES, CheckFailure
@@ -144,6 +145,12 @@ class ChangesWhatItReturned(Sound):
         return super().deal(task)
 
 
+class ReadsWaitingAgents(TurnGame):
+    def step(self, actions):
+        observations, rewards, *rest = super().step(actions)
+        return observations, {agent: reward + len(actions) for agent, reward in rewards.items()}, *rest
+
+
 class ParsesNumbers(Sound):
     """`"²".isdigit()` is true, `int("²")` raises."""
 
@@ -201,6 +208,7 @@ WRONG = [
     ("hostile_replies", ParsesNumbers),
     ("hostile_replies", having(play=lambda self, replies: Outcome(10.0 ** max(map(len, replies.values()))))),
     ("missing_reply", having(step=lambda self, actions: Sound.step(self, dict.fromkeys(self.agents, "") | actions))),
+    ("waiting", ReadsWaitingAgents),
     ("append_only", having(play=forgets)),
     ("own_reply", with_part(0, unread)),
     ("reference", having(reference_reply=lambda self, agent: str(self.rng.randint(2, 9)))),
@@ -217,7 +225,7 @@ def chatter(agent, observation, rng):
 def test_a_sound_environment_passes_every_rule_that_applies_also_with_rewritten_histories():
     passed = check_env(EnvSpec("test/Sound-v0", Sound), hash_seeds=False)
     assert repr(passed) == f"all {len(passed)} tested rules hold"
-    assert set(RULES) - set(passed) == {"hash_seed", "reference", "ranges", "exploits"}
+    assert set(RULES) - set(passed) == {"hash_seed", "reference", "ranges", "exploits", "waiting"}
     assert {rule for rule, _ in WRONG} | {"hash_seed"} == set(RULES), "every rule has a wrong environment"
     assert all(rule.__doc__ for rule in RULES.values())  # failures quote it
     with pytest.raises(CheckFailure, match=r"hostile_replies: a reply of .* digits raises ValueError"):
