@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from collm.benchmarks.core.command import ANCHORS_FILE
-from collm.benchmarks.core.submission import Submission, core_ids, read_submission, seeds_of
+from collm.benchmarks.core.submission import ANCHORS_FILE, Submission, core_ids, read_submission, seeds_of
 from collm.benchmarks.errors import UserError
 
 FLOOR, REFERENCE = "random", "reference"

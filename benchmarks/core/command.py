@@ -36,9 +36,8 @@ from ...envs.players import PLAYERS
 from ...envs.vectors.vector import SyncVector
 from ..errors import UserError
 from ..markdown import markdown_table
-from .submission import Submission, core_ids, read_submission, seeds_of
+from .submission import ANCHORS_FILE, Submission, core_ids, read_submission, seeds_of
 
-ANCHORS_FILE = Path(__file__).with_name("anchors.json")
 TABLE_FILE = "table.md"
 NUM_RESAMPLES = 5_000
 TITLE = "Core suite: score on held-out seeds, 0 as random play and 1 as the reference player, mean [95 %]"
