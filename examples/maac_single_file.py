@@ -21,12 +21,13 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
-from collm.agents.tiny import TINY_DIRECTORY
+from collm.agents.tiny import STARTS
 from collm.envs import make
 from collm.envs.core import Message
 
 ENV, ENV_KWARGS = "collm/MiniShift-v0", {"reward": "dense"}
 AGENTS = ("builder_0", "builder_1")
+START = STARTS["tiny-MiniShift"]  # folder of the embedded model, trained further on the moves of MiniShift
 
 
 # 1. Settings.
@@ -51,7 +52,7 @@ class Settings:
 
 
 # 2. Text to tokens. If a reply spells out a special token, the letters are encoded as ordinary text.
-tokenizer = AutoTokenizer.from_pretrained(TINY_DIRECTORY, split_special_tokens=True)
+tokenizer = AutoTokenizer.from_pretrained(START, split_special_tokens=True)
 END, PAD = tokenizer.eos_token_id, tokenizer.pad_token_id
 
 
@@ -117,7 +118,7 @@ class Critic(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.backbone = AutoModel.from_pretrained(TINY_DIRECTORY)
+        self.backbone = AutoModel.from_pretrained(START)
         self.head = nn.Linear(self.backbone.config.hidden_size, 1)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
@@ -173,7 +174,7 @@ class MAAC:
     def __init__(self, settings: Settings):
         self.settings = settings
         adamw = partial(torch.optim.AdamW, eps=settings.adam_epsilon, weight_decay=0.0)
-        self.actors = {agent: AutoModelForCausalLM.from_pretrained(TINY_DIRECTORY) for agent in AGENTS}
+        self.actors = {agent: AutoModelForCausalLM.from_pretrained(START) for agent in AGENTS}
         rate = settings.agent_learning_rate
         self.optimizers = {agent: adamw(actor.parameters(), rate) for agent, actor in self.actors.items()}
         self.critic = Critic()

@@ -69,6 +69,7 @@ TRIALS = (
     Trial("pettingzoo", "pettingzoo_ippo.py"),
     Trial("classics", tests="tests/envs/registration/test_classics.py"),
     Trial("textarena", "textarena_ippo.py", "tests/envs/views/test_textarena.py", page="textarena.md"),
+    Trial("open_spiel", tests="tests/envs/views/test_open_spiel.py"),
     Trial("chat_servers", tests="tests/agents/language/test_chat_served.py"),
     Trial(
         "verifiers",

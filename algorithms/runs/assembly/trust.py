@@ -156,7 +156,7 @@ def _model_reason(setting: str, name: Any, directory: Path | None) -> str | None
         return None
     try:
         is_hub_name = bool(_HUB.fullmatch(name)) and not Path(name).exists()
-        is_tiny = Path(name).resolve() == TINY_DIRECTORY.resolve()
+        is_tiny = Path(name).resolve() in {TINY_DIRECTORY.resolve(), *(start.resolve() for start in STARTS.values())}
     except (OSError, ValueError):  # the name is too long, or has a null character
         is_hub_name = is_tiny = False
     if is_hub_name or is_tiny or _is_inside(name, directory):

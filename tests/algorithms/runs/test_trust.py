@@ -133,6 +133,7 @@ def test_every_setting_and_argument_of_free_text_is_judged():
         "max_facts max_observation_length max_probes max_steps max_timeouts max_turns memory needs_both num_agents "
         "num_generated num_operations num_public num_revealed num_tests on_bad_row original_prompt "
         "partner_code previous_response reach render_mode reward shift shows_target source spider_attacks "
+        "bias channel game links max_words noise num_messages num_options num_rounds num_turns "
         "split stop_at style test_fraction test_seconds tests threshold variant view world".split()
     )
     own = [each.constructor() for each in specs() if str(each.entry_point).startswith("collm.envs.")]
