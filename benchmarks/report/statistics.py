@@ -23,6 +23,7 @@ from ...envs.registration.registry import Range
 
 Estimator = Callable[[Floats], Floats]
 
+CONFIDENCE = 0.95  # coverage of all intervals
 NUM_RESAMPLES = 20_000
 UNBOUNDED: Range = (-math.inf, math.inf)
 
@@ -53,7 +54,6 @@ def interval(
     scores: Floats,
     indices: Indices | None = None,
     *,
-    confidence: float = 0.95,
     is_widened: bool = True,
     bounds: Range = UNBOUNDED,
 ) -> Interval:
@@ -63,7 +63,6 @@ def interval(
         estimator: [..., R, K] → [...].
         scores: [R, K].
         indices: [N, R, K] resampling indices. None: sampled with a fixed seed.
-        confidence: coverage of the interval, 0 to 1.
         is_widened: widen the interval as `widening` defines. False: the plain percentiles.
         bounds: lowest and highest possible score, at which the interval is cut. The cut does not change the coverage.
     """
@@ -71,18 +70,10 @@ def interval(
     if indices is None:
         indices = _indices(scores)
     samples = estimator(resampled(scores, indices))
-    return within(bounds, _estimate(estimator(scores), samples, scores.shape, confidence, is_widened))
+    return within(bounds, _estimate(estimator(scores), samples, scores.shape, is_widened))
 
 
-def difference(
-    estimator: Estimator,
-    first: Floats,
-    second: Floats,
-    *,
-    confidence: float = 0.95,
-    is_widened: bool = True,
-    bounds: Range = UNBOUNDED,
-) -> Interval:
+def difference(estimator: Estimator, first: Floats, second: Floats, *, bounds: Range = UNBOUNDED) -> Interval:
     """Paired difference of two methods, first minus second, with its bootstrap interval over pairs. See `interval`.
 
     Args:
@@ -93,8 +84,7 @@ def difference(
     if first.shape != second.shape:
         raise ValueError(f"paired differences need the same seeds and tasks, got shapes {first.shape}, {second.shape}")
     low, high = bounds
-    found = interval(estimator, _checked(first) - _checked(second), confidence=confidence, is_widened=is_widened)
-    return within((low - high, high - low), found)
+    return interval(estimator, _checked(first) - _checked(second), bounds=(low - high, high - low))
 
 
 def within(bounds: Range, found: Interval) -> Interval:
@@ -114,12 +104,7 @@ def probability_of_improvement(first: Floats, second: Floats) -> Floats:
 
 
 def improvement(
-    first: Floats,
-    second: Floats,
-    indices: tuple[Indices, Indices] | None = None,
-    *,
-    confidence: float = 0.95,
-    is_widened: bool = True,
+    first: Floats, second: Floats, indices: tuple[Indices, Indices] | None = None, *, is_widened: bool = True
 ) -> Interval:
     """`probability_of_improvement` with its interval. The runs of both methods are resampled independently."""
     first, second = _checked(first), _checked(second)
@@ -128,7 +113,7 @@ def improvement(
     value = probability_of_improvement(first, second)
     samples = probability_of_improvement(resampled(first, indices[0]), resampled(second, indices[1]))
     shape = (min(len(first), len(second)), first.shape[1])
-    return within((0, 1), _estimate(value, samples, shape, confidence, is_widened))
+    return within((0, 1), _estimate(value, samples, shape, is_widened))
 
 
 def performance_profile(scores: Floats, thresholds: Floats) -> Floats:
@@ -137,15 +122,13 @@ def performance_profile(scores: Floats, thresholds: Floats) -> Floats:
     return share
 
 
-def profile_bands(
-    scores: Floats, thresholds: Floats, indices: Indices | None = None, *, confidence: float = 0.95
-) -> tuple[Floats, Floats, Floats]:
+def profile_bands(scores: Floats, thresholds: Floats, indices: Indices | None = None) -> tuple[Floats, Floats, Floats]:
     """Performance profile with its pointwise percentile band: value, low, high, each [M]."""
     scores = _checked(scores)
     if indices is None:
         indices = bootstrap_indices(scores.shape[0], scores.shape[1], 2_000)
     samples = performance_profile(resampled(scores, indices), thresholds)
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(samples, [tail, 1 - tail], axis=0)
     return performance_profile(scores, thresholds), low, high
 
@@ -175,12 +158,12 @@ def _indices(scores: Floats, seed: int = 0) -> Indices:
     return bootstrap_indices(scores.shape[0], scores.shape[1], NUM_RESAMPLES, seed=seed)
 
 
-def _estimate(value: Floats, samples: Floats, shape: Sequence[int], confidence: float, is_widened: bool) -> Interval:
+def _estimate(value: Floats, samples: Floats, shape: Sequence[int], is_widened: bool) -> Interval:
     center = float(value)
     if shape[0] < 2:
         return Interval(center, math.nan, math.nan)
-    plain = percentile_interval(center, samples, confidence)
-    factor = widening(shape[0], shape[1], confidence) if is_widened else 1.0
+    plain = percentile_interval(center, samples, CONFIDENCE)
+    factor = widening(shape[0], shape[1], CONFIDENCE) if is_widened else 1.0
     return Interval(center, center + factor * (plain.low - center), center + factor * (plain.high - center))
 
 
@@ -262,7 +245,7 @@ class Reaching:
         return f"{numbers[0]} [{numbers[1]}, {numbers[2]}], {self.num_reached} of {self.num_runs}"
 
 
-def median_cost(costs: Sequence[float], *, confidence: float = 0.95) -> Reaching:
+def median_cost(costs: Sequence[float]) -> Reaching:
     """Median cost over runs with its bootstrap interval. `NEVER` is larger than all costs.
 
     For an even number of runs, it is the larger of the two middle values, because `NEVER` has no mean.
@@ -270,7 +253,7 @@ def median_cost(costs: Sequence[float], *, confidence: float = 0.95) -> Reaching
     values = np.asarray(costs, dtype=np.float64)
     indices = bootstrap_indices(len(values), 1, NUM_RESAMPLES)
     samples = np.sort(resampled(values[:, None], indices)[..., 0], axis=1)[:, len(values) // 2]
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     ordered = np.sort(samples)  # quantiles by rank, because interpolation between two infinities gives nan
     low, high = (float(ordered[int(share * (len(ordered) - 1))]) for share in (tail, 1 - tail))
     median = float(np.sort(values)[len(values) // 2])
