@@ -12,6 +12,7 @@ from types import NoneType
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from .._errors import UserError
+from .._ranges import bare
 from .._removed import replacement
 from .._settings import Setting, settings_of
 
@@ -143,7 +144,7 @@ def _with_whole_tuples(settings: Iterable[Setting], given: Mapping[str, Any], ar
 
 def _with_flags(settings: Iterable[Setting], args: Sequence[str]) -> list[str]:
     """Replace --name=True by --name, and --name=False by --no-name. W&B sweeps call programs with these forms."""
-    flags = {name: each.name for each in settings if _is_bool(each) for name in (each.name, *each.also)}
+    flags = {name: each.name for each in settings if bare(each.hint) is bool for name in (each.name, *each.also)}
     negations = {"true": "", "false": "no-"}
     words = []
     for word in args:
@@ -158,7 +159,7 @@ def _with_flags(settings: Iterable[Setting], args: Sequence[str]) -> list[str]:
 
 def _with_lists(settings: Iterable[Setting], args: Sequence[str]) -> list[str]:
     """Replace --name=[64, 64] and --name "[64, 64]" by --name 64 64. W&B sweeps write lists in this form."""
-    tuples = {name for each in settings if get_origin(_bare(each.hint)) is tuple for name in (each.name, *each.also)}
+    tuples = {name for each in settings if get_origin(bare(each.hint)) is tuple for name in (each.name, *each.also)}
     words: list[str] = []
     for word in args:
         option, _, value = word.partition("=")
@@ -173,10 +174,6 @@ def _with_lists(settings: Iterable[Setting], args: Sequence[str]) -> list[str]:
         except (SyntaxError, ValueError) as error:
             raise UserError(f"{words[-1]} takes a list such as [64, 64], got {word!r}") from error
     return words
-
-
-def _is_bool(setting: Setting) -> bool:
-    return _bare(setting.hint) is bool
 
 
 def _name_of(word: str) -> str:
@@ -222,11 +219,6 @@ def _option(setting: Setting, given: Mapping[str, Any]) -> Any:
 
 def _metavar(hint: Any) -> str | None:
     """Return INT for `int | None`, because tyro shows {None}|INT. None: tyro's text."""
-    kinds = [each for each in get_args(_bare(hint)) if each is not NoneType]
-    kind = _bare(kinds[0]) if len(kinds) == 1 else None
+    kinds = [each for each in get_args(bare(hint)) if each is not NoneType]
+    kind = bare(kinds[0]) if len(kinds) == 1 else None
     return kind.__name__.upper() if kind in (int, float, str, Path) else None
-
-
-def _bare(hint: Any) -> Any:
-    """Return a type without its metadata."""
-    return get_args(hint)[0] if get_origin(hint) is Annotated else hint

@@ -131,7 +131,7 @@ def _check(name: str, value: Any, hint: Any) -> None:
 
 def _is_allowed(value: Any, hint: Any) -> bool:
     ranges = [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, InRange)]
-    hint = _bare(hint)
+    hint = bare(hint)
     if get_origin(hint) in (Union, UnionType):
         return any(_is_allowed(value, option) for option in get_args(hint))
     if get_origin(hint) is Literal:
@@ -149,7 +149,7 @@ def _is_allowed(value: Any, hint: Any) -> bool:
 def words(hint: Any) -> str:
     """Describe a type and its range: "a whole number of at least 1, or None"."""
     ranges = [str(each) for each in getattr(hint, "__metadata__", ()) if isinstance(each, InRange)]
-    hint = _bare(hint)
+    hint = bare(hint)
     if get_origin(hint) in (Union, UnionType):
         return ", or ".join(words(option) for option in get_args(hint))
     if get_origin(hint) is Literal:
@@ -162,11 +162,12 @@ def words(hint: Any) -> str:
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
-    hint = _bare(hint)
+    hint = bare(hint)
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
-def _bare(hint: Any) -> Any:
+def bare(hint: Any) -> Any:
+    """Return a type without its metadata."""
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
