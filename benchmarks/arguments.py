@@ -6,6 +6,7 @@ import ast
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, is_dataclass, make_dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import NoneType
@@ -187,18 +188,15 @@ def _form(settings: Mapping[str, Setting], leading: Sequence[str], given: Mappin
     for name, setting in settings.items():
         if name not in leading:
             groups.setdefault(setting.group, []).append(setting)
+    form = partial(make_dataclass, kw_only=True, repr=False, eq=False)
     fields: list[Any] = []
     for title, members in groups.items():
         if members:
             words = title.removesuffix("Config").removesuffix("Arguments") or "main"
-            inner = _dataclass(title or "Main", [_option(each, given) for each in members])
-            inner.__doc__ = ""
+            options = [_option(each, given) for each in members]
+            inner = form(title or "Main", options, namespace={"__doc__": ""})
             fields.append((words.lower().replace(" ", "_"), inner))
-    return _dataclass("Form", fields)
-
-
-def _dataclass(name: str, fields: Sequence[Any]) -> type:
-    return make_dataclass(name, fields, kw_only=True, repr=False, eq=False)
+    return form("Form", fields)
 
 
 def _option(setting: Setting, given: Mapping[str, Any]) -> Any:
