@@ -34,6 +34,7 @@ from ..sharing.export import ADAPTER, export, model_folders
 WORLDS = {world.__name__: world for world in (MiniBuild, MiniShift, MiniWriting, MiniCode)}
 MAX_WEIGHTS = 5_000_000  # a browser decodes a larger model too slowly, and the page is too large
 NUM_TASKS = 40
+ASSETS = files(__package__) / "assets"
 LAYER = (
     *("input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"),
     *("post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"),
@@ -49,9 +50,9 @@ def page_of(runs: Sequence[Path], *, trust: bool = False) -> str:
     models: list[dict[str, Any]] = []
     games = [_game(directory, models, trust=trust) for directory in runs]
     data = json.dumps({"games": games, "models": models}, separators=(",", ":")).replace("<", "\\u003c")
-    scripts = "\n".join(_asset(name) for name in ("model.js", "worlds.js", "page.js"))
-    parts = {"STYLE": _asset("page.css"), "SCRIPT": scripts, "DATA": data}
-    page = _asset("page.html")
+    scripts = "\n".join((ASSETS / name).read_text("utf-8") for name in ("model.js", "worlds.js", "page.js"))
+    parts = {"STYLE": (ASSETS / "page.css").read_text("utf-8"), "SCRIPT": scripts, "DATA": data}
+    page = (ASSETS / "page.html").read_text("utf-8")
     for name, text in parts.items():
         page = page.replace(f"{{{{{name}}}}}", text)
     return page
@@ -176,7 +177,3 @@ def _tokenizer(saved: Mapping[str, Any]) -> dict[str, Any]:
     model = saved["model"]
     merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
     return {"vocab": model["vocab"], "merges": merges, "control": [token["id"] for token in saved["added_tokens"]]}
-
-
-def _asset(name: str) -> str:
-    return (files(__package__) / "assets" / name).read_text(encoding="utf-8")

@@ -17,6 +17,7 @@ from .headline import Headline
 from .tables import Estimate, TableOfText
 
 COMPARED = "Paired differences"  # title of the table and the figures that are shown unfolded below the headline
+ASSETS = files(__package__) / "assets"
 SCRIPTS = ("tables.js", "episodes.js")
 LEGENDS = {
     "highest": "Bold: the highest of its column. Underlined: its interval overlaps the highest one's.",
@@ -39,7 +40,7 @@ class Contents:
 
 
 def page(contents: Contents) -> str:
-    scripts = ["\n" + _asset(name) for name in SCRIPTS]
+    scripts = ["\n" + (ASSETS / name).read_text("utf-8") for name in SCRIPTS]
     hashes = [hashlib.sha256(script.encode()).digest() for script in scripts]
     colours = "".join(
         f"--method-{place}: light-dark({colour}, color-mix(in oklab, {colour} 62%, white)); "
@@ -71,10 +72,10 @@ def page(contents: Contents) -> str:
             f'<script type="text/plain" id="chunk-{number}">{chunk}</script>\n'
             for number, chunk in enumerate(contents.library.chunks)
         ),
-        "STYLE": f":root {{ {colours}}}\n" + _asset("page.css"),
+        "STYLE": f":root {{ {colours}}}\n" + (ASSETS / "page.css").read_text("utf-8"),
         "SCRIPTS": "\n".join(f"<script>{script}</script>" for script in scripts),
     }
-    return re.sub(r"{{(\w+)}}", lambda found: parts[found[1]], _asset("page.html"))
+    return re.sub(r"{{(\w+)}}", lambda found: parts[found[1]], (ASSETS / "page.html").read_text("utf-8"))
 
 
 def _folded(contents: Contents, compared: Section | None) -> Iterator[tuple[str, str]]:
@@ -139,7 +140,3 @@ def _cell(cell: str, mark: str) -> str:
 
 def _anchor(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower())
-
-
-def _asset(name: str) -> str:
-    return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
