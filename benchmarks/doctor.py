@@ -8,14 +8,13 @@ import platform
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from .._errors import UserError
 
 if TYPE_CHECKING:
-    from ..algorithms.memory.plan import Phase
     from ..algorithms.runs.assembly.experiment import Experiment
 
 PACKAGES = ("collm", "torch", "transformers", "peft", "tokenizers", "datasets", "numpy")
@@ -130,12 +129,8 @@ def examined(
                 "device": name,
                 "memory": capacity(name),
                 "peak": plan.peak.name,
-                "phases": list(map(_bytes_of, plan.phases)),
+                "phases": [{**asdict(phase), "total": phase.total} for phase in plan.phases],
             }
             for name, plan in plans.items()
         ],
     }
-
-
-def _bytes_of(phase: Phase) -> dict[str, Any]:
-    return {**{each.name: getattr(phase, each.name) for each in fields(phase)}, "total": phase.total}
