@@ -96,22 +96,18 @@ def parsed_submission(found: Any) -> Submission:
     if not isinstance(environments, dict) or not environments:
         raise UserError("environments must be an object with environment ids as keys, at least one")
     for id, entry in environments.items():
-        _check_entry(id, entry)
+        held_out = seeds_of(id)
+        if not isinstance(entry, dict) or set(entry) not in ({"seeds_sha256", "returns"}, {"seeds_sha256", "unplayed"}):
+            raise UserError(f'{id} must have "seeds_sha256" and either "returns" or "unplayed"')
+        if entry["seeds_sha256"] != held_out.sha256:
+            raise UserError(
+                f"{id} was played on other seeds: seeds_sha256 is {entry['seeds_sha256']!r}, not {held_out.sha256!r}"
+            )
     returns = {id: _checked_returns(id, entry["returns"]) for id, entry in environments.items() if "returns" in entry}
     unplayed = {id: entry["unplayed"] for id, entry in environments.items() if "unplayed" in entry}
     if wrong := [id for id, why in unplayed.items() if not isinstance(why, str) or not why]:
         raise UserError(f"unplayed of {wrong[0]} must be a string")
     return Submission(found["team"], models, returns, unplayed, found["collm"])
-
-
-def _check_entry(id: str, entry: Any) -> None:
-    held_out = seeds_of(id)
-    if not isinstance(entry, dict) or set(entry) not in ({"seeds_sha256", "returns"}, {"seeds_sha256", "unplayed"}):
-        raise UserError(f'{id} must have "seeds_sha256" and either "returns" or "unplayed"')
-    if entry["seeds_sha256"] != held_out.sha256:
-        raise UserError(
-            f"{id} was played on other seeds: seeds_sha256 is {entry['seeds_sha256']!r}, not {held_out.sha256!r}"
-        )
 
 
 def _checked_returns(id: str, ways: Any) -> dict[str, list[float]]:
