@@ -197,9 +197,12 @@ def agent_grid(
     rewards = [[turn.reward for turn in episode.tracks[agent]] for episode in played]
     goes_on = [not episode.is_terminated[agent] for episode in played]
     grid = _make_grid(rewards, played, goes_on, values, has_action_values, agent)
-    gaps = torch.ones_like(grid.rewards)
-    gaps[grid.is_real] = torch.tensor([float(gap) for episode in played for gap in episode.gaps(agent)])
-    return replace(grid, gaps=gaps) if bool((gaps != 1).any()) else grid
+    gaps = [float(gap) for episode in played for gap in episode.gaps(agent)]
+    if all(gap == 1 for gap in gaps):
+        return grid
+    gap_grid = torch.ones_like(grid.rewards)
+    gap_grid[grid.is_real] = torch.tensor(gaps)
+    return replace(grid, gaps=gap_grid)
 
 
 def joint_grid(

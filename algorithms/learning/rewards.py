@@ -140,14 +140,14 @@ def with_own_rewards(episodes: Sequence[Episode], discount: float) -> list[Episo
 
     Rewards before an agent's first turn do not depend on its actions, and are not credited.
     """
-    paid = []
-    for episode in episodes:
-        rewards = {
+
+    def credited(episode: Episode) -> dict[str, list[float]]:
+        return {
             agent: _until_next_turn(track, episode.own_rewards(agent), discount)
             for agent, track in episode.tracks.items()
         }
-        paid.append(with_rewards(episode, rewards) if episode.waiting else episode)
-    return paid
+
+    return [with_rewards(episode, credited(episode)) if episode.waiting else episode for episode in episodes]
 
 
 def _until_next_turn(track: Sequence[Turn], rewards: Sequence[float], discount: float) -> list[float]:

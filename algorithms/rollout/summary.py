@@ -55,11 +55,11 @@ def episode_metrics(
 
 def agent_returns(episodes: Sequence[Episode], interests: Interests) -> dict[str, list[float]]:
     """Return each agent's return in each completed episode, or {} if the agents have common interests or one acts."""
+    if interests == "common":
+        return {}
     ended = [episode.own_returns for episode in episodes if episode.is_complete]
     agents = sorted({agent for returns in ended for agent in returns})
-    if interests == "common" or len(agents) < 2:
-        return {}
-    return {agent: [returns.get(agent, 0.0) for returns in ended] for agent in agents}
+    return {agent: [returns.get(agent, 0.0) for returns in ended] for agent in agents} if len(agents) > 1 else {}
 
 
 def agent_metrics(episodes: Sequence[Episode], interests: Interests) -> dict[str, float]:

@@ -57,9 +57,8 @@ def episode_records(
             track, final = episode.tracks.get(agent, ()), episode.finals[agent]
             waited = {str(time): reward for time, reward in episode.waiting.get(agent, {}).items()}
             waiting = {"waiting": waited} if waited else {}
-            if not isinstance(
-                track[0].observation if track else final, str
-            ):  # vectors: only the data for a replay, to save space
+            seen = track[0].observation if track else final
+            if not isinstance(seen, str):  # vectors: only the data for a replay, to save space
                 agents[agent] = {
                     "actions": [np.asarray(turn.completion.action).tolist() for turn in track],
                     "rewards": [turn.reward for turn in track],
@@ -68,7 +67,7 @@ def episode_records(
                     **waiting,
                 }
                 continue
-            histories: list[Any] = [None, *(turn.observation for turn in track), episode.finals[agent]]
+            histories: list[Any] = [None, *(turn.observation for turn in track), final]
             read, is_rewritten = zip(*map(new_messages, histories[1:], histories), strict=True)
             turns = [_turn(turn, track[i - 1] if i else None, read[i]) for i, turn in enumerate(track)]
             if agent in credited:

@@ -10,6 +10,7 @@ from random import Random
 
 from tyro.conf import Positional
 
+from ..._ownership import refuse_full_folder
 from ..._ranges import Checked, Count, Positive
 from ..._terminal import shown, terminal
 from ...agents.config import TINY
@@ -46,8 +47,7 @@ def run(args: Sequence[str]) -> None:
     arguments = parsed(ImitateArguments, "imitate", args, examples=EXAMPLES)
     with refusals():
         check_folder(arguments.out, "OUT")
-        if arguments.out.is_dir() and any(arguments.out.iterdir()):
-            raise UserError(f"OUT {arguments.out} contains files; give a new or empty folder")
+        refuse_full_folder(arguments.out)
         module, _, name = arguments.demonstration.partition(":")
         try:
             demonstrate = getattr(importlib.import_module(module), name)

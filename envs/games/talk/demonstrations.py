@@ -59,4 +59,3 @@ profile: Demonstration = partial(
     make=lambda rng: Profile(num_agents=rng.choice((2, 3, 3, 4)), num_messages=rng.choice((0, 1, 1, 2))),
     skill=0.6,
 )
-DEMONSTRATIONS = {"TinyHanabi": tiny_hanabi, "Advice": advice, "MatrixGame": matrix_game, "Profile": profile}

@@ -65,7 +65,7 @@ def test_the_command_writes_a_model_and_refuses_wrong_calls(tmp_path, capsys):
     assert main(["imitate", name, str(out), *few]) == 0
     assert AutoModelForCausalLM.from_pretrained(out).dtype == torch.float32
     for args, fault in (
-        ((name, str(out)), "contains files"),
+        ((name, str(out)), "is not an empty folder"),
         (("collm.envs.games.mini_shift:nothing", str(tmp_path / "a")), "cannot be loaded"),
         (("collm.envs.games.mini_shift", str(tmp_path / "a")), "cannot be loaded"),
     ):

@@ -11,7 +11,7 @@ import pytest
 
 import collm.agents.tiny as tiny
 from collm.envs.checks.exploits import exploit_standings
-from collm.envs.games.talk import Advice, MatrixGame, Profile, TinyHanabi
+from collm.envs.games.talk import Advice, MatrixGame, Profile, TinyHanabi, demonstrations
 
 GAMES = (TinyHanabi, Profile, Advice, MatrixGame)
 
@@ -167,3 +167,12 @@ def test_wrong_settings_are_refused(game, settings, match):
 def test_wrong_tasks_are_refused(task):
     with pytest.raises(ValueError, match="task="):
         Advice().reset(options={"task": task})
+
+
+@pytest.mark.parametrize("name", ["tiny_hanabi", "advice", "matrix_game", "profile"])
+def test_demonstrations_depend_on_the_seed_alone_and_contain_replies_of_every_agent(name):
+    demonstrate = getattr(demonstrations, name)
+    for seed in range(10):
+        episode = demonstrate(random.Random(seed))
+        assert episode == demonstrate(random.Random(seed))
+        assert all(any(message.role == "assistant" for message in track) for track in episode.values())
