@@ -56,13 +56,9 @@ def run(args: Sequence[str]) -> None:
         for agent, folder in folders.items():
             with explained_content(arguments.directory):
                 is_adapter = (folder / ADAPTER).is_file() and not arguments.merge
-                text = card(
-                    arguments.directory,
-                    targets[agent].name,
-                    agent=agent,
-                    library="peft" if is_adapter else "transformers",
-                    license_id=arguments.license,
-                )
+                library = "peft" if is_adapter else "transformers"
+                name = targets[agent].name
+                text = card(arguments.directory, name, agent, library_name=library, license=arguments.license)
             export(folder, targets[agent], is_merged=arguments.merge)
             removed = without_code(folder, targets[agent])
             (targets[agent] / CARD).write_text(text, encoding="utf-8", errors="backslashreplace")

@@ -104,13 +104,9 @@ def write_upload(directory: Path, target: Path, repo: str, license_id: str | Non
             (dataset / CARD).write_text(dataset_card(repo, license_id), encoding="utf-8")
         elif file.name != EPISODES and file.is_file():
             shutil.copyfile(file, model / file.name)
-    text = card(
-        directory,
-        repo,
-        library="collm",
-        license_id=license_id or license_of(directory),
-        dataset=f"{repo}-episodes" if dataset.is_dir() else None,
-    )
+    datasets = [f"{repo}-episodes"] if dataset.is_dir() else None
+    license_id = license_id or license_of(directory)
+    text = card(directory, repo, library_name="collm", license=license_id, datasets=datasets)
     (model / CARD).write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
