@@ -119,8 +119,8 @@ def _markdown(contents: Contents) -> str:
 
 def _write_figures(contents: Contents, out: Path, others: Iterable[str]) -> None:
     """Write the figures as PNG. Before, refuse to overwrite files of others, also those with the names `others`."""
-    sections = [contents.headline, *contents.figures]
-    charts = {chart.file: chart for section in sections for chart in section.charts}
+    groups = [contents.headline.charts, *(section.charts for section in contents.figures)]
+    charts = {chart.file: chart for group in groups for chart in group}
     refuse_foreign_files(out, [*others, *charts])
     for name, chart in charts.items():
         with owned(out, name) as new:
