@@ -164,13 +164,10 @@ def downloaded(repo: str) -> Path:
 
 
 def check_name(repo: str) -> None:
-    from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
-    try:
+    with hub_errors(repo):
         validate_repo_id(repo)
-    except HFValidationError as error:
-        raise UserError(f"REPO {repo!r} is not a name of the hub: {error}") from error
     if not REPOSITORY.fullmatch(repo):
         raise UserError(f"REPO {repo!r} is not a repository of the hub; give owner/name")
 
@@ -182,6 +179,8 @@ def hub_errors(repo: str) -> Iterator[None]:
 
     try:
         yield
+    except errors.HFValidationError as error:
+        raise UserError(f"REPO {repo!r} is not a name of the hub: {error}") from error
     except (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError) as error:
         raise UserError(
             f"{repo!r} needs the hub, which cannot be reached; check the name, the connection and HF_HUB_OFFLINE"
