@@ -126,12 +126,7 @@ def without_code(folder: Path, target: Path) -> list[str]:
 
 
 def dataset_card(repo: str, license_id: str | None) -> str:
-    """Build the card of the dataset of a team's episodes, which `datasets.load_dataset` reads.
-
-    Args:
-        repo: hub repository of the team.
-        license_id: the hub's identifier of the license. None: unknown.
-    """
+    """Build the card of the episodes of the team `repo`, which `datasets.load_dataset` reads."""
     from huggingface_hub import DatasetCardData  # late import: help needs no hub
 
     configs = [{"config_name": "default", "data_files": EPISODES}]
@@ -220,16 +215,10 @@ def shared_config(directory: Path) -> dict[str, Any]:
 def _eval_results(env: str, row: Mapping[str, Any]) -> list[Any]:
     from huggingface_hub import EvalResult
 
+    values = {f"mean return of the team, {how}": row[f"evaluation/{how}/return"] for how in DECODING}
     return [
-        EvalResult(
-            task_type="reinforcement-learning",
-            dataset_type=env,
-            dataset_name=env,
-            metric_type="mean_reward",
-            metric_name=f"mean return of the team, {how}",
-            metric_value=row[f"evaluation/{how}/return"],
-        )
-        for how in DECODING
+        EvalResult("reinforcement-learning", env, env, "mean_reward", value, metric_name=name)
+        for name, value in values.items()
     ]
 
 
