@@ -26,12 +26,14 @@ def headline(comparison: Comparison) -> Headline:
     """State the method with the highest return, and the methods that are not significantly different.
 
     Returns are held-out returns, or returns of the last half of training if no run was evaluated. If all returns are
-    between 0 and 1, there is one statement for all environments, otherwise one per environment.
+    between 0 and 1 and each method has a seed with returns in all environments, there is one statement for all
+    environments, otherwise one per environment.
     """
     how = "sampled" if any(run.evaluations for run in comparison.finished) else "training"
     names = comparison.environments
     groups = {name: [name] for name in names}
-    if len(names) > 1 and comparison.has_one_scale:
+    has_all = all(comparison.seeds_and_scores(method, names, how)[0] for method in comparison.algorithms)
+    if len(names) > 1 and comparison.has_one_scale and has_all:
         groups = {f"{len(names)} environments": names}
     rankings = [_Ranking(comparison, where, group, how) for where, group in groups.items()]
     found = [each for each in rankings if each.order]
@@ -47,8 +49,7 @@ def headline(comparison: Comparison) -> Headline:
     if len(found) == 1:
         reason = reasons(comparison, found[0].environments, found[0].order, is_tied=bool(found[0].tied))
     charts = [each.chart(_mean([comparison.start(name) for name in each.environments])) for each in found]
-    missing = "No method has finished runs in every environment." if comparison.finished else "No run has finished yet."
-    return Headline(sentence or missing, reason, note, charts)
+    return Headline(sentence or "No run has finished yet.", reason, note, charts)
 
 
 class _Ranking:
