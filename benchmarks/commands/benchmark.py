@@ -34,7 +34,7 @@ class BenchmarkArguments(Checked):
     """Compare algorithms with the same environments, seeds, initial weights and budgets."""
 
     suite: Positional[Path | None] = None
-    """TOML file of the comparison, or the name of one that ships (smoke, claim, replication, tuning, ablations,
+    """TOML file of the comparison, or the name of one that ships (smoke, claim, games, replication, tuning, ablations,
     teams, paper, published, lbf, rware, minigrid, tictactoe). None: --algorithms on --envs. For classic-control, see
     `collm benchmark classic-control --help`."""
     algorithms: tuple[str, ...] = ()
