@@ -49,9 +49,9 @@ def reward_of(env: SingleAgent) -> Callable[..., list[float]]:
 class _Track:
     """Tokens of one agent in an episode."""
 
-    observation: str
-    ids: list[int]  # prompt, replies and later observations
-    num_first: int  # tokens of the prompt
+    observation: str = ""
+    ids: list[int] = field(default_factory=list)  # prompt, replies and later observations
+    num_first: int = 0  # tokens of the prompt
     is_own: list[int] = field(default_factory=list)  # 1 for sampled tokens, else 0, after the prompt
     logprobs: list[float] = field(default_factory=list)
     earned: float = 0.0
@@ -63,6 +63,11 @@ class _Track:
         self.is_own += [1] * len(ids)
         self.logprobs += logprobs
         return tokens
+
+    def start(self, encoder: Encoder, observation: str) -> None:
+        """Set the prompt before the first reply. An agent that waited has read messages since the reset."""
+        self.observation, self.ids = observation, encoder.prompt(observation)[0].tolist()
+        self.num_first = len(self.ids)
 
     def read(self, encoder: Encoder, observation: str, last: Completion) -> None:
         """Append the observation after a reply."""
@@ -159,8 +164,8 @@ def _opened(env: ParallelEnv[str, Any, Any], encoder: Encoder, seed: int) -> _Ga
     tracks = {}
     observations, infos = env.reset(seed=seed)
     for agent, observation in observations.items():
-        ids = encoder.prompt(observation)[0].tolist()
-        tracks[agent] = _Track(observation, ids, len(ids))
+        tracks[agent] = _Track()
+        tracks[agent].start(encoder, observation)
     return _Game(env, tracks, observations, infos)
 
 
@@ -170,6 +175,8 @@ def _play_turn(games: Sequence[_Game], encoder: Encoder, trainer: Any) -> None:
     for game, agent in seats:
         if agent in game.replies:
             game.tracks[agent].read(encoder, game.observations[agent], game.replies[agent])
+        else:
+            game.tracks[agent].start(encoder, game.observations[agent])
     samples = sample(trainer, [game.tracks[agent].ids for game, agent in seats], encoder.stop_ids) if seats else []
     replies: dict[int, dict[str, Completion]] = {id(game): {} for game in games}
     for (game, agent), (ids, logprobs) in zip(seats, samples, strict=True):

@@ -132,3 +132,12 @@ def test_the_trainer_trains_all_agents_of_long_episodes(tmp_path, monkeypatch, b
     assert "reward" in trainer.state.log_history[0]
     if build is team:
         assert episodes.num_played == max_steps * 4  # each trains both agents
+
+
+def test_an_agent_that_waited_reads_the_messages_before_its_first_reply(trainer):
+    episodes = Episodes(lambda: make("collm/TinyHanabi-v0"), 1)
+    rows = episodes(episodes.dataset["prompt"], trainer)
+    first, second = (trainer.processing_class.decode(rows["completion_ids"][seat]) for seat in (0, 1))
+    read = trainer.processing_class.decode(rows["prompt_ids"][1])
+    assert first.split()[0].split("<")[0] in read.split("builder 0 ")[-1] and read.rstrip().endswith("task"), read
+    assert second and len(rows["completion_ids"][1]) == sum(rows["env_mask"][1]) == len(rows["logprobs"][1])
