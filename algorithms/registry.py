@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._errors import UserError
 from .._plugins import load_plugins
-from .config import IACConfig, IPPOConfig, MAACConfig, MAPPOConfig, MARLOOConfig, ReinforceConfig, TrainConfig
+from .config import C3Config, IACConfig, IPPOConfig, MAACConfig, MAPPOConfig, MARLOOConfig, ReinforceConfig, TrainConfig
 from .published import CoLLMCCConfig, CoLLMDCConfig
 
 if TYPE_CHECKING:
@@ -139,6 +139,7 @@ for _name, _class, _config, _summary in (
     ("mareinforce", "reinforce:MAREINFORCE", ReinforceConfig, "Monte Carlo returns without a baseline"),
     ("marloo", "reinforce:MARLOO", MARLOOConfig, "Monte Carlo returns minus the mean of the others in the group"),
     ("maremax", "reinforce:MAReMax", ReinforceConfig, "Monte Carlo returns minus the largest of the group; biased"),
+    ("c3", "reinforce:C3", C3Config, "alternatives of single decisions by replay, minus the mean of the others"),
     ("collm-cc", "maac:MAAC", CoLLMCCConfig, "MAAC with the settings of CoLLM-CC, as published"),
     ("collm-dc", "iac:IAC", CoLLMDCConfig, "IAC with the settings of CoLLM-DC, as published"),
 ):

@@ -281,6 +281,7 @@ QUICK = [
     Case("maac", "own", "q", settings=(*FSDP, ("max_grad_norm", 1e-5))),
     Case("maac", "own", "v", settings=(*FSDP,), num_updates=2, waits=True),
     Case("magrpo", "shared", "none", waits=True),
+    Case("c3", "own", "none", settings=(("num_generations", 1),), waits=True),
     Case("ippo", "shared", "head", settings=(*FSDP, ("mini_batch_size", 5)), recomputes=True),  # 2 + 2 + 1 tracks
     Case("magrpo", "own", "none", settings=(("max_staleness", 1),), num_updates=3),
 ]
