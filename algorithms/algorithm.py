@@ -166,6 +166,16 @@ class Algorithm(ABC, Generic[Settings]):
         return False
 
     @property
+    def reads_shares(self) -> bool:
+        """True if training episodes are replayed without each agent; see `envs.wrappers.Shares`."""
+        return False
+
+    @property
+    def has_counterfactual_baseline(self) -> bool:
+        """True if the baseline of Q(h, a) is its mean over the agent's replies; see `learning.counterfactuals`."""
+        return False
+
+    @property
     def crosses_rollouts(self) -> bool:
         """True if the environment scores every combination of the completions in a group as a joint action."""
         return False

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeVar
+from typing import ClassVar, TypeVar, final
 
 from .algorithm import ActorCritic, CriticReads
 from .config import MAACConfig
+from .published import COMAConfig
 
 Settings = TypeVar("Settings", bound=MAACConfig)
 
@@ -26,3 +27,23 @@ class MAAC(ActorCritic[Settings]):
     @property
     def reads_truth(self) -> bool:
         return self.config.critic_input == "privileged"
+
+
+@final
+class COMA(MAAC[COMAConfig]):
+    """MAAC whose baseline is the mean of the critic's Q(h, a) over the agent's replies, for small sets of replies.
+
+        A_i = Q(h, a) - sum over replies r of pi_i(r | h_i) * Q(h, (a_-i, r))
+
+    The replies of a batch are the set, and the agent's language model evaluates each of them after each of its
+    histories. Cost: turns times replies. Source: COMA (arXiv:1705.08926).
+    """
+
+    @property
+    def has_counterfactual_baseline(self) -> bool:
+        return True
+
+    def check(self) -> None:
+        super().check()
+        if self.config.critic_type != "q":
+            raise ValueError(f"critic_type={self.config.critic_type!r} has no Q(h, a), which coma needs; use 'q'")

@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...agents.core import CriticInput
+from ...agents.core import CriticInput, Policy, ReplyScorer
 from ..algorithm import Algorithm, Grid
 from ..functions.advantages import monte_carlo_returns
-from ..functions.baselines import normalized
+from ..functions.baselines import counterfactual_advantages, normalized
 from ..functions.losses import explained_variance
-from ..rollout.episode import Episode
+from ..rollout.episode import Episode, joint_action
 from .critic_learner import CriticBatch, CriticLearner
 
 
@@ -39,15 +40,20 @@ def assign_credit(
     agents: Sequence[str],
     critics: Mapping[str, CriticLearner],
     team: Sequence[str] | None = None,
+    policies: Mapping[str, Policy] = MappingProxyType({}),
 ) -> tuple[dict[str, Credit], list[CriticBatch]]:
     """Compute the credit of every turn of the learning `agents`, and the batch of each critic.
 
     `critics` has the critic of each agent, or one critic with the key "joint" that reads the joint history. `team` are
-    all agents of the environment, in its order. None: `agents`.
+    all agents of the environment, in its order. None: `agents`. Only counterfactual baselines read `policies`.
     """
     agents = [agent for agent in agents if any(agent in episode.tracks for episode in episodes)]
     if algorithm.critic_reads == "joint":
         credits, batches = _joint_credit(algorithm, episodes, agents, critics["joint"], team or agents)
+        if algorithm.has_counterfactual_baseline:
+            for agent, credit in credits.items():
+                found = counterfactuals(episodes, agent, team or agents, policies[agent], critics["joint"])
+                credits[agent] = replace(credit, advantages=found, raw_advantages=found)
     else:
         credits, batches = _own_credit(algorithm, episodes, agents, critics)
     return _normalize_advantages(algorithm, credits, episodes), batches
@@ -76,6 +82,34 @@ def _joint_credit(
         for agent in agents
     }
     return credits, [batches[0] if is_team else _side_by_side(batches)]
+
+
+def counterfactuals(
+    episodes: Sequence[Episode], agent: str, team: Sequence[str], policy: Policy, critic: CriticLearner
+) -> Tensor:
+    """Compute COMA's advantages [N] of an agent's turns: Q of the joint action minus its mean over the agent's replies.
+
+    The replies are all that the agent gave in these episodes, weighted by their probabilities after each history. A
+    reply that the token limit cut counts as impossible. Raises `ValueError` if the policy cannot evaluate replies.
+    """
+    if not isinstance(policy, ReplyScorer):
+        raise ValueError(f"coma needs a language model, but {agent} has a {type(policy).__name__}; use maac")
+    turns = [(episode, turn) for episode in episodes for turn in episode.tracks.get(agent, ())]
+    number = {reply: i for i, reply in enumerate(dict.fromkeys(turn.completion.action for _, turn in turns))}
+    logprobs = policy.reply_logprobs([(turn.observation, reply) for _, turn in turns for reply in number])
+    inputs = []
+    for episode, turn in turns:
+        done = {other: each for other, track in episode.tracks.items() for each in track if each.time == turn.time}
+        actions = {other: each.completion.action for other, each in done.items()}
+        joint = [joint_action({**actions, agent: reply}, team) for reply in number]
+        inputs += [CriticInput((episode.states[turn.time],), (action,)) for action in joint]
+    values = critic.values(inputs)
+    column = values if values.dim() == 1 else values[:, team.index(agent)]
+    action_values = column.view(len(turns), len(number), 2)[..., 1]  # V(h), then Q(h, a)
+    # The floor keeps the sum positive if every reply is impossible.
+    probabilities = torch.from_numpy(logprobs).view(len(turns), -1).clamp(min=-1e4).softmax(dim=1).float()
+    chosen = torch.tensor([number[turn.completion.action] for _, turn in turns])
+    return counterfactual_advantages(action_values, probabilities, chosen)
 
 
 def _own_credit(
