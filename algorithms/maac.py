@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeVar, final
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar, final
 
 from .algorithm import ActorCritic, CriticReads
 from .config import MAACConfig
@@ -35,13 +37,29 @@ class COMA(MAAC[COMAConfig]):
 
         A_i = Q(h, a) - sum over replies r of pi_i(r | h_i) * Q(h, (a_-i, r))
 
-    The replies of a batch are the set, and the agent's language model evaluates each of them after each of its
-    histories. Cost: turns times replies. Source: COMA (arXiv:1705.08926).
+    The set consists of the replies of this update and the `max_replies` most frequent replies of the run. The agent's
+    language model evaluates each of them after each of its histories. Biased as long as the set lacks possible replies.
+    Source: COMA (arXiv:1705.08926).
     """
 
-    @property
-    def has_counterfactual_baseline(self) -> bool:
-        return True
+    config: COMAConfig  # narrows the type of the base class
+
+    def __init__(self, config: COMAConfig):
+        super().__init__(config)
+        self.counts: dict[str, Counter[str]] = {}
+
+    def replies(self, agent: str, given: Sequence[str]) -> list[str]:
+        """Count the replies that an agent gave in this update; returns the set of replies, without repetition."""
+        known = self.counts.setdefault(agent, Counter())
+        known.update(given)
+        return list(dict.fromkeys([reply for reply, _ in known.most_common(self.config.max_replies)] + list(given)))
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"counts": {agent: dict(known) for agent, known in self.counts.items()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.counts = {agent: Counter(known) for agent, known in state["counts"].items()}
 
     def check(self) -> None:
         super().check()

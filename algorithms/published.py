@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from .._ranges import Advanced, Share
+from .._ranges import Advanced, Count, Share
 from .config import ActorCriticConfig, AdvantageNormalization, Estimator, IACConfig, MAACConfig, ReinforceConfig
 
 
@@ -124,3 +124,5 @@ class COMAConfig(MAACConfig):
     """Settings of COMA."""
 
     critic_type: Literal["v", "q"] = "q"
+    max_replies: Advanced[Count] = 32
+    """Number of the run's most frequent replies of each agent over which the baseline averages Q(h, a)."""

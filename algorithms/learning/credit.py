@@ -50,9 +50,10 @@ def assign_credit(
     agents = [agent for agent in agents if any(agent in episode.tracks for episode in episodes)]
     if algorithm.critic_reads == "joint":
         credits, batches = _joint_credit(algorithm, episodes, agents, critics["joint"], team or agents)
-        if algorithm.has_counterfactual_baseline:
+        if algorithm.replies is not None:
             for agent, credit in credits.items():
-                found = counterfactuals(episodes, agent, team or agents, policies[agent], critics["joint"])
+                replies = algorithm.replies(agent, replies_of(episodes, agent))
+                found = counterfactuals(episodes, agent, team or agents, replies, policies[agent], critics["joint"])
                 credits[agent] = replace(credit, advantages=found, raw_advantages=found)
     else:
         credits, batches = _own_credit(algorithm, episodes, agents, critics)
@@ -85,17 +86,22 @@ def _joint_credit(
 
 
 def counterfactuals(
-    episodes: Sequence[Episode], agent: str, team: Sequence[str], policy: Policy, critic: CriticLearner
+    episodes: Sequence[Episode],
+    agent: str,
+    team: Sequence[str],
+    replies: Sequence[str],
+    policy: Policy,
+    critic: CriticLearner,
 ) -> Tensor:
-    """Compute COMA's advantages [N] of an agent's turns: Q of the joint action minus its mean over the agent's replies.
+    """Compute COMA's advantages [N] of an agent's turns: Q of the joint action minus its mean over the `replies`.
 
-    The replies are all that the agent gave in these episodes, weighted by their probabilities after each history. A
+    `replies` contain each of the agent's replies once. They are weighted by their probabilities after each history. A
     reply that the token limit cut counts as impossible. Raises `ValueError` if the policy cannot evaluate replies.
     """
     if not isinstance(policy, ReplyScorer):
         raise ValueError(f"coma needs a language model, but {agent} has a {type(policy).__name__}; use maac")
     turns = [(episode, turn) for episode in episodes for turn in episode.tracks.get(agent, ())]
-    number = {reply: i for i, reply in enumerate(dict.fromkeys(turn.completion.action for _, turn in turns))}
+    number = {reply: i for i, reply in enumerate(replies)}
     logprobs = policy.reply_logprobs([(turn.observation, reply) for _, turn in turns for reply in number])
     inputs = []
     for episode, turn in turns:
@@ -110,6 +116,10 @@ def counterfactuals(
     probabilities = torch.from_numpy(logprobs).view(len(turns), -1).clamp(min=-1e4).softmax(dim=1).float()
     chosen = torch.tensor([number[turn.completion.action] for _, turn in turns])
     return counterfactual_advantages(action_values, probabilities, chosen)
+
+
+def replies_of(episodes: Sequence[Episode], agent: str) -> list[str]:
+    return [turn.completion.action for episode in episodes for turn in episode.tracks.get(agent, ())]
 
 
 def _own_credit(
