@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from types import MappingProxyType
 from typing import Any
 
@@ -21,6 +22,9 @@ from ..functions.baselines import counterfactual_advantages, normalized
 from ..functions.losses import explained_variance
 from ..rollout.episode import Episode, joint_action
 from .critic_learner import CriticBatch, CriticLearner
+
+
+MIN_PROBABILITY = 1e-4  # least probability of a reply that a counterfactual baseline evaluates
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,20 +106,22 @@ def counterfactuals(
         raise ValueError(f"coma needs a language model, but {agent} has a {type(policy).__name__}; use maac")
     turns = [(episode, turn) for episode in episodes for turn in episode.tracks.get(agent, ())]
     number = {reply: i for i, reply in enumerate(replies)}
-    logprobs = policy.reply_logprobs([(turn.observation, reply) for _, turn in turns for reply in number])
+    logprobs = policy.reply_logprobs([(turn.observation, reply) for _, turn in turns for reply in replies])
+    # The floor keeps the sum positive if every reply is impossible.
+    weights = torch.from_numpy(logprobs).view(len(turns), -1).clamp(min=-1e4).softmax(dim=1).float()
+    chosen = torch.tensor([number[turn.completion.action] for _, turn in turns])
+    is_evaluated = (weights >= MIN_PROBABILITY).scatter(1, chosen[:, None], True)
     inputs = []
-    for episode, turn in turns:
+    for (episode, turn), possible in zip(turns, is_evaluated.tolist(), strict=True):
         done = {other: each for other, track in episode.tracks.items() for each in track if each.time == turn.time}
         actions = {other: each.completion.action for other, each in done.items()}
-        joint = [joint_action({**actions, agent: reply}, team) for reply in number]
-        inputs += [CriticInput((episode.states[turn.time],), (action,)) for action in joint]
+        for reply in compress(replies, possible):
+            joint = joint_action({**actions, agent: reply}, team)
+            inputs.append(CriticInput((episode.states[turn.time],), (joint,)))
     values = critic.values(inputs)
     column = values if values.dim() == 1 else values[:, team.index(agent)]
-    action_values = column.view(len(turns), len(number), 2)[..., 1]  # V(h), then Q(h, a)
-    # The floor keeps the sum positive if every reply is impossible.
-    probabilities = torch.from_numpy(logprobs).view(len(turns), -1).clamp(min=-1e4).softmax(dim=1).float()
-    chosen = torch.tensor([number[turn.completion.action] for _, turn in turns])
-    return counterfactual_advantages(action_values, probabilities, chosen)
+    action_values = torch.zeros_like(weights).masked_scatter(is_evaluated, column[1::2])  # column: V(h), Q(h, a), V(h), …
+    return counterfactual_advantages(action_values, weights * is_evaluated, chosen)
 
 
 def replies_of(episodes: Sequence[Episode], agent: str) -> list[str]:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,8 +36,8 @@ class BenchmarkArguments(Checked):
 
     suite: Positional[Path | None] = None
     """TOML file of the comparison, or the name of one that ships (smoke, claim, replication, tuning, ablations,
-    teams, paper, published, lbf, rware, minigrid, tictactoe). None: --algorithms on --envs. For classic-control, see
-    `collm benchmark classic-control --help`."""
+    teams, paper, published, lbf, rware, minigrid, tictactoe). None: --algorithms on --envs. For classic-control
+    and credit, see `collm benchmark classic-control --help` and `collm benchmark credit --help`."""
     algorithms: tuple[str, ...] = ()
     """Algorithms to compare: names as in `collm train`, or names of entries of the suite. Default: all entries."""
     envs: tuple[str, ...] = ()
@@ -80,10 +81,8 @@ class BenchmarkArguments(Checked):
 
 
 def run(args: Sequence[str]) -> None:
-    if args and args[0] == "classic-control":
-        from . import classic_control
-
-        classic_control.run(args[1:])
+    if args and args[0] in ("classic-control", "credit"):
+        import_module(f".{args[0].replace('-', '_')}", __package__).run(args[1:])
         return
     arguments = parsed(BenchmarkArguments, "benchmark", args)
     if arguments.on is not None:
