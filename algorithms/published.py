@@ -1,8 +1,9 @@
 """Published settings of algorithms, which differ from an implemented algorithm only in these settings.
 
-CoLLM-CC and CoLLM-DC: settings from the paper (arXiv:2601.21972) and its code. The paper collects 1 to 8 episodes per update, and uses a learning rate of 2.5e-6 on StrBuild. Temperature 0.6 and top-p
-0.6 are settings of the model. Errors of the published code are not reproduced: padding in the loss, one critic step per
-agent, weights in bfloat16, and a gradient that ignores the temperature.
+CoLLM-CC and CoLLM-DC: settings from the paper (arXiv:2601.21972) and its code. The paper collects 1 to 8 episodes per
+update, and uses a learning rate of 2.5e-6 on StrBuild. Temperature 0.6 and top-p 0.6 are settings of the model. Errors
+of the published code are not reproduced: padding in the loss, one critic step per agent, weights in bfloat16, and a
+gradient that ignores the temperature.
 
 GRPO's descendants: advantages, clip ranges and denominators from the papers. Batch sizes and learning rates stay those
 of this library, because the papers train larger models.

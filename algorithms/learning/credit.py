@@ -23,7 +23,6 @@ from ..functions.losses import explained_variance
 from ..rollout.episode import Episode, joint_action
 from .critic_learner import CriticBatch, CriticLearner
 
-
 MIN_PROBABILITY = 1e-4  # least probability of a reply that a counterfactual baseline evaluates
 
 
@@ -120,7 +119,8 @@ def counterfactuals(
             inputs.append(CriticInput((episode.states[turn.time],), (joint,)))
     values = critic.values(inputs)
     column = values if values.dim() == 1 else values[:, team.index(agent)]
-    action_values = torch.zeros_like(weights).masked_scatter(is_evaluated, column[1::2])  # column: V(h), Q(h, a), V(h), …
+    of_actions = column[1::2]  # after V(h) of each input
+    action_values = torch.zeros_like(weights).masked_scatter(is_evaluated, of_actions)
     return counterfactual_advantages(action_values, weights * is_evaluated, chosen)
 
 

@@ -164,7 +164,7 @@ class Episode:
 
 
 def joint_action(actions: Mapping[str, Any], agents: Sequence[str]) -> Any:
-    """Join the actions of a joint turn: return the messages that extend the joint history, or the agents' action vectors."""
+    """Join actions of a joint turn: return the messages that extend the joint history, or the action vectors."""
     if all(isinstance(action, str) for action in actions.values()):
         return tuple(written(agent, actions[agent]) for agent in agents if agent in actions)
     vectors = tuple(actions.get(agent) for agent in agents)

@@ -46,11 +46,11 @@ def run(args: Sequence[str]) -> None:
     with refusals():
         if unknown := [name for name in arguments.games if name not in GAMES]:
             raise ValueError(f"game {unknown[0]!r} does not exist; {nearest(unknown[0], GAMES)}")
-        names = [algorithm_spec(name).name for name in arguments.algorithms or [spec.name for spec in algorithm_specs()]]
+        specs = [algorithm_spec(name) for name in arguments.algorithms] or algorithm_specs()
         check_folder(arguments.out, "--out")
         refuse_foreign_files(arguments.out, FILES)
     results = []
-    for name in names:
+    for name in [spec.name for spec in specs]:
         for game in arguments.games or tuple(GAMES):
             results += [measure(name, game, seed, arguments.num_updates) for seed in arguments.seeds]
             found = ", ".join(f"{each.correlation:.3f}" for each in results[-len(arguments.seeds) :])
