@@ -1,6 +1,7 @@
 """Published credit rules: each equals its paper's formula, and its bias is the one that the documentation states."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -214,3 +215,22 @@ def test_the_losses_equal_the_formulas_of_the_papers(name):
     clipped = ratio.clamp(1 - config.clip_range, 1 + (config.clip_range_high or config.clip_range))
     loss = -torch.minimum(ratio * credited, clipped * credited).sum() / divisor
     assert float((found - loss).abs()) <= 1e-6
+
+
+class Differences(Game):
+    """Game whose episodes have the return without each agent: a replay in which its words are the first of `words`."""
+
+    def episode(self, course, group, index):
+        found = {}
+        for agent in AGENTS:
+            turns = tuple({**words, agent: self.words[0]} for words in course.turns)
+            found[f"metric/difference/{agent}"] = course.team_return() - replace(course, turns=turns).team_return()
+        episode = super().episode(course, group, index)
+        return replace(episode, infos=(*episode.infos[:-1], found))
+
+
+@pytest.mark.parametrize("num_turns", [1, 2])
+def test_difference_rewards_are_unbiased_if_no_reply_depends_on_another_agent(num_turns):
+    algorithm = make_algorithm("difference", num_generations=2, credited_reward="team", rollout_buffer_size=2)
+    game = Differences(num_turns=num_turns)
+    assert relative_error(num_turns * expected_gradient(algorithm, game, 2), exact_gradient(game)) <= 1e-6
