@@ -81,8 +81,9 @@ class BenchmarkArguments(Checked):
 
 
 def run(args: Sequence[str]) -> None:
-    if args and args[0] in ("classic-control", "credit"):
-        import_module(f".{args[0].replace('-', '_')}", __package__).run(args[1:])
+    others = {"classic-control": ".classic_control", "credit": ".playing.credit"}
+    if args and args[0] in others:
+        import_module(others[args[0]], __package__).run(args[1:])
         return
     arguments = parsed(BenchmarkArguments, "benchmark", args)
     if arguments.on is not None:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..._errors import nearest
-from ..._ownership import refuse_foreign_files
-from ..._ranges import Checked, Count, Seed
-from ..._terminal import terminal
-from ..arguments import parsed
-from ..errors import check_folder, refusals
+from ...._errors import nearest
+from ...._ownership import refuse_foreign_files
+from ...._ranges import Checked, Count, Seed
+from ...._terminal import terminal
+from ...arguments import parsed
+from ...errors import check_folder, refusals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +38,8 @@ def run(args: Sequence[str]) -> None:
 
     import torch  # late import: help needs no torch
 
-    from ...algorithms.registry import algorithm_spec, algorithm_specs
-    from ..comparison.credit import FILES, GAMES, measure, write
+    from ....algorithms.registry import algorithm_spec, algorithm_specs
+    from ...comparison.credit import FILES, GAMES, measure, write
 
     console = terminal()
     torch.set_num_threads(1)
