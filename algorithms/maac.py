@@ -43,6 +43,7 @@ class COMA(MAAC[COMAConfig]):
     """
 
     config: COMAConfig  # narrows the type of the base class
+    max_replies: ClassVar[int] = 32
 
     def __init__(self, config: COMAConfig):
         super().__init__(config)
@@ -52,7 +53,7 @@ class COMA(MAAC[COMAConfig]):
         """Count the replies that an agent gave in this update; returns the set of replies, without repetition."""
         known = self.counts.setdefault(agent, Counter())
         known.update(given)
-        return list(dict.fromkeys([reply for reply, _ in known.most_common(self.config.max_replies)] + list(given)))
+        return list(dict.fromkeys([reply for reply, _ in known.most_common(self.max_replies)] + list(given)))
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"counts": {agent: dict(known) for agent, known in self.counts.items()}}

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from .._ranges import Advanced, Count, Share
+from .._ranges import Advanced, Share
 from .config import ActorCriticConfig, AdvantageNormalization, Estimator, IACConfig, MAACConfig, ReinforceConfig
 
 
@@ -125,5 +125,3 @@ class COMAConfig(MAACConfig):
     """Settings of COMA."""
 
     critic_type: Literal["v", "q"] = "q"
-    max_replies: Advanced[Count] = 32
-    """Number of the run's most frequent replies of each agent over which the baseline averages Q(h, a)."""

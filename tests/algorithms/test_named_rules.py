@@ -8,7 +8,7 @@ import torch
 from enumeration import AGENTS, BITS, Game, cosines, exact_gradient, expected_gradient, make_algorithm, relative_error
 
 from collm.agents.core import Completion
-from collm.algorithms import algorithm_spec
+from collm.algorithms import COMA, algorithm_spec
 from collm.algorithms.algorithm import Grid, PolicyBatch
 from collm.algorithms.functions.baselines import (
     counterfactual_advantages,
@@ -135,10 +135,11 @@ def test_coma_refuses_a_critic_without_actions():
         make_algorithm("coma", critic_type="v")
 
 
-def test_coma_keeps_the_most_frequent_replies_in_checkpoints():
-    algorithm = make_algorithm("coma", max_replies=1)
+def test_coma_keeps_the_most_frequent_replies_in_checkpoints(monkeypatch):
+    monkeypatch.setattr(COMA, "max_replies", 1)
+    algorithm = make_algorithm("coma")
     algorithm.replies("a_0", ["x", "y", "y"])
-    resumed = make_algorithm("coma", max_replies=1)
+    resumed = make_algorithm("coma")
     resumed.load_state_dict(algorithm.state_dict())
     assert resumed.replies("a_0", ["z"]) == ["y", "z"]
 
