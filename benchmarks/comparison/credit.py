@@ -245,6 +245,11 @@ def _small_critic(seat: CriticSeat) -> TextCritic:
     return TextCritic.small(AutoTokenizer.from_pretrained(TINY_DIRECTORY), num_agents=seat.num_agents, seed=seat.seed)
 
 
+def read_results(out: Path) -> list[Fidelity]:
+    file = out / FILES[0]
+    return [Fidelity(**each) for each in json.loads(file.read_text())] if file.is_file() else []
+
+
 def write(results: Sequence[Fidelity], out: Path) -> str:
     """Write the results, the table and the figure into a folder. Returns the table as Markdown."""
     write_text(out, FILES[0], json.dumps([vars(each) for each in results], indent=1) + "\n")

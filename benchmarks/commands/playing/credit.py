@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from ...._errors import nearest
@@ -30,7 +31,7 @@ class CreditArguments(Checked):
     num_updates: Count = 20
     """Number of updates of 96 episodes. The advantages of the last 4 are compared."""
     out: Path = Path("runs/credit")
-    """Folder of the results: credit.json, README.md, credit.png."""
+    """Folder of the results: credit.json, README.md, credit.png. Other results in the folder are kept."""
 
 
 def run(args: Sequence[str]) -> None:
@@ -39,7 +40,7 @@ def run(args: Sequence[str]) -> None:
     import torch  # late import: help needs no torch
 
     from ....algorithms.registry import algorithm_spec, algorithm_specs
-    from ...comparison.credit import FILES, GAMES, measure, write
+    from ...comparison.credit import FILES, GAMES, measure, read_results, write
 
     console = terminal()
     torch.set_num_threads(1)
@@ -49,11 +50,10 @@ def run(args: Sequence[str]) -> None:
         specs = [algorithm_spec(name) for name in arguments.algorithms] or algorithm_specs()
         check_folder(arguments.out, "--out")
         refuse_foreign_files(arguments.out, FILES)
-    results = []
-    for name in [spec.name for spec in specs]:
-        for game in arguments.games or tuple(GAMES):
-            results += [measure(name, game, seed, arguments.num_updates) for seed in arguments.seeds]
-            found = ", ".join(f"{each.correlation:.3f}" for each in results[-len(arguments.seeds) :])
-            console.print(f"{name} on {game}: correlation {found}", highlight=False)
-    print(write(results, arguments.out))
+    results = {(each.algorithm, each.game, each.seed): each for each in read_results(arguments.out)}
+    for name, game, seed in product([spec.name for spec in specs], arguments.games or GAMES, arguments.seeds):
+        found = results[name, game, seed] = measure(name, game, seed, arguments.num_updates)
+        table = write(list(results.values()), arguments.out)
+        console.print(f"{name} on {game}, seed {seed}: correlation {found.correlation:.3f}", highlight=False)
+    print(table)
     console.print(f"figure: {arguments.out / FILES[-1]}", highlight=False)

@@ -72,3 +72,6 @@ def test_the_command_writes_a_table_and_a_figure(tmp_path, capsys):
     assert "| `coma` | 0." in capsys.readouterr().out
     assert len(json.loads((tmp_path / "credit.json").read_text())) == 4
     assert (tmp_path / "credit.png").stat().st_size > 5000
+    call = "benchmark credit --algorithms rae --games TinyHanabi --seeds 0 --num-updates 4 --out"
+    assert main([*call.split(), str(tmp_path)]) == 0
+    assert len(json.loads((tmp_path / "credit.json").read_text())) == 5  # earlier results are kept
