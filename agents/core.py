@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -209,6 +209,14 @@ class Policy(ABC):
 
     def fix_shapes(self) -> None:  # noqa: B027  # most policies do not compute in batches
         """Use fixed batch shapes, so that no completion depends on other requests. Raise `ValueError` if impossible."""
+
+
+@runtime_checkable
+class ReplyScorer(Protocol):
+    """Policy that can evaluate given replies, such as a language model of this process."""
+
+    def reply_logprobs(self, requests: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
+        """Return the log-probabilities [N] of N replies, in nats. `requests` are pairs of observation and reply."""
 
 
 def act_all(policies: Mapping[str, Policy], requests: Sequence[Request], *, greedy: bool = False) -> list[Completion]:

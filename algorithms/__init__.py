@@ -25,11 +25,20 @@ if TYPE_CHECKING:
     from .iac import IAC as IAC
     from .learning.critic_learner import CriticLearner as CriticLearner
     from .learning.trainer import Trainer as Trainer
+    from .maac import COMA as COMA
     from .maac import MAAC as MAAC
     from .ppo import IPPO as IPPO
     from .ppo import MAPPO as MAPPO
+    from .published import ATGRPOConfig as ATGRPOConfig
     from .published import CoLLMCCConfig as CoLLMCCConfig
     from .published import CoLLMDCConfig as CoLLMDCConfig
+    from .published import COMAConfig as COMAConfig
+    from .published import DAPOConfig as DAPOConfig
+    from .published import DifferenceConfig as DifferenceConfig
+    from .published import DrGRPOConfig as DrGRPOConfig
+    from .published import GRPOConfig as GRPOConfig
+    from .published import GSPOConfig as GSPOConfig
+    from .published import RAEConfig as RAEConfig
     from .registry import AlgorithmSpec as AlgorithmSpec
     from .registry import UnknownAlgorithmError as UnknownAlgorithmError
     from .registry import algorithm_spec as algorithm_spec
@@ -39,6 +48,10 @@ if TYPE_CHECKING:
     from .reinforce import MAGRPO as MAGRPO
     from .reinforce import MAREINFORCE as MAREINFORCE
     from .reinforce import MARLOO as MARLOO
+    from .reinforce import MGRPO as MGRPO
+    from .reinforce import RAE as RAE
+    from .reinforce import DifferenceRewards as DifferenceRewards
+    from .reinforce import DrMAS as DrMAS
     from .reinforce import MAReMax as MAReMax
     from .reinforce import Reinforce as Reinforce
     from .rollout.collector import RolloutCollector as RolloutCollector

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
@@ -147,6 +147,10 @@ class Algorithm(ABC, Generic[Settings]):
         )
         return PolicyLoss(loss, {"clip_fraction": num_clipped.double() / num_items})
 
+    replies: Callable[[str, Sequence[str]], Sequence[str]] | None = None
+    """Method that returns the replies over which a counterfactual baseline averages Q(h, a), for an agent and its
+    replies of this update. None: no counterfactual baseline."""
+
     def resolved(self, interests: Interests) -> Algorithm[Settings]:
         """Return the algorithm with `credited_reward` set for the environment's interests: this object, or a copy."""
         config = self.config
@@ -170,6 +174,11 @@ class Algorithm(ABC, Generic[Settings]):
     @property
     def reads_truth(self) -> bool:
         """True if the critic also reads the hidden state of the environment."""
+        return False
+
+    @property
+    def reads_shares(self) -> bool:
+        """True if training episodes are replayed without each agent; see `envs.wrappers.Shares`."""
         return False
 
     @property

@@ -22,7 +22,18 @@ from typing import TYPE_CHECKING, Any
 from .._errors import UserError
 from .._plugins import load_plugins
 from .config import C3Config, IACConfig, IPPOConfig, MAACConfig, MAPPOConfig, MARLOOConfig, ReinforceConfig, TrainConfig
-from .published import CoLLMCCConfig, CoLLMDCConfig
+from .published import (
+    ATGRPOConfig,
+    CoLLMCCConfig,
+    CoLLMDCConfig,
+    COMAConfig,
+    DAPOConfig,
+    DifferenceConfig,
+    DrGRPOConfig,
+    GRPOConfig,
+    GSPOConfig,
+    RAEConfig,
+)
 
 if TYPE_CHECKING:
     from .algorithm import Algorithm
@@ -139,6 +150,15 @@ for _name, _class, _config, _summary in (
     ("mareinforce", "reinforce:MAREINFORCE", ReinforceConfig, "Monte Carlo returns without a baseline"),
     ("marloo", "reinforce:MARLOO", MARLOOConfig, "Monte Carlo returns minus the mean of the others in the group"),
     ("maremax", "reinforce:MAReMax", ReinforceConfig, "Monte Carlo returns minus the largest of the group; biased"),
+    ("dr-grpo", "reinforce:MAGRPO", DrGRPOConfig, "MAGRPO with a clipped ratio per token and a constant denominator"),
+    ("dapo", "reinforce:MAGRPO", DAPOConfig, "GRPO per agent and turn with clip-higher and a mean loss over tokens"),
+    ("gspo", "reinforce:MAGRPO", GSPOConfig, "GRPO per agent and turn with one clipped ratio per completion"),
+    ("at-grpo", "reinforce:MAGRPO", ATGRPOConfig, "GRPO on each turn's own reward, per agent and turn"),
+    ("dr-mas", "reinforce:DrMAS", GRPOConfig, "GRPO on whole episodes, normalized over all turns of each agent"),
+    ("m-grpo", "reinforce:MGRPO", GRPOConfig, "GRPO on whole episodes, with equal weights of an agent's rollouts"),
+    ("rae", "reinforce:RAE", RAEConfig, "returns minus a moving average of each agent's earlier returns"),
+    ("difference", "reinforce:DifferenceRewards", DifferenceConfig, "MARLOO on difference rewards, for text"),
+    ("coma", "maac:COMA", COMAConfig, "critic on joint actions, minus its mean over the agent's replies, for text"),
     ("c3", "reinforce:C3", C3Config, "alternatives of single decisions by replay, minus the mean of the others"),
     ("collm-cc", "maac:MAAC", CoLLMCCConfig, "MAAC with the settings of CoLLM-CC, as published"),
     ("collm-dc", "iac:IAC", CoLLMDCConfig, "IAC with the settings of CoLLM-DC, as published"),

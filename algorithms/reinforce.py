@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar, final
 
+import torch
 from torch import Tensor
 
 from ..agents.core import Policy
@@ -13,7 +15,15 @@ from ..envs.vectors.vector import VectorEnv
 from .algorithm import Algorithm, Grid
 from .config import C3Config, ReinforceConfig
 from .functions.advantages import monte_carlo_returns
-from .functions.baselines import group_max_advantages, group_mean_advantages, leave_one_out_advantages, raw_advantages
+from .functions.baselines import (
+    group_max_advantages,
+    group_mean_advantages,
+    leave_one_out_advantages,
+    moving_average_advantages,
+    raw_advantages,
+    trajectory_advantages,
+)
+from .published import RAEConfig
 from .rollout.branching import WEIGHT, BranchingCollector
 
 
@@ -31,10 +41,17 @@ class Reinforce(Algorithm[ReinforceConfig], ABC):
 
     def advantages(self, grid: Grid) -> Tensor:
         config = self.config
-        returns = monte_carlo_returns(grid.rewards, grid.is_real, grid.discounts(config.discount))
         return type(self).above_baseline(
-            returns, grid.group, grid.is_real, group_size=config.num_generations, divide_by_std=config.divide_by_std
+            self.returns(grid),
+            grid.group,
+            grid.is_real,
+            group_size=config.num_generations,
+            divide_by_std=config.divide_by_std,
         )
+
+    def returns(self, grid: Grid) -> Tensor:
+        """Return the returns [B, T] that the baseline compares."""
+        return monte_carlo_returns(grid.rewards, grid.is_real, grid.discounts(self.config.discount))
 
     @property
     def crosses_rollouts(self) -> bool:
@@ -139,3 +156,79 @@ class C3(Reinforce):
         return BranchingCollector(
             vector, policies, num_alternatives=num_alternatives, num_decisions=num_decisions, **options
         )
+
+
+@final
+class DrMAS(Reinforce):
+    """GRPO with the mean and standard deviation of all turns of the same agent in the group (arXiv:2602.08847).
+
+    The return is that of the whole track. Agents that act more often in bad rollouts lower the mean.
+    """
+
+    above_baseline = staticmethod(trajectory_advantages)
+
+
+@final
+class MGRPO(Reinforce):
+    """GRPO per agent in which every rollout has the same weight, no matter how often the agent acts in it.
+
+    The weights are the expectation of the paper's random duplicates and drops. Its servers and its rewards of
+    sub-agents are left out. Source: M-GRPO, hierarchical GRPO (arXiv:2511.13288).
+    """
+
+    above_baseline = partial(trajectory_advantages, weighs_rollouts_equally=True)
+
+
+@final
+class DifferenceRewards(Reinforce):
+    """MARLOO on difference rewards: the team's return minus its return without the agent's replies.
+
+        D_i = G - G_without_i
+
+    `envs.wrappers.Shares` measures G_without_i by a replay in which the other agents repeat their replies. Unbiased
+    if no reply depends on another agent's replies. Every turn has the same return, undiscounted and not shaped. Source:
+    Wolpert and Tumer, Optimal payoff functions for members of collectives (2001).
+    """
+
+    above_baseline = staticmethod(leave_one_out_advantages)
+
+    @property
+    def reads_shares(self) -> bool:
+        return True
+
+    def check(self) -> None:
+        super().check()
+        for name, off in (("reward_model", None), ("early_termination_threshold", None), ("joint_mode", "aligned")):
+            if getattr(self.config, name) != off:
+                raise ValueError(f"{name}={getattr(self.config, name)!r} changes no difference reward; leave it out")
+
+    def returns(self, grid: Grid) -> Tensor:
+        measured = [episode.infos[-1][f"metric/difference/{grid.agent}"] for episode in grid.episodes]
+        return torch.where(grid.is_real, grid.rewards.new_tensor(measured)[:, None], 0.0)
+
+
+@final
+class RAE(Reinforce):
+    """Role-conditioned advantage estimation: the baseline is a moving average of the agent's earlier returns.
+
+    The return is that of the whole track. Unbiased, and needs no groups. Source: SPIRAL (arXiv:2506.24119).
+    """
+
+    config: RAEConfig  # narrows the type of the base class
+    min_generations: ClassVar[int] = 1
+
+    def __init__(self, config: RAEConfig):
+        super().__init__(config)
+        self.baselines: dict[str | None, float] = {}
+
+    def advantages(self, grid: Grid) -> Tensor:
+        known = self.baselines.get(grid.agent, 0.0)
+        returns = self.returns(grid)[:, 0]
+        advantages, self.baselines[grid.agent] = moving_average_advantages(returns, known, self.config.baseline_decay)
+        return torch.where(grid.is_real, advantages[:, None], 0.0)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"baselines": dict(self.baselines)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.baselines = dict(state.get("baselines", {}))

@@ -226,6 +226,14 @@ class Table(TrainablePolicy):
             values = self.head[[self.place[turn.tokens[0][0]] for turn in turns]]
         return Evaluation(logsigmoid(logits * signs), entropies, turn_of_token, values)
 
+    def reply_logprobs(self, requests):
+        found = []
+        for (_, agent, own), word in requests:
+            rows = [self.place[agent, own, word[:place]] for place in range(len(word))]
+            signs = torch.tensor([2.0 * token - 1 for token in word], dtype=torch.float64)
+            found.append(float(logsigmoid(self.logits.detach()[rows] * signs).sum()))
+        return np.array(found)
+
     def _receive(self, gradient):
         self.received += gradient
 
@@ -309,6 +317,26 @@ class Exact(Arbitrary):
         return mean / weight if weight else 0.0
 
 
+class ExactQ(Exact):
+    """Exact critic that also evaluates joint actions; agents that do not act give None."""
+
+    def values(self, inputs):
+        found = []
+        for each in inputs:
+            found += [self.value(history, None) for history in each.histories]
+            found += [self._of_action(*pair) for pair in zip(each.histories, each.actions, strict=True)]
+        return torch.tensor(found)
+
+    def _of_action(self, history, action):
+        start = history[1].count("{")
+        words = {agent: word for agent, word in zip(AGENTS, action, strict=True) if word is not None}
+        mean = weight = 0.0
+        for course, chance in zip(self.game.courses, self.game.probabilities(self.game.logits).tolist(), strict=True):
+            if repr(course.turns[:start]) == history[1] and course.turns[start:][:1] == (words,):
+                mean, weight = mean + chance * course.team_return(start), weight + chance
+        return mean / weight
+
+
 class Prescribed:
     """Collector that returns the episodes that a test has chosen."""
 
@@ -351,6 +379,8 @@ def make_trainer(algorithm, game, *, is_shared=False, has_reference=False, is_ex
         critic = Exact(game, agents, reward=reward) if is_exact else Arbitrary(agents)
         if algorithm.has_actor_heads:
             critic = TableHead(policies[name])
+        elif is_exact and algorithm.replies is not None:
+            critic = ExactQ(game)
         critics[name] = CriticLearner(critic, algorithm.config, torch.Generator(), agents and len(agents))
     references = {agent: policy.reference() for agent, policy in policies.items()} if has_reference else {}
     return Trainer(algorithm, Prescribed(game, policies), critics, references=references)

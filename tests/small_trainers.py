@@ -13,6 +13,7 @@ from collm.algorithms.learning.state import packed, unpacked
 from collm.algorithms.runs.assembly.policies import make_policies
 from collm.algorithms.runs.assembly.trainers import make_trainer
 from collm.envs.vectors.vector import SyncVector
+from collm.envs.wrappers import Shares
 
 CLOCK = ("seconds/", "tokens_per_second")
 
@@ -40,8 +41,9 @@ def text_trainer(
 ):
     """Make a trainer of two small language models with separate weights."""
     algorithm = algorithm_of(name, **changes)
+    build = (lambda: Shares(world(), adds_differences=True)) if algorithm.reads_shares else world
     policies = policies or word_policies(max_new_tokens=max_new_tokens, has_value_head=algorithm.has_actor_heads)
-    return make_trainer(algorithm, vector or SyncVector(world, num_envs), policies)
+    return make_trainer(algorithm, vector or SyncVector(build, num_envs), policies)
 
 
 def number_trainer(name="ippo", **changes):

@@ -12,7 +12,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-ALONE = {"maac_single_file.py"}  # examples that need no other library; tests/test_single_file.py runs this one
+# Examples that need no other library, with the pages that link to them; other tests run them.
+ALONE = {"maac_single_file.py": "concepts.md", "advantage_alignment.py": "credit.md"}
 
 
 def learned(test):
@@ -48,7 +49,7 @@ def test_an_example_says_how_it_is_installed_and_run():
 
 
 def test_every_example_has_its_trial_with_pinned_versions_and_its_tests(trials, all_trials):
-    assert {path.name for path in EXAMPLES} == set(trials) | ALONE
+    assert {path.name for path in EXAMPLES} == set(trials) | set(ALONE)
     needed = {file for trial in trials.values() for file in (trial.requirements, ROOT / trial.tests)}
     assert [file for file in sorted(needed) if not file.exists()] == []
     for trial in all_trials:
@@ -60,7 +61,7 @@ def test_pages_and_trials_of_libraries_belong_together(trials, all_trials):
     names = {"sb3": "stable_baselines3"}
     library_of = {name: names.get(each.library, each.library) for name, each in trials.items()}
     pages = {name: ROOT / "docs" / "use_with" / f"{library}.md" for name, library in library_of.items()}
-    pages |= dict.fromkeys(ALONE, ROOT / "docs" / "learn" / "concepts.md")
+    pages |= {name: ROOT / "docs" / "learn" / page for name, page in ALONE.items()}
     assert [name for name, page in pages.items() if f"(../../examples/{name})" not in page.read_text()] == []
     libraries = {names.get(trial.library, trial.library) for trial in all_trials}
     assert {path.stem for path in (ROOT / "docs" / "use_with").glob("*.md")} == libraries

@@ -1,7 +1,7 @@
 """Baselines: advantages that compare the rollouts of one task, without a critic.
 
 Axes: B tracks (each contains one agent's turns in one episode), T turns. A group consists of the G rollouts of one
-task. Arguments that the four baselines share:
+task. Arguments that the group baselines share:
 
     returns        [B], or [B, T] with the return from each turn to the end (`monte_carlo_returns`). Each turn is
                    compared with the same turn of the other rollouts.
@@ -91,6 +91,73 @@ def leave_one_out_advantages(
     sizes = rollouts.sizes_of_rows()
     advantages = rollouts.above_mean() * sizes / (sizes - 1)
     return _advantages(rollouts, advantages, divide_by_std)
+
+
+def trajectory_advantages(
+    returns: Tensor,
+    group: Tensor,
+    is_real: Tensor | None = None,
+    *,
+    group_size: int | None = None,
+    divide_by_std: bool = False,
+    weighs_rollouts_equally: bool = False,
+) -> Tensor:
+    """Compare the returns of whole tracks; every turn of a track has the track's advantage.
+
+        A[g, t] = R[g] - sum over g' of w[g'] * R[g'] / sum over g' of w[g']
+
+    R[g] is the return from the agent's first turn on. w[g] is the agent's number of turns n[g], so that the mean is a
+    mean over all turns of the agent in the group (Dr. MAS, arXiv:2602.08847). With `weighs_rollouts_equally`, w[g] is
+    1, and the advantages of a track are multiplied by max(n) / n[g]. This is the expectation of M-GRPO's alignment
+    (arXiv:2511.13288), which duplicates or drops random turns until every track has max(n) turns.
+
+    `divide_by_std` divides by the root of sum w * (R - mean)^2 / (sum w - 1). Only rollouts in which the agent acts
+    count, so `group_size` is not read. Equal returns give exactly 0.
+    """
+    is_real = torch.ones_like(returns, dtype=torch.bool) if is_real is None else is_real
+    lengths = is_real.sum(dim=1)
+    tracks = _grouped(torch.where(is_real, returns, 0.0)[:, 0], group, None, None, min_size=1)
+    weights = torch.ones_like(tracks.returns) if weighs_rollouts_equally else lengths.to(returns.dtype)
+    total = tracks.means(weights) * tracks.sizes_of_rows()
+    below_best = tracks.below_best()
+    advantages = below_best - tracks.means(weights * below_best) / tracks.means(weights)
+    if divide_by_std:
+        squares = tracks.means(weights * advantages.square()) * tracks.sizes_of_rows()
+        advantages = advantages / ((squares / (total - 1).clamp(min=1)).sqrt() + EPSILON)
+    if weighs_rollouts_equally:
+        advantages = advantages * lengths.max() / lengths
+    return torch.where(is_real, advantages[:, None], 0.0)
+
+
+def moving_average_advantages(returns: Tensor, baseline: float, decay: float) -> tuple[Tensor, float]:
+    """Subtract a moving average of earlier returns from each return [B]; returns [B] and the new average.
+
+        A[g] = R[g] - b[g],  b[g + 1] = decay * b[g] + (1 - decay) * R[g]
+
+    Unbiased, because b[g] does not depend on rollout g. Source: RAE of SPIRAL (arXiv:2506.24119) in its code, which
+    reads the average before it updates it.
+    """
+    advantages = []
+    for value in returns.tolist():
+        advantages.append(value - baseline)
+        baseline = decay * baseline + (1 - decay) * value
+    return returns.new_tensor(advantages), baseline
+
+
+def counterfactual_advantages(action_values: Tensor, probabilities: Tensor, chosen: Tensor) -> Tensor:
+    """Subtract the mean value over an agent's replies from the value of the chosen reply; returns [N].
+
+        A[n] = Q[n, chosen[n]] - sum over replies r of pi[n, r] * Q[n, r] / sum over r of pi[n, r]
+
+    The replies of the other agents are the same in all Q of a row. Source: COMA (arXiv:1705.08926), equation 4.
+
+    Args:
+        action_values: [N, R], Q of each joint action in which the agent gives reply r.
+        probabilities: [N, R], not negative, with a positive sum per row.
+        chosen: [N] long, index of the reply that was given.
+    """
+    baseline = (probabilities * action_values).sum(dim=1) / probabilities.sum(dim=1)
+    return action_values.gather(1, chosen[:, None]).squeeze(1) - baseline
 
 
 def group_max_advantages(

@@ -8,18 +8,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...agents.core import CriticInput
+from ...agents.core import CriticInput, Policy, ReplyScorer
 from ..algorithm import Algorithm, Grid
 from ..functions.advantages import monte_carlo_returns
-from ..functions.baselines import normalized
+from ..functions.baselines import counterfactual_advantages, normalized
 from ..functions.losses import explained_variance
-from ..rollout.episode import Episode
+from ..rollout.episode import Episode, joint_action
 from .critic_learner import CriticBatch, CriticLearner
+
+MIN_PROBABILITY = 1e-4  # least probability of a reply that a counterfactual baseline evaluates
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +43,21 @@ def assign_credit(
     agents: Sequence[str],
     critics: Mapping[str, CriticLearner],
     team: Sequence[str] | None = None,
+    policies: Mapping[str, Policy] = MappingProxyType({}),
 ) -> tuple[dict[str, Credit], list[CriticBatch]]:
     """Compute the credit of every turn of the learning `agents`, and the batch of each critic.
 
     `critics` has the critic of each agent, or one critic with the key "joint" that reads the joint history. `team` are
-    all agents of the environment, in its order. None: `agents`.
+    all agents of the environment, in its order. None: `agents`. Only counterfactual baselines read `policies`.
     """
     agents = [agent for agent in agents if any(agent in episode.tracks for episode in episodes)]
     if algorithm.critic_reads == "joint":
         credits, batches = _joint_credit(algorithm, episodes, agents, critics["joint"], team or agents)
+        if algorithm.replies is not None:
+            for agent, credit in credits.items():
+                replies = algorithm.replies(agent, replies_of(episodes, agent))
+                found = counterfactuals(episodes, agent, team or agents, replies, policies[agent], critics["joint"])
+                credits[agent] = replace(credit, advantages=found, raw_advantages=found)
     else:
         credits, batches = _own_credit(algorithm, episodes, agents, critics)
     return _normalize_advantages(algorithm, credits, episodes), batches
@@ -76,6 +86,46 @@ def _joint_credit(
         for agent in agents
     }
     return credits, [batches[0] if is_team else _side_by_side(batches)]
+
+
+def counterfactuals(
+    episodes: Sequence[Episode],
+    agent: str,
+    team: Sequence[str],
+    replies: Sequence[str],
+    policy: Policy,
+    critic: CriticLearner,
+) -> Tensor:
+    """Compute COMA's advantages [N] of an agent's turns: Q of the joint action minus its mean over the `replies`.
+
+    `replies` contain each of the agent's replies once. They are weighted by their probabilities after each history. A
+    reply that the token limit cut counts as impossible. Raises `ValueError` if the policy cannot evaluate replies.
+    """
+    if not isinstance(policy, ReplyScorer):
+        raise ValueError(f"coma needs a language model, but {agent} has a {type(policy).__name__}; use maac")
+    turns = [(episode, turn) for episode in episodes for turn in episode.tracks.get(agent, ())]
+    number = {reply: i for i, reply in enumerate(replies)}
+    logprobs = policy.reply_logprobs([(turn.observation, reply) for _, turn in turns for reply in replies])
+    # The floor keeps the sum positive if every reply is impossible.
+    weights = torch.from_numpy(logprobs).view(len(turns), -1).clamp(min=-1e4).softmax(dim=1).float()
+    chosen = torch.tensor([number[turn.completion.action] for _, turn in turns])
+    is_evaluated = (weights >= MIN_PROBABILITY).scatter(1, chosen[:, None], True)
+    inputs = []
+    for (episode, turn), possible in zip(turns, is_evaluated.tolist(), strict=True):
+        done = {other: each for other, track in episode.tracks.items() for each in track if each.time == turn.time}
+        actions = {other: each.completion.action for other, each in done.items()}
+        for reply in compress(replies, possible):
+            joint = joint_action({**actions, agent: reply}, team)
+            inputs.append(CriticInput((episode.states[turn.time],), (joint,)))
+    values = critic.values(inputs)
+    column = values if values.dim() == 1 else values[:, team.index(agent)]
+    of_actions = column[1::2]  # after V(h) of each input
+    action_values = torch.zeros_like(weights).masked_scatter(is_evaluated, of_actions)
+    return counterfactual_advantages(action_values, weights * is_evaluated, chosen)
+
+
+def replies_of(episodes: Sequence[Episode], agent: str) -> list[str]:
+    return [turn.completion.action for episode in episodes for turn in episode.tracks.get(agent, ())]
 
 
 def _own_credit(

@@ -113,7 +113,12 @@ class Trainer:
                 with add_error_details(rewards=rewarded.reward_range), self._on_device(valuing):
                     team = self.collector.vector.possible_agents
                     self.credits, critic_batches = assign_credit(
-                        self.algorithm, rewarded.episodes, list(self.learners), self.critics, team
+                        self.algorithm,
+                        rewarded.episodes,
+                        list(self.learners),
+                        self.critics,
+                        team,
+                        self.collector.policies,
                     )
             finally:
                 if record is not None:

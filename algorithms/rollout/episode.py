@@ -174,11 +174,11 @@ class Episode:
         for agent, track in self.tracks.items():
             for turn in track:
                 done[turn.time][agent] = turn.completion.action
-        return CriticInput(histories, tuple(_joined(actions, agents) for actions in done))
+        return CriticInput(histories, tuple(joint_action(actions, agents) for actions in done))
 
 
-def _joined(actions: Mapping[str, Any], agents: Sequence[str]) -> Any:
-    """Join actions: return the messages that extend the joint history, or the agents' action vectors."""
+def joint_action(actions: Mapping[str, Any], agents: Sequence[str]) -> Any:
+    """Join actions of a joint turn: return the messages that extend the joint history, or the action vectors."""
     if all(isinstance(action, str) for action in actions.values()):
         return tuple(written(agent, actions[agent]) for agent in agents if agent in actions)
     vectors = tuple(actions.get(agent) for agent in agents)

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,9 +35,9 @@ class BenchmarkArguments(Checked):
     """Compare algorithms with the same environments, seeds, initial weights and budgets."""
 
     suite: Positional[Path | None] = None
-    """TOML file of the comparison, or the name of one that ships (smoke, claim, games, replication, tuning, ablations,
-    teams, paper, published, lbf, rware, minigrid, tictactoe). None: --algorithms on --envs. For classic-control, see
-    `collm benchmark classic-control --help`."""
+    """TOML file of the comparison, or the name of one that ships (smoke, claim, games, replication, tuning,
+    ablations, teams, paper, published, lbf, rware, minigrid, tictactoe). None: --algorithms on --envs. For
+    classic-control and credit, see `collm benchmark classic-control --help` and `collm benchmark credit --help`."""
     algorithms: tuple[str, ...] = ()
     """Algorithms to compare: names as in `collm train`, or names of entries of the suite. Default: all entries."""
     envs: tuple[str, ...] = ()
@@ -80,10 +81,9 @@ class BenchmarkArguments(Checked):
 
 
 def run(args: Sequence[str]) -> None:
-    if args and args[0] == "classic-control":
-        from . import classic_control
-
-        classic_control.run(args[1:])
+    others = {"classic-control": ".classic_control", "credit": ".playing.credit"}
+    if args and args[0] in others:
+        import_module(others[args[0]], __package__).run(args[1:])
         return
     arguments = parsed(BenchmarkArguments, "benchmark", args)
     if arguments.on is not None:

@@ -26,16 +26,20 @@ class Shares(BaseParallelWrapper[str, Any, Any]):
     Shares are between 0 and 1 and sum to 1. If two agents each get no reward without the other, both shares are 0.5. If
     all losses are 0, no shares are added: the return is 0, or no single agent was necessary for it.
 
+    With `adds_differences`, the infos also contain `metric/difference/<agent>`: the difference reward G - G_without_i.
+
     Each episode is replayed once per agent, in a copy of the environment. Replays need no model.
 
     Args:
         env: an environment with text actions. Copies by `copy.deepcopy` must be independent (see `check_env`).
+        adds_differences: also add difference rewards, for training.
     """
 
-    def __init__(self, env: ParallelEnv[str, Any, Any]):
+    def __init__(self, env: ParallelEnv[str, Any, Any], *, adds_differences: bool = False):
         if not all(isinstance(env.action_space(agent), Text) for agent in env.possible_agents):
             raise TypeError(f"Shares needs text actions, but {env} has other actions; leave Shares out")
         super().__init__(env)
+        self._adds_differences = adds_differences
         self._start: ParallelEnv[str, Any, Any] | None = None
         self._replies: list[Mapping[str, str]] = []
         self._earned = 0.0
@@ -51,11 +55,16 @@ class Shares(BaseParallelWrapper[str, Any, Any]):
         self._replies.append({agent: actions.get(agent, "") for agent in live})
         self._earned += sum(rewards.values())
         if self._start is not None and not self.env.agents:
-            losses = {agent: max(0.0, self._earned - self._earned_without(agent)) for agent in self._start.agents}
+            agents = self._start.agents
+            lost = {agent: self._earned - self._earned_without(agent) for agent in agents}
+            losses = {agent: max(0.0, loss) for agent, loss in lost.items()}
             total = sum(losses.values())
+            added: dict[str, float] = {}
+            if self._adds_differences:
+                added = {f"metric/difference/{agent}": loss / len(agents) for agent, loss in lost.items()}
             if total > 1e-9:  # smaller totals are rounding errors
-                shares = {f"metric/share/{agent}": loss / total for agent, loss in losses.items()}
-                infos = {agent: info | shares for agent, info in infos.items()}
+                added |= {f"metric/share/{agent}": loss / total for agent, loss in losses.items()}
+            infos = {agent: info | added for agent, info in infos.items()}
             self._start = None  # frees the memory of the copy
         return observations, rewards, terminations, truncations, infos
 

@@ -19,6 +19,10 @@ CALLS = {
     "crossplay": ("crossplay {run} {run} --num-episodes 2 --out {out}", ["README.md", "crossplay.png"]),
     "throughput": ("throughput decode --repeats 1 --out {out}", ["decode.md"]),
     "classic-control": ("benchmark classic-control run cartpole --out {out}", ["cartpole-0.json"]),
+    "credit": (
+        "benchmark credit --algorithms rae --games TinyHanabi --seeds 0 --num-updates 1 --out {out}",
+        ["credit.json", "README.md", "credit.png"],
+    ),
     "record": ("play collm/MiniCode-v1 --record {out}", ["episodes.jsonl"]),
     "gif": ("play collm/MiniBuild-v0 --gif {out}/a.gif", ["a.gif"]),
     "benchmark": (

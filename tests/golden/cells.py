@@ -1,6 +1,6 @@
 """Cells of the golden record: short trainings that cover each algorithm, kind of weights and way of training.
 
-The grid is every algorithm of the package x every kind of weights x every variant of `VARIANTS`. These combinations
+The grid is each of `ALGORITHMS` x every kind of weights x every variant of `VARIANTS`. These combinations
 are refused by the settings and have no cell:
 
 - "turns" with magrpo, mareinforce, marloo and maremax: `turns_per_update` needs a critic.

@@ -1,3 +1,4 @@
+from collections import defaultdict
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 from collm.agents.interop.trl import Episodes, conversation_class, dataset_of, reward_of
 from collm.agents.tiny import TINY_DIRECTORY
+from collm.algorithms import algorithm_spec
+from collm.algorithms.algorithm import PolicyBatch
 from collm.envs import make
 from collm.envs.views import SingleAgent
 
@@ -141,3 +144,62 @@ def test_an_agent_that_waited_reads_the_messages_before_its_first_reply(trainer)
     read = trainer.processing_class.decode(rows["prompt_ids"][1])
     assert first.split()[0].split("<")[0] in read.split("builder 0 ")[-1] and read.rstrip().endswith("task"), read
     assert second and len(rows["completion_ids"][1]) == sum(rows["env_mask"][1]) == len(rows["logprobs"][1])
+
+
+def loss_of_trl(loss_type, level, clip_range, clip_range_high, logprobs, sampled, mask, advantages):
+    """TRL's loss of [B, T] log-probabilities, from a trainer with the attributes that the loss needs."""
+    trainer = SimpleNamespace(
+        args=SimpleNamespace(delta=None, steps_per_generation=1),
+        accelerator=SimpleNamespace(num_processes=1, gather=lambda x: x, reduce=lambda x, reduction: x),
+        model=SimpleNamespace(training=True),
+        loss_type=loss_type,
+        importance_sampling_level=level,
+        epsilon_low=clip_range,
+        epsilon_high=clip_range_high,
+        beta=0.0,
+        max_completion_length=mask.shape[1],
+        current_gradient_accumulation_steps=1,
+        top_entropy_quantile=1.0,
+        off_policy_mask_threshold=None,
+        aux_loss_enabled=False,
+        use_vllm=False,
+        _entropy_bonus_enabled=False,
+        _metrics=defaultdict(lambda: defaultdict(list)),
+        _get_per_token_logps_and_entropies=lambda *args, **kwargs: (logprobs, torch.zeros_like(logprobs), None),
+    )
+    empty = torch.zeros(len(mask), 0, dtype=torch.long)
+    inputs = {"prompt_ids": empty, "prompt_mask": empty, "completion_ids": mask, "completion_mask": mask}
+    inputs |= {"old_per_token_logps": sampled, "advantages": advantages, "num_items_in_batch": mask.sum()}
+    return GRPOTrainer._compute_loss(trainer, None, inputs)
+
+
+@pytest.mark.parametrize(
+    ("name", "loss_type", "level"),
+    [("dr-grpo", "dr_grpo", "token"), ("dapo", "dapo", "token"), ("gspo", "grpo", "sequence")],
+)
+def test_losses_and_gradients_equal_trl_s(name, loss_type, level):
+    lengths = torch.tensor([1, 5, 3, 2])
+    mask = (torch.arange(5) < lengths[:, None]).long()
+    generator = torch.Generator().manual_seed(0)
+    logprobs, noise = -torch.rand(2, 4, 5, generator=generator, dtype=torch.float64)
+    sampled = logprobs + 0.3 * (noise + 0.5)
+    advantages = torch.tensor([1.0, -0.5, 0.3, -2.0], dtype=torch.float64)
+    spec = algorithm_spec(name)
+    algorithm = spec.make(spec.config())
+    config = algorithm.config
+    high = config.clip_range if config.clip_range_high is None else config.clip_range_high
+    theirs = logprobs.clone().requires_grad_()
+    loss = loss_of_trl(loss_type, level, config.clip_range, high, theirs, sampled, mask, advantages)
+    loss.backward()
+    ours = logprobs.clone().requires_grad_()
+    is_real = mask.bool()
+    num_tokens = int(mask.sum())
+    batch = PolicyBatch(
+        ours[is_real], sampled[is_real], torch.arange(4).repeat_interleave(lengths), advantages, 4, num_tokens
+    )
+    # The learner multiplies by tokens / (episodes * turns * largest number of tokens), if the denominator is fixed.
+    scale = num_tokens / mask.numel() if config.loss_denominator == "fixed" else 1.0
+    found = scale * algorithm.loss(batch).loss
+    found.backward()
+    assert float((found - loss).detach().abs()) <= 1e-6
+    assert float((ours.grad - theirs.grad).abs().max()) <= 1e-6 and bool(ours.grad.any())

@@ -80,7 +80,11 @@ def test_the_default_reward_is_that_of_the_interests(interests, settings, expect
     assert algorithm.config.credited_reward == settings.get("credited_reward")
 
 
-@pytest.mark.parametrize("name", [spec.name for spec in algorithm_specs() if not spec.name.startswith("collm-")])
+# Presets learn too slowly, difference rewards are the team's, and coma's first critic is constant.
+OTHERS = ("collm-cc", "collm-dc", "difference", "coma")
+
+
+@pytest.mark.parametrize("name", [spec.name for spec in algorithm_specs() if spec.name not in OTHERS])
 def test_every_algorithm_learns_in_a_zero_sum_game(name):
     trainer = text_trainer(name, Opposed)
     before = weights(trainer)

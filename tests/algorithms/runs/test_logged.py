@@ -130,6 +130,7 @@ def test_every_logged_metric_has_a_case_by_hand(tmp_path):
         changes = {"critic_warmup": 0} if issubclass(spec.config, ActorCriticConfig) else {"num_generations": 2}
         for clip_range in (None, 0.2):
             settings = {"ppo_epochs": 1, "clip_range": clip_range, "rollout_buffer_size": 2, **changes}
+            settings |= {"clip_range_high": None, "mini_batch_size": None}
             algorithm = spec.make(spec.config(**settings))
             found |= algorithm.loss(PolicyBatch(ones, ones, torch.tensor([0, 1]), ones, 2, 2)).metrics.keys()
     found |= {f"diagnostics/{field.name}" for field in fields(TurnDiagnostics)}

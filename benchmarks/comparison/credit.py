@@ -1,0 +1,285 @@
+"""Credit fidelity: correlation of assigned advantages with exact counterfactual advantages, in games of few replies.
+
+The exact advantage of agent i's reply a_i in a joint turn after the joint history h is
+
+    A_i = Q(h, a) - sum over replies r of pi_i(r | h_i) * Q(h, (a_-i, r))
+
+Q(h, a) is the expected team return after the joint action a, by enumeration of all later replies. The environment's
+random numbers are those of the episode's seed. Source: credit fidelity of C3 (arXiv:2603.06859).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers import AutoTokenizer
+
+from ..._ownership import owned, write_text
+from ...agents.core import Completion, Evaluation, Request, TrainablePolicy
+from ...agents.decoding.sampling import uniforms
+from ...agents.language.critics import TextCritic
+from ...agents.registry import CriticSeat
+from ...agents.tiny import TINY_DIRECTORY
+from ...algorithms.config import ActorCriticConfig
+from ...algorithms.registry import algorithm_spec
+from ...algorithms.rollout.episode import Episode
+from ...algorithms.rollout.intervals import Interval, bootstrap_interval
+from ...algorithms.runs.assembly.experiment import Experiment
+from ...envs import make
+from ...envs.core import TextParallelEnv
+from ...envs.games.talk.tiny_hanabi import ACTIONS
+from ..markdown import markdown_table
+
+FILES = ("credit.json", "README.md", "credit.png")
+NUM_EPISODES = 96  # per update; a multiple of the group size of every algorithm
+NUM_MEASURED = 4  # last updates, whose advantages are compared
+Course: TypeAlias = tuple[tuple[tuple[str, str], ...], ...]  # joint actions: pairs of agent and reply
+
+
+def _named_actions(observation: str) -> Sequence[str]:
+    return ACTIONS
+
+
+def _listed_parts(observation: str) -> Sequence[str]:
+    words = observation.rpartition("goal ")[2].split()
+    return [*(" ".join(words[place : place + 2]) for place in range(0, len(words), 2)), "wait"]
+
+
+@dataclass(frozen=True)
+class EnumerableGame:
+    """Environment with few replies after each observation."""
+
+    id: str
+    replies: Callable[[str], Sequence[str]]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+GAMES = {
+    "TinyHanabi": EnumerableGame("collm/TinyHanabi-v0", _named_actions, {"game": "E"}),
+    "MiniShift": EnumerableGame("collm/MiniShift-v0", _listed_parts, {"max_turns": 2, "reward": "terminal"}),
+}
+
+
+class ReplyTable(TrainablePolicy):
+    """Policy with fixed random probabilities of the replies after each observation. Its gradient is 0."""
+
+    reads_turns_alone = True
+
+    def __init__(self, replies: Callable[[str], Sequence[str]], seed: int):
+        self.replies, self.seed = replies, seed
+        self._known: dict[str, dict[str, float]] = {}
+        self._weight = nn.Parameter(torch.zeros(()))
+
+    def probabilities(self, observation: str) -> dict[str, float]:
+        """Return the probability of each reply: the softmax of pseudo-random normal numbers."""
+        if observation not in self._known:
+            rng = Random(f"{self.seed} {observation}")
+            logits = np.array([rng.gauss(0, 1) for _ in self.replies(observation)])
+            weights = np.exp(logits) / np.exp(logits).sum()
+            self._known[observation] = dict(zip(self.replies(observation), weights.tolist(), strict=True))
+        return self._known[observation]
+
+    def act(self, requests: Sequence[Request], *, greedy: bool = False) -> list[Completion]:
+        found = []
+        for request in requests:
+            chances = self.probabilities(request.observation)
+            bounds = np.cumsum(list(chances.values()))
+            number = int(np.searchsorted(bounds, uniforms(request.stream, 1)[0] * bounds[-1]))
+            reply = max(chances, key=chances.__getitem__) if greedy else list(chances)[number]
+            logprobs = np.log([chances[reply]], dtype=np.float32)
+            found.append(Completion(reply, logprobs, np.zeros(1, dtype=np.float32)))
+        return found
+
+    def reply_logprobs(self, requests: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
+        with np.errstate(divide="ignore"):
+            return np.log([self.probabilities(observation).get(reply, 0.0) for observation, reply in requests])
+
+    def evaluate(self, tracks: Sequence[Sequence[Completion]]) -> Evaluation:
+        turns = [turn for track in tracks for turn in track]
+        logprobs = torch.from_numpy(np.concatenate([turn.logprobs for turn in turns])) + 0 * self._weight
+        return Evaluation(logprobs, torch.zeros(len(turns)), torch.arange(len(turns)))
+
+    def num_tokens(self, track: Sequence[Completion]) -> int:
+        return len(track)
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [self._weight]
+
+    def reference(self, device: torch.device | None = None) -> ReplyTable:
+        return self
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        pass
+
+    def save(self, directory: Path) -> None:
+        pass
+
+
+class _Node(NamedTuple):
+    env: TextParallelEnv
+    observations: Mapping[str, str]
+    reward: float  # team reward of the last joint action
+
+
+class ExactAdvantages:
+    """Counterfactual advantages of a team of tables, by enumeration of all replies."""
+
+    def __init__(self, env: TextParallelEnv, policies: Mapping[str, ReplyTable]):
+        self.env, self.policies = env, policies
+        self._nodes: dict[tuple[int, Course], _Node] = {}
+        self._values: dict[tuple[int, Course], float] = {}
+
+    def of_episode(self, episode: Episode) -> dict[str, list[float]]:
+        """Return the advantages of each agent's turns."""
+        joint: list[dict[str, str]] = [{} for _ in range(episode.num_turns)]
+        for agent, track in episode.tracks.items():
+            for turn in track:
+                joint[turn.time][agent] = turn.completion.action
+        found: dict[str, list[float]] = {}
+        for agent, track in episode.tracks.items():
+            found[agent] = []
+            for turn in track:
+                past = tuple(map(_key, joint[: turn.time]))
+                chances = self.policies[agent].probabilities(turn.observation)
+                others = joint[turn.time]
+                values = {
+                    reply: self._value(episode.seed, (*past, _key({**others, agent: reply}))) for reply in chances
+                }
+                baseline = sum(chance * values[reply] for reply, chance in chances.items())
+                found[agent].append(values[turn.completion.action] - baseline)
+        return found
+
+    def _value(self, seed: int, course: Course) -> float:
+        """Return the expected team return after the joint actions `course`, with the reward of the last one."""
+        if (seed, course) not in self._values:
+            node = self._node(seed, course)
+            later = 0.0
+            if node.env.agents:
+                movers = node.env.movers
+                tables = [self.policies[agent].probabilities(node.observations[agent]) for agent in movers]
+                for replies in product(*tables):
+                    chance = prod(table[reply] for table, reply in zip(tables, replies, strict=True))
+                    action = _key(dict(zip(movers, replies, strict=True)))
+                    later += chance * self._value(seed, (*course, action))
+            self._values[seed, course] = node.reward + later
+        return self._values[seed, course]
+
+    def _node(self, seed: int, course: Course) -> _Node:
+        if (seed, course) not in self._nodes:
+            if course:
+                env = deepcopy(self._node(seed, course[:-1]).env)
+                observations, rewards = env.step(dict(course[-1]))[:2]
+                node = _Node(env, observations, sum(rewards.values()) / len(env.possible_agents))
+            else:
+                env = deepcopy(self.env)
+                node = _Node(env, env.reset(seed=seed)[0], 0.0)
+            self._nodes[seed, course] = node
+        return self._nodes[seed, course]
+
+
+def _key(actions: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(actions.items()))
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """Result of one algorithm, game and seed: the correlation, and the cost of one update."""
+
+    algorithm: str
+    game: str
+    seed: int
+    correlation: float
+    tokens: float
+    environment_steps: float
+
+
+def measure(name: str, game_name: str, seed: int, num_updates: int) -> Fidelity:
+    """Collect updates with fixed policies, in which only the critics learn, and compare the last `NUM_MEASURED`.
+
+    The correlation is Pearson's, over all turns of all agents; 0 if all advantages are equal.
+    """
+    game, spec = GAMES[game_name], algorithm_spec(name)
+    settings = {"num_updates": num_updates, "rollout_buffer_size": NUM_EPISODES, "seed": seed}
+    config = spec.config(agent_learning_rate=0.0, credited_reward="team", **settings)  # type: ignore[arg-type]
+    experiment = Experiment(algorithm=name, config=config, env=game.id, env_kwargs=game.kwargs)
+    env = make(game.id, **game.kwargs).unwrapped
+    assert isinstance(env, TextParallelEnv)
+    policies = {agent: ReplyTable(game.replies, 1000 * seed + i) for i, agent in enumerate(env.possible_agents)}
+    has_critic = isinstance(config, ActorCriticConfig)
+    trainer = experiment.make_trainer(policies=policies, critics=_small_critic if has_critic else None)
+    exact = ExactAdvantages(env, policies)
+    pairs: list[tuple[float, float]] = []
+    for update in range(num_updates):
+        episodes, metrics = trainer.step()
+        if update < num_updates - NUM_MEASURED:
+            continue
+        expected = [exact.of_episode(episode) for episode in episodes]
+        for agent, credit in trainer.credits.items():
+            of_agent = [value for each in expected for value in each.get(agent, ())]
+            pairs += zip(credit.advantages.tolist(), of_agent, strict=True)
+    trainer.close()
+    assigned, true = np.array(pairs).T
+    correlation = float(np.corrcoef(assigned, true)[0, 1]) if assigned.std() and true.std() else 0.0
+    cost = [metrics[unit] / num_updates for unit in ("sampled_tokens", "environment_steps")]
+    return Fidelity(name, game_name, seed, correlation, *cost)
+
+
+def _small_critic(seat: CriticSeat) -> TextCritic:
+    return TextCritic.small(AutoTokenizer.from_pretrained(TINY_DIRECTORY), num_agents=seat.num_agents, seed=seat.seed)
+
+
+def read_results(out: Path) -> list[Fidelity]:
+    file = out / FILES[0]
+    return [Fidelity(**each) for each in json.loads(file.read_text())] if file.is_file() else []
+
+
+def write(results: Sequence[Fidelity], out: Path) -> str:
+    """Write the results, the table and the figure into a folder. Returns the table as Markdown."""
+    write_text(out, FILES[0], json.dumps([vars(each) for each in results], indent=1) + "\n")
+    games = list(dict.fromkeys(each.game for each in results))
+    names = list(dict.fromkeys(each.algorithm for each in results))
+    rows = []
+    found: dict[tuple[str, str], Interval] = {}
+    for name in names:
+        row = [f"`{name}`"]
+        for game in games:
+            own = [each for each in results if (each.algorithm, each.game) == (name, game)]
+            found[name, game] = bootstrap_interval([each.correlation for each in own])
+            tokens, steps = (fmean(getattr(each, unit) for each in own) for unit in ("tokens", "environment_steps"))
+            row += [str(found[name, game]), f"{tokens:.0f}", f"{steps:.0f}"]
+        rows.append(row)
+    columns = [(f"{game}: correlation", "replies per update", "environment steps per update") for game in games]
+    table = markdown_table(["algorithm", *(column for each in columns for column in each)], rows)
+    write_text(out, FILES[1], f"# Credit fidelity\n\n{table}\n\n![Credit fidelity by algorithm]({FILES[2]})\n")
+    figure = Figure(figsize=(1 + 4 * len(games), 1 + 0.28 * len(names)), layout="constrained")
+    panels = np.atleast_1d(figure.subplots(1, len(games), sharey=True))
+    for axes, game in zip(panels, games, strict=True):
+        for place, name in enumerate(names):
+            interval = found[name, game]
+            axes.plot([interval.low, interval.high], [place, place], color="C0", linewidth=2)
+            axes.plot(interval.value, place, "o", color="C0")
+        axes.set(title=game, xlabel="correlation with the exact advantage", xlim=(min(0, axes.get_xlim()[0]), 1))
+        axes.axvline(0, color="grey", linewidth=0.8)
+        axes.grid(axis="x", alpha=0.3)
+    panels[0].set_yticks(range(len(names)), names)
+    panels[0].invert_yaxis()
+    with owned(out, FILES[2]) as new:
+        figure.savefig(new, dpi=120)
+    return table
