@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from kernels import torch_alone
-from probes import AGENTS, WORDS, NumberProbe, TextProbe, random_llama, small_team, word_tokenizer
+from probes import AGENTS, WORDS, DuelProbe, NumberProbe, TextProbe, random_llama, small_team, word_tokenizer
 from torch.distributed.device_mesh import init_device_mesh
 from transformers import AutoModel
 
@@ -137,6 +137,7 @@ class Case(NamedTuple):
     settings: tuple[tuple[str, Any], ...] = ()
     num_updates: int = 1
     recomputes: bool = False
+    world: type[TextProbe] = TextProbe  # of text cases
 
 
 class Found(NamedTuple):
@@ -180,7 +181,7 @@ def trainer_of(case):
     chosen |= {"max_grad_norm": 1e9}  # no clipping, which would divide gradients by their norm
     chosen |= {} if case.critic == "none" else {"critic_batch_size": 5}
     algorithm = algorithm_of(case.name, case.critic, **(chosen | dict(case.settings)))
-    world = TextProbe if case.is_text else NumberProbe
+    world = case.world if case.is_text else NumberProbe
     policies = team(case.weights, case.is_text, algorithm.has_actor_heads, case.recomputes)
     vector = SyncVector(lambda: world("delayed"), 4)
     return make_trainer(algorithm, vector, policies, network=NetworkConfig(hidden_dims=(8,)))
@@ -260,6 +261,10 @@ QUICK = [
     Case("maac", "own", "q", settings=(*FSDP, ("max_grad_norm", 1e-5))),
     Case("ippo", "shared", "head", settings=(*FSDP, ("mini_batch_size", 5)), recomputes=True),  # 2 + 2 + 1 tracks
     Case("magrpo", "own", "none", settings=(("max_staleness", 1),), num_updates=3),
+    Case("maac", "own", "v", world=DuelProbe, num_updates=2),  # own rewards, one value per agent, waiting agents
+    Case("mappo", "own", "q", settings=(*FSDP, ("mini_batch_size", 5)), world=DuelProbe),
+    Case("ippo", "shared", "v", settings=(("turns_per_update", 2), ("num_generations", 1)), world=DuelProbe),
+    Case("marloo", "own", "none", settings=(("credited_reward", "team"),), world=DuelProbe),
 ]
 
 
