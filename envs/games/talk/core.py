@@ -127,6 +127,15 @@ class TalkEnv(TextParallelEnv):
         """Return the number of claims in a message that contradict the speaker's own information. Default: 0."""
         return 0
 
+    @property
+    def num_deals(self) -> int:
+        """Number of equally likely tasks, the first ones, that differ in what agents read and earn."""
+        return self.num_tasks
+
+    def legal_replies(self, agent: str) -> Sequence[str]:
+        """Return the legal actions of an agent, which are also its messages if a game is enumerated."""
+        return self.options(agent)
+
     def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
         self.task = self.rng.randrange(self.num_tasks) if task is None else task
         if isinstance(task, bool) or not isinstance(self.task, int) or not 0 <= self.task < self.num_tasks:

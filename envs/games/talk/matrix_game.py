@@ -72,6 +72,10 @@ class MatrixGame(TalkEnv):
         self._played: list[tuple[int, ...]] = []
         self._announced: dict[str, str | None] = {}
 
+    @property
+    def num_deals(self) -> int:
+        return self.num_tasks if self._is_shuffled else 1
+
     def phase(self, turn: int) -> tuple[Phase, Sequence[str]]:
         return "do" if (turn + 1) % self._period == 0 else "say", self.possible_agents
 
