@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Outcome
 from ..mini_build.rules import PARTS
-from ..pictured import refuse_other
-from .core import Phase, TalkEnv, refuse_count
+from ..pictured import refuse_count, refuse_other
+from .core import Phase, TalkEnv
 
 Links = Literal["all", "ring", "line", "star"]
 NO = "no"
@@ -50,7 +50,7 @@ class Profile(TalkEnv):
     ):
         refuse_count("num_agents", num_agents, 2, 8)
         refuse_count("num_options", num_options, 2, len(PARTS))
-        refuse_count("num_messages", num_messages, 0)
+        refuse_count("num_messages", num_messages, 0, 100)
         refuse_other("links", links, get_args(Links))
         super().__init__(num_agents, num_messages + 1, **kwargs)
         self._num_options, self._links = num_options, links

@@ -6,7 +6,6 @@ import random
 import pytest
 
 from collm.envs.games.talk import Advice, MatrixGame, Profile, TinyHanabi
-from collm.envs.games.talk.advice import equilibrium
 from collm.envs.games.talk.tiny_hanabi import payoffs
 
 PUBLISHED = {"A": 2.25, "B": 1.0, "C": 2.5, "D": 2.5, "E": 10.0, "F": 2 + 1 / 3}
@@ -34,7 +33,7 @@ def hanabi_return(env, first, second):
 
     def reply(agent):
         mine, theirs = divmod(env.task, int(env.num_tasks**0.5))
-        return actions[first[mine] if agent == "builder_0" else second[theirs, actions.index(env._first)]]
+        return actions[first[mine] if agent == "builder_0" else second[theirs, actions.index(env.said["builder_0"])]]
 
     return mean_return(env, range(env.num_tasks), reply)
 
@@ -115,7 +114,7 @@ def test_advice_is_solved_by_all_monotone_equilibria(bias, loss, num_cells):
     silent = max(each for each in found if each[1] == 1)[0]
     optimum = sum(max(sum(advice_pays(state, action, bias)) for action in states) for state in states) / 16
     env = Advice(bias)
-    assert (count, decider_loss) == (num_cells, pytest.approx(loss)) and len(equilibrium(bias)[0]) == num_cells
+    assert (count, decider_loss) == (num_cells, pytest.approx(loss)) and len(env._best[True].cells) == num_cells
     assert env.ceilings() == pytest.approx({"optimum": optimum, "equilibrium": value, "silent": silent})
     assert mean_return(env, range(8)) == pytest.approx(value)
     assert mean_return(Advice(bias, channel="silent"), range(8)) == pytest.approx(silent)
