@@ -80,8 +80,9 @@ class Advice(TalkEnv):
         return str(next(action for cell, action in zip(cells, actions, strict=True) if named[0] in cell))
 
     def partners(self) -> Mapping[str, Callable[[str], str]]:
-        """Return strangers: advisers that tell the number or add the bias, and deciders that believe or subtract it."""
-        return {"honest": partial(self._literal, 0), "exaggerating": partial(self._literal, self._bias)}
+        """Return strangers: advisers that add a number, and deciders that subtract it: 0, the bias or half of it."""
+        added = {"honest": 0, "exaggerating": self._bias, "moderate-held-out": self._bias / 2}
+        return {name: partial(self._literal, number) for name, number in added.items()}
 
     def _literal(self, added: float, agent: str) -> str:
         if agent == self.possible_agents[0]:

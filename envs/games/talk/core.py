@@ -177,12 +177,11 @@ class TalkEnv(TextParallelEnv):
         self.said = {agent: self.message(agent, reply) for agent, reply in replies.items()}
         num_words = sum(len(message.split()) for message in self.said.values())
         num_lies = sum(self.num_lies(agent, message) for agent, message in self.said.items())
-        lines: dict[str, list[str]] = {agent: [] for agent in self.possible_agents}
-        for speaker, message in self._sent().items():
-            for listener in self.listeners(speaker):
-                self.heard[listener].append((speaker, message))
-                lines[listener].append(f"{spoken(speaker)} {message}".rstrip())
-        feedback = {agent: "\n".join(texts) for agent, texts in lines.items()}
+        sent, feedback = self._sent(), {}
+        for listener in self.possible_agents:
+            read = [(speaker, text) for speaker, text in sent.items() if listener in self.listeners(speaker)]
+            self.heard[listener] += read
+            feedback[listener] = "\n".join(f"{spoken(speaker)} {text}".rstrip() for speaker, text in read)
         return Outcome(0.0, feedback=feedback, metrics={"words": num_words, "lies": num_lies})
 
     def _sent(self) -> Mapping[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from random import Random
 from typing import Any, ClassVar, Literal, get_args
@@ -12,6 +13,7 @@ from ..mini_build.rules import MATERIALS
 from ..pictured import refuse_count, refuse_other
 from .core import Phase, TalkEnv, spoken
 from .solutions import Table, best_nash
+from .strategies import STRANGERS, Strategy, grim
 
 Game = Literal["prisoner", "stag", "chicken", "sexes", "pennies", "coordination"]
 CELLS = tuple(product((0, 1), repeat=2))
@@ -63,8 +65,6 @@ class MatrixGame(TalkEnv):
         self._top = max(map(max, self._table.values()))
         self.interests = "common" if game == "coordination" else "opposed" if game == "pennies" else "mixed"
         self._num_rounds, self._period, self._is_shuffled = num_rounds, num_messages + 1, is_shuffled
-        ranks = [(sum(pays), min(pays)) for pays in self._table.values()]
-        self._targets = [cell for cell, rank in zip(CELLS, ranks, strict=True) if rank == max(ranks)]
 
     def phase(self, turn: int) -> tuple[Phase, Sequence[str]]:
         return "do" if (turn + 1) % self._period == 0 else "say", self.possible_agents
@@ -105,18 +105,17 @@ class MatrixGame(TalkEnv):
         return " ".join(word for words in self._words.values() for word in words)
 
     def policy(self, agent: str, hears: bool) -> str:
-        if self.phase(self.turn)[0] == "say" and not hears:
-            return ""
-        seat, number = self.possible_agents.index(agent), len(self._played)
-        targets = [self._targets[index % len(self._targets)] for index in range(number + 1)]
+        return self._planned(grim, agent) if hears or self.phase(self.turn)[0] == "do" else ""
+
+    def partners(self) -> Mapping[str, Callable[[str], str]]:
+        return {name: partial(self._planned, strategy) for name, strategy in STRANGERS.items()}
+
+    def _planned(self, strategy: Strategy, agent: str) -> str:
+        """Return the word of a strategy's action, which is also its announcement."""
+        seat = self.possible_agents.index(agent)
         if self.interests == "opposed":
-            action = Random(f"{self.task} {agent} {number}").randrange(2)
-        elif all(cell[1 - seat] == target[1 - seat] for cell, target in zip(self._played, targets, strict=False)):
-            action = targets[-1][seat]
-        else:
-            least = [min(pay[seat] for cell, pay in self._table.items() if cell[seat] == own) for own in (0, 1)]
-            action = least.index(max(least))
-        return self._words[agent][action]
+            return self._words[agent][Random(f"{self.task} {agent} {len(self._played)}").randrange(2)]
+        return self._words[agent][strategy(self._table, self._played, seat)]
 
     def honest_players(self) -> Mapping[str, Callable[[str], str]]:
         return {}  # nothing is hidden, so that the silent player would be as good as the talking player

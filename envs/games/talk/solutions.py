@@ -1,10 +1,11 @@
-"""Exact solutions of games of two agents, by enumeration of their payoff tables."""
+"""Exact solutions of the games in which agents talk, most by enumeration of a payoff table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from itertools import combinations, pairwise, product
+from itertools import combinations, compress, pairwise, product
+from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
 Payoffs: TypeAlias = tuple[tuple[tuple[tuple[int, ...], ...], ...], ...]
@@ -76,3 +77,16 @@ def best_nash(table: Table) -> float:
             means.append((column * (a + e) + (1 - column) * (b + f)) * row / 2)
             means[-1] += (column * (c + g) + (1 - column) * (d + h)) * (1 - row) / 2
     return max(means)
+
+
+def mean_chance(num_options: int, distances: Sequence[Sequence[int]], num_messages: int) -> float:
+    """Return the mean probability that an agent names the right option: 1 / (number of options without a known clue).
+
+    Args:
+        num_options: options; one clue per wrong option is dealt, to the agents in turn.
+        distances: [agent][agent], number of messages after which the second agent knows the clues of the first.
+        num_messages: messages before the agents name an option.
+    """
+    counts = [len(range(seat, num_options - 1, len(distances))) for seat in range(len(distances))]
+    known = [sum(compress(counts, [far <= num_messages for far in row])) for row in distances]
+    return fmean(1 / (num_options - num) for num in known)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import isqrt
 from typing import Any, ClassVar, Literal, get_args
 
@@ -96,8 +97,14 @@ class TinyHanabi(TalkEnv):
         said = self.named(agent, self.heard[agent][-1][1]) if hears and self.heard[agent] else None
         return self._actions[plan.second[theirs, self._actions.index(said) if said else 0]]
 
+    def partners(self) -> Mapping[str, Callable[[str], str]]:
+        """Return strangers with the best plan, and (held out) with the best plan without messages."""
+        return {"hearing": partial(self.policy, hears=True), "deaf-held-out": partial(self.policy, hears=False)}
+
     def ceilings(self) -> Mapping[str, float]:
-        return {name: self._plans[hears].value / self._top for name, hears in (("optimum", True), ("silent", False))}
+        """Return exact mean rewards. The best plan is unique in each game, so that strangers need no convention."""
+        best, silent = (self._plans[hears].value / self._top for hears in (True, False))
+        return {"optimum": best, "silent": silent, "strangers": best}
 
 
 def payoffs(game: Game) -> Payoffs:

@@ -43,17 +43,21 @@ def test_tiny_hanabi_is_solved_by_all_pairs_of_plans(game):
     pays = payoffs(game)
     cards, actions = range(len(pays)), range(len(pays[0][0]))
     known = list(itertools.product(cards, actions))  # what the second agent knows
-    best = {True: 0.0, False: 0.0}
+    best, winners = {True: 0.0, False: 0.0}, []
     for first in itertools.product(actions, repeat=len(cards)):
         for plan in itertools.product(actions, repeat=len(known)):
             second = dict(zip(known, plan, strict=True))
             total = sum(pays[c][d][first[c]][second[d, first[c]]] for c in cards for d in cards) / len(cards) ** 2
             is_blind = all(second[card, said] == second[card, 0] for card, said in known)
+            on_path = tuple(second[card, first[own]] for own, card in itertools.product(cards, cards))
+            winners = [*(winners if total <= best[True] else []), *[(first, on_path)] * (total >= best[True])]
             best = {hears: max(best[hears], total if hears or is_blind else 0.0) for hears in best}
     top = max(pay for rows in pays for row in rows for cells in row for pay in cells)
     env = TinyHanabi(game)
     assert best[True] == pytest.approx(PUBLISHED[game])
-    assert env.ceilings() == pytest.approx({"optimum": best[True] / top, "silent": best[False] / top})
+    ceilings = {"optimum": best[True] / top, "silent": best[False] / top, "strangers": best[True] / top}
+    assert env.ceilings() == pytest.approx(ceilings)
+    assert len(set(winners)) == 1  # strangers with a best plan need no convention
     assert mean_return(env, range(env.num_tasks)) == pytest.approx(best[True] / top)
     assert mean_return(TinyHanabi(game, channel="silent"), range(env.num_tasks)) == pytest.approx(best[False] / top)
     rng = random.Random(0)
@@ -163,3 +167,36 @@ def test_empty_replies_earn_the_exact_return_of_random_actions(env, num_tasks):
     env.reset(seed=0)
     found = [mean_return(env, tasks, lambda agent: "") for _ in range(8000 // len(tasks) // env.max_turns)]
     assert sum(found) / len(found) == pytest.approx(exact, abs=0.03)
+
+
+@pytest.mark.parametrize("channel", ["open", "silent"])
+@pytest.mark.parametrize("env", [TinyHanabi, Profile, Advice, MatrixGame])
+def test_teams_of_strangers_play_legal_actions(env, channel):
+    env = env(channel=channel)
+    names = env.partners()
+    assert any(name.endswith("-held-out") for name in names) and any(not name.endswith("-held-out") for name in names)
+    for name, seed in itertools.product(names, range(4)):
+        env.reset(seed=seed)
+        while env.agents:
+            infos = env.step({agent: env.partners()[name](agent) for agent in env.movers})[4]
+        assert infos[env.possible_agents[0]]["metric/bad"] == 0
+
+
+def test_strangers_of_the_matrix_games_answer_a_deviation():
+    """In the prisoner's dilemma, builder_1 defects in round 1 only."""
+    env = MatrixGame("prisoner", num_rounds=3, num_messages=0)
+    found = {}
+    for name, reply in env.partners().items():
+        env.reset(seed=0)
+        for number in range(3):
+            env.step({"builder_0": reply("builder_0"), "builder_1": env.options("builder_1")[number == 0]})
+        found[name] = [own for own, _ in env._played]
+    assert found == {"agreeable": [0, 0, 0], "safe": [1, 1, 1], "grim": [0, 1, 1], "forgiving-held-out": [0, 1, 0]}
+
+
+def test_strangers_of_profile_send_their_clues_in_another_order_or_only_one():
+    env = Profile(num_options=7)
+    env.reset(seed=0)
+    said = {name: reply("builder_0").split() for name, reply in env.partners().items()}
+    first, second = env.known("builder_0")
+    assert said == {"all": ["no", first, second], "brief": ["no", second], "reversed-held-out": ["no", second, first]}
