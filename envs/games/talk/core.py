@@ -80,10 +80,8 @@ class TalkEnv(TextParallelEnv):
         if not 0 <= noise <= 1:
             raise ValueError(f"noise={noise} must be from 0 to 1")
         refuse_count("max_words", max_words, 1, 100)
-        self._channel: Channel = channel
-        self._noise, self._max_words, self._is_explained = noise, max_words, is_explained
+        self._channel, self._noise, self._max_words, self._is_explained = channel, noise, max_words, is_explained
         self._templates = templates(prompts, self.possible_agents, {"facts": True, "seat": False})
-        self._other: TalkEnv | None = None  # the other episode of a shuffled channel
         self.said: dict[str, str] = {}
         """Agent -> its message in the last say turn."""
         self.heard: dict[str, list[tuple[str, str]]] = {}
@@ -132,18 +130,20 @@ class TalkEnv(TextParallelEnv):
         self.task = self.rng.randrange(self.num_tasks) if task is None else task
         refuse_count("task", self.task, 0, self.num_tasks - 1)
         self.said, self.heard = {}, {agent: [] for agent in self.possible_agents}
-        self._other = deepcopy(self) if self._channel == "shuffled" else None
+        # The other episode of a shuffled channel.
+        self._other: TalkEnv | None = deepcopy(self) if self._channel == "shuffled" else None
         if self._other is not None:
             self._other._channel = "open"
             self._other.reset(seed=self.rng.randrange(2**31))
         self.begin(self.task)
-        self.movers = list(self.phase(0)[1])
+        kind, movers = self.phase(0)
+        self.movers = list(movers)
         game, action = self.rules()
         message = _MESSAGE.format(self._max_words, _CHANNELS[self._channel]) if self.cues["say"] == "report" else ""
         explanation = _EXPLANATION.format(game=game, message=message, action=action) if self._is_explained else ""
         opening = {}
         for seat, agent in enumerate(self.possible_agents):
-            facts = " ".join(f"{spoken(agent)} {self.facts(agent)} {self._cue(agent, 0)}".split())
+            facts = " ".join(f"{spoken(agent)} {self.facts(agent)} {self.cues[kind] * (agent in movers)}".split())
             opening[agent] = self._templates.opening(agent, {"facts": facts, "seat": seat}, explanation + facts)
         return opening
 
@@ -153,25 +153,16 @@ class TalkEnv(TextParallelEnv):
             self._other.step({agent: self._other.reference_reply(agent) for agent in self._other.movers})
         if self.turn + 1 == self.max_turns:
             return outcome
-        texts = {
-            agent: f"{outcome.feedback.get(agent, '')}\n{self._cue(agent, self.turn + 1)}".strip()
-            for agent in self.possible_agents
-        }
-        feedback = {agent: text for agent, text in texts.items() if text}
-        return replace(outcome, feedback=feedback, movers=self.phase(self.turn + 1)[1])
-
-    def _cue(self, agent: str, turn: int) -> str:
-        kind, movers = self.phase(turn)
-        return self.cues[kind] if agent in movers else ""
+        kind, movers = self.phase(self.turn + 1)
+        cued = {agent: f"{outcome.feedback.get(agent, '')}\n{self.cues[kind]}".strip() for agent in movers}
+        feedback = {agent: text for agent, text in {**outcome.feedback, **cued}.items() if text}
+        return replace(outcome, feedback=feedback, movers=movers)
 
     def reference_reply(self, agent: str) -> str:
-        return self._scripted(agent, hears=self._channel in ("open", "noisy"))
+        return self.policy(agent, hears=self._channel in ("open", "noisy"))
 
     def honest_players(self) -> Mapping[str, Callable[[str], str]]:
-        return {"talking": partial(self._scripted, hears=True), "silent": partial(self._scripted, hears=False)}
-
-    def _scripted(self, agent: str, hears: bool) -> str:
-        return self.policy(agent, hears) if agent in self.movers else ""
+        return {"talking": partial(self.policy, hears=True), "silent": partial(self.policy, hears=False)}
 
     def _said(self, replies: Mapping[str, str]) -> Outcome:
         self.said = {agent: self.message(agent, reply) for agent, reply in replies.items()}
