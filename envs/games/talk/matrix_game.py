@@ -55,7 +55,7 @@ class MatrixGame(TalkEnv):
     metadata: ClassVar[dict[str, Any]] = {**TalkEnv.metadata, "name": "matrix_game_v0"}
 
     def __init__(
-        self, game: Game = "stag", num_rounds: int = 4, num_messages: int = 1, is_shuffled: bool = True, **kwargs: Any
+        self, game: Game = "stag", num_rounds: int = 1, num_messages: int = 1, is_shuffled: bool = True, **kwargs: Any
     ):
         refuse_other("game", game, get_args(Game))
         refuse_count("num_rounds", num_rounds, 1, 100)

@@ -48,7 +48,7 @@ class Profile(TalkEnv):
     metadata: ClassVar[dict[str, Any]] = {**TalkEnv.metadata, "name": "profile_v0"}
 
     def __init__(
-        self, *, num_agents: int = 3, num_options: int = 8, num_messages: int = 1, links: Links = "all", **kwargs: Any
+        self, *, num_agents: int = 3, num_options: int = 4, num_messages: int = 1, links: Links = "all", **kwargs: Any
     ):
         refuse_count("num_agents", num_agents, 2, 8)
         refuse_count("num_options", num_options, 2, len(PARTS))
